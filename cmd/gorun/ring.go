@@ -101,11 +101,11 @@ func named(names []string) []topology.Host {
 
 // strangers tells which hosts the file describes that are not among these; it is a mistake if there are no others.
 func (p ringPlan) strangers(names []string) (note string, warns bool) {
-	left := p.Strangers(names)
+	left := p.Unlisted(names)
 	if len(left) == 0 || len(names) == 0 { // hosts that are yet to be found may be those
 		return "", false
 	}
-	warns = len(left) == len(p.Strangers(nil))
+	warns = len(left) == len(p.Unlisted(nil))
 	more := ""
 	if many := len(left) - 4; many > 0 {
 		left, more = left[:4], fmt.Sprintf(" and %d more", many)

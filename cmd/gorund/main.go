@@ -1,5 +1,5 @@
-// Command gorund is what gorun brings to the hosts of a job over SSH: the daemon, and what else the launcher asks of a host,
-// without the launcher. make puts it into gorun: nobody installs or starts it by hand.
+// Command gorund is the program that gorun copies to the hosts of a job over SSH: the daemon and the other commands that
+// the launcher runs on a host, without the launcher itself. make embeds it in gorun, so users do not install or start it.
 package main
 
 import (

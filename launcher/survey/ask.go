@@ -1,7 +1,7 @@
-// Package survey asks hosts about themselves before there is a job: what they are, what makes jobs fail or slow there, and
-// how fast they reach each other. On each host it starts a gorun by a launcher.Dialer, reads what that prints, and ends it.
+// Package survey examines hosts before there is a job: their hardware, what makes jobs fail or slow there, and how fast
+// they reach each other. On each host it starts a gorun through a launcher.Dialer, reads its output, and ends it.
 //
-// It does not print and keeps nothing: gorun topo and gorun doctor show what it returns.
+// It prints and stores nothing: gorun topo and gorun doctor show the results.
 package survey
 
 import (
@@ -41,7 +41,7 @@ func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time
 	}
 	asking.Wait()
 	if cause := context.Cause(ctx); cause != nil && cause != timeout {
-		return nil, cause // Ctrl-C is no fault of the hosts
+		return nil, cause // Ctrl-C is not the hosts' fault
 	}
 	errs = slices.DeleteFunc(errs, func(e *launcher.HostError) bool { return e == nil })
 	switch len(errs) {
@@ -53,8 +53,8 @@ func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time
 	return nil, &launcher.HostErrors{Hosts: len(names), Failed: errs}
 }
 
-// reachedAt returns the hosts with the NICs that a job's data would go over, because at their addresses its daemons would
-// be reached; the one of this machine is on the way to another host.
+// reachedAt returns the hosts with the NIC that a job's data would use: the one at whose address the launcher reached the
+// host, and for this machine the one on the route to another host.
 func reachedAt(answers []answer) []topology.Host {
 	hosts := make([]topology.Host, len(answers))
 	for i, a := range answers {
@@ -71,10 +71,10 @@ func reachedAt(answers []answer) []topology.Host {
 	return hosts
 }
 
-// mostFacts bounds what a host may say of itself, in bytes.
+// mostFacts bounds a host's description of itself, in bytes.
 const mostFacts = 4 << 20
 
-// answer is what a host says of itself, and the address at which it was asked, if that is not this machine.
+// answer is a host's description of itself, and the address at which it was reached, if it is not this machine.
 type answer struct {
 	topology.Host
 	at   netip.Addr
@@ -94,7 +94,7 @@ func ask(ctx context.Context, d launcher.Dialer, host string) (found answer, err
 	return found, err
 }
 
-// reason picks from what a gorun said on standard error why it failed.
+// reason selects from the standard error of a gorun why it failed.
 func reason(said string) string {
 	var line string
 	for line = range strings.Lines(strings.TrimSpace(said)) {
@@ -105,7 +105,7 @@ func reason(said string) string {
 	return line
 }
 
-// converse parses what a host says, and tells when it did.
+// converse parses the output of a host, and reports that it has answered.
 func converse(ctx context.Context, d launcher.Dialer, host string, parse func(text []byte, d *launcher.Daemon) error) (asked, came time.Time, err error) {
 	daemon, err := d.Dial(ctx, host)
 	if err != nil {

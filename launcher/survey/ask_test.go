@@ -95,7 +95,7 @@ func TestProbeWays(t *testing.T) {
 		"failing": {stderr: "gorun: error: probe path to 10.0.0.1: no route\n"},
 		"away":    {dial: errors.New("refused")},
 	}
-	found := probeWays(t.Context(), ways, func(...string) launcher.Dialer { return d })
+	found := probePaths(t.Context(), ways, func(...string) launcher.Dialer { return d })
 	for i, want := range []doctor.Finding{
 		{Host: "good", Status: doctor.Pass, Text: "packets of 9000 bytes arrive"},
 		{Host: "lost", Status: doctor.Fail, Text: "packets of 9000 bytes are lost"},

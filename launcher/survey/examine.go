@@ -17,7 +17,7 @@ import (
 
 // Examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
 //
-// Those that answer are then asked about the ways between them over the NICs that the user's list means, by what doing returns.
+// Hosts that answer then examine the paths between them, over the NICs that the user's list selects, by what doing returns.
 func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
@@ -29,7 +29,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 	}
 	asking.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
-		return nil, cause // Ctrl-C is no fault of the hosts
+		return nil, cause // Ctrl-C is not the hosts' fault
 	}
 	var findings []doctor.Finding
 	var well []doctor.Answer
@@ -43,7 +43,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 		well = append(well, answers[i])
 	}
 	findings = append(findings, doctor.Compare(well, nics)...)
-	findings = append(findings, probeWays(ctx, doctor.Paths(well, nics), doing)...)
+	findings = append(findings, probePaths(ctx, doctor.Paths(well, nics), doing)...)
 	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
 		return nil, cause
 	}
@@ -53,11 +53,11 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 	return findings, nil
 }
 
-// probeWays has hosts find out what packets reach each other.
-func probeWays(ctx context.Context, ways []doctor.Path, doing func(args ...string) launcher.Dialer) []doctor.Finding {
-	found := make([]doctor.Finding, len(ways))
+// probePaths lets hosts examine which packets reach each other.
+func probePaths(ctx context.Context, paths []doctor.Path, doing func(args ...string) launcher.Dialer) []doctor.Finding {
+	found := make([]doctor.Finding, len(paths))
 	var probing sync.WaitGroup
-	for i, w := range ways {
+	for i, w := range paths {
 		probing.Go(func() {
 			var arrive int
 			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &arrive) })

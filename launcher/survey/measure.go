@@ -24,23 +24,23 @@ import (
 // probing is how long an edge is loaded to measure its bandwidth.
 const probing = 200 * time.Millisecond
 
-// agent is one that the launcher has started.
+// agent is a measuring process that the launcher has started on a host.
 type agent struct {
 	daemon *launcher.Daemon
 	orders *json.Encoder
 	reply  *json.Decoder
 	addrs  []string
-	forget func() bool // ends the watch over how long it may run
+	forget func() bool // stops the watch over its time limit
 }
 
-// Measure measures round-trip times between all hosts and then bandwidths on the edges that matter. What cannot be measured,
-// because a firewall is in the way of two hosts, is marked as blocked, and it warns.
-// They go over the NICs of the list, if it names some.
+// Measure measures round-trip times between all hosts and then bandwidths on the edges that matter, over the NICs of the
+// list, if it names some. An edge that cannot be measured, because of a firewall for example, is marked as blocked, with a
+// warning.
 func Measure(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
 	defer func() {
 		if cause := context.Cause(stopped); err != nil && cause != nil {
-			edges, err = nil, cause // Ctrl-C is no fault of the hosts
+			edges, err = nil, cause // Ctrl-C is not the hosts' fault
 		}
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(Rails(hosts, nics))))*probing, errors.New("the measurement takes too long"))
@@ -115,7 +115,7 @@ func LackNICs(hosts []topology.Host, nics []string) error {
 	return all
 }
 
-// reached are the pairs whose hosts have answered each other, so that nobody waits twice for those that have not.
+// reached returns the pairs whose hosts have answered each other, so that Measure does not wait twice for the others.
 func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
 	answered := map[topology.Pair]bool{}
 	for _, e := range near {
@@ -127,7 +127,7 @@ func reached(pairs []topology.Pair, near []topology.Edge) []topology.Pair {
 	return slices.DeleteFunc(pairs, func(p topology.Pair) bool { return !answered[p] })
 }
 
-// Rails are the networks in which all hosts have NICs that the user named.
+// Rails returns the networks in which all hosts have NICs that the user named.
 func Rails(hosts []topology.Host, nics []string) []string {
 	if len(nics) == 0 {
 		return nil
@@ -135,7 +135,7 @@ func Rails(hosts []topology.Host, nics []string) []string {
 	return topology.Rails(topology.OnlyNICs(hosts, nics))
 }
 
-// on returns those of the addresses that are in a network, all if it is "".
+// on returns the addresses that are in a network, all if it is "".
 func on(rail string, addrs []string) (there []string) {
 	network, err := netip.ParsePrefix(rail)
 	for _, s := range addrs {
@@ -146,7 +146,7 @@ func on(rail string, addrs []string) (there []string) {
 	return there
 }
 
-// merged is both, with no edge twice: a later one has the bandwidth too.
+// merged returns both lists as one, each edge once: a later measurement has the bandwidth too.
 func merged(first, later []topology.Edge) []topology.Edge {
 	at := map[topology.Pair]int{}
 	for i, e := range first {
@@ -166,7 +166,7 @@ func merged(first, later []topology.Edge) []topology.Edge {
 	return first
 }
 
-// startAgent starts one. It runs no longer than ctx.
+// startAgent starts an agent, which runs no longer than ctx.
 func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []string, me measure.Order) (agent, error) {
 	daemon, err := d.Dial(ctx, h.Name)
 	if err != nil {
@@ -184,8 +184,8 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 	return a, nil
 }
 
-// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". Of a way that cannot be
-// measured it warns, and says so of the edge, unless that is so of all of them.
+// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". If a path cannot be
+// measured, it warns and marks the edge, unless that concerns all edges.
 func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string, warn func(string)) ([]topology.Edge, error) {
 	var edges []topology.Edge
 	var failed []error
@@ -201,7 +201,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
 					return nil
 				}
-				if errors.Is(err, io.EOF) { // it ended, and may have said why
+				if errors.Is(err, io.EOF) { // it ended, and may have printed why
 					if said, ended := from.daemon.Wait(); said != "" {
 						err = errors.New(reason(said))
 					} else {
@@ -235,8 +235,8 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 	return edges, nil
 }
 
-// unmeasured says in a line which ways could not be measured, and why: of many the first few, since there are as many as hosts
-// where a firewall is in the way of one.
+// unmeasured names in a line the paths that could not be measured, and why. Of many it names the first few: a firewall
+// around one host blocks as many paths as there are hosts.
 func unmeasured(failed []error) string {
 	const named = 3
 	if len(failed) == 1 {

@@ -3,8 +3,8 @@ package wire
 // Operations that wait: the launcher combines the reports of all daemons, because a daemon knows its own ranks
 // individually, but other hosts only as a whole.
 
-// Stalled lists unfinished operations of a daemon. It is sent when the set of those that wait for too long
-// has changed, and in answer to AskStalled.
+// Stalled lists unfinished operations of a daemon. It is sent when other operations than before
+// wait for too long, and in answer to AskStalled.
 type Stalled struct {
 	Asked bool      `msgpack:"asked"` // an answer
 	Ops   []Waiting `msgpack:"ops"`

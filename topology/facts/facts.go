@@ -1,24 +1,24 @@
-// Package facts reads what an administrator knows of hosts and machines do not tell, from a file in YAML,
-// and writes such a file from what was measured:
+// Package facts reads an administrator's knowledge of hosts, which machines do not report, from a YAML file,
+// and writes such a file from measurements:
 //
 //	hosts:
 //	  host1:
 //	    esxi: esx-07        # labels: where edges of the ring cross from one to another
 //	    rack: r1
 //	    zone: z1
-//	    by: vCenter         # who told these labels, if it was not who wrote the file
-//	    session: 0x37946d2f # of the VM, as VMware Tools tell: with another one labels and edges are from before a move
+//	    by: vCenter         # the source of these labels, unless it is the author of the file
+//	    session: 0x37946d2f # of the VM, from VMware Tools; if it has changed, the VM has moved since
 //	    nics:
 //	      ens192: {node: 0, speed_mbit: 25000}
 //	    gpus:
 //	      0: {node: 1}
 //	edges:
-//	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55, by: job} # or by probe, as if nothing is said
+//	  - {from: host1, to: host2, mbit: 9400, rtt_us: 55, by: job} # or by probe, the default
 //	  - {from: host1, to: host2, net: 10.0.1.0/24, mbit: 9400}    # in one of several networks
-//	  - {from: host1, to: host3, blocked: true}                   # it could not be measured
+//	  - {from: host1, to: host3, blocked: true}                   # could not be measured
 //
-// It opens no file itself. What it does not understand is an error with the line, not ignored: a
-// misspelt fact would silently make a bad ring.
+// It opens no file itself. What it does not understand is an error that names the line, because a
+// misspelt fact would otherwise make a bad ring.
 package facts
 
 import (
@@ -36,7 +36,7 @@ import (
 // MaxFile bounds a file, in bytes.
 const MaxFile = 4 << 20
 
-// File is what was read.
+// File is the content of a file of facts.
 type File struct {
 	hosts map[string]host
 	edges []edge
@@ -44,19 +44,19 @@ type File struct {
 
 type host struct {
 	labels  map[string]string
-	by      string // who told them; "" for whoever wrote the file
+	by      string // their source; "" for the author of the file
 	session string
 	nics    []device
 	gpus    []device
 }
 
-// device is what is said of a NIC or GPU.
+// device is the facts about a NIC or GPU.
 type device struct {
 	line  int
 	name  string // of a NIC
 	index int    // of a GPU
 	node  *int
-	speed int // Mbit/s, 0 if nothing is said
+	speed int // Mbit/s, 0 if not given
 }
 
 type edge struct {
@@ -68,13 +68,13 @@ type edge struct {
 	rail      string
 }
 
-// topologyFile is who told what a file says without saying who did.
+// topologyFile is the source of facts for which a file names no other.
 const topologyFile = "topology file"
 
-// labels are those that a file gives hosts.
+// labels are the labels that a file may give hosts.
 var labels = []string{"esxi", "rack", "zone"}
 
-// Override replaces what the host said of itself by what the file says of it. Facts of hosts that the file
+// Override replaces facts that the host reported by those of the file. Facts of hosts that the file
 // does not name stay as they are. A device or NUMA node that the host does not have is an error.
 func (f *File) Override(h *topology.Host) error {
 	if missing := f.Apply(h); len(missing) > 0 {
@@ -83,14 +83,14 @@ func (f *File) Override(h *topology.Host) error {
 	return nil
 }
 
-// Apply is Override for a host that changed since the file was written: it does all that it can, and returns what
-// the host does not have.
+// Apply is Override for a host that changed since the file was written: it applies what it can, and returns an error
+// about what the host does not have.
 func (f *File) Apply(h *topology.Host) (missing []error) {
 	facts, ok := f.hosts[bare(h.Name)]
 	if !ok {
 		return nil
 	}
-	known := map[string]string{} // a new one: the old may be shared
+	known := map[string]string{} // a new map: the old one may be shared
 	maps.Copy(known, h.Labels)
 	if !f.Moved(*h) && len(facts.labels) > 0 {
 		maps.Copy(known, facts.labels)
@@ -122,16 +122,14 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 	return missing
 }
 
-// Moved reports whether a virtual machine may be on another host than when the file was written, because its session is
-// another one. A session says no more than that: it may also have been started again. The file's labels of it and edges
-// from and to it then do not count.
+// Moved reports whether a virtual machine may be on another host than when the file was written, because its session has
+// changed; it may also have been restarted. The file's labels of it and edges from and to it then do not count.
 func (f *File) Moved(h topology.Host) bool {
 	then := f.hosts[bare(h.Name)].session
 	return then != "" && h.Session != "" && h.Session != then
 }
 
-// Undated returns the labels that the file gives a host without the session that they are of, so that they count after a move
-// as before.
+// Undated returns the labels that the file gives a host without a session, so that they still count after a move.
 func (f *File) Undated(h topology.Host) (undated []string) {
 	of := f.hosts[bare(h.Name)]
 	for _, label := range labels {
@@ -142,15 +140,14 @@ func (f *File) Undated(h topology.Host) (undated []string) {
 	return undated
 }
 
-// hasNode reports whether a NUMA node may be one of the host's. Where the kernel tells of none, as in a container, nobody
-// knows better.
+// hasNode reports whether the host may have a NUMA node. Where the kernel reports none, as in a container, it may have any.
 func hasNode(h *topology.Host, node int) bool {
 	return node < 0 || len(h.Nodes) == 0 || slices.ContainsFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
 }
 
-// Strangers returns the names of hosts that the file describes, or speaks of at the end of an edge, and that are not among
+// Unlisted returns the names of hosts that the file describes, or names at the end of an edge, but that are not among
 // these.
-func (f *File) Strangers(names []string) []string {
+func (f *File) Unlisted(names []string) []string {
 	known := map[string]bool{}
 	for _, name := range names {
 		known[bare(name)] = true
@@ -191,7 +188,7 @@ func overrideGPU(h *topology.Host, d device) bool {
 	return false
 }
 
-// Edges returns what the file says of the edges between hosts, by their names.
+// Edges returns the file's measurements of edges between hosts, which it finds by name.
 func (f *File) Edges(hosts []topology.Host) []topology.Edge {
 	at := map[string]int{}
 	for i, h := range hosts {
@@ -213,7 +210,7 @@ func (f *File) Edges(hosts []topology.Host) []topology.Edge {
 // bare is a host's name without the user that logs in there.
 func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
 
-// Write renders what was measured, and the labels of hosts, as a file that Parse reads. Notes become comments.
+// Write renders measurements and the labels of hosts as a file that Parse reads. Notes become comments.
 func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte {
 	var b bytes.Buffer
 	b.WriteString("# measured by gorun topo\n")
@@ -239,7 +236,7 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 	return b.Bytes()
 }
 
-// teller is who told all labels of a host, "" if that is nobody else than a file like this one, or several did.
+// teller is the source of all labels of a host, "" if that is a file like this one, or if there are several.
 func teller(h topology.Host) (by string) {
 	for _, key := range labels {
 		if h.Labels[key] == "" {
@@ -254,7 +251,7 @@ func teller(h topology.Host) (by string) {
 	return by
 }
 
-// oneLine replaces what would end a comment.
+// oneLine replaces characters that would end a comment.
 func oneLine(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return '?'
@@ -262,7 +259,7 @@ func oneLine(r rune) rune {
 	return r
 }
 
-// WriteEdges renders what was measured as the end of a file that has no edges.
+// WriteEdges renders measurements as the end of a file that has no edges.
 func WriteEdges(hosts []topology.Host, edges []topology.Edge) []byte {
 	var b bytes.Buffer
 	b.WriteString("edges:\n")

@@ -117,10 +117,10 @@ func TestApply(t *testing.T) {
 	if !reflect.DeepEqual(h, want) {
 		t.Errorf("%+v\nshould be\n%+v", h, want)
 	}
-	if s := f.Strangers([]string{"b", "root@a"}); len(s) != 0 {
+	if s := f.Unlisted([]string{"b", "root@a"}); len(s) != 0 {
 		t.Errorf("strangers %v", s)
 	}
-	if s := f.Strangers([]string{"b"}); !slices.Equal(s, []string{"a"}) {
+	if s := f.Unlisted([]string{"b"}); !slices.Equal(s, []string{"a"}) {
 		t.Errorf("strangers %v", s)
 	}
 }
@@ -131,10 +131,10 @@ func TestStrangersOfEdges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := f.Strangers([]string{"a"}); !slices.Equal(s, []string{"b", "c"}) {
+	if s := f.Unlisted([]string{"a"}); !slices.Equal(s, []string{"b", "c"}) {
 		t.Errorf("strangers %v", s)
 	}
-	if s := f.Strangers([]string{"a", "b", "root@c"}); len(s) != 0 {
+	if s := f.Unlisted([]string{"a", "b", "root@c"}); len(s) != 0 {
 		t.Errorf("strangers %v", s)
 	}
 }

@@ -177,7 +177,7 @@ var errUnknown = errors.New("unknown key")
 
 func at(n *yaml.Node, err error) error { return fmt.Errorf("line %d: %w", n.Line, err) }
 
-// each visits a mapping, which may be written as nothing at all. A key that comes twice is an error.
+// each visits a mapping, which may be empty. A repeated key is an error.
 func each(n *yaml.Node, what string, visit func(key, value *yaml.Node) error) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil
@@ -199,7 +199,7 @@ func each(n *yaml.Node, what string, visit func(key, value *yaml.Node) error) er
 	return nil
 }
 
-// fields is each where keys are known.
+// fields is each for a mapping with known keys.
 func fields(n *yaml.Node, what string, visit func(key string, value *yaml.Node) error) error {
 	return each(n, what, func(key, value *yaml.Node) error {
 		err := visit(key.Value, value)

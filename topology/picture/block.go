@@ -46,7 +46,7 @@ const glue = "\u00a0"
 // whole makes wrap keep a phrase on one line.
 func whole(phrase string) string { return strings.ReplaceAll(phrase, " ", glue) }
 
-// wrap breaks a line between words, or inside one that is too long, and indents what follows the first.
+// wrap breaks a line between words, or inside one that is too long, and indents the lines after the first.
 func wrap(text string, limit int) []string {
 	const indent = "  "
 	var out []string
@@ -71,7 +71,7 @@ func wrap(text string, limit int) []string {
 	return append(out, line)
 }
 
-// frame draws a box with a title around a block. Its insides are two columns and a space away on each side.
+// frame draws a box with a title around a block. Inside it, a space on each side separates the block from the box.
 func frame(title string, inside block, limit int) block {
 	titles := wrap(title, limit-6)
 	inner := max(inside.width(), width(titles[0])+2)
@@ -99,7 +99,7 @@ func stretch(b block, to int) block {
 	return out
 }
 
-// flow puts frames side by side, as many as fit, and the others below. All get the width of the widest.
+// flow puts frames side by side, as many as fit, and the others below. All get the width of the widest one.
 func flow(frames []block, limit int) block {
 	widest := 0
 	for _, f := range frames {

@@ -8,7 +8,7 @@ import (
 	"gorun/topology"
 )
 
-// describe adds to the areas of a host who runs there. What spans several nodes is said of the host.
+// describe adds to each area of a host the ranks that run there. Ranks that span several nodes are listed with the host.
 func (b Bound) describe(h topology.Host, d *card) {
 	for i, bound := range b.Bindings {
 		rank := -1
@@ -17,7 +17,7 @@ func (b Bound) describe(h topology.Host, d *card) {
 		}
 		first := slices.IndexFunc(b.Bindings[:i], func(o topology.Binding) bool { return slices.Equal(o.CPUs, bound.CPUs) && o.Why == bound.Why })
 		if rank < 0 || first >= 0 && b.Ranks[first] >= 0 {
-			continue // nobody, or said with an earlier one
+			continue // runs here alone, or was listed with an earlier one
 		}
 		var together []int
 		for j := i; j < len(b.Bindings) && j < len(b.Ranks); j++ {
@@ -50,7 +50,7 @@ func cpuList(cpus []int) string {
 	return "CPUs " + Ranges(cpus)
 }
 
-// put adds a line where all of the CPUs are.
+// put adds a line to the area with all of the CPUs.
 func (d *card) put(h topology.Host, cpus []int, line string) {
 	for _, n := range h.Nodes {
 		inside := !slices.ContainsFunc(cpus, func(cpu int) bool { return !slices.Contains(n.CPUs, cpu) })
@@ -63,8 +63,8 @@ func (d *card) put(h topology.Host, cpus []int, line string) {
 	d.facts = append(d.facts, line)
 }
 
-// cells shows the cores of a node in a row, each with whose it is: a rank, the engine, nobody; * is several ranks.
-// It is empty if the row would say nothing, because all are alike.
+// cells shows the cores of a node in a row, each with its owner: a rank, the engine or none; * is several ranks.
+// The row is empty if all cores are alike.
 func (b Bound) cells(h topology.Host, node int) string {
 	at := slices.IndexFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
 	if at < 0 {
@@ -110,7 +110,7 @@ func (b Bound) mark(h topology.Host, cpu int) string {
 	return mark
 }
 
-// Binding draws one host with what runs where, in lines.
+// Binding draws one host, with the CPUs of its ranks and the engine, as lines.
 func Binding(h topology.Host, b Bound) []string {
 	return strings.Split(strings.TrimSuffix(Text(Cluster{Hosts: []topology.Host{h}, Bound: []Bound{b}}), "\n"), "\n")
 }

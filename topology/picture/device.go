@@ -29,7 +29,7 @@ func describeRDMA(d topology.RDMA) string {
 	return phrases("RDMA "+clean(d.Name)+":", append(facts, clean(d.PCI))...)
 }
 
-// gidTypes says for which kinds of RoCE a port has addresses.
+// gidTypes names the kinds of RoCE for which a port has addresses.
 func gidTypes(p topology.Port) string {
 	var kinds []string
 	for _, gid := range p.GIDs {
@@ -64,7 +64,7 @@ func describeGPU(g topology.GPU) []string {
 	return lines
 }
 
-// linkage says how GPUs reach each other: in a few words if that is the same for all, else as a table.
+// linkage describes how GPUs reach each other: in a few words if that is the same for all, else as a table.
 func linkage(h topology.Host) []string {
 	if len(h.GPUs) < 2 {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// HTML is a page for a browser: the SVG picture, the ring as a table, and what else should be known. It is
-// one file that needs nothing else and runs no script.
+// HTML returns a page for a browser: the SVG picture, the ring as a table, and notes. The page is
+// one file that refers to no other and runs no script.
 func HTML(c Cluster, notes []string) string {
 	var b strings.Builder
 	b.WriteString(htmlHead)
@@ -31,7 +31,7 @@ func HTML(c Cluster, notes []string) string {
 		fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(c.Split)))
 	}
 	for _, site := range c.Sites {
-		if !site.Labelled { // else it is drawn
+		if !site.Labelled { // labelled sites are drawn
 			fmt.Fprintf(&b, "<p>%s</p>\n", html.EscapeString(clean(site.String())))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"gorun/topology"
 )
 
-// document is the format of JSON. Its names, and those of topology.Host, are for users' programs: add to
+// document is the format of JSON. Users' programs rely on its names and those of topology.Host: add to
 // them, but do not rename.
 type document struct {
 	Hosts []topology.Host `json:"hosts"`
@@ -19,7 +19,7 @@ type document struct {
 	Split string          `json:"split,omitempty"`
 }
 
-// railRing is a ring in one of several networks.
+// railRing is the ring within one of several networks.
 type railRing struct {
 	Network string  `json:"network"`
 	Share   float64 `json:"share"`
@@ -116,7 +116,7 @@ func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 	return out
 }
 
-// full returns the host with empty lists instead of none, so that programs find a list.
+// full returns the host with empty lists in place of nil, so that programs always find a list.
 func full(h topology.Host) topology.Host {
 	h.Usable = append([]int{}, h.Usable...)
 	h.Nodes = append([]topology.Node{}, h.Nodes...)
@@ -148,8 +148,8 @@ func full(h topology.Host) topology.Host {
 
 func tenth(x float64) float64 { return math.Round(x*10) / 10 }
 
-// ParseHost reads what JSON wrote for one host. It comes from another machine: whoever uses it must take
-// the numbers for what they are.
+// ParseHost reads what JSON wrote for one host. The text comes from another machine, so callers must not rely on
+// the numbers.
 func ParseHost(text []byte) (topology.Host, error) {
 	var doc document
 	if err := json.Unmarshal(text, &doc); err != nil {

@@ -10,16 +10,16 @@ import (
 	"gorun/topology"
 )
 
-// NCCL writes a host's devices in the format of NCCL_TOPO_FILE: NUMA nodes, below them the PCI bridges as
-// they are, and below those GPUs with their NVLinks, and the PCI functions of network devices. A virtual machine hides the
-// nodes of its devices from NCCL, so the use of it is to say, with a topology file, where they are.
+// NCCL writes a host's devices in the format of NCCL_TOPO_FILE: NUMA nodes, below them the PCI bridges, and below those
+// GPUs with their NVLinks and the PCI functions of network devices. A virtual machine hides the nodes of its devices from
+// NCCL; this file, made with a topology file, supplies them.
 //
-// NCCL looks for the devices that it uses by their PCI addresses, and adds what it needs to know of them and of all
-// that is above them (width and speed of links, the CPU's model). It does not do so for a network device that has a <net> here:
-// then all of that would have to be here as well, and true. So there is none.
+// NCCL finds the devices that it uses by their PCI addresses, and adds the properties of these devices and of everything
+// above them (width and speed of links, the CPU's model). For a network device with a <net> element it does not, and the
+// file would have to supply all of that correctly. So the file has no <net>.
 //
-// Of processors all is said: a network device that is not on PCI is put below the first node, about which NCCL asks nobody
-// if none of its GPUs is there.
+// The file describes processors completely: a network device that is not on PCI is put below the first node, and NCCL does
+// not look up that node's properties if it has none of its GPUs.
 func NCCL(h topology.Host) ([]byte, error) {
 	system := element{name: "system", attributes: []string{"version", "1"}}
 	ids := []int{}
@@ -53,11 +53,11 @@ func NCCL(h topology.Host) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// longestValue is what NCCL has room for in an attribute. It reads the CPUs of a node itself if they are not said.
+// longestValue is the longest attribute that NCCL accepts. NCCL reads the CPUs of a node itself if they are missing.
 const longestValue = 254
 
-// processor returns the attributes of the host's processors. What another machine says of itself is only passed on if it
-// looks like the truth, because NCCL knows no entities of XML.
+// processor returns the attributes of the host's processors. Text from another machine is passed on only if it is well
+// formed, because NCCL does not understand XML entities.
 func processor(h topology.Host) []string {
 	arch := map[string]string{"amd64": "x86_64", "arm64": "arm64", "ppc64le": "ppc64"}[h.Arch]
 	if arch == "" {
@@ -68,19 +68,19 @@ func processor(h topology.Host) []string {
 		return []string{"arch", arch}
 	}
 	family := p.Family
-	if base := 0xf; family > base { // NCCL's own way to add what CPUID calls the extended family
+	if base := 0xf; family > base { // NCCL adds CPUID's extended family in this way
 		family = base + (family-base)<<4
 	}
 	return []string{"arch", arch, "vendor", p.Vendor, "familyid", strconv.Itoa(family), "modelid", strconv.Itoa(p.Model)}
 }
 
-// isVendor reports whether CPUID would say it.
+// isVendor reports whether s has the form of a CPUID vendor.
 func isVendor(text string) bool {
 	letter := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == ' ' }
 	return text != "" && len(text) <= 12 && strings.IndexFunc(text, func(r rune) bool { return !letter(r) }) < 0
 }
 
-// isAddress reports whether it is that of a PCI function: a domain of 4 to 8 digits, then "3b:00.0".
+// isAddress reports whether s is the address of a PCI function: a domain of 4 to 8 digits, then "3b:00.0".
 func isAddress(text string) bool {
 	domain, rest, _ := strings.Cut(text, ":")
 	if len(domain) < 4 || len(domain) > 8 || len(rest) != len("3b:00.0") || rest[2] != ':' || rest[5] != '.' || rest[6] < '0' || rest[6] > '7' {
@@ -90,15 +90,15 @@ func isAddress(text string) bool {
 	return strings.Trim(domain+rest[:2]+rest[3:5], digits) == ""
 }
 
-// mostLinks is how many NVLinks a GPU can have, of all that there are.
+// mostLinks is the greatest number of NVLinks that any GPU has.
 const mostLinks = 18
 
-// device is something on PCI with what NCCL is to know of it.
+// device is a PCI device with the properties that NCCL reads.
 type device struct {
 	pci, class string
 	path       []string
 	node       int
-	inside     *element // nil: nothing
+	inside     *element // nil for none
 }
 
 // Classes of PCI functions.
@@ -124,8 +124,8 @@ func devices(h topology.Host) []device {
 			gpu.children = append(gpu.children, &element{name: "nvlink",
 				attributes: []string{"target", h.GPUs[j].PCI, "count", strconv.Itoa(n), "tclass", gpuClass}})
 		}
-		// All links of a GPU lead to switches then, and nvidia-smi says that of every other GPU. A virtual machine does not
-		// always see the switches; the driver, which NCCL asks about links that are not here, knows.
+		// Then all links of a GPU lead to switches, and nvidia-smi lists them for every other GPU. A virtual machine does not
+		// always see the switches, but the driver does, and NCCL asks it about links that are missing here.
 		if h.Switches > 0 || sum > mostLinks {
 			gpu.children = nil
 		}
@@ -161,8 +161,8 @@ func devices(h topology.Host) []device {
 	})
 }
 
-// firstFunction is under which address NCCL looks for an RDMA device: it takes the ports and virtual functions of a card
-// for one. Where there is nothing it does no harm.
+// firstFunction is the address at which NCCL looks for an RDMA device: it takes the ports and virtual functions of a card
+// for one device. An address without a device does no harm.
 func firstFunction(pci string) string {
 	if i := strings.LastIndexByte(pci, ':'); i >= 0 {
 		return pci[:i] + ":00.0"
@@ -170,7 +170,7 @@ func firstFunction(pci string) string {
 	return pci
 }
 
-// pathOf is the way to an RDMA device, which is that of the interface on its function or card.
+// pathOf is the PCI path of an RDMA device: the path of the interface on its function or card.
 func pathOf(h topology.Host, d topology.RDMA) []string {
 	for _, n := range h.NICs {
 		if n.Name == d.NIC {
@@ -180,7 +180,7 @@ func pathOf(h topology.Host, d topology.RDMA) []string {
 	return nil
 }
 
-// element is one of XML.
+// element is an XML element.
 type element struct {
 	name       string
 	attributes []string // name, value, …
@@ -228,7 +228,7 @@ func (e *element) MarshalXML(enc *xml.Encoder, _ xml.StartElement) error {
 	return enc.EncodeToken(start.End())
 }
 
-// mostCPUs bounds the mask that a host's numbers of CPUs make.
+// mostCPUs bounds the length of a CPU mask.
 const mostCPUs = 1 << 13
 
 // mask writes CPUs as the kernel does in a cpumap: 32 to a word, the highest first.

@@ -1,9 +1,9 @@
 // Package picture shows hosts and the ring that data takes through them: as text for a terminal, as SVG for a
 // browser, and as JSON for programs.
 //
-// It only renders what it is given, the same bytes for the same input. It asks and measures nothing, starts
-// no goroutine, and does not trust the text that hosts report: what could steer a terminal, or is not
-// allowed in XML, is replaced.
+// It only renders its input, and renders the same bytes for the same input. It asks and measures nothing, starts
+// no goroutine, and does not trust the text that hosts report: characters that could control a terminal, or are not
+// allowed in XML, are replaced.
 package picture
 
 import (
@@ -22,14 +22,14 @@ import (
 type Cluster struct {
 	Hosts []topology.Host
 	Ring  []topology.Leg  // none for a host by itself
-	Rails []Rail          // the rings that large tensors take at once, if they do
-	Split string          // why they do or do not, if there was a choice
-	Ranks [][]int         // that run on each host, where that is decided
-	Bound []Bound         // where on each host they run, where that is decided
-	Sites []topology.Site // what a measurement tells of who is on one machine
+	Rails []Rail          // the rings that large tensors use at once, if any
+	Split string          // the reason for Rails or their absence, if there was a choice
+	Ranks [][]int         // the ranks of each host, if decided
+	Bound []Bound         // the CPUs of each host's ranks, if decided
+	Sites []topology.Site // hosts that measurements place on one machine
 }
 
-// Rail is a ring in one of several networks.
+// Rail is the ring within one of several networks.
 type Rail struct {
 	Network string
 	Share   float64 // of a tensor, to 1
@@ -40,7 +40,7 @@ func (r Rail) title() string {
 	return fmt.Sprintf("The ring of %.1f %% of large tensors, in %s", 100*r.Share, clean(r.Network))
 }
 
-// rings are all rings with their titles, the one of everything else first.
+// rings returns all rings with their titles, first the one that small tensors use.
 func (c Cluster) rings() (titles []string, rings [][]topology.Leg) {
 	if len(c.Ring) == 0 {
 		return nil, nil
@@ -57,17 +57,17 @@ type Bound struct {
 	Ranks    []int // by local rank; -1 for a slot without one
 	Bindings []topology.Binding
 	Engine   []int   // CPUs of its threads, none for anywhere
-	Spare    [][]int // by local rank: CPUs of what it starts, none for where it is itself
+	Spare    [][]int // by local rank: CPUs of the processes that it starts, none for its own
 }
 
-// card is a host in words, whatever it is drawn with.
+// card describes a host in words, for any format.
 type card struct {
 	title string
 	facts []string
 	areas []area
 }
 
-// area is a NUMA node with what is in it, or the place for what is on no known node.
+// area is a NUMA node with its devices, or the place for devices on no known node.
 type area struct {
 	node              int // -1 unknown
 	title             string
@@ -92,9 +92,9 @@ func (c Cluster) describe(i int) card {
 	return d
 }
 
-// site is hosts that are on one ESXi host, as far as somebody said so.
+// site is hosts that share an ESXi host, by their labels.
 type site struct {
-	esxi  string // "" if it is not known
+	esxi  string // "" if unknown
 	title string
 	hosts []int
 }
@@ -133,7 +133,7 @@ func describe(h topology.Host) card {
 	var labels []string
 	for label, value := range h.Labels {
 		if label == "esxi" {
-			continue // it is the box around
+			continue // the box around them shows it
 		}
 		labels = append(labels, clean(label+" "+value))
 	}
@@ -169,7 +169,7 @@ func describe(h topology.Host) card {
 		switch {
 		case id < 0:
 			a.title = "NUMA node unknown"
-		case a.facts == nil: // it is not there for us, as in a container, although a device is on it
+		case a.facts == nil: // invisible to this process, as in a container, although a device is on it
 			a.title += ", hidden"
 		}
 		c.areas = append(c.areas, *a)
@@ -187,7 +187,7 @@ func version(hardware string) string {
 	return "hardware version " + clean(hardware)
 }
 
-// name returns what the user calls the host, or else what it calls itself.
+// name returns the user's name for the host, or else its own.
 func name(h topology.Host) string { return cmp.Or(h.Name, h.Hostname, "this machine") }
 
 func platform(name string) string {
@@ -196,7 +196,7 @@ func platform(name string) string {
 	return cmp.Or(known[name], name)
 }
 
-// capacity tells what may be used, and of how much where limits leave less.
+// capacity describes the CPUs and memory that may be used, and the totals where limits leave less.
 func capacity(h topology.Host) string {
 	there := 0
 	for _, n := range h.Nodes {
@@ -234,7 +234,7 @@ func describeNode(n topology.Node) []string {
 	return []string{noun + Ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
 }
 
-// distances tells how far the other nodes are, where there are others.
+// distances lists the distances to the other nodes, if there are others.
 func distances(nodes []topology.Node, from topology.Node) []string {
 	var far []string
 	for i, to := range nodes {
@@ -281,7 +281,7 @@ func describeNIC(n topology.NIC) string {
 	return phrases("NIC "+clean(n.Name)+":", facts...)
 }
 
-// Ranges writes numbers, of CPUs say, as the kernel does: 0-7,16-23.
+// Ranges writes numbers, such as those of CPUs, as the kernel does: 0-7,16-23.
 func Ranges(cpus []int) string {
 	cpus = slices.Sorted(slices.Values(cpus))
 	var parts []string
@@ -299,7 +299,7 @@ func Ranges(cpus []int) string {
 	return strings.Join(parts, ",")
 }
 
-// count says how many there are, if that is known.
+// count renders a number of things, if it is known.
 func count(n int, noun string) string {
 	if n < 0 {
 		return noun + "s unknown"
@@ -332,7 +332,7 @@ func bandwidth(bytes float64) string {
 	return topology.BitRate(bytes)
 }
 
-// phrases makes a list of facts that is broken between them. It leaves out those that are empty.
+// phrases makes a list of facts that is broken between them. It leaves out empty ones.
 func phrases(head string, facts ...string) string {
 	var there []string
 	for _, fact := range facts {

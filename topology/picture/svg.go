@@ -17,12 +17,11 @@ const (
 	margin     = 12.0 // around and between boxes
 	cardWidth  = 488.0
 	spacing    = 36.0 // of the hosts on the ring, for each in its radius: room for a speed between two
-	mostDrawn  = 40   // hosts on a circle: of more, nobody sees both the whole and a name on a screen
+	mostDrawn  = 40   // hosts on a circle: with more, no screen shows both the whole and readable names
 )
 
-// SVG draws every ring as a circle of hosts with a list of its edges, or if they are many as the list alone, and below them
-// each host with its NUMA nodes and devices. It is one
-// file that needs nothing else: no script, no font, no style sheet.
+// SVG draws every ring as a circle of hosts with a list of its edges, or with many hosts as the list alone, and below them
+// each host with its NUMA nodes and devices. The result is one file without references: no script, font or style sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
 	radius := max(150, spacing*float64(len(c.Ring)))
@@ -80,11 +79,11 @@ text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 <rect class="page" width="100%" height="100%"/>
 `
 
-// drawing is a picture in the making, from the top to the bottom.
+// drawing is an unfinished picture, which grows from top to bottom.
 type drawing struct {
 	out    strings.Builder
 	width  float64
-	bottom float64 // of what has been drawn
+	bottom float64 // the lowest point drawn so far
 }
 
 func (d *drawing) rect(class string, x, y, width, height float64) {
@@ -150,7 +149,7 @@ func (d *drawing) list(hosts []topology.Host, ring []topology.Leg) {
 	}
 }
 
-// below writes text below all that was drawn.
+// below writes text below everything drawn so far.
 func (d *drawing) below(class, text string) {
 	for _, line := range wrap(text, int((d.width-2*margin)/charWidth)) {
 		d.text(class, "start", margin, d.bottom, line)
@@ -170,7 +169,7 @@ func cut(s string, to int) string {
 	return s
 }
 
-// cards draws the hosts in columns, each below what is shortest.
+// cards draws the hosts in columns, each in the column that is shortest so far.
 func (d *drawing) cards(c Cluster) {
 	columns := make([]float64, max(1, int((d.width-margin)/(cardWidth+margin))))
 	for i := range columns {
@@ -181,7 +180,7 @@ func (d *drawing) cards(c Cluster) {
 		for _, i := range s.hosts {
 			boxes = append(boxes, c.describe(i).box())
 		}
-		if s.title != "" { // the hosts go together
+		if s.title != "" { // the hosts share a frame
 			boxes = []box{{class: "site", title: s.title, boxes: boxes}}
 		}
 		for _, b := range boxes {
@@ -200,7 +199,7 @@ func (d *drawing) cards(c Cluster) {
 	}
 }
 
-// box is a rectangle with a title, lines, and further boxes below each other in it.
+// box is a rectangle with a title, lines, and nested boxes below each other.
 type box struct {
 	class, title string
 	lines        []string
@@ -228,7 +227,7 @@ func (c card) box() box {
 	return root
 }
 
-// box draws b and returns its height. The rectangle comes first in the file, to be behind, though its
+// box draws b and returns its height. The rectangle precedes its content in the file, to lie behind it, although its
 // height is known last.
 func (d *drawing) box(b box, x, y, width float64) float64 {
 	inside := drawing{width: d.width}

@@ -8,11 +8,11 @@ import (
 	"gorun/topology"
 )
 
-// Width is how many columns text takes at most.
+// Width is the greatest width of text, in columns.
 const Width = 100
 
-// Text draws the hosts as boxes in boxes, in one more where it is known on which ESXi host they are, and
-// below them the ring with the speed of each edge.
+// Text draws the hosts as nested boxes, inside one more box for each known ESXi host, and below them the ring with the
+// speed of each edge.
 func Text(c Cluster) string {
 	var b strings.Builder
 	write := func(lines []string) {
@@ -50,7 +50,7 @@ func Text(c Cluster) string {
 		write(wrap(clean(c.Split), Width))
 	}
 	for _, site := range c.Sites {
-		if !site.Labelled { // else it is drawn
+		if !site.Labelled { // labelled sites are drawn
 			write(wrap(clean(site.String()), Width))
 		}
 	}
@@ -73,7 +73,7 @@ func hostBlock(c card, limit int) block {
 const bars = 16
 
 // ringLines draws the ring as a loop that goes down through the hosts and back up on the left. Each edge has
-// a bar as long as it is fast; the slowest is marked.
+// a bar in proportion to its speed; the slowest is marked.
 func ringLines(title string, hosts []topology.Host, legs []topology.Leg) []string {
 	fastest := 0.0
 	for _, leg := range legs {
@@ -119,7 +119,7 @@ func ringLines(title string, hosts []topology.Host, legs []topology.Leg) []strin
 	return out
 }
 
-// ASCII replaces what is not ASCII, one character by one, so that all stays in its column.
+// ASCII replaces other characters by ASCII ones, one for one, so that columns stay aligned.
 func ASCII(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleTime is how long addresses must have been left alone before somebody looks at them: they change in several
-// steps.
+// settleTime is how long addresses must be unchanged before they are read, because they change in several steps.
 const settleTime = 20 * time.Millisecond
 
 // WatchAddresses calls changed, on the caller's goroutine, whenever addresses or interfaces of this host may have
@@ -36,7 +35,7 @@ func WatchAddresses(ctx context.Context, changed func()) error {
 				break
 			}
 		}
-		// What a message says does not matter; that some were lost (ENOBUFS) is one, too.
+		// The content of a message does not matter; the loss of some (ENOBUFS) counts as one, too.
 		_, err := f.Read(buf)
 		switch {
 		case ctx.Err() != nil:
@@ -44,7 +43,7 @@ func WatchAddresses(ctx context.Context, changed func()) error {
 			pending = false
 			changed()
 			f.SetReadDeadline(time.Time{})
-			if ctx.Err() != nil { // whose end may have come between
+			if ctx.Err() != nil { // which may have ended in between
 				return nil
 			}
 		case err == nil || errors.Is(err, unix.ENOBUFS):

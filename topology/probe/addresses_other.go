@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// WatchAddresses is for Linux.
+// WatchAddresses works on Linux only.
 func WatchAddresses(context.Context, func()) error {
 	return errors.New("watch addresses: only on Linux")
 }

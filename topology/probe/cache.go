@@ -14,15 +14,15 @@ import (
 
 func cpuDir(cpu int) string { return fmt.Sprintf("sys/devices/system/cpu/cpu%d", cpu) }
 
-// layout is what the CPUs of a node are.
+// layout describes the CPUs of a node: cores, sockets and caches.
 type layout struct {
 	socket int
 	caches []topology.Cache
 	cores  [][]int
 }
 
-// layouts are those of this machine by the list of CPUs, which no machine changes while it runs. To read them takes a dozen
-// files for each CPU.
+// layouts caches the layouts of this machine by their list of CPUs. They do not change while a machine runs, and reading
+// them takes a dozen files for each CPU.
 var layouts sync.Map
 
 func layoutOf(t tree, list string) layout {
@@ -33,7 +33,7 @@ func layoutOf(t tree, list string) layout {
 	if !ok {
 		known, _ = layouts.LoadOrStore(list, readLayout(t, list))
 	}
-	l := known.(layout) // who gets it may write to it
+	l := known.(layout) // a copy, because callers may write to it
 	l.caches, l.cores = slices.Clone(l.caches), slices.Clone(l.cores)
 	return l
 }
@@ -43,7 +43,7 @@ func readLayout(t tree, list string) layout {
 	return layout{socket(t, cpus), caches(t, cpus), cores(t, cpus)}
 }
 
-// socket returns the package that the first of these CPUs is in.
+// socket returns the CPU package of the first of these CPUs.
 func socket(t tree, cpus []int) int {
 	if len(cpus) == 0 {
 		return -1
@@ -51,7 +51,7 @@ func socket(t tree, cpus []int) int {
 	return max(t.number(path.Join(cpuDir(cpus[0]), "topology/physical_package_id")), -1)
 }
 
-// cores returns the CPUs by core, none if one of them does not tell.
+// cores returns the CPUs by core, none if the core of one of them is unknown.
 func cores(t tree, cpus []int) [][]int {
 	var cores [][]int
 	seen := map[int]bool{}
@@ -73,7 +73,7 @@ func cores(t tree, cpus []int) [][]int {
 	return cores
 }
 
-// caches returns what the CPUs have, nearest first. CPUs that share a cache name the same list of CPUs.
+// caches returns the caches of the CPUs, nearest first. CPUs that share a cache name the same list of CPUs.
 func caches(t tree, cpus []int) []topology.Cache {
 	type kind struct {
 		level int

@@ -7,7 +7,7 @@ import "strings"
 //go:noescape
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
 
-// hypervisor returns the name by which a hypervisor shows itself, "" on bare metal.
+// hypervisor returns the name that the hypervisor reports, "" on bare metal.
 func hypervisor() string {
 	const present, leaf = 1 << 31, 0x40000000
 	if _, _, ecx, _ := cpuid(1, 0); ecx&present == 0 {

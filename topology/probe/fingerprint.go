@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Fingerprint returns a text that is another one when interfaces, devices, CPUs or memory of the machine came, went or
-// changed: which there are, whether interfaces are up, and their speed and MTU. It is cheap enough to be asked for every few seconds, runs no
-// program, and says nothing of addresses.
+// Fingerprint returns a text that changes when interfaces, devices, CPUs or memory of the machine come, go or change: which
+// exist, whether interfaces are up, and their speed and MTU. It is cheap enough to call every few seconds, runs no program,
+// and ignores addresses.
 func Fingerprint(root string) string {
 	t := tree(root)
 	var b strings.Builder
@@ -25,7 +25,7 @@ func Fingerprint(root string) string {
 	for _, device := range t.names("sys/bus/pci/devices") {
 		b.WriteString(device + "\n")
 	}
-	// A driver that is loaded later than its device came, and lists it only now.
+	// A driver may be loaded after its device appeared, and lists it only then.
 	for _, device := range t.names("proc/driver/nvidia/gpus") {
 		b.WriteString("NVIDIA " + device + "\n")
 	}
@@ -36,7 +36,7 @@ func Fingerprint(root string) string {
 			b.WriteString(name + " " + cpus + "\n")
 		}
 	}
-	// What is plugged in are blocks of one size. A balloon is not: it takes and gives pages all the time.
+	// Hot-plugged memory comes in blocks of one size. A balloon does not count: it takes and returns pages all the time.
 	fmt.Fprintf(&b, "memory %d\n", len(t.names("sys/devices/system/memory")))
 	return b.String()
 }

@@ -7,7 +7,7 @@ import (
 	"gorun/topology"
 )
 
-// gpus returns the GPUs in the order of nvidia-smi, with what it says of them, or else those that the
+// gpus returns the GPUs in the order of nvidia-smi, as it describes them, or else the GPUs that the
 // NVIDIA driver lists in /proc. Their order there, by PCI address, is the same.
 func gpus(ctx context.Context, t tree, run runner) []topology.GPU {
 	var found []topology.GPU
@@ -44,8 +44,8 @@ func driverGPUs(t tree) []topology.GPU {
 	return gpus
 }
 
-// between says how two GPUs reach each other by PCI, in nvidia-smi's words. Where the node of one is not
-// known it is "", and not SYS: virtual machines hide it.
+// between describes how two GPUs reach each other by PCI, in nvidia-smi's words. If the node of one is unknown
+// it returns "" rather than SYS, because virtual machines hide nodes.
 func between(a, b topology.GPU, same bool) string {
 	if same {
 		return "X"

@@ -12,25 +12,25 @@ import (
 	"unicode"
 )
 
-// What VMware's programs in a virtual machine tell of the host it is on. A guest does not learn which host that is:
-// whoever places machines can write it where guests read it, guests of hosts with different versions or hardware are on
-// different hosts, and a guest whose session id is the same as before is where it was.
+// What VMware's programs in a virtual machine report about its host. A guest does not learn which host that is. But an
+// administrator can write it where guests read it; guests whose hosts have different versions or hardware are on different
+// hosts; and a guest with an unchanged session id has not moved.
 
 const (
-	// toolsPatience is how long all questions may take.
+	// toolsPatience bounds the time for all calls of the programs together.
 	toolsPatience = 3 * time.Second
-	// longestLabel is that of a host's name.
+	// longestLabel is the greatest length of a label, as of a host name.
 	longestLabel = 253
 )
 
-// releaseLabel is the label for the version and build of a machine's hypervisor, hardwareLabel for what that has of
+// releaseLabel is the label for the version and build of a machine's hypervisor, hardwareLabel for the hypervisor's
 // processors and memory.
 const releaseLabel, hardwareLabel = "esxi-release", "esxi-hardware"
 
-// guestinfoLabels are those that an administrator can set.
+// guestinfoLabels are the labels that an administrator can set.
 var guestinfoLabels = []string{"esxi", "rack", "zone"}
 
-// sessionID matches what stat sessionid prints.
+// sessionID matches the output of stat sessionid.
 var sessionID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0x[0-9a-f]{1,16}$`) })
 
 // runTool returns the standard output of one of VMware's programs.
@@ -42,8 +42,8 @@ func executeTools(ctx context.Context, program string, args ...string) ([]byte, 
 	return cmd.Output()
 }
 
-// askTools returns labels of the host: what an administrator has set as guestinfo.gorun.esxi, .rack and .zone, and what the
-// hypervisor tells of itself; and the id of the session. There are none if nobody answers.
+// askTools returns labels of the host: those that an administrator has set as guestinfo.gorun.esxi, .rack and .zone, and
+// those for the hypervisor's release and hardware. It also returns the session id. All are empty if the programs do not answer.
 func askTools(ctx context.Context, run runTool) (labels map[string]string, session string) {
 	if run == nil {
 		return nil, ""
@@ -83,8 +83,8 @@ func askTools(ctx context.Context, run runTool) (labels map[string]string, sessi
 	return labels, session
 }
 
-// staticFacts returns of metrics in XML those that do not change while a host runs, sorted by name: "cores=32, memory=512
-// GB". Which there are depends on the release; they are only compared.
+// staticFacts selects from metrics in XML the ones that do not change while a host runs, sorted by name: "cores=32,
+// memory=512 GB". Their set depends on the release; they are only compared.
 func staticFacts(text []byte) string {
 	var metrics struct {
 		Metric []struct {
@@ -111,7 +111,7 @@ func staticFacts(text []byte) string {
 	return all
 }
 
-// isLabel is what a topology file accepts too.
+// isLabel reports whether a topology file would accept the label.
 func isLabel(text string) bool {
 	return text != "" && len(text) <= longestLabel && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }

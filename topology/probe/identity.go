@@ -12,12 +12,14 @@ import (
 	"gorun/topology"
 )
 
-// identity names the machine and its installation. The machine is its installation and the hardware address of its first
-// card, by PCI address: a virtual machine that moves keeps both, also when it gets another card behind that one, and a clone has
-// a new one. The firmware's UUID stands in where there is no installation to name; only root may read it, and who asks must not
-// matter. A container has no card, and its installation and addresses are those of others of its image elsewhere: it is told from
-// them by the kernel's start, and is another machine after the next. The installation is /etc/machine-id, which a clone keeps
-// unless somebody sees to it. Both are hashes, because that file is not for others to know.
+// identity identifies the machine and its installation, as hashes because /etc/machine-id is confidential.
+//
+// The installation is /etc/machine-id, which a clone keeps unless its administrator replaces it. The machine is the
+// installation and the hardware address of the first card, by PCI address. A virtual machine that moves keeps both, even if
+// it gets another card behind the first; a clone has another address. Without an installation id the firmware's UUID
+// replaces it; it is only the second choice because only root may read it, and the result must not depend on the user.
+// A container has no card, and shares its installation and addresses with other containers of its image. The kernel's
+// start time distinguishes them, so a container counts as another machine after the next start.
 func identity(t tree, nics []topology.NIC) (machine, system string) {
 	id := t.text("etc/machine-id")
 	if id != "" {
@@ -52,7 +54,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// hardware returns the version of VMware's virtual hardware, which the product's name has behind it.
+// hardware returns the version of VMware's virtual hardware, which follows the product's name.
 func hardware(t tree) string {
 	version, found := strings.CutPrefix(t.text("sys/class/dmi/id/product_name"), "VMware")
 	version, _, _ = strings.Cut(version, ",")
@@ -62,16 +64,16 @@ func hardware(t tree) string {
 	return version
 }
 
-// Prepare reads what This needs not read again: what the machine's board says, and which CPUs share what. All else may change at any
-// time and is read whenever somebody asks: CPUs and memory that the control group allows, addresses and speeds of interfaces, GPUs
-// and how they are divided, labels. That a machine looks the same by its Fingerprint would spare the files of its interfaces and
-// nodes, of which Fingerprint reads about as many.
+// Prepare reads in advance what cannot change while This is called again: the description of the board, and which CPUs share
+// caches. Everything else may change at any time and is read by each call: CPUs and memory that the control group allows,
+// addresses and speeds of interfaces, GPUs and their slices, labels. An unchanged Fingerprint could save reading the files
+// of interfaces and nodes, but Fingerprint reads about as many.
 func Prepare() {
 	nodes("/")
 	ownBoard()
 }
 
-// board is what no machine changes while it runs.
+// board is the description of the machine that does not change while it runs.
 type board struct {
 	platform, hardware string
 	processor          topology.Processor
@@ -88,7 +90,7 @@ func boardOf(t tree) board {
 
 func readBoard(t tree) board { return board{platform(t), hardware(t), processor(t)} }
 
-// nvswitches counts the NVSwitches among the PCI devices: bridges by NVIDIA.
+// nvswitches counts the NVSwitches among the PCI devices: bridges made by NVIDIA.
 func nvswitches(t tree) int {
 	const dir = "sys/bus/pci/devices"
 	n := 0

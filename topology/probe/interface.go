@@ -11,8 +11,8 @@ type Interface struct {
 	Prefixes []netip.Prefix
 }
 
-// Interfaces returns those of the network namespace that this process is in, nil if they cannot be had. The kernel tells the
-// addresses of all for each of them, which takes a while where there are many: whoever needs them twice asks once.
+// Interfaces returns the interfaces of this process's network namespace, nil if they cannot be read. The kernel lists all
+// addresses again for each interface, which takes long where there are many, so callers keep the result.
 func Interfaces() []Interface {
 	list, _ := net.Interfaces()
 	var all []Interface

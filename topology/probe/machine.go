@@ -11,7 +11,7 @@ import (
 	"gorun/topology"
 )
 
-// nodes returns the NUMA nodes; none, where the kernel does not tell.
+// nodes returns the NUMA nodes, none where the kernel does not report them.
 func nodes(t tree) []topology.Node {
 	const dir = "sys/devices/system/node"
 	var nodes []topology.Node
@@ -38,7 +38,7 @@ func nodes(t tree) []topology.Node {
 	return nodes
 }
 
-// kilobytes parses "131841132 kB" into bytes, -1 if that is not what it is.
+// kilobytes parses "131841132 kB" into bytes, -1 for another format.
 func kilobytes(text string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64>>10 {
@@ -48,7 +48,7 @@ func kilobytes(text string) int64 {
 }
 
 // usableCPUs returns how many CPUs this process can keep busy: the number it may run on, or less if its
-// control group gets less time than that.
+// control group gets less CPU time.
 func usableCPUs(t tree, cpus int) int {
 	if cpus == 0 {
 		return -1
@@ -65,7 +65,7 @@ func usableCPUs(t tree, cpus int) int {
 	return cpus
 }
 
-// allowedCPUs returns those that this process may run on.
+// allowedCPUs returns the CPUs that this process may run on.
 func allowedCPUs(t tree) []int {
 	cpus := parseList(field(t.text("proc/self/status"), "Cpus_allowed_list"))
 	if len(cpus) == 0 {
@@ -74,7 +74,7 @@ func allowedCPUs(t tree) []int {
 	return cpus
 }
 
-// usableMemory returns the machine's memory, or less if the control group may have less.
+// usableMemory returns the machine's memory, or the limit of the control group if that is less.
 func usableMemory(t tree) int64 {
 	total := kilobytes(field(t.text("proc/meminfo"), "MemTotal"))
 	for dir := range controlGroups(t, "memory") {
@@ -107,7 +107,7 @@ func controlGroups(t tree, controller string) func(yield func(dir string) bool) 
 			} else if t.has("sys/fs/cgroup/unified") {
 				top = "sys/fs/cgroup/unified"
 			}
-			group := path.Clean("/" + parts[2]) // no way out by ".."
+			group := path.Clean("/" + parts[2]) // so that ".." does not lead outside
 			for {
 				if !yield(path.Join(top, group)) {
 					return
@@ -121,13 +121,13 @@ func controlGroups(t tree, controller string) func(yield func(dir string) bool) 
 	}
 }
 
-// processor returns what the first CPU says that it is.
+// processor returns the model name that the first CPU reports.
 func processor(t tree) topology.Processor {
 	info := t.text("proc/cpuinfo")
 	return topology.Processor{Vendor: field(info, "vendor_id"), Family: number(field(info, "cpu family")), Model: number(field(info, "model"))}
 }
 
-// platform names what the machine runs on: a hypervisor, a cloud, "baremetal", or "" if that is not clear.
+// platform names the machine's platform: a hypervisor, a cloud, "baremetal", or "" if that is not clear.
 func platform(t tree) string {
 	const dmi = "sys/class/dmi/id/"
 	vendor, product := t.text(dmi+"sys_vendor"), t.text(dmi+"product_name")
@@ -164,7 +164,7 @@ func platform(t tree) string {
 			return "vmware"
 		}
 	}
-	flags := strings.Fields(field(t.text("proc/cpuinfo"), "flags")) // on x86 the hypervisor shows itself
+	flags := strings.Fields(field(t.text("proc/cpuinfo"), "flags")) // on x86 a flag shows that there is a hypervisor
 	switch {
 	case slices.Contains(flags, "hypervisor"):
 		return "vm"

@@ -30,13 +30,13 @@ func treeNICs(t tree) []topology.NIC {
 	return nics
 }
 
-// idle tells interfaces that are made of nothing and not in use, such as those that a module brings.
+// idle reports whether an interface has no lower interface and is not in use, as when a module has just created it.
 func idle(t tree, nic topology.NIC) bool {
 	return !nic.Up && !t.has(path.Join(netDir, nic.Name, "device")) && !stacked(t, nic.Name)
 }
 
-// carriesData tells interfaces that lead to other machines from those that only lead to containers or
-// virtual machines on this one, or nowhere.
+// carriesData reports whether an interface leads to other machines, and not only to containers or virtual machines on
+// this one, or nowhere.
 func carriesData(t tree, name string) bool {
 	dir := path.Join(netDir, name)
 	if kind := t.number(path.Join(dir, "type")); kind != ethernet && kind != infiniband {
@@ -52,11 +52,11 @@ func carriesData(t tree, name string) bool {
 		}
 		return false
 	}
-	// A veth or tap that is part of a bridge is the near end of a container's or virtual machine's.
+	// A veth or tap that is part of a bridge is the near end of a container's or virtual machine's interface.
 	return !t.has(path.Join(dir, "brport")) || physical(name) || stacked(t, name)
 }
 
-// stacked reports whether an interface is a bond, VLAN or the like of others.
+// stacked reports whether an interface is made of others, as a bond or VLAN.
 func stacked(t tree, name string) bool { return len(lowers(t, name)) > 0 }
 
 // lowers returns the interfaces that this one is made of.
@@ -85,7 +85,7 @@ func readNIC(t tree, name string) topology.NIC {
 	if nic.Driver == "" {
 		nic.Driver = software(t, name)
 	}
-	// vmxnet3 says 10000 whatever is behind it: a nominal speed. A driver that does not know says -1.
+	// vmxnet3 reports 10000 whatever is behind it: a nominal speed. A driver that does not know reports -1.
 	if nic.Speed <= 0 || nic.Speed >= 1<<31-1 {
 		nic.Speed = -1
 	}
@@ -101,11 +101,11 @@ func readNIC(t tree, name string) topology.NIC {
 	return nic
 }
 
-// mostStacked bounds how many interfaces are on top of each other: a VLAN of a bond of ports is three.
+// mostStacked bounds how deeply interfaces are stacked: a VLAN of a bond of ports has depth three.
 const mostStacked = 8
 
-// place returns where an interface is. What is made of others has no address, and is on a node if all of
-// them are on it.
+// place returns the PCI function and node of an interface. A stacked interface has no PCI address, and is on a node if all
+// of its lower interfaces are.
 func place(t tree, name string, depth int) function {
 	device := path.Join(netDir, name, "device")
 	if t.has(device) || depth == mostStacked {
@@ -122,8 +122,8 @@ func place(t tree, name string, depth int) function {
 	return made
 }
 
-// isUp reports whether packets can pass. Interfaces without a carrier of their own do not know, and are
-// up if they were set so.
+// isUp reports whether packets can pass. Interfaces without a carrier of their own cannot report it, and are
+// up if they were set up.
 func isUp(t tree, dir string) bool {
 	switch t.text(path.Join(dir, "operstate")) {
 	case "up":

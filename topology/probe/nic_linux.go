@@ -9,9 +9,8 @@ import (
 	"gorun/topology"
 )
 
-// liveNICs returns those of the interfaces that carry data between machines. The files in /sys may
-// be those of another one, in a container: they count only for an interface with the same index and
-// hardware address.
+// liveNICs returns the interfaces that carry data between machines. In a container, the files in /sys may describe
+// another network namespace: they count only for an interface with the same index and hardware address.
 func liveNICs(t tree, interfaces []Interface) []topology.NIC {
 	if interfaces == nil {
 		return treeNICs(t)
@@ -21,7 +20,7 @@ func liveNICs(t tree, interfaces []Interface) []topology.NIC {
 		if i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		addrs := i.usable() // one that has some is in use, also while it is down
+		addrs := i.usable() // an interface with addresses is in use, even while it is down
 		nic := topology.NIC{Name: i.Name, Speed: -1, Node: -1, Queues: -1, Up: i.Flags&net.FlagUp != 0}
 		dir := path.Join(netDir, i.Name)
 		if t.number(path.Join(dir, "ifindex")) == i.Index && t.text(path.Join(dir, "address")) == i.HardwareAddr.String() {
@@ -41,7 +40,7 @@ func liveNICs(t tree, interfaces []Interface) []topology.NIC {
 	return nics
 }
 
-// usable returns the addresses that other machines can use without knowing an interface: all but link-local.
+// usable returns the addresses that other machines can use without naming an interface: all but link-local ones.
 func (i Interface) usable() []string {
 	var usable []string
 	for _, p := range i.Prefixes {
@@ -52,7 +51,7 @@ func (i Interface) usable() []string {
 	return usable
 }
 
-// ethtoolDriver asks the driver for its name, which /sys does not tell of a veth whose ends have the same
+// ethtoolDriver asks the driver for its name, which /sys does not show for a veth whose ends have the same
 // index in two namespaces.
 func ethtoolDriver(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -15,11 +15,11 @@ import (
 	"gorun/topology"
 )
 
-// runner returns what nvidia-smi prints.
+// runner runs nvidia-smi and returns its standard output.
 type runner = func(ctx context.Context, args ...string) ([]byte, error)
 
-// nvidiaPatience is how long nvidia-smi may take altogether: seconds when it has to wake the GPUs, for ever
-// when their driver is stuck.
+// nvidiaPatience bounds all calls of nvidia-smi together: they take seconds if it has to wake the GPUs, and do not end if
+// the driver is stuck.
 const nvidiaPatience = 8 * time.Second
 
 func execute(ctx context.Context, args ...string) ([]byte, error) {
@@ -28,8 +28,8 @@ func execute(ctx context.Context, args ...string) ([]byte, error) {
 	return cmd.Output()
 }
 
-// askNvidia returns the GPUs in the order of nvidia-smi, nil if it lists none. What a later question does
-// not answer stays unknown.
+// askNvidia returns the GPUs in the order of nvidia-smi, nil if it lists none. Facts that a later query does
+// not return stay unknown.
 func askNvidia(ctx context.Context, run runner) []topology.GPU {
 	ctx, cancel := context.WithTimeout(ctx, nvidiaPatience)
 	defer cancel()
@@ -143,19 +143,20 @@ func parseModes(report string, gpus []topology.GPU) {
 		}
 	}
 	for i := range gpus {
-		if gpus[i].Mode != "vgpu" && gpus[i].Mode != "" { // only those of vGPUs mean something
+		if gpus[i].Mode != "vgpu" && gpus[i].Mode != "" { // only the licence of a vGPU means something
 			gpus[i].Licence, gpus[i].Profile = "", ""
 		}
 	}
 }
 
-// underline is how nvidia-smi writes the head of a table.
+// underline matches the escape sequence around the head of nvidia-smi's tables.
 var underline = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
-// parseMatrix reads how GPUs are linked: a column and a row for each, and more for network cards. Cells are between white space, and
-// those of GPUs have no spaces inside. What is above the columns' names is a note. It takes all of the matrix or nothing.
+// parseMatrix reads the matrix of links between GPUs: a column and a row for each, and more for network cards. White space
+// separates cells, and the cells of GPUs contain none. Lines above the column names are notes. It accepts the whole matrix
+// or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
-	var columns []int // which GPU a column is about, -1 if none
+	var columns []int // the GPU of each column, -1 for none
 	rows := make([][]string, len(gpus))
 	for line := range strings.Lines(underline().ReplaceAllString(text, "")) {
 		cells := strings.Fields(line)
@@ -192,7 +193,7 @@ func parseMatrix(text string, gpus []topology.GPU) {
 	}
 }
 
-// gpuNumber returns the place of "GPU4" in the list of GPUs, -1 if it is none of them.
+// gpuNumber returns the index of a GPU by its name, such as "GPU4", -1 if it is not in the list.
 func gpuNumber(cell string, gpus []topology.GPU) int {
 	text, ok := strings.CutPrefix(strings.TrimSpace(cell), "GPU")
 	index, err := strconv.Atoi(text)

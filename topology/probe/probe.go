@@ -1,9 +1,9 @@
 // Package probe finds out what a machine has, from what any user may read in /sys and /proc: NUMA nodes,
 // network interfaces, GPUs, limits of CPU and memory, and what it runs on.
 //
-// A fact that cannot be had is left unknown (-1 or empty), never guessed and never an error: containers
-// hide, and virtual machines lack, much of it. It starts no goroutine, changes nothing, executes nothing
-// but nvidia-smi and, in VMs of VMware, their tools, and measures nothing.
+// A fact that cannot be read is left unknown (-1 or empty), never guessed and never an error: containers
+// hide many facts, and virtual machines lack them. The package starts no goroutine, changes nothing, measures nothing, and
+// runs no program but nvidia-smi and, in VMware VMs, VMware Tools.
 package probe
 
 import (
@@ -23,7 +23,7 @@ import (
 	"gorun/topology"
 )
 
-// Probe describes the machine whose file system is at root. With root "/", the one it runs on, it also
+// Probe describes the machine whose file system is at root. With root "/", its own machine, it also
 // asks the kernel for interfaces and addresses, the processor for its hypervisor, and nvidia-smi for GPUs.
 // It fails only if there is neither a sys nor a proc directory, or the context is done.
 func Probe(ctx context.Context, root string) (topology.Host, error) {
@@ -34,8 +34,8 @@ func Probe(ctx context.Context, root string) (topology.Host, error) {
 	return Prober{Root: root}.Probe(ctx)
 }
 
-// This describes the machine that it runs on, and returns the interfaces as they were then. If the user says where vmtoolsd is,
-// the machine is one of VMware's, and their other programs lie beside it.
+// This describes the machine that it runs on, and returns its interfaces at that time. If the user gives the path of
+// vmtoolsd, the machine is a VMware VM, and the other programs of VMware Tools lie beside it.
 func This(ctx context.Context, vmtoolsd string) (topology.Host, []Interface, error) {
 	p := Prober{Root: "/", Run: execute, Tools: executeTools, live: true, vmware: vmtoolsd != ""}
 	if vmtoolsd != "" {
@@ -46,19 +46,19 @@ func This(ctx context.Context, vmtoolsd string) (topology.Host, []Interface, err
 	return p.probe(ctx)
 }
 
-// Prober describes a machine from its file system and from what a command printed there.
+// Prober describes a machine from its file system and from the output of programs.
 type Prober struct {
 	Root string
-	// Run returns the standard output of nvidia-smi with these arguments. Without it, nobody is asked.
+	// Run returns the standard output of nvidia-smi with these arguments; nil runs nothing.
 	Run func(ctx context.Context, args ...string) ([]byte, error)
-	// Tools returns the standard output of one of VMware's programs, in a machine of theirs. Without it, nobody is asked.
+	// Tools returns the standard output of a program of VMware Tools, in a VMware VM; nil runs nothing.
 	Tools func(ctx context.Context, program string, args ...string) ([]byte, error)
 
-	live   bool // it is the machine that this runs on
-	vmware bool // the user says that it is one of VMware's
+	live   bool // the machine is the one this process runs on
+	vmware bool // the user declared it a VMware VM
 }
 
-// Probe is the package's Probe.
+// Probe implements the package's function Probe.
 func (p Prober) Probe(ctx context.Context) (topology.Host, error) {
 	host, _, err := p.probe(ctx)
 	return host, err
@@ -120,7 +120,7 @@ func (p Prober) probe(ctx context.Context) (topology.Host, []Interface, error) {
 	return host, interfaces, nil
 }
 
-// tree is a file system at some directory. Its methods return zero values for what is not there.
+// tree is a file system below a directory. Its methods return zero values for missing files.
 type tree string
 
 func (t tree) path(name string) string { return filepath.Join(string(t), name) }
@@ -135,8 +135,8 @@ func (t tree) text(name string) string {
 	return strings.TrimSpace(string(content(t.path(name))))
 }
 
-// content reads a file by the system calls that this takes. os.ReadFile asks for the size of each, and the poller whether
-// it can wait for it: to look at a machine is to read hundreds, whose content is a word.
+// content reads a file with as few system calls as possible. os.ReadFile also asks for the size, and registers the file with
+// the poller; a description of a machine takes hundreds of files of one word each.
 func content(name string) []byte {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -182,7 +182,7 @@ func (t tree) names(dir string) []string {
 	return names
 }
 
-// target returns the file name of what a symbolic link points to.
+// target returns the last element of a symbolic link's target.
 func (t tree) target(name string) string {
 	link, err := os.Readlink(t.path(name))
 	if err != nil {
@@ -201,7 +201,7 @@ func field(text, key string) string {
 	return ""
 }
 
-// mostCPUs bounds what a list of CPUs may name.
+// mostCPUs bounds the CPU numbers in a list.
 const mostCPUs = 1 << 16
 
 // parseList parses the kernel's lists of CPUs, such as "0-3,8,10-11".
@@ -226,14 +226,14 @@ func parseList(list string) []int {
 // address matches the PCI address of a function: domain, bus, device.
 var address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) })
 
-// function is where a device is.
+// function is the place of a device.
 type function struct {
 	pci  string   // its address, "" if it is not on a PCI bus
 	path []string // the root and the bridges above it
 	node int      // -1 unknown
 }
 
-// pci returns the PCI function that a device is, or is behind. A virtio device, for one, is behind its
+// pci returns the PCI function of a device, or the one that it is behind, as a virtio device is behind its
 // function.
 func (t tree) pci(device string) function {
 	none := function{node: -1}

@@ -8,11 +8,10 @@ import (
 	"gorun/topology"
 )
 
-// mostGIDs bounds how many addresses of a port are listed; tables have 256 places, most of them empty.
+// mostGIDs bounds how many addresses of a port are listed; tables have 256 entries, most of them empty.
 const mostGIDs = 16
 
-// rdma returns the RDMA devices. Names say nothing, because udev changes them: what a device is, its
-// driver tells.
+// rdma returns the RDMA devices. The driver identifies a device; its name does not, because udev changes it.
 func rdma(t tree) []topology.RDMA {
 	const dir = "sys/class/infiniband"
 	devices := []topology.RDMA{}
@@ -24,7 +23,7 @@ func rdma(t tree) []topology.RDMA {
 			d.Ports = append(d.Ports, readPort(t, path.Join(at, "ports", port), number(port)))
 		}
 		d.NIC = paired(t, at)
-		if parent := t.text(path.Join(at, "parent")); d.PCI == "" && parent != "" { // in software, over an interface
+		if parent := t.text(path.Join(at, "parent")); d.PCI == "" && parent != "" { // a software device over an interface
 			if d.NIC = parent; d.Driver == "" {
 				d.Driver = "rxe"
 			}
@@ -35,9 +34,8 @@ func rdma(t tree) []topology.RDMA {
 	return devices
 }
 
-// paired returns the network interface beside a device: the one that its addresses are of; else an
-// interface of the same PCI function; else of the same card, as VMware's PVRDMA is the second function of a
-// vmxnet3's.
+// paired returns the network interface beside a device: the one that has its addresses; else an interface of the same PCI
+// function; else one of the same card, as VMware's PVRDMA is the second function of a vmxnet3's card.
 func paired(t tree, device string) string {
 	for _, port := range t.names(path.Join(device, "ports")) {
 		dir := path.Join(device, "ports", port, "gid_attrs/ndevs")
@@ -70,7 +68,7 @@ func readPort(t tree, dir string, n int) topology.Port {
 		name := strconv.Itoa(index)
 		gid := t.text(path.Join(dir, "gids", name))
 		if strings.Trim(gid, "0:") == "" || strings.Trim(gid, "fe80:") == "" {
-			continue // an empty place
+			continue // an empty entry
 		}
 		if len(port.GIDs) == mostGIDs {
 			break

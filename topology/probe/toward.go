@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// SourceToward returns the local address from which packets to host would leave. Nothing is sent.
+// SourceToward returns the local address from which packets to host would leave. It sends nothing.
 func SourceToward(host string) netip.Addr {
 	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// arrows counts those of one package.
+// arrows counts the arrows of one package.
 type arrows struct{ all, circular, up int }
 
 // graph holds for each file the files that it uses.
@@ -33,7 +33,7 @@ func shared(s *source, object types.Object) bool {
 	return isFunc || isVar && v.IsField()
 }
 
-// add draws an arrow, and leaves out those of a file to itself.
+// add draws an arrow, unless it leads from a file to itself.
 func (g graph) add(from, to string) {
 	for _, file := range []string{from, to} {
 		if g[file] == nil {
@@ -78,8 +78,8 @@ func (g graph) reaches(from, to string, seen map[string]bool) bool {
 	return false
 }
 
-// order puts files that use others first. It takes away one file at a time: one that is used by none of those left, to
-// the front, or uses none, to the back, or else the one that uses most more than it is used, to the front.
+// order puts files that use others first. It removes one file at a time: one that no remaining file uses goes to the
+// front, one that uses none goes to the back; otherwise the file with the largest surplus of uses goes to the front.
 func (g graph) order() []string {
 	left := slices.Sorted(maps.Keys(g))
 	var front, back []string
@@ -106,7 +106,7 @@ func (g graph) order() []string {
 	return append(front, back...)
 }
 
-// degrees counts the arrows from a file and to it, among the files that are left.
+// degrees counts the arrows from a file and to it, among the remaining files.
 func (g graph) degrees(file string, left []string) (out, in int) {
 	for _, other := range left {
 		if g[file][other] {

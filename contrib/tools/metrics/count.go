@@ -42,7 +42,7 @@ type bigType struct {
 	files           map[string]bool
 }
 
-// lines counts the lines of all files, those for other systems included.
+// lines counts the lines of all files, including files for other systems.
 func (c *count) lines() error {
 	return filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -95,7 +95,7 @@ func (c *count) addLines(path, kind string, text []byte) {
 	}
 }
 
-// codeLines counts the lines with a token on them; a string of several lines has its first one.
+// codeLines counts the lines with a token on them; a string of several lines counts as one.
 func codeLines(text []byte) int {
 	fset := token.NewFileSet()
 	file := fset.AddFile("", -1, len(text))
@@ -116,7 +116,7 @@ func codeLines(text []byte) int {
 // add counts what is in a package.
 func (c *count) add(s *source) {
 	if strings.HasPrefix(s.path, "contrib/e2e") {
-		return // tests, and what serves tests alone
+		return // tests, and code that only serves tests
 	}
 	c.packages++
 	if slices.ContainsFunc(s.files, func(f *ast.File) bool { return f.Doc != nil }) {

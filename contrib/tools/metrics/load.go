@@ -30,7 +30,7 @@ type source struct {
 // file returns the base name of the file in which something is.
 func (s *source) file(pos token.Pos) string { return filepath.Base(s.fset.Position(pos).Filename) }
 
-// listed is what go list says of a package.
+// listed is go list's description of a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
@@ -40,7 +40,7 @@ type listed struct {
 	}
 }
 
-// load reads every package of the module for this system. What others export comes from the compiler's cache.
+// load reads every package of the module for this system. Export data of other packages comes from the compiler's cache.
 func load() ([]*source, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module", "./...")
 	cmd.Stderr = os.Stderr
@@ -75,7 +75,7 @@ func load() ([]*source, error) {
 	return all, nil
 }
 
-// check parses a package and resolves what each of its names means.
+// check parses a package and resolves its names.
 func check(fset *token.FileSet, l listed, resolve types.Importer) (*source, error) {
 	s := &source{
 		path: strings.TrimPrefix(l.ImportPath, l.Module.Path+"/"), dir: l.Dir, fset: fset,

@@ -1,18 +1,18 @@
-// Command metrics prints figures of this module's source, in a table that a later change is held against.
+// Command metrics prints figures of this module's source, in a table to compare later changes with.
 //
 //	make metrics
 //
-// All figures but the lines of tests leave out test files, testdata and build. They are counted so:
+// All figures but the lines of tests leave out test files, testdata and build. The rules:
 //
-//   - A line is a line of the file; a code line of Go has a token on it that is no comment.
-//   - A function is as long as the lines from its "func" to its last brace. Function literals are part of theirs.
-//   - A big type's fields are those in its declaration, embedded types among them; its files are those with its methods.
-//   - An arrow leads from a file to another file of its package, of which it uses something declared at package level,
-//     a method, or a field. An arrow is in a circle if other arrows lead back: neither file can be read, tested or
-//     moved without the other. It leads up if it points against the order of the files that a greedy search finds,
-//     in which few arrows do. How often something is used does not count.
-//   - A named duration is a constant or a variable with a name and a fixed value of type time.Duration, in a function or
-//     outside. It decides liveness if its package or file is in the list below.
+//   - A line is a line of the file; a code line of Go has a token on it that is not a comment.
+//   - The length of a function is the number of lines from its "func" to its last brace, function literals included.
+//   - A big type's fields are the fields in its declaration, embedded types included; its files are the files with its methods.
+//   - An arrow leads from a file to another file of its package if it uses a package-level declaration, a method or a field of
+//     that file. An arrow is in a circle if other arrows lead back: neither file can be read, tested or moved without the
+//     other. A greedy search orders the files so that few arrows lead up, against the order. The number of uses does not
+//     count.
+//   - A named duration is a constant or variable of type time.Duration with a fixed value, in a function or
+//     outside. It decides liveness if its package or file is in the list liveness.
 //   - An exported type name in several packages counts once for each name; "Options", "Config" and "Error" are left
 //     out, as Go uses them with the package's name.
 package main
@@ -23,13 +23,13 @@ import (
 	"os"
 )
 
-// bigTypes are those that must not grow again.
+// bigTypes are the types that must not grow again.
 var bigTypes = []string{
 	"worker.daemon", "collective.op", "launcher.job", "collective.Engine", "collective/link.Link", "collective/link.link",
 	"launcher.host", "launcher.Spec", "rendezvous/wire.Job",
 }
 
-// folders are those whose files' arrows are counted, each package by itself.
+// folders are the folders whose files' arrows are counted, each package by itself.
 var folders = []string{"cmd/gorun", "worker", "launcher", "collective"}
 
 // liveness names the packages and files whose durations decide whether a host is there.

@@ -63,7 +63,7 @@ func write(w io.Writer, executable, dir string, packages []string) error {
 		return err
 	}
 	archive := zip.NewWriter(w)
-	// Offsets count from the start of the file, so that unzip needs no guess either.
+	// Offsets count from the start of the file, so that unzip does not have to guess either.
 	archive.SetOffset(size)
 	for _, name := range packages {
 		n, err := addPackage(archive, dir, name)

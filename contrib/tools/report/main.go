@@ -1,16 +1,16 @@
-// Command report runs go test -json, or reads what it writes, and prints what people want to know: a line for each
-// package, all output of what failed, every skipped test with its reason, and the slowest tests.
+// Command report runs go test -json, or reads its output, and prints a summary: a line for each
+// package, all output of failed tests, every skipped test with its reason, and the slowest tests.
 //
 //	report -skips build/skips -again build/again -packages "$(go list ./...)" go test -json -race
 //	go test -json ./... | report
 //
-// It exits with 1 if anything failed. Skipped tests are appended to the file of -skips, and what passed tests have
-// logged, which nothing else shows, to the file of -figures.
+// It exits with 1 if anything failed. It appends skipped tests to the file of -skips, and the logs of passed tests, which
+// nothing else shows, to the file of -figures.
 //
-// With -again, up to three tests that failed beside others run a second time, alone, and pass if they pass then: a
-// deadline may be missed on a busy machine. Their names are appended to the file. Nothing runs a third time: a test whose name
-// is in the file already has failed. So has one with a data race, which is a fault however rarely it shows, and a
-// package that did not build or that ended in the middle of a test.
+// With -again, up to three tests that failed beside others run a second time, alone, and pass if they pass then, because a
+// deadline may be missed on a busy machine. Their names are appended to the file. No test runs a third time: one whose name
+// is in the file already has failed. A test with a data race has failed too, because the race is a fault however rarely it
+// shows, and so has a package that did not build or that ended in the middle of a test.
 package main
 
 import (
@@ -33,7 +33,7 @@ const (
 	slowSeconds = 10.0
 )
 
-// options are what the command line says.
+// options are the flags and arguments of the command line.
 type options struct {
 	skips, figures, again string // files
 	packages              []string
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// run reports the tests, and those that run again.
+// run reports the tests, and the tests that run again.
 func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	r, err := o.test(in, out, nil)
 	if err != nil || r.failed == 0 || o.again == "" {
@@ -87,7 +87,7 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	return true, nil
 }
 
-// test has go test run, all packages or with other flags, and reports what it writes.
+// test runs go test, for all packages or with other flags, and reports its output.
 func (o *options) test(in io.Reader, out io.Writer, flags []string) (*report, error) {
 	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
 	if flags == nil {
@@ -149,8 +149,8 @@ type report struct {
 	figures  []string // what each test that passed has logged, behind its name
 	fails    []string // with their packages
 	names    []string // of failed tests with their packages, subtests not among them
-	packages []string // of those, in the same order
-	broken   bool     // something failed that a second run does not excuse
+	packages []string // of the failed tests, in the same order
+	broken   bool     // something failed that a second run cannot mend
 	times    []timed  // of tests, subtests not among them
 	passed   int
 	failed   int // tests and packages
@@ -161,7 +161,7 @@ type timed struct {
 	seconds float64
 }
 
-// summary prints what comes after all tests.
+// summary prints the lines that follow all tests.
 func (r *report) summary() {
 	for _, skip := range r.skips {
 		fmt.Fprintln(r.out, "skipped", skip)
@@ -175,10 +175,10 @@ func (r *report) summary() {
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 }
 
-// maxAgain is how many tests may run again. More than that are no matter of a busy machine.
+// maxAgain is how many tests may run again. More failures have another cause than a busy machine.
 const maxAgain = 3
 
-// repeatable returns the names of the failed tests, if all of them may run again. The file has those that did.
+// repeatable returns the names of the failed tests, if all of them may run again. The file lists the tests that already did.
 func (r *report) repeatable(file string) ([]string, error) {
 	if r.broken || len(r.names) == 0 || len(r.names) > maxAgain {
 		return nil, nil
@@ -202,7 +202,7 @@ func (r *report) packagesOf(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(r.packages[:len(names)])))
 }
 
-// slowest returns the tests that took longest, at most slowTests of those that took slowSeconds or more.
+// slowest returns the slowest tests, at most slowTests, that took slowSeconds or more.
 func (r *report) slowest() []timed {
 	all := slices.DeleteFunc(slices.Clone(r.times), func(t timed) bool { return t.seconds < slowSeconds })
 	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
@@ -215,7 +215,7 @@ func (r *report) read(in io.Reader) error {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Fprintln(r.out, lines.Text()) // what go itself has to say
+			fmt.Fprintln(r.out, lines.Text()) // go's own messages
 			continue
 		}
 		r.add(e)
@@ -279,8 +279,8 @@ func (r *report) add(e event) {
 	delete(r.output, key)
 }
 
-// unfinished prints the output of tests that had no end, and reports whether there were any: one of them
-// took the package with it.
+// unfinished prints the output of tests that did not end, and reports whether there were any: one of them
+// ended the whole package.
 func (r *report) unfinished(pkg string) bool {
 	var keys []string
 	for key := range r.output {
@@ -303,7 +303,7 @@ func (r *report) text(key string) string {
 	return ""
 }
 
-// logged is what t.Log wrote: go test indents it, and nothing else of its own but how subtests ended.
+// logged returns the output of t.Log: the lines that go test indents, except the results of subtests.
 func logged(output string) (lines []string) {
 	for line := range strings.Lines(output) {
 		if strings.HasPrefix(line, "    ") && !strings.HasPrefix(strings.TrimSpace(line), "--- ") {
@@ -313,7 +313,7 @@ func logged(output string) (lines []string) {
 	return lines
 }
 
-// reason is what a skipped test said: its output without the lines that go test adds.
+// reason returns why a test was skipped: its output without the lines that go test adds.
 func reason(output string) string {
 	var said []string
 	for line := range strings.Lines(output) {

@@ -1,5 +1,6 @@
-// Package probetest unpacks the fixtures of package probe for tests: machines, of which most are written by hand after real ones. A machine is the
-// files of /sys, /proc and /etc that are looked at, and what nvidia-smi and VMware's tools printed there.
+// Package probetest unpacks the fixtures of package probe for tests: descriptions of machines, most of them written by hand
+// after real ones. A fixture holds the files of /sys, /proc and /etc that the probe reads, and the output of nvidia-smi and
+// VMware Tools.
 package probetest
 
 import (
@@ -14,7 +15,7 @@ import (
 	"gorun/topology/probe"
 )
 
-// Probe returns what is found out about the machine in an archive.
+// Probe describes the machine in an archive.
 func Probe(t testing.TB, archive string) topology.Host {
 	t.Helper()
 	root := Unpack(t, archive)
@@ -41,10 +42,9 @@ func playedTools(root string) func(context.Context, string, ...string) ([]byte, 
 	}
 }
 
-// Unpack makes a tree of files of an archive in the txtar format. What precedes the first file has a file
-// of one line, or a symbolic link, on each line: "path: content" or "path -> target". A line "pci path ->
-// attribute=value…" is short for a PCI function below /sys/devices and its link in /sys/bus, and "net",
-// with the path of a function and a name, for an interface on it.
+// Unpack creates the files of an archive in the txtar format. Each line before the first file describes a file of one
+// line or a symbolic link: "path: content" or "path -> target". A line "pci path -> attribute=value…" creates a PCI
+// function below /sys/devices and its link in /sys/bus; "net", with the path of a function and a name, an interface on it.
 func Unpack(t testing.TB, archive string) string {
 	t.Helper()
 	text, err := os.ReadFile(archive)
@@ -93,14 +93,14 @@ func (t tree) line(line string) {
 	}
 }
 
-// pci makes a function. Its path begins with the root, "pci0000:00/0000:00:01.0".
+// pci creates a PCI function. Its path begins with the root, "pci0000:00/0000:00:01.0".
 func (t tree) pci(path string, attributes []string) {
 	dir := "sys/devices/" + path
 	t.link("sys/bus/pci/devices/"+filepath.Base(path), "../../../devices/"+path)
 	t.attributes(dir, attributes)
 }
 
-// net makes an Ethernet interface that is up.
+// net creates an Ethernet interface that is up.
 func (t tree) net(path, name string, attributes []string) {
 	dir := "sys/devices/" + path + "/net/" + name
 	t.link("sys/class/net/"+name, "../../devices/"+path+"/net/"+name)
@@ -141,7 +141,7 @@ func (t tree) write(name, content string) {
 	}
 }
 
-// link makes the directory that it points to as well, such as that of a driver, if nothing else will.
+// link creates a symbolic link, and its target as a directory, such as a driver's, if it does not exist.
 func (t tree) link(name, target string) {
 	if err := os.Symlink(target, t.create(name)); err != nil {
 		t.t.Fatal(err)
