@@ -114,3 +114,9 @@ func (heap) Release()        {}
 type heapAllocator struct{}
 
 func (heapAllocator) Alloc(n int) (Buffer, error) { return heap(make([]byte, n)), nil }
+
+// Transport sends segments to other engines; link.Mesh is one. Send does not block and may be called
+// from anywhere.
+type Transport interface {
+	Send(peer int, s *link.Segment)
+}

@@ -65,10 +65,8 @@ func (c *contributions) fail(err *Error) {
 	}
 }
 
-// resize returns s with n elements, with the old ones where there is room.
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return append(s[:cap(s)], make([]T, n-cap(s))...)
-	}
-	return s[:n]
-}
+// Local ranks that are none: no rank at all, or all of them.
+const (
+	noRank   = -1
+	allRanks = -2
+)

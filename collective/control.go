@@ -2,16 +2,16 @@ package collective
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
 	"gorun/collective/link"
 )
 
-// Limits of control messages: of one, and of those that a peer sent after one that is still missing. A host that
-// resumed before this one may have announced all that its ranks have in flight.
+// Limits of what a peer sends after a control message that is still missing. A host that resumed before this one may
+// have announced all that its ranks have in flight.
 const (
-	maxControl   = 1 << 20
 	maxHeld      = 1 << 17
 	maxHeldBytes = 256 << 20
 )
@@ -183,5 +183,29 @@ func (e *Engine) read(peer int, p []byte) {
 	}
 	if err != nil {
 		e.log.Error("drop control message", "peer", peer, "err", err)
+	}
+}
+
+// early reports whether a control message is about the group that this host is about to have, or comes after
+// a pause that is not over here.
+func (e *Engine) early(p []byte) bool {
+	if len(p) > 0 && p[0] == msgMark {
+		m, err := readMark(p)
+		return err == nil && m.goes && e.paused.number == m.number
+	}
+	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
+}
+
+// listenAll hears what waited in the channels and whose time has come. mu is held, and released in between.
+func (e *Engine) listenAll() {
+	peers := make([]int, 0, len(e.channels))
+	for peer := range e.channels {
+		peers = append(peers, peer)
+	}
+	for _, peer := range peers {
+		if c := e.channels[peer]; c != nil {
+			p, ok := e.take(c)
+			e.listen(peer, c, p, ok)
+		}
 	}
 }

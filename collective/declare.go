@@ -12,12 +12,6 @@ import (
 //
 // They last as long as the world. Like pairs they are marked by a bit in their numbers.
 
-// declared is set in the numbers of groups that their members declare.
-const declared = 1 << 30
-
-// maxDeclared bounds what ranks and peers can have a host remember.
-const maxDeclared = 1 << 12
-
 // declare takes a rank's word for a group: an AddGroup with a number. It ends at once.
 func (e *Engine) declare(rank int, r Request) error {
 	e.mu.Lock()
@@ -60,29 +54,6 @@ func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
 	}
 	g.notified = true
 	return e.compose(g.hosts, 0, appendDeclare(nil, id, ranks)), nil
-}
-
-// know makes sure that there is a group of that number and those ranks, some of them on this host.
-func (d *directory) know(id uint32, ranks []int) *Error {
-	if known := d.sets[id]; known != nil {
-		if !slices.Equal(known, ranks) {
-			return refuse("%s: number %d cannot be that of %s, it is that of %s",
-				AddGroup, id, listRanks(ranks), listRanks(known))
-		}
-		return nil
-	}
-	if d.declared == maxDeclared {
-		return refuse("%s: there are %d already that only their members know of, which is the limit", AddGroup, maxDeclared)
-	}
-	world := d.byID[0]
-	g := newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
-	if g == nil {
-		return refuse("%s: no member is on this host", AddGroup)
-	}
-	d.declared++
-	d.sets[id] = ranks
-	d.enter(g)
-	return nil
 }
 
 // hearDeclare takes another host's word for a group.

@@ -9,15 +9,15 @@
 //
 // The life of an operation, in the order in which its files are best read:
 //
-//  1. Submit takes the contribution of one of this host's ranks (request.go, validate.go, engine.go).
+//  1. Submit takes the contribution of one of this host's ranks (kind.go, request.go, validate.go, engine.go).
 //  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
-//     (negotiation.go, readiness.go, message.go). There is no coordinator and no cycle: one message per pair of hosts,
+//     (negotiation.go, readiness.go, ballot.go, message.go). There is no coordinator and no cycle: one message per pair of hosts,
 //     sent at once. A rank that joined contributes zeros without being asked (join.go); in a pause nothing is
 //     declared (pause.go).
 //  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
 //     error (mismatch.go).
 //  4. Start: the operation gets a strategy, which lays out its memory, its results and the steps of a schedule
-//     (op.go, strategy.go, package schedule). A small allreduce is over here: its contributions came with the ready
+//     (op.go, registry.go, package schedule). A small allreduce is over here: its contributions came with the ready
 //     messages (strategy_inline.go).
 //  5. Segments go to other hosts and come from them (segment.go, run.go).
 //  6. Deliver: the goroutine that read a segment reduces or places it, as the strategy says, and queues what waits for
@@ -26,7 +26,7 @@
 //     theirs when the peers have it (op.go).
 //
 // A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one
-// file, strategy_*.go, with one line in the registry of strategy.go. The op knows when something happens to a segment,
+// file, strategy_*.go, with one line in registry.go. The op knows when something happens to a segment,
 // the strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups
 // and the segments of an op, some thirty names that nothing else needs to see.
 //
@@ -34,10 +34,10 @@
 // learn how it came to that. The one in use is readiness, in which every host declares to every other host.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
-// side by side, small operations run on the goroutine that submits the last contribution (local.go).
+// side by side, small operations run on the goroutine that submits the last contribution (local.go, workers.go).
 //
-// Groups are made and removed by all ranks of the world in an operation of their own (groups.go), which gives
-// them the same number everywhere.
+// Groups are made and removed by all ranks of the world in an operation of their own (groups.go, directory.go), which
+// gives them the same number everywhere.
 //
 // Goroutines: Run owns the workers and waits for them. Everything else runs on the callers' goroutines:
 // sessions call Submit, the link's streams call Place, Deliver, Prepare and Acked. Lock order: Engine.mu

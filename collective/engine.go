@@ -17,12 +17,6 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Transport sends segments to other engines; link.Mesh is one. Send does not block and may be called
-// from anywhere.
-type Transport interface {
-	Send(peer int, s *link.Segment)
-}
-
 // Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
 type Engine struct {
 	settings
@@ -332,4 +326,48 @@ func (e *Engine) remove(o *op) {
 	more := e.drain(room[:0])
 	e.mu.Unlock()
 	e.follow(more)
+}
+
+// init makes empty pools for an engine.
+func (p *pools) init(e *Engine) {
+	p.free.New = func() any { return &op{engine: e} }
+	p.views.New = func() any { return new(view) }
+	p.buffers.New = func() any { return new([]byte) }
+	p.messages.New = func() any { return &message{engine: e} }
+	p.pieces.New = func() any {
+		p := new(piece)
+		p.Owner = p
+		return p
+	}
+}
+
+// drain appends the events to all, with the messages to be sent. mu is held.
+func (e *Engine) drain(all []event) []event {
+	first := len(all)
+	all = append(all, e.ops.events...)
+	clear(e.ops.events)
+	e.ops.events = e.ops.events[:0]
+	for i := first; i < len(all); i++ {
+		switch v := &all[i]; {
+		case v.send != nil:
+			v.message, v.send = e.compose(v.to, v.op.id, v.send), nil
+		case v.start && len(v.op.votes) > 1:
+			e.ops.live++
+		}
+	}
+	return all
+}
+
+// follow carries out what drain returned. No lock is held.
+func (e *Engine) follow(all []event) {
+	for _, v := range all {
+		switch {
+		case v.message != nil:
+			e.post(v.message)
+		case v.start:
+			v.op.start()
+		case v.err != nil:
+			v.op.fail(v.err)
+		}
+	}
 }

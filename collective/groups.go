@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,83 +21,6 @@ import (
 // can, and fails. Contributions that follow one that has started come later, on each host when it has ended there, and
 // all of them come: a group stays as long as there are such.
 
-// groupsName is the name of the operations on groups.
-const groupsName = "process sets"
-
-// checkGroup checks a request for a group by itself. g is the world.
-func (r *Request) checkGroup(g *group) *Error {
-	if g.id != 0 {
-		return refuse("%s: all ranks of the world take part, not only those of group %d", r.Kind, g.id)
-	}
-	if r.Kind == RemoveGroup {
-		r.Shape = nil
-		return nil
-	}
-	r.Root, r.Shape = 0, slices.Clone(r.Shape)
-	slices.Sort(r.Shape)
-	return checkMembers(g, r.Shape)
-}
-
-// checkMembers checks the ranks of a new group, in ascending order. g is the world.
-func checkMembers(g *group, ranks []int) *Error {
-	if len(ranks) == 0 {
-		return refuse("%s: there are no ranks in it", AddGroup)
-	}
-	for i, rank := range ranks {
-		if i > 0 && rank == ranks[i-1] {
-			return refuse("%s: rank %d is there twice", AddGroup, rank)
-		}
-		if _, ok := g.find(rank); !ok {
-			return refuse("%s: there is no rank %d in a world of %d", AddGroup, rank, len(g.ranks))
-		}
-	}
-	return nil
-}
-
-// directory has the groups of a world.
-type directory struct {
-	byID     map[uint32]*group // with ranks on this host
-	sets     map[uint32][]int  // ranks of all groups
-	next     uint32            // number of the next group that all ranks make
-	declared int               // groups that only their members know of
-}
-
-// newDirectory returns the directory of a world that has no groups but all its ranks.
-func newDirectory(w World) *directory {
-	d := &directory{byID: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1}
-	if g := newGroup(w, 0, nil); g != nil {
-		d.byID[0], d.sets[0] = g, g.ranks
-	}
-	return d
-}
-
-// check refuses to add a group that is there, and to remove one that is not.
-func (d *directory) check(r *Request) *Error {
-	switch r.Kind {
-	case AddGroup:
-		for id, ranks := range d.sets {
-			if id < declared && slices.Equal(ranks, r.Shape) {
-				return refuse("%s: %s are process set %d already", r.Kind, listRanks(ranks), id)
-			}
-		}
-	case RemoveGroup:
-		if r.Root <= 0 || r.Root >= declared || d.sets[uint32(r.Root)] == nil {
-			return refuse("%s: there is no process set %d that could be removed", r.Kind, r.Root)
-		}
-	}
-	return nil
-}
-
-// early reports whether a control message is about the group that this host is about to have, or comes after
-// a pause that is not over here.
-func (e *Engine) early(p []byte) bool {
-	if len(p) > 0 && p[0] == msgMark {
-		m, err := readMark(p)
-		return err == nil && m.goes && e.paused.number == m.number
-	}
-	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
-}
-
 // addGroup makes a group that all hosts agreed on, and hears what peers declared in it before.
 func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 	e.mu.Lock()
@@ -109,42 +31,6 @@ func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {
 	id := e.groups.add(newGroup(e.world, e.groups.next, ranks), ranks)
 	e.listenAll()
 	return id
-}
-
-// listenAll hears what waited in the channels and whose time has come. mu is held, and released in between.
-func (e *Engine) listenAll() {
-	peers := make([]int, 0, len(e.channels))
-	for peer := range e.channels {
-		peers = append(peers, peer)
-	}
-	for _, peer := range peers {
-		if c := e.channels[peer]; c != nil {
-			p, ok := e.take(c)
-			e.listen(peer, c, p, ok)
-		}
-	}
-}
-
-// add enters the next group; g is nil if this host has no part in it.
-func (d *directory) add(g *group, ranks []int) uint32 {
-	id := d.next
-	d.next++
-	d.sets[id] = ranks
-	if g == nil {
-		return id
-	}
-	d.enter(g) // a rank that left after its host agreed to the group is still in it
-	return id
-}
-
-// enter adds a group, and notes which of its ranks have left.
-func (d *directory) enter(g *group) {
-	d.byID[g.id] = g
-	for _, gone := range d.byID[0].gone {
-		if at, ok := g.find(gone.rank); ok {
-			g.gone = append(g.gone, departed{gone.rank, at.pos})
-		}
-	}
 }
 
 // drop removes a group that all hosts agreed to remove.
@@ -205,15 +91,4 @@ func (o *op) promised() bool {
 // over reports whether a group was removed, and no contribution of a local rank is pending under that name.
 func (g *group) over(name []byte) bool {
 	return g.removed && !slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return names[string(name)] })
-}
-
-// pend notes the names under which a rank still submits in the group that it removes.
-func (d *directory) pend(id uint32, rank int, names []string) {
-	g := d.byID[id]
-	if g == nil {
-		return
-	}
-	if at, ok := g.find(rank); ok && at.pos == g.self {
-		g.pend(at.index, names)
-	}
 }

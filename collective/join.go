@@ -10,16 +10,6 @@ import "slices"
 // the last of its ranks joined belongs to the next round (vote.later): other hosts must not answer it for ranks that
 // have joined only as far as they know.
 
-// joinName is the name of the operation that all ranks submit in the end.
-const joinName = "join"
-
-// joining is what a group knows about ranks that joined.
-type joining struct {
-	joined  []bool            // local ranks
-	pending []map[string]bool // by local rank that joined, or removed the group: names under which it still submits
-	closed  []int             // by position: rounds that the host ended and this one did not
-}
-
 // hasJoined reports whether a local rank takes no part because it joined.
 func (o *op) hasJoined(index int) bool {
 	return !o.own.have[index] && o.name != joinName && o.group.joined[index] && !o.group.pending[index][o.name]
@@ -42,37 +32,12 @@ func (o *op) requested() bool {
 	return o.own.count > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
 }
 
-// real reports whether a host submitted something, instead of having joined as a whole.
-func (v *vote) real() bool { return v.kind() != 0 }
-
-// kind returns what the first rank with a contribution submitted, 0 if all joined.
-func (v *vote) kind() Kind {
-	for rest, n := v.body, v.variants; n > 0; n-- {
-		var x variant
-		x, rest, _ = readVariant(rest)
-		if x.kind() != Join || string(v.name) == joinName {
-			return x.kind()
-		}
-	}
-	return 0
-}
-
 // join marks a rank as joined, and declares it ready for what others wait for.
 func (t *readiness) join(g *group, index int, names []string) {
 	g.joined[index] = true
 	g.pend(index, names)
 	for _, o := range t.open {
 		t.contributeZeros(o)
-	}
-}
-
-// pend notes the names under which a local rank still submits.
-func (g *group) pend(index int, names []string) {
-	for _, name := range names {
-		if g.pending[index] == nil {
-			g.pending[index] = map[string]bool{}
-		}
-		g.pending[index][name] = true
 	}
 }
 
@@ -129,12 +94,6 @@ func (t *readiness) contributeZeros(o *op) bool {
 // had joined: what one of these submits now is for the next use of the name.
 func (o *op) closed() bool {
 	return o.votes[o.group.self].set || o.held && o.own.lacking()
-}
-
-// early is a contribution to the next use of a name.
-type early struct {
-	index int
-	req   Request
 }
 
 // postponed reports whether a local rank has contributed to the next use.
@@ -213,12 +172,3 @@ func (t *readiness) endRound(g *group) {
 		}
 	}
 }
-
-// refuseJoined returns the error of an operation that needs a contribution of every rank.
-func refuseJoined(kind Kind, name string) *Error {
-	return &Error{Code: CodeMismatch, Text: kind.String() + " is not supported with Join at this time: " + name +
-		" has no part of ranks that joined"}
-}
-
-// joins reports whether an operation can do without the ranks that joined.
-func (k Kind) joins() bool { return k == Allreduce || k == Barrier }

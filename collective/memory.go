@@ -1,11 +1,6 @@
 package collective
 
-import (
-	"fmt"
-	"unsafe"
-
-	"gorun/collective/kernel"
-)
+import "unsafe"
 
 // tensors is the memory of an operation on this host. It is written by the layout.
 type tensors struct {
@@ -15,12 +10,6 @@ type tensors struct {
 	zeros     []byte   // the implicit contribution of ranks that joined
 	holder    int      // local rank whose memory is sent from, or noRank, or allRanks
 }
-
-// Values of tensors.holder that are no rank.
-const (
-	noRank   = -1
-	allRanks = -2
-)
 
 // take lists the memory of the ranks that contribute.
 func (t *tensors) take(c *contributions) {
@@ -86,46 +75,6 @@ func (s *results) same(n int) {
 	}
 }
 
-// provide gets result memory. If there is none, because ranks keep other results, the ranks of this host fail, but what
-// others need passes through all the same. If that is too much it returns false: this host takes no part in the
-// operation, or not yet if it is late, or else the world cannot go on.
-func (o *op) provide(n int64) bool {
-	e, here := o.engine, o.group.hosts[o.group.self]
-	b, err := e.alloc(int(n))
-	if err == nil {
-		o.buffer, o.acc = b, b.Bytes()[:n]
-		return true
-	}
-	o.err = &Error{Code: CodeInternal,
-		Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.own.reqs[0].Kind, o.name, n, here.Name, err)}
-	if len(o.group.hosts) == 1 {
-		o.size = 0 // nothing passes through
-		return false
-	}
-	d, late := e.spills.take(n)
-	if d == nil {
-		o.size, o.late = 0, late
-		if !late {
-			e.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
-				"the operation cannot end", o.err, e.spills.limit))
-		}
-		return false
-	}
-	o.buffer, o.acc = d, d.heap
-	return true
-}
-
-// copyOut copies a result to the ranks whose output is not acc.
-func (o *op) copyOut(lo, hi int64) {
-	if len(o.copies) == 0 {
-		return
-	}
-	v := o.engine.view()
-	v.dst = cut(v.dst, o.copies, lo, hi)
-	kernel.Copy(v.dst, o.acc[lo:hi])
-	o.engine.views.Put(v)
-}
-
 // place puts a payload where it belongs, unless it was read there.
 func place(dst, payload []byte) {
 	if unsafe.SliceData(dst) != unsafe.SliceData(payload) {
@@ -144,4 +93,11 @@ func cut(dst, of [][]byte, lo, hi int64) [][]byte {
 		dst = append(dst, b[lo:hi])
 	}
 	return dst
+}
+
+// view returns empty memory for the arguments of a kernel.
+func (p *pools) view() *view {
+	v := p.views.Get().(*view)
+	v.dst, v.src = v.dst[:0], v.src[:0]
+	return v
 }

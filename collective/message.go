@@ -63,6 +63,8 @@ const (
 	leaveBytes    = 8
 	markBytes     = 8
 	declareHead   = 8
+
+	maxControl = 1 << 20 // bytes of a message
 )
 
 var (

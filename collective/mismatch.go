@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -136,7 +137,36 @@ func (d *differences) describe(r *Request) string {
 	return b.String()
 }
 
-// describeTensor writes a tensor as float32[10,3].
-func describeTensor(t kernel.Type, shape []int) string {
-	return t.String() + strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
+// compare returns an error if ranks submitted different things, or if some joined that cannot be missing.
+func (o *op) compare() (joined bool, err *Error) {
+	var first []byte // what the first rank with a contribution submitted
+	for i := range o.votes {
+		v := &o.votes[i]
+		if string(v.name) != o.name {
+			return false, collision(o.name, v.name)
+		}
+		rest := v.body
+		for range v.variants {
+			var theirs variant
+			theirs, rest, _ = readVariant(rest)
+			switch {
+			case theirs.kind() == Join && o.name != joinName:
+				joined = true
+			case first == nil:
+				first = theirs.signature
+			case !bytes.Equal(first, theirs.signature):
+				return false, mismatch(o.group, o.name, o.votes)
+			}
+		}
+	}
+	if kind := Kind(first[0]); joined && !kind.joins() {
+		return false, refuseJoined(kind, o.name)
+	}
+	return joined, nil
+}
+
+// refuseJoined returns the error of an operation that needs a contribution of every rank.
+func refuseJoined(kind Kind, name string) *Error {
+	return &Error{Code: CodeMismatch, Text: kind.String() + " is not supported with Join at this time: " + name +
+		" has no part of ranks that joined"}
 }

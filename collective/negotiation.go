@@ -73,34 +73,3 @@ func (s *operations) release(o *op) {
 	s.lasting = s.lasting[:last]
 	s.live--
 }
-
-// drain appends the events to all, with the messages to be sent. mu is held.
-func (e *Engine) drain(all []event) []event {
-	first := len(all)
-	all = append(all, e.ops.events...)
-	clear(e.ops.events)
-	e.ops.events = e.ops.events[:0]
-	for i := first; i < len(all); i++ {
-		switch v := &all[i]; {
-		case v.send != nil:
-			v.message, v.send = e.compose(v.to, v.op.id, v.send), nil
-		case v.start && len(v.op.votes) > 1:
-			e.ops.live++
-		}
-	}
-	return all
-}
-
-// follow carries out what drain returned. No lock is held.
-func (e *Engine) follow(all []event) {
-	for _, v := range all {
-		switch {
-		case v.message != nil:
-			e.post(v.message)
-		case v.start:
-			v.op.start()
-		case v.err != nil:
-			v.op.fail(v.err)
-		}
-	}
-}

@@ -9,7 +9,7 @@ import (
 )
 
 // op is one use of a name, from the first contribution or ready message to the last acknowledgement. Its life: ranks
-// submit, hosts declare and decide (negotiate.go), then start lays it out and sends, segments come and go
+// submit, hosts declare and decide (negotiation.go), then start lays it out and sends, segments come and go
 // (segment.go), and advance completes it. What is done to the bytes is its strategy's business. Ops are pooled with
 // everything they hold, so that a job that repeats itself allocates nothing.
 type op struct {
@@ -102,7 +102,7 @@ func (o *op) start() {
 		return
 	}
 	for o.layout(); o.late; o.layout() {
-		if o.engine.spills.wait(o) {
+		if o.engine.spills.wait(o.start) {
 			return
 		}
 	}
@@ -300,4 +300,25 @@ func (o *op) abort(err *Error) {
 		o.err = err // later ones have their result
 	}
 	o.advance()
+}
+
+// recycle takes back an op that the link holds nothing of.
+func (p *pools) recycle(o *op) {
+	o.forget()
+	p.free.Put(o)
+}
+
+// announced returns what the op is as far as is known.
+func (o *op) announced() Kind {
+	for i := range o.own.reqs {
+		if o.own.have[i] {
+			return o.own.reqs[i].Kind
+		}
+	}
+	for i := range o.votes {
+		if v := &o.votes[i]; v.set && v.real() {
+			return v.kind()
+		}
+	}
+	return 0
 }

@@ -183,12 +183,3 @@ func (g *group) reorder(as *group) []int {
 	g.hosts, g.self, g.seats, g.owned, g.rings = as.hosts, as.self, as.seats, as.owned, as.rings
 	return was
 }
-
-// permute returns s with the elements that were at the given places.
-func permute[T any](s []T, was []int) []T {
-	out := make([]T, len(was))
-	for i, at := range was {
-		out[i] = s[at]
-	}
-	return out
-}

@@ -72,3 +72,19 @@ func (o *op) route() {
 		run.steps = schedule.Allreduce(run.steps, o.by, hosts, g.self, o.size)
 	}
 }
+
+// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
+// same for all ranks, however they came to it.
+func (e *Engine) CodingOf(r Request) kernel.Coding {
+	c := r.Coding
+	if c == kernel.CodingDefault {
+		c = e.coding
+	}
+	if !r.Kind.reduces() || r.Op != kernel.Sum && r.Op != kernel.Average || !c.Codes(r.Type) {
+		return kernel.CodingDefault
+	}
+	return c
+}
+
+// isCoded reports whether an op sends its elements in fewer bytes.
+func isCoded(o *op, _ *Request) bool { return o.run.coding > kernel.CodingNone }

@@ -1,50 +1,11 @@
 package collective
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// vote is what one host of a group declared about an operation.
-type vote struct {
-	set   bool
-	later int    // rounds of joining that its host is ahead (join.go)
-	raw   []byte // kept for its memory
-	ready
-}
-
-func (v *vote) clear() { *v = vote{raw: v.raw[:0]} }
-
-// ballot is what the hosts of a group declared about a use of a name. Once the operation starts, votes are what
-// the strategy learns from them, and everything is constant.
-type ballot struct {
-	votes []vote // by position
-	next  []vote // the same, for the use after this one
-	voted int    // of votes
-	ahead int    // of next
-	held  bool   // complete while operations pause: not declared yet
-	// waiting are contributions to the use after this one, of ranks that had joined (join.go).
-	waiting []early
-}
-
-// reset makes an empty ballot for a number of hosts.
-func (b *ballot) reset(hosts int) {
-	b.votes, b.next = resize(b.votes, hosts), resize(b.next, hosts)
-	for i := range b.votes {
-		b.votes[i].clear()
-		b.next[i].clear()
-	}
-	b.voted, b.ahead, b.held = 0, 0, false
-}
-
-// startFrom makes what was declared ahead of time about the use after another ballot's the beginning of this one.
-func (b *ballot) startFrom(last *ballot) {
-	b.votes, last.next = last.next, b.votes
-	b.voted, last.ahead = last.ahead, 0
-}
 
 // readiness is the negotiation in which every host declares to every other one.
 //
@@ -296,34 +257,6 @@ func (t *readiness) check(o *op) *Error {
 	return nil
 }
 
-// compare returns an error if ranks submitted different things, or if some joined that cannot be missing.
-func (o *op) compare() (joined bool, err *Error) {
-	var first []byte // what the first rank with a contribution submitted
-	for i := range o.votes {
-		v := &o.votes[i]
-		if string(v.name) != o.name {
-			return false, collision(o.name, v.name)
-		}
-		rest := v.body
-		for range v.variants {
-			var theirs variant
-			theirs, rest, _ = readVariant(rest)
-			switch {
-			case theirs.kind() == Join && o.name != joinName:
-				joined = true
-			case first == nil:
-				first = theirs.signature
-			case !bytes.Equal(first, theirs.signature):
-				return false, mismatch(o.group, o.name, o.votes)
-			}
-		}
-	}
-	if kind := Kind(first[0]); joined && !kind.joins() {
-		return false, refuseJoined(kind, o.name)
-	}
-	return joined, nil
-}
-
 // finish implements negotiation.
 func (t *readiness) finish(o *op) {
 	if t.open[o.id] != o {
@@ -386,19 +319,4 @@ func (t *readiness) leave(rank int) {
 	}
 	slices.SortFunc(failed, func(a, b event) int { return strings.Compare(a.op.name, b.op.name) })
 	t.events = append(t.events, failed...)
-}
-
-// announced returns what the op is as far as is known.
-func (o *op) announced() Kind {
-	for i := range o.own.reqs {
-		if o.own.have[i] {
-			return o.own.reqs[i].Kind
-		}
-	}
-	for i := range o.votes {
-		if v := &o.votes[i]; v.set && v.real() {
-			return v.kind()
-		}
-	}
-	return 0
 }

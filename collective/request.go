@@ -2,44 +2,11 @@ package collective
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"gorun/collective/kernel"
 )
-
-// Kind is a collective operation. The numbers are part of the rank protocol.
-type Kind uint8
-
-// Operations.
-const (
-	Allreduce     Kind = 1
-	Allgather     Kind = 2
-	Broadcast     Kind = 3
-	Barrier       Kind = 4
-	Alltoall      Kind = 5
-	ReduceScatter Kind = 6
-	AddGroup      Kind = 7 // all ranks of the world agree that some of them are a group, or its members declare it
-	RemoveGroup   Kind = 8
-	Join          Kind = 9  // the rank has no more data; others go on with its zeros until all have joined
-	Reduce        Kind = 10 // Allreduce, but only the root gets the result
-	Gather        Kind = 11 // Allgather, but only the root gets the result
-	Scatter       Kind = 12 // rows of the root's tensor, some for each rank
-	Send          Kind = 13 // to one rank, Root, which calls Recv under the same name; both end together
-	Recv          Kind = 14 // from one rank, Root
-	Peek          Kind = 15 // which ranks are sending something to this one; ends at once
-)
-
-var kinds = [...]string{Allreduce: "allreduce", Allgather: "allgather", Broadcast: "broadcast", Barrier: "barrier",
-	Alltoall: "alltoall", ReduceScatter: "reducescatter", AddGroup: "add process set",
-	RemoveGroup: "remove process set", Join: "join",
-	Reduce: "reduce", Gather: "gather", Scatter: "scatter", Send: "send", Recv: "recv", Peek: "peek"}
-
-func (k Kind) String() string {
-	if k == 0 || int(k) >= len(kinds) {
-		return fmt.Sprintf("kind(%d)", uint8(k))
-	}
-	return kinds[k]
-}
 
 // Request is one rank's contribution to an operation. Ranks meet by Group and Name, in any order of submission.
 // The engine keeps Shape, In and Out until it calls Complete.
@@ -165,3 +132,14 @@ func (e *Error) Error() string { return e.Text }
 func refuse(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Text: fmt.Sprintf(format, args...)}
 }
+
+// describeTensor writes a tensor as float32[10,3].
+func describeTensor(t kernel.Type, shape []int) string {
+	return t.String() + strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
+}
+
+// joinName is the name of the operation that all ranks submit in the end.
+const joinName = "join"
+
+// groupsName is the name of the operations on groups.
+const groupsName = "process sets"

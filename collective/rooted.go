@@ -15,12 +15,6 @@ const (
 	pairBits = 15
 )
 
-// rooted reports whether the root of operations of a kind matters.
-func (k Kind) rooted() bool { return k == Broadcast || k >= Reduce && k <= Recv }
-
-// exchanges reports whether ranks have splits for each other.
-func (k Kind) exchanges() bool { return k == Alltoall || k == Gather || k == Scatter }
-
 // checkRoot checks the root of a rank's request, and completes what follows from it.
 func (r *Request) checkRoot(g *group, rank int) *Error {
 	root, ok := slices.BinarySearch(g.ranks, r.Root)
@@ -80,27 +74,4 @@ func (r *Request) pair(rank, size int) *Error {
 	}
 	r.Kind = Send
 	return nil
-}
-
-// find returns a group with ranks on this host, nil if there is none.
-func (d *directory) find(id uint32) *group {
-	g, world := d.byID[id], d.byID[0]
-	if g != nil || id&pairs == 0 || world == nil {
-		return g
-	}
-	ranks := []int{int(id >> pairBits & (1<<pairBits - 1)), int(id & (1<<pairBits - 1))}
-	for _, r := range ranks {
-		if _, ok := world.find(r); !ok {
-			return nil
-		}
-	}
-	if ranks[0] >= ranks[1] {
-		return nil
-	}
-	g = newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
-	if g == nil {
-		return nil
-	}
-	d.enter(g)
-	return g
 }

@@ -320,3 +320,9 @@ func (o *op) copied(payload []byte) *[]byte {
 	*b = append((*b)[:0], payload...)
 	return b
 }
+
+// release takes back a segment.
+func (p *pools) release(s *piece) {
+	s.op, s.Payload = nil, nil
+	p.pieces.Put(s)
+}

@@ -12,9 +12,9 @@ type spills struct {
 	limit int64
 
 	mu   sync.Mutex
-	open int64 // bytes of operations that are not over here
-	over int64 // bytes of those that are
-	late []*op // would start if over were 0
+	open int64    // bytes of operations that are not over here
+	over int64    // bytes of those that are
+	late []func() // would start operations if over were 0
 }
 
 // take asks for n bytes. If there are none, late reports whether there may be later.
@@ -28,14 +28,14 @@ func (d *spills) take(n int64) (b *spill, late bool) {
 	return &spill{heap: make([]byte, n), of: d}, false
 }
 
-// wait has an op that came late start again when there is more. It returns false if that is now.
-func (d *spills) wait(o *op) bool {
+// wait has an operation that came late start again when there is more. It returns false if that is now.
+func (d *spills) wait(start func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over == 0 {
 		return false
 	}
-	d.late = append(d.late, o)
+	d.late = append(d.late, start)
 	return true
 }
 
@@ -67,7 +67,7 @@ func (b *spill) Release() {
 	late := d.late
 	d.late = nil
 	d.mu.Unlock()
-	for _, o := range late {
-		o.start()
+	for _, start := range late {
+		start()
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // A strategy carries out one operation. It knows where the bytes are that a step sends or receives, and what
 // happens to them; the op knows when. One strategy lives in one file, strategy_*.go, and has one line in the
-// registry below: nothing else changes for a new one.
+// registry (registry.go): nothing else changes for a new one.
 //
 // A strategy belongs to one op at a time and is used again for others, so that its memory serves many. Its methods
 // are called without op.mu, except target; calls for different segments may come at the same time.
@@ -31,26 +31,6 @@ type strategy interface {
 	local(lo, hi int64)
 }
 
-// strategies has, for each kind of operation, the strategies that can carry it out. The first that fits does.
-var strategies = registry{
-	Allreduce:     {adasums, inlines, oneHosts, codedDirects, directs, codedSums, doublings, rings},
-	Allgather:     {allgathers},
-	Broadcast:     {broadcasts},
-	Barrier:       {barriers},
-	Alltoall:      {exchanges},
-	ReduceScatter: {codedScatters, scatters},
-	AddGroup:      {groupAdditions},
-	RemoveGroup:   {barriers},
-	Join:          {joins},
-	Reduce:        {codedScatters, scatters},
-	Gather:        {exchanges},
-	Scatter:       {exchanges},
-	Send:          {broadcasts},
-}
-
-// registry lists strategies by kind of operation.
-type registry [len(kinds)][]*strategyPool
-
 // strategyPool makes strategies of one type and keeps those that are free.
 type strategyPool struct {
 	fits func(o *op, r *Request) bool // whether they can carry out an op, of which r is a contribution
@@ -67,23 +47,6 @@ func newStrategies[S any, P interface {
 
 // always fits every operation of the kinds that a strategy is listed for.
 func always(*op, *Request) bool { return true }
-
-// choose gives an op its strategy. It keeps the one of its last use if it can.
-func (reg *registry) choose(o *op, r *Request) {
-	for _, p := range reg[r.Kind] {
-		if !p.fits(o, r) {
-			continue
-		}
-		if o.pool != p {
-			if o.pool != nil {
-				o.pool.free.Put(o.strategy)
-			}
-			o.pool, o.strategy = p, p.free.Get().(strategy)
-		}
-		return
-	}
-	panic("collective: no strategy for " + r.Kind.String())
-}
 
 // base is what most strategies have in common: they send and receive in acc, and pass on by the schedule.
 type base struct{ o *op }

@@ -1,7 +1,8 @@
 package collective
 
 import (
-	"gorun/collective/kernel"
+	"sync"
+
 	"gorun/collective/schedule"
 )
 
@@ -20,22 +21,6 @@ import (
 // of the inputs' sizes. An average is divided before it travels, so that it cannot overflow where its inputs do not.
 //
 // What is so small that it goes with the ready messages (strategy_inline.go) is not coded.
-
-// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
-// same for all ranks, however they came to it.
-func (e *Engine) CodingOf(r Request) kernel.Coding {
-	c := r.Coding
-	if c == kernel.CodingDefault {
-		c = e.coding
-	}
-	if !r.Kind.reduces() || r.Op != kernel.Sum && r.Op != kernel.Average || !c.Codes(r.Type) {
-		return kernel.CodingDefault
-	}
-	return c
-}
-
-// isCoded reports whether an op sends its elements in fewer bytes.
-func isCoded(o *op, _ *Request) bool { return o.run.coding > kernel.CodingNone }
 
 // coded adds up coded partials by the schedule of any algorithm but the direct one.
 type coded struct {
@@ -246,9 +231,11 @@ const tile = 16 << 10
 
 type tiles struct{ in, out [tile]byte }
 
+var freeTiles = sync.Pool{New: func() any { return new(tiles) }}
+
 // byTile calls f for the tiles of [lo, hi), each with its bytes of wire, scratch memory and an empty view.
 func (o *op) byTile(lo, hi int64, wire []byte, f func(a, b int64, wire []byte, t *tiles, v *view)) {
-	t := o.engine.tiles.Get().(*tiles)
+	t := freeTiles.Get().(*tiles)
 	v := o.engine.view()
 	for a := lo; a < hi; a += tile {
 		b := min(a+tile, hi)
@@ -258,5 +245,5 @@ func (o *op) byTile(lo, hi int64, wire []byte, f func(a, b int64, wire []byte, t
 		v.dst, v.src = v.dst[:0], v.src[:0]
 	}
 	o.engine.views.Put(v)
-	o.engine.tiles.Put(t)
+	freeTiles.Put(t)
 }

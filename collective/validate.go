@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"unsafe"
 
 	"gorun/collective/kernel"
 )
@@ -217,19 +216,6 @@ func (r *Request) checkTensor() *Error {
 	return nil
 }
 
-// provides reports whether results come in memory of the engine instead of Out.
-func (k Kind) provides() bool { return k.ragged() || k == ReduceScatter || k == Reduce }
-
-// ragged reports whether ranks may differ in the first dimension.
-func (k Kind) ragged() bool { return k == Allgather || k.exchanges() }
-
-// hasTensor reports whether elements are moved.
-func (k Kind) hasTensor() bool {
-	return k != Barrier && k != AddGroup && k != RemoveGroup && k != Join && k != Peek
-}
-
-func (k Kind) reduces() bool { return k == Allreduce || k == ReduceScatter || k == Reduce }
-
 // plan returns what the kernels do for a request in a group of size ranks.
 func (r *Request) plan(size int) kernel.Plan {
 	p := kernel.Plan{Type: r.Type, Op: r.Op, Pre: r.Pre, Post: r.Post}
@@ -267,19 +253,6 @@ func bytesOf(shape []int, t kernel.Type) (int, bool) {
 	return int(n), true
 }
 
-// same reports whether two slices of one length are the same memory.
-func same(a, b []byte) bool {
-	return len(a) == len(b) && (len(a) == 0 || unsafe.SliceData(a) == unsafe.SliceData(b))
-}
-
-func overlap(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	x, y := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
-}
-
 // agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
 func (r *Request) agrees(o *Request) bool {
 	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root || r.Coding != o.Coding ||
@@ -302,4 +275,34 @@ func (r *Request) rows() int {
 		return r.stamp
 	}
 	return 0
+}
+
+// checkGroup checks a request for a group by itself. g is the world.
+func (r *Request) checkGroup(g *group) *Error {
+	if g.id != 0 {
+		return refuse("%s: all ranks of the world take part, not only those of group %d", r.Kind, g.id)
+	}
+	if r.Kind == RemoveGroup {
+		r.Shape = nil
+		return nil
+	}
+	r.Root, r.Shape = 0, slices.Clone(r.Shape)
+	slices.Sort(r.Shape)
+	return checkMembers(g, r.Shape)
+}
+
+// checkMembers checks the ranks of a new group, in ascending order. g is the world.
+func checkMembers(g *group, ranks []int) *Error {
+	if len(ranks) == 0 {
+		return refuse("%s: there are no ranks in it", AddGroup)
+	}
+	for i, rank := range ranks {
+		if i > 0 && rank == ranks[i-1] {
+			return refuse("%s: rank %d is there twice", AddGroup, rank)
+		}
+		if _, ok := g.find(rank); !ok {
+			return refuse("%s: there is no rank %d in a world of %d", AddGroup, rank, len(g.ranks))
+		}
+	}
+	return nil
 }

@@ -217,3 +217,20 @@ func listRanks(ranks []int) string {
 	}
 	return b.String()
 }
+
+// joining is what a group knows about ranks that joined.
+type joining struct {
+	joined  []bool            // local ranks
+	pending []map[string]bool // by local rank that joined, or removed the group: names under which it still submits
+	closed  []int             // by position: rounds that the host ended and this one did not
+}
+
+// pend notes the names under which a local rank still submits.
+func (g *group) pend(index int, names []string) {
+	for _, name := range names {
+		if g.pending[index] == nil {
+			g.pending[index] = map[string]bool{}
+		}
+		g.pending[index][name] = true
+	}
+}

@@ -1,0 +1,50 @@
+package collective
+
+import (
+	"fmt"
+
+	"gorun/collective/kernel"
+)
+
+// Some kinds of operation leave their results in memory of the engine, which all ranks of the host share; the others in
+// an output of each rank.
+
+// provide gets result memory. If there is none, because ranks keep other results, the ranks of this host fail, but what
+// others need passes through all the same. If that is too much it returns false: this host takes no part in the
+// operation, or not yet if it is late, or else the world cannot go on.
+func (o *op) provide(n int64) bool {
+	e, here := o.engine, o.group.hosts[o.group.self]
+	b, err := e.alloc(int(n))
+	if err == nil {
+		o.buffer, o.acc = b, b.Bytes()[:n]
+		return true
+	}
+	o.err = &Error{Code: CodeInternal,
+		Text: fmt.Sprintf("%s %q: allocate %d bytes on %s: %v", o.own.reqs[0].Kind, o.name, n, here.Name, err)}
+	if len(o.group.hosts) == 1 {
+		o.size = 0 // nothing passes through
+		return false
+	}
+	d, late := e.spills.take(n)
+	if d == nil {
+		o.size, o.late = 0, late
+		if !late {
+			e.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
+				"the operation cannot end", o.err, e.spills.limit))
+		}
+		return false
+	}
+	o.buffer, o.acc = d, d.heap
+	return true
+}
+
+// copyOut copies a result to the ranks whose output is not acc.
+func (o *op) copyOut(lo, hi int64) {
+	if len(o.copies) == 0 {
+		return
+	}
+	v := o.engine.view()
+	v.dst = cut(v.dst, o.copies, lo, hi)
+	kernel.Copy(v.dst, o.acc[lo:hi])
+	o.engine.views.Put(v)
+}

@@ -1,0 +1,38 @@
+package collective
+
+// strategies has, for each kind of operation, the strategies that can carry it out. The first that fits does.
+var strategies = registry{
+	Allreduce:     {adasums, inlines, oneHosts, codedDirects, directs, codedSums, doublings, rings},
+	Allgather:     {allgathers},
+	Broadcast:     {broadcasts},
+	Barrier:       {barriers},
+	Alltoall:      {exchanges},
+	ReduceScatter: {codedScatters, scatters},
+	AddGroup:      {groupAdditions},
+	RemoveGroup:   {barriers},
+	Join:          {joins},
+	Reduce:        {codedScatters, scatters},
+	Gather:        {exchanges},
+	Scatter:       {exchanges},
+	Send:          {broadcasts},
+}
+
+// registry lists strategies by kind of operation.
+type registry [len(kinds)][]*strategyPool
+
+// choose gives an op its strategy. It keeps the one of its last use if it can.
+func (reg *registry) choose(o *op, r *Request) {
+	for _, p := range reg[r.Kind] {
+		if !p.fits(o, r) {
+			continue
+		}
+		if o.pool != p {
+			if o.pool != nil {
+				o.pool.free.Put(o.strategy)
+			}
+			o.pool, o.strategy = p, p.free.Get().(strategy)
+		}
+		return
+	}
+	panic("collective: no strategy for " + r.Kind.String())
+}
