@@ -12,11 +12,13 @@ import (
 	"gorun/worker/loop"
 	"gorun/worker/machine"
 	"gorun/worker/member"
+	"gorun/worker/moves"
 	"gorun/worker/network"
 	"gorun/worker/pauses"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/shm"
+	"gorun/worker/stall"
 	"gorun/worker/tune"
 )
 
@@ -44,9 +46,8 @@ type daemon struct {
 	horovod  *compat.Horovod
 
 	pauses *pauses.Pauses
-	motion motion
-
-	stalls stallWatch
+	moves  *moves.Moves
+	stalls *stall.Watch
 	tune   *tune.Tuner
 	orphan bool  // no launcher listens any more
 	parted error // why nothing comes from the launcher any more; set before inbox is closed
@@ -67,7 +68,10 @@ func (d *daemon) tell(text string) {
 	}
 }
 
-// announce tells the launcher and all peers something about this host, and calls then when they have heard it or cannot.
+// announceLimit is how long peers have to take an announcement.
+const announceLimit = 3 * time.Second
+
+// announce sends a message to the launcher and to all peers, and calls then when they have it, or cannot be reached.
 func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 	d.out.Write(m)
 	peers := d.member.Others()
@@ -78,7 +82,7 @@ func (d *daemon) announce(ctx context.Context, m wire.Message, then func()) {
 			var sending sync.WaitGroup
 			defer sending.Wait()
 			for _, peer := range peers {
-				sending.Go(func() { d.net.TellNow(peer.ID, m) })
+				sending.Go(func() { d.net.NotifyNow(peer.ID, m) })
 			}
 		})
 		limit := time.NewTimer(announceLimit)

@@ -43,7 +43,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 func (d *daemon) receiveFrom(ctx context.Context, peer int, m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Migrating:
-		d.peerMoves(ctx, peer, m)
+		d.moves.Peer(ctx, peer, m)
 	case *wire.Moved:
 		d.peerMoved(m)
 	case *wire.Without:

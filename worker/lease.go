@@ -130,7 +130,7 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 		d.post(ctx, func() {
 			d.peers.hears = m
 			for _, p := range d.member.Others() {
-				d.net.Tell(p.ID, m)
+				d.net.Notify(p.ID, m)
 			}
 			if !m.Launcher {
 				d.member.MeetOthers(ctx) // only then does it hear whether the launcher lives
@@ -142,7 +142,7 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 // tellDeaf tells a peer that this host met after it lost its launcher.
 func (d *daemon) tellDeaf(peer int) {
 	if d.peers.hears != nil && !d.peers.hears.Launcher {
-		d.net.Tell(peer, d.peers.hears)
+		d.net.Notify(peer, d.peers.hears)
 	}
 }
 
@@ -153,7 +153,7 @@ func (d *daemon) releaseOthers(former, next *wire.Roster) {
 	}
 	for _, p := range former.Peers {
 		if _, ok := member.Peer(next, p.ID); !ok && p.ID != d.job.HostID {
-			d.net.Tell(p.ID, &wire.Without{Epoch: next.Epoch})
+			d.net.Notify(p.ID, &wire.Without{Epoch: next.Epoch})
 		}
 	}
 }

@@ -2,11 +2,13 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
+	"gorun/worker/migrate/vmtools"
 )
 
 // Whether the other hosts are there: package liveness decides which of them to suspect, this file tells it what gossip and links
@@ -57,4 +59,27 @@ func (d *daemon) gossipHears(peer int) {
 	if suspected {
 		d.reportPeers()
 	}
+}
+
+// live reports to the launcher that this host is there. It is not the loop that does, which must not wait for a launcher
+// that does not read.
+func (d *daemon) live(ctx context.Context) {
+	tick := time.NewTicker(d.peers.timing.HostInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.out.Write(&wire.Alive{})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beat looks whether this host was paused, and which peers are suspect by now.
+func (d *daemon) beat(ctx context.Context) {
+	if d.moves.Beat(ctx, vmtools.SinceBoot()) {
+		d.peers.Paused(time.Now())
+	}
+	d.reportPeers()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"gorun/collective"
 	"gorun/collective/link"
@@ -14,6 +15,8 @@ import (
 	"gorun/topology/facts"
 	"gorun/worker/compat"
 	"gorun/worker/member"
+	"gorun/worker/migrate"
+	"gorun/worker/moves"
 	"gorun/worker/pauses"
 	"gorun/worker/session"
 	"gorun/worker/tune"
@@ -162,15 +165,69 @@ type tuneDaemon struct{ *daemon }
 
 func (t tuneDaemon) Members() []int                                  { return t.member.Members() }
 func (t tuneDaemon) Facts() *facts.File                              { return t.machine.Facts() }
-func (t tuneDaemon) Send(peer int, m wire.Message)                   { t.net.Tell(peer, m) }
+func (t tuneDaemon) Send(peer int, m wire.Message)                   { t.net.Notify(peer, m) }
 func (t tuneDaemon) Tell(text string)                                { t.tell(text) }
 func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) { return t.member.Settled() }
+
+// openMoves prepares what acts when this machine moves.
+func (d *daemon) openMoves() {
+	t := d.peers.timing
+	d.moves = moves.New(moves.Config{Job: d.job, Loop: d.loop, Daemon: movesDaemon{d}, Machine: d.machine, Ring: d.tune,
+		Pauses: d.pauses, Pulse: migrate.Pulse{Period: t.HostInterval, Late: t.PauseAfter}, State: d.cfg.State})
+}
+
+// movesDaemon is the daemon as its moves see it.
+type movesDaemon struct{ *daemon }
+
+func (m movesDaemon) Tell(text string) { m.tell(text) }
+func (m movesDaemon) Announce(ctx context.Context, msg wire.Message, then func()) {
+	m.announce(ctx, msg, then)
+}
+
+// Rejoin implements moves.Daemon.
+func (m movesDaemon) Rejoin(ctx context.Context) (greet func()) {
+	if m.member.Ending() || m.member.Roster() == nil {
+		return nil
+	}
+	var addrs []string
+	for _, p := range m.member.Others() {
+		m.net.Links().Kick(p.ID)
+		addrs = append(addrs, p.Gossip)
+	}
+	m.member.AskAgain(ctx)
+	if !m.member.Connected() { // no peer has met this host: it greets the others when the world is formed
+		addrs = nil
+	}
+	return func() {
+		if len(addrs) == 0 {
+			return
+		}
+		limit, cancel := context.WithTimeout(ctx, announceLimit)
+		defer cancel()
+		if err := m.net.Greet(limit, addrs[:min(len(addrs), member.MaxGreeted)]); err != nil {
+			m.log.Debug("gossip: not joined again", "error", err)
+		}
+	}
+}
+
+// PeerMoves implements moves.Daemon.
+func (m movesDaemon) PeerMoves(peer int) {
+	now := time.Now()
+	m.peers.Moves(now, peer, now.Add(m.peers.timing.MoveLimit))
+}
+
+// PeerIsBack implements moves.Daemon.
+func (m movesDaemon) PeerIsBack(ctx context.Context, peer int) {
+	m.peers.Moves(time.Now(), peer, time.Time{})
+	m.net.Links().Kick(peer)
+	m.member.AskAgain(ctx)
+}
 
 // ring is the ring of hosts that pauses.
 type ring struct{ *daemon }
 
 func (r ring) Epoch() uint32                     { return r.member.World().Epoch }
-func (r ring) Send(peer int, m wire.Message)     { r.net.Tell(peer, m) }
+func (r ring) Send(peer int, m wire.Message)     { r.net.Notify(peer, m) }
 func (r ring) Pause(number uint32, quiet func()) { r.engine.Pause(number, quiet) }
 func (r ring) Resume(g *pause.Go)                { r.resume(g) }
 

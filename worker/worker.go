@@ -30,12 +30,13 @@ import (
 	"gorun/worker/loop"
 	"gorun/worker/machine"
 	"gorun/worker/member"
-	"gorun/worker/migrate"
+
 	"gorun/worker/network"
 	"gorun/worker/proc"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/shm"
+	"gorun/worker/stall"
 )
 
 // Config is what a daemon needs from its process.
@@ -160,7 +161,6 @@ func (d *daemon) open(ctx context.Context) error {
 		return errors.New("check job: incomplete")
 	}
 	d.peers = newPeerWatch(job)
-	d.motion.pulse = migrate.Pulse{Period: d.peers.timing.HostInterval, Late: d.peers.timing.PauseAfter}
 	d.cfg.LauncherLease.configure(d.peers.timing)
 	d.cfg.LauncherLease.world(0, nil, d.peers.lease)
 	d.journal, d.log = openJournal(d.out, job.Verbose)
@@ -175,6 +175,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log, Daemon: networkDaemon{d},
 		Lease: d.peers.lease, Program: d.cfg.Program})
 	d.openMembership()
+	d.openMoves()
 	addrs, err := d.net.FirstAddresses(interfaces)
 	if err != nil {
 		return err
@@ -246,7 +247,8 @@ func (d *daemon) openRanks(ctx context.Context) error {
 		},
 		Kept:   func(epoch uint32) { d.post(ctx, func() { d.ranks.Committed(epoch) }) },
 		Wanted: func() { d.post(ctx, d.member.Want) },
-		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.setEnv(name, value) }) }})
+		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.stalls.SetEnv(name, value) }) }})
+	d.stalls = stall.New(d.job.Env, d.out, d.engine, d.sessions)
 	socket, err := d.sessions.Listen()
 	if err != nil {
 		return err
@@ -259,13 +261,10 @@ func (d *daemon) openRanks(ctx context.Context) error {
 
 // run handles one thing at a time until the job is over; ctx is the order to end it.
 func (d *daemon) run(ctx, work context.Context) {
-	d.stalls.tick = time.NewTicker(time.Hour)
-	defer d.stalls.tick.Stop()
-	d.watchStalls()
 	pulse, edges := time.NewTicker(d.peers.timing.HostInterval), time.NewTicker(watchPeriod)
 	defer pulse.Stop()
 	defer edges.Stop()
-	d.watchMoves(work)
+	d.moves.Watch(work, d.machine.Host().Platform)
 	d.loop.Go(func() { d.live(work) })
 	d.loop.Go(func() { d.machine.Watch(work) })
 	d.loop.Go(func() { d.watchAddresses(work) })
@@ -301,8 +300,10 @@ func (d *daemon) run(ctx, work context.Context) {
 			if d.member.World().Epoch != 0 && !d.member.Ending() {
 				d.tune.Watch(work)
 			}
-		case now := <-d.stalls.tick.C:
-			d.checkStalls(now)
+		case now := <-d.stalls.Ticks():
+			if !d.pauses.Paused() {
+				d.stalls.Check(now)
+			}
 		case <-ended:
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
@@ -343,7 +344,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Topology:
 		d.machine.Learn(ctx, m.Text)
 	case *wire.Migrating: // by vCenter, say
-		d.hostMoves(ctx, m)
+		d.moves.Host(ctx, m)
 	case *wire.Moved:
 		d.peerMoved(m)
 	case *wire.Signal:
@@ -354,9 +355,9 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.AskUsage:
 		d.ranks.Usage()
 	case *wire.AskStalled:
-		d.answerStalled()
+		d.stalls.Answer()
 	case *wire.GiveUp:
-		d.giveUp(m)
+		d.stalls.GiveUp(m)
 	case *wire.Stop:
 		switch grace := d.job.Grace; {
 		case m.Now:
@@ -404,6 +405,9 @@ func (d *daemon) close() error {
 	var errs []error
 	if d.ranks != nil {
 		errs = append(errs, d.ranks.Close())
+	}
+	if d.stalls != nil {
+		d.stalls.Stop()
 	}
 	if d.mpi != nil {
 		d.mpi.Close()

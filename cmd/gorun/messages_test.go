@@ -18,7 +18,7 @@ import (
 var spoken = []string{
 	"cmd/gorun", "launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/failover", "launcher/follow",
 	"launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
-	"rendezvous/standing", "worker", "worker/member", "worker/network", "worker/command", "cmd/gorund",
+	"rendezvous/standing", "worker", "worker/member", "worker/moves", "worker/network", "worker/command", "cmd/gorund",
 }
 
 // TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a

@@ -37,7 +37,7 @@ func (m *Membership) Step(ctx context.Context, ev epoch.Event) {
 		m.fail("connect hosts", errors.New(a.Abort.Reason), reachHint)
 	}
 	for _, s := range a.Send {
-		m.cfg.Gossip.Tell(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
+		m.cfg.Gossip.Notify(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
 	}
 }
 

@@ -42,8 +42,8 @@ type Gossip interface {
 	Meet(ctx context.Context) error
 	// Greet makes this host known to the gossip of others.
 	Greet(ctx context.Context, addrs []string) error
-	// Tell sends a message to a peer without waiting. It may get lost.
-	Tell(peer int, m wire.Message)
+	// Notify sends a message to a peer without waiting. It may get lost.
+	Notify(peer int, m wire.Message)
 }
 
 // Links are the links of this host.

@@ -49,7 +49,7 @@ type Config struct {
 }
 
 // Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Greet,
-// TellNow, Send and Sent.
+// NotifyNow, Send and Sent.
 type Network struct {
 	cfg       Config
 	job       *wire.Job
@@ -178,11 +178,11 @@ func (n *Network) Meet(ctx context.Context) error {
 // Greet makes this host known to the gossip of others, whose addresses these are.
 func (n *Network) Greet(ctx context.Context, addrs []string) error { return n.gossip.Join(ctx, addrs) }
 
-// Tell sends a message to a peer without waiting. It may get lost.
-func (n *Network) Tell(peer int, m wire.Message) { n.cfg.Loop.Go(func() { n.TellNow(peer, m) }) }
+// Notify sends a message to a peer without waiting. It may get lost.
+func (n *Network) Notify(peer int, m wire.Message) { n.cfg.Loop.Go(func() { n.NotifyNow(peer, m) }) }
 
-// TellNow is Tell for a goroutine that may wait.
-func (n *Network) TellNow(peer int, m wire.Message) {
+// NotifyNow is Notify for a goroutine that may wait.
+func (n *Network) NotifyNow(peer int, m wire.Message) {
 	b, err := wire.Marshal(m)
 	if err == nil {
 		err = n.gossip.Send(peer, b)

@@ -1,7 +1,8 @@
-package worker
+package moves
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 	"gorun/worker/migrate"
 )
 
-// TestLabelsAfterMove: whoever has been moved says which labels nobody knows to be true of where it is now.
+// TestLabelsAfterMove: a host that was moved reports which labels may not be true of where it is now.
 func TestLabelsAfterMove(t *testing.T) {
 	for file, want := range map[string][]string{
 		"hosts:\n  h: {esxi: e, rack: r, by: vCenter}\n":               {"esxi, rack of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it"},
@@ -20,22 +21,32 @@ func TestLabelsAfterMove(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true, Topology: []byte(file)}, Name: "h", HostID: 1}
-		d := &daemon{job: job, out: wire.NewWriter(&out), loop: loop.New(), peers: newPeerWatch(job)}
-		d.openTuning()
-		d.openMembership()
-		cfg := machine.Config{Job: job, Loop: d.loop, Out: d.out, Daemon: machineDaemon{d}}
-		var err error
-		if d.machine, err = machine.New(cfg, topology.Host{Session: "0x2"}); err != nil {
+		to, l := wire.NewWriter(&out), loop.New()
+		here, err := machine.New(machine.Config{Job: job, Loop: l, Out: to}, topology.Host{Session: "0x2"})
+		if err != nil {
 			t.Fatal(err)
 		}
-		d.moves(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
+		m := New(Config{Job: job, Loop: l, Daemon: alone{}, Machine: here, Ring: edges{}})
+		m.take(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
 		expectLogs(t, &out)
-		d.moves(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
+		m.take(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
 		expectLogs(t, &out, want...)
-		d.hostMoves(t.Context(), &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Moved: true})
+		m.Host(t.Context(), &wire.Migrating{Host: job.HostID, State: wire.MoveEnds, Moved: true})
 		expectLogs(t, &out, want...)
 	}
 }
+
+// alone is a daemon that is in no world.
+type alone struct{ Daemon }
+
+func (alone) Rejoin(context.Context) func() { return nil }
+
+// edges are those of a host that knows none.
+type edges struct{}
+
+func (edges) Ring() []int    { return nil }
+func (edges) ForgetOwn()     {}
+func (edges) ForgetPeer(int) {}
 
 // expectLogs compares what the launcher got with the texts of log messages, and forgets it.
 func expectLogs(t *testing.T, out *bytes.Buffer, want ...string) {
