@@ -16,18 +16,18 @@ type network struct {
 
 // tellEdges tells what the job found out about the ways between its hosts, when it is over.
 func (j *job) tellEdges() {
-	edges := j.measured()
+	edges := j.network.measured(j.hosts)
 	if len(edges) == 0 {
 		return
 	}
-	hosts := j.described()
+	hosts := j.hosts.described()
 	if j.spec.Measured != nil {
 		j.spec.Measured(hosts, edges)
 	}
 	if !j.spec.Verbose {
 		return
 	}
-	if order := j.lastRing(); len(order) > 1 {
+	if order := j.hosts.lastRing(); len(order) > 1 {
 		j.spec.Note("gorun: ways of the ring, at the end of the job:")
 		ring := topology.Keep(hosts, edges, order)
 		for _, leg := range ring.Legs(hosts, edges) {
@@ -39,18 +39,18 @@ func (j *job) tellEdges() {
 	}
 }
 
-// measured is what daemons told, by host ids. They are other machines: only what can be is taken.
-func (j *job) measured() (edges []topology.Edge) {
+// measured returns what daemons have measured, by host ids. What cannot be true is left out.
+func (n *network) measured(hosts hostList) (edges []topology.Edge) {
 	number := func(x float64) float64 {
 		if x > 0 && !math.IsInf(x, 0) {
 			return x
 		}
 		return 0
 	}
-	for _, h := range j.hosts {
-		for _, e := range j.network.edges[h.id] {
+	for _, h := range hosts {
+		for _, e := range n.edges[h.id] {
 			found := topology.Edge{From: h.id, To: e.To, RTT: number(e.RTT), Bandwidth: number(e.Bandwidth)}
-			if e.To >= 0 && e.To < len(j.hosts) && e.To != h.id && found.RTT+found.Bandwidth > 0 {
+			if e.To >= 0 && e.To < len(hosts) && e.To != h.id && found.RTT+found.Bandwidth > 0 {
 				found.InJob = found.Bandwidth > 0
 				edges = append(edges, found)
 			}
@@ -59,10 +59,10 @@ func (j *job) measured() (edges []topology.Edge) {
 	return edges
 }
 
-// lastRing is the ring of the last world, by host ids.
-func (j *job) lastRing() (order []int) {
+// lastRing returns the ring of the last world, by host ids.
+func (l hostList) lastRing() (order []int) {
 	last := uint32(0)
-	for _, h := range j.hosts {
+	for _, h := range l {
 		if w := h.world; w.Epoch > last {
 			last, order = w.Epoch, w.Order
 		}
@@ -70,10 +70,10 @@ func (j *job) lastRing() (order []int) {
 	return order
 }
 
-// described are the hosts as they describe themselves, by id.
-func (j *job) described() []topology.Host {
-	hosts := make([]topology.Host, len(j.hosts))
-	for i, h := range j.hosts {
+// described returns the hosts as they describe themselves, by id.
+func (l hostList) described() []topology.Host {
+	hosts := make([]topology.Host, len(l))
+	for i, h := range l {
 		if ready := h.ready; ready != nil {
 			hosts[i] = ready.Host
 		}

@@ -14,6 +14,9 @@ import (
 
 // handle takes what the conversation with a host reports.
 func (j *job) handle(ev event) {
+	if ev.seen != nil {
+		defer close(ev.seen)
+	}
 	h := j.hosts[ev.host]
 	if !j.stopping && j.abandoned(time.Now(), h, ev) {
 		j.endIsolated() // the event is a consequence
@@ -93,17 +96,19 @@ func (j *job) notice(h *host, msg wire.Message) {
 			j.stop(stuckError(h.name, msg.Ended, msg.Waiting))
 		}
 	case *wire.Alone:
-		j.singleton(h, msg)
+		if j.processes.on(h.id, msg.Process) {
+			j.mpi.warn(j.spec, h.name, msg)
+		}
 	case *wire.Name:
 		if j.processes.on(h.id, msg.Rank) {
-			h.queue.put(j.mpi.names.answer(msg))
+			h.queue.put(j.mpi.names.Answer(msg))
 		}
 	case *wire.Stalled:
 		j.stalled(h, msg)
 	case *wire.Inspected:
 		j.inspected(h, msg)
 	case *wire.Usage:
-		j.used(h, msg)
+		j.spec.reportUsage(h, msg, j.processes)
 	case *wire.Taken:
 		select {
 		case <-h.queue.room:
@@ -136,16 +141,16 @@ func (j *job) rankStarted(h *host, s *wire.Started) {
 	p := &j.processes[s.Process]
 	if !p.started {
 		p.started = true
-		j.feed(s.Process)
+		j.spec.feedStdin(s.Process, j.processes, j.hosts)
 	}
-	j.watch(RankEvent{Rank: s.Process, Host: h.name, PID: s.PID})
+	j.spec.watch(RankEvent{Rank: s.Process, Host: h.name, PID: s.PID})
 	j.decide(elastic.Started{Process: s.Process})
 }
 
 // rankExited notes that a rank has ended, or could not start.
 func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.spec.Output.Close(e.Process)
-	j.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
+	j.spec.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	p := &j.processes[e.Process]
 	p.started, p.exited = true, true
 	switch {
@@ -158,9 +163,10 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.checkFence()
 }
 
-func (j *job) watch(e RankEvent) {
-	if j.spec.Watch != nil {
-		j.spec.Watch(e)
+// watch reports the start or the end of a rank.
+func (s *Spec) watch(e RankEvent) {
+	if s.Watch != nil {
+		s.Watch(e)
 	}
 }
 

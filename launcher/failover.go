@@ -145,8 +145,8 @@ func (j *job) replicate(then func()) {
 }
 
 // unaccounted reports whether a host that was taken over has yet to report its state: no world can be made without it.
-func (j *job) unaccounted() bool {
-	return slices.ContainsFunc(j.hosts, func(h *host) bool {
+func (l hostList) unaccounted() bool {
+	return slices.ContainsFunc(l, func(h *host) bool {
 		return h.adopted && !h.leaving && h.evicted == nil && h.ready == nil && !h.ended
 	})
 }

@@ -29,7 +29,7 @@ type job struct {
 	verdict    error
 	stopping   bool
 	inspection inspection
-	mpi        mpi
+	mpi        mpiPrograms
 	stalls     stalls
 	alive      *liveness.Hosts
 	asleep     asleep

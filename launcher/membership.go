@@ -101,7 +101,7 @@ func (j *job) discovered(list []elastic.Host) {
 // another world.
 func (j *job) decide(ev elastic.Event) {
 	alone := j.membership.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
-	if _, tick := ev.(elastic.Tick); alone || j.unaccounted() {
+	if _, tick := ev.(elastic.Tick); alone || j.hosts.unaccounted() {
 		if !tick {
 			j.membership.held = append(j.membership.held, ev)
 		}
@@ -126,7 +126,7 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.StartHost:
 			j.startHost(a)
 		case elastic.DropHost:
-			j.dropHost(j.hosts[a.Host])
+			j.hosts[a.Host].drop()
 		case elastic.HangUp:
 			j.hosts[a.Host].hangUp() // its conversation reports the loss
 		case elastic.Roster:
@@ -187,19 +187,19 @@ func (j *job) addHost(name string) *host {
 // newHost returns a host with what its daemon is sent.
 func (j *job) newHost(id int, name string) *host {
 	h := newHost(id, name, j.spec, j.template)
-	h.job.Slots, h.job.Toward = max(j.membership.slots[name], 1), j.toward(name)
+	h.job.Slots, h.job.Toward = max(j.membership.slots[name], 1), j.membership.toward(name, j.hosts)
 	return h
 }
 
-// toward names another host than the one of a name: one that was started or else, because the first one, too, may have to
-// find its path to the others, one that will be.
-func (j *job) toward(name string) string {
-	for _, h := range j.hosts {
+// toward returns the name of another host, by which a host finds its path to the others: one that was started or else,
+// because the first host needs a path too, one that will be. "" for none.
+func (m *membership) toward(name string, started hostList) string {
+	for _, h := range started {
 		if h.name != name {
 			return bare(h.name)
 		}
 	}
-	for _, other := range j.membership.names {
+	for _, other := range m.names {
 		if other != name {
 			return bare(other)
 		}
@@ -207,8 +207,8 @@ func (j *job) toward(name string) string {
 	return ""
 }
 
-// dropHost ends a daemon that is of no use any more; its end is reported like that of others.
-func (j *job) dropHost(h *host) {
+// drop ends a daemon that is of no use any more. Its end is reported like any other.
+func (h *host) drop() {
 	h.leaving = true
 	if h.up {
 		h.queue.put(&wire.Stop{})

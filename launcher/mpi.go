@@ -3,20 +3,21 @@ package launcher
 import (
 	"fmt"
 
+	"gorun/launcher/mpi"
 	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
 
-// mpi is what MPI programs of a job share.
-type mpi struct {
-	fence  fence
-	names  names
+// mpiPrograms is what the MPI programs of a job share.
+type mpiPrograms struct {
+	fence  mpi.Fence
+	names  mpi.Names
 	warned bool // the user knows of a rank that its library keeps apart
 }
 
 // fenceArrived takes the word of a host that its ranks wait in a barrier.
 func (j *job) fenceArrived(h *host, m *wire.Fence) {
-	passed, err := j.mpi.fence.arrive(h.id, len(j.hosts), m)
+	passed, err := j.mpi.fence.Arrive(h.id, len(j.hosts), m)
 	switch {
 	case err != nil:
 		j.evict(h, &HostError{Host: h.name, Step: "run", Err: err}, eviction{own: true})
@@ -30,8 +31,8 @@ func (j *job) fenceArrived(h *host, m *wire.Fence) {
 // checkFence ends a job whose ranks wait for one that has ended.
 func (j *job) checkFence() {
 	ended, _ := j.processes.exited()
-	if rank, waiting, missed := j.mpi.fence.missed(ended, j.processes.hosts()); missed {
-		j.stop(stuckError(j.hosts[j.processes.at(rank).host].name, rank, waiting))
+	if rank, waiting, missed := j.mpi.fence.Missed(ended, j.processes.hosts()); missed {
+		j.stop(stuckError(j.hosts[j.processes[rank].host].name, rank, waiting))
 	}
 }
 
@@ -42,21 +43,21 @@ func stuckError(host string, ended int, waiting []int) *HostError {
 		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does"}
 }
 
-// singleton warns the user about the first rank that an MPI library keeps apart from the others.
-func (j *job) singleton(h *host, m *wire.Alone) {
-	if !j.processes.on(h.id, m.Process) || j.mpi.warned || j.spec.IfAlone == wire.AloneEnds {
-		return // with AloneEnds the error says so
+// warn warns the user about the first rank that an MPI library keeps apart from the others.
+func (p *mpiPrograms) warn(s *Spec, host string, m *wire.Alone) {
+	if p.warned || s.IfAlone == wire.AloneEnds {
+		return // with AloneEnds the error explains it
 	}
-	j.mpi.warned = true
+	p.warned = true
 	remedy := "does anything around it take away PMI_FD or PMI_RANK?"
 	if m.Library == "Open MPI" {
 		remedy = "start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'"
 	}
 	if m.Sure {
-		j.spec.Note("gorun: warning: rank %d on %s is alone: its %s knows of none of the other ranks; %s",
-			m.Process, h.name, m.Library, remedy)
+		s.Note("gorun: warning: rank %d on %s is alone: its %s knows of none of the other ranks; %s",
+			m.Process, host, m.Library, remedy)
 		return
 	}
-	j.spec.Note("gorun: warning: rank %d on %s has ended with %s loaded and without a word to gorun: "+
-		"if it called MPI_Init, it was alone; %s", m.Process, h.name, m.Library, remedy)
+	s.Note("gorun: warning: rank %d on %s has ended with %s loaded and without a word to gorun: "+
+		"if it called MPI_Init, it was alone; %s", m.Process, host, m.Library, remedy)
 }

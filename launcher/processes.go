@@ -1,5 +1,11 @@
 package launcher
 
+import (
+	"slices"
+
+	"gorun/rendezvous/wire"
+)
+
 // processes are the processes of the job, by number. In a job of fixed size they are numbered as its ranks.
 type processes []process
 
@@ -61,4 +67,10 @@ func (p processes) hosts() []int {
 		ids[number] = x.host
 	}
 	return ids
+}
+
+// missing reports whether a rank of a host has not started yet.
+func (p processes) missing(h *host) bool {
+	ranks := h.ranks.Load()
+	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !p.at(r.Process).started })
 }

@@ -14,7 +14,7 @@ func (j *job) showRing(w wire.World) {
 	if !j.spec.Verbose {
 		return
 	}
-	for _, line := range describeRing(j.described(), w) {
+	for _, line := range describeRing(j.hosts.described(), w) {
 		j.spec.Note("gorun: %s", line)
 	}
 }
@@ -35,7 +35,7 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 		return
 	}
 	j.spec.Note("gorun: epoch %d, the ring changes while the job runs: %s", m.World.Epoch, m.Text)
-	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(j.described()))
+	j.spec.Note("gorun: epoch %d, former %s", m.World.Epoch, topology.Ring{Order: m.Former}.Line(j.hosts.described()))
 	j.showRing(m.World)
 }
 

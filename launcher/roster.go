@@ -30,7 +30,7 @@ func (j *job) enter(w elastic.Roster) {
 	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
 	byHost := map[int][]wire.Rank{}
 	for rank, p := range w.Places {
-		byHost[p.Host] = append(byHost[p.Host], j.rankOf(rank, p))
+		byHost[p.Host] = append(byHost[p.Host], j.spec.rankOf(rank, p))
 		j.processes.place(p.Process, p.Host)
 		if !p.New {
 			continue
@@ -75,11 +75,11 @@ func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 }
 
 // rankOf returns the rank of a place as its daemon gets it.
-func (j *job) rankOf(rank int, p elastic.Place) wire.Rank {
-	number, program := j.spec.programOf(rank)
+func (s *Spec) rankOf(rank int, p elastic.Place) wire.Rank {
+	number, program := s.programOf(rank)
 	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
 		Env: program.Env}
-	if len(j.spec.Programs) > 1 {
+	if len(s.Programs) > 1 {
 		r.Argv, r.Dir, r.Program = program.Argv, program.Dir, number
 	}
 	return r

@@ -45,6 +45,10 @@ func Run(ctx context.Context, spec Spec) error {
 			j.converse(h)
 		}
 	}
+	j.began = time.Now()
+	if j.membership.first != nil {
+		j.discovered(j.membership.first)
+	}
 	err = j.loop(ctx)
 	j.tellLeft(time.Now())
 	hangUp()
@@ -76,27 +80,17 @@ func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*ho
 
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {
-	j.began = time.Now()
 	defer j.membership.tick.Stop()
 	listen := time.NewTicker(j.timing().LookInterval)
 	defer listen.Stop()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
-	var timeout <-chan time.Time
-	if j.spec.Timeout > 0 {
-		timeout = time.After(j.spec.Timeout)
-	}
-	if j.membership.first != nil {
-		j.discovered(j.membership.first)
-	}
+	timeout := after(j.spec.Timeout)
 	var last, waits <-chan time.Time // after a stop: the end of the wait for daemons, and when users hear which
 	for !j.stopping || !j.hosts.allEnded() {
 		j.report()
 		select {
 		case ev := <-j.events:
 			j.handle(ev)
-			if ev.seen != nil {
-				close(ev.seen)
-			}
 		case list := <-j.membership.lists:
 			j.discovered(list)
 		case number := <-j.failover.kept():
@@ -141,6 +135,14 @@ func (j *job) loop(ctx context.Context) error {
 		}
 	}
 	return j.verdict
+}
+
+// after returns what delivers the time after d, and nothing for 0.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
 }
 
 // report shows how far the start has come.

@@ -2,11 +2,9 @@ package launcher
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"gorun/launcher/elastic"
-	"gorun/rendezvous/wire"
 )
 
 // startTimedOut names the hosts that a start which takes too long waits for, unless one of them has more time.
@@ -52,17 +50,11 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
 			"and by gorun doctor whether large packets are lost on the way"
-	case (h.world.Epoch > 0 || later) && j.waitsForRanks(h):
+	case (h.world.Epoch > 0 || later) && j.processes.missing(h):
 		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 	default:
 		return nil
 	}
 	return e
-}
-
-// waitsForRanks reports whether ranks of a host have not started that are to run there.
-func (j *job) waitsForRanks(h *host) bool {
-	ranks := h.ranks.Load()
-	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.processes.at(r.Process).started })
 }

@@ -7,23 +7,23 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// feed begins to forward standard input when the last of the ranks that read it has started.
-func (j *job) feed(started int) {
-	readers := j.spec.Readers
+// feedStdin begins to forward standard input when the last of the ranks that read it has started.
+func (s *Spec) feedStdin(started int, of processes, hosts hostList) {
+	readers := s.Readers
 	if readers == nil {
 		readers = []int{0}
 	}
-	waits := func(p int) bool { return !j.processes.at(p).started }
-	if j.spec.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, waits) {
+	waits := func(p int) bool { return !of.at(p).started }
+	if s.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, waits) {
 		return
 	}
 	var queues []*mailbox
-	for _, h := range j.hosts {
-		if slices.ContainsFunc(readers, func(p int) bool { return j.processes.on(h.id, p) }) {
+	for _, h := range hosts {
+		if slices.ContainsFunc(readers, func(p int) bool { return of.on(h.id, p) }) {
 			queues = append(queues, &h.queue)
 		}
 	}
-	go forwardStdin(j.spec.Stdin, queues) // not waited for: a read from a terminal cannot be interrupted
+	go forwardStdin(s.Stdin, queues) // not waited for: a read from a terminal cannot be interrupted
 }
 
 // forwardStdin sends standard input to the hosts of the ranks that read it. The slowest one sets the pace.

@@ -23,7 +23,7 @@ func TestToward(t *testing.T) {
 		for _, n := range tc.discovered {
 			j.membership.names, j.membership.slots[n] = append(j.membership.names, n), 1
 		}
-		if got := j.toward(tc.host); got != tc.want {
+		if got := j.membership.toward(tc.host, j.hosts); got != tc.want {
 			t.Errorf("%s: %s finds its way to %q, want %q", name, tc.host, got, tc.want)
 		}
 	}

@@ -15,14 +15,14 @@ type RankUsage struct {
 	State     string // in words
 }
 
-// used passes on a daemon's answer.
-func (j *job) used(h *host, msg *wire.Usage) {
-	if j.spec.Used == nil {
+// reportUsage passes on what a daemon reports about its own ranks.
+func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes) {
+	if s.Used == nil {
 		return
 	}
 	for _, u := range msg.Ranks {
-		if j.processes.on(h.id, u.Rank) {
-			j.spec.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State})
+		if of.on(h.id, u.Rank) {
+			s.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State})
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (j *job) verdictOf(e elastic.End) error {
 	case elastic.HostFailed:
 		return j.hostsFailed(e)
 	case elastic.Divided:
-		return j.divided()
+		return divided(j.processes)
 	}
 	return &ElasticError{e.Cause, e.Why}
 }
@@ -76,8 +76,8 @@ func (j *job) hostsFailed(e elastic.End) error {
 }
 
 // divided reports that some ranks wait for a new world and the others have ended.
-func (j *job) divided() error {
-	ended, waiting := j.processes.exited()
+func divided(p processes) error {
+	ended, waiting := p.exited()
 	return fmt.Errorf("start a new world: %s called init again, but %s ended", stall.Ranks(waiting), stall.Ranks(ended))
 }
 

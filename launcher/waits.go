@@ -21,7 +21,7 @@ func (j *job) awaited(now time.Time) string {
 		if h.ended || h.leaving || h.failure != nil {
 			continue
 		}
-		if h.ready == nil || j.hosts.allReady() && j.waitsForRanks(h) {
+		if h.ready == nil || j.hosts.allReady() && j.processes.missing(h) {
 			names = append(names, h.name)
 		}
 	}

@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
-	"launcher":             {"launcher/hosts", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "launcher/stall", "rendezvous/wire", "topology"},
+	"launcher":             {"launcher/hosts", "launcher/mpi", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "launcher/stall", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts"},
 	"launcher/elastic":     {},
 	"launcher/detached":    {"launcher", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
@@ -31,6 +31,7 @@ var allowed = map[string][]string{
 	"launcher/hosted":      {"launcher", "launcher/detached", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {},
 	"launcher/hosts":       {},
+	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/ssh":         {"launcher/hosts"},
 	"launcher/stall":       {"rendezvous/wire"},
@@ -97,7 +98,7 @@ var (
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
 )

@@ -1,4 +1,4 @@
-package launcher
+package mpi
 
 import (
 	"reflect"
@@ -11,9 +11,9 @@ import (
 // TestFence: all pass when the last host has arrived, with what all published, and then the next fence begins. A host that arrives
 // twice, or at another fence, is refused.
 func TestFence(t *testing.T) {
-	var f fence
+	var f Fence
 	arrive := func(host int, number uint64, key, value string) (*wire.Fence, error) {
-		return f.arrive(host, 2, &wire.Fence{Number: number, Pairs: map[string]string{key: value}})
+		return f.Arrive(host, 2, &wire.Fence{Number: number, Pairs: map[string]string{key: value}})
 	}
 	for number := uint64(1); number < 4; number++ {
 		if passed, err := arrive(1, number, "b", "2"); passed != nil || err != nil {
@@ -48,13 +48,13 @@ func TestFenceMissed(t *testing.T) {
 		"several ended on a host":  {arrived: []int{2}, ended: []int{1, 3}, rank: 1, waiting: []int{4}, missed: true},
 		"several ended on several": {arrived: []int{1}, ended: []int{0, 4}, rank: 0, waiting: []int{1, 3}, missed: true},
 	} {
-		var f fence
+		var f Fence
 		for _, host := range tc.arrived {
-			if _, err := f.arrive(host, 3, &wire.Fence{Number: 1}); err != nil {
+			if _, err := f.Arrive(host, 3, &wire.Fence{Number: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rank, waiting, missed := f.missed(tc.ended, at)
+		rank, waiting, missed := f.Missed(tc.ended, at)
 		if rank != tc.rank || !slices.Equal(waiting, tc.waiting) || missed != tc.missed {
 			t.Errorf("%s: rank %d is missed by %v (%v), want rank %d by %v (%v)", name, rank, waiting, missed, tc.rank, tc.waiting, tc.missed)
 		}

@@ -1,4 +1,6 @@
-package launcher
+// Package mpi holds what the MPI programs of a job share through the launcher: the barriers of PMI (Fence) and the ports
+// that ranks publish by name (Names). It is pure: messages of daemons go in, answers come out.
+package mpi
 
 import (
 	"fmt"
@@ -7,17 +9,17 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// fence is a barrier of MPI programs: when the ranks of all hosts have arrived, every host learns what all
+// Fence is a barrier of MPI programs: when the ranks of all hosts have arrived, every host learns what all
 // of them published.
-type fence struct {
+type Fence struct {
 	number  uint64 // of the last one that all passed
 	arrived map[int]bool
 	pairs   map[string]string
 }
 
-// arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all
+// Arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all
 // published.
-func (f *fence) arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err error) {
+func (f *Fence) Arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err error) {
 	if m.Number != f.number+1 || f.arrived[host] {
 		return nil, fmt.Errorf("the daemon reports PMI barrier %d after %d", m.Number, f.number)
 	}
@@ -30,13 +32,13 @@ func (f *fence) arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err 
 		return nil, nil
 	}
 	passed = &wire.Fence{Number: m.Number, Pairs: f.pairs}
-	*f = fence{number: m.Number}
+	*f = Fence{number: m.Number}
 	return passed, nil
 }
 
-// missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have
-// arrived, and those others. at is the host of each rank.
-func (f *fence) missed(ended []int, at []int) (rank int, waiting []int, ok bool) {
+// Missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have
+// Arrived, and those others. at is the host of each rank.
+func (f *Fence) Missed(ended []int, at []int) (rank int, waiting []int, ok bool) {
 	if len(f.arrived) == 0 {
 		return 0, nil, false
 	}

@@ -1,4 +1,4 @@
-package launcher
+package mpi
 
 import (
 	"strconv"
@@ -9,7 +9,7 @@ import (
 
 // TestNames: a name is published once, found, and taken back; a job keeps only so many.
 func TestNames(t *testing.T) {
-	var n names
+	var n Names
 	for i, step := range []struct {
 		asks, service, port string
 		ok                  bool
@@ -24,14 +24,14 @@ func TestNames(t *testing.T) {
 		{wire.NameLookup, "a", "", false, ""},
 		{"steal", "a", "", false, ""},
 	} {
-		got := n.answer(&wire.Name{Rank: 3, Asks: step.asks, Service: step.service, Port: step.port})
+		got := n.Answer(&wire.Name{Rank: 3, Asks: step.asks, Service: step.service, Port: step.port})
 		if want := (wire.Name{Rank: 3, Asks: step.asks, Service: step.service, Port: step.found, OK: step.ok}); *got != want {
 			t.Errorf("step %d: got %+v, want %+v", i, *got, want)
 		}
 	}
 	for i := range mostNames + 1 {
 		m := &wire.Name{Asks: wire.NamePublish, Service: strconv.Itoa(i), Port: "1"}
-		if got, want := n.answer(m).OK, i < mostNames; got != want {
+		if got, want := n.Answer(m).OK, i < mostNames; got != want {
 			t.Fatalf("name %d: %v", i, got)
 		}
 	}

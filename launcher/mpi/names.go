@@ -1,22 +1,22 @@
-package launcher
+package mpi
 
 import "gorun/rendezvous/wire"
 
-// names are the ports that ranks of a job have published, by service.
-type names map[string]string
+// Names are the ports that ranks of a job have published, by service.
+type Names map[string]string
 
 // mostNames bounds what they take: a rank may publish without end.
 const mostNames = 1 << 14
 
-// answer does what a rank asks for, and returns the answer.
-func (n *names) answer(m *wire.Name) *wire.Name {
+// Answer does what a rank asks for, and returns the answer.
+func (n *Names) Answer(m *wire.Name) *wire.Name {
 	port, known := (*n)[m.Service]
 	answer := &wire.Name{Rank: m.Rank, Asks: m.Asks, Service: m.Service, Port: port, OK: known}
 	switch m.Asks {
 	case wire.NamePublish:
 		if answer.OK = !known && len(*n) < mostNames; answer.OK {
 			if *n == nil {
-				*n = names{}
+				*n = Names{}
 			}
 			(*n)[m.Service] = m.Port
 		}
