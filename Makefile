@@ -154,7 +154,7 @@ c: build
 	cc -std=c11 -O2 -Wall -Werror -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
 	if cc -ffast-math -fsyntax-only contrib/c/gorun.c 2>build/fast-math; then echo "gorun.c takes -ffast-math"; exit 1; fi; grep -q 'without -ffast-math' build/fast-math; \
 	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
-	build/check-messages; build/check-c; \
+	build/check-messages testdata/rankproto.txt; build/check-c; \
 	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; done; \
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c

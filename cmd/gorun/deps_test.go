@@ -88,6 +88,7 @@ var allowed = map[string][]string{
 	// The extras: those that are not named here import nothing of the module.
 	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/rank"},
 	"contrib/lab/cmd/lab":     {"contrib/lab"},
+	"contrib/tools/rankproto": {"worker/session/codec"},
 }
 
 // only names the packages that may import a library, and where decisions are pure, what may not appear.

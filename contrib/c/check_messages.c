@@ -1,5 +1,5 @@
-/* Throws damaged messages of a daemon at the decoder: it may give up, but not read or write where it must not, which the
- * sanitizers watch. `make c` runs it. */
+/* Decodes the golden vectors of the daemon's messages, whose file is its argument, and then throws damaged messages at the
+ * decoder: it may give up, but not read or write where it must not, which the sanitizers watch. `make c` runs it. */
 #include "gorun.c"
 
 static uint64_t state = 1;
@@ -85,8 +85,118 @@ static int deserting(void) {
 	return wrong;
 }
 
-int main(void) {
-	if (deserting())
+/* field finds a field of a vector's first line: NAME=value, up to the next space. */
+static const char *field(const char *line, const char *name) {
+	size_t n = strlen(name);
+	for (const char *at = strchr(line, ' '); at; at = strchr(at + 1, ' '))
+		if (strncmp(at + 1, name, n) == 0 && at[1 + n] == '=')
+			return at + 2 + n;
+	return "?";
+}
+
+static int64_t number_of(const char *line, const char *name) { return strtoll(field(line, name), NULL, 10); }
+
+static int is_text(const char *line, const char *name, const char *got) {
+	const char *want = field(line, name);
+	size_t n = strcspn(want, " \n");
+	return n == 1 && *want == '-' ? !*got : strlen(got) == n && strncmp(got, want, n) == 0;
+}
+
+/* decodes feeds a vector to the decoder and compares what it made of it; -1 for a message that is not the daemon's. Handles
+ * of the vectors become that of the one operation that is open. */
+static int decodes(const char *line, unsigned char *b, size_t n) {
+	static unsigned char result[2 << 20];
+	struct region fresh = {0};
+	gorun_handle handle;
+	struct operation *o = open_operation(ALLGATHER, &handle);
+	if (!o || n < 8)
+		return 0;
+	uint32_t open = (uint32_t)handle, type = get32(b);
+	int ok = -1;
+	world.state = JOINED;
+	world.lost = 0;
+	if (strncmp(line, "welcome ", 8) == 0) {
+		ok = on_message(b, n, -1) == GORUN_OK && world.rank == number_of(line, "rank") && world.size == number_of(line, "size") &&
+		     world.local_rank == number_of(line, "local_rank") && world.local_size == number_of(line, "local_size") &&
+		     world.cross_rank == number_of(line, "cross_rank") && world.cross_size == number_of(line, "cross_size") &&
+		     world.batches == ((number_of(line, "flags") & BATCH_TAKEN) != 0);
+	} else if (strncmp(line, "region ", 7) == 0) {
+		world.request = (uint32_t)number_of(line, "request");
+		world.answered = &fresh; /* without a descriptor it cannot be mapped, which is found out last */
+		ok = on_message(b, n, -1) == GORUN_OK && fresh.number == number_of(line, "region") && (int64_t)fresh.bytes == number_of(line, "bytes");
+	} else if (strncmp(line, "fail ", 5) == 0) {
+		put32(b + 4, open);
+		ok = on_message(b, n, -1) == GORUN_OK && number_of(line, "what") == SUBMIT && o->stage == DONE &&
+		     o->code == number_of(line, "code") && is_text(line, "text", o->text);
+	} else if (strncmp(line, "complete ", 9) == 0) {
+		put32(b + 4, open);
+		if (number_of(line, "region") != NO_REGION)
+			*add_region(&world.results) = (struct region){.number = 6, .data = result, .bytes = sizeof result};
+		ok = on_message(b, n, -1) == GORUN_OK && o->stage == DONE && o->code == number_of(line, "code") &&
+		     o->region == number_of(line, "region") && (int64_t)o->data_bytes == number_of(line, "bytes") &&
+		     (o->data == NULL || (const unsigned char *)o->data == result + number_of(line, "offset")) &&
+		     (o->data == NULL) == (o->region == NO_REGION) && is_text(line, "text", o->text ? o->text : "");
+		const char *rows = field(line, "rows");
+		for (size_t i = 0; *rows != '-' && i < get32(b + 36); i++) {
+			char *end;
+			ok = ok && o->counts && o->counts[i] == strtoll(rows, &end, 10);
+			rows = end + 1;
+		}
+	} else if (strncmp(line, "completed ", 10) == 0) {
+		put32(b + 4, 1);
+		put32(b + 8, open);
+		ok = on_message(b, 16, -1) == GORUN_OK && o->stage == DONE;
+	} else if (strncmp(line, "gone ", 5) == 0) {
+		ok = on_message(b, n, -1) == number_of(line, "code") && world.lost == number_of(line, "code") && is_text(line, "text", gorun_error());
+	} else if (strncmp(line, "changed ", 8) == 0) {
+		ok = on_message(b, n, -1) == GORUN_OK;
+	} else if (strncmp(line, "goodbye", 7) == 0 && type == GOODBYE) {
+		ok = on_message(b, n, -1) == GORUN_OK && world.state == ENDED;
+	}
+	close_operation(o);
+	world.results.count = 0;
+	world.answered = NULL;
+	return ok;
+}
+
+/* golden decodes all vectors of the daemon's messages. */
+static int golden(const char *path) {
+	FILE *f = fopen(path, "r");
+	char line[4096], head[4096] = "";
+	unsigned char b[4096];
+	size_t n = 0;
+	int seen = 0, wrong = 0, more = 1;
+	if (!f) {
+		perror(path);
+		return 1;
+	}
+	while (more) {
+		more = fgets(line, sizeof line, f) != NULL;
+		if (more && *line == ' ') {
+			unsigned value;
+			for (const char *at = line + 2; sscanf(at, "%2x", &value) == 1 && n < sizeof b; at += 2)
+				b[n++] = (unsigned char)value;
+			continue;
+		}
+		int ok = *head && n ? decodes(head, b, n) : -1;
+		seen += ok >= 0;
+		if (ok == 0)
+			wrong++, fprintf(stderr, "decoded otherwise: %s", head);
+		memcpy(head, more && *line != '#' && *line != '\n' ? line : "", more && *line != '#' && *line != '\n' ? strlen(line) + 1 : 1);
+		n = 0;
+	}
+	fclose(f);
+	if (seen != 11)
+		fprintf(stderr, "%d vectors of the daemon, not 11\n", seen);
+	return wrong || seen != 11;
+}
+
+int main(int argc, char **argv) {
+	if (argc != 2) {
+		fprintf(stderr, "give the file of golden vectors\n");
+		return 1;
+	}
+	if (golden(argv[1]) || deserting())
 		return 1;
 	unsigned char buffer[256];
 	int accepted = 0, slots = 0, wide = 0, tensors = 0;

@@ -29,55 +29,81 @@
 
 /* ---- messages: types and offsets of the rank protocol ---- */
 
+/* The numbers between "begin table" and "end table" are written by go generate ./worker/session/codec. */
 enum {
+	/* begin table: messages */
+	HELLO = 1, /* in refusals only */
 	ALLOC = 2,
 	SUBMIT = 3,
 	RELEASE = 4,
 	FREE = 5,
 	BYE = 6,
+	ENV = 7,
 	SLOTS = 8, /* both ways */
-	WAKE = 9,  /* from the daemon */
+	WAKE = 9, /* from the daemon */
+	TRAFFIC = 10, /* both ways */
+	SHOW = 11, /* from the daemon */
+	HIDE = 12, /* from the daemon */
+	KEPT = 13,
 	BATCH = 14,
-	SHOW = 11,
-	HIDE = 12,
-	WELCOME = 65,
+	WELCOME = 65, /* this one and those below are from the daemon */
 	REGION = 66,
 	FAIL = 67,
 	COMPLETE = 68,
 	GOODBYE = 69,
 	GONE = 70,
 	CHANGED = 71,
-	COMPLETED = 72
+	COMPLETED = 72,
+	/* end table */
 };
 enum {
+	/* begin table: kinds */
 	ALLREDUCE = 1,
 	ALLGATHER = 2,
 	BROADCAST = 3,
 	BARRIER = 4,
 	ALLTOALL = 5,
 	REDUCESCATTER = 6,
-	ADD_SET = 7,
-	REMOVE_SET = 8,
+	ADD_GROUP = 7,
+	REMOVE_GROUP = 8,
 	JOIN = 9,
 	REDUCE = 10,
 	GATHER = 11,
 	SCATTER = 12,
 	SEND = 13,
-	RECV = 14
+	RECV = 14,
+	PEEK = 15,
+	/* end table */
 };
 
-#define VERSION 1
-#define BATCH_TAKEN 4  /* flag of WELCOME: BATCH is understood */
-#define SLOTS_THERE 2  /* flag of WELCOME */
+/* begin table: flags define */
+#define VERSION 1 /* of the protocol */
+#define NO_REGION 4294967295u /* the number of no region */
+#define SLOTS_THERE 2 /* flag of WELCOME: there are slots */
+#define BATCH_TAKEN 4 /* flag of WELCOME: BATCH is understood */
 #define TAKES_SLOT 128 /* added to the kind of SUBMIT */
 #define TAKES_WIDE 128 /* added to its number of dimensions */
-#define WIRE_BITS 4    /* of SUBMIT's reduction, above which is how it travels */
-#define NO_REGION UINT32_MAX
-#define MAX_MESSAGE (64 << 10)
-#define MAX_NAME 4096
-
-/* A completion carries a number for each rank; this is enough for 16384. */
-#define MAX_ANSWER (256 << 10)
+#define WIRE_BITS 4 /* of SUBMIT's reduction, above which is how it travels */
+/* end table */
+/* begin table: limits define */
+#define MAX_MESSAGE 65536 /* bytes of a message from a rank */
+#define MAX_ANSWER 262144 /* bytes of a message from the daemon: numbers for 16384 ranks */
+#define MAX_NAME 4096 /* bytes of a name */
+#define MAX_DIMS 32 /* dimensions of a tensor */
+#define MAX_IN_FLIGHT 65536 /* operations of a rank */
+/* end table */
+/* begin table: slots define */
+#define LINE 64 /* bytes of a cache line */
+#define RANK_LEFT 1 /* in a rank's line: it has left, or */
+#define WORLD_GONE 2 /* the world has ended */
+#define WIDE 1 /* added to the place of a slot: it is a wide one */
+#define MAX_SLOTS 4096 /* names that have one */
+#define MAX_SLOT_RANKS 16 /* ranks of a host that has slots */
+#define MAX_SLOT_BYTES 65536 /* of a tensor */
+#define MAX_WIDE_BYTES 33554432 /* of a tensor in a wide slot, or, if ranks outnumber CPUs, */
+#define MAX_CROWD_BYTES 4194304
+#define MAX_DOORBELL 32 /* bytes of the name of a doorbell */
+/* end table */
 
 static void put32(unsigned char *at, uint32_t v) { memcpy(at, &v, 4); }
 static void put64(unsigned char *at, uint64_t v) { memcpy(at, &v, 8); }
@@ -93,17 +119,29 @@ static uint64_t get64(const unsigned char *at) {
 }
 
 /* of an element, by its type */
-static const unsigned char sizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 8, 16};
+static const unsigned char sizes[] = {
+	0,
+	/* begin table: elements bytes */
+	1, /* uint8 */
+	1, /* int8 */
+	2, /* uint16 */
+	2, /* int16 */
+	4, /* uint32 */
+	4, /* int32 */
+	8, /* uint64 */
+	8, /* int64 */
+	2, /* float16 */
+	2, /* bfloat16 */
+	4, /* float32 */
+	8, /* float64 */
+	1, /* bool */
+	8, /* complex64 */
+	16, /* complex128 */
+	/* end table */
+};
 
 /* ---- state ---- */
 
-#define LINE 64 /* bytes of a cache line */
-#define MAX_SLOT_RANKS 16
-#define MAX_DOORBELL 32 /* bytes of the name of a doorbell */
-#define MAX_SLOT_BYTES (64 << 10)
-#define MAX_WIDE_BYTES (32 << 20) /* of a tensor in a wide slot, or, if ranks outnumber CPUs, */
-#define MAX_CROWD_BYTES (4 << 20)
-#define WIDE 1 /* added to the place of a slot: it is a wide one */
 #define MAX_CLOSED 16 /* slots of a name, when different tensors come under it: each takes memory for good */
 #define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
 #define NAME_ROOM 4096 /* lists of names in flight */
@@ -162,7 +200,7 @@ struct slot {
 	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the others were shown */
 };
 
-enum stage { UNUSED, OPEN, DONE, KEPT };
+enum stage { UNUSED, OPEN, DONE, READABLE };
 
 /* An operation from its submission to its wait, or to the release of its result. Its index is its handle on the wire. */
 struct operation {
@@ -1126,7 +1164,7 @@ static const char *const kinds[] = {"",		     "allreduce",	   "allgather", "broa
 				    "add process set", "remove process set", "join",	  "reduce",    "gather",  "scatter",  "send",
 				    "recv"};
 
-static int has_tensor(int kind) { return kind != BARRIER && kind != ADD_SET && kind != REMOVE_SET && kind != JOIN; }
+static int has_tensor(int kind) { return kind != BARRIER && kind != ADD_GROUP && kind != REMOVE_GROUP && kind != JOIN; }
 static int reduces(int kind) { return kind == ALLREDUCE || kind == REDUCESCATTER || kind == REDUCE; }
 static int has_result(int kind) { return has_tensor(kind) && kind != ALLREDUCE && kind != BROADCAST && kind != SEND && kind != RECV; }
 
@@ -1202,7 +1240,7 @@ static uint64_t key_of(const struct call *c) {
 	uint64_t hash = hash_of(c->name) ^ (uint64_t)c->set << 32;
 	if (c->kind == SEND || c->kind == RECV)
 		hash ^= (uint64_t)c->root + 1;
-	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_SET || c->kind == REMOVE_SET || c->kind == JOIN)
+	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_GROUP || c->kind == REMOVE_GROUP || c->kind == JOIN)
 		hash ^= (uint64_t)c->kind << 56;
 	hash *= 1099511628211u;
 	return hash ? hash : 1;
@@ -1259,7 +1297,7 @@ static int alone(struct operation *o, const struct call *c, size_t bytes) {
 	const char *kind = kinds[c->kind];
 	if (reduces(c->kind) && !defined_for(c->op, c->type, c->kind))
 		return fail(GORUN_INVALID, "submit %s %s: reduction %d is not defined for type %d", kind, c->name, c->op, (int)c->type);
-	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_SET || c->kind == REMOVE_SET)
+	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_GROUP || c->kind == REMOVE_GROUP)
 		return fail(GORUN_INVALID, "submit %s %s: there is nobody else in a world of 1", kind, c->name);
 	if ((c->kind == BROADCAST || c->kind >= REDUCE) && c->root != 0)
 		return fail(GORUN_INVALID, "submit %s %s: root rank %d is not in a world of 1", kind, c->name, c->root);
@@ -1360,9 +1398,9 @@ static int submit_call(struct call c, int stays, gorun_handle *handle) {
 	int code = ready();
 	if (!code && !handle)
 		code = fail(GORUN_INVALID, "submit %s: no place for the handle", kinds[c.kind]);
-	c.set = c.kind == SEND || c.kind == RECV || c.kind == ADD_SET || c.kind == REMOVE_SET || c.kind == JOIN ? 0 : world.set;
+	c.set = c.kind == SEND || c.kind == RECV || c.kind == ADD_GROUP || c.kind == REMOVE_GROUP || c.kind == JOIN ? 0 : world.set;
 	c.wire = reduces(c.kind) ? world.wire : 0;
-	if (c.splits && c.kind != ADD_SET)
+	if (c.splits && c.kind != ADD_GROUP)
 		c.nsplits = set_size(c.set);
 	if (code || (code = measure(&c, &bytes)))
 		return code;
@@ -1449,7 +1487,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 	}
 	unstage(o);
 	free_name(o);
-	o->stage = KEPT;
+	o->stage = READABLE;
 	gorun_result kept = {o->data, o->data_bytes, o->rows, o->counts, handle};
 	if (result)
 		*result = kept;
@@ -1463,7 +1501,7 @@ int gorun_release(gorun_result *result) {
 	struct operation *o;
 	if (code)
 		return code;
-	if (!result || !(o = held(result->handle, KEPT)) || o->stage != KEPT)
+	if (!result || !(o = held(result->handle, READABLE)) || o->stage != READABLE)
 		return fail(GORUN_INVALID, "release result: not a result, or released already");
 	if (world.fd >= 0 && o->region != NO_REGION)
 		code = send_pair(RELEASE, (uint32_t)(o - world.operations));
@@ -1561,7 +1599,7 @@ int gorun_add_set(const int *ranks, int count, int *set) {
 	}
 	for (int i = 0; i < count; i++)
 		list[i] = ranks[i];
-	code = number((struct call){.kind = ADD_SET, .name = "process sets", .op = GORUN_SUM, .splits = list, .nsplits = count}, set);
+	code = number((struct call){.kind = ADD_GROUP, .name = "process sets", .op = GORUN_SUM, .splits = list, .nsplits = count}, set);
 	free(list);
 	if (!code)
 		world.sets[world.set_count++] = (struct set){(uint32_t)*set, count};
@@ -1570,7 +1608,7 @@ int gorun_add_set(const int *ranks, int count, int *set) {
 
 int gorun_remove_set(int set) {
 	gorun_handle h = 0;
-	int code = begin((struct call){.kind = REMOVE_SET, .name = "process sets", .op = GORUN_SUM, .root = set}, &h);
+	int code = begin((struct call){.kind = REMOVE_GROUP, .name = "process sets", .op = GORUN_SUM, .root = set}, &h);
 	if (code || (code = gorun_wait(h, NULL)))
 		return code;
 	for (size_t i = 0; i < world.set_count; i++)

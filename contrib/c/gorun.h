@@ -31,17 +31,20 @@ extern "C" {
 #endif
 
 typedef enum {
+	/* begin table: codes GORUN_ */
 	GORUN_OK = 0,
-	GORUN_INVALID = 1,  /* this rank's own arguments, or a function out of turn */
+	GORUN_INVALID = 1, /* this rank's own arguments, or a function out of turn */
 	GORUN_MISMATCH = 2, /* ranks submitted different things under one name */
-	GORUN_SHUTDOWN = 3, /* a rank left before it submitted its part */
-	GORUN_ABORTED = 4,  /* the world has ended: a host died */
+	GORUN_SHUTDOWN = 3, /* a rank left before it contributed */
+	GORUN_ABORTED = 4, /* the world has ended: a host died */
 	GORUN_INTERNAL = 5,
+	/* end table */
 	GORUN_LOST = 6, /* no connection to the daemon */
 	GORUN_MEMORY = 7
 } gorun_code;
 
 typedef enum {
+	/* begin table: elements GORUN_ */
 	GORUN_UINT8 = 1,
 	GORUN_INT8 = 2,
 	GORUN_UINT16 = 3,
@@ -56,13 +59,15 @@ typedef enum {
 	GORUN_FLOAT64 = 12,
 	GORUN_BOOL = 13,
 	GORUN_COMPLEX64 = 14,
-	GORUN_COMPLEX128 = 15
+	GORUN_COMPLEX128 = 15,
+	/* end table */
 } gorun_type;
 
 typedef enum {
+	/* begin table: reductions GORUN_ */
 	GORUN_AVERAGE = 0,
 	GORUN_SUM = 1,
-	GORUN_ADASUM = 2, /* of gorun_allreduce, for floats */
+	GORUN_ADASUM = 2, /* of allreduce, for floats */
 	GORUN_MIN = 3,
 	GORUN_MAX = 4,
 	GORUN_PRODUCT = 5,
@@ -71,16 +76,19 @@ typedef enum {
 	GORUN_BIT_XOR = 8,
 	GORUN_LOGICAL_AND = 9,
 	GORUN_LOGICAL_OR = 10,
-	GORUN_LOGICAL_XOR = 11
+	GORUN_LOGICAL_XOR = 11,
+	/* end table */
 } gorun_op;
 
 /* How sums and averages of float32 and float64 travel between hosts. */
 typedef enum {
+	/* begin table: codings GORUN_WIRE_ */
 	GORUN_WIRE_DEFAULT = 0, /* as the job says: gorun --wire-compression */
 	GORUN_WIRE_NONE = 1,
 	GORUN_WIRE_FLOAT16 = 2,
 	GORUN_WIRE_BFLOAT16 = 3,
-	GORUN_WIRE_INT8 = 4
+	GORUN_WIRE_INT8 = 4,
+	/* end table */
 } gorun_wire;
 
 /* An operation under way, valid until gorun_wait. */

@@ -90,7 +90,7 @@ type Config struct {
 
 const (
 	defaultHandshake  = 10 * time.Second
-	defaultOperations = 65536
+	defaultOperations = codec.MaxInFlight
 )
 
 // Server is the daemon's end of all sessions of a host.

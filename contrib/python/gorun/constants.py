@@ -1,8 +1,12 @@
-"""Numbers that the rank protocol fixes: element types, reductions and kinds of operations."""
+"""Numbers that the rank protocol fixes: element types, reductions and kinds of operations.
+
+What is between "begin table" and "end table" is written by go generate ./worker/session/codec.
+"""
 
 from __future__ import annotations
 
 # Element types.
+# begin table: elements
 UINT8 = 1
 INT8 = 2
 UINT16 = 3
@@ -18,8 +22,10 @@ FLOAT64 = 12
 BOOL = 13
 COMPLEX64 = 14
 COMPLEX128 = 15
+# end table
 
 ITEMSIZE: dict[int, int] = {
+    # begin table: elements bytes
     UINT8: 1,
     INT8: 1,
     UINT16: 2,
@@ -35,24 +41,28 @@ ITEMSIZE: dict[int, int] = {
     BOOL: 1,
     COMPLEX64: 8,
     COMPLEX128: 16,
+    # end table
 }
 """Bytes of one element of each type."""
 
 # Reductions; the first six are numbered as Horovod numbers them.
+# begin table: reductions
 AVERAGE = 0
 SUM = 1
-ADASUM = 2
+ADASUM = 2  # of allreduce, for floats
 MIN = 3
 MAX = 4
 PRODUCT = 5
-BIT_AND = 6
+BIT_AND = 6  # these six for integers and bool
 BIT_OR = 7
 BIT_XOR = 8
 LOGICAL_AND = 9
 LOGICAL_OR = 10
 LOGICAL_XOR = 11
+# end table
 
 # Kinds of operations.
+# begin table: kinds
 ALLREDUCE = 1
 ALLGATHER = 2
 BROADCAST = 3
@@ -61,7 +71,6 @@ ALLTOALL = 5
 REDUCESCATTER = 6
 ADD_GROUP = 7
 REMOVE_GROUP = 8
-DECLARED = 1 << 30  # the first number, of as many, for groups that only their members know of
 JOIN = 9
 REDUCE = 10
 GATHER = 11
@@ -69,10 +78,38 @@ SCATTER = 12
 SEND = 13
 RECV = 14
 PEEK = 15
+# end table
+
+DECLARED = 1 << 30  # the first number, of as many, for groups that only their members know of
 
 FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
 LEADS = (-2,)  # of the one that they follow; World.submit() puts the handles in their place
 
-MAX_NDIM = 32
-MAX_NAME = 4096
-MAX_IN_FLIGHT = 65536
+# How sums of floats travel between hosts.
+CODINGS = {
+    # begin table: codings texts
+    "default": 0,
+    "none": 1,
+    "fp16": 2,
+    "bf16": 3,
+    "int8": 4,
+    # end table
+}
+
+# begin table: limits
+MAX_MESSAGE = 65536  # bytes of a message from a rank
+MAX_ANSWER = 262144  # bytes of a message from the daemon: numbers for 16384 ranks
+MAX_NAME = 4096  # bytes of a name
+MAX_DIMS = 32  # dimensions of a tensor
+MAX_IN_FLIGHT = 65536  # operations of a rank
+# end table
+
+# Why an operation has failed.
+# begin table: codes
+OK = 0
+INVALID = 1  # this rank's own arguments, or a function out of turn
+MISMATCH = 2  # ranks submitted different things under one name
+SHUTDOWN = 3  # a rank left before it contributed
+ABORTED = 4  # the world has ended: a host died
+INTERNAL = 5
+# end table

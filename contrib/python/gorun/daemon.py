@@ -26,7 +26,7 @@ from typing import Any, Callable, TypeVar
 from . import message
 from . import slot as slot_module
 from .arena import Arena, Block, Region
-from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_IN_FLIGHT, SUM
+from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_ANSWER, MAX_IN_FLIGHT, SUM
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
 from .session import Result, Session
 from .slot import Slots
@@ -110,7 +110,7 @@ class DaemonSession(Session):
         self._numbers = itertools.count(1)
         self._inbox: deque[Any] = deque()  # what recvmsg_into returned, at most one message
         self._done: dict[Any, Any] = {}  # what was called for that message, and whose answer it is
-        self._buffer = bytearray(message.MAX_MESSAGE)
+        self._buffer = bytearray(MAX_ANSWER)
         self._buffers = ((self._buffer,),)
         self._arena = Arena(_weakly(self._grow), _weakly(self._shrink))
         self._spin = 0.0
@@ -183,11 +183,11 @@ class DaemonSession(Session):
             if kind == JOIN:
                 slots.turn_off()
             suits = kind == ALLREDUCE and group == 0 and slot_module.suits(dtype, op, prescale, postscale)
-            if slot and suits and 0 < nbytes <= slot_module.MAX_BYTES and slots.offers(name):
+            if slot and suits and 0 < nbytes <= slot_module.MAX_SLOT_BYTES and slots.offers(name):
                 flag = message.TAKES_SLOT
                 encoded.offer = (dtype, travels, encoded.shape, nbytes)
-        source = (message.NONE, 0, 0) if src is None else (src.region, src.offset, nbytes)
-        target = (message.NONE, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
+        source = (message.NO_REGION, 0, 0) if src is None else (src.region, src.offset, nbytes)
+        target = (message.NO_REGION, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
         encoded.data = message.submit(
             0, kind | flag, name, dtype, travels, root, group, prescale, postscale, source, target,
             shape, splits or (),
@@ -253,7 +253,7 @@ class DaemonSession(Session):
         if self._followers:
             # A head without memory for its tensor, which the daemon refuses with all that follows it. Only of
             # the last of these, whose submission may have been cut short too, it may not know.
-            none = (message.NONE, 0, 0)
+            none = (message.NO_REGION, 0, 0)
             head = self.reserve()
             fields = (head, ALLREDUCE, "interrupted", FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,))
             self._send(message.submit(*fields, self._followers))
@@ -469,7 +469,7 @@ class DaemonSession(Session):
                 self._map_result(m.region, m.region_bytes, control)
             pending = self._whose(self._open.get(m.handle))
             if pending is None:
-                if m.region != message.NONE:
+                if m.region != message.NO_REGION:
                     self._once(self._socket.send, message.release(m.handle))  # whoever waited has given up
             elif pending.outcome is None:
                 pending.encoded = None
@@ -515,7 +515,7 @@ class DaemonSession(Session):
     def _outcome(self, m: message.Completion, pending: _Pending) -> Result | GorunError:
         if m.code:
             return error(m.code, m.text)
-        if m.region == message.NONE:
+        if m.region == message.NO_REGION:
             return Result(m.dims or pending.shape, m.rows)
         whole = self._results[m.region]
         if m.offset + m.nbytes > len(whole):

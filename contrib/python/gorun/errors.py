@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .constants import ABORTED, INVALID, MISMATCH, SHUTDOWN
+
 
 class GorunError(RuntimeError):
     """An operation failed, or the session cannot be used."""
@@ -23,7 +25,12 @@ class Aborted(GorunError):
     """The world ended: a host died, or the daemon of this host is gone."""
 
 
-_BY_CODE: dict[int, type[GorunError]] = {1: InvalidArgument, 2: Mismatch, 3: Shutdown, 4: Aborted}
+_BY_CODE: dict[int, type[GorunError]] = {
+    INVALID: InvalidArgument,
+    MISMATCH: Mismatch,
+    SHUTDOWN: Shutdown,
+    ABORTED: Aborted,
+}
 
 
 def error(code: int, text: str) -> GorunError:

@@ -18,8 +18,8 @@ from .constants import (
     BROADCAST,
     ITEMSIZE,
     JOIN,
+    MAX_DIMS,
     MAX_NAME,
-    MAX_NDIM,
     PEEK,
     RECV,
     REDUCE,
@@ -30,11 +30,10 @@ from .constants import (
 from .errors import InvalidArgument
 
 MAGIC = b"GORUNRK1"
-VERSION = 1
-NONE = 0xFFFFFFFF
-"""A region number that says: no region."""
 
-# From the rank.
+# What follows, to "end table", is written by go generate ./worker/session/codec.
+# begin table: messages
+HELLO = 1  # in refusals only
 ALLOC = 2
 SUBMIT = 3
 RELEASE = 4
@@ -42,11 +41,13 @@ FREE = 5
 BYE = 6
 ENV = 7
 SLOTS = 8  # both ways
+WAKE = 9  # from the daemon
+TRAFFIC = 10  # both ways
+SHOW = 11  # from the daemon
+HIDE = 12  # from the daemon
 KEPT = 13
 BATCH = 14
-# From the daemon.
-WAKE = 9
-WELCOME = 65
+WELCOME = 65  # this one and those below are from the daemon
 REGION = 66
 FAIL = 67
 COMPLETE = 68
@@ -54,16 +55,16 @@ GOODBYE = 69
 GONE = 70
 CHANGED = 71
 COMPLETED = 72
-
-BATCH_TAKEN = 4
-"""Flag of Welcome: batch() is understood."""
-SLOTS_THERE = 2
-"""Flag of Welcome: there are slots."""
-TAKES_SLOT = 0x80
-"""Added to the kind of an allreduce: this rank would take a slot for the next use of the name."""
-
-MAX_MESSAGE = 256 << 10
-"""No message of the daemon is longer."""
+# end table
+# begin table: flags
+VERSION = 1  # of the protocol
+NO_REGION = 4294967295  # the number of no region
+SLOTS_THERE = 2  # flag of WELCOME: there are slots
+BATCH_TAKEN = 4  # flag of WELCOME: BATCH is understood
+TAKES_SLOT = 128  # added to the kind of SUBMIT
+TAKES_WIDE = 128  # added to its number of dimensions
+WIRE_BITS = 4  # of SUBMIT's reduction, above which is how it travels
+# end table
 
 _HELLO = struct.Struct("<8sIIII32s8x")
 _ALLOC = struct.Struct("<IIQ")
@@ -80,7 +81,7 @@ _HEAD = struct.Struct("<IIII")
 _OFFSET = struct.Struct("<16xQ")
 _SLOTS = struct.Struct("<IIQ")
 _FLAGS = 44  # where the flags of COMPLETE are
-_DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_NDIM + 1))
+_DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_DIMS + 1))
 
 
 class HostsChanged(NamedTuple):
@@ -209,7 +210,6 @@ def env(name: str, value: str) -> bytes:
     return _TYPE.pack(ENV) + f"{name}={value}".encode()
 
 
-WIRE_BITS = 4  # of an operation's reduction, above which is how it travels
 REDUCES = (ALLREDUCE, REDUCESCATTER, REDUCE)
 
 
@@ -267,7 +267,7 @@ def plain(data: bytearray, length: int) -> int:
     if length != _COMPLETE.size:
         return -1
     kind, handle, code, region = _HEAD.unpack_from(data)
-    return handle if kind == COMPLETE and code == 0 and region == NONE else -1
+    return handle if kind == COMPLETE and code == 0 and region == NO_REGION else -1
 
 
 def completed(data: bytearray, length: int) -> Iterable[tuple[int, int]]:
@@ -369,8 +369,8 @@ def check(
     nbytes = ITEMSIZE.get(dtype, 0)
     if nbytes == 0:
         raise InvalidArgument(f"submit {name}: unknown element type {dtype}")
-    if len(shape) > MAX_NDIM:
-        raise InvalidArgument(f"submit {name}: {len(shape)} dimensions, at most {MAX_NDIM} are possible")
+    if len(shape) > MAX_DIMS:
+        raise InvalidArgument(f"submit {name}: {len(shape)} dimensions, at most {MAX_DIMS} are possible")
     for n in shape:
         if n < 0:
             raise InvalidArgument(f"submit {name}: negative dimension in shape {tuple(shape)}")

@@ -19,13 +19,20 @@ from typing import Any, Callable
 
 from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
 
-LINE = 64
-MAX_BYTES = 64 << 10  # of a tensor
-MAX_RANKS = 16
-MAX_NAME = 32  # of a doorbell
-MAX_SLOTS = 4096
-RANK_LEFT = 1
-WORLD_GONE = 2  # instead of 1 in the flag that a rank has left
+# Written by go generate ./worker/session/codec.
+# begin table: slots
+LINE = 64  # bytes of a cache line
+RANK_LEFT = 1  # in a rank's line: it has left, or
+WORLD_GONE = 2  # the world has ended
+WIDE = 1  # added to the place of a slot: it is a wide one
+MAX_SLOTS = 4096  # names that have one
+MAX_SLOT_RANKS = 16  # ranks of a host that has slots
+MAX_SLOT_BYTES = 65536  # of a tensor
+MAX_WIDE_BYTES = 33554432  # of a tensor in a wide slot, or, if ranks outnumber CPUs,
+MAX_CROWD_BYTES = 4194304
+MAX_DOORBELL = 32  # bytes of the name of a doorbell
+# end table
+
 MAX_CLOSED = 16  # slots of a name, when different tensors come under it: each takes memory for good
 
 # How long a rank asks again before it sleeps, because a wake-up takes about as long: first alone, unless
@@ -227,7 +234,8 @@ class Slots:
         for rank, at in self._asleep:
             if flags[at]:
                 line = LINE * rank
-                self._send(bytes(self._memory[line + 9 : line + 9 + min(self._memory[line + 8], MAX_NAME)]))
+                length = min(self._memory[line + 8], MAX_DOORBELL)
+                self._send(bytes(self._memory[line + 9 : line + 9 + length]))
 
     def _absent(self, slot: Slot, goal: int) -> bool:
         """Report whether somebody will never come: a word is odd, or its rank has left.

@@ -6,13 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gorun.basics import world
+from gorun.constants import CODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# As the rank protocol numbers them; 0 is what the job says.
-CODINGS = {"default": 0, "none": 1, "fp16": 2, "bf16": 3, "int8": 4}
-
 
 @contextmanager
 def wire_compression(how: str) -> Iterator[None]:

@@ -10,8 +10,10 @@
 //   - rank.go: messages from a rank
 //   - daemon.go: messages from the daemon
 //   - slots.go: the memory of shared-memory slots
+//   - tables.go: the numbers for the bindings
 //
-// The bindings for Python and C speak the same protocol. testdata/rankproto.txt has golden vectors for all of them.
+// The bindings for Python and C speak the same protocol. Their numbers are generated from tables.go (go generate), and
+// testdata/rankproto.txt has golden vectors for all of them.
 package codec
 
 import (
@@ -70,11 +72,11 @@ const (
 
 // Limits.
 const (
-	MaxMessage = 64 << 10  // bytes of a message from a rank
-	MaxAnswer  = 256 << 10 // bytes of a message from the daemon
-	MaxName    = collective.MaxName
-	MaxDims    = 32
-	MaxFlight  = 65536 // operations of a rank in flight, results that it still reads included
+	MaxMessage  = 64 << 10  // bytes of a message from a rank
+	MaxAnswer   = 256 << 10 // bytes of a message from the daemon
+	MaxName     = collective.MaxName
+	MaxDims     = 32
+	MaxInFlight = 65536 // operations of a rank in flight, results that it still reads included
 
 	maxEnv  = 4096
 	maxText = 8 << 10   // longer texts are cut
