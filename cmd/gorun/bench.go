@@ -61,10 +61,14 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 		Flags:     o.table(),
 		Action: func(c *cli.Context) error {
 			o.read(c)
-			if o.simulate {
-				return simulate(o)
+			cfg, err := o.config()
+			if err != nil {
+				return &usageError{err, "gorun bench --help lists the flags"}
 			}
-			return benchJob(c.Context, o, hurry)
+			if o.simulate {
+				return simulate(o.out, &o.simulateFlags, cfg, o.Algorithm)
+			}
+			return benchJob(c.Context, o, cfg, hurry)
 		},
 	}
 }
@@ -78,11 +82,7 @@ func operationLast(args []string) []string {
 }
 
 // benchJob launches the ranks.
-func benchJob(ctx context.Context, o *benchFlags, hurry <-chan struct{}) error {
-	cfg, err := o.config()
-	if err != nil {
-		return &usageError{err, "gorun bench --help lists the flags"}
-	}
+func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan struct{}) error {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)

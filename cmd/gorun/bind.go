@@ -11,11 +11,6 @@ import (
 	"gorun/topology"
 )
 
-// bindFlags say which CPUs ranks run on.
-type bindFlags struct {
-	bindTo string
-}
-
 // bindTable binds them.
 func (o *jobFlags) bindTable() []cli.Flag {
 	return []cli.Flag{

@@ -12,7 +12,7 @@ import (
 
 // completionCommand prints completion for a shell. Like the manual page it is made from the flag tables, so
 // that it knows every flag.
-func completionCommand() *cli.Command {
+func completionCommand(newApp func() *cli.App) *cli.Command {
 	shells := map[string]func(io.Writer, *cli.App){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 	return &cli.Command{
 		Name:      "completion",
@@ -23,23 +23,7 @@ func completionCommand() *cli.Command {
 			if write == nil || c.NArg() != 1 {
 				return &usageError{errors.New("completion is for one of bash, zsh, fish"), "source <(gorun completion bash)"}
 			}
-			write(c.App.Writer, newApp(nil))
-			return nil
-		},
-	}
-}
-
-// manCommand prints the manual page.
-func manCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "man",
-		Usage:     "print the manual page: gorun man | man -l -",
-		UsageText: "gorun man",
-		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
-				return &usageError{errors.New("man takes no arguments"), "gorun man | man -l -"}
-			}
-			manPage(c.App.Writer, newApp(nil))
+			write(c.App.Writer, newApp())
 			return nil
 		},
 	}

@@ -20,19 +20,11 @@ import (
 	"golang.org/x/term"
 
 	"gorun/launcher"
+	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 )
-
-// connectFlags say how hosts are reached.
-type connectFlags struct {
-	sshPort       int
-	identityFiles cli.StringSlice
-	sshConfig     string
-	sshCommand    string
-	connectRetry  time.Duration
-}
 
 // connectTable binds them.
 func (o *jobFlags) connectTable() []cli.Flag {
@@ -224,4 +216,25 @@ func idleSSH(o *jobFlags) (idle []string) {
 		}
 	}
 	return idle
+}
+
+// checkStart is checkFlags for commands that only ask hosts.
+func checkStart(o *jobFlags) error {
+	if patience := o.startTimeout; patience <= 0 {
+		return &usageError{fmt.Errorf("--start-timeout %v: must be positive", patience), "--start-timeout 60, in seconds"}
+	}
+	for _, nic := range nicsOf(o) {
+		if _, err := netip.ParsePrefix(nic); err != nil && strings.Contains(nic, "/") { // no interface or driver has one in its name
+			return &usageError{fmt.Errorf("--network-interfaces %s: not a network", nic), "--network-interfaces eth0,10.0.0.0/8"}
+		}
+	}
+	return nil
+}
+
+// startTimeout is how long a start may take. In an MPIJob the workers may only now be made.
+func startTimeout(o *jobFlags) time.Duration {
+	if !o.given(&o.startTimeout) && hosts.InMPIJob(surroundings()) {
+		return mpiJobPatience + o.startTimeout
+	}
+	return o.startTimeout
 }

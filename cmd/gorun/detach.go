@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,31 +94,4 @@ func killedAtStart(d *wire.Detached) error {
 		Host: host, Step: "start job", Hint: hint, Code: d.Code,
 		Err: fmt.Errorf("the launcher was killed by %s before its ranks ran", unix.SignalName(syscall.Signal(d.Signal))),
 	}
-}
-
-// programName describes in a few words what a job runs. Arguments may be secret, so it shows only the first that is not a
-// flag: a script's name is of more use than python3.
-func programName(programs []program) string {
-	name := filepath.Base(programs[0].Argv[0])
-	for _, arg := range programs[0].Argv[1:] {
-		if !strings.HasPrefix(arg, "-") {
-			if !strings.ContainsAny(arg, "\n;=") { // a script in an argument
-				name += " " + filepath.Base(arg)
-			}
-			break
-		}
-	}
-	return name
-}
-
-// daemonEnv returns the environment of a job's daemon, without what systemd set for this process.
-func daemonEnv() []string {
-	systemd := []string{
-		"NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_FDS", "LISTEN_PID",
-		"WATCHDOG_USEC", "WATCHDOG_PID",
-	}
-	return slices.DeleteFunc(plan.UserEnv(os.Environ(), false), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(systemd, name)
-	})
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -17,7 +16,6 @@ import (
 	"gorun/launcher/discover"
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
-	"gorun/launcher/output"
 	"gorun/launcher/plan"
 )
 
@@ -25,18 +23,6 @@ const (
 	discoverEvery = time.Second // as Horovod
 	discoverLimit = 30 * time.Second
 )
-
-// elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
-type elasticFlags struct {
-	minNP, maxNP         int
-	script               string
-	slotsPerHost         int
-	onFailure, blacklist string
-	resetLimit           int
-	lossLimit            int
-	cooldown             timeRange
-	elasticTimeout       time.Duration
-}
 
 // elasticTable binds them.
 func (o *jobFlags) elasticTable() []cli.Flag {
@@ -169,39 +155,6 @@ func readScript(o *jobFlags) (*discover.Script, error) {
 	return &discover.Script{Command: command, Slots: cmp.Or(o.slotsPerHost, hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
-// timeRange is the value of a flag that takes two times, as two arguments or as MIN,MAX.
-type timeRange struct{ min, max time.Duration }
-
-// Words is how many arguments the flag takes.
-func (r *timeRange) Words() int { return 2 }
-
-// Set implements flag.Value.
-func (r *timeRange) Set(text string) error {
-	fields := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
-	if len(fields) != 2 {
-		return errors.New("not two times, such as 10 100 (seconds)")
-	}
-	var low, high seconds
-	if err := errors.Join(low.Set(fields[0]), high.Set(fields[1])); err != nil {
-		return errors.New("not two times, such as 10 100 (seconds)")
-	}
-	if low <= 0 || high < low {
-		return errors.New("not a range: MIN is more than 0, and MAX not less than MIN")
-	}
-	r.min, r.max = time.Duration(low), time.Duration(high)
-	return nil
-}
-
-func (r *timeRange) String() string {
-	if r == nil || r.max == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%v %v", r.min, r.max)
-}
-
-// Get implements flag.Getter.
-func (r *timeRange) Get() any { return *r }
-
 // spec returns what the launcher is told, and what must run beside it until the job ends: nil if the hosts are known
 // for good.
 func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
@@ -245,26 +198,4 @@ func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.Host {
 		out[i] = elastic.Host{Name: h.Name, Slots: max(1, cmp.Or(p.by.PerHost, h.Slots, each, (np+len(list)-1)/len(list)))}
 	}
 	return out
-}
-
-// places remembers on which host each process runs, for tags and events.
-type places struct {
-	mu   sync.Mutex
-	host map[int]string
-}
-
-func (p *places) of(process int) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.host[process]
-}
-
-// admit returns what makes room for a process in mux.
-func (p *places) admit(mux *output.Mux) func(int, string) error {
-	return func(process int, host string) error {
-		p.mu.Lock()
-		p.host[process] = host
-		p.mu.Unlock()
-		return mux.Add(process)
-	}
 }

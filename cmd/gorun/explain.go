@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"io"
-	"os"
-	"strings"
 
 	"gorun/launcher"
 	"gorun/launcher/output"
@@ -54,31 +51,8 @@ func explain(w io.Writer, err error) int {
 	if e, ok := known.(interface{ NextStep() string }); ok {
 		hint = e.NextStep()
 	}
-	if hint = cmp.Or(mistyped(err), hint); hint != "" {
+	if hint != "" {
 		report.Hintf("%s", hint)
 	}
 	return code
-}
-
-// mistyped is the hint for a program that is not found because a command of gorun's was meant, "" if that is not so.
-func mistyped(err error) string {
-	rank, ok := err.(*launcher.RankError)
-	if !ok || rank.Code != 127 {
-		return ""
-	}
-	program, _, searched := strings.Cut(rank.Reason, ": not found in PATH")
-	if _, here := os.Stat(program); here == nil || !searched || strings.Contains(program, " ") || commandLike(program) == "" {
-		return ""
-	}
-	return "did you mean gorun " + commandLike(program) + "? What is not a command of gorun's is a program that it starts"
-}
-
-// commandLike is the command of gorun's for which a program may have been meant, "" if there is none.
-func commandLike(program string) string {
-	for _, c := range commands(nil) {
-		if !c.Hidden && typos(program, c.Name) == 1 {
-			return c.Name
-		}
-	}
-	return ""
 }

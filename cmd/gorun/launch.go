@@ -5,64 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
-
-	"github.com/urfave/cli/v2"
 
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 	"gorun/launcher"
-	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 )
-
-// lifetimeFlags say how long things may take.
-type lifetimeFlags struct {
-	startTimeout, timeout time.Duration
-}
-
-// lifetimeTable binds them.
-func (o *jobFlags) lifetimeTable() []cli.Flag {
-	startTimeout := timeFlag("start-timeout", &o.startTimeout, time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other that long after: 30 (seconds), 1m30s")
-	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
-	timeout := timeFlag("timeout", &o.timeout, 0, "end the job after this `TIME`, say what each rank waits for, and exit with 124")
-	timeout.DefaultText, timeout.EnvVars = "none", []string{"MPIEXEC_TIMEOUT"}
-	return []cli.Flag{
-		startTimeout,
-		timeout,
-		timeFlag("grace", &o.Grace, 3*time.Second, "`TIME` between TERM and KILL when ranks are stopped; after Ctrl-C they get INT first, and TERM when two thirds of it have passed"),
-	}
-}
-
-// otherFlags belong to no concern.
-type otherFlags struct {
-	dryRun, detach, version bool
-}
-
-// otherTable binds them.
-func (o *jobFlags) otherTable() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "algorithm", Destination: &o.Algorithm, Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
-		&cli.StringFlag{Name: "wire-compression", Destination: &o.Coding, EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
-		&cli.BoolFlag{Name: "encrypt", Destination: &o.Encrypt, EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); that it comes from the job is made sure in any case"},
-		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"}, Usage: "find damage that TCP does not see in large tensors too, on the way from host to host, and send them again; --encrypt does so as well"},
-		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4, Usage: "TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Hidden: true},
-		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun, Usage: "show which rank would run where, with what environment and command, and start nothing"},
-		&cli.BoolFlag{Name: "detach", Destination: &o.detach, Usage: "return when the ranks run; gorun ps, logs, attach, top and stop are for such jobs"},
-		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"}, Usage: "tell what happens: hosts, their NICs, the ring, what daemons warn of"},
-		&cli.BoolFlag{Name: "version", Destination: &o.version, Usage: "print the version"},
-	}
-}
 
 // launch is the main job: gorun -np 4 -H host1:2,host2:2 python train.py
 func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
@@ -319,14 +275,6 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	return errors.Join(err, showRest(ctx, mux, hurry), unsaved)
 }
 
-// hostNames returns the names of the hosts of a placement.
-func hostNames(p plan.Placement) (names []string) {
-	for _, h := range p.Hosts {
-		names = append(names, h.Name)
-	}
-	return names
-}
-
 // showOn has a job show what it does.
 func showOn(mux *output.Mux, spec *launcher.Spec) {
 	spec.Output, spec.Note = ranksOutput{mux}, mux.Note
@@ -349,24 +297,6 @@ func showRest(ctx context.Context, mux *output.Mux, hurry <-chan struct{}) error
 	return mux.Finish(finish)
 }
 
-// runWatching runs a job while something else, which may be nil, runs beside it.
-func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Context) error) error {
-	if watch == nil {
-		return launcher.Run(ctx, spec)
-	}
-	watching, cancel := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := watch(watching); err != nil {
-			cancel(err) // and with it the job
-		}
-	})
-	err := launcher.Run(watching, spec)
-	cancel(nil)
-	wg.Wait()
-	return err
-}
-
 // streamsOf is how many streams links have: if the user names several NICs, one for small segments and two on each
 // NIC.
 func streamsOf(o *jobFlags) int {
@@ -374,27 +304,6 @@ func streamsOf(o *jobFlags) int {
 		return min(1+2*n, 16)
 	}
 	return o.Streams
-}
-
-// startTimeout is how long a start may take. In an MPIJob the workers may only now be made.
-func startTimeout(o *jobFlags) time.Duration {
-	if !o.given(&o.startTimeout) && hosts.InMPIJob(surroundings()) {
-		return mpiJobPatience + o.startTimeout
-	}
-	return o.startTimeout
-}
-
-// checkStart is checkFlags for commands that only ask hosts.
-func checkStart(o *jobFlags) error {
-	if patience := o.startTimeout; patience <= 0 {
-		return &usageError{fmt.Errorf("--start-timeout %v: must be positive", patience), "--start-timeout 60, in seconds"}
-	}
-	for _, nic := range nicsOf(o) {
-		if _, err := netip.ParsePrefix(nic); err != nil && strings.Contains(nic, "/") { // no interface or driver has one in its name
-			return &usageError{fmt.Errorf("--network-interfaces %s: not a network", nic), "--network-interfaces eth0,10.0.0.0/8"}
-		}
-	}
-	return nil
 }
 
 // checkFlags finds mistakes before anything is contacted.

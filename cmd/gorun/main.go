@@ -4,11 +4,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -18,9 +16,6 @@ import (
 	"gorun/launcher"
 	"gorun/worker/command"
 )
-
-// version is set by the linker.
-var version = "dev"
 
 func main() { os.Exit(run(os.Args)) }
 
@@ -52,7 +47,7 @@ func run(args []string) int {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), operationLast(args))
-	code := explain(os.Stderr, err)
+	code := explain(os.Stderr, meantCommand(err))
 	d.End(code)
 	return code
 }
@@ -88,7 +83,8 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
-	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(), manCommand(), versionCommand(), helpCommand(), rshAgentCommand()},
+	plain := func() *cli.App { return newApp(nil) }
+	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand(), rshAgentCommand()},
 		psCommand(), topCommand(), logsCommand(), attachCommand(), stopCommand())
 	for _, c := range all {
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
@@ -120,101 +116,39 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 	}
 }
 
-// helpTemplate shows what people look for first: usage, flags, then what the exit status means. Flags are
-// accepted with one dash and with two, as users of mpirun and of horovodrun write them.
-const helpTemplate = `{{.Name}} - {{.Usage}}
-
-Usage:
-  {{.UsageText}}
-
-Flags (one dash or two; they go before the program):
-{{range .VisibleFlags}}  {{.}}
-{{end}}
-{{.Description}}
-`
-
-// noFile is that a flag which names a file names none; nil if it is no such flag. The hint says whether it may also be
-// standard output.
-func noFile(flags []cli.Flag, name string) error {
-	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
-	if at < 0 {
-		return nil
-	}
-	file, ok := flags[at].(*cli.PathFlag)
-	if !ok {
-		return nil
-	}
-	hint := "--" + name + " FILE"
-	if strings.Contains(file.Usage, "- for standard output") {
-		hint += ", or --" + name + " - for standard output"
-	}
-	return &usageError{fmt.Errorf("--%s: no file name", name), hint}
-}
-
-// How the flag package begins to speak of a flag.
-const (
-	unknownFlag = "flag provided but not defined: -"
-	noArgument  = "flag needs an argument: -"
-)
-
-// reword says what the flag package means in the words of a user.
-func reword(err error) error {
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, unknownFlag); ok {
-		return fmt.Errorf("unknown flag --%s", name)
-	}
-	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
-		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
-	}
-	return errors.New(strings.TrimSuffix(text, ": parse error"))
-}
-
-func helpCommand() *cli.Command {
-	return &cli.Command{Name: "help", Usage: "show the flags, or those of a command: gorun help topo", Action: func(c *cli.Context) error {
-		name := c.Args().First()
-		if name == "" {
-			return cli.ShowAppHelp(c)
-		}
-		command := c.App.Command(name)
-		if command == nil {
-			return &usageError{fmt.Errorf("help: there is no command %s", name), "gorun help; to run a program of that name: gorun -np N help …"}
-		}
-		cli.HelpPrinter(c.App.Writer, cmp.Or(command.CustomHelpTemplate, cli.CommandHelpTemplate), command)
-		return nil
-	}}
-}
-
-func versionCommand() *cli.Command {
-	return &cli.Command{Name: "version", Usage: "print the version", Action: func(c *cli.Context) error {
-		if c.Args().Present() {
-			return &usageError{errors.New("version takes no arguments"), "to run a program of that name: gorun -np N version …"}
-		}
-		return printVersion(c.App.Writer)
-	}}
-}
-
-func printVersion(w io.Writer) error {
-	_, err := fmt.Fprintln(w, "gorun", version)
-	return err
-}
-
-// usageError is a mistake on the command line.
-type usageError struct {
-	err  error
+// mistyped is the error of a program that was not found because a command of gorun's was meant.
+type mistyped struct {
+	*launcher.RankError
+	err  error // of the job
 	hint string
 }
 
-func (e *usageError) Error() string { return e.err.Error() }
+func (e *mistyped) Unwrap() error { return e.err }
 
-func (e *usageError) Unwrap() error { return e.err }
+// NextStep names the command.
+func (e *mistyped) NextStep() string { return e.hint }
 
-func (e *usageError) ExitCode() int { return launcher.ExitUsage }
-
-func (e *usageError) NextStep() string { return e.hint }
-
-// exclusive refuses two flags of which only one can count.
-func exclusive(first, second string) error {
-	return fmt.Errorf("--%s and --%s exclude each other", first, second)
+// meantCommand returns the error of a job, as mistyped if it is that.
+func meantCommand(err error) error {
+	known, ok := errors.AsType[explained](err)
+	rank, failed := known.(*launcher.RankError)
+	if !ok || !failed || rank.Code != 127 {
+		return err
+	}
+	program, _, searched := strings.Cut(rank.Reason, ": not found in PATH")
+	command := commandLike(program)
+	if _, here := os.Stat(program); here == nil || !searched || strings.Contains(program, " ") || command == "" {
+		return err
+	}
+	return &mistyped{rank, err, "did you mean gorun " + command + "? What is not a command of gorun's is a program that it starts"}
 }
 
-var errNoProgram = errors.New("no program to run")
+// commandLike is the command of gorun's for which a program may have been meant, "" if there is none.
+func commandLike(program string) string {
+	for _, c := range commands(nil) {
+		if !c.Hidden && typos(program, c.Name) == 1 {
+			return c.Name
+		}
+	}
+	return ""
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -88,4 +89,20 @@ func roff(s string) string {
 		}
 	}
 	return out.String()
+}
+
+// manCommand prints the manual page.
+func manCommand(newApp func() *cli.App) *cli.Command {
+	return &cli.Command{
+		Name:      "man",
+		Usage:     "print the manual page: gorun man | man -l -",
+		UsageText: "gorun man",
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return &usageError{errors.New("man takes no arguments"), "gorun man | man -l -"}
+			}
+			manPage(c.App.Writer, newApp())
+			return nil
+		},
+	}
 }

@@ -168,7 +168,7 @@ func messagesOf(file *ast.File) []string {
 				}
 			}
 		case *ast.CompositeLit:
-			if id, ok := n.Type.(*ast.Ident); ok && id.Name == "usageError" {
+			if id, ok := n.Type.(*ast.Ident); ok && (id.Name == "usageError" || id.Name == "mistyped") {
 				add(n)
 			}
 		case *ast.AssignStmt:
@@ -176,7 +176,7 @@ func messagesOf(file *ast.File) []string {
 				add(n.Rhs[0])
 			}
 		case *ast.FuncDecl:
-			if name := n.Name.Name; (strings.Contains(strings.ToLower(name), "hint") || name == "NextStep" || name == "mistyped") && n.Body != nil {
+			if name := n.Name.Name; (strings.Contains(strings.ToLower(name), "hint") || name == "NextStep") && n.Body != nil {
 				ast.Inspect(n.Body, func(n ast.Node) bool {
 					if r, ok := n.(*ast.ReturnStmt); ok {
 						add(r)

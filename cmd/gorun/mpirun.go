@@ -8,15 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
-type mpirunFlags struct {
-	mca                           pairs
-	allowRoot, reportState, quiet bool
-	launcher                      string
-	programsFile                  string
-	universe                      string
-}
-
 // mpirunTable binds them.
 func (o *jobFlags) mpirunTable() []cli.Flag {
 	return []cli.Flag{

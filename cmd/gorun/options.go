@@ -1,8 +1,6 @@
 package main
 
 import (
-	"io"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -10,8 +8,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// jobFlags are the flags of a launch, a group for each concern; each group stands beside the table that binds its fields.
-// A flag that daemons obey as it is fills a field of JobOptions; validate makes the other fields of it.
+// jobFlags are the flags of a launch, in groups by concern. The table that binds the fields of a group is in the file of its
+// concern. A flag that daemons obey as it is fills a field of JobOptions; validate fills the other fields of JobOptions.
 type jobFlags struct {
 	invocation
 	wire.JobOptions
@@ -33,87 +31,132 @@ type jobFlags struct {
 	knobFlags
 }
 
-// table returns the flags, bound to their fields.
-func (o *jobFlags) table() []cli.Flag {
-	return slices.Concat(o.placeTable(), o.bindTable(), o.connectTable(), o.programTable(), o.streamTable(), o.lifetimeTable(), o.ringTable(),
-		o.elasticTable(), o.silenceTable(), o.otherTable(), o.mpirunTable(), o.torchrunTable(), o.horovodTable(), o.knobTable())
+// placeFlags say how many ranks run, and where.
+type placeFlags struct {
+	np                             int
+	hosts                          string
+	hostfile, hydraHostfile        string
+	ppn                            int
+	mapBy, rankBy                  string
+	oversubscribe, noOversubscribe bool
+	displayMap                     bool
+	pernode, byNode, bySlot        bool
 }
 
-// pick returns the flags with these names, for a command that shares them with launches.
-func pick(flags []cli.Flag, names ...string) []cli.Flag {
-	return slices.DeleteFunc(flags, func(f cli.Flag) bool { return !slices.Contains(names, f.Names()[0]) })
+// bindFlags say which CPUs ranks run on.
+type bindFlags struct {
+	bindTo string
 }
 
-// invocation is what command lines of all commands have.
-type invocation struct {
-	command   string   // "" for a launch
-	args      []string // behind the flags
-	out, errs io.Writer
-	names     map[any]string // of the flags that the user gave, by the addresses of the fields that they fill
+// connectFlags say how hosts are reached.
+type connectFlags struct {
+	sshPort       int
+	identityFiles cli.StringSlice
+	sshConfig     string
+	sshCommand    string
+	connectRetry  time.Duration
 }
 
-// read fills the invocation from a parsed command line.
-func (v *invocation) read(c *cli.Context) {
-	v.command, v.args, v.out, v.errs = c.Command.Name, c.Args().Slice(), c.App.Writer, c.App.ErrWriter
-	v.names = map[any]string{}
-	for _, f := range c.Command.Flags {
-		if field, name := fieldOf(f), f.Names()[0]; field != nil && c.IsSet(name) {
-			v.names[field] = name
-		}
-	}
+// clusterFlags name a cluster.
+type clusterFlags struct {
+	cluster string // HOST[:PORT] of one of its daemons, "" for none
+	keyFile string
 }
 
-// given reports whether the user gave the flag that fills the field at this address.
-func (v *invocation) given(field any) bool { return v.names[field] != "" }
-
-// atMostOne refuses flags that mean the same in different words, by the addresses of their fields.
-func (v *invocation) atMostOne(fields ...any) error {
-	first := ""
-	for _, field := range fields {
-		switch {
-		case !v.given(field):
-		case first != "":
-			return &usageError{exclusive(first, v.names[field]), ""}
-		default:
-			first = v.names[field]
-		}
-	}
-	return nil
+// programFlags say what the ranks are.
+type programFlags struct {
+	dir               string
+	variables         cli.StringSlice
+	envNone, genvAll  bool
+	genv, env         pairs
+	genvList, envList string
+	wrapper           string
+	gpus              string
+	strict            bool
+	noShim            bool
+	module            bool
 }
 
-// fieldOf returns the address of the field that a flag fills, nil if it fills none.
-func fieldOf(f cli.Flag) any {
-	switch f := f.(type) {
-	case *cli.BoolFlag:
-		return address(f.Destination)
-	case *cli.StringFlag:
-		return address(f.Destination)
-	case *cli.PathFlag:
-		return address(f.Destination)
-	case *cli.IntFlag:
-		return address(f.Destination)
-	case *cli.DurationFlag:
-		return address(f.Destination)
-	case *cli.Float64Flag:
-		return address(f.Destination)
-	case *cli.StringSliceFlag:
-		return address(f.Destination)
-	case *cli.GenericFlag:
-		switch value := f.Value.(type) {
-		case *seconds:
-			return (*time.Duration)(value)
-		case *lease:
-			return (*time.Duration)(value)
-		}
-		return f.Value
-	}
-	return nil
+// streamFlags say what becomes of the ranks' output, and which of them read input.
+type streamFlags struct {
+	outputDir                          string
+	tag                                string
+	noTag, tagOutput                   bool
+	timestamps                         bool
+	onlyRanks                          string
+	merge                              bool
+	tagPattern, outPattern, errPattern string // Hydra's
+	color                              string
+	jsonEvents                         bool
+	stdin                              string
 }
 
-// address returns p as it is, and a plain nil for a flag without a destination.
-func address[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return p
+// lifetimeFlags say how long things may take.
+type lifetimeFlags struct {
+	startTimeout, timeout time.Duration
 }
+
+// ringFlags say in which order data goes round the hosts.
+type ringFlags struct {
+	topologyFile, saveTopology string
+}
+
+// elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
+type elasticFlags struct {
+	minNP, maxNP         int
+	script               string
+	slotsPerHost         int
+	onFailure, blacklist string
+	resetLimit           int
+	lossLimit            int
+	cooldown             timeRange
+	elasticTimeout       time.Duration
+}
+
+// silenceFlags are about hosts that are silent for a while.
+type silenceFlags struct {
+	moves string
+}
+
+// otherFlags belong to no concern.
+type otherFlags struct {
+	dryRun, detach, version bool
+}
+
+// mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
+type mpirunFlags struct {
+	mca                           pairs
+	allowRoot, reportState, quiet bool
+	launcher                      string
+	programsFile                  string
+	universe                      string
+}
+
+// torchrunFlags are accepted because scripts written for torchrun have them.
+type torchrunFlags struct {
+	nnodes, nprocPerNode string
+	standalone, noPython bool
+	maxRestarts          int
+	needless             [len(needlessNames)]string
+}
+
+// horovodFlags are horovodrun's flags that do something of their own.
+type horovodFlags struct {
+	checkBuild bool
+	configFile string
+	nics, nic  cli.StringSlice
+}
+
+// knobFlags are what the user gave of the knobs, by name: a text for one with a value, a switch for a toggle.
+type knobFlags struct {
+	texts    map[string]*string
+	switches map[string]*bool
+}
+
+// namesHosts reports whether the flags name the hosts.
+func (o *jobFlags) namesHosts() bool {
+	return o.given(&o.hosts) || o.hostfile != "" || o.hydraHostfile != ""
+}
+
+// needlessNames are torchrun's flags for what daemons find by themselves, or ranks get from their daemon, without them.
+var needlessNames = [...]string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}

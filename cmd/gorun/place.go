@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,18 +11,6 @@ import (
 	"gorun/launcher/plan"
 	"gorun/topology/picture"
 )
-
-// placeFlags say how many ranks run, and where.
-type placeFlags struct {
-	np                             int
-	hosts                          string
-	hostfile, hydraHostfile        string
-	ppn                            int
-	mapBy, rankBy                  string
-	oversubscribe, noOversubscribe bool
-	displayMap                     bool
-	pernode, byNode, bySlot        bool
-}
 
 // placeTable binds them.
 func (o *jobFlags) placeTable() []cli.Flag {
@@ -115,11 +100,6 @@ func placePrograms(o *jobFlags, np int, programs []program) (p plan.Placement, f
 	return p, from, err
 }
 
-// haveHosts tells whether some programs have hosts of their own.
-func haveHosts(programs []program) bool {
-	return slices.ContainsFunc(programs, func(p program) bool { return p.hosts != nil })
-}
-
 // hostList finds the hosts: those that a flag names, else those that a batch scheduler or an MPIJob gave us,
 // else this machine.
 func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
@@ -157,26 +137,6 @@ func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
 	}
 	return []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}, "", nil
 }
-
-// longest is more than any file of hosts, settings or a key needs; what is longer is another file, or a device.
-const longest = 4 << 20
-
-// readShort reads a file that a user has named, and no more of it than it takes to see that it is too long.
-func readShort(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, longest+1))
-	if len(text) > longest {
-		return nil, fmt.Errorf("%s is longer than %d MiB", name, longest>>20)
-	}
-	return text, err
-}
-
-// surroundings is where a scheduler's allocation is found.
-func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile: readShort} }
 
 // mapOf says in a line for each host which ranks run there.
 func mapOf(p plan.Placement) (lines []string) {
@@ -237,4 +197,12 @@ func perHost(o *jobFlags) (int, error) {
 		return nprocPerNode(o)
 	}
 	return o.ppn, nil
+}
+
+// hostNames returns the names of the hosts of a placement.
+func hostNames(p plan.Placement) (names []string) {
+	for _, h := range p.Hosts {
+		names = append(names, h.Name)
+	}
+	return names
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -14,11 +12,6 @@ import (
 	"gorun/topology"
 	"gorun/topology/facts"
 )
-
-// ringFlags say in which order data goes round the hosts.
-type ringFlags struct {
-	topologyFile, saveTopology string
-}
 
 // ringTable binds them.
 func (o *jobFlags) ringTable() []cli.Flag {
@@ -134,24 +127,6 @@ func (p ringPlan) override(hosts []topology.Host) error {
 		if err := p.Override(&hosts[i]); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", p.file, err), "gorun topo -H " + hosts[i].Name + " shows what it has"}
 		}
-	}
-	return nil
-}
-
-// measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
-// and ends them, so that the job has the network to itself.
-func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) error {
-	if p.by != topology.ByMeasured || !o.given(&o.RingOrder) || len(names) < 2 || p.measured(names) {
-		return nil
-	}
-	hosts, edges, err := look(ctx, o, *p, names, true)
-	if err != nil {
-		return err
-	}
-	p.more = append([]byte("\n"), facts.WriteEdges(hosts, edges)...)
-	p.text = slices.Concat(p.text, p.more)
-	if p.File, err = facts.Parse(p.text); err != nil {
-		return &usageError{fmt.Errorf("add what was measured to the topology file: %w", err), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}
 	return nil
 }

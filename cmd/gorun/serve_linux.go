@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 
 	"gorun/launcher/detached"
 	"gorun/launcher/hosted"
+	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/worker/proc"
@@ -206,4 +208,16 @@ func (s systemd) say(state string) {
 		conn.Write([]byte(state))
 		conn.Close()
 	}
+}
+
+// daemonEnv returns the environment of a job's daemon, without what systemd set for this process.
+func daemonEnv() []string {
+	systemd := []string{
+		"NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_FDS", "LISTEN_PID",
+		"WATCHDOG_USEC", "WATCHDOG_PID",
+	}
+	return slices.DeleteFunc(plan.UserEnv(os.Environ(), false), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(systemd, name)
+	})
 }

@@ -34,24 +34,20 @@ var simulatedHosts = [...]int{4, 16, 64, 256, 1024, 4096}
 // marks are the algorithms in the table, by number.
 var marks = [...]string{schedule.ByRing: "r", schedule.ByDirect: "d", schedule.ByRecursiveDoubling: "x", schedule.ByRabenseifner: "h", schedule.ByTree: "t"}
 
-// simulate prints what an allreduce takes by the algorithm that is chosen, or forced.
-func simulate(o *benchFlags) error {
+// simulate prints how long an allreduce takes with the algorithm that is chosen, or with the one that is named.
+func simulate(to io.Writer, o *simulateFlags, cfg bench.Config, algorithm string) error {
 	cost := schedule.Cost{Alpha: o.alpha.Seconds(), Beta: 1e-9 / o.bandwidth, Gap: o.gap.Seconds()}
 	if !cost.Sound() {
 		return &usageError{fmt.Errorf("--alpha %v, --bandwidth %v, --gap %v: no link costs that", o.alpha, o.bandwidth, o.gap), ""}
 	}
-	cfg, err := o.config()
-	if err != nil {
-		return &usageError{err, "gorun bench --help lists the flags"}
-	}
 	if cfg.Kind != collective.Allreduce {
 		return &usageError{fmt.Errorf("--simulate: only an allreduce can be simulated, not %s", cfg.Kind), ""}
 	}
-	forced, err := schedule.ParseAlgorithm(o.Algorithm)
+	forced, err := schedule.ParseAlgorithm(algorithm)
 	if err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
 	}
-	return printSimulation(o.out, cost, cfg, forced)
+	return printSimulation(to, cost, cfg, forced)
 }
 
 func printSimulation(w io.Writer, cost schedule.Cost, cfg bench.Config, forced schedule.Algorithm) error {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,20 +23,6 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
-
-// streamFlags say what becomes of the ranks' output, and which of them read input.
-type streamFlags struct {
-	outputDir                          string
-	tag                                string
-	noTag, tagOutput                   bool
-	timestamps                         bool
-	onlyRanks                          string
-	merge                              bool
-	tagPattern, outPattern, errPattern string // Hydra's
-	color                              string
-	jsonEvents                         bool
-	stdin                              string
-}
 
 // streamTable binds them.
 func (o *jobFlags) streamTable() []cli.Flag {
@@ -337,4 +324,26 @@ func conclude(mux *output.Mux, err error) {
 		e.Error = err.Error()
 	}
 	mux.Event(e)
+}
+
+// places remembers on which host each process runs, for tags and events.
+type places struct {
+	mu   sync.Mutex
+	host map[int]string
+}
+
+func (p *places) of(process int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.host[process]
+}
+
+// admit returns what makes room for a process in mux.
+func (p *places) admit(mux *output.Mux) func(int, string) error {
+	return func(process int, host string) error {
+		p.mu.Lock()
+		p.host[process] = host
+		p.mu.Unlock()
+		return mux.Add(process)
+	}
 }

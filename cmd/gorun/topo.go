@@ -70,18 +70,6 @@ func topoCommand() *cli.Command {
 	}
 }
 
-// commandHelp is helpTemplate for a command.
-const commandHelp = `{{.HelpName}} - {{.Usage}}
-
-Usage:
-  {{.UsageText}}
-
-Flags (one dash or two):
-{{range .VisibleFlags}}  {{.}}
-{{end}}
-{{.Description}}
-`
-
 // checkFiles refuses a flag in the place of a file's name, which was not meant to be that; a file of such a name is ./--name.
 func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 	if len(o.args) > 0 {
@@ -256,41 +244,6 @@ func placeBound(found *picture.Cluster, bind topology.Bind, nics []string) error
 	return nil
 }
 
-// look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
-func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
-	d, err := newDialer(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	hosts, err := survey.Hosts(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := ring.override(hosts); err != nil {
-		return nil, nil, err
-	}
-	if len(nicsOf(o)) > 0 {
-		for i := range hosts {
-			hosts[i].Data = "" // it goes over those
-		}
-	}
-	warnMoved(o.errs, ring, hosts, measuring)
-	edges := ring.Edges(hosts)
-	if measuring && len(hosts) > 1 {
-		if err := survey.LackNICs(hosts, nicsOf(o)); err != nil {
-			return nil, nil, err
-		}
-		found, err := survey.Measure(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
-			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		edges = append(found, edges...) // of two that speak of one edge, the last counts
-	}
-	return hosts, edges, nil
-}
-
 // warnIdle says in one line that hosts have faster NICs than those that data goes over.
 func warnIdle(w io.Writer, hosts []topology.Host) {
 	var notes, nics []string
@@ -309,22 +262,6 @@ func warnIdle(w io.Writer, hosts []topology.Host) {
 	}
 	slices.Sort(nics)
 	fmt.Fprintf(w, "gorun: warning: %s%s\ngorun: hint: --network-interfaces %s, if all hosts reach each other there\n", notes[0], more, strings.Join(slices.Compact(nics), ","))
-}
-
-// warnMoved names the hosts of which the topology file may no longer be true, unless it is about to be measured.
-func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool) {
-	var names []string
-	moved := false
-	for _, h := range hosts {
-		names = append(names, h.Name)
-		if ring.Moved(h) && !measuring {
-			fmt.Fprintf(w, "gorun: warning: %s was moved or started again since %s was written: its labels and edges there do not count\n", h.Name, ring.file)
-			moved = true
-		}
-	}
-	if moved {
-		fmt.Fprintf(w, "gorun: hint: gorun topo -H %s --measure --save %s\n", strings.Join(names, ","), ring.file)
-	}
 }
 
 // utf8Locale reads the environment as the C library does.

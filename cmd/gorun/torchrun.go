@@ -6,27 +6,16 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
 	"gorun/launcher/hosts"
 	"gorun/topology"
 	"gorun/topology/probe"
 )
-
-// torchrunFlags are accepted because scripts written for torchrun have them.
-type torchrunFlags struct {
-	nnodes, nprocPerNode string
-	standalone, noPython bool
-	maxRestarts          int
-	needless             [len(needlessNames)]string
-}
 
 // torchrunTable binds them.
 func (o *jobFlags) torchrunTable() []cli.Flag {
@@ -44,9 +33,6 @@ func (o *jobFlags) torchrunTable() []cli.Flag {
 	}
 	return flags
 }
-
-// needlessNames are torchrun's flags for what daemons find by themselves, or ranks get from their daemon, without them.
-var needlessNames = [...]string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}
 
 const needless = "daemons meet by themselves, and tell ranks where rank 0 is"
 
@@ -88,32 +74,6 @@ func checkNodes(o *jobFlags, have int) error {
 		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", o.nnodes, topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
 	}
 	return nil
-}
-
-// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. As under torchrun, ranks find
-// the number of restarts in their environment. What the first ones left of standard input is not for the next.
-func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func(context.Context) error, note func(format string, args ...any)) error {
-	if most == 0 || spec.Elastic != nil {
-		return runWatching(ctx, spec, watch)
-	}
-	programs, end := spec.Programs, time.Now().Add(spec.Timeout)
-	for n := 0; ; n++ {
-		spec.Programs = slices.Clone(programs)
-		for i := range spec.Programs {
-			p := &spec.Programs[i]
-			p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
-		}
-		err := runWatching(ctx, spec, watch)
-		failed, ok := errors.AsType[*launcher.RankError](err)
-		if !ok || failed.Reason != "" || n == most || ctx.Err() != nil {
-			return err
-		}
-		note("gorun: %v: all ranks start again, restart %d of %d", failed, n+1, most)
-		spec.Stdin = strings.NewReader("")
-		if spec.Timeout > 0 {
-			spec.Timeout = max(time.Until(end), time.Millisecond)
-		}
-	}
 }
 
 // nprocPerNode reads torchrun's --nproc-per-node, which may count what this machine has, if no other is named.

@@ -2,49 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
 	"gorun/launcher/discover"
 )
-
-// lease is the value of --lease: a time, or auto, which is 0.
-type lease time.Duration
-
-// Set implements flag.Value.
-func (l *lease) Set(text string) error {
-	if text == "auto" {
-		*l = 0
-		return nil
-	}
-	var s seconds
-	if s.Set(text) != nil {
-		return errors.New("not auto, and not a time, such as 30 (seconds) or 1m30s")
-	}
-	if time.Duration(s) < time.Second {
-		return errors.New("must be at least a second")
-	}
-	*l = lease(s)
-	return nil
-}
-
-func (l *lease) String() string {
-	if l == nil || *l == 0 {
-		return "auto"
-	}
-	return time.Duration(*l).String()
-}
-
-// silenceFlags are about hosts that are silent for a while.
-type silenceFlags struct {
-	moves string
-}
 
 // silenceTable binds them.
 func (o *jobFlags) silenceTable() []cli.Flag {

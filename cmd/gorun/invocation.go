@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// invocation is what command lines of all commands have.
+type invocation struct {
+	command   string   // "" for a launch
+	args      []string // behind the flags
+	out, errs io.Writer
+	names     map[any]string // of the flags that the user gave, by the addresses of the fields that they fill
+}
+
+// read fills the invocation from a parsed command line.
+func (v *invocation) read(c *cli.Context) {
+	v.command, v.args, v.out, v.errs = c.Command.Name, c.Args().Slice(), c.App.Writer, c.App.ErrWriter
+	v.names = map[any]string{}
+	for _, f := range c.Command.Flags {
+		if field, name := fieldOf(f), f.Names()[0]; field != nil && c.IsSet(name) {
+			v.names[field] = name
+		}
+	}
+}
+
+// given reports whether the user gave the flag that fills the field at this address.
+func (v *invocation) given(field any) bool { return v.names[field] != "" }
+
+// atMostOne refuses flags that mean the same in different words, by the addresses of their fields.
+func (v *invocation) atMostOne(fields ...any) error {
+	first := ""
+	for _, field := range fields {
+		switch {
+		case !v.given(field):
+		case first != "":
+			return &usageError{exclusive(first, v.names[field]), ""}
+		default:
+			first = v.names[field]
+		}
+	}
+	return nil
+}
+
+// fieldOf returns the address of the field that a flag fills, nil if it fills none.
+func fieldOf(f cli.Flag) any {
+	switch f := f.(type) {
+	case *cli.BoolFlag:
+		return address(f.Destination)
+	case *cli.StringFlag:
+		return address(f.Destination)
+	case *cli.PathFlag:
+		return address(f.Destination)
+	case *cli.IntFlag:
+		return address(f.Destination)
+	case *cli.DurationFlag:
+		return address(f.Destination)
+	case *cli.Float64Flag:
+		return address(f.Destination)
+	case *cli.StringSliceFlag:
+		return address(f.Destination)
+	case *cli.GenericFlag:
+		switch value := f.Value.(type) {
+		case *seconds:
+			return (*time.Duration)(value)
+		case *lease:
+			return (*time.Duration)(value)
+		}
+		return f.Value
+	}
+	return nil
+}
+
+// address returns p as it is, and a plain nil for a flag without a destination.
+func address[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+// pick returns the flags with these names, for a command that shares them with launches.
+func pick(flags []cli.Flag, names ...string) []cli.Flag {
+	return slices.DeleteFunc(flags, func(f cli.Flag) bool { return !slices.Contains(names, f.Names()[0]) })
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gorun/launcher/survey"
+	"gorun/topology"
+	"gorun/topology/facts"
+)
+
+// look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
+func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
+	d, err := newDialer(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	hosts, err := survey.Hosts(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := ring.override(hosts); err != nil {
+		return nil, nil, err
+	}
+	if len(nicsOf(o)) > 0 {
+		for i := range hosts {
+			hosts[i].Data = "" // it goes over those
+		}
+	}
+	warnMoved(o.errs, ring, hosts, measuring)
+	edges := ring.Edges(hosts)
+	if measuring && len(hosts) > 1 {
+		if err := survey.LackNICs(hosts, nicsOf(o)); err != nil {
+			return nil, nil, err
+		}
+		found, err := survey.Measure(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
+			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		edges = append(found, edges...) // of two that speak of one edge, the last counts
+	}
+	return hosts, edges, nil
+}
+
+// measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
+// and ends them, so that the job has the network to itself.
+func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) error {
+	if p.by != topology.ByMeasured || !o.given(&o.RingOrder) || len(names) < 2 || p.measured(names) {
+		return nil
+	}
+	hosts, edges, err := look(ctx, o, *p, names, true)
+	if err != nil {
+		return err
+	}
+	p.more = append([]byte("\n"), facts.WriteEdges(hosts, edges)...)
+	p.text = slices.Concat(p.text, p.more)
+	if p.File, err = facts.Parse(p.text); err != nil {
+		return &usageError{fmt.Errorf("add what was measured to the topology file: %w", err), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
+	}
+	return nil
+}
+
+// warnMoved names the hosts of which the topology file may no longer be true, unless it is about to be measured.
+func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool) {
+	var names []string
+	moved := false
+	for _, h := range hosts {
+		names = append(names, h.Name)
+		if ring.Moved(h) && !measuring {
+			fmt.Fprintf(w, "gorun: warning: %s was moved or started again since %s was written: its labels and edges there do not count\n", h.Name, ring.file)
+			moved = true
+		}
+	}
+	if moved {
+		fmt.Fprintf(w, "gorun: hint: gorun topo -H %s --measure --save %s\n", strings.Join(names, ","), ring.file)
+	}
+}

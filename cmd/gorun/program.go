@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
+	"gorun/rendezvous/wire"
+)
+
+// program is one of those that a job runs.
+type program struct {
+	launcher.Program
+	hosts []hosts.Host // of its own; nil for those of the job
+}
+
+// programTable binds them.
+func (o *jobFlags) programTable() []cli.Flag {
+	return []cli.Flag{
+		&cli.PathFlag{Name: "wdir", Destination: &o.dir, Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
+		&cli.StringSliceFlag{Name: "x", Destination: &o.variables, Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
+		&cli.BoolFlag{Name: "env-none", Destination: &o.envNone, Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
+		&cli.GenericFlag{Name: "genv", Value: &o.genv, Usage: "Hydra's -x, for all of several programs: `NAME VALUE`", Hidden: true},
+		&cli.GenericFlag{Name: "env", Value: &o.env, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
+		&cli.StringFlag{Name: "genvlist", Destination: &o.genvList, Usage: "Hydra's -x for a `LIST` of names, for all of several programs", Hidden: true},
+		&cli.StringFlag{Name: "envlist", Destination: &o.envList, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
+		&cli.BoolFlag{Name: "genvall", Destination: &o.genvAll, Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
+		&cli.StringFlag{Name: "rank-wrapper", Destination: &o.wrapper, Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
+		&cli.StringFlag{Name: "gpus", Destination: &o.gpus, Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
+		&cli.BoolFlag{Name: "tf-config", Destination: &o.TF, Usage: "set TF_CONFIG, for tf.distribute"},
+		&cli.BoolFlag{Name: "pmi-port", Destination: &o.PMIPort, Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
+		&cli.BoolFlag{Name: "strict", Destination: &o.strict, Usage: "end the job as soon as a rank is seen to be alone by its MPI library, as under Open MPI; --strict=false only warns of it", DefaultText: "a job in which ranks were alone fails at its end"},
+		&cli.BoolFlag{Name: "no-horovod-shim", Destination: &o.noShim, Usage: "do not offer gorun's drop-in when the program imports horovod"},
+	}
+}
+
+// gpusOf reads --gpus.
+func gpusOf(o *jobFlags) ([]string, error) {
+	if !o.given(&o.gpus) {
+		return nil, nil
+	}
+	list := strings.Split(o.gpus, ",")
+	for _, id := range list {
+		if id == "" || strings.ContainsAny(id, " \t") || id == "auto" && len(list) > 1 {
+			return nil, &usageError{fmt.Errorf("--gpus %q: neither auto nor a list of GPUs", o.gpus), "--gpus auto, --gpus 0,1 or --gpus GPU-…,MIG-…"}
+		}
+	}
+	return list, nil
+}
+
+// ranksOf is how many ranks several programs have together, 0 for a single one.
+func ranksOf(programs []program) int {
+	n := 0
+	if len(programs) > 1 {
+		for _, p := range programs {
+			n += p.Ranks
+		}
+	}
+	return n
+}
+
+// haveHosts tells whether some programs have hosts of their own.
+func haveHosts(programs []program) bool {
+	return slices.ContainsFunc(programs, func(p program) bool { return p.hosts != nil })
+}
+
+// readWrapper splits --rank-wrapper into words as a shell would.
+func readWrapper(o *jobFlags) ([]string, error) {
+	words, err := splitWords(o.wrapper)
+	if err = cmp.Or(err, wire.CheckTemplate(words)); err != nil {
+		return nil, &usageError{fmt.Errorf("--rank-wrapper: %w", err), "--rank-wrapper 'numactl -N {local_rank} --'"}
+	}
+	return words, nil
+}
+
+// splitWords splits at blanks; quotes and backslashes mean what they mean to a shell.
+func splitWords(s string) ([]string, error) {
+	var (
+		words []string
+		word  strings.Builder
+		quote byte
+		open  bool // a word has begun, if only with an empty pair of quotes
+	)
+	for i := 0; i < len(s); i++ {
+		switch b := s[i]; {
+		case b == 0:
+			return nil, errors.New("holds a zero byte")
+		case quote == 0 && (b == ' ' || b == '\t' || b == '\n'):
+			if open {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			open = false
+		case quote == 0 && (b == '\'' || b == '"'):
+			quote, open = b, true
+		case b == quote && quote != 0:
+			quote = 0
+		case b == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word.WriteByte(s[i])
+			open = true
+		default:
+			word.WriteByte(b)
+			open = true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("%c without an end", quote)
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// programName describes in a few words what a job runs. Arguments may be secret, so it shows only the first that is not a
+// flag: a script's name is of more use than python3.
+func programName(programs []program) string {
+	name := filepath.Base(programs[0].Argv[0])
+	for _, arg := range programs[0].Argv[1:] {
+		if !strings.HasPrefix(arg, "-") {
+			if !strings.ContainsAny(arg, "\n;=") { // a script in an argument
+				name += " " + filepath.Base(arg)
+			}
+			break
+		}
+	}
+	return name
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gorun/launcher"
+)
+
+// runWatching runs a job while something else, which may be nil, runs beside it.
+func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Context) error) error {
+	if watch == nil {
+		return launcher.Run(ctx, spec)
+	}
+	watching, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := watch(watching); err != nil {
+			cancel(err) // and with it the job
+		}
+	})
+	err := launcher.Run(watching, spec)
+	cancel(nil)
+	wg.Wait()
+	return err
+}
+
+// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. As under torchrun, ranks find
+// the number of restarts in their environment. What the first ones left of standard input is not for the next.
+func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func(context.Context) error, note func(format string, args ...any)) error {
+	if most == 0 || spec.Elastic != nil {
+		return runWatching(ctx, spec, watch)
+	}
+	programs, end := spec.Programs, time.Now().Add(spec.Timeout)
+	for n := 0; ; n++ {
+		spec.Programs = slices.Clone(programs)
+		for i := range spec.Programs {
+			p := &spec.Programs[i]
+			p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
+		}
+		err := runWatching(ctx, spec, watch)
+		failed, ok := errors.AsType[*launcher.RankError](err)
+		if !ok || failed.Reason != "" || n == most || ctx.Err() != nil {
+			return err
+		}
+		note("gorun: %v: all ranks start again, restart %d of %d", failed, n+1, most)
+		spec.Stdin = strings.NewReader("")
+		if spec.Timeout > 0 {
+			spec.Timeout = max(time.Until(end), time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+)
+
+// usageError is a mistake on the command line.
+type usageError struct {
+	err  error
+	hint string
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func (e *usageError) ExitCode() int { return launcher.ExitUsage }
+
+func (e *usageError) NextStep() string { return e.hint }
+
+// exclusive refuses two flags of which only one can count.
+func exclusive(first, second string) error {
+	return fmt.Errorf("--%s and --%s exclude each other", first, second)
+}
+
+var errNoProgram = errors.New("no program to run")
+
+// How the flag package begins to speak of a flag.
+const (
+	unknownFlag = "flag provided but not defined: -"
+	noArgument  = "flag needs an argument: -"
+)
+
+// reword says what the flag package means in the words of a user.
+func reword(err error) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, unknownFlag); ok {
+		return fmt.Errorf("unknown flag --%s", name)
+	}
+	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
+		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
+	}
+	return errors.New(strings.TrimSuffix(text, ": parse error"))
+}
+
+// noFile is that a flag which names a file names none; nil if it is no such flag. The hint says whether it may also be
+// standard output.
+func noFile(flags []cli.Flag, name string) error {
+	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if at < 0 {
+		return nil
+	}
+	file, ok := flags[at].(*cli.PathFlag)
+	if !ok {
+		return nil
+	}
+	hint := "--" + name + " FILE"
+	if strings.Contains(file.Usage, "- for standard output") {
+		hint += ", or --" + name + " - for standard output"
+	}
+	return &usageError{fmt.Errorf("--%s: no file name", name), hint}
+}
