@@ -1,0 +1,143 @@
+package codec
+
+import (
+	"strings"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+)
+
+//go:generate go run gorun/contrib/tools/rankproto ../../../contrib/python/gorun ../../../contrib/c
+
+// Table is a group of numbers that all ends of the protocol share. contrib/tools/rankproto writes the tables into the
+// bindings for Python and C.
+type Table struct {
+	Name string
+	Rows []Row
+}
+
+// Row is a number of a table, under the name that the bindings know it by.
+type Row struct {
+	Name  string
+	Value int
+	Doc   string // may be empty
+	Text  string // the name in a call of the binding, for codings
+	Bytes int    // of an element, for element types
+}
+
+// Tables returns all tables.
+func Tables() []Table {
+	return []Table{
+		{"messages", []Row{
+			{Name: "HELLO", Value: TypeHello, Doc: "in refusals only"},
+			{Name: "ALLOC", Value: TypeAlloc},
+			{Name: "SUBMIT", Value: TypeSubmit},
+			{Name: "RELEASE", Value: TypeRelease},
+			{Name: "FREE", Value: TypeFree},
+			{Name: "BYE", Value: TypeBye},
+			{Name: "ENV", Value: TypeEnv},
+			{Name: "SLOTS", Value: TypeSlots, Doc: "both ways"},
+			{Name: "WAKE", Value: TypeWake, Doc: "from the daemon"},
+			{Name: "TRAFFIC", Value: TypeTraffic, Doc: "both ways"},
+			{Name: "SHOW", Value: TypeShow, Doc: "from the daemon"},
+			{Name: "HIDE", Value: TypeHide, Doc: "from the daemon"},
+			{Name: "KEPT", Value: TypeKept},
+			{Name: "BATCH", Value: TypeBatch},
+			{Name: "WELCOME", Value: TypeWelcome, Doc: "this one and those below are from the daemon"},
+			{Name: "REGION", Value: TypeRegion},
+			{Name: "FAIL", Value: TypeFail},
+			{Name: "COMPLETE", Value: TypeComplete},
+			{Name: "GOODBYE", Value: TypeGoodbye},
+			{Name: "GONE", Value: TypeGone},
+			{Name: "CHANGED", Value: TypeChanged},
+			{Name: "COMPLETED", Value: TypeCompleted},
+		}},
+		{"flags", []Row{
+			{Name: "VERSION", Value: Version, Doc: "of the protocol"},
+			{Name: "NO_REGION", Value: NoRegion, Doc: "the number of no region"},
+			{Name: "SLOTS_THERE", Value: slotsThere, Doc: "flag of WELCOME: there are slots"},
+			{Name: "BATCH_TAKEN", Value: batchTaken, Doc: "flag of WELCOME: BATCH is understood"},
+			{Name: "TAKES_SLOT", Value: takesSlot, Doc: "added to the kind of SUBMIT"},
+			{Name: "TAKES_WIDE", Value: takesWide, Doc: "added to its number of dimensions"},
+			{Name: "WIRE_BITS", Value: codingBits, Doc: "of SUBMIT's reduction, above which is how it travels"},
+		}},
+		{"limits", []Row{
+			{Name: "MAX_MESSAGE", Value: MaxMessage, Doc: "bytes of a message from a rank"},
+			{Name: "MAX_ANSWER", Value: MaxAnswer, Doc: "bytes of a message from the daemon: numbers for 16384 ranks"},
+			{Name: "MAX_NAME", Value: MaxName, Doc: "bytes of a name"},
+			{Name: "MAX_DIMS", Value: MaxDims, Doc: "dimensions of a tensor"},
+			{Name: "MAX_IN_FLIGHT", Value: MaxInFlight, Doc: "operations of a rank"},
+		}},
+		{"slots", []Row{
+			{Name: "LINE", Value: SlotLine, Doc: "bytes of a cache line"},
+			{Name: "RANK_LEFT", Value: RankLeft, Doc: "in a rank's line: it has left, or"},
+			{Name: "WORLD_GONE", Value: WorldGone, Doc: "the world has ended"},
+			{Name: "WIDE", Value: WideSlot, Doc: "added to the place of a slot: it is a wide one"},
+			{Name: "MAX_SLOTS", Value: MaxSlots, Doc: "names that have one"},
+			{Name: "MAX_SLOT_RANKS", Value: MaxSlotRanks, Doc: "ranks of a host that has slots"},
+			{Name: "MAX_SLOT_BYTES", Value: MaxSlotBytes, Doc: "of a tensor"},
+			{Name: "MAX_WIDE_BYTES", Value: MaxWideBytes, Doc: "of a tensor in a wide slot, or, if ranks outnumber CPUs,"},
+			{Name: "MAX_CROWD_BYTES", Value: MaxCrowdBytes},
+			{Name: "MAX_DOORBELL", Value: MaxDoorbell, Doc: "bytes of the name of a doorbell"},
+		}},
+		{"codes", []Row{
+			{Name: "OK", Value: 0},
+			{Name: "INVALID", Value: int(collective.CodeInvalid), Doc: "this rank's own arguments, or a function out of turn"},
+			{Name: "MISMATCH", Value: int(collective.CodeMismatch), Doc: "ranks submitted different things under one name"},
+			{Name: "SHUTDOWN", Value: int(collective.CodeShutdown), Doc: "a rank left before it contributed"},
+			{Name: "ABORTED", Value: int(collective.CodeAborted), Doc: "the world has ended: a host died"},
+			{Name: "INTERNAL", Value: int(collective.CodeInternal)},
+		}},
+		{"kinds", kinds()},
+		{"elements", elements()},
+		{"reductions", reductions()},
+		{"codings", codings()},
+	}
+}
+
+// spelled are the names that the bindings do not spell as Go's texts do.
+var spelled = map[string]string{
+	"add process set": "ADD_GROUP", "remove process set": "REMOVE_GROUP",
+	"bitand": "BIT_AND", "bitor": "BIT_OR", "bitxor": "BIT_XOR",
+	"fp16": "FLOAT16", "bf16": "BFLOAT16",
+}
+
+func spell(text string) string {
+	if name, ok := spelled[text]; ok {
+		return name
+	}
+	return strings.ToUpper(text)
+}
+
+func kinds() (rows []Row) {
+	for k := collective.Allreduce; k <= collective.Peek; k++ {
+		rows = append(rows, Row{Name: spell(k.String()), Value: int(k)})
+	}
+	return rows
+}
+
+func elements() (rows []Row) {
+	for t := kernel.Type(1); t.Valid(); t++ {
+		rows = append(rows, Row{Name: spell(t.String()), Value: int(t), Bytes: t.Size()})
+	}
+	return rows
+}
+
+func reductions() (rows []Row) {
+	docs := map[kernel.Op]string{kernel.Adasum: "of allreduce, for floats", kernel.BitAnd: "these six for integers and bool"}
+	for o := kernel.Op(0); o.Valid(); o++ {
+		rows = append(rows, Row{Name: spell(o.String()), Value: int(o), Doc: docs[o]})
+	}
+	return rows
+}
+
+func codings() (rows []Row) {
+	for c := kernel.Coding(0); c.Valid(); c++ {
+		r := Row{Name: spell(c.String()), Value: int(c), Text: c.String()}
+		if c == kernel.CodingDefault {
+			r.Name, r.Text, r.Doc = "DEFAULT", "default", "as the job says: gorun --wire-compression"
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
