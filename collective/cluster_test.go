@@ -281,7 +281,7 @@ func newMixedCluster(t *testing.T, l layout, seed uint64, config func(host int) 
 		cfg := config(i)
 		cfg.Transport = c.mesh.ends[i]
 		e := collective.New(cfg)
-		if err := e.SetWorld(collective.World{Epoch: 1, Hosts: hosts, Self: i, Size: l.size()}); err != nil {
+		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: l.size()}); err != nil {
 			t.Fatal(err)
 		}
 		c.mesh.ends[i].handler = e

@@ -17,7 +17,7 @@ type directory struct {
 }
 
 // newDirectory returns the directory of a world that has no groups but all its ranks.
-func newDirectory(w World) *directory {
+func newDirectory(w EngineWorld) *directory {
 	d := &directory{byID: map[uint32]*group{}, sets: map[uint32][]int{}, next: 1}
 	if g := newGroup(w, 0, nil); g != nil {
 		d.byID[0], d.sets[0] = g, g.ranks
@@ -90,7 +90,7 @@ func (d *directory) find(id uint32) *group {
 	if ranks[0] >= ranks[1] {
 		return nil
 	}
-	g = newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
+	g = newGroup(EngineWorld{Hosts: world.hosts, Self: world.self}, id, ranks)
 	if g == nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (d *directory) know(id uint32, ranks []int) *Error {
 		return refuse("%s: there are %d already that only their members know of, which is the limit", AddGroup, maxDeclared)
 	}
 	world := d.byID[0]
-	g := newGroup(World{Hosts: world.hosts, Self: world.self}, id, ranks)
+	g := newGroup(EngineWorld{Hosts: world.hosts, Self: world.self}, id, ranks)
 	if g == nil {
 		return refuse("%s: no member is on this host", AddGroup)
 	}

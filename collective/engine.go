@@ -35,7 +35,7 @@ type Engine struct {
 	ops         operations
 	negotiation negotiation
 	paused      paused
-	world       World
+	world       EngineWorld
 	cost        schedule.Cost    // of the world
 	first       schedule.Cost    // the first one of the world, by which contributions are inline or not
 	channels    map[int]*channel // control messages, by peer
@@ -66,7 +66,7 @@ func New(cfg Config) *Engine {
 
 // SetWorld begins an epoch: the engine hears other hosts, and takes what ranks submit. It is an error while
 // operations of the last one are open.
-func (e *Engine) SetWorld(w World) error {
+func (e *Engine) SetWorld(w EngineWorld) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("set world of epoch %d: %w", w.Epoch, err)
 	}

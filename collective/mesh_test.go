@@ -28,7 +28,7 @@ type realWorld struct {
 
 func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWorld {
 	w := &realWorld{ranks: ranks, late: time.NewTimer(patience)}
-	world := collective.World{Epoch: 1, Size: hosts * ranks}
+	world := collective.EngineWorld{Epoch: 1, Size: hosts * ranks}
 	addrs := make([]string, hosts)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -241,7 +241,7 @@ func TestFlaws(t *testing.T) {
 }
 
 func TestWorldIsChecked(t *testing.T) {
-	for name, w := range map[string]collective.World{
+	for name, w := range map[string]collective.EngineWorld{
 		"no hosts":       {},
 		"self beyond":    {Hosts: []collective.Member{{Ranks: []int{0}}}, Self: 1, Size: 1},
 		"rank twice":     {Hosts: []collective.Member{{Ranks: []int{0, 0}}}, Size: 2},

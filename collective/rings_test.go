@@ -26,7 +26,7 @@ func ringed(t *testing.T, c *cluster, seed uint64) (rails func() map[int]int) {
 		rings = append(rings, collective.Ring{Order: rng.Perm(len(hosts)), Share: 1 + rng.IntN(3)})
 	}
 	for i, e := range c.engines {
-		if err := e.SetWorld(collective.World{Epoch: 1, Hosts: hosts, Self: i, Size: c.layout.size(), Rings: rings}); err != nil {
+		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: c.layout.size(), Rings: rings}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestRingsChecked(t *testing.T) {
 		for i, ranks := range c.layout {
 			hosts = append(hosts, collective.Member{ID: i, Ranks: ranks})
 		}
-		w := collective.World{Epoch: 2, Hosts: hosts, Size: 3, Rings: []collective.Ring{{Order: []int{2, 0, 1}, Share: 5}, r}}
+		w := collective.EngineWorld{Epoch: 2, Hosts: hosts, Size: 3, Rings: []collective.Ring{{Order: []int{2, 0, 1}, Share: 5}, r}}
 		if err := c.engines[0].SetWorld(w); err == nil {
 			t.Errorf("a world with the ring %+v was taken", r)
 		}

@@ -15,7 +15,7 @@ func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name    string
-		world   World
+		world   EngineWorld
 		n       int // bytes of a tensor
 		inPlace bool
 		past    bool
@@ -51,8 +51,8 @@ func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 }
 
 // local is a world of ranks of one host.
-func local(ranks int) World {
-	w := World{Hosts: []Member{{ID: 10, Name: "host1"}}, Size: ranks}
+func local(ranks int) EngineWorld {
+	w := EngineWorld{Hosts: []Member{{ID: 10, Name: "host1"}}, Size: ranks}
 	for r := range ranks {
 		w.Hosts[0].Ranks = append(w.Hosts[0].Ranks, r)
 	}

@@ -16,8 +16,8 @@ type Member struct {
 	Ranks []int  // global ranks, in local order
 }
 
-// World is who takes part in one epoch.
-type World struct {
+// EngineWorld is who takes part in one epoch.
+type EngineWorld struct {
 	Epoch uint32
 	Hosts []Member // in ring order
 	Self  int      // position of this host in Hosts
@@ -35,13 +35,13 @@ type Ring struct {
 	Share int   // of a tensor, beside the shares of the others; 1 to MaxShare
 }
 
-// Limits of World.Rings.
+// Limits of EngineWorld.Rings.
 const (
 	MaxRings = 8
 	MaxShare = 1 << 20
 )
 
-func (w World) check() error {
+func (w EngineWorld) check() error {
 	if w.Self < 0 || w.Self >= len(w.Hosts) {
 		return fmt.Errorf("position %d of %d hosts", w.Self, len(w.Hosts))
 	}
@@ -67,7 +67,7 @@ func (w World) check() error {
 	return w.checkRings()
 }
 
-func (w World) checkRings() error {
+func (w EngineWorld) checkRings() error {
 	if len(w.Rings) > MaxRings || 4*len(w.Rings)*len(w.Hosts) > math.MaxUint16 { // tags of steps
 		return fmt.Errorf("%d rings of %d hosts", len(w.Rings), len(w.Hosts))
 	}
@@ -93,7 +93,7 @@ type group struct {
 	ranks []int             // all ranks, ascending
 	seats []seat            // where each of them is
 	owned [][]int           // the ranks of each position, by their places in ranks
-	rings []schedule.Course // of World.Rings, by positions; none if one ring is all there is
+	rings []schedule.Course // of EngineWorld.Rings, by positions; none if one ring is all there is
 	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
 	exchanges bool
 	splits    []int // scratch memory of a request that is checked
@@ -116,7 +116,7 @@ type departed struct {
 
 // newGroup returns the group of the given ranks of the world, all of them if ranks is nil. It is nil
 // where this host has none of them.
-func newGroup(w World, id uint32, ranks []int) *group {
+func newGroup(w EngineWorld, id uint32, ranks []int) *group {
 	g := &group{id: id, self: -1}
 	for pos, h := range w.Hosts {
 		var mine []int
@@ -162,7 +162,7 @@ func newGroup(w World, id uint32, ranks []int) *group {
 }
 
 // coursesOf returns the world's rings as far as a group has part in them. Two hosts make the same ring in any order.
-func (w World) coursesOf(g *group) []schedule.Course {
+func (w EngineWorld) coursesOf(g *group) []schedule.Course {
 	if len(g.hosts) < 3 || len(w.Rings) < 2 {
 		return nil
 	}

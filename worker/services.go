@@ -72,9 +72,9 @@ func (d *daemon) openMembership() {
 // memberDaemon is the daemon as its membership sees it.
 type memberDaemon struct{ *daemon }
 
-func (m memberDaemon) Host() topology.Host              { return m.machine.Host() }
-func (m memberDaemon) Prepare(w collective.World) error { return m.engine.SetWorld(w) }
-func (m memberDaemon) StartRanks(ctx context.Context)   { m.ranks.Start(ctx) }
+func (m memberDaemon) Host() topology.Host                    { return m.machine.Host() }
+func (m memberDaemon) Prepare(w collective.EngineWorld) error { return m.engine.SetWorld(w) }
+func (m memberDaemon) StartRanks(ctx context.Context)         { m.ranks.Start(ctx) }
 func (m memberDaemon) Expect(number uint32, peers []int) {
 	m.cfg.LauncherLease.world(number, peers, m.member.Lease())
 }

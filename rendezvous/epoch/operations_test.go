@@ -125,7 +125,7 @@ func (s *training) ready(id int, w wire.World) bool {
 			h.links[peer], p.links[id] = l, l
 		}
 	}
-	world, rank := collective.World{Epoch: w.Epoch}, map[int][]int{}
+	world, rank := collective.EngineWorld{Epoch: w.Epoch}, map[int][]int{}
 	for _, member := range slices.Sorted(slices.Values(w.Order)) {
 		for range s.plans[w.Epoch][member] {
 			rank[member] = append(rank[member], world.Size)

@@ -107,8 +107,8 @@ func (m *Membership) prepare(ctx context.Context, w wire.World) {
 }
 
 // worldOf translates a proposed world for the engine.
-func (m *Membership) worldOf(w wire.World) (collective.World, error) {
-	world := collective.World{Epoch: w.Epoch, Size: m.roster.Size}
+func (m *Membership) worldOf(w wire.World) (collective.EngineWorld, error) {
+	world := collective.EngineWorld{Epoch: w.Epoch, Size: m.roster.Size}
 	for at, id := range w.Order {
 		peer, ok := Peer(m.roster, id)
 		if !ok {

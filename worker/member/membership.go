@@ -29,7 +29,7 @@ type Daemon interface {
 	// Expect takes note of the peers with which this host forms a world, nil if it is not in the roster.
 	Expect(epoch uint32, peers []int)
 	// Prepare has the engine listen to the links of a proposed world.
-	Prepare(w collective.World) error
+	Prepare(w collective.EngineWorld) error
 	// Enter lets the ranks into the world that has begun, which Current returns.
 	Enter(ctx context.Context, w wire.World)
 	// StartRanks starts the processes of the roster that do not run yet.

@@ -78,7 +78,7 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 	t.Helper()
 	w := &wires{t: t, late: map[int]chan struct{}{}, deliver: func() {}}
 	t.Cleanup(w.wg.Wait) // after all that sends has ended
-	world := collective.World{Epoch: 5}
+	world := collective.EngineWorld{Epoch: 5}
 	for i, ranks := range layout {
 		world.Hosts = append(world.Hosts, collective.Member{ID: i, Name: fmt.Sprint("host", i+1), Ranks: ranks})
 		world.Size += len(ranks)

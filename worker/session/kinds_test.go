@@ -38,7 +38,7 @@ func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(
 	for rank := range size {
 		member.Ranks = append(member.Ranks, rank)
 	}
-	if err := e.SetWorld(collective.World{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
+	if err := e.SetWorld(collective.EngineWorld{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
 		t.Fatal(err)
 	}
 	h.serve(t, behind(realEngine{e}), member.Ranks)
