@@ -268,9 +268,9 @@ func newCluster(t *testing.T, l layout, seed uint64, cfg collective.Config) *clu
 func newMixedCluster(t *testing.T, l layout, seed uint64, config func(host int) collective.Config) *cluster {
 	t.Helper()
 	c := &cluster{t: t, layout: l, mesh: newMesh(t, len(l), seed), hostOf: map[int]int{}, unsigned: config(0).Coding == kernel.CodingInt8}
-	var hosts []collective.Member
+	var hosts []collective.HostRanks
 	for i, ranks := range l {
-		hosts = append(hosts, collective.Member{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})
+		hosts = append(hosts, collective.HostRanks{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})
 		for _, r := range ranks {
 			c.hostOf[r] = i
 		}

@@ -49,7 +49,7 @@ func (m *message) Acked(*link.Segment) {
 
 // compose copies a control message and gives it its place in the order of messages to each of the hosts, without this
 // one. It returns nil if no host is left. mu is held.
-func (e *Engine) compose(hosts []Member, id uint64, payload []byte) *message {
+func (e *Engine) compose(hosts []HostRanks, id uint64, payload []byte) *message {
 	m := e.messages.Get().(*message)
 	m.payload = append(m.payload[:0], payload...)
 	m.peers, m.segments = m.peers[:0], resize(m.segments, len(hosts))

@@ -95,7 +95,7 @@ func TestDeclaredGroupEndsWithTheWorld(t *testing.T) {
 	if _, err := c.try(0, collective.Request{Kind: collective.AddGroup, Group: 1 << 30, Shape: []int{0}}); err == nil || err.Error() != "over" {
 		t.Errorf("declared in a world that is over: %v", err)
 	}
-	if err := c.engines[0].SetWorld(collective.EngineWorld{Epoch: 9, Hosts: []collective.Member{{Name: "h", Ranks: []int{0, 1}}}, Size: 2}); err != nil {
+	if err := c.engines[0].SetWorld(collective.EngineWorld{Epoch: 9, Hosts: []collective.HostRanks{{Name: "h", Ranks: []int{0, 1}}}, Size: 2}); err != nil {
 		t.Fatal(err)
 	}
 	c.declare(0, 1<<30, []int{0, 1})

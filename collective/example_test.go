@@ -27,7 +27,7 @@ func Example() {
 		cancel()
 		running.Wait()
 	}()
-	world := collective.EngineWorld{Epoch: 1, Size: 2, Hosts: []collective.Member{{ID: 0, Name: "here", Ranks: []int{0, 1}}}}
+	world := collective.EngineWorld{Epoch: 1, Size: 2, Hosts: []collective.HostRanks{{ID: 0, Name: "here", Ranks: []int{0, 1}}}}
 	if err := e.SetWorld(world); err != nil {
 		fmt.Println(err)
 		return

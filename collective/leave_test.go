@@ -131,7 +131,7 @@ func TestAbort(t *testing.T) {
 	}
 	// The next epoch works, and has nothing of the last.
 	e := c.engines[0]
-	err := e.SetWorld(collective.EngineWorld{Epoch: 2, Hosts: []collective.Member{{ID: 0, Name: "host1", Ranks: []int{0, 1}}}, Size: 2})
+	err := e.SetWorld(collective.EngineWorld{Epoch: 2, Hosts: []collective.HostRanks{{ID: 0, Name: "host1", Ranks: []int{0, 1}}}, Size: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (l *local) Complete(uint64, collective.Result) {
 
 func newLocal(t testing.TB, ranks, n int) *local {
 	l := &local{engine: collective.New(collective.Config{}), done: make(chan struct{}, 1)}
-	if err := l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.Member{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}); err != nil {
+	if err := l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}); err != nil {
 		t.Fatal(err)
 	}
 	for range ranks {
@@ -75,7 +75,7 @@ func BenchmarkLocal(b *testing.B) {
 // A local operation ends although nobody runs the workers.
 func TestWithoutWorkers(t *testing.T) {
 	e := collective.New(collective.Config{Inline: -1})
-	if err := e.SetWorld(collective.EngineWorld{Hosts: []collective.Member{{Name: "host1", Ranks: []int{0}}}, Size: 1}); err != nil {
+	if err := e.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: []int{0}}}, Size: 1}); err != nil {
 		t.Fatal(err)
 	}
 	p := &promise{t: t, what: "sum", ch: make(chan collective.Result, 1)}

@@ -33,7 +33,7 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for i, l := range even(hosts, ranks) {
-		world.Hosts = append(world.Hosts, collective.Member{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: l})
+		world.Hosts = append(world.Hosts, collective.HostRanks{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: l})
 	}
 	var options tcp.Options
 	for i := range hosts {

@@ -29,8 +29,8 @@ type negotiation interface {
 // fail it.
 type event struct {
 	op      *op
-	send    []byte   // a message, until the event is drained
-	to      []Member // who gets it; this host does not, if it is one of them
+	send    []byte      // a message, until the event is drained
+	to      []HostRanks // who gets it; this host does not, if it is one of them
 	start   bool
 	err     *Error
 	message *message // composed of send

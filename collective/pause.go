@@ -124,8 +124,8 @@ func (e *Engine) reorder(order []int) error {
 	w := e.world
 	w.Hosts, w.Self, w.Rings = nil, -1, nil
 	for _, id := range order {
-		at := slices.IndexFunc(e.world.Hosts, func(m Member) bool { return m.ID == id })
-		if at < 0 || slices.ContainsFunc(w.Hosts, func(m Member) bool { return m.ID == id }) {
+		at := slices.IndexFunc(e.world.Hosts, func(h HostRanks) bool { return h.ID == id })
+		if at < 0 || slices.ContainsFunc(w.Hosts, func(h HostRanks) bool { return h.ID == id }) {
 			return fmt.Errorf("reorder world of epoch %d: %v is no order of its hosts", w.Epoch, order)
 		}
 		if at == e.world.Self {

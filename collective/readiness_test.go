@@ -9,7 +9,7 @@ import (
 )
 
 // twoHosts has ranks 0 and 1 on host1, link id 10, which is us, and rank 2 on host2, link id 20.
-var twoHosts = EngineWorld{Hosts: []Member{{10, "host1", []int{0, 1}}, {20, "host2", []int{2}}}, Self: 0, Size: 3}
+var twoHosts = EngineWorld{Hosts: []HostRanks{{10, "host1", []int{0, 1}}, {20, "host2", []int{2}}}, Self: 0, Size: 3}
 
 func newReadiness(g *group) *readiness {
 	ops := &operations{open: map[uint64]*op{}, fresh: func(g *group, id uint64, name string) *op {

@@ -243,17 +243,17 @@ func TestFlaws(t *testing.T) {
 func TestWorldIsChecked(t *testing.T) {
 	for name, w := range map[string]collective.EngineWorld{
 		"no hosts":       {},
-		"self beyond":    {Hosts: []collective.Member{{Ranks: []int{0}}}, Self: 1, Size: 1},
-		"rank twice":     {Hosts: []collective.Member{{Ranks: []int{0, 0}}}, Size: 2},
-		"rank beyond":    {Hosts: []collective.Member{{Ranks: []int{3}}}, Size: 1},
-		"rank missing":   {Hosts: []collective.Member{{Ranks: []int{0}}}, Size: 2},
-		"id twice":       {Hosts: []collective.Member{{ID: 1, Ranks: []int{0}}, {ID: 1, Ranks: []int{1}}}, Size: 2},
-		"no transport":   {Hosts: []collective.Member{{ID: 0, Ranks: []int{0}}, {ID: 1, Ranks: []int{1}}}, Size: 2},
-		"negative size":  {Hosts: []collective.Member{{}}, Size: -1},
-		"negative rank":  {Hosts: []collective.Member{{Ranks: []int{-1}}}, Size: 1},
-		"negative id":    {Hosts: []collective.Member{{ID: -1, Ranks: []int{0}}}, Size: 1},
-		"self before":    {Hosts: []collective.Member{{Ranks: []int{0}}}, Self: -1, Size: 1},
-		"too many ranks": {Hosts: []collective.Member{{Ranks: []int{0, 1}}}, Size: 1},
+		"self beyond":    {Hosts: []collective.HostRanks{{Ranks: []int{0}}}, Self: 1, Size: 1},
+		"rank twice":     {Hosts: []collective.HostRanks{{Ranks: []int{0, 0}}}, Size: 2},
+		"rank beyond":    {Hosts: []collective.HostRanks{{Ranks: []int{3}}}, Size: 1},
+		"rank missing":   {Hosts: []collective.HostRanks{{Ranks: []int{0}}}, Size: 2},
+		"id twice":       {Hosts: []collective.HostRanks{{ID: 1, Ranks: []int{0}}, {ID: 1, Ranks: []int{1}}}, Size: 2},
+		"no transport":   {Hosts: []collective.HostRanks{{ID: 0, Ranks: []int{0}}, {ID: 1, Ranks: []int{1}}}, Size: 2},
+		"negative size":  {Hosts: []collective.HostRanks{{}}, Size: -1},
+		"negative rank":  {Hosts: []collective.HostRanks{{Ranks: []int{-1}}}, Size: 1},
+		"negative id":    {Hosts: []collective.HostRanks{{ID: -1, Ranks: []int{0}}}, Size: 1},
+		"self before":    {Hosts: []collective.HostRanks{{Ranks: []int{0}}}, Self: -1, Size: 1},
+		"too many ranks": {Hosts: []collective.HostRanks{{Ranks: []int{0, 1}}}, Size: 1},
 	} {
 		if err := collective.New(collective.Config{}).SetWorld(w); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -16,9 +16,9 @@ import (
 // ringed gives the engines of a cluster rings in random orders, and returns what data segments were meant for.
 func ringed(t *testing.T, c *cluster, seed uint64) (rails func() map[int]int) {
 	t.Helper()
-	var hosts []collective.Member
+	var hosts []collective.HostRanks
 	for i, ranks := range c.layout {
-		hosts = append(hosts, collective.Member{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})
+		hosts = append(hosts, collective.HostRanks{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})
 	}
 	rng := rand.New(rand.NewPCG(seed, 3))
 	var rings []collective.Ring
@@ -106,9 +106,9 @@ func TestRingsChecked(t *testing.T) {
 	c := newCluster(t, even(3, 1), 1, collective.Config{})
 	for _, r := range []collective.Ring{{Order: []int{0, 1}, Share: 1}, {Order: []int{0, 1, 1}, Share: 1}, {Order: []int{0, 1, 3}, Share: 1},
 		{Order: []int{0, 1, 2}}, {Order: []int{0, 1, 2}, Share: collective.MaxShare + 1}} {
-		var hosts []collective.Member
+		var hosts []collective.HostRanks
 		for i, ranks := range c.layout {
-			hosts = append(hosts, collective.Member{ID: i, Ranks: ranks})
+			hosts = append(hosts, collective.HostRanks{ID: i, Ranks: ranks})
 		}
 		w := collective.EngineWorld{Epoch: 2, Hosts: hosts, Size: 3, Rings: []collective.Ring{{Order: []int{2, 0, 1}, Share: 5}, r}}
 		if err := c.engines[0].SetWorld(w); err == nil {

@@ -52,7 +52,7 @@ func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 
 // local is a world of ranks of one host.
 func local(ranks int) EngineWorld {
-	w := EngineWorld{Hosts: []Member{{ID: 10, Name: "host1"}}, Size: ranks}
+	w := EngineWorld{Hosts: []HostRanks{{ID: 10, Name: "host1"}}, Size: ranks}
 	for r := range ranks {
 		w.Hosts[0].Ranks = append(w.Hosts[0].Ranks, r)
 	}

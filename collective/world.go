@@ -9,8 +9,8 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Member is a host of the world.
-type Member struct {
+// HostRanks is a host of the world and its ranks.
+type HostRanks struct {
 	ID    int    // the link's name for the peer
 	Name  string // for messages
 	Ranks []int  // global ranks, in local order
@@ -19,9 +19,9 @@ type Member struct {
 // EngineWorld is who takes part in one epoch.
 type EngineWorld struct {
 	Epoch uint32
-	Hosts []Member // in ring order
-	Self  int      // position of this host in Hosts
-	Size  int      // ranks in all
+	Hosts []HostRanks // in ring order
+	Self  int         // position of this host in Hosts
+	Size  int         // ranks in all
 	// Cost of a message between two of its hosts, the same on all of them. Zero: that of the Config.
 	Cost schedule.Cost
 	// Rings, if there are any, are those that large allreduces take at the same time, the i-th over the i-th
@@ -87,7 +87,7 @@ func (w EngineWorld) checkRings() error {
 // group is a set of ranks that take part in operations together.
 type group struct {
 	id    uint32
-	hosts []Member          // those with ranks in the group, in ring order, with these ranks only
+	hosts []HostRanks       // those with ranks in the group, in ring order, with these ranks only
 	width int               // how many they are, in any order: may be read while the order changes
 	self  int               // position of this host
 	ranks []int             // all ranks, ascending
@@ -131,7 +131,7 @@ func newGroup(w EngineWorld, id uint32, ranks []int) *group {
 		if pos == w.Self {
 			g.self = len(g.hosts)
 		}
-		g.hosts = append(g.hosts, Member{ID: h.ID, Name: h.Name, Ranks: mine})
+		g.hosts = append(g.hosts, HostRanks{ID: h.ID, Name: h.Name, Ranks: mine})
 		g.ranks = append(g.ranks, mine...)
 	}
 	slices.Sort(g.ranks)
@@ -184,7 +184,7 @@ func (g *group) local() []int { return g.hosts[g.self].Ranks }
 
 // position returns the place of the host with the given link id, -1 if it has no part in the group.
 func (g *group) position(id int) int {
-	return slices.IndexFunc(g.hosts, func(m Member) bool { return m.ID == id })
+	return slices.IndexFunc(g.hosts, func(h HostRanks) bool { return h.ID == id })
 }
 
 // find returns where a rank is.

@@ -133,7 +133,7 @@ func (s *training) ready(id int, w wire.World) bool {
 		}
 	}
 	for at, member := range w.Order {
-		world.Hosts = append(world.Hosts, collective.Member{ID: member, Name: fmt.Sprint("host", member), Ranks: rank[member]})
+		world.Hosts = append(world.Hosts, collective.HostRanks{ID: member, Name: fmt.Sprint("host", member), Ranks: rank[member]})
 		if member == id {
 			world.Self = at
 		}

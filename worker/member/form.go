@@ -114,7 +114,7 @@ func (m *Membership) worldOf(w wire.World) (collective.EngineWorld, error) {
 		if !ok {
 			return world, fmt.Errorf("enter world of epoch %d: no host has id %d", w.Epoch, id)
 		}
-		world.Hosts = append(world.Hosts, collective.Member{ID: id, Name: peer.Name, Ranks: peer.Ranks})
+		world.Hosts = append(world.Hosts, collective.HostRanks{ID: id, Name: peer.Name, Ranks: peer.Ranks})
 		if id == m.job.HostID {
 			world.Self = at
 		}

@@ -80,7 +80,7 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 	t.Cleanup(w.wg.Wait) // after all that sends has ended
 	world := collective.EngineWorld{Epoch: 5}
 	for i, ranks := range layout {
-		world.Hosts = append(world.Hosts, collective.Member{ID: i, Name: fmt.Sprint("host", i+1), Ranks: ranks})
+		world.Hosts = append(world.Hosts, collective.HostRanks{ID: i, Name: fmt.Sprint("host", i+1), Ranks: ranks})
 		world.Size += len(ranks)
 	}
 	var hosts []*host

@@ -34,11 +34,11 @@ func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(
 	cfg.Alloc = h.pool
 	e := collective.New(cfg)
 	h.real = e
-	member := collective.Member{Name: "host1"}
+	member := collective.HostRanks{Name: "host1"}
 	for rank := range size {
 		member.Ranks = append(member.Ranks, rank)
 	}
-	if err := e.SetWorld(collective.EngineWorld{Epoch: 5, Hosts: []collective.Member{member}, Size: size}); err != nil {
+	if err := e.SetWorld(collective.EngineWorld{Epoch: 5, Hosts: []collective.HostRanks{member}, Size: size}); err != nil {
 		t.Fatal(err)
 	}
 	h.serve(t, behind(realEngine{e}), member.Ranks)
