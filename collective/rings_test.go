@@ -21,9 +21,9 @@ func ringed(t *testing.T, c *cluster, seed uint64) (rails func() map[int]int) {
 		hosts = append(hosts, collective.HostRanks{ID: i, Name: fmt.Sprintf("host%d", i+1), Ranks: ranks})
 	}
 	rng := rand.New(rand.NewPCG(seed, 3))
-	var rings []collective.Ring
+	var rings []collective.ParallelRing
 	for range 2 {
-		rings = append(rings, collective.Ring{Order: rng.Perm(len(hosts)), Share: 1 + rng.IntN(3)})
+		rings = append(rings, collective.ParallelRing{Order: rng.Perm(len(hosts)), Share: 1 + rng.IntN(3)})
 	}
 	for i, e := range c.engines {
 		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: c.layout.size(), Rings: rings}); err != nil {
@@ -104,13 +104,13 @@ func TestRings(t *testing.T) {
 // A world is refused whose rings are no orders of its hosts.
 func TestRingsChecked(t *testing.T) {
 	c := newCluster(t, even(3, 1), 1, collective.Config{})
-	for _, r := range []collective.Ring{{Order: []int{0, 1}, Share: 1}, {Order: []int{0, 1, 1}, Share: 1}, {Order: []int{0, 1, 3}, Share: 1},
+	for _, r := range []collective.ParallelRing{{Order: []int{0, 1}, Share: 1}, {Order: []int{0, 1, 1}, Share: 1}, {Order: []int{0, 1, 3}, Share: 1},
 		{Order: []int{0, 1, 2}}, {Order: []int{0, 1, 2}, Share: collective.MaxShare + 1}} {
 		var hosts []collective.HostRanks
 		for i, ranks := range c.layout {
 			hosts = append(hosts, collective.HostRanks{ID: i, Ranks: ranks})
 		}
-		w := collective.EngineWorld{Epoch: 2, Hosts: hosts, Size: 3, Rings: []collective.Ring{{Order: []int{2, 0, 1}, Share: 5}, r}}
+		w := collective.EngineWorld{Epoch: 2, Hosts: hosts, Size: 3, Rings: []collective.ParallelRing{{Order: []int{2, 0, 1}, Share: 5}, r}}
 		if err := c.engines[0].SetWorld(w); err == nil {
 			t.Errorf("a world with the ring %+v was taken", r)
 		}

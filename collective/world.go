@@ -26,11 +26,11 @@ type EngineWorld struct {
 	Cost schedule.Cost
 	// Rings, if there are any, are those that large allreduces take at the same time, the i-th over the i-th
 	// network of the links (link.Segment.Rail). Everything else takes the order of Hosts.
-	Rings []Ring
+	Rings []ParallelRing
 }
 
-// Ring is one of several.
-type Ring struct {
+// ParallelRing is one of several rings that large allreduces take at the same time.
+type ParallelRing struct {
 	Order []int // ids of all hosts
 	Share int   // of a tensor, beside the shares of the others; 1 to MaxShare
 }

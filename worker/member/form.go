@@ -120,7 +120,7 @@ func (m *Membership) worldOf(w wire.World) (collective.EngineWorld, error) {
 		}
 	}
 	for _, r := range w.Rings {
-		world.Rings = append(world.Rings, collective.Ring{Order: r.Order, Share: r.Share})
+		world.Rings = append(world.Rings, collective.ParallelRing{Order: r.Order, Share: r.Share})
 	}
 	return world, nil
 }
