@@ -21,7 +21,7 @@ import (
 type realWorld struct {
 	engines []*collective.Engine
 	meshes  []*link.Mesh
-	probers []*collective.Prober
+	probers []*collective.LinkProber
 	ranks   int // per host
 	late    *time.Timer
 }
@@ -51,8 +51,8 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 		cfg := cfg
 		cfg.Transport = mesh
 		e := collective.New(cfg)
-		handler.Prober = collective.NewProber(e, mesh)
-		w.probers = append(w.probers, handler.Prober)
+		handler.LinkProber = collective.NewLinkProber(e, mesh)
+		w.probers = append(w.probers, handler.LinkProber)
 		world.Self = i
 		if err := e.SetWorld(world); err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 }
 
 // lateHandler is an engine that is made after its mesh.
-type lateHandler struct{ *collective.Prober }
+type lateHandler struct{ *collective.LinkProber }
 
 // gang waits for the parts of one operation after the other.
 type gang struct {

@@ -10,10 +10,10 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Prober measures what messages between two hosts cost, before there is a world. It is a link.Handler that
+// LinkProber measures what messages between two hosts cost, before there is a world. It is a link.Handler that
 // stands before the engine's: it answers the probes of other hosts and passes on all else. It has no
 // goroutine of its own.
-type Prober struct {
+type LinkProber struct {
 	link.Handler
 	transport Transport
 
@@ -23,9 +23,9 @@ type Prober struct {
 	answers chan struct{} // to its probes
 }
 
-// NewProber returns a prober before the given handler.
-func NewProber(next link.Handler, t Transport) *Prober {
-	return &Prober{Handler: next, transport: t, turn: make(chan struct{}, 1), answers: make(chan struct{}, maxProbes)}
+// NewLinkProber returns a prober before the given handler.
+func NewLinkProber(next link.Handler, t Transport) *LinkProber {
+	return &LinkProber{Handler: next, transport: t, turn: make(chan struct{}, 1), answers: make(chan struct{}, maxProbes)}
 }
 
 // Probes are data segments of no world's epoch and of this operation.
@@ -48,7 +48,7 @@ const (
 )
 
 // Measure returns what messages to a peer cost. Measurements wait for each other.
-func (p *Prober) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
+func (p *LinkProber) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -95,7 +95,7 @@ func (p *Prober) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 }
 
 // round sends probes and returns how long it took until all were answered.
-func (p *Prober) round(ctx context.Context, peer, count int, payload []byte) (time.Duration, error) {
+func (p *LinkProber) round(ctx context.Context, peer, count int, payload []byte) (time.Duration, error) {
 	p.mu.Lock()
 	number, answers := p.number, p.answers
 	p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Prober) round(ctx context.Context, peer, count int, payload []byte) (ti
 }
 
 // Place implements link.Handler.
-func (p *Prober) Place(peer int, h link.Header) ([]byte, error) {
+func (p *LinkProber) Place(peer int, h link.Header) ([]byte, error) {
 	if isProbe(&h) {
 		return nil, nil
 	}
@@ -123,7 +123,7 @@ func (p *Prober) Place(peer int, h link.Header) ([]byte, error) {
 }
 
 // Deliver implements link.Handler.
-func (p *Prober) Deliver(peer int, h link.Header, payload []byte) {
+func (p *LinkProber) Deliver(peer int, h link.Header, payload []byte) {
 	switch {
 	case !isProbe(&h):
 		p.Handler.Deliver(peer, h, payload)

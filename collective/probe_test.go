@@ -32,7 +32,7 @@ func TestMeasure(t *testing.T) {
 func TestMeasureGivesUp(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Millisecond, fmt.Errorf("no answer"))
 	defer cancel()
-	p := collective.NewProber(nil, nowhere{})
+	p := collective.NewLinkProber(nil, nowhere{})
 	if _, err := p.Measure(ctx, 1); err == nil || err.Error() != "measure link to host 1: no answer" {
 		t.Errorf("silence was measured: %v", err)
 	}

@@ -37,7 +37,7 @@ type daemon struct {
 	member   *member.Membership
 	peers    *peerWatch
 	net      *network.Network
-	prober   *collective.Prober
+	prober   *collective.LinkProber
 	engine   *collective.Engine
 	results  *shm.Pool
 	sessions *session.Server

@@ -224,7 +224,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	}
 	d.engine = collective.New(collective.Config{Transport: d.net, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
 		Broken: func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
-	d.prober = collective.NewProber(d.engine, d.net)
+	d.prober = collective.NewLinkProber(d.engine, d.net)
 	return d.net.Connect(ctx, d.prober)
 }
 
