@@ -11,8 +11,8 @@
 //
 //  1. Submit takes the contribution of one of this host's ranks (kind.go, request.go, validate.go, engine.go).
 //  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
-//     (negotiation.go, readiness.go, ballot.go, message.go). There is no coordinator and no cycle: one message per pair of hosts,
-//     sent at once. A rank that joined contributes zeros without being asked (join.go); in a pause nothing is
+//     (negotiation.go, readiness.go, ballot.go, message.go). There is no coordinator and no cycle: one message per pair
+//     of hosts, sent at once. A rank that joined contributes zeros without being asked (join.go); in a pause nothing is
 //     declared (pause.go).
 //  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
 //     error (mismatch.go).

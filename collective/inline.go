@@ -8,8 +8,8 @@ import (
 	"gorun/collective/schedule"
 )
 
-// A small allreduce is decided and carried out by the same messages: a host's ready message has its contribution inline.
-// This is the negotiation's half of it, strategy_inline.go has the other one.
+// A small allreduce is decided and carried out by the same messages: a host's ready message has its contribution
+// inline. This is the negotiation's half of it, strategy_inline.go has the other one.
 
 // maxInline bounds a contribution that is inline.
 const maxInline = 2 << 10
