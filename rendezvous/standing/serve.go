@@ -505,7 +505,32 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	})
 	defer reading.Wait()
 	defer conn.Close()
+	if !s.enqueue(conn, t) {
+		return
+	}
+	defer s.change(func() { s.queue.remove(t) })
+	answers := reservation{server: s, conn: conn, ticket: t, first: true}
+	for {
+		news, ok := answers.report(takes != nil)
+		if !ok {
+			return
+		}
+		select {
+		case <-news:
+		case <-takes:
+			takes, answers.first, answers.late = nil, true, nil
+		case <-answers.late:
+			s.cfg.Log.Warn("slots go back: the launcher that waited for them does not answer; is it stopped?",
+				"user", r.User, "program", r.Program)
+			return
+		case <-gone:
+			return
+		}
+	}
+}
 
+// enqueue puts a job into the queue. Otherwise it answers the launcher and returns false.
+func (s *server) enqueue(conn net.Conn, t *ticket) bool {
 	s.mu.Lock()
 	var err error
 	queueAddr := s.queueAddr
@@ -518,50 +543,53 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	switch {
 	case queueAddr != "":
 		s.answer(conn, &wire.Elsewhere{Addr: queueAddr})
-		return
+		return false
 	case err != nil:
 		_, small := errors.AsType[*smallError](err)
 		s.answer(conn, &wire.Refused{Text: err.Error(), Hint: reserveHint, Small: small})
-		return
+		return false
 	}
-	defer s.change(func() { s.queue.remove(t) })
-	said, told := "", []wire.Share(nil)
-	var late <-chan time.Time // fires when the launcher has not confirmed the slots
-	for first := true; ; {
-		s.mu.Lock()
-		news, queueAddr, granted, shares, others, text := s.news, s.queueAddr, t.granted, t.shares, s.others(), ""
-		if !granted {
-			text = s.queue.waitsFor(t)
-		}
-		s.mu.Unlock()
-		switch {
-		case queueAddr != "":
-			s.answer(conn, &wire.Elsewhere{Addr: queueAddr})
-			return
-		case granted && (first || !slices.Equal(shares, told)):
-			ask := said != "" && takes != nil // a launcher that waited may be stopped by now
-			if ask && late == nil {
-				late = time.After(s.cfg.takeTimeout)
-			}
-			if first, told = false, shares; !s.answer(conn, &wire.Granted{Shares: shares, Others: others, Ask: ask}) {
-				return
-			}
-		case !granted && text != said:
-			if said = text; !s.answer(conn, &wire.Queued{Text: text, Others: others}) {
-				return
-			}
-		}
-		select {
-		case <-news:
-		case <-takes:
-			first, takes, late = true, nil, nil
-		case <-late:
-			s.cfg.Log.Warn("slots go back: the launcher that waited for them does not answer; is it stopped?", "user", r.User, "program", r.Program)
-			return
-		case <-gone:
-			return
-		}
+	return true
+}
+
+// reservation is what the launcher of a job in the queue knows of its place there.
+type reservation struct {
+	server *server
+	conn   net.Conn
+	ticket *ticket
+	first  bool             // the launcher is to hear of its slots although they are as before
+	reason string           // the last reason why the job waits, "" if it never did
+	shares []wire.Share     // the slots that were granted last
+	late   <-chan time.Time // fires when the launcher has not confirmed the slots, nil if it need not
+}
+
+// report answers the launcher if something is new for it. It returns what is closed at the next change of the queue; ok is
+// false if the connection is of no more use. A launcher that has waited may be stopped by now: if it has not confirmed any
+// slots yet, it is asked to.
+func (r *reservation) report(unconfirmed bool) (news <-chan struct{}, ok bool) {
+	s := r.server
+	s.mu.Lock()
+	news, queueAddr, granted, shares, others, reason := s.news, s.queueAddr, r.ticket.granted, r.ticket.shares, s.others(), ""
+	if !granted {
+		reason = s.queue.waitsFor(r.ticket)
 	}
+	s.mu.Unlock()
+	switch {
+	case queueAddr != "":
+		s.answer(r.conn, &wire.Elsewhere{Addr: queueAddr})
+		return nil, false
+	case granted && (r.first || !slices.Equal(shares, r.shares)):
+		ask := r.reason != "" && unconfirmed
+		if ask && r.late == nil {
+			r.late = time.After(s.cfg.takeTimeout)
+		}
+		r.first, r.shares = false, shares
+		return news, s.answer(r.conn, &wire.Granted{Shares: shares, Others: others, Ask: ask})
+	case !granted && reason != r.reason:
+		r.reason = reason
+		return news, s.answer(r.conn, &wire.Queued{Text: reason, Others: others})
+	}
+	return news, true
 }
 
 // others returns where else the cluster can be asked. It is called with mu held.

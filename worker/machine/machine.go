@@ -190,7 +190,7 @@ func SameNetwork(before, now topology.Host) bool {
 	return before.Data == now.Data && reflect.DeepEqual(before.NICs, now.NICs)
 }
 
-// changedInto takes what this machine was found to be by somebody who began to look then, and tells the host that coordinates.
+// changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that coordinates.
 // Ranks stay where they are. What the topology file says of a device that is gone counts no more, and all else that it says
 // still does.
 func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
@@ -203,54 +203,11 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 	corrected := m.applied != m.facts
 	m.applied = m.facts
 	m.placed.apply(&found, own)
-	// A label that nobody tells any more stays: VMware's programs may not answer right after a move. If they do, and the
-	// file speaks of another session, its labels are of where the machine was; and those of a former file are wrong.
-	labels, sources := map[string]string{}, map[string]string{}
-	if !corrected && !m.facts.Moved(found) {
-		maps.Copy(labels, m.self.Labels)
-		maps.Copy(sources, m.self.LabelSources)
-	}
-	maps.Copy(labels, found.Labels)
-	maps.Copy(sources, found.LabelSources)
+	m.keepLabels(&found, corrected)
 	if again {
 		defer m.doubtPlaced()
 	}
-
-	var news []string
-	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
-		news = append(news, "its session is another one")
-	}
-	var byFile []string
-	if text := changes(m.self.NICs, asBefore.NICs); text != "" {
-		news = append(news, text)
-		m.cfg.Daemon.NetworkChanged()
-	}
-	if found.Data != m.self.Data && found.Data != "" {
-		news = append(news, "data goes over "+found.Data)
-		m.cfg.Daemon.NetworkChanged()
-	}
-	if text := changes(asBefore.NICs, found.NICs); text != "" {
-		byFile = append(byFile, text)
-		m.cfg.Daemon.NetworkChanged()
-	}
-	if text := relabeled(m.self.Labels, labels); text != "" && corrected && len(m.placed.labels) == 0 {
-		byFile = append(byFile, text)
-	} else if text != "" {
-		news = append(news, text)
-	}
-	if text := resized(m.self.Nodes, found.Nodes); text != "" {
-		news = append(news, text+" (ranks stay bound as they are)")
-	}
-	for _, g := range found.GPUs {
-		if !slices.ContainsFunc(m.self.GPUs, func(old topology.GPU) bool { return old.PCI == g.PCI && old.UUID == g.UUID }) {
-			news = append(news, fmt.Sprintf("GPU %s is new", g.Name))
-		}
-	}
-	for _, g := range m.self.GPUs {
-		if !slices.ContainsFunc(found.GPUs, func(now topology.GPU) bool { return now.PCI == g.PCI && now.UUID == g.UUID }) {
-			news = append(news, fmt.Sprintf("GPU %s is gone", g.Name))
-		}
-	}
+	news, byFile := m.news(asBefore, found, corrected)
 	if len(news) == 0 && !corrected {
 		return
 	}
@@ -264,11 +221,71 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 		m.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
 	}
 	// Not the CPUs that may be used: this process may have bound itself to a few.
-	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes, m.self.Labels = found.NICs, found.RDMA, found.GPUs, found.Nodes, labels
-	m.self.LabelSources, m.self.Data = sources, found.Data
+	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes = found.NICs, found.RDMA, found.GPUs, found.Nodes
+	m.self.Labels, m.self.LabelSources, m.self.Data = found.Labels, found.LabelSources, found.Data
 	m.self.Session = cmp.Or(found.Session, m.self.Session)
 	m.unsaid = repeatNews
 	m.cfg.Daemon.Changed(ctx)
+}
+
+// keepLabels keeps labels that were not found again: VMware's programs may not answer right after a move. If they do, and the
+// file speaks of another session, its labels describe where the machine was; and the labels of a former file are wrong.
+func (m *Machine) keepLabels(found *topology.Host, corrected bool) {
+	labels, sources := map[string]string{}, map[string]string{}
+	if !corrected && !m.facts.Moved(*found) {
+		maps.Copy(labels, m.self.Labels)
+		maps.Copy(sources, m.self.LabelSources)
+	}
+	maps.Copy(labels, found.Labels)
+	maps.Copy(sources, found.LabelSources)
+	found.Labels, found.LabelSources = labels, sources
+}
+
+// news describes what is new about this machine, and what is new because of another topology file: asBefore is what was found,
+// corrected by the file before.
+func (m *Machine) news(asBefore, found topology.Host, corrected bool) (news, byFile []string) {
+	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
+		news = append(news, "its session is another one")
+	}
+	if text := changes(m.self.NICs, asBefore.NICs); text != "" {
+		news = append(news, text)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if found.Data != m.self.Data && found.Data != "" {
+		news = append(news, "data goes over "+found.Data)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if text := changes(asBefore.NICs, found.NICs); text != "" {
+		byFile = append(byFile, text)
+		m.cfg.Daemon.NetworkChanged()
+	}
+	if text := relabeled(m.self.Labels, found.Labels); text != "" && corrected && len(m.placed.labels) == 0 {
+		byFile = append(byFile, text)
+	} else if text != "" {
+		news = append(news, text)
+	}
+	if text := resized(m.self.Nodes, found.Nodes); text != "" {
+		news = append(news, text+" (ranks stay bound as they are)")
+	}
+	return append(news, otherGPUs(m.self.GPUs, found.GPUs)...), byFile
+}
+
+// otherGPUs describes which GPUs are new, and which are gone.
+func otherGPUs(before, after []topology.GPU) (news []string) {
+	in := func(list []topology.GPU, g topology.GPU) bool {
+		return slices.ContainsFunc(list, func(other topology.GPU) bool { return other.PCI == g.PCI && other.UUID == g.UUID })
+	}
+	for _, g := range after {
+		if !in(before, g) {
+			news = append(news, fmt.Sprintf("GPU %s is new", g.Name))
+		}
+	}
+	for _, g := range before {
+		if !in(after, g) {
+			news = append(news, fmt.Sprintf("GPU %s is gone", g.Name))
+		}
+	}
+	return news
 }
 
 // placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.

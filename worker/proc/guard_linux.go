@@ -31,10 +31,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	if err := adoptOrphans(); err != nil {
 		return 1, err
 	}
-	// Caught, not ignored: exec inherits ignored signals, and ranks must be able to get a Ctrl-C. A launcher on this
-	// machine does ignore TTIN.
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTTIN)
+	signals := catchSignals()
 	defer signal.Stop(signals)
 
 	theirs, ours, err := os.Pipe()
@@ -76,22 +73,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		}
 		sweepDead()
 	})
-	wg.Go(func() {
-		stop := ctx.Done()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-stop:
-				stop = nil
-				cmd.Process.Signal(syscall.SIGTERM)
-			case sig := <-signals:
-				if sig == unix.SIGTERM {
-					cmd.Process.Signal(syscall.SIGTERM)
-				}
-			}
-		}
-	})
+	wg.Go(func() { forwardTerm(cmd.Process, signals, ctx.Done(), ended) })
 	waitErr := cmd.Wait()
 	close(ended)
 	wg.Wait()
@@ -103,6 +85,31 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	}
 	deadline := time.Now().Add(killTimeout)
 	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
+}
+
+// catchSignals brings the signals that must not end a supervisor. It catches rather than ignores them: exec inherits ignored
+// signals, and ranks must be able to get a Ctrl-C. A launcher on this machine does ignore TTIN.
+func catchSignals() chan os.Signal {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTTIN)
+	return signals
+}
+
+// forwardTerm sends TERM to the daemon when it arrives and when stop is closed, until the daemon has ended.
+func forwardTerm(daemon *os.Process, signals <-chan os.Signal, stop, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-stop:
+			stop = nil
+			daemon.Signal(syscall.SIGTERM)
+		case sig := <-signals:
+			if sig == unix.SIGTERM {
+				daemon.Signal(syscall.SIGTERM)
+			}
+		}
+	}
 }
 
 // endAll kills and reaps every descendant.

@@ -44,76 +44,94 @@ func Find() string {
 
 // Run watches for moves of this machine until ctx ends.
 func Run(ctx context.Context, cfg Config) {
-	var d migrate.Dialogue
-	look := looker{toolbox: filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd"), ids: make(chan string, 1)}
-	defer look.under.Wait()
-	var moves string // the operation that was announced
-	quiet := make(chan string)
-	handle := func(events []migrate.Event) {
-		for _, ev := range events {
-			if ev.Kind != migrate.Starts {
-				cfg.Handle(ctx, ev, nil)
-				continue
-			}
-			moves = ev.Operation
-			cfg.Handle(ctx, ev, func() {
-				select {
-				case quiet <- ev.Operation:
-				case <-ctx.Done():
-				}
-			})
-		}
-	}
+	w := &watcher{cfg: cfg, quiet: make(chan string), kept: token{path: cfg.Token},
+		look: looker{toolbox: filepath.Join(filepath.Dir(cfg.Path), "vmware-toolbox-cmd"), ids: make(chan string, 1)}}
+	defer w.look.under.Wait()
+	defer w.kept.release()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	kept := token{path: cfg.Token}
-	defer kept.release()
-	look.begin(ctx, time.Now())
-	id := <-look.ids
-	handle(d.Session(look.done(), id)) // from here on the session reveals moves
+	w.look.begin(ctx, time.Now())
+	id := <-w.look.ids
+	w.handle(ctx, w.dialogue.Session(w.look.done(), id)) // from here on the session reveals moves
 	for ctx.Err() == nil {
-		if now := time.Now(); d.WantsSession() && look.due(now) {
-			look.begin(ctx, now)
+		if now := time.Now(); w.dialogue.WantsSession() && w.look.due(now) {
+			w.look.begin(ctx, now)
 		}
-		command, wait, events := d.Next(time.Now())
-		handle(events)
+		command, wait, events := w.dialogue.Next(time.Now())
+		w.handle(ctx, events)
 		if command != "" {
-			asking := ctx
-			if d.Registers() {
-				may, events := mayRegister(&d, &kept)
-				if handle(events); !may {
-					continue
-				}
-				asking = context.WithoutCancel(ctx) // a token that is not read is lost
+			if !w.ask(ctx, command) {
+				break
 			}
-			text := call(asking, cfg.Path, "--cmd", command)
-			if asking.Err() != nil {
-				break // it may have been cut off
-			}
-			events := d.Answer(time.Now(), text)
-			kept.save(d.Token())
-			handle(events)
 			continue
 		}
-		if d.WantsSession() {
+		if w.dialogue.WantsSession() {
 			wait = min(wait, migrate.Idle)
 		}
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
-		case operation := <-quiet:
-			if operation == moves { // or another move began meanwhile
-				d.Quiet(time.Now())
+		case operation := <-w.quiet:
+			if operation == w.announced { // or another move began meanwhile
+				w.dialogue.Quiet(time.Now())
 			}
-		case id := <-look.ids:
-			handle(d.Session(look.done(), id))
+		case id := <-w.look.ids:
+			w.handle(ctx, w.dialogue.Session(w.look.done(), id))
 		case <-ctx.Done():
 		}
 	}
-	if bye := d.Leave(); bye != "" {
-		d.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
-		kept.save(d.Token())
+	if bye := w.dialogue.Leave(); bye != "" {
+		w.dialogue.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
+		w.kept.save(w.dialogue.Token())
 	}
+}
+
+// watcher carries on the dialogue with vSphere.
+type watcher struct {
+	cfg       Config
+	dialogue  migrate.Dialogue
+	look      looker
+	kept      token
+	announced string      // the operation that was announced last
+	quiet     chan string // brings the operation for which the ring is paused
+}
+
+// handle passes events on. A move begins when the handler is ready.
+func (w *watcher) handle(ctx context.Context, events []migrate.Event) {
+	for _, ev := range events {
+		if ev.Kind != migrate.Starts {
+			w.cfg.Handle(ctx, ev, nil)
+			continue
+		}
+		w.announced = ev.Operation
+		w.cfg.Handle(ctx, ev, func() {
+			select {
+			case w.quiet <- ev.Operation:
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// ask runs a command of the dialogue, unless something else comes before it. It returns false if ctx ended meanwhile, so that
+// the answer may have been cut off.
+func (w *watcher) ask(ctx context.Context, command string) bool {
+	asking := ctx
+	if w.dialogue.Registers() {
+		may, events := mayRegister(&w.dialogue, &w.kept)
+		if w.handle(ctx, events); !may {
+			return true
+		}
+		asking = context.WithoutCancel(ctx) // a token that is not read is lost
+	}
+	text := call(asking, w.cfg.Path, "--cmd", command)
+	if asking.Err() != nil {
+		return false
+	}
+	events := w.dialogue.Answer(time.Now(), text)
+	w.kept.save(w.dialogue.Token())
+	w.handle(ctx, events)
+	return true
 }
 
 // mayRegister returns false if something else comes first: ending a left-over registration, or that of another daemon.
