@@ -29,7 +29,7 @@ func (o *clusterFlags) clusterTable() []cli.Flag {
 
 // clusterOf reads which cluster is meant.
 func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, error) {
-	if home, ok := detachedOf(ctx).Cluster(); ok {
+	if home, ok := detachedOf(ctx).Origin(); ok {
 		key, err := readKey(home.KeyFile)
 		return standing.Client{Key: key, Version: version}, home.Addr, err
 	}

@@ -23,7 +23,7 @@ var allowed = map[string][]string{
 	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/hosts", "launcher/mpi", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "launcher/stall", "rendezvous/wire", "topology"},
-	"launcher/discover":    {"launcher/hosts"},
+	"launcher/discover":    {"launcher/hosts", "topology", "topology/facts"},
 	"launcher/elastic":     {},
 	"launcher/detached":    {"launcher", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},

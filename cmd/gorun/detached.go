@@ -23,10 +23,10 @@ func openDetached() (*detached.Launcher, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	cluster := detached.ClusterFrom(os.Getenv(detached.ClusterVariable))
+	origin := detached.OriginFrom(os.Getenv(detached.OriginVariable))
 	os.Unsetenv(detached.Variable) // it is not for the programs that this one starts
-	os.Unsetenv(detached.ClusterVariable)
-	return detached.Open(dir, cluster, os.Exit)
+	os.Unsetenv(detached.OriginVariable)
+	return detached.Open(dir, origin, os.Exit)
 }
 
 // stateDir is command.StateDir with a way out.

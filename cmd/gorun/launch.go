@@ -258,7 +258,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	}
 	moves, unwatch := watchMoves(ctx, p.jobFlags, mux.Note)
 	spec.Moves = moves
-	corrections, unread := watchFacts(ctx, p.ring, hostNames(spec.Placement), mux.Note)
+	corrections, unread := p.ring.watch(ctx, hostNames(spec.Placement), mux.Note)
 	spec.Facts = corrections
 	told := tellSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/discover"
 	"gorun/topology"
 	"gorun/topology/facts"
 )
@@ -37,16 +38,6 @@ func saveTopology(file string, hosts []topology.Host, edges []topology.Edge) err
 	return nil
 }
 
-// readFacts reads no more of a file than it takes to see that it is too long.
-func readFacts(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, facts.MaxFile+1))
-}
-
 // ringPlan is what the flags say.
 type ringPlan struct {
 	by   topology.By
@@ -69,7 +60,7 @@ func readRing(o *jobFlags) (ringPlan, error) {
 		}
 		return p, nil
 	}
-	if p.text, err = readFacts(p.file); err != nil {
+	if p.text, err = discover.ReadFacts(p.file); err != nil {
 		return p, &usageError{fmt.Errorf("read topology file: %w", err), ""}
 	}
 	if p.File, err = facts.Parse(p.text); err != nil {
@@ -129,4 +120,14 @@ func (p ringPlan) override(hosts []topology.Host) error {
 		}
 	}
 	return nil
+}
+
+// watch delivers what the topology file says whenever it changes while a job runs; nil if it cannot. The second result ends
+// the watch.
+func (p ringPlan) watch(ctx context.Context, names []string, note func(format string, args ...any)) (<-chan []byte, func()) {
+	file := discover.Facts{File: p.file, Text: p.text, Measured: p.more, Hosts: named(names)}
+	if !file.Watches() {
+		return nil, func() {}
+	}
+	return watching(ctx, func(ctx context.Context, deliver func([]byte)) { file.Watch(ctx, deliver, note) })
 }

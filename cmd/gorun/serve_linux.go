@@ -127,8 +127,8 @@ func serveCluster(told context.Context, o *serveFlags, hurry <-chan struct{}) er
 		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
 	}
 	proc.SlackenSelf()
-	launchers := hosted.Host{
-		Cluster:  detached.Cluster{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
+	launchers := hosted.Runner{
+		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
 	}
 	return standing.Serve(ctx, hurry, standing.Config{

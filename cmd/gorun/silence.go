@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strconv"
-	"sync"
 
 	"github.com/urfave/cli/v2"
 
@@ -21,24 +20,16 @@ func (o *jobFlags) silenceTable() []cli.Flag {
 	}
 }
 
-// watchMoves runs the command of --moves beside a job and returns what it announces, nil without such a command. The
-// second result ends it.
+// watchMoves runs the command of --moves beside a job and returns its announcements, nil without such a command. The second
+// result ends it.
 func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args ...any)) (<-chan launcher.Move, func()) {
 	if !o.given(&o.moves) {
 		return nil, func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	moves := make(chan launcher.Move)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		discover.Moves{Command: o.moves, Env: os.Environ()}.Watch(ctx, func(m discover.Move) {
-			select {
-			case moves <- launcher.Move(m):
-			case <-ctx.Done():
-			}
-		}, note)
+	return watching(ctx, func(ctx context.Context, deliver func(launcher.Move)) {
+		command := discover.Moves{Command: o.moves, Env: os.Environ()}
+		command.Watch(ctx, func(m discover.Move) { deliver(launcher.Move(m)) }, note)
 	})
-	return moves, func() { cancel(); wg.Wait() }
 }
 
 // timeScale is the variable in which tests set Timing.Scaled's factor for a whole job, its daemons included.

@@ -29,34 +29,34 @@ const (
 	Variable = "GORUN_DETACHED"
 	readyFD  = 3
 	lockFD   = 4
-	// ClusterVariable holds a Cluster, for a launcher that a daemon has started: what its user wrote is for another machine.
-	ClusterVariable = "GORUN_HOSTED"
+	// OriginVariable holds an Origin, for a launcher that a daemon has started: what its user wrote is for another machine.
+	OriginVariable = "GORUN_HOSTED"
 )
 
 // JobsIn returns the store of the user's jobs in the state directory.
 func JobsIn(stateDir string) jobs.Store { return jobs.Store{Dir: filepath.Join(stateDir, "jobs")} }
 
-// Cluster is how a launcher on a daemon's host reaches the cluster.
-type Cluster struct {
+// Origin is the daemon that has started a launcher: how the launcher reaches the cluster.
+type Origin struct {
 	Addr    string // of the daemon
 	Name    string // of the host
 	KeyFile string
 }
 
-// String returns the text that ClusterFrom reads.
-func (c Cluster) String() string { return c.Addr + " " + c.Name + " " + c.KeyFile }
+// String returns the text that OriginFrom reads.
+func (o Origin) String() string { return o.Addr + " " + o.Name + " " + o.KeyFile }
 
-// ClusterFrom reads the value of ClusterVariable.
-func ClusterFrom(text string) Cluster {
+// OriginFrom reads the value of OriginVariable.
+func OriginFrom(text string) Origin {
 	addr, rest, _ := strings.Cut(text, " ")
 	name, file, _ := strings.Cut(rest, " ")
-	return Cluster{addr, name, file}
+	return Origin{addr, name, file}
 }
 
 // Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with one.
 type Launcher struct {
 	job      jobs.Job
-	cluster  Cluster // empty unless one of its daemons has started the launcher
+	origin   Origin // empty unless one of its daemons has started the launcher
 	server   *jobs.Server
 	askUsage chan struct{}
 	exit     func(code int)
@@ -73,10 +73,10 @@ type Launcher struct {
 
 // Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is called
 // when another launcher has taken over.
-func Open(dir string, cluster Cluster, exit func(code int)) (*Launcher, error) {
+func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD) // it stays open to the end
-	l := &Launcher{job: jobs.Job{Dir: dir}, cluster: cluster, ready: os.NewFile(readyFD, "ready"), askUsage: make(chan struct{}, 1), exit: exit}
+	l := &Launcher{job: jobs.Job{Dir: dir}, origin: origin, ready: os.NewFile(readyFD, "ready"), askUsage: make(chan struct{}, 1), exit: exit}
 	var err error
 	if l.record, err = l.job.Load(); err != nil {
 		return nil, err

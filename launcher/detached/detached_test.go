@@ -176,9 +176,9 @@ func TestOtherSignals(t *testing.T) {
 	}
 }
 
-// TestClusterInTheEnvironment: what a daemon writes for a launcher, the launcher reads.
-func TestClusterInTheEnvironment(t *testing.T) {
-	if c := (Cluster{"h:1", "h", "/a key/file"}); ClusterFrom(c.String()) != c {
-		t.Errorf("%+v", ClusterFrom(c.String()))
+// TestOriginInTheEnvironment: what a daemon writes for a launcher, the launcher reads.
+func TestOriginInTheEnvironment(t *testing.T) {
+	if c := (Origin{"h:1", "h", "/a key/file"}); OriginFrom(c.String()) != c {
+		t.Errorf("%+v", OriginFrom(c.String()))
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Cluster returns how the launcher reaches the cluster whose daemon has started it, and whether one has.
-func (l *Launcher) Cluster() (Cluster, bool) {
-	if l == nil || l.cluster.KeyFile == "" {
-		return Cluster{}, false
+// Origin returns the daemon that has started the launcher, and whether one has.
+func (l *Launcher) Origin() (Origin, bool) {
+	if l == nil || l.origin.KeyFile == "" {
+		return Origin{}, false
 	}
-	return l.cluster, true
+	return l.origin, true
 }
 
 // Successor reports whether the launcher continues a job that another one began.
@@ -42,24 +42,24 @@ func (l *Launcher) Identify(r *wire.Reserve) (held bool) {
 
 // Replicate has other hosts of the cluster ready to continue the job, if there are enough of them.
 func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *launcher.Spec, lease *standing.Lease) error {
-	if _, hosted := l.Cluster(); !hosted || lease == nil || l.request == nil {
+	if _, hosted := l.Origin(); !hosted || lease == nil || l.request == nil {
 		return nil
 	}
-	known, err := client.Members(ctx, l.cluster.Addr)
+	known, err := client.Members(ctx, l.origin.Addr)
 	if err != nil {
 		return fmt.Errorf("find hosts that could carry the job on: %w", err)
 	}
 	cfg := l.config(client, cmp.Or(spec.Lease, spec.Timing().Lease))
 	cfg.Note, cfg.Shares = spec.Note, lease.Shares
-	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.cluster.Name, l.record.ID), Started: l.record.Started, Request: l.request}
+	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.origin.Name, l.record.ID), Started: l.record.Started, Request: l.request}
 	var snapshot authority.Snapshot
 	if from := l.from; from != nil {
 		cfg.Lease, snapshot, handover = from.Lease, from.Snapshot, from.Handover
 		spec.Snapshot = handover.Launcher
 		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there",
-			handover.Name, l.cluster.Name, from.Former)
+			handover.Name, l.origin.Name, from.Former)
 	} else {
-		snapshot.Electors = failover.ChooseElectors(l.cluster.Name, lease.Shares(), known.Members)
+		snapshot.Electors = failover.ChooseElectors(l.origin.Name, lease.Shares(), known.Members)
 	}
 	if snapshot.Electors == nil {
 		return nil
@@ -92,7 +92,7 @@ func (l *Launcher) replicate(r *failover.Replicator) {
 }
 
 func (l *Launcher) config(client standing.Client, lease time.Duration) failover.Config {
-	return failover.Config{Client: client, Self: l.cluster.Name, Home: l.cluster.Addr, Lease: lease, Superseded: l.superseded}
+	return failover.Config{Client: client, Self: l.origin.Name, Home: l.origin.Addr, Lease: lease, Superseded: l.superseded}
 }
 
 // RefuseFixed returns the error of a successor whose job has a fixed world, and so cannot continue: with the former

@@ -3,7 +3,7 @@
 // Some hosts of the cluster are the job's electors. The launcher's Replicator sends them a Handover whenever the launcher
 // has a new snapshot, and between snapshots that it is alive; when it falls silent for a lease, they choose a host that
 // starts a successor (packages authority and standing). The successor finds a Succession in the directory of its job. An
-// elector's Store is what it must not forget.
+// elector saves in States what it must not forget.
 //
 // A Replicator owns goroutines from Start to Close.
 package failover

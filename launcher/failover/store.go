@@ -15,14 +15,14 @@ import (
 // keepOver is how long a job that has ended is remembered, for hosts that were down when it did.
 const keepOver = 24 * time.Hour
 
-// Store saves the states of a host's electors, a file for each job.
-type Store struct{ Dir string }
+// States saves the states of a host's electors, a file for each job.
+type States struct{ Dir string }
 
-// StoreOf returns the store of a host in the user's state directory, which hosts may share.
-func StoreOf(stateDir, host string) Store { return Store{filepath.Join(stateDir, "heirs", host)} }
+// StatesOf returns the states that a host has saved in the user's state directory, which hosts may share.
+func StatesOf(stateDir, host string) States { return States{filepath.Join(stateDir, "heirs", host)} }
 
 // Load returns the states of all jobs and removes those that ended long ago.
-func (s Store) Load() ([]authority.State, error) {
+func (s States) Load() ([]authority.State, error) {
 	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("list jobs to carry on: %w", err)
@@ -49,7 +49,7 @@ func (s Store) Load() ([]authority.State, error) {
 }
 
 // Save saves a state so that it survives a loss of power.
-func (s Store) Save(state authority.State) error {
+func (s States) Save(state authority.State) error {
 	fail := func(err error) error { return fmt.Errorf("keep job %s: %w", state.Job, err) }
 	if state.Job == "" || strings.Trim(state.Job, "0123456789abcdef") != "" {
 		return fail(errors.New("not the name of a job"))

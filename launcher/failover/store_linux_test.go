@@ -50,7 +50,7 @@ func TestPromisesOutliveThePower(t *testing.T) {
 			t.Error("the disk is still there")
 		}
 	})
-	h := StoreOf(at, "here")
+	h := StatesOf(at, "here")
 	for promised := range uint64(3) {
 		if err := h.Save(authority.State{Job: "ab", Promised: promised + 1}); err != nil {
 			t.Fatal(err)

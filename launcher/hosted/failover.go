@@ -15,13 +15,13 @@ import (
 	"gorun/rendezvous/authority"
 )
 
-func (h Host) states() (failover.Store, error) {
+func (h Runner) states() (failover.States, error) {
 	dir, err := h.StateDir()
-	return failover.StoreOf(dir, h.Cluster.Name), err
+	return failover.StatesOf(dir, h.Origin.Name), err
 }
 
 // Load implements standing.Failover.
-func (h Host) Load() ([]authority.State, error) {
+func (h Runner) Load() ([]authority.State, error) {
 	store, err := h.states()
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (h Host) Load() ([]authority.State, error) {
 }
 
 // Save implements standing.Failover.
-func (h Host) Save(s authority.State) error {
+func (h Runner) Save(s authority.State) error {
 	store, err := h.states()
 	if err != nil {
 		return fmt.Errorf("keep job %s: %w", s.Job, err)
@@ -39,7 +39,7 @@ func (h Host) Save(s authority.State) error {
 }
 
 // HasLauncher implements standing.Failover. It returns true if the records cannot be read, since one may run then.
-func (h Host) HasLauncher(s authority.State) bool {
+func (h Runner) HasLauncher(s authority.State) bool {
 	_, all, err := h.records()
 	return err != nil || slices.ContainsFunc(all, func(r jobs.Record) bool {
 		return r.Authority == s.Job && r.State == jobs.Running
@@ -47,7 +47,7 @@ func (h Host) HasLauncher(s authority.State) bool {
 }
 
 // QuorumLost implements standing.Failover. The job gets a record here, as if its launcher had run here and ended.
-func (h Host) QuorumLost(s authority.State, left int) error {
+func (h Runner) QuorumLost(s authority.State, left int) error {
 	r, err := failover.RecordOf(s)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (h Host) QuorumLost(s authority.State, left int) error {
 	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
 		return nil
 	}
-	r.Ended, r.Code, r.Machine = time.Now(), launcher.ExitTransport, h.Cluster.Name
+	r.Ended, r.Code, r.Machine = time.Now(), launcher.ExitTransport, h.Origin.Name
 	r.Abandoned = failover.QuorumText(len(s.Electors), left)
 	job, lock, err := store.Create(r)
 	if err != nil {
@@ -75,13 +75,13 @@ func (h Host) QuorumLost(s authority.State, left int) error {
 }
 
 // QuorumBack implements standing.Failover. It removes only records of QuorumLost, which no launcher has written.
-func (h Host) QuorumBack(s authority.State) error {
+func (h Runner) QuorumBack(s authority.State) error {
 	store, all, err := h.records()
 	if err != nil {
 		return err
 	}
 	for _, r := range all {
-		if r.Authority == s.Job && r.Abandoned != "" && r.PID == 0 && r.Machine == h.Cluster.Name {
+		if r.Authority == s.Job && r.Abandoned != "" && r.PID == 0 && r.Machine == h.Origin.Name {
 			if err := store.Remove(r.ID); err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (h Host) QuorumBack(s authority.State) error {
 }
 
 // TakeOver implements standing.Failover.
-func (h Host) TakeOver(s authority.State, snapshot authority.Snapshot) {
+func (h Runner) TakeOver(s authority.State, snapshot authority.Snapshot) {
 	go func() {
 		from, err := failover.NewSuccession(s, snapshot)
 		if err == nil {
@@ -105,7 +105,7 @@ func (h Host) TakeOver(s authority.State, snapshot authority.Snapshot) {
 }
 
 // succeed starts a successor and waits for its end.
-func (h Host) succeed(from *failover.Succession) error {
+func (h Runner) succeed(from *failover.Succession) error {
 	record, err := failover.RecordOf(authority.State{Job: from.Job, Term: from.Snapshot.Term, Value: from.Snapshot.Value})
 	if err != nil {
 		return err

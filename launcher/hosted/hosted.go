@@ -1,6 +1,6 @@
 // Package hosted runs the launchers of detached jobs on the host of a cluster's daemon.
 //
-// A Host is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are elsewhere,
+// A Runner is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are elsewhere,
 // and successors of launchers that were lost, and keeps what the host's electors must not forget. Each launcher has a
 // goroutine, which ends with the launcher or with this process.
 package hosted
@@ -27,22 +27,22 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Host runs launchers on this host.
-type Host struct {
-	Cluster detached.Cluster // for its launchers
+// Runner runs launchers on this host.
+type Runner struct {
+	Origin detached.Origin // for its launchers
 	// StateDir returns the user's state directory. A daemon does without one until it starts a launcher.
 	StateDir func() (string, error)
 	Env      func() []string // of launchers, before what their users ask for
 	Log      *slog.Logger
 }
 
-func (h Host) store() (jobs.Store, error) {
+func (h Runner) store() (jobs.Store, error) {
 	dir, err := h.StateDir()
 	return detached.JobsIn(dir), err
 }
 
 // records returns the store of the jobs, and the records in it.
-func (h Host) records() (store jobs.Store, all []jobs.Record, err error) {
+func (h Runner) records() (store jobs.Store, all []jobs.Record, err error) {
 	if store, err = h.store(); err == nil {
 		all, err = store.List()
 	}
@@ -50,7 +50,7 @@ func (h Host) records() (store jobs.Store, all []jobs.Record, err error) {
 }
 
 // Start implements standing.Launchers.
-func (h Host) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error) {
+func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error) {
 	if len(r.Args) == 0 {
 		return nil, errors.New("start launcher: no arguments")
 	}
@@ -66,7 +66,7 @@ func (h Host) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error)
 	return d, err
 }
 
-func (h Host) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
+func (h Runner) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
 	store, err := h.store()
 	if err != nil {
 		return nil, err
@@ -75,11 +75,11 @@ func (h Host) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare f
 }
 
 // command returns the launcher that a user asked for.
-func (h Host) command(r *wire.Detach) *exec.Cmd {
+func (h Runner) command(r *wire.Detach) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
 	cmd.Args[0] = r.Args[0]
 	cmd.Dir = r.Dir
-	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.ClusterVariable + "=" + h.Cluster.String(), "GORUN_CLUSTER=" + h.Cluster.Addr})
+	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.OriginVariable + "=" + h.Origin.String(), "GORUN_CLUSTER=" + h.Origin.Addr})
 	return cmd
 }
 
@@ -91,7 +91,7 @@ func newAuthority() string {
 }
 
 // List implements standing.Launchers.
-func (h Host) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
+func (h Runner) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
 	_, all, err := h.records()
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (h Host) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
 }
 
 // Open implements standing.Launchers.
-func (h Host) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
+func (h Runner) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
 	store, err := h.store()
 	if err != nil {
 		return nil, err

@@ -23,9 +23,9 @@ import (
 )
 
 // hostAt returns a host whose user's state is in a directory.
-func hostAt(state, name string) Host {
-	return Host{
-		Cluster: detached.Cluster{Name: name}, StateDir: func() (string, error) { return state, nil },
+func hostAt(state, name string) Runner {
+	return Runner{
+		Origin: detached.Origin{Name: name}, StateDir: func() (string, error) { return state, nil },
 		Env: func() []string { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -56,7 +56,7 @@ func TestStrangeRequests(t *testing.T) {
 func TestBereft(t *testing.T) {
 	state := t.TempDir()
 	key := failovertest.Key(t)
-	host := func(name string) Host { return hostAt(state, name) }
+	host := func(name string) Runner { return hostAt(state, name) }
 	a, join := failovertest.Daemon(t, key, "a", host("a"))
 	b, _ := failovertest.Daemon(t, key, "b", host("b"), join)
 	client := standing.Client{Key: key, Version: failovertest.Version}

@@ -1,4 +1,4 @@
-package main
+package discover
 
 import (
 	"os"
@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"gorun/topology"
 	"gorun/topology/facts"
 )
 
-// TestRereadFacts: a topology file that changes is read when it has settled, and one that is none is told once.
+// TestRereadFacts: a topology file that changes is read when it has settled, and one with a mistake is noted once.
 func TestRereadFacts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "facts.yaml")
 	at := time.Now()
@@ -26,12 +27,14 @@ func TestRereadFacts(t *testing.T) {
 	}
 	const first, measured = "hosts: {a: {rack: r1}}\n", "\nedges: [{from: a, to: b, mbit: 10}]\n"
 	write(first)
-	r := rereader{plan: ringPlan{file: file, text: []byte(first + measured), more: []byte(measured)}, hosts: named([]string{"a", "b"}), sent: []byte(first + measured)}
+	r := reader{Facts: Facts{
+		File: file, Text: []byte(first + measured), Measured: []byte(measured), Hosts: []topology.Host{{Name: "a"}, {Name: "b"}},
+	}}
 	look := func(want, say string) {
 		t.Helper()
-		text, told := r.look()
-		if string(text) != want || say == "" && told != "" || !strings.Contains(told, say) {
-			t.Errorf("sends %q and tells %q; should be %q and %q", text, told, want, say)
+		text, message := r.look()
+		if string(text) != want || say == "" && message != "" || !strings.Contains(message, say) {
+			t.Errorf("sends %q and says %q; should be %q and %q", text, message, want, say)
 		}
 		if _, err := facts.Parse(text); err != nil {
 			t.Error(err)
@@ -45,13 +48,13 @@ func TestRereadFacts(t *testing.T) {
 	look("", "")
 	write("hosts: {a: {rock: r2}}\n")
 	look("", "")
-	look("", `facts.yaml: line 1: a host has no "rock"; what it said before still counts`)
+	look("", `facts.yaml: line 1: a host has no "rock"; its previous content still counts`)
 	look("", "")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	look("", "")
-	look("", "no such file or directory; what it said before still counts")
+	look("", "no such file or directory; its previous content still counts")
 	look("", "")
 	write("hosts: {a: {rack: r3}}\nedges: [{from: b, to: a, mbit: 20}]\n")
 	look("", "")
