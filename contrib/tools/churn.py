@@ -1,4 +1,4 @@
-"""Disturb elastic jobs on this machine at random, and check that none loses anything.
+"""Disturb elastic jobs on this machine at random, and check that none loses work.
 
     make churn                       # 3 minutes
     python3 contrib/tools/churn.py --minutes 30 --seed 7
@@ -30,7 +30,7 @@ PATIENCE = 120.0  # seconds for a job whose work takes ten
 
 
 class Job:
-    """One elastic job and who disturbs it."""
+    """One elastic job, and the faults that disturb it."""
 
     def __init__(self, seed: int, steps: int, folder: str) -> None:
         self.rng = random.Random(seed)
@@ -56,7 +56,7 @@ class Job:
         self.lines.append(f"{time.monotonic():.3f} {text}")
 
     def read(self) -> None:
-        """Keep what the job writes."""
+        """Keep the output of the job."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.note(line.rstrip())
@@ -74,7 +74,7 @@ class Job:
         return [pid for pid in descendants(self.process.pid) if what in command_line(pid)]
 
     def disturb(self) -> None:
-        """Do something that a job must survive."""
+        """Cause a fault that a job must survive."""
         kind = self.rng.randrange(8)
         ranks = self.tree("steps.py")
         if kind < 3 and len(ranks) > 1:
@@ -111,7 +111,7 @@ class Job:
         self.strike(pid, signal.SIGCONT, what)
 
     def run(self) -> str:
-        """Disturb the job until it ends. Return what is wrong, "" for nothing."""
+        """Disturb the job until it ends. Return what went wrong, "" for nothing."""
         end = time.monotonic() + PATIENCE
         quiet = time.monotonic() + PATIENCE / 2
         while self.process.poll() is None and time.monotonic() < end:
@@ -132,7 +132,7 @@ class Job:
         return "" if len(weights) == 1 else f"weights {sorted(weights)}"
 
     def worlds(self) -> int:
-        """Return how many worlds there were."""
+        """Return the number of worlds."""
         epochs = [int(n) for line in self.lines for n in re.findall(r"epoch (\d+)", line)]
         return max(epochs, default=0)
 

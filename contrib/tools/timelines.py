@@ -1,4 +1,4 @@
-"""Put the timelines of a job's ranks into one, side by side.
+"""Merge the timelines of a job's ranks into one, side by side.
 
     python3 contrib/tools/timelines.py -o all.json t.json t.rank*.json
 
@@ -22,7 +22,7 @@ ROWS = {"process_name": "thread_name", "process_sort_index": "thread_sort_index"
 
 
 def about(events: Sequence[Event]) -> tuple[int, int]:
-    """Return whose timeline this is, and its zero in microseconds since 1970."""
+    """Return the rank of a timeline, and its zero in microseconds since 1970."""
     args = events[0].get("args", {}) if events else {}
     name = re.fullmatch(r"rank (\d+)", str(args.get("name")))
     if name is None or START not in args:
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Event]:
 
 
 def main() -> None:
-    """Merge the files that are named."""
+    """Merge the files on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -20,9 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120  # for a test
-SKIPPED = range(72, 90)  # what torch's tests exit with when they skip
+SKIPPED = range(72, 90)  # exit codes of torch's tests that skip
 
-GPU = "cuda|nccl|gpu|hip"  # in names of tests that want one; some do not look whether there is one
+GPU = "cuda|nccl|gpu|hip"  # in names of tests that need one; some do not check for it
 
 # Tests that fail on a backend, and why.
 EXCEPTIONS = {
@@ -49,7 +49,7 @@ PART = "barrier|broadcast|all_reduce|all_gather|all_to_all|reduce_scatter|send_r
 
 
 def main() -> int:
-    """Run the tests, and say how they ended. Return how many did not end as they should."""
+    """Run the tests, and report how they ended. Return how many did not end as they should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the Python with torch 2")
     parser.add_argument("--gorun", default=str(ROOT / "bin" / "gorun"))
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _outcomes(args, tests):
-    """Yield name, outcome and what was said about it, of each test."""
+    """Yield name, outcome and message of each test."""
     while tests:
         with tempfile.TemporaryDirectory(prefix="torch-suite-") as directory:
             Path(directory, "tests").write_text("\n".join(tests))

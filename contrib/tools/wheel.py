@@ -33,7 +33,7 @@ def find(text: str, pattern: str) -> str:
 
 
 def contents(binary: Path) -> dict[str, bytes]:
-    """Return what goes where, but for the metadata."""
+    """Return the files of the wheel by path, without the metadata."""
     files = {}
     for folder in (PYTHON / "gorun", PYTHON / "shim" / "horovod"):
         for path in sorted(folder.rglob("*.py")):
@@ -82,7 +82,7 @@ def build(binary: Path, arch: str, out: Path) -> Path:
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=Path, required=True)
     parser.add_argument("--arch", choices=sorted(PLATFORMS), required=True)

@@ -1,4 +1,4 @@
-"""Horovod's bindings that gorun does not have: importing one says what is there instead."""
+"""Horovod's bindings that gorun does not have: importing one raises an error that names the alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that the daemon of the host sees too: a few large regions, cut into blocks.
+"""Memory shared with the daemon of the host: a few large regions, cut into blocks.
 
 An arena only ever takes regions; it gives one back when a request does not fit and the region is
 empty. Regions are sparse: a page that was never written costs nothing.
@@ -29,11 +29,11 @@ class Region:
         self.number = number
         self.size = len(memory)
         self.view = memoryview(memory)
-        self.release: Callable[[], object] | None = None  # what to do first, for who registered the memory
+        self.release: Callable[[], object] | None = None  # called before the memory is unmapped
         self._memory = memory
 
     def close(self) -> None:
-        """Unmap the region, or leave that to the last array that still looks at it."""
+        """Unmap the region, or leave that to the last array that still refers to it."""
         release, self.release = self.release, None
         if release is not None:
             release()
@@ -61,7 +61,7 @@ class Block:
         self._arena: Arena | None = arena
 
     def slice(self, offset: int, nbytes: int) -> Block:
-        """Return a part of the block as a block of its own, which free does not give back."""
+        """Return a part of the block as a block of its own, which free() ignores."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"slice block: [{offset}, {offset + nbytes}) of {self.nbytes} bytes")
         part = Block.__new__(Block)
@@ -73,7 +73,7 @@ class Block:
         return part
 
     def home(self) -> Region:
-        """Return the region that the block, which is not free, lies in."""
+        """Return the region of the block, which must not be free."""
         if self._arena is None:
             raise ValueError("the block is free, or a part of another")
         return self._arena.region(self.region)
@@ -169,7 +169,7 @@ class Arena:
         self._cache.clear()
 
     def _extend(self, size: int) -> None:
-        """Map a region that holds size. If that much more is refused, settle for less or make room first."""
+        """Map a region that holds size bytes. If growth is refused, map a smaller one or make room first."""
         want = max(size, FIRST_REGION, self.capacity)
         try:
             region = self._grow(want)
@@ -187,7 +187,7 @@ class Arena:
                 self._shrink(region)
 
     def _insert(self, region: int, offset: int, size: int) -> None:
-        """Free a piece; it takes in its free neighbours."""
+        """Free a piece, and merge it with its free neighbours."""
         neighbours = []
         before = self._ends.get((region, offset))
         if before is not None:
@@ -201,7 +201,7 @@ class Arena:
         self._replace(neighbours, (region, offset, size))
 
     def _replace(self, old: Sequence[tuple[int, int, int]], new: tuple[int, int, int] | None) -> None:
-        """Have one free piece, or none, instead of others."""
+        """Replace free pieces by one, or by none."""
         self._torn = True
         for region, offset, _ in old:
             del self._starts[region, offset]
@@ -217,13 +217,13 @@ class Arena:
         self._torn = False
 
     def _mend(self) -> None:
-        """Have the last two say what the first says."""
+        """Rebuild the last two indexes from the first."""
         self._ends = {(region, offset + size): size for (region, offset), size in self._starts.items()}
         self._free = sorted((size, region, offset) for (region, offset), size in self._starts.items())
         self._torn = False
 
     def close(self) -> None:
-        """Unmap all regions; arrays that still look at one keep it until they are gone."""
+        """Unmap all regions; arrays that still refer to one keep it until they are gone."""
         with self._lock:
             regions = list(self._regions.values())
             self._regions.clear()

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["parse_args"]
 
-# Flags with a value, by the type of it. An attribute has the name of the first flag, unless it is said.
+# Flags with a value, by its type. An attribute has the name of the first flag, unless another is given.
 _VALUES: dict[type, tuple[str, ...]] = {
     str: (
         "-H --hosts", "-hostfile --hostfile", "--host-discovery-script", "--config-file", "--output-filename",
@@ -28,7 +28,7 @@ _VALUES: dict[type, tuple[str, ...]] = {
     ),
     float: ("--cycle-time-ms", "--autotune-gaussian-process-noise"),
 }  # fmt: skip
-# Switches that nobody may have touched, and then are None: flags that turn them on, and off.
+# Switches, with the flags that turn them on and off; None if neither was given.
 _SWITCHES = {
     "hierarchical_allreduce": ("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
     "hierarchical_allgather": ("--hierarchical-allgather", "--no-hierarchical-allgather"),
@@ -49,7 +49,7 @@ _PLAIN = {
 
 
 class _Interfaces(argparse.Action):
-    """A set of names, from lists with commas that may be said several times."""
+    """A set of names, from lists with commas; the flag may be repeated."""
 
     def __call__(self, parser: Any, args: argparse.Namespace, values: Any, flag: str | None = None) -> None:
         args.nics = (args.nics or set()).union(values.split(","))
@@ -63,7 +63,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     argv = sys.argv[1:] if argv is None else argv
     check = {"-cb", "--check-build"}.intersection(argv)
     args = _parser(needs_number=not check).parse_args(list(argv))
-    args.run_func = args.executable = None  # what horovod.run() sets in its place
+    args.run_func = args.executable = None  # horovod.run() sets them
     return args
 
 
@@ -73,7 +73,7 @@ def nothing_said() -> dict[str, Any]:
 
 
 def flags(args: Any) -> list[str]:
-    """Return the flags for gorun that such an object stands for; a script may have made it."""
+    """Return the flags for gorun that correspond to such an object, which a script may have made."""
     found: list[str] = []
     for action in _parser(needs_number=False)._actions:
         value = getattr(args, action.dest, None)

@@ -1,4 +1,4 @@
-"""init(), shutdown(), and where this process stands in the job."""
+"""init(), shutdown(), and the place of this process in the job."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from gorun.timeline import Timeline
 
-DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that leaves it to start_timeline()
+DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that waits for start_timeline()
 
 
 class _State:
     world: World | None = None
     lives = 0  # worlds that had a timeline since the process began
     first_epoch = 0  # the number of the first world that this process was in
-    process_sets: Any = None  # what init() was given
+    process_sets: Any = None  # the argument of init()
     added: Any = None  # the process sets that were added in this world and, if elastic, the ones before
 
 
-_state = _State()  # the one thing that belongs to the process
+_state = _State()  # the only state of the process
 
 
 def world() -> World:
@@ -59,7 +59,7 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     _state.world = World(session)
     _state.first_epoch = _state.first_epoch or session.epoch
     _state.process_sets, _state.added = process_sets, added
-    from gorun import process_sets as sets  # it needs this module
+    from gorun import process_sets as sets  # imports this module
 
     try:
         _state.world.timeline = _first_timeline(session)
@@ -72,20 +72,20 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
 def shutdown() -> None:
     """Leave the job. init() may follow."""
     ended, _state.world = _state.world, None
-    # A fork shares the session of its parent, and must not end it.
+    # A forked process shares the session of its parent, and must not end it.
     if ended is not None and ended.pid == os.getpid():
         ended.close()
 
 
 def reset() -> None:
-    """Leave this world and join the next, with the process sets that init() was given, and those added."""
+    """Leave this world and join the next, with the process sets of init() and of add_process_set()."""
     process_sets, added = _state.process_sets, _state.added
     shutdown()
     _join(None, process_sets, added)
 
 
 def elastic() -> bool:
-    """Report whether hosts may come and go while this job runs."""
+    """Report whether hosts may join and leave while this job runs."""
     return os.environ.get("HOROVOD_ELASTIC", "") not in ("", "0")
 
 
@@ -95,7 +95,7 @@ def added() -> dict[tuple[int, ...], Any]:
 
 
 def late() -> bool:
-    """Report whether the job had worlds before this process came."""
+    """Report whether the job had worlds before this process joined it."""
     return _state.first_epoch > 1
 
 
@@ -110,7 +110,7 @@ spare.watch()
 
 
 def _first_timeline(session: Session) -> Timeline | None:
-    """Return the record that the environment asks for, in Horovod's words."""
+    """Return the timeline that the environment asks for, by Horovod's variables."""
     file_path = os.environ.get("HOROVOD_TIMELINE", "")
     if not file_path or file_path.upper() == DYNAMIC:
         return None
@@ -136,7 +136,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> None:
-    """End the record that start_timeline() began."""
+    """End the record that start_timeline() started."""
     current = world()
     _check_dynamic()
     ended, current.timeline = current.timeline, None
@@ -150,7 +150,7 @@ def _check_dynamic() -> None:
 
 
 def is_initialized() -> bool:
-    """Report whether init() was called, and shutdown() not since."""
+    """Report whether init() was called, without a later shutdown()."""
     return _state.world is not None
 
 
@@ -165,7 +165,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this process among those of its host."""
+    """Return the number of this process among the processes of its host, from 0."""
     return world().session.local_rank
 
 
@@ -175,7 +175,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return the number of this host among those that have a process of this local rank."""
+    """Return the number of this host among the hosts that have a process of this local rank."""
     return world().session.cross_rank
 
 
@@ -242,7 +242,7 @@ def rocm_built() -> bool:
 
 
 class HorovodBasics:
-    """The functions of this module as methods, which is where Horovod's own modules find them."""
+    """The functions of this module as methods, as Horovod's own modules use them."""
 
     Average, Sum, Adasum, Min, Max, Product = range(6)
 
@@ -274,6 +274,6 @@ class HorovodBasics:
 
     @staticmethod
     def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-        """Return the ranks of each process set by its number; programs ask for it here."""
+        """Return the ranks of each process set by its number."""
         sets = {number: list(ranks) for number, ranks in world().process_sets.items()}
         return {0: list(range(size())), **sets}

@@ -1,4 +1,4 @@
-"""What the ranks of run() execute: python -m gorun.call."""
+"""The program of the ranks of run(): python -m gorun.call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE = 4096  # of a result; longer lines may be cut on their way
 
 
 def main() -> None:
-    """Call what the environment says, and print the result between the marks that it gives."""
+    """Call the function in the environment, and print its result between the marks given there."""
     count = int(os.environ.pop("_GORUN_CALL"))
     mark = os.environ.pop("_GORUN_CALL_MARK")
     call = base64.b85decode("".join(os.environ.pop(f"_GORUN_CALL_{i}") for i in range(count)))

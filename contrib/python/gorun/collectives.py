@@ -50,18 +50,18 @@ DTYPES: dict[str, int] = {
 }  # fmt: skip
 
 _ALIGN = 64  # bytes between tensors of different types
-_MOST_READY = 64 << 10  # bytes of a tensor whose memory waits for the next one of its name
+_MOST_READY = 64 << 10  # bytes of a tensor whose memory is kept for the next one of its name
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
 class Binding(Protocol):
-    """What a framework does with its tensors. memory is bytes, exactly those of the tensor."""
+    """The operations of a framework on its tensors. memory has exactly the bytes of the tensor."""
 
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
-        """Return element type, as the framework calls it, and shape."""
+        """Return the framework's name of the element type, and the shape."""
 
     def store(self, tensor: Any, memory: memoryview) -> None:
-        """Copy a tensor, whatever its strides, to memory; it is not empty."""
+        """Copy a tensor with any strides to memory; it is not empty."""
 
     def load(self, memory: memoryview, shape: Sequence[int], like: Any) -> Any:
         """Return a new tensor of that shape, otherwise like another, from memory that may be read-only."""
@@ -69,7 +69,7 @@ class Binding(Protocol):
     def load_into(self, memory: memoryview, tensor: Any) -> None:
         """Overwrite a tensor from memory; it is not empty."""
 
-    # What follows is only asked of frameworks whose tensors are reduced.
+    # Only frameworks whose tensors are reduced need the following methods.
 
     def gather(self, tensors: Sequence[Any], memory: memoryview) -> None:
         """Copy tensors of one type to memory, one after the other."""
@@ -77,7 +77,7 @@ class Binding(Protocol):
     def scatter(
         self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[Any]
     ) -> None:
-        """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
+        """Overwrite tensors of one type, with these numbers and sizes of elements, from memory."""
 
     def empty(self, shape: Sequence[int], like: Any) -> Any:
         """Return a new tensor of that shape, otherwise like another, for scatter() to overwrite."""
@@ -86,7 +86,7 @@ class Binding(Protocol):
         """Return what moves tensors of the type and shape of another to and from memory, again and again."""
 
     adds: bool
-    """Whether it can add up tensors that lie in slots, by sums.Inputs."""
+    """Whether the framework can add up tensors that lie in slots, by sums.Inputs."""
 
 
 class Cell(Protocol):
@@ -99,11 +99,11 @@ class Cell(Protocol):
         """Copy a tensor that fits to the memory."""
 
     def get(self, like: Any, target: Any | None) -> Any:
-        """Return what is in the memory, as a new tensor otherwise like another, or in target."""
+        """Return the content of the memory, as a new tensor otherwise like another, or in target."""
 
 
 class _Sum:
-    """What a framework does with its tensors in a slot. half is 0 or 1, in turns."""
+    """The operations of a framework on its tensors in a slot. half is 0 or 1, in turns."""
 
     def __init__(self, binding: Binding, slot: Slot, place: int, by: float, like: Any) -> None:
         self._inputs = sums.Inputs(slot.inputs, binding.describe(like)[0], by)
@@ -122,7 +122,7 @@ class _Sum:
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
-    """Return the reduction asked for by op or, as older scripts do, by average."""
+    """Return the reduction that op selects or, in older scripts, average."""
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if op is not None:
@@ -144,7 +144,7 @@ def _as_is(value: Any) -> Any:
 
 
 class _Staged:
-    """Tensors in one block: those of one element type, or of any types as bytes."""
+    """Tensors in one block: of one element type, or of any types as bytes."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Staged:
             self._layout = pack(self._shapes)
             self.shape = (self._layout.used,)
         else:
-            self.shape = self._shapes[0]  # so that ranks which disagree are told both
+            self.shape = self._shapes[0]  # so that the error of ranks which disagree shows both
             self._layout = alone(math.prod(self.shape))
         self.signature = self._layout.signature
         nbytes = math.prod(self.shape) * self._itemsize
@@ -270,7 +270,7 @@ def allreduce(
         # Adasum weighs whole tensors against each other: each goes alone.
         part = f"{i + 1}of{len(tensors)}" if op == Adasum else dtype
         by_dtype.setdefault(part, []).append(i)
-    # The first part has the name that it has on every rank, and a signature of all parts, which follow it.
+    # The first part has the same name on every rank, and a signature of all parts, which follow it.
     whole = 0
     if len(by_dtype) > 1:
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
@@ -352,7 +352,7 @@ def allreduce_soon(
     postscale: float,
     process_set: ProcessSet,
 ) -> int:
-    """Begin to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
+    """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
     world = basics.world()
     if name is not None and world.timeline is None:
         key = (process_set.group(), f"allreduce.{name}")
@@ -377,7 +377,7 @@ def allreduce_soon(
 def _prepare(
     world: World, binding: Binding, tensor: Any, key: tuple[int, str], how: tuple[int, float, float, int]
 ) -> Ready | None:
-    """Get ready for an allreduce that may come again; None if it is none for that."""
+    """Prepare for an allreduce that may be repeated; None if its memory is not worth keeping."""
     op, prescale, postscale, _ = how
     if op not in range(Average, LogicalXor + 1):
         raise ValueError(f"unknown reduction {op}")
@@ -405,7 +405,7 @@ def _slots(
     world: World, binding: Binding, name: str | None, prescale: float, postscale: float,
     process_set: ProcessSet,
 ) -> Slots | None:  # fmt: skip
-    """Return the slots, if such an allreduce can be in one."""
+    """Return the slots, if such an allreduce can use one."""
     possible = (
         name is not None and prescale == postscale == 1.0 and binding.adds and world.timeline is None
     )
@@ -413,7 +413,7 @@ def _slots(
 
 
 def _slot(world: World, slots: Slots, binding: Binding, tensor: Any, key: str, op: int) -> Slot | None:
-    """Return the slot that ranks meet in under a name, if there is one for this tensor."""
+    """Return the slot of a name, if there is one for this tensor."""
     session = world.session
     slot = slots.find(key, op | session.wire << WIRE_BITS)
     if slot is None:
@@ -499,7 +499,7 @@ def alltoall(
     shape = binding.describe(tensor)[1]
     operation = Operation(world, group)
     if not shape:
-        splits = []  # which the engine tells all ranks of
+        splits = []  # the engine sends all ranks that error
     elif splits is not None or wrong:
         splits = _dealt(operation, splits or (), shape[0], members, wrong)
     else:
@@ -528,7 +528,7 @@ def alltoall(
 def _dealt(
     operation: Operation, splits: Sequence[int], rows: int, members: int, wrong: str = ""
 ) -> list[int]:
-    """Return splits as the engine takes them. If they do not fit, it tells all ranks so."""
+    """Return splits for the engine. If they do not fit, it sends all ranks an error."""
     if wrong:
         operation.wrong = wrong
     elif len(splits) != members:
@@ -536,7 +536,7 @@ def _dealt(
     elif not -_MOST_ROWS <= min(splits) <= max(splits) <= _MOST_ROWS:
         operation.wrong = _too_many(max(splits, key=abs))
     if operation.wrong:
-        return [0] * (members + 1)  # there may be none, which says something else, or too many for a message
+        return [0] * (members + 1)  # [] has another meaning, and there may be too many for a message
     if min(splits) < 0:
         operation.wrong = "splits must not be negative."
     elif sum(splits) > rows:
@@ -573,7 +573,7 @@ def reducescatter(
         )  # fmt: skip
 
     def finish(results: Sequence[Any]) -> Any:
-        if op not in (Average, Sum):  # not before: ranks with another reduction must hear of this one
+        if op not in (Average, Sum):  # only now: ranks with another reduction must get this one
             raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
         return then([out for out, _ in _with_rows(binding, results, tensors)])
 
@@ -645,7 +645,7 @@ def scatter(
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
-    """Deal out the root's rows, splits[i] of them to rank i, or all evenly: a new tensor.
+    """Distribute the root's rows, splits[i] of them to rank i, or all evenly: a new tensor.
 
     Of the other ranks' tensors only the type and the shape of a row count.
     """
@@ -698,7 +698,7 @@ def recv(
 
 
 def _is_root(world: World, root_rank: int, process_set: ProcessSet) -> bool:
-    if not -(1 << 31) <= root_rank < 1 << 31:  # of others that take no part the engine tells all ranks
+    if not -(1 << 31) <= root_rank < 1 << 31:  # the engine reports other invalid roots to all ranks
         raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
     return world.session.rank == root_rank
 
@@ -719,7 +719,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join() -> int:
-    """Return when all ranks have called it, and which was the last.
+    """Return when all ranks have called it, and which rank was the last.
 
     A rank calls it when it has no more data. Until then the allreduces of the others go on with zeros for it,
     and an average still divides by the number of all ranks; other operations fail.
@@ -729,7 +729,7 @@ def join() -> int:
     """
     world = basics.world()
     if any(attendant.due() for attendant in _living()):
-        gc.collect()  # ranks must find the same: what a script dropped may still lie about on one of them
+        gc.collect()  # so that all ranks find the same objects: one may still hold what its script dropped
     begun = [attendant.begin() for attendant in _living() if attendant.due()]
     operation = Operation(world, 0)
     operation.request(constants.JOIN, "join", constants.UINT8, (), None, False)
@@ -740,20 +740,20 @@ def join() -> int:
 
 
 class Attendant(Protocol):
-    """What all ranks agree on once, and a rank that joins before its first batch must not miss."""
+    """An agreement of all ranks that a rank which joins before its first batch must not miss."""
 
     def due(self) -> bool:
         """Report whether this rank has not taken part yet."""
 
     def begin(self) -> Callable[[], None]:
-        """Take part without waiting for others; what is returned waits."""
+        """Take part without waiting for others; the returned function waits."""
 
 
 _attendants: list[weakref.ref[Attendant]] = []
 
 
 def before_join(attendant: Attendant) -> None:
-    """Have join() take part, as long as the attendant lives."""
+    """Make join() take part, as long as the attendant lives."""
     _attendants[:] = [ref for ref in _attendants if ref() is not None]
     _attendants.append(weakref.ref(attendant))
 

@@ -16,12 +16,12 @@ def gorun() -> NoReturn:
 
 
 def horovodrun() -> NoReturn:
-    """Become gorun under the name of horovodrun, which it may look at."""
+    """Become gorun under the name horovodrun, which changes its behaviour."""
     _become("horovodrun")
 
 
 def check_build(verbose: bool = False) -> NoReturn:
-    """Print what gorun has, as horovodrun --check-build does, and end the process."""
+    """Print the features of gorun, as horovodrun --check-build does, and end the process."""
     sys.stdout.flush()
     sys.exit(subprocess.call([binary(), "--check-build"]))
 

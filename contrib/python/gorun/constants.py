@@ -80,10 +80,10 @@ RECV = 14
 PEEK = 15
 # end table
 
-DECLARED = 1 << 30  # the first number, of as many, for groups that only their members know of
+DECLARED = 1 << 30  # the first of as many numbers for groups that only their members know
 
 FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
-LEADS = (-2,)  # of the one that they follow; World.submit() puts the handles in their place
+LEADS = (-2,)  # of the allreduce that they follow; World.submit() replaces it by the handles
 
 # How sums of floats travel between hosts.
 CODINGS = {

@@ -31,12 +31,12 @@ from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
 from .session import Result, Session
 from .slot import Slots
 
-# How long a reader asks again before it sleeps. Waking a sleeping CPU takes about 40 µs, so a short wait is
+# How long a reader polls before it sleeps. Waking a sleeping CPU takes about 40 µs, so a short wait is
 # cheaper awake; a long one is not worth the CPU.
 SPIN_SECONDS = 30e-6
 GOODBYE_SECONDS = 5.0
 
-# What the daemon reads of the job's environment, and a program may also set by itself before it joins.
+# Variables that the daemon reads from the job's environment, and that a program may also set before it joins.
 JOB_VARIABLES = (
     "HOROVOD_STALL_CHECK_DISABLE",
     "HOROVOD_STALL_CHECK_TIME_SECONDS",
@@ -50,7 +50,7 @@ _AT_ONCE = (socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT,)
 
 _Failure = TypeVar("_Failure", GorunError, MemoryError)
 
-_forks = 0  # how many forks lie between the process that imported this module and this one
+_forks = 0  # the number of forks between the process that imported this module and this one
 
 
 def _forked() -> None:
@@ -62,7 +62,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class _Pending:
-    """Something the daemon will answer. outcome is None until then, and set once, complete."""
+    """A request that the daemon will answer. outcome is None until then, and set once, complete."""
 
     __slots__ = ("encoded", "outcome", "shape")
 
@@ -73,14 +73,14 @@ class _Pending:
 
 
 class _Encoded:
-    """A SUBMIT without its handle, and what the end of its operation needs."""
+    """A SUBMIT without its handle, and the state that the end of its operation needs."""
 
     __slots__ = ("blocks", "data", "group", "name", "offer", "shape")
 
     def __init__(self, name: str, group: int, shape: tuple[int, ...], *blocks: Block | None) -> None:
         self.name, self.group, self.shape = name, group, shape
         self.blocks = blocks  # kept alive while the daemon works on them
-        self.offer: tuple[Any, ...] = ()  # what a slot for name would be for
+        self.offer: tuple[Any, ...] = ()  # the tensor that a slot for name would hold
         self.data = bytearray()
 
 
@@ -89,27 +89,27 @@ class DaemonSession(Session):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._forks = _forks
-        # The lock guards what follows. It is held for short only, and never while receiving.
+        # The lock guards the fields below. It is held briefly only, and never while receiving.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0
         self._reader = 0  # the thread that reads, 0 for none
         self._open: dict[int, _Pending] = {}  # by handle
-        self._followers: list[int] = []  # handles of operations that the daemon holds until their head comes
+        self._followers: list[int] = []  # handles of operations that wait for their head
         self._requests: dict[int, _Pending] = {}
         self._welcome = _Pending()
         self._goodbye = _Pending()
         self._shared = _Pending()  # the slots
         self._results: dict[int, memoryview] = {}  # result regions seen so far, mapped read-only
         self._hosts_changed: deque[message.HostsChanged] = deque()
-        self._failure: GorunError | None = None  # what every operation fails with from now on
+        self._failure: GorunError | None = None  # the error of every operation from now on
         self._closed = False
         self._sent_kept = False  # the daemon knows that something was committed in this world
 
         self._handles = itertools.count(1)
         self._numbers = itertools.count(1)
-        self._inbox: deque[Any] = deque()  # what recvmsg_into returned, at most one message
-        self._done: dict[Any, Any] = {}  # what was called for that message, and whose answer it is
+        self._inbox: deque[Any] = deque()  # results of recvmsg_into, at most one message
+        self._done: dict[Any, Any] = {}  # the calls made for that message, and the request that it answers
         self._buffer = bytearray(MAX_ANSWER)
         self._buffers = ((self._buffer,),)
         self._arena = Arena(_weakly(self._grow), _weakly(self._shrink))
@@ -147,7 +147,7 @@ class DaemonSession(Session):
             self._send(message.slots())
             self.slots = self._await(self._shared)
 
-    # What a caller may do.
+    # Methods for callers.
 
     def alloc(self, nbytes: int) -> Block:
         self._check_process()
@@ -229,7 +229,7 @@ class DaemonSession(Session):
             self._open[handle] = pending
             if follows:
                 self._followers.append(handle)
-            # extend and map call send and keep what it returns without a byte code in between. What the
+            # extend and map call send and keep its result without a byte code in between. What the
             # daemon has stays open, whatever happens here: it works on the memory until it has answered.
             sent.extend(map(self._socket.send, (encoded.data,)))
         except OSError as e:
@@ -251,8 +251,8 @@ class DaemonSession(Session):
 
     def desert(self) -> None:
         if self._followers:
-            # A head without memory for its tensor, which the daemon refuses with all that follows it. Only of
-            # the last of these, whose submission may have been cut short too, it may not know.
+            # A head without memory for its tensor, which the daemon refuses with all its followers. It may
+            # not know the last of these, whose submission may have been cut short too.
             none = (message.NO_REGION, 0, 0)
             head = self.reserve()
             fields = (head, ALLREDUCE, "interrupted", FLOAT32, SUM, 0, 0, 1.0, 1.0, none, none, (1,))
@@ -333,7 +333,7 @@ class DaemonSession(Session):
         if self.slots is not None:
             self.slots.end()
         self._results.clear()
-        self._open.clear()  # what nobody waited for: its blocks, or its result, which has the session
+        self._open.clear()  # without a waiter: their blocks, or results, refer to the session
         self._arena.close()
 
     # Waiting.
@@ -356,7 +356,7 @@ class DaemonSession(Session):
         return pending.outcome
 
     def _stay(self, pending: _Pending, seconds: float | None = None) -> None:
-        """Return when pending is over, or cannot be any more, or after so many seconds."""
+        """Return when pending is over, or can no longer be, or after so many seconds."""
         started = time.perf_counter() if self._spin or seconds is not None else 0.0
         left = None
         while pending.outcome is None and (self._failure is None or pending is self._goodbye):
@@ -401,7 +401,7 @@ class DaemonSession(Session):
                 if seconds is not None and not _readable(self._socket, seconds):
                     return False
                 self._done.clear()
-                # extend and map call recvmsg_into and keep what it returns without a byte code in between.
+                # extend and map call recvmsg_into and keep its result without a byte code in between.
                 self._inbox.extend(map(self._socket.recvmsg_into, self._buffers, _DESCRIPTOR_SPACE, flags))
             self._handle(self._inbox[0])
             self._inbox.popleft()
@@ -418,15 +418,15 @@ class DaemonSession(Session):
                     if self._sleepers:
                         self._changed.notify_all()
 
-    # What the daemon says. May run again for a message, if it was interrupted anywhere.
+    # Messages of the daemon. A method may run again for a message, if it was interrupted anywhere.
 
     def _once(self, call: Callable[[Any], Any], argument: Any) -> None:
         if call not in self._done:
-            # update, zip and map call it and keep that it was without a byte code in between.
+            # update, zip and map call it and note the call without a byte code in between.
             self._done.update(zip((call,), map(call, (argument,))))
 
     def _whose(self, pending: _Pending | None) -> _Pending | None:
-        """Return what was pending when the message came: meanwhile somebody may have taken the answer."""
+        """Return the request that was pending when the message came; it may have been answered since."""
         first: _Pending | None = self._done.setdefault(_Pending, pending)
         return first
 
@@ -470,7 +470,7 @@ class DaemonSession(Session):
             pending = self._whose(self._open.get(m.handle))
             if pending is None:
                 if m.region != message.NO_REGION:
-                    self._once(self._socket.send, message.release(m.handle))  # whoever waited has given up
+                    self._once(self._socket.send, message.release(m.handle))  # the waiter has given up
             elif pending.outcome is None:
                 pending.encoded = None
                 pending.outcome = self._outcome(m, pending)
@@ -487,7 +487,7 @@ class DaemonSession(Session):
         elif isinstance(m, message.NewRegion):
             pending = self._whose(self._requests.get(m.request))
             if pending is None or (pending.outcome is None and m.request not in self._requests):
-                self._once(self._socket.send, message.free(m.region))  # whoever asked for it has given up
+                self._once(self._socket.send, message.free(m.region))  # the caller has given up
             elif pending.outcome is None:
                 pending.outcome = Region(m.region, mmap.mmap(_descriptor(control), m.nbytes))
             self._once(os.close, _descriptor(control))
@@ -528,10 +528,10 @@ class DaemonSession(Session):
         if not self._closed and self._forks == _forks:
             self._send(message.release(handle))
 
-    # What slots ask for.
+    # Methods for slots.
 
     def _look(self) -> None:
-        """Take a message if there is one, and raise what ends the session."""
+        """Take a message if there is one, and raise the error that ends the session."""
         if self._failure is None:
             self._read_once(_AT_ONCE)
         if self._failure is not None:
@@ -541,7 +541,7 @@ class DaemonSession(Session):
         try:
             self._socket.send(data)
         except OSError:
-            pass  # whoever reads next finds out why
+            pass  # the next reader finds out why
 
     def _map_result(self, region: int, nbytes: int, control: Any) -> None:
         if region not in self._results:
@@ -590,7 +590,7 @@ class DaemonSession(Session):
 
     @staticmethod
     def _again(failure: _Failure) -> _Failure:
-        """A fresh exception for every caller: a raised one carries the traceback of who raised it.
+        """A fresh exception for every caller: a raised one carries its raiser's traceback.
 
         To keep that would also keep the frames of the script and all that is in them, the gradients for one,
         until a garbage collection.
@@ -605,7 +605,7 @@ class DaemonSession(Session):
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call of a method for parts of its object, which have no use without it.
+    """Return a call of a method for parts of its object, which are useless without it.
 
     Else the object, and its memory, would stay until a garbage collection.
     """
@@ -620,7 +620,7 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _readable(from_: socket.socket, seconds: float) -> bool:
-    """Report whether there is something to read, within so many seconds."""
+    """Report whether the socket is readable within so many seconds."""
     poll = select.poll()
     poll.register(from_, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

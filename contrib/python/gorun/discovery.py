@@ -1,4 +1,4 @@
-"""Who says which hosts there are, for scripts that ask horovod.runner for it. gorun runs its own script."""
+"""Host discovery, for scripts that import it from horovod.runner. gorun itself runs the script instead."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["FixedHosts", "HostDiscovery", "HostDiscoveryScript"]
 
 
 class HostDiscovery:
-    """Something that knows the hosts."""
+    """A source of hosts."""
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Return how many ranks each host takes."""
+        """Return the number of slots of each host, by name."""
         raise NotImplementedError
 
 
@@ -32,15 +32,15 @@ class HostDiscoveryScript(HostDiscovery):
 
 
 class FixedHosts(HostDiscovery):
-    """Hosts that are known."""
+    """A fixed list of hosts."""
 
     def __init__(self, host_slots: dict[str, int]) -> None:
         self._host_slots = host_slots
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Return them."""
+        """Return the hosts."""
         return self._host_slots
 
     def set(self, host_slots: dict[str, int]) -> None:
-        """Say that there are others now."""
+        """Replace the hosts."""
         self._host_slots = host_slots

@@ -1,11 +1,11 @@
-"""Training that goes on when hosts come and go: state that is kept, restored and shared anew.
+"""Training that continues when hosts come and go: state is saved, restored and shared.
 
 A function wrapped by run_fn() starts over with each new world. What it needs lives in a State: commit()
-keeps a copy in memory, a failure goes back to that copy, and sync() gives it to the ranks that are new.
+keeps a copy in memory, a failure goes back to that copy, and sync() gives it to new ranks.
 
-A rank that fails may do so while some of the others have the result of an operation and some do not. So
-those with it may have committed once more than those without, and the newest copy that anybody has is the
-one that all go on from: what was committed anywhere is not computed again by others.
+When a rank fails, some of the others may have the result of an operation and some may not. So some ranks
+may have committed once more than others. All continue from the newest copy of any rank: what was committed
+anywhere is not computed again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAUSED = "gorun: warning: {} worlds in a row ended without a commit: the next be
 GIVEN_UP = "gorun: warning: {} worlds in a row ended without a commit, and training is given up"
 
 
-NEWS_SECONDS = 0.1  # between two looks of the thread that passes news on
+NEWS_SECONDS = 0.1  # between two checks of the thread that delivers news
 
 
 class HostUpdateResult(enum.IntFlag):
@@ -52,7 +52,7 @@ class HostUpdateResult(enum.IntFlag):
 
 
 class WorkerNotificationManager:
-    """Passes news about the hosts on to the states that training runs on.
+    """Delivers news about the hosts to the states of the training.
 
     In an elastic job a thread looks for news as long as a state is registered. It takes turns with a rank's
     other threads at the session's socket instead of sleeping there, where every message would wake it.
@@ -60,15 +60,15 @@ class WorkerNotificationManager:
 
     def __init__(self) -> None:
         self._listeners: list[State] = []
-        self._passing = threading.RLock()  # held while news is passed on, and while the world changes
+        self._passing = threading.RLock()  # held while news is delivered, and while the world changes
         self._watcher: threading.Thread | None = None
         self._no_listeners = threading.Event()  # ends the watcher
 
     def init(self) -> None:
-        """Get ready for news."""
+        """Start to collect news."""
 
     def register_listener(self, listener: State) -> None:
-        """Pass news on to a state from now on."""
+        """Deliver news to a state from now on."""
         self._listeners.append(listener)
         if self._watcher is None and basics.elastic():
             self._no_listeners = threading.Event()
@@ -77,7 +77,7 @@ class WorkerNotificationManager:
             self._watcher.start()
 
     def remove_listener(self, listener: State) -> None:
-        """Pass no more news on to a state."""
+        """Deliver no more news to a state."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if not self._listeners and self._watcher is not None:
@@ -100,12 +100,12 @@ class WorkerNotificationManager:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pass no news on meanwhile: a State forgets the news that it has when it enters a new world."""
+        """Deliver no news inside: a State forgets its news when it enters a new world."""
         with self._passing:
             yield
 
     def poll(self) -> None:
-        """Pass on what this rank's session has heard. News of an earlier world ended with its session."""
+        """Deliver the news that this rank's session got. News of an earlier world ended with its session."""
         with self._passing:
             try:
                 session = basics.world().session
@@ -115,7 +115,7 @@ class WorkerNotificationManager:
                 self.handle_hosts_updated(news.stamp, HostUpdateResult(news.flags))
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Pass news on to every state."""
+        """Deliver news to every state."""
         for listener in list(self._listeners):
             listener.on_hosts_updated(timestamp, update_res)
 
@@ -124,7 +124,7 @@ notification_manager = WorkerNotificationManager()
 
 
 class State:
-    """What training must not lose. Subclasses say how it is saved, restored and shared."""
+    """The state that training must not lose. Subclasses define how it is saved, restored and shared."""
 
     _kept = False  # something was committed in this world
 
@@ -134,14 +134,14 @@ class State:
         self._host_messages: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
-        self._commits = 0  # copies that were made, since the beginning of the job
+        self._commits = 0  # copies made since the beginning of the job
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call these when a new world has begun, to set a learning rate by its size for example."""
+        """Call these when a new world has begun, for example to set a learning rate by its size."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Begin in a new world."""
+        """Enter a new world."""
         self._host_messages = queue.SimpleQueue()
         self.reset()
         for callback in self._reset_callbacks:
@@ -152,7 +152,7 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Keep the state as it is now, then let hosts come and go."""
+        """Save the state as it is now, then let hosts join and leave."""
         self.save()
         self._kept = True
         self.check_host_updates()
@@ -169,7 +169,7 @@ class State:
             timestamp, update = self._host_messages.get()
             if timestamp > self._last_updated_timestamp:
                 last, result = max(last, timestamp), result | update
-        # The root decides for all, also for a rank that is new and has never heard of an update.
+        # The root decides for all, also for a new rank that has not been notified.
         self._last_updated_timestamp, result = self._bcast_object((last, result))
         if result != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
@@ -208,7 +208,7 @@ class ObjectState(State):
         return copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
 
     def _keep(self, copied: dict[str, Any]) -> None:
-        """Go back to this copy from now on. It counts only now that it is whole."""
+        """Restore this copy from now on. It counts only now that it is complete."""
         self._saved_state = copied
         self._commits += 1
         self._kept = True
@@ -218,10 +218,10 @@ class ObjectState(State):
         self._set_attrs()
 
     def sync(self) -> None:
-        """Take over the state of the rank that has committed most often, as it is now, and keep it."""
+        """Take over the present state of the rank that has committed most often, and save it."""
         root, commits = newest(self._commits)
         self._take_over(root)
-        self.save()  # only now: who fails halfway goes back to what belongs together
+        self.save()  # only now: a rank that fails halfway goes back to a consistent copy
         self._commits = commits + 1
 
     def _take_over(self, root: int) -> None:
@@ -246,11 +246,11 @@ def newest(commits: int) -> tuple[int, int]:
 
 
 def all_have_it(mine: bool) -> bool:
-    """Tell whether every rank of this world says that it has the state that all had. All ranks call it.
+    """Report whether every rank of this world has the state that all ranks shared before. All ranks call it.
 
-    Those that left a world because hosts only left have it; but who is in the next one is decided when they
-    are all there: one may have died on its way, or another host may have come. And a rank that has failed
-    meanwhile went back to its last commit.
+    Ranks that left a world only because hosts left have it. But the members of the next world are known only
+    when all have entered it: a rank may have died on its way, or another host may have joined. And a rank
+    that has failed meanwhile went back to its last commit.
     """
     if not basics.is_initialized() or basics.size() == 1:
         return mine
@@ -258,30 +258,30 @@ def all_have_it(mine: bool) -> bool:
 
 
 class Failures:
-    """The worlds that failed one after the other without a commit.
+    """Counts the consecutive worlds that failed without a commit.
 
-    Other ranks may be lost any number of times. What goes wrong here may pass, on a
-    host that is short of something, or is a mistake in the script, which does not and must be shown.
+    Other ranks may be lost any number of times. A failure of this rank itself may be temporary, on a host
+    that is short of something, or a mistake in the script, which persists and must be shown.
     """
 
     def __init__(self) -> None:
         self._worlds = 0
-        self._own = 0  # that did not fail by the loss of another rank
+        self._own = 0  # failures of this rank itself, not by the loss of another
         self._trained = False  # something was committed in a world before the present one
 
     def world_ended(self, kept: bool) -> bool:
-        """Note whether something was committed in the world that ended, and return whether it was before."""
+        """Note whether a commit happened in the world that ended, and return whether one did before."""
         trained, self._trained = self._trained, self._trained or kept
         if kept:
             self._worlds = self._own = 0
         return trained
 
     def pause(self, failure: HorovodInternalError, kept: bool) -> float | None:
-        """Say what is the matter, and return how long to wait before the next world; None: for ever."""
+        """Report the failure, and return the seconds to wait before the next world, None to give up."""
         trained = self.world_ended(kept)
         cause = failure.__cause__
         if isinstance(cause, errors.Mismatch) and (kept or not trained):
-            return None  # the script's mistake. In a world that is new to this rank it may be a newcomer's
+            return None  # the script's mistake. In a world that is new to this rank it may be a joiner's
         own = not isinstance(cause, (errors.Aborted, errors.Shutdown))
         self._worlds += 1
         self._own += own
@@ -289,7 +289,7 @@ class Failures:
             _say(GIVEN_UP.format(self._worlds))
             return None
         pause = min(0.1 * 2 ** min(self._worlds - 3, 9), LONGEST_PAUSE) if self._worlds > 2 else 0.0
-        if own or pause:  # else it is the launcher that says who was lost
+        if own or pause:  # else the launcher reports which ranks were lost
             _say(FAILED.format(failure))
         if pause:
             _say(PAUSED.format(self._worlds, pause))
@@ -306,9 +306,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Return func(state, …) such that it starts over with every new world until it returns.
+    """Return a wrapper of func(state, …) that starts func over with every new world until it returns.
 
-    HorovodInternalError is raised where it is in vain to try again: see Failures.
+    It raises HorovodInternalError if another try would be in vain: see Failures.
     """
 
     @functools.wraps(func)
@@ -317,7 +317,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         notification_manager.register_listener(state)
         skip_sync = again = False
         failures, pause = Failures(), 0.0
-        fresh = basics.late()  # and has nothing to share: of those that have, one is rank 0
+        fresh = basics.late()  # this process has no state to share; rank 0 is one that has
         try:
             while True:
                 try:

@@ -14,11 +14,11 @@ class InvalidArgument(GorunError, ValueError):
 
 
 class Mismatch(GorunError):
-    """The ranks submitted different things under one name."""
+    """The ranks submitted different signatures under one name."""
 
 
 class Shutdown(GorunError):
-    """A rank left before it submitted its part, or this session was closed."""
+    """A rank left before it submitted its contribution, or this session was closed."""
 
 
 class Aborted(GorunError):

@@ -1,4 +1,4 @@
-"""What a training script may want to catch. Names and base classes are Horovod's."""
+"""Exceptions for training scripts to catch. Names and base classes are Horovod's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts ask of horovod.common.util: is this and that built in, and small arithmetic on ranks."""
+"""The functions of horovod.common.util: whether features are built in, and small arithmetic on ranks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def get_ext_suffix() -> str:
-    """Return how the names of this Python's compiled modules end."""
+    """Return the file name suffix of this Python's compiled modules."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 

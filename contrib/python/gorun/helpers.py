@@ -1,4 +1,4 @@
-"""What programs and their tests import from horovod.runner's helpers. Nothing here takes part in a launch."""
+"""The helpers of horovod.runner that programs and their tests import. Launches do not use them."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ KUBEFLOW_MPI_EXEC = "/etc/mpi/kubexec.sh"
 
 
 def is_exportable(v: str) -> bool:
-    """Report whether horovodrun hands a variable on to the ranks."""
+    """Report whether horovodrun passes a variable on to the ranks."""
     return not any(re.match(pattern, v) for pattern in IGNORE_REGEXES)
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """Return what the environment says of this process's rank and the number of ranks, or 0 and 1."""
+    """Return this process's rank and the number of ranks from the environment, or 0 and 1."""
     for prefix in "HOROVOD", "OMPI_COMM_WORLD", "PMI":
         names = [f"{prefix}_RANK", f"{prefix}_SIZE"]
         there = [name for name in names if name in os.environ]

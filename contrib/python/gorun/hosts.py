@@ -1,4 +1,4 @@
-"""Lists of hosts and how ranks are dealt out to them, for scripts that ask horovod.runner for it.
+"""Lists of hosts and the placement of ranks on them, for scripts that import it from horovod.runner.
 
 gorun itself reads hosts in more forms than these, and by itself: nothing here takes part in a launch.
 """
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class HostInfo:
-    """A host and how many ranks it takes."""
+    """A host and its number of slots."""
 
     def __init__(self, hostname: str, slots: int) -> None:
         self.hostname = hostname
@@ -33,7 +33,7 @@ class HostInfo:
 
 @dataclasses.dataclass
 class SlotInfo:
-    """Where a rank is, and all its numbers."""
+    """The host of a rank, and all its numbers."""
 
     hostname: str
     rank: int
@@ -58,7 +58,7 @@ def parse_hosts(hosts_string: str) -> list[HostInfo]:
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
-    """Read such a list and return the names in order, and how many ranks each takes."""
+    """Read such a list and return the names in order, and the number of slots of each."""
     parts = [part.strip() for part in hosts.split(",")]
     for part in parts:
         if not re.fullmatch(r"[\w.-]+:[0-9]+", part):
@@ -85,7 +85,7 @@ def parse_host_files(filename: str) -> str:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """Deal out ranks to the hosts' slots, host by host; ValueError if they have fewer than the minimum."""
+    """Place ranks on the hosts' slots, host by host; ValueError if they have fewer than the minimum."""
     places = [(host.hostname, slot) for host in hosts for slot in range(host.slots)][:max_num_proc]
     if len(places) < min_num_proc:
         raise ValueError(f"{min_num_proc} processes do not fit into {len(places)} available slots")

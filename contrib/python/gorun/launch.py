@@ -2,8 +2,8 @@
 
 The function travels as a pickle in the environment of the ranks, which gorun hands to the hosts over ssh's
 standard input, and results come back as marked lines of the ranks' output over the same connections:
-nothing listens, and nothing is unpickled that did not come from this job. As with multiprocessing's "spawn",
-functions are pickled by name: ranks import the module, or the script, that defines them, which must be there.
+nothing listens, and only results of this job are unpickled. As with multiprocessing's "spawn", functions are
+pickled by name: ranks import the module, or the script, that defines them, which must exist on their hosts.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Run func(*args, **kwargs) on num_proc ranks and return what it returned, by rank.
+    """Run func(*args, **kwargs) on num_proc ranks and return the results, a list by rank.
 
     The arguments are Horovod's. An elastic job (min_num_proc, host_discovery_script) returns the results of
-    its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache change nothing here.
-    RuntimeError if the job fails.
+    its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache have no effect.
+    Raises RuntimeError if the job fails, and ValueError for arguments that contradict each other.
     """
     ranks = _renamed("np", np, "num_proc", num_proc)
     least = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
@@ -90,14 +90,14 @@ def run(
 
 
 class _HorovodArgs:
-    """What parse_args() returns where nothing was said, for scripts that fill it in and call _run()."""
+    """The result of parse_args() without arguments, for scripts that fill it in and call _run()."""
 
     def __init__(self) -> None:
         vars(self).update(arguments.nothing_said(), num_proc=1)
 
 
 def _run(args: Any) -> list[Any] | None:
-    """Run the job of a _HorovodArgs, or of parse_args(); return what its run_func returned, by rank."""
+    """Run the job of a _HorovodArgs, or of parse_args(); return the results of its run_func, by rank."""
     if args.run_func is not None:
         return _results(args, args.run_func)
     command = args.command or []
@@ -123,7 +123,7 @@ def _results(
 
 
 def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
-    """Return an argument that may come under the name that Horovod gave it before."""
+    """Return an argument that may also be given under Horovod's former name."""
     if given is None:
         return value
     warnings.warn(f"{old} is deprecated, use {new} instead", DeprecationWarning, stacklevel=3)
@@ -131,7 +131,7 @@ def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
 
 
 def binary() -> str:
-    """Return the gorun executable: the one of a wheel, the one that this package is part of, or on the PATH.
+    """Return the gorun executable: of a wheel, the one that contains this package, or from the PATH.
 
     Ranks import this package from what started them, which on most hosts cannot launch: so an installed wheel
     comes first.
@@ -158,7 +158,7 @@ def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
             "let the function read large data from a file"
         )
     pieces = textwrap.wrap(data, PIECE)
-    # What a spawned process needs to import the script again under which the function is known.
+    # A spawned process needs this to import the script that defines the function.
     main = {
         key: value
         for key, value in spawn.get_preparation_data("gorun").items()
@@ -184,7 +184,7 @@ def _dumps(call: Any) -> bytes:
 
 
 def _start(command: Sequence[str], environ: dict[str, str], mark: str) -> tuple[dict[int, Any], int]:
-    """Run a job, pass its output on, and return the ranks' results and its exit status."""
+    """Run a job, forward its output, and return the ranks' results and its exit status."""
     pieces: dict[int, list[str]] = {}
     with subprocess.Popen(
         command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,

@@ -1,4 +1,4 @@
-"""How several tensors share a block: one after the other, and told apart by their shapes."""
+"""How several tensors share a block: one after the other; their shapes give the borders."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Layout:
 
 
 def pack(shapes: Sequence[Sequence[int]], align: int = 1, detail: object = None) -> Layout:
-    """Lay tensors out in order. detail is whatever else must be alike on all ranks."""
+    """Lay tensors out in order. detail is anything else that must be equal on all ranks."""
     return _pack(tuple(map(tuple, shapes)), align, repr(detail))
 
 
-@functools.lru_cache(maxsize=32)  # every step of a training packs what the one before did
+@functools.lru_cache(maxsize=32)  # every step of a training packs the same tensors
 def _pack(shapes: tuple[tuple[int, ...], ...], align: int, detail: str) -> Layout:
     counts = tuple(map(math.prod, shapes))
     offsets = []

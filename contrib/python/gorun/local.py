@@ -131,7 +131,7 @@ class LocalSession(Session):
         return handle in self._results
 
     def poll(self, handle: int) -> bool:
-        """Report False once, so that callers meet the case that they will meet in a larger world."""
+        """Report False once, so that callers see the case that they will see in a larger world."""
         with self._lock:
             if handle not in self._results:
                 return True

@@ -18,8 +18,8 @@ from gorun.process_sets import ProcessSet, global_process_set
 
 _PROTOCOL = 5  # the first that leaves memory out
 
-# What offers its memory to pickle, such as an array, travels as it is if it is that large, in pieces of so
-# many bytes: each is copied into the arena and out of it while others are under way, and nowhere else.
+# An object that offers its memory to pickle, such as an array, is sent as it is if it is that large, in
+# pieces of so many bytes: each is copied only into the arena and out of it, while others are under way.
 _OWN_WAY = 1 << 20
 _PIECE = 16 << 20
 _PIECES_UNDER_WAY = 4
@@ -66,7 +66,7 @@ def broadcast_object(
 
 
 class _Frame:
-    """A pickle of what has memory that follows, in pieces."""
+    """A pickle of an object whose memory follows in pieces."""
 
     def __init__(self, data: bytes, sizes: list[int]) -> None:
         self.data = data
@@ -105,7 +105,7 @@ def allgather_object_async(
     process_set: ProcessSet = global_process_set,
     kind: str = "allgather_object",
 ) -> Callable[[], list[Any]]:
-    """Begin to gather all ranks' objects. What is returned waits for them.
+    """Start to gather all ranks' objects. The returned function waits for them.
 
     Its requests are named after its kind and its name.
     """
@@ -137,7 +137,7 @@ def _gather(
 
 
 def _dumps(obj: Any, large: list[memoryview] | None = None) -> bytes:
-    """Return a pickle. With a list it leaves out what offers much memory of its own, and puts that there."""
+    """Return a pickle. With a list, it moves large buffers of the object to that list."""
 
     def inside(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()

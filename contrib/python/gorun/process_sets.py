@@ -24,12 +24,12 @@ UNREGISTERED = "Process set provided does not exist, or has not been registered"
 
 
 class ProcessSet:
-    """Some of the ranks. It can be used once registered: by init() or by add_process_set()."""
+    """A subset of the ranks. It can be used once registered, by init() or by add_process_set()."""
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(ranks_or_comm)
-        self._wanted = self.ranks  # by the user, though a world of an elastic job may have fewer
+        self._wanted = self.ranks  # requested by the user; a world of an elastic job may have fewer
         self.mpi_comm = None
 
     def members(self) -> list[int]:
@@ -62,7 +62,7 @@ class ProcessSet:
 
 
 class _GlobalProcessSet(ProcessSet):
-    """All ranks of whatever world there is now."""
+    """All ranks of the present world."""
 
     def __init__(self) -> None:
         self.process_set_id = 0
@@ -71,7 +71,7 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> list[int] | None:  # type: ignore[override]
-        """The global ranks there are now, None before init()."""
+        """The global ranks of the present world, None before init()."""
         return self.members() if basics.is_initialized() else None
 
     def members(self) -> list[int]:
@@ -94,7 +94,7 @@ global_process_set = _GlobalProcessSet()
 
 
 def setup(world: World, process_sets: Any, added: dict[tuple[int, ...], Any]) -> None:
-    """Register what init() was given, a list of process sets or "dynamic", and those added before."""
+    """Register the process sets of init(), a list or "dynamic", and the ones added in earlier worlds."""
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
             raise ValueError('process_sets is a list of process sets or "dynamic"')
@@ -112,7 +112,7 @@ def setup(world: World, process_sets: Any, added: dict[tuple[int, ...], Any]) ->
 
 
 def _inherit(world: World, added: dict[tuple[int, ...], Any]) -> None:
-    from gorun.objects import allgather_object  # it needs this module
+    from gorun.objects import allgather_object  # imports this module
 
     answers = allgather_object(list(added), "process sets of worlds before")
     for wanted in dict.fromkeys(itertools.chain(*answers)):
@@ -129,7 +129,7 @@ def _liken(world: World, process_set: ProcessSet, known: ProcessSet) -> None:
 
 
 def _fit(world: World, process_set: ProcessSet) -> bool:
-    """Leave out ranks that an elastic job's world does not have. Report whether there is nothing to register.
+    """Leave out ranks that an elastic job's world lacks. Report whether there is nothing to register.
 
     All ranks register what init() was given in each new world, those that were there before like those that
     have just been started, so that they agree.
@@ -149,7 +149,7 @@ def _fit(world: World, process_set: ProcessSet) -> bool:
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-    """Register a process set. Every rank of the job calls this, members or not, in the same order."""
+    """Register a process set and return it. All ranks, members or not, must call this in the same order."""
     world = basics.world()
     if not world.dynamic_process_sets:
         raise ValueError(
@@ -174,7 +174,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a process set, on every rank. Report whether there was such a set."""
+    """Remove a process set; all ranks must call this. Report whether the set was registered."""
     world = basics.world()
     if not world.dynamic_process_sets:
         raise ValueError(
@@ -213,7 +213,7 @@ def _register(world: World, process_set: ProcessSet) -> None:
 
 
 def declare(ranks: Iterable[int], number: int) -> ProcessSet:
-    """Return a process set that only its members know of, each of which calls this with the same number."""
+    """Return a process set that only its members know; all of them call this with the same number."""
     process_set = ProcessSet(ranks)
     _add(basics.world(), process_set, process_set.ranks or [], number)
     return process_set

@@ -1,4 +1,4 @@
-"""Where the processes run that a rank starts, such as the workers of a DataLoader.
+"""The CPUs of the processes that a rank starts, such as the workers of a DataLoader.
 
 With ``--bind-to core`` a rank has its cores to itself, and what it forks or spawns would share them. The
 daemon names cores that nobody else has; without any, or without a binding, nothing is changed. Their memory
@@ -14,11 +14,11 @@ VARIABLE = "GORUN_SPARE_CPUS"
 
 
 def move() -> None:
-    """Put this process, a child of a rank, on the cores for such."""
+    """Move this process, a child of a rank, to the cores for such processes."""
     try:
         os.sched_setaffinity(0, {int(cpu) for cpu in os.environ.get(VARIABLE, "").split(",") if cpu})
     except (AttributeError, OSError, ValueError):
-        pass  # another system, or CPUs that went away: it may stay where it is
+        pass  # another system, or CPUs that are gone: the process stays where it is
 
 
 def watch() -> None:
@@ -27,7 +27,7 @@ def watch() -> None:
         return
     os.register_at_fork(after_in_child=move)
     process = sys.modules.get("multiprocessing.process")
-    # While a spawned process imports its program it does not know its parent yet, but that it has one.
+    # While a spawned process imports its program, it knows only that it has a parent, not which.
     if process is None:
         return
     if process.parent_process() or getattr(process.current_process(), "_inheriting", False):

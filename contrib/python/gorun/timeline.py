@@ -44,7 +44,7 @@ _END = "\n]\n"
 
 
 def path_of(file_path: str, rank: int) -> str:
-    """Return the file of a rank: that of rank 0 is as given, the others say their rank before the suffix."""
+    """Return the file of a rank: as given for rank 0, with the rank before the suffix for the others."""
     if rank == 0:
         return file_path
     stem, suffix = os.path.splitext(file_path)
@@ -52,7 +52,7 @@ def path_of(file_path: str, rank: int) -> str:
 
 
 class Timeline:
-    """The record of one session, from its making to close()."""
+    """The record of one session, from its creation to close()."""
 
     def __init__(self, file_path: str, session: Session, mark_cycles: bool = False) -> None:
         self._session = session
@@ -71,7 +71,7 @@ class Timeline:
         self._thread.start()
 
     def submitted(self, number: int, since: float, **what: Any) -> None:
-        """Note a request of this rank that was about to be submitted at a time of now()."""
+        """Record a request of this rank that is about to be submitted, at a time from now()."""
         self._submitted.put((number, since, what))
 
     def now(self) -> float:
@@ -79,7 +79,7 @@ class Timeline:
         return (time.monotonic_ns() - self._zero) / 1000
 
     def close(self) -> None:
-        """Write what ended so far, and write no more."""
+        """Write the operations that have ended so far, and stop."""
         self._submitted.put(None)
         self._thread.join(5)  # it may wait for an operation that never ends, and then ends with the session
         self._session.on_end = None
@@ -105,7 +105,7 @@ class Timeline:
                     more = False
                 else:
                     under_way.append(request)
-            # What ends without notice failed, or is in a world of one.
+            # A request that ends without notice has failed, or is in a world of one.
             first = under_way and (not more or self._session.attend(under_way[0][0]))
             ended = [
                 request

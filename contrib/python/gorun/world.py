@@ -1,7 +1,7 @@
-"""One life of the library, from init() to shutdown(): the session and what is in flight on it.
+"""One life of the library, from init() to shutdown(): the session and its operations in flight.
 
-Everything that must start anew with the world lives here, the counters of nameless operations included:
-ranks that joined later must count like those that were there before.
+Everything that must start anew with the world lives here, including the counters of nameless operations:
+ranks that joined later must count like the earlier ones.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from gorun.session import Block, Encoded, Result, Session
     from gorun.timeline import Timeline
 
-NAMELESS_RING = 1 << 20  # a nameless operation's number comes round after this many
+NAMELESS_RING = 1 << 20  # the numbers of nameless operations repeat after this many
 DUPLICATE = (
     "Requested to allreduce, allgather, or broadcast a tensor with the same name as another tensor that is "
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
-MOST_READY = 4096  # operations whose memory waits for the next one of their name
+MOST_READY = 4096  # operations whose memory is kept for the next one of their name
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
 
-# Process set and name of a request, and what else the session is told of it; Ready has all of that.
+# Process set and name of a request, and the other arguments of the session; Ready has all of them.
 Part = tuple[tuple[int, str], "dict[str, Any] | Ready"]
 
 
 class Ready(NamedTuple):
-    """An allreduce of one tensor that may come again: its memory, and what the session has made of it."""
+    """An allreduce of one tensor that may be repeated: its memory, and the session's encoding of it."""
 
     key: tuple[int, str]  # process set and name
     how: tuple[int, float, float, int]  # reduction, its factors, and how it travels
@@ -49,7 +49,7 @@ class Ready(NamedTuple):
 
 
 class World:
-    """The session, its operations in flight by handle, and the counters that ranks keep alike."""
+    """The session, its operations in flight by handle, and counters that are equal on all ranks."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -64,9 +64,9 @@ class World:
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
-        self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be taken up again
+        self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be repeated
         self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
-        self.ready: dict[tuple[int, str], Ready] = {}  # what is not in flight, by process set and name
+        self.ready: dict[tuple[int, str], Ready] = {}  # those not in flight, by process set and name
         self._in_slots: dict[str, object] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
@@ -75,7 +75,7 @@ class World:
         return next(self._counters[kind]) % NAMELESS_RING
 
     def name(self, kind: str, name: str | None, group: int = 0) -> str:
-        """Return the name under which ranks meet. Each process set counts its nameless ones."""
+        """Return the name by which ranks match operations. Each process set counts its nameless ones."""
         if name is not None:
             return f"{kind}.{name}"
         return f"{kind}.noname.{self.serial(f'{kind}.{group}' if group else kind)}"
@@ -92,7 +92,7 @@ class World:
         self._cut_short.clear()
         self._in_slots.clear()
         self.ready.clear()
-        self._operations.clear()  # those nobody waited for: they have this world, and the script's tensors
+        self._operations.clear()  # without a waiter: they refer to this world and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
         """Return arena memory."""
@@ -116,7 +116,7 @@ class World:
         return self._find(handle).polled()
 
     def synchronize(self, handle: int) -> Any:
-        """Wait for an operation, forget it, and return what it is for; asked again, None, as Horovod does."""
+        """Wait for an operation, forget it, and return its result; a second time None, as Horovod does."""
         operation = self._operations.get(handle)
         if operation is None:
             if 0 <= handle < self._launched and not self._closed:
@@ -132,12 +132,12 @@ class World:
                     self._cut_short.append(operation)
 
     def attend(self, handle: int, seconds: float) -> bool:
-        """Wait so long at most for an operation. Report whether it has ended."""
+        """Wait at most this many seconds for an operation. Report whether it has ended."""
         operation = self._operations.get(handle)
         return operation is None or operation.attend(seconds)
 
     def give_up(self, handle: int) -> None:
-        """Wait no more for an operation. This rank's part still counts for the others."""
+        """Stop waiting for an operation. This rank's contribution still counts for the others."""
         operation = self._operations.pop(handle, None)
         if operation is not None:
             self.abandon(operation)
@@ -151,7 +151,7 @@ class World:
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
     def occupy(self, name: str, operation: object) -> None:
-        """Note what comes to the slot of a name, or raise ValueError if the name is in flight."""
+        """Note an operation in the slot of a name, or raise ValueError if the name is in flight."""
         if self._cut_short:
             self._end_cut_short()
         # setdefault is one step, whatever threads do.
@@ -174,12 +174,12 @@ class World:
         return request is not None and self.session.has(request)
 
     def leave(self, name: str, operation: object) -> None:
-        """Note that an operation is in the slot of a name no more."""
+        """Note that an operation has left the slot of a name."""
         if self._in_slots.get(name) is operation:
             self._in_slots.pop(name, None)
 
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
-        """Hand requests to the session, all or none, under names that are free; append each to submitted.
+        """Submit requests to the session, all or none, under names that are free; append each to submitted.
 
         Only what cannot be known before, the end of the session or Ctrl-C, fails in the middle. What is in
         submitted then is in flight.
@@ -196,7 +196,7 @@ class World:
                 self._hand_in(parts, submitted)
             except BaseException:
                 if len(parts) > 1:
-                    self.session.desert()  # what follows a part that never comes
+                    self.session.desert()  # cancels the followers of a request that never comes
                 submitted[:] = [part for part in submitted if self.session.has(part[1])]
                 raise
 
@@ -248,7 +248,7 @@ class World:
             self._cut_short += left
 
     def abandon(self, operation: Operation) -> None:
-        """Let end unnoticed what was submitted of an operation. Its memory is in use until then."""
+        """Let the submitted requests of an operation end unnoticed. Its memory is in use until then."""
         with self._lock:
             self._abandoned.append(operation)
         self._sweep()
@@ -264,7 +264,7 @@ class World:
             self._abandoned += left
 
     def keep(self, ready: Ready) -> None:
-        """Have what is ready again wait for the next operation of its name."""
+        """Keep a finished allreduce for the next operation of its name."""
         if len(self.ready) >= MOST_READY:
             for old in (self.ready.pop(key, None) for key in list(self.ready)):
                 if old is not None:
@@ -279,18 +279,18 @@ class World:
 
 
 class Operation:
-    """One call of the user: its requests, the memory they use, and what becomes of their results.
+    """One call of the user: its requests, their memory, and the handling of their results.
 
     request()  prepares a request
     launch()   submits all of them, as submit() does: begun() is true from the first one on
-    over()     looks whether all have ended, taking their results in order; polled() is what poll() says of it
-    wait()     waits for those that have not; then it has ended, and hands out the results, or raises
-    release()  gives memory back: the last step of wait(), or of World for an operation that was abandoned
+    over()     reports whether all have ended, and takes their results in order; poll() returns polled()
+    wait()     waits for the others; then the operation has ended, and it returns the results or raises
+    release()  frees the memory: the last step of wait(), or of World for an operation that was abandoned
     """
 
     def __init__(self, world: World, group: int) -> None:
         self.ended = False  # wait() has all results
-        self.wrong = ""  # what this rank has wrong, and the engine shall tell the others
+        self.wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
         self._polled = False
         self._world = world
         self._group = group
@@ -299,7 +299,7 @@ class Operation:
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
         self._ready: Ready | None = None
-        self._lock = threading.Lock()  # of who takes results
+        self._lock = threading.Lock()  # held by the thread that takes results
         self._results: list[Result | None] = []
         self._error: errors.GorunError | None = None
         self._finish: Callable[[Sequence[Any]], Any] = lambda _: None
@@ -332,7 +332,7 @@ class Operation:
         self._parts.append((ready.key, ready))
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
-        """Keep the types and shapes of which others see a signature, for the text of an error."""
+        """Keep types and shapes for the text of an error; other ranks only get their signature."""
         self._packed[signature] = tensors
 
     def _explained(self, error: errors.GorunError) -> errors.GorunError:
@@ -347,7 +347,7 @@ class Operation:
         return errors.Mismatch(text)
 
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
-        """Submit all requests, or none; say what to do with the results, one each, and return the handle."""
+        """Submit all requests, or none, and return the handle. finish makes the result of their results."""
         try:
             self._world.check_slots(self._parts)
             self.submit(finish)
@@ -359,13 +359,13 @@ class Operation:
             raise
 
     def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
-        """Do what launch() does, for who has the name, and keeps the operation whatever happens."""
+        """Do what launch() does, for a caller that has the name and keeps the operation in any case."""
         self._finish = finish
         parts, self._parts = self._parts, []
         self._world.submit(parts, self._requests)
 
     def begun(self) -> bool:
-        """Report whether anything was submitted, or before Ctrl-C came in its middle."""
+        """Report whether anything was submitted, or may have been when Ctrl-C came."""
         return bool(self._requests)
 
     def polled(self) -> bool:
@@ -388,7 +388,7 @@ class Operation:
         return True
 
     def attend(self, seconds: float) -> bool:
-        """Wait so long at most. Report whether every request ended; their results are left for wait()."""
+        """Wait at most this many seconds. Report whether every request ended; wait() takes the results."""
         for _, number in self._requests:
             while not self._world.session.attend(number, min(seconds, ATTEND_SECONDS)):
                 if seconds <= 0:
@@ -397,7 +397,7 @@ class Operation:
         return True
 
     def wait(self) -> Any:
-        """Wait for every request; then raise the first failure or return what finish makes of the results.
+        """Wait for every request; then raise the first failure or return the result of finish.
 
         What Ctrl-C cuts short can be done again. Where several threads wait, one gets the result.
         """
@@ -428,7 +428,7 @@ class Operation:
         return self._finish(self._results)
 
     def release(self) -> None:
-        """Give all memory back, after the end."""
+        """Free all memory, after the end."""
         for result in self._results:
             if result is not None and result.view is not None:
                 result.release()

@@ -1,4 +1,4 @@
-"""What HOROVOD_AUTOTUNE_LOG shows, in the columns that Horovod's own tuner writes.
+"""The log of HOROVOD_AUTOTUNE_LOG, in the columns that Horovod's own tuner writes.
 
 There is nothing to search for: buckets have a size, and how each is reduced the daemons work out from what
 they measured of their links. So the file says what was chosen, and how fast it turned out to be.
@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 class Log:
-    """A line for every so many steps: the choices, and bytes per microsecond as their score."""
+    """A line for a number of steps: the choices, and bytes per microsecond as their score."""
 
     def __init__(self, path: str, threshold: int) -> None:
         self._file = open(path, "w")  # noqa: SIM115 (until the process ends)
@@ -38,7 +38,7 @@ class Log:
             self._began = time.monotonic_ns()
 
     def end(self, nbytes: int) -> None:
-        """Note that all gradients of the step, so many bytes, are reduced."""
+        """Note that all gradients of the step, with this many bytes, are reduced."""
         if not self._began:
             return
         self._elapsed += time.monotonic_ns() - self._began

@@ -1,4 +1,4 @@
-"""Gradients on their way: several parameters in one piece of arena memory, or one that goes alone.
+"""Gradients under way: several parameters in one piece of arena memory, or one by itself.
 
 A unit collects the gradients of its slots, is submitted when it has all of them, and puts the reduced
 gradients back. What is in which unit, and under which name, is a function of the parameters alone, so
@@ -38,22 +38,22 @@ class Reduction:
 
 
 class Slot:
-    """One parameter and where its gradient travels."""
+    """One parameter and the place of its gradient."""
 
     __slots__ = ("address", "home", "name", "parameter", "sparse_dim", "unit", "view")
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
-        self.sparse_dim = 0  # of its gradient, 0 for a dense one; how that travels is another matter
+        self.sparse_dim = 0  # of its gradient, 0 for a dense one, however it is sent
         self.unit: Bucket | Loose | None = None
         self.home: torch.Tensor | None = None  # its place in a bucket
-        self.address = 0  # of that
-        self.view: torch.Tensor | None = None  # the same as a gradient; scripts may give it other data
+        self.address = 0  # of home
+        self.view: torch.Tensor | None = None  # home as a gradient; scripts may give it other data
 
 
 def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[list[int]]:
-    """Deal items, given as (kind, bytes), out to buckets of one kind each; return their indexes.
+    """Distribute items, given as (kind, bytes), to buckets of one kind each; return their indexes.
 
     A bucket is closed once it holds capacity bytes, the first of a kind at first bytes: the gradients that
     are ready first shall be on their way early.
@@ -101,7 +101,7 @@ class Bucket:
         self._block = world.alloc(self._count * itemsize)
         if self._copies is not None:
             self._copies.pin(self._block.home())
-            # The GPU may still read the block when nobody else needs it any more.
+            # The GPU may still read the block when the operation no longer needs it.
             weakref.finalize(self, self._copies.settle).atexit = False
         self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
@@ -113,17 +113,17 @@ class Bucket:
             slot.view, slot.address = slot.home.detach(), slot.home.data_ptr()
 
     def add(self, slot: Slot, missing: set[Slot]) -> None:
-        """Take a slot's gradient; submit when it was the last one missing.
+        """Take a slot's gradient; submit the bucket if it was the last one missing.
 
         This is what a gradient costs: in most steps it is in its place already, and only counted.
         """
         grad = slot.parameter.grad
-        if self._operation is None or not self._operation.begun():  # else Ctrl-C came when it was submitted
+        if self._operation is None or not self._operation.begun():  # not submitted before a Ctrl-C
             if grad is not slot.view or grad.data_ptr() != slot.address:
                 self._take(slot, grad)
             if len(missing) == 1 and slot in missing:
                 self._submit()
-        # If that fails, the slot is still to be added: by synchronize(), which tries again.
+        # If that fails, the slot still counts as missing, and synchronize() tries again.
         missing.discard(slot)
 
     def _take(self, slot: Slot, grad: torch.Tensor | None) -> None:
@@ -131,7 +131,7 @@ class Bucket:
         if grad is None:
             home.zero_()  # another rank may have one
         else:
-            if grad.is_sparse and not slot.sparse_dim:  # the ranks have agreed on its way, not on this
+            if grad.is_sparse and not slot.sparse_dim:  # the ranks have agreed on a dense one
                 slot.sparse_dim = grad.sparse_dim()
                 self._sparse.append(slot)
             dense = (grad.to_dense() if grad.is_sparse else grad).detach()
@@ -157,14 +157,14 @@ class Bucket:
             constants.ALLREDUCE, name, self._dtype, (self._count,), self._block, True, keep=True,
             op=how.op, prescale=how.prescale, postscale=how.postscale, root=self._signature,
         )  # fmt: skip
-        # The method, so that whatever happens to the bucket its memory lasts until the operation ends.
+        # The bound method keeps the bucket, so that its memory lasts until the operation ends.
         self._handle = operation.launch(self._landed)
 
     def _landed(self, _: Any) -> None:
         pass
 
     def finish(self) -> None:
-        """Wait for the reduction and put the gradients in place; after a Ctrl-C in its middle, again."""
+        """Wait for the reduction and store the gradients; may be repeated after Ctrl-C."""
         try:
             self._land()
         except Exception:
@@ -202,7 +202,7 @@ class Bucket:
 
 
 class Loose:
-    """A gradient that travels alone: a sparse one, or one that the user's own compressor packs."""
+    """A gradient that is sent by itself: a sparse one, or one packed by a compressor of the user's."""
 
     def __init__(self, name: str, slot: Slot, as_dense: bool, reduction: Reduction) -> None:
         self.slots = [slot]
@@ -217,7 +217,7 @@ class Loose:
         """Take the gradient and submit it."""
         grad = slot.parameter.grad
         if self._result is None:
-            self._result = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
+            self._result = self._cut_short  # after Ctrl-C: it may be submitted, and must not be again
             try:
                 with torch.no_grad():
                     start = self._start_dense if self._as_dense else self._start_sparse
@@ -225,10 +225,10 @@ class Loose:
             except Exception:
                 self._result = None
                 raise
-        missing.discard(slot)  # only now: what has failed is tried again by synchronize()
+        missing.discard(slot)  # only now: synchronize() tries a failed one again
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> Callable[[], torch.Tensor]:
-        if grad is None:  # nothing to add; unlike a dense one, no zeros need to travel for it
+        if grad is None:  # nothing to add; unlike for a dense one, no zeros need to be sent
             grad = torch.zeros_like(slot.parameter)
         if not grad.is_sparse or grad.sparse_dim() != slot.sparse_dim:  # zero_() makes all of them sparse
             grad = grad.to_dense().to_sparse(slot.sparse_dim)
@@ -254,7 +254,7 @@ class Loose:
         raise HorovodInternalError(f"allreduce {self._name}: interrupted while it was submitted")
 
     def finish(self) -> None:
-        """Wait for the reduction and put the gradient in place; after a Ctrl-C in its middle, again."""
+        """Wait for the reduction and store the gradient; may be repeated after Ctrl-C."""
         if self._result is None:
             return
         try:

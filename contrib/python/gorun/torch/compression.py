@@ -1,4 +1,4 @@
-"""Gradient compression: what is sent, and how to read it back."""
+"""Gradient compression: the form in which gradients are sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Compressor:
-    """Turns a tensor into what travels, and back. ctx is whatever decompress needs to know."""
+    """Converts a tensor to the form that is sent, and back. ctx is passed from compress() to decompress()."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -17,7 +17,7 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the tensor received, as compress() found it."""
+        """Return the received tensor in the form that compress() got it."""
         raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ class BF16Compressor(_CastCompressor):
 
 
 class Compression:
-    """The choices."""
+    """The available compressors."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -68,7 +68,7 @@ class Compression:
 
 
 def wire_type(compression: Any, dtype: torch.dtype) -> torch.dtype | None:
-    """Return the type that gradients of dtype travel in, or None for a compressor of the user's own."""
+    """Return the type in which gradients of dtype are sent, or None for a compressor of the user's own."""
     if compression is NoneCompressor:
         return dtype
     if isinstance(compression, type) and issubclass(compression, _CastCompressor):

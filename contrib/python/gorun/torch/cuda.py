@@ -1,4 +1,4 @@
-"""Gradients of a GPU on their way to the arena and back: pinned memory, and a stream of their own for copies.
+"""Copies of a GPU's gradients to the arena and back: pinned memory, and a stream of their own.
 
 The arena is registered with the driver, region by region, so that the GPU reads and writes it by itself:
 copies are queued and nobody waits for one. Once per bucket, before the engine may read it, its copies are
@@ -47,7 +47,7 @@ class Copies:
         """Copy a tensor of the GPU to host memory, which may be read after wait()."""
         with self.queue():
             target.copy_(source, non_blocking=True)
-        if source.is_cuda:  # or its memory would be another tensor's as soon as the caller drops it
+        if source.is_cuda:  # keeps its memory from reuse when the caller drops it
             source.record_stream(self._stream)
 
     def wait(self) -> None:
@@ -56,11 +56,11 @@ class Copies:
         self._done.synchronize()
 
     def follow(self) -> None:
-        """Let what the caller queues from now on come after the copies, without waiting here."""
+        """Order what the caller queues from now on after the copies, without waiting here."""
         self._cuda.current_stream(self._device).wait_stream(self._stream)
 
     def settle(self) -> None:
-        """Wait for everything queued, so that host memory may become another's."""
+        """Wait for everything queued, so that host memory may be reused."""
         self._stream.synchronize()
 
     def pin(self, region: Region) -> None:
@@ -78,8 +78,8 @@ class Copies:
 
             region.release = release
             return
-        region.release = lambda: None  # is not asked for again
-        # The runtime keeps the error for the next one who looks, which would be an operation of the user's.
+        region.release = lambda: None  # registered only once
+        # The runtime keeps the error for its next query, which would be an operation of the user's.
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 
@@ -88,7 +88,7 @@ _copies: dict[torch.device, Copies] = {}
 
 
 def copies(device: torch.device) -> Copies | None:
-    """Return the copies of a CUDA device, None for another."""
+    """Return the copies of a CUDA device, None for any other device."""
     if device.type != "cuda":
         return None
     if device not in _copies:

@@ -17,7 +17,7 @@ from gorun.torch.optimizer import _Distributed
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
-# Many small tensors travel as one; of those, this many bytes and requests at a time, to bound the arena.
+# Many small tensors are sent as one, this many bytes and requests at a time, to bound the arena.
 _BATCH_BYTES = 16 << 20
 _BATCHES_UNDER_WAY = 4
 
@@ -25,10 +25,10 @@ _BATCHES_UNDER_WAY = 4
 def broadcast_parameters(
     params: Any, root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Overwrite tensors with the root's.
+    """Overwrite tensors with the tensors of rank root_rank. All ranks of the process set must call this.
 
     params: a state_dict() or other dict of tensors, named_parameters(), or tensors in the same order on all
-    ranks. What is no tensor in it is left alone.
+    ranks. Values that are not tensors are left alone. Raises ValueError for other types of params.
     """
     if isinstance(params, dict):
         params = [params[name] for name in sorted(params)]
@@ -60,7 +60,7 @@ def _broadcast(tensors: list[torch.Tensor], root_rank: int, process_set: Process
 
 
 class _Tensor:
-    """Stands for a tensor in a state that travels without its tensors."""
+    """Stands for a tensor in a state that is sent without its tensors."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         self.shape = shape
@@ -73,11 +73,11 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Give every rank's optimizer the state and the options (learning rate…) of the root's.
+    """Give every rank's optimizer the state and the options (learning rate…) of the root's optimizer.
 
-    Any structure of state will do, also one that is still empty; no step is taken to fill it. As with
-    Horovod, an optimizer without a state leaves zero gradients where there are none: sparse ones for
-    SparseAdam and for the sparse embeddings of the model.
+    The state may have any structure, and may still be empty; no step is taken to fill it. As with Horovod,
+    an optimizer without a state gets zero gradients where it has none: sparse ones for SparseAdam and for the
+    sparse embeddings of the model.
     """
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []
@@ -90,10 +90,10 @@ def broadcast_optimizer_state(
         state = _rebuild(outline, tensors)
     _broadcast(tensors, root_rank, process_set)
     if not is_root:
-        # torch would copy what nobody else has.
+        # torch would copy tensors that only this optimizer has.
         for tensor in tensors:
             tensor.__deepcopy__ = functools.partial(_itself, tensor)
-        # A step that is under way goes on, as at the root, which loads nothing.
+        # A step that is under way continues, as at the root, which loads nothing.
         distributed = isinstance(optimizer, _Distributed)
         (super(_Distributed, optimizer) if distributed else optimizer).load_state_dict(state)
         for tensor in tensors:

@@ -1,4 +1,4 @@
-"""What a backward() that failed leaves behind.
+"""The leftovers of a failed backward().
 
 torch keeps the functions that were still to run in a queue of the thread, and with them all that their graph
 holds, until the thread ends. For the main thread that is after Python has ended, which tensors over the arena
@@ -12,14 +12,14 @@ import contextlib
 
 import torch
 
-# The queue gives out the youngest first, and nothing that is in it is older than this.
+# The queue returns the youngest function first, and all functions in it are younger than this one.
 with torch.inference_mode(False), torch.enable_grad():
     _oldest_input = torch.zeros((), device="cpu", requires_grad=True)
     _oldest = _oldest_input * 1
 
 
 def drop() -> None:
-    """Empty the queue of this thread: to run the oldest function torch takes, and drops, all others."""
+    """Empty the queue of this thread: to run the oldest function, torch takes and drops all others."""
     with contextlib.suppress(RuntimeError):  # a fork cannot, once torch has threads of its own
         torch.autograd.grad(_oldest, _oldest_input, retain_graph=True)
 

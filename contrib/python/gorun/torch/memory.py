@@ -20,17 +20,17 @@ except ImportError:  # torch runs without NumPy
 if TYPE_CHECKING:
     from gorun.session import Block
 
-_SMALL = 64 << 10  # bytes, up to which a call of torch takes longer than to copy them by one thread
-_TINY = 1 << 10  # bytes of a tensor on average, up to which one call for all and another copy take less time
+_SMALL = 64 << 10  # bytes up to which a call of torch takes longer than a copy by one thread
+_TINY = 1 << 10  # average bytes of a tensor up to which one call for all and another copy are faster
 
-# Older torch lacks some types. The name of a torch type is that of the engine, but for the prefix.
+# Older torch lacks some types. Without its prefix, the name of a torch type is the engine's.
 _NAMES: dict[torch.dtype, str] = {
     getattr(torch, name): name for name in DTYPES if isinstance(getattr(torch, name, None), torch.dtype)
 }
 
 
 class Torch:
-    """collectives.Binding for tensors, on whatever device: those of a GPU are copied through the host."""
+    """collectives.Binding for tensors on any device: a GPU's are copied through the host."""
 
     def describe(self, tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
         """Return element type and shape."""
@@ -76,7 +76,7 @@ class Torch:
     def scatter(
         self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[torch.Tensor]
     ) -> None:
-        """Overwrite tensors of one type, that had so many elements of such a size, from memory."""
+        """Overwrite tensors of one type, with these numbers and sizes of elements, from memory."""
         start = at = address(memory)
         dtype = tensors[0].dtype
         small = _SMALL if tensors[0].element_size() == itemsize else -1
@@ -123,7 +123,7 @@ class _Cell:
             self._view.copy_(tensor.detach())
 
     def get(self, like: torch.Tensor, target: torch.Tensor | None) -> torch.Tensor:
-        """Return what is in the memory, as a new tensor on the device of like, or in target."""
+        """Return the content of the memory, as a new tensor on the device of like, or in target."""
         if target is None:
             return self._view.clone().to(like.device)
         if is_plain(target) and self.fits(target):
@@ -142,7 +142,7 @@ def overwrite(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Report whether a tensor is its memory, from data_ptr() on: not one that is computed when it is read."""
+    """Report whether a tensor's values lie in memory from data_ptr() on, and are not computed when read."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
@@ -153,7 +153,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def address(memory: memoryview) -> int:
-    """Return where writable memory is."""
+    """Return the address of writable memory."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
@@ -163,7 +163,7 @@ def type_name(dtype: torch.dtype) -> str:
 
 
 def tensor_over(block: Block, dtype: torch.dtype, count: int) -> torch.Tensor:
-    """Return a flat tensor that is a block's memory, which is freed after its last view."""
+    """Return a flat tensor over a block's memory, which is freed after its last view."""
     nbytes = count * torch.empty((), dtype=dtype).element_size()
     array = (ctypes.c_ubyte * nbytes).from_buffer(block.view)
     weakref.finalize(array, block.free).atexit = False

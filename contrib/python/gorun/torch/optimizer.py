@@ -34,13 +34,13 @@ _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
 class _Distributed:
-    """What DistributedOptimizer puts before the class of the optimizer that it wraps."""
+    """The base class that DistributedOptimizer puts before the class of the wrapped optimizer."""
 
-    _reducer: Reducer | None = None  # a copy of the optimizer has none: it steps by itself
+    _reducer: Reducer | None = None  # a copy of the optimizer has none, and steps by itself
     _should_synchronize = True
     _synchronized = False
     _unscaled = False  # by a GradScaler, since the gradients were reduced
-    # What it was made with, for scripts that look.
+    # The arguments of DistributedOptimizer, for scripts that read them.
     _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})
     op: int
     gradient_predivide_factor: float
@@ -51,9 +51,9 @@ class _Distributed:
     def param_groups(self) -> list[dict[str, Any]]:
         """The optimizer's parameters and options."""
         # A GradScaler looks here for gradients to unscale, in its unscale_() or step(), and nowhere else
-        # before step(). They must not change while they travel, and be what all ranks agree on.
+        # before step(). They must not change while they are reduced, and must be equal on all ranks.
         if sys._getframe(1).f_globals.get("__name__") in _SCALERS and self._should_synchronize:
-            # What it skipped the last step with is no more, if there was a backward pass since.
+            # The gradients of a step that it skipped are gone, if there was a backward pass since.
             if not self._synchronized or (self._reducer is not None and self._reducer.under_way):
                 self.synchronize()
             self._unscaled = True
@@ -65,7 +65,7 @@ class _Distributed:
 
     @property
     def backward_passes_per_step(self) -> int:
-        """The backward passes whose gradients are added up before they are reduced."""
+        """The number of backward passes whose gradients are added up before they are reduced."""
         return self._reducer.passes if self._reducer else 1
 
     @backward_passes_per_step.setter
@@ -85,15 +85,15 @@ class _Distributed:
 
     @property
     def _replaced(self) -> bool:
-        """Report whether a script has laid its own synchronize() over this one: step() calls that then."""
+        """Report whether a script has overridden synchronize(); step() then calls the script's."""
         return "synchronize" in self.__dict__ or type(self).synchronize is not _Distributed.synchronize
 
     def _reduce(self) -> None:
         if self._synchronized:  # by the script, and so they are reduced once more
             self._reducer.used()
             self._synchronized = False
-        self._reducer.adopt(_parameters(self))  # what add_param_group() or requires_grad_() brought
-        if not self._reducer.reduced:  # else Ctrl-C cut a call short, which goes on
+        self._reducer.adopt(_parameters(self))  # new ones, from add_param_group() or requires_grad_()
+        if not self._reducer.reduced:  # otherwise this continues a call that Ctrl-C cut short
             self._reducer.synchronize()
 
     @contextlib.contextmanager
@@ -130,7 +130,7 @@ class _Distributed:
         def evaluate() -> Any:
             loss = closure()
             self.synchronize()
-            # LBFGS decides by the loss how often it evaluates: the ranks must see the same one.
+            # LBFGS decides by the loss how often it evaluates, so all ranks must see the same loss.
             if isinstance(self, torch.optim.LBFGS):
                 process_set = self._reducer.process_set
                 loss = mpi_ops.allreduce(torch.as_tensor(loss).detach(), process_set=process_set)
@@ -158,16 +158,16 @@ class _Distributed:
 
 
 class _DistributedAdasum:
-    """The same for op=Adasum, which combines the steps that the ranks' optimizers take, not gradients."""
+    """The same for op=Adasum, which combines the steps of the ranks' optimizers instead of gradients."""
 
-    # Also for scripts that look. A copy of the optimizer has none, and steps by itself.
+    # Scripts read it, too. A copy of the optimizer has none, and steps by itself.
     _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})
     _compression: Any = Compression.none
     _passes = 1
 
     @property
     def backward_passes_per_step(self) -> int:
-        """The backward passes whose gradients are added up before a step."""
+        """The number of backward passes whose gradients are added up before a step."""
         return self._passes
 
     @backward_passes_per_step.setter
@@ -188,7 +188,7 @@ class _DistributedAdasum:
         yield
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
-        """Step, and replace what each parameter moved by with the Adasum of all ranks' moves."""
+        """Step, and replace the change of each parameter by the Adasum of all ranks' changes."""
         named = [(name, p) for p, name in self._parameter_names.items() if p.requires_grad]
         before = [p.detach().clone() for _, p in named]
         loss = super().step(closure, **kwargs)
@@ -217,17 +217,19 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 ) -> Any:
     """Return an optimizer like the given one that reduces the gradients over the ranks before each step.
 
-    It is of a subclass of the optimizer's class and shares its state. Parameters without a gradient in a step
-    get the other ranks' (zeros from this one), as all ranks must take part in all reductions.
+    Its class is a subclass of the optimizer's class, and it shares the optimizer's state. All ranks take part
+    in all reductions: a parameter without a gradient in a step contributes zeros, and gets the result.
 
-    named_parameters: names for the reductions, needed for nothing else; all parameters, or None.
+    named_parameters: names for the reductions only; all parameters, or None.
     compression: Compression.none, .fp16, .bf16 or a Compressor.
     backward_passes_per_step: backward passes whose gradients are added up before they are reduced.
-    op: Average, Sum, Min, Max, Product, or Adasum, with which not gradients but the optimizer's own steps are
-    combined: see _DistributedAdasum. gradient_predivide_factor: for Average, divide by this before
-    adding up and by the rest after it.
-    groups: so many groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
+    op: Average, Sum, Min, Max, Product, or Adasum, which combines the optimizers' steps instead of gradients
+    (see _DistributedAdasum).
+    gradient_predivide_factor: for Average, divide by this before adding up, and by the rest after it.
+    groups: a number of groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
     sparse_as_dense: reduce sparse gradients as dense ones; the parameters get them sparse again.
+
+    Raises ValueError for an optimizer that is wrapped already, and for options that exclude each other.
     """
     if isinstance(optimizer, (_Distributed, _DistributedAdasum)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
@@ -308,7 +310,7 @@ def _check_names(
             "named_parameters was specified, but one or more model parameters were not named. "
             f"Python object ids: {', '.join(missing)}"
         )
-    # In the order of the model, and without what the optimizer does not have.
+    # In the order of the model, without parameters that the optimizer does not have.
     mine = {id(p) for p in _parameters(optimizer)}
     return [(name, parameter) for name, parameter in named if id(parameter) in mine]
 
@@ -316,7 +318,7 @@ def _check_names(
 def _check_groups(
     groups: int | Sequence[Sequence[torch.Tensor]] | None, named: Sequence[tuple[str, torch.Tensor]]
 ) -> list[list[torch.Tensor]]:
-    """Return the lists of parameters that are to be reduced together."""
+    """Return the lists of parameters to reduce together."""
     if groups is None or groups == 0:
         return []
     parameters = [parameter for _, parameter in named if parameter.requires_grad]

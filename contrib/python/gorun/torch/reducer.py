@@ -45,17 +45,17 @@ SAME_EVERYWHERE = (
 
 
 class _Step:
-    """How far a step is. The next one is made whole and then stored: Ctrl-C leaves one or the other."""
+    """The progress of a step. The next one is complete when it is stored: Ctrl-C leaves one or the other."""
 
     def __init__(self, units: Iterable[Bucket | Loose] = (), fresh: bool = False) -> None:
         self.passes: dict[Slot, int] = {}  # of backward()
         self.missing = {unit: set(unit.slots) for unit in units}  # of all units, in their order
         self.failure: Exception | None = None  # the first, until it is raised
-        self.fresh = fresh  # the gradients are reduced, and not used
+        self.fresh = fresh  # the gradients are reduced, but not used yet
 
 
 class Agreement:
-    """Of all ranks, on each gradient's sparse dimensions, 0 for a dense one, as any of them has seen it.
+    """An agreement of all ranks on each gradient's sparse dimensions, 0 if all have seen it dense.
 
     Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
     each other's gradients for ever; here, once, that is an error. A wait that Ctrl-C cut short goes on with
@@ -71,10 +71,10 @@ class Agreement:
         self._gathered: Callable[[], list[Any]] | None = None
 
     def begin(self, process_set: ProcessSet) -> None:
-        """Begin, unless that is done."""
+        """Start, unless that is done."""
         if self._gathered is None:
             mine = [_sparse_dim(slot.parameter.grad) for slot in self.slots]
-            self._gathered = self._cut_short  # what Ctrl-C leaves: it may be submitted, and must not be again
+            self._gathered = self._cut_short  # after Ctrl-C: it may be submitted, and must not be again
             try:
                 self._gathered = allgather_object_async(
                     (self._model, mine), self._name, process_set, self._kind
@@ -139,7 +139,7 @@ class Reducer:
 
     @property
     def reduced(self) -> bool:
-        """Report whether the gradients are as synchronize() left them, and neither used() nor added to."""
+        """Report whether the gradients are unchanged and unused since synchronize()."""
         return self._step.fresh and not self._step.passes
 
     def used(self) -> None:
@@ -147,7 +147,7 @@ class Reducer:
         self._step.fresh = False
 
     def adopt(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Take parameters too that came, or need a gradient, only now."""
+        """Add parameters that are new, or that need a gradient only now."""
         for parameter in parameters:
             if id(parameter) not in self._slots and parameter.requires_grad:
                 self._watch(f"noname.{len(self._slots)}", parameter)
@@ -158,7 +158,7 @@ class Reducer:
         self._hooks.append(_on_gradient(parameter, hook, self))
 
     def arrived(self, slot: Slot) -> None:
-        """Count a backward pass of a parameter and, after the last of a step, hand its gradient over.
+        """Count a backward pass of a parameter and, after the last of a step, submit its gradient.
 
         A failure is raised where backward() ends: from here it would end it in the middle, and leave other
         ranks without the gradients that are still to come. If it ends in the middle for another reason, the
@@ -179,7 +179,7 @@ class Reducer:
                 missing = step.missing.get(slot.unit)
                 if missing is not None:
                     slot.unit.add(slot, missing)
-            # else this step shows what there is, and synchronize() hands all gradients over
+            # otherwise this step shows which there are, and synchronize() submits all gradients
         except Exception as failure:
             if self._step.failure is None:
                 self._step.failure = failure
@@ -194,7 +194,7 @@ class Reducer:
             del failure  # its traceback has this frame, and the script's
 
     def synchronize(self) -> None:
-        """Submit what is missing, wait for all, and leave the reduced gradients in the parameters.
+        """Submit missing gradients, wait for all, and store the reduced gradients in the parameters.
 
         If Ctrl-C cuts it short, the step goes on with the next call, unless it is reduced.
         """
@@ -212,7 +212,7 @@ class Reducer:
             self._step = _Step(self._step.missing, fresh=True)
 
     def forget(self) -> None:
-        """Drop the gradients of the current step, on this rank alone: the plan stays, which all ranks share.
+        """Drop the gradients of the current step, on this rank alone; the plan, which all ranks share, stays.
 
         If backward() has handed gradients over, the step is reduced first: other ranks wait for it.
         """
@@ -238,7 +238,7 @@ class Reducer:
 
     def _complete(self) -> None:
         units = self._step.missing.items()
-        # All must end, whatever happens to one of them, before the gradients may be touched again.
+        # All must end, whatever happens to one of them, before the gradients may change again.
         acts = [functools.partial(unit.add, slot, missing) for unit, missing in units for slot in missing]
         for act in acts + [unit.finish for unit, _ in units]:
             try:
@@ -255,14 +255,14 @@ class Reducer:
         return self._world is not basics.world() and bool(self._slots)
 
     def begin(self) -> Callable[[], None]:
-        """Begin that agreement, and return what ends it."""
+        """Start that agreement, and return a function that ends it."""
         return self._begin_plan(basics.world())
 
     def _incomplete(self) -> bool:
         return sum(len(unit.slots) for unit in self._step.missing) < len(self._slots)
 
     def _begin_plan(self, world: World) -> Callable[[], None]:
-        """Begin to assign parameters that are new, or all in a new world, to units; return what ends it."""
+        """Start to assign new parameters, or all in a new world, to units; return a function that ends it."""
         if self._world is not world:
             if self._world is None and self._log is None:
                 self._log = autotune.log(_capacity())
@@ -323,14 +323,14 @@ class Reducer:
         return plan
 
     def _deal(self, dense: Sequence[tuple[Slot, torch.dtype]]) -> list[tuple[list[Slot], torch.dtype]]:
-        """Deal parameters out to buckets: those of a group of the user's to one, the others by size."""
+        """Assign parameters to buckets: each group of the user's to one, the others by size."""
         group_of = {key: i for i, group in enumerate(self._groups) for key in group}
         grouped: dict[Any, list[int]] = {}
         single: list[int] = []
         kinds: list[Any] = []
         for i, (slot, wire) in enumerate(dense):
             parameter = slot.parameter
-            # Gradients share memory only if they have type and device in common.
+            # Gradients share memory only if their type and device are equal.
             kinds.append((str(parameter.device), type_name(parameter.dtype), type_name(wire)))
             group = group_of.get(id(parameter))
             if group is None:
@@ -361,7 +361,7 @@ def _itemsize(dtype: torch.dtype) -> int:
 
 def _arrived(reducer: weakref.ref[Reducer], slot: Slot, *_: Any) -> None:
     alive = reducer()
-    if alive is not None:  # else its optimizer is gone, and the parameters are another's
+    if alive is not None:  # otherwise its optimizer is gone, and another one has the parameters
         alive.arrived(slot)
 
 
@@ -370,7 +370,7 @@ def _on_gradient(parameter: torch.Tensor, hook: Any, owner: object) -> Any:
     keeps what is returned."""
     register = getattr(parameter, "register_post_accumulate_grad_hook", None)
     if register is not None:
-        handle = register(hook)  # which the parameter keeps, and with it the memory of the slot's bucket
+        handle = register(hook)  # the parameter keeps it, and with it the memory of the slot's bucket
         weakref.finalize(owner, handle.remove).atexit = False
         return handle
     with torch.enable_grad():

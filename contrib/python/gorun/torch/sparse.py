@@ -1,4 +1,4 @@
-"""Sparse tensors among ranks: each has other non-zeros, which are gathered and added up."""
+"""Sums of sparse tensors: the non-zeros of all ranks are gathered and added up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CHECKED = {"check_invariants": True} if hasattr(torch.sparse, "check_sparse_ten
 
 
 def rows(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return indices and values of the non-zeros, one row each. Indices lie across in a sparse tensor."""
+    """Return indices and values of the non-zeros, one row each. Sparse tensors have indices in columns."""
     tensor = tensor.detach().coalesce()
     return [tensor.indices().t(), tensor.values()]
 

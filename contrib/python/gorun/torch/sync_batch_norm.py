@@ -11,7 +11,7 @@ from gorun.torch import mpi_ops
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm1d, 2d or 3d whose mean and variance are those of all ranks' batches together.
+    """torch.nn.BatchNorm1d, 2d or 3d with the mean and variance of all ranks' batches together.
 
     Ranks may have batches of different size, or none. One collective forward, and one backward.
     """
@@ -51,7 +51,7 @@ class _Normalize(torch.autograd.Function):
         mean = wide.mean(others) if count else wide.new_zeros(channels)
         spread = (wide - _along(mean, x)).square().sum(others)
 
-        # Means and spreads are joined rather than sums of squares, which would cancel.
+        # Means and variances are combined rather than sums of squares, which would lose precision.
         mine = torch.cat([wide.new_tensor([count]), mean, spread]).unsqueeze(0)
         counts, means, spreads = mpi_ops.allgather(mine).split([1, channels, channels], 1)
         total = counts.sum()
@@ -86,5 +86,5 @@ class _Normalize(torch.autograd.Function):
 
 
 def _along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return one value a channel, shaped to go with x."""
+    """Return one value per channel, in a shape that broadcasts with x."""
     return values.reshape(1, -1, *[1] * (x.dim() - 2))

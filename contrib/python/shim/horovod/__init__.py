@@ -12,7 +12,7 @@ __version__ = "0.28.1"  # of Horovod, whose interface this is
 def _step_aside() -> None:
     here = __path__[0].rpartition("/")[0]
     spec = PathFinder.find_spec("horovod", [entry for entry in sys.path if entry.rstrip("/") != here])
-    if spec is None or spec.loader is None:  # a mere folder of that name has no loader
+    if spec is None or spec.loader is None:  # a plain folder of that name has no loader
         return
     if "_step_aside" in (spec.loader.get_source("horovod") or ""):  # another copy of this drop-in: a wheel's
         return

@@ -32,8 +32,8 @@ def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:
     return ProcessGroup(meet(store, rank, size), store, timeout)
 
 
-# Before torch 2, a backend is for every device.
+# Before torch 2, a backend serves every device.
 _DEVICES = {"devices": devices()} if is_version_greater_equal_than(torch.__version__, "2.0") else {}
 dist.Backend.register_backend("gorun", _create, **_DEVICES)
-# torch's flight recorder looks at groups made in C++, and would fail on others that do not say so.
+# torch's flight recorder reads groups made in C++, and would fail on others without this mark.
 getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add("gorun")

@@ -1,4 +1,4 @@
-"""A group of ranks, as torch.distributed calls it, over gorun's collectives."""
+"""A process group of torch.distributed, over gorun's collectives."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _outside_graphs(cls: type) -> type:
 
 @_outside_graphs
 class ProcessGroup(dist.ProcessGroup):
-    """Ranks of the job. One thread waits for what is under way, in the order of its start."""
+    """A group of ranks of the job. One thread waits for its operations, in the order of their start."""
 
     def __init__(self, members: ProcessSet, store: dist.Store, timeout: timedelta | None) -> None:
         super().__init__(members.rank(), members.size())
@@ -100,7 +100,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Return the name of the backend."""
         return "gorun"
 
-    # What torch asks of a backend: does it batch transfers itself, and does it have split_group()?
+    # Capabilities that torch queries: whether a backend batches transfers itself, and has split_group().
     supports_coalescing = False
     supports_splitting = True
 
@@ -116,7 +116,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """The name that torch gave the group, which it asks for even after it has forgotten the group."""
+        """The name that torch gave the group. torch reads it even after it has removed the group."""
         return self._group_name
 
     def get_group_store(self) -> dist.Store:
@@ -130,11 +130,11 @@ class ProcessGroup(dist.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
-        """End the thread, once what is under way has ended. destroy_process_group() calls this."""
+        """End the thread, once all operations have ended. destroy_process_group() calls this."""
         self._waiting.put(None)
-        self._thread.join(5)  # what never ends, ends with the session
+        self._thread.join(5)  # an operation that never ends is ended by the session
 
-    # Groups made of this one, by dist.split_group(). Nothing is connected, so other ranks need not take part.
+    # Groups made from this one by dist.split_group(). They need no connections, and so no other ranks.
 
     def split_group(
         self,
@@ -199,7 +199,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work("all_reduce", handle, tensors, tensors[0])
 
     def _add(self, tensor: torch.Tensor, opts: Any) -> int:
-        """Begin to add up sparse tensors."""
+        """Start to add up sparse tensors."""
         op = _op(opts)
         if op not in (collectives.Sum, collectives.Average):
             raise ValueError("backend gorun reduces sparse tensors by SUM and AVG only")
@@ -266,7 +266,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    # What only moves data.
+    # Operations that only move data.
 
     def broadcast(self, tensors: Any, opts: Any) -> dist.Work:
         """See torch.distributed.broadcast."""
@@ -390,7 +390,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work("barrier", self._reduce([tensor], None), [tensor], tensor)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """See torch.distributed.monitored_barrier: rank 0 says which ranks have not come, and all raise.
+        """See torch.distributed.monitored_barrier: rank 0 names the ranks that are missing, and all raise.
 
         It goes by torch's store, and so leaves nothing under way in the group.
         """
@@ -423,7 +423,7 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
         """See torch.distributed.recv without a source. Ranks that send at the same time take turns."""
         self._limit.check()
-        # The name of a send to this rank has this in it, after the sender's rank and before a number.
+        # The name of a send to this rank contains this, between the sender's rank and a number.
         name = f".{self._job_rank(self.rank())}.torch.{self._label}.{tag}."
 
         def look() -> Transfer | None:
@@ -442,12 +442,12 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 def devices() -> list[str]:
-    """Return the kinds of devices whose tensors there can be on this machine."""
+    """Return the kinds of devices that can hold tensors on this machine."""
     return ["cpu", "cuda"] if torch.cuda.device_count() else ["cpu"]
 
 
 def meet(store: dist.Store, rank: int, size: int) -> ProcessSet:
-    """Return the members of a new group, in which this is the rank-th of so many.
+    """Return the members of a new group of this size, in which this process is the rank-th.
 
     torch makes a group without the other ranks, so only the members take part, by its own store: each says
     which rank of the job it is, and the first gives the group its number.
@@ -455,7 +455,7 @@ def meet(store: dist.Store, rank: int, size: int) -> ProcessSet:
     number = constants.DECLARED
     if rank == 0:
         number += basics.rank() << 15 | basics.world().serial("torch.distributed.groups") % (1 << 15)
-    # A program that begins again may have the same store, and its groups the same names.
+    # A restarted program may have the same store, and its groups the same names.
     key = f"gorun.{getattr(dist.group.WORLD, '_label', '')}"
     store.set(f"{key}.{rank}", f"{basics.rank()} {number}")
     members = [store.get(f"{key}.{other}").decode().split() for other in range(size)]

@@ -1,4 +1,4 @@
-"""A barrier that says which ranks have not come."""
+"""A barrier that names the ranks that are missing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import timedelta
 from torch import distributed as dist
 
 _MOST_SECONDS = 1e6  # the longest wait that a store accepts
-_GRACE_SECONDS = 1  # for rank 0 to say which ranks are missing
+_GRACE_SECONDS = 1  # for rank 0 to name the missing ranks
 
 
 def monitor(
     store: dist.Store, serial: int, rank: int, size: int, seconds: float, wait_all_ranks: bool
 ) -> None:
-    """Return when all ranks have come; raise RuntimeError, on all that have, after so many seconds.
+    """Return when all ranks have called it; after this many seconds raise RuntimeError on all that have.
 
     Rank 0 names the first rank that is missing, or with wait_all_ranks every one.
     """
@@ -26,7 +26,7 @@ def monitor(
         missing = ", ".join(_missing(store, key, size, seconds, wait_all_ranks))
         store.set(key, missing)
         if not missing:
-            store.delete_key(f"monitored.{serial - 1}")  # which all of them have read
+            store.delete_key(f"monitored.{serial - 1}")  # all of them have read it
     if missing:
         ranks = f"Ranks {missing}" if "," in missing else f"Rank {missing}"
         text = f"{ranks} failed to pass monitoredBarrier in {seconds * 1000:g} ms"
@@ -52,7 +52,7 @@ def _missing(store: dist.Store, key: str, size: int, seconds: float, wait_all_ra
 
 
 def _answer(store: dist.Store, key: str, seconds: float) -> str:
-    """Return which ranks rank 0 misses, or rank 0 if it says nothing itself."""
+    """Return the ranks that rank 0 misses, or rank 0 itself if it reports nothing."""
     if not _comes(store, key, seconds + _GRACE_SECONDS):
         return "0"
     return store.get(key).decode()

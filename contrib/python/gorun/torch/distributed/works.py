@@ -1,4 +1,4 @@
-"""Operations under way, as torch.distributed hands them out."""
+"""Operations under way, as torch.distributed returns them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 WORKS = 256  # kept for C++
 FULL_WORKS = 8  # whose futures it may still ask for
-_FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two looks at who sends
+_FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two checks for a sender
 
 
 class Limit:
-    """How long operations of a group may take, and what became of the first that took longer.
+    """The time limit for operations of a group, and the error of the first that took longer.
 
     After that the ranks are out of step: some have its result and others do not.
     """
@@ -39,7 +39,7 @@ class Limit:
             raise RuntimeError(f"backend gorun: the group takes no more calls on this rank: {self.exceeded}")
 
     def left(self) -> float:
-        """Return for how many seconds to wait for an operation."""
+        """Return how many seconds to wait for an operation."""
         return 0.0 if self.exceeded else self.seconds
 
     def exceed(self, what: str) -> RuntimeError:
@@ -50,7 +50,7 @@ class Limit:
 
 
 class Future(torch.futures.Future):
-    """The result of an operation. The first thread that wants it brings it.
+    """The result of an operation. The first thread that waits for it fetches it.
 
     That is the group's thread or a caller of wait(). Callbacks of other futures run in the group's thread,
     and may wait too.
@@ -88,11 +88,11 @@ class Future(torch.futures.Future):
             self.set_result(result)
 
     def arrives(self, seconds: float) -> bool:
-        """Wait so long at most. Report whether there is nothing more to wait for."""
+        """Wait at most this long. Report whether the operation is over."""
         return self.done() or self._world.attend(self._handle, seconds)
 
     def wait(self) -> Any:
-        """Return the result, or raise what the operation failed with."""
+        """Return the result, or raise the operation's error."""
         self.bring()
         return super().wait()
 
@@ -109,12 +109,12 @@ class _Nothing(Future):
         """Do nothing."""
 
 
-# What the thread of a group has to bring; None at the end.
+# The operations for which the thread of a group waits; None at the end.
 Waiting = queue.SimpleQueue[Optional[Future]]
 
 
 def finish(waiting: Waiting) -> None:
-    """Bring one operation after the other."""
+    """Wait for one operation after the other."""
     while True:
         future = waiting.get()
         if future is None:
@@ -124,14 +124,14 @@ def finish(waiting: Waiting) -> None:
 
 
 class Work(dist.Work):
-    """An operation under way. Its end is a future's, its failure an exception of wait()."""
+    """An operation under way. A future reports its end; wait() raises its error."""
 
     def __init__(self, future: Future) -> None:
         super().__init__()
         self._future = future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when the operation has ended, or raise what it failed with. No time is the group's."""
+        """Return when the operation has ended, or raise its error. The default timeout is the group's."""
         if timeout:
             over = threading.Event()
             self._future.add_done_callback(lambda _: over.set())
@@ -144,7 +144,7 @@ class Work(dist.Work):
         return self._future
 
     def result(self) -> Any:
-        """Return the tensors, as Join asks for them, when the operation has ended."""
+        """Return the tensors when the operation has ended; Join reads them."""
         return self._future.wait()
 
     def is_completed(self) -> bool:
@@ -152,21 +152,21 @@ class Work(dist.Work):
         return self._future.done()
 
     def is_success(self) -> bool:
-        """Report whether it has ended well."""
+        """Report whether it has succeeded."""
         return self._future.done() and not self._future.failed
 
     def references(self) -> int:
-        """Count what refers to it in Python, the call included."""
+        """Count the references to it in Python, including the call's."""
         return sys.getrefcount(self)
 
     def empty(self) -> None:
-        """Let go of the tensors of an operation that has ended: C++ still waits for it, but asks no more."""
+        """Release the tensors of an operation that has ended: C++ still waits for it, but needs no result."""
         if not self._future.failed:
             self._future = _NOTHING
 
 
 class Works:
-    """The works of a group for C++, which does not keep the Python part of a work that it gets alive.
+    """The works of a group for C++, which does not keep the Python part of its works alive.
 
     It asks for its future right away, and may wait for it later. Until then Python has no other reference to
     it, and its tensors would stay.
@@ -177,7 +177,7 @@ class Works:
         self._full: collections.deque[Work] = collections.deque(maxlen=WORKS)
 
     def append(self, work: Work) -> None:
-        """Keep a work; let go of the tensors of earlier ones that are over and that Python has dropped."""
+        """Keep a work; release the tensors of earlier ones that are over and that Python has dropped."""
         self._works.append(work)
         self._full.append(work)
         i = 0
@@ -189,12 +189,12 @@ class Works:
                 i += 1
 
     def references(self, i: int) -> int:
-        """Count what refers to the i-th work that has its tensors."""
+        """Count the references to the i-th work that still has its tensors."""
         return self._full[i].references()
 
 
 class Transfer(dist.Work):
-    """A tensor on its way between two ranks. Its own caller waits for it, as earlier ones may end later."""
+    """A tensor under way between two ranks. Its own caller waits for it, since earlier ones may end later."""
 
     def __init__(self, future: Future, under_way: set[Transfer], source: int) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class Transfer(dist.Work):
 
 
 class Arrivals:
-    """The receives from any rank under a tag. What arrives first is for the one that was called first."""
+    """The receives from any rank under a tag. The first tensor is for the receive that was called first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -245,7 +245,7 @@ class Arrivals:
 
 
 class Incoming(dist.Work):
-    """A tensor from whichever rank sends one first. wait() and is_completed() look for that rank."""
+    """A tensor from the first rank that sends one. wait() and is_completed() look for that rank."""
 
     def __init__(self, look: Callable[[], Transfer | None], limit: Limit, arrivals: Arrivals) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Incoming(dist.Work):
         with self._arrivals.lock:
             while self._transfer is None:
                 first = self._arrivals.open[0]()
-                if first is not None and first._transfer is None:  # else it was dropped, or Ctrl-C came
+                if first is not None and first._transfer is None:  # otherwise dropped, or cut short by Ctrl-C
                     first._transfer = first._look()
                     if first._transfer is None:
                         break

@@ -1,4 +1,4 @@
-"""A sampler that deals out what is left of an epoch to however many ranks there are."""
+"""A sampler that distributes the rest of an epoch over the present ranks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, with everything to be done again in another order."""
+        """Start an epoch, with all samples in another order."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that all ranks have done a batch of this size, whatever number the script gives it."""
+        """Note that all ranks have processed a batch of this size; the batch number is ignored."""
         self._record(batch_size)
 
     def record_indices(self, indices: list[int]) -> None:
-        """Note that all ranks have done so many samples each."""
+        """Note that each rank has processed this many samples."""
         self._record(len(indices))
 
     def _record(self, samples: int) -> None:
@@ -50,18 +50,18 @@ class ElasticSampler(torch.utils.data.Sampler):
         return self.indices[start : start + batch_size]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the epoch is."""
+        """Return the progress in the epoch."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from such a progress."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
-        if basics.is_initialized():  # else between two worlds: the next one deals out
+        if basics.is_initialized():  # otherwise between two worlds: the next one distributes
             self.reset()
 
     def reset(self) -> None:
-        """Deal out what is left to the ranks there are now."""
+        """Distribute the remaining samples over the present ranks."""
         self.num_replicas = basics.size()
         self.rank = basics.rank()
         everything = list(range(len(self.dataset)))

@@ -51,15 +51,15 @@ class TorchState(ObjectState):
         self._keep(copied)
 
     def restore(self) -> None:
-        """Set everything back."""
-        leftover.drop()  # of the backward() in which the world may have ended: memory, also of that world
+        """Restore everything."""
+        leftover.drop()  # the memory of a backward() in which the world may have ended
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
     def _take_over(self, root: int) -> None:
         if not all(follows(handler) for handler in self._handlers.values()):
-            root = 0  # what belongs together comes from one rank
+            root = 0  # all parts come from one rank, to be consistent
         for handler in self._handlers.values():
             handler.root = root
             handler.sync()
@@ -71,7 +71,7 @@ class TorchState(ObjectState):
             handler.reset()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_handlers", {}):  # a new model or optimizer takes the place of the old
+        if name in self.__dict__.get("_handlers", {}):  # a new model or optimizer replaces the old
             self._handlers[name].set_value(value)
         super().__setattr__(name, value)
 
@@ -91,7 +91,7 @@ class StateHandler:
         self.copied()()
 
     def copied(self) -> Callable[[], None]:
-        """Copy what needs fresh memory, which may fail. What is returned keeps the copy."""
+        """Copy what needs new memory, which may fail. The returned function stores the copy."""
         finish = renewed(self._saved, self.value.state_dict())
 
         def keep() -> None:
@@ -100,7 +100,7 @@ class StateHandler:
         return keep
 
     def restore(self) -> None:
-        """Set the state back."""
+        """Restore the state."""
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
@@ -146,12 +146,12 @@ class SamplerStateHandler(StateHandler):
         super().__init__(sampler)
 
     def reset(self) -> None:
-        """Deal out to the ranks there are now."""
+        """Distribute samples over the present ranks."""
         self.value.reset()
 
 
 def renewed(old: Any, value: Any) -> Callable[[], Any]:
-    """Return what returns a copy of a state, which takes the memory of the old copy as far as that fits.
+    """Return a function that returns a copy of a state, in the memory of the old copy as far as that fits.
 
     Fresh memory for every copy would take longer than the copying. It fits where the same tensors share it as
     in the value: copies share what their originals shared, which may have parted since, as tied weights do.
@@ -161,7 +161,7 @@ def renewed(old: Any, value: Any) -> Callable[[], Any]:
     pairs = [pair for tensors, copies in groups for pair in zip(tensors, copies)]
     result = copy.deepcopy(value, {id(tensor): copied for tensor, copied in pairs})
 
-    def finish() -> Any:  # now that nothing can fail any more: until here the old copy is whole
+    def finish() -> Any:  # only when nothing can fail any more: until then the old copy is complete
         for tensor, copied in pairs:
             copied.copy_(tensor)
         return result
@@ -170,7 +170,7 @@ def renewed(old: Any, value: Any) -> Callable[[], Any]:
 
 
 def _by_memory(state: Any) -> dict[tuple[Any, ...], list[torch.Tensor]]:
-    """Return the tensors of a state that may be overwritten, by memory: who uses it, and how."""
+    """Return the tensors of a state that may be overwritten, by their memory and its users."""
     uses: dict[Any, list[tuple[Any, torch.Tensor]]] = {}
 
     def visit(path: tuple[Any, ...], value: Any) -> None:
@@ -192,7 +192,7 @@ def _by_memory(state: Any) -> dict[tuple[Any, ...], list[torch.Tensor]]:
 
 
 def _dense(tensor: torch.Tensor) -> bool:
-    """Tell whether each element has a place of its own, without gaps. An expanded tensor's have not."""
+    """Report whether each element has a place of its own, without gaps, unlike in an expanded tensor."""
     end = 1
     for stride, length in sorted(zip(tensor.stride(), tensor.shape)):
         if length > 1 and stride != end:
@@ -202,18 +202,18 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def _copies(handler: Any) -> bool:
-    """Tell whether a handler saves in two steps, as those here do."""
+    """Report whether a handler saves in two steps, as the handlers here do."""
     return getattr(type(handler), "save", None) is StateHandler.save
 
 
 def follows(handler: Any) -> bool:
-    """Tell whether a handler asks which rank is the root. One of the user's own has always had rank 0."""
+    """Report whether a handler takes the root's rank. A handler of the user's own always gets rank 0."""
     known = (StateHandler.sync, ModelStateHandler.sync, OptimizerStateHandler.sync)
     return getattr(type(handler), "sync", None) in known
 
 
 def _of_optimizers() -> list[type]:
-    """Return the types whose objects belong to an optimizer: a copy would be of a copy of that."""
+    """Return the types whose objects refer to an optimizer, so that a copy would copy that, too."""
     schedulers = torch.optim.lr_scheduler
     scheduler = getattr(schedulers, "LRScheduler", None) or schedulers._LRScheduler  # before torch 2
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
@@ -229,12 +229,12 @@ _registry: list[tuple[type, type[StateHandler]]] = [
 
 
 def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
-    """Return the pairs of a type and its handler in which a TorchState looks, the first that fits."""
+    """Return the pairs of type and handler that a TorchState uses; the first that fits counts."""
     return _registry
 
 
 def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
-    """Have every TorchState made from now on look in these pairs."""
+    """Make every later TorchState use these pairs."""
     global _registry
     _registry = registry
 
@@ -244,7 +244,7 @@ def _kind(value: Any) -> type[StateHandler] | None:
 
 
 def handler(value: Any) -> StateHandler:
-    """Return a handler for a model, an optimizer, a sampler, or whatever else the registry has one for."""
+    """Return a handler for a model, an optimizer, a sampler, or another type in the registry."""
     kind = _kind(value)
     if kind is None:
         raise ValueError(f"there is no handler for a {type(value).__name__}")
