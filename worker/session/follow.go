@@ -5,9 +5,10 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// Tensors of several types that one call reduces together travel as several operations, of which one, the head, tells whether
-// ranks agree on all of them. The others follow it: they are submitted before it, held here until it has succeeded, and fail
-// with it. If ranks differ, not all of them have the same followers, and the engine would wait for parts that never come.
+// Tensors of several types that one call reduces together travel as several operations. One of them, the head, finds out
+// whether ranks agree on all of them. The others follow it: ranks submit them before it, the daemon holds them until it has
+// succeeded, and they fail with it. If ranks differ, not all of them have the same followers, and the engine would wait for
+// contributions that never come.
 
 // hold keeps an operation back.
 func (s *session) hold(o *operation, r collective.Request) {
@@ -17,8 +18,8 @@ func (s *session) hold(o *operation, r collective.Request) {
 	s.operations[o.handle] = o
 }
 
-// gather notes what follows an operation.
-func (s *session) gather(m *codec.Submit, o *operation) error {
+// linkFollowers notes what follows an operation.
+func (s *session) linkFollowers(m *codec.Submit, o *operation) error {
 	if m.Kind != collective.Allreduce || len(m.Splits) == 0 || m.Follows() {
 		return nil
 	}
@@ -32,37 +33,37 @@ func (s *session) gather(m *codec.Submit, o *operation) error {
 		}
 		f.led, f.head = true, o.subject.Name
 		o.followers = append(o.followers, handle)
-		s.promises[handle] = &promise{group: f.held.Group, name: f.held.Name}
+		s.pending[handle] = &pending{group: f.held.Group, name: f.held.Name}
 	}
 	return nil
 }
 
-// promise is a part that comes when its head has ended. If its rank joins before, or removes the group, others wait for the
-// part all the same.
-type promise struct {
-	group uint32
-	name  string
-	owed  bool // a JOIN or the removal of the group counts on it
+// pending is a follower that is submitted when its head has ended. If its rank joins before, or removes the group, others wait
+// for it all the same.
+type pending struct {
+	group   uint32
+	name    string
+	counted bool // a JOIN or the removal of the group counts on it
 }
 
-// owe adds to a request what its rank has promised to the group that it joins or removes, and returns the handles of that.
-func (s *session) owe(r *collective.Request) (handles []uint32) {
+// addPending adds what the rank still submits to a group to the request that joins or removes it, and returns the handles.
+func (s *session) addPending(r *collective.Request) (handles []uint32) {
 	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
 		return nil
 	}
 	group := counted(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for handle, p := range s.promises {
+	for handle, p := range s.pending {
 		if p.group == group {
-			p.owed = true
+			p.counted = true
 			handles, r.Pending = append(handles, handle), append(r.Pending, p.name)
 		}
 	}
 	return handles
 }
 
-// counted returns the group of the parts that a JOIN, or the removal of a group, counts on.
+// counted returns the group whose pending operations a JOIN, or the removal of a group, counts on.
 func counted(r *collective.Request) uint32 {
 	if r.Kind == collective.RemoveGroup {
 		return uint32(r.Root)
@@ -70,32 +71,32 @@ func counted(r *collective.Request) uint32 {
 	return 0
 }
 
-// settleOwed resolves what was pending and came before the engine had the request that counts on it.
-func (s *session) settleOwed(r *collective.Request, handles []uint32) {
+// resolveAdded resolves pending operations that ended before the engine had the request that counts on them.
+func (s *session) resolveAdded(r *collective.Request, handles []uint32) {
 	names := r.Pending[len(r.Pending)-len(handles):]
 	for i, handle := range handles {
 		s.mu.Lock()
-		promised := s.promises[handle] != nil
+		still := s.pending[handle] != nil
 		s.mu.Unlock()
-		if !promised {
+		if !still {
 			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), names[i])
 		}
 	}
 }
 
-// keep ends a promise, now that the part was submitted or never will be.
-func (s *session) keep(handle uint32) {
+// resolvePending ends a pending operation: it was submitted or never will be.
+func (s *session) resolvePending(handle uint32) {
 	s.mu.Lock()
-	p := s.promises[handle]
-	delete(s.promises, handle)
+	p := s.pending[handle]
+	delete(s.pending, handle)
 	s.mu.Unlock()
-	if p != nil && p.owed {
+	if p != nil && p.counted {
 		s.server.cfg.Engine.Resolve(s.epoch, s.rank, p.group, p.name)
 	}
 }
 
-// lead submits what follows an operation that has ended, or fails it.
-func (s *session) lead(followers []uint32, err error) {
+// releaseFollowers submits what follows an operation that has ended, or fails it.
+func (s *session) releaseFollowers(followers []uint32, err error) {
 	for _, handle := range followers {
 		s.mu.Lock()
 		o := s.operations[handle]
@@ -113,6 +114,6 @@ func (s *session) lead(followers []uint32, err error) {
 		if failed != nil {
 			s.turnDown(o, failed)
 		}
-		s.keep(handle)
+		s.resolvePending(handle)
 	}
 }

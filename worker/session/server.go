@@ -8,7 +8,8 @@
 //
 //   - server.go: the socket, which processes may connect, the world
 //   - session.go: one connection, from its first message to its last
-//   - operation.go: an operation, and how a SUBMIT becomes a request to the engine
+//   - submit.go: from the message SUBMIT to a request to the engine
+//   - operation.go: an operation until its rank needs nothing of it any more
 //   - follow.go: operations that wait for another one of their rank
 //   - send.go, outbox.go: messages to a rank, and completions that go together
 //   - slots.go: the daemon's part in shared-memory slots

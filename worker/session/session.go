@@ -54,11 +54,11 @@ type session struct {
 
 	mu         sync.Mutex
 	operations map[uint32]*operation
-	promises   map[uint32]*promise // follow.go
+	pending    map[uint32]*pending // follow.go
 	spare      []*operation        // for reuse
 	ended      bool
 	submitted  uint64  // operations
-	failure    failure // that the rank was told of last
+	failure    failure // that was sent to the rank last
 	sender
 
 	waits, reading bool // guarded by the outbox
@@ -71,7 +71,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	}
 	x := &session{server: s, conn: conn, raw: raw, process: -1,
 		buf: make([]byte, codec.MaxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
-		operations: map[uint32]*operation{}, promises: map[uint32]*promise{}}
+		operations: map[uint32]*operation{}, pending: map[uint32]*pending{}}
 	x.sender.init(raw)
 	x.read = func(fd uintptr) bool {
 		for {
@@ -248,101 +248,8 @@ func (s *session) dispatch(b []byte) error {
 	}
 }
 
-// submit gives an operation to the engine, or tells the rank why not.
-func (s *session) submit(m *codec.Submit) error {
-	o, err := s.open(m)
-	if o == nil {
-		return err
-	}
-	r, err := s.request(m, o)
-	if err == nil && m.Follows() {
-		s.hold(o, r)
-		return nil
-	}
-	if err == nil {
-		err = s.start(m, o, r)
-	}
-	if err != nil {
-		s.turnDown(o, err)
-	}
-	return nil
-}
-
-// open returns a blank operation, or nil for one too many, which it rejects.
-func (s *session) open(m *codec.Submit) (*operation, error) {
-	s.mu.Lock()
-	if s.operations[m.Handle] != nil {
-		s.mu.Unlock()
-		return nil, codec.Malformed("handle %d is in use", m.Handle)
-	}
-	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
-		s.mu.Unlock()
-		err := invalid("submit %q: %d operations are in flight already", m.Name, s.server.cfg.Operations)
-		var refused operation
-		_ = s.gather(m, &refused) // one refusal is enough
-		s.reject(m.Handle, err)
-		s.lead(refused.followers, err)
-		return nil, nil
-	}
-	defer s.mu.Unlock()
-	o := s.takeLocked()
-	s.submitted++
-	o.handle, o.number, o.subject = m.Handle, s.submitted, s.subjectOf(m)
-	return o, nil
-}
-
-// request turns a submission into what the engine takes.
-func (s *session) request(m *codec.Submit, o *operation) (collective.Request, error) {
-	if err := s.gather(m, o); err != nil {
-		return collective.Request{}, err
-	}
-	r, err := s.resolve(m, o)
-	r.Epoch = s.epoch // constant since WELCOME, before which nothing comes here
-	r.Follows = m.Follows()
-	return r, err
-}
-
-// start submits an operation. The engine may call Complete before it returns.
-func (s *session) start(m *codec.Submit, o *operation, r collective.Request) error {
-	s.mu.Lock()
-	s.operations[m.Handle] = o
-	s.mu.Unlock()
-	s.offerSlot(m, o, &r)
-	promised := s.owe(&r)
-	if len(r.In) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
-		s.server.outbox.idle(s)
-	}
-	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
-		return err
-	}
-	s.settleOwed(&r, promised)
-	return nil
-}
-
-// turnDown ends an operation that the engine does not have, and what follows it.
-func (s *session) turnDown(o *operation, err error) {
-	s.mu.Lock()
-	handle, name, followers := o.handle, o.slot, o.followers
-	s.forgetLocked(handle, o)
-	s.mu.Unlock()
-	if name != "" {
-		s.slots.Offer(s.rank, name, 0, slots.Offer{})
-	}
-	s.reject(handle, err)
-	s.lead(followers, err)
-}
-
-// reject tells the rank that a submission has failed.
-func (s *session) reject(handle uint32, err error) {
-	s.mu.Lock()
-	_, text := codeOf(err)
-	s.failLocked(text)
-	s.mu.Unlock()
-	s.sendFail(handle, codec.TypeSubmit, err)
-}
-
-// failure is the first of a run of errors that a rank was told of: those after it are often its consequence. The run is over,
-// and tells nothing any more, when something goes well that the rank has begun after the last of them.
+// failure is the first of a run of errors that were sent to a rank: the errors after it are often its consequence. The run
+// is over when an operation succeeds that the rank has begun after the last of them.
 type failure struct {
 	text      string // "" for none
 	submitted uint64 // before the last of the run
@@ -398,11 +305,11 @@ type resultMemory interface {
 // Complete implements collective.Client.
 func (s *session) Complete(handle uint64, r collective.Result) {
 	if followers := s.complete(handle, r); len(followers) > 0 {
-		s.lead(followers, r.Err)
+		s.releaseFollowers(followers, r.Err)
 	}
 }
 
-// complete tells the rank of a result, and returns what follows it.
+// complete sends the rank a result, and returns the followers of the operation.
 func (s *session) complete(handle uint64, r collective.Result) (followers []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -422,7 +329,7 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		x.Memory.Release()
 	}
 	o.result = r.Buffer
-	if s.ended || o.told {
+	if s.ended || o.notified {
 		s.forgetLocked(o.handle, o)
 		return nil
 	}

@@ -38,15 +38,15 @@ func (s *Server) Held(open []collective.Stall) []collective.Stall {
 	defer s.mu.Unlock()
 	var held []collective.Stall
 	for x := range s.sessions {
-		for _, f := range x.heldParts() {
+		for _, f := range x.heldOperations() {
 			same := func(name string) func(collective.Stall) bool {
 				return func(o collective.Stall) bool { return o.Group == f.Group && o.Name == name }
 			}
 			head := slices.IndexFunc(open, same(f.head))
 			if head >= 0 && !slices.ContainsFunc(held, same(f.Name)) { // other ranks of this host may hold theirs
-				part := open[head]
-				part.Name = f.Name
-				held = append(held, part)
+				stall := open[head]
+				stall.Name = f.Name
+				held = append(held, stall)
 			}
 		}
 	}
@@ -54,23 +54,23 @@ func (s *Server) Held(open []collective.Stall) []collective.Stall {
 	return held
 }
 
-type heldPart struct {
+type heldOperation struct {
 	Subject
 	head string
 }
 
-func (s *session) heldParts() (all []heldPart) {
+func (s *session) heldOperations() (all []heldOperation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.operations {
 		if o.held != nil && o.led {
-			all = append(all, heldPart{o.subject, o.head})
+			all = append(all, heldOperation{o.subject, o.head})
 		}
 	}
 	return all
 }
 
-// GiveUp is Gone for ranks that wait for what will not come: of the operations in why they are told that, of all others err.
+// GiveUp is Gone for ranks that wait for what will not come: the operations in why fail with what it says, all others with err.
 func (s *Server) GiveUp(err error, why map[Subject]error) {
 	s.mu.Lock()
 	inSlots := map[int]error{}
@@ -100,7 +100,7 @@ func (s *session) giveUp(why map[Subject]error) {
 	defer s.mu.Unlock()
 	for _, o := range s.operations {
 		if err := why[o.subject]; err != nil && !o.done {
-			o.told = true
+			o.notified = true
 			code, text := codeOf(err)
 			s.scratch = codec.AppendFail(s.scratch[:0], o.handle, codec.TypeSubmit, code, text)
 			s.sendLocked(s.scratch, nil)

@@ -1,0 +1,238 @@
+package session
+
+import (
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"gorun/collective"
+	"gorun/collective/kernel"
+	"gorun/worker/session/codec"
+	"gorun/worker/session/slots"
+	"gorun/worker/shm"
+)
+
+// submit takes an operation from its decoded message to the engine:
+//
+//	open      books the handle, unless too many operations are in flight
+//	request   checks what the rank says and pins the memory that it names
+//	hold      keeps an operation that follows another one (follow.go), or
+//	start     submits it to the engine
+//	turnDown  ends it and tells the rank why, if any of these has failed
+//
+// Only a message that no correct rank sends is an error here: it ends the session.
+func (s *session) submit(m *codec.Submit) error {
+	o, err := s.open(m)
+	if o == nil {
+		return err
+	}
+	r, err := s.request(m, o)
+	if err == nil && r.Follows {
+		s.hold(o, r)
+		return nil
+	}
+	if err == nil {
+		err = s.start(m, o, r)
+	}
+	if err != nil {
+		s.turnDown(o, err)
+	}
+	return nil
+}
+
+// open returns a blank operation, or nil for one too many, which it rejects.
+func (s *session) open(m *codec.Submit) (*operation, error) {
+	s.mu.Lock()
+	if s.operations[m.Handle] != nil {
+		s.mu.Unlock()
+		return nil, codec.Malformed("handle %d is in use", m.Handle)
+	}
+	if len(s.operations)+s.queuedLocked() >= s.server.cfg.Operations {
+		s.mu.Unlock()
+		err := invalid("submit %q: %d operations are in flight already", m.Name, s.server.cfg.Operations)
+		var refused operation
+		_ = s.linkFollowers(m, &refused) // one refusal is enough
+		s.reject(m.Handle, err)
+		s.releaseFollowers(refused.followers, err)
+		return nil, nil
+	}
+	defer s.mu.Unlock()
+	o := s.takeLocked()
+	s.submitted++
+	o.handle, o.number, o.subject = m.Handle, s.submitted, s.subjectOf(m)
+	return o, nil
+}
+
+// request turns a message into what the engine takes. Everything in m comes from the rank and is checked here.
+func (s *session) request(m *codec.Submit, o *operation) (collective.Request, error) {
+	r := collective.Request{Kind: m.Kind, Group: m.Group, Type: m.Type, Op: m.Op, Coding: m.Coding, Root: int(m.Root),
+		Pre: m.Pre, Post: m.Post, Handle: uint64(m.Handle), Client: s, Follows: m.Follows(),
+		Epoch: s.epoch} // constant since WELCOME, before which nothing comes here
+	if err := s.linkFollowers(m, o); err != nil {
+		return r, err
+	}
+	if len(m.Name) == 0 || len(m.Name) > codec.MaxName {
+		return r, invalid("submit operation: a name is 1 to %d bytes, not %d", codec.MaxName, len(m.Name))
+	}
+	if !utf8.Valid(m.Name) {
+		return r, invalid("submit operation: name %q is not UTF-8", m.Name)
+	}
+	r.Name = s.names.get(m.Name)
+	if m.Kind < collective.Allreduce || m.Kind > collective.Peek {
+		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.Kind)
+	}
+	if err := s.setSplits(m, &r); err != nil {
+		return r, err
+	}
+	switch m.Kind {
+	case collective.Barrier, collective.AddGroup, collective.RemoveGroup, collective.Join, collective.Peek:
+		if m.In.Region != codec.NoRegion || m.Out.Region != codec.NoRegion || len(m.Dims) > 0 {
+			return r, invalid("submit %s: %s has no tensor", r.Name, m.Kind)
+		}
+		return r, nil
+	}
+	return r, s.setTensors(m, o, &r)
+}
+
+// setSplits fills in the splits of a request, or the members of a new group.
+func (s *session) setSplits(m *codec.Submit, r *collective.Request) error {
+	if len(m.Splits) == 0 {
+		return nil
+	}
+	// Not kept like shapes: splits are rarely the same twice. The engine copies them.
+	s.numbers = s.numbers[:0]
+	for i := range m.NumSplits() {
+		s.numbers = append(s.numbers, int(m.Split(i)))
+	}
+	switch m.Kind {
+	case collective.Allreduce: // handles (follow.go)
+	case collective.Alltoall, collective.Scatter:
+		r.Splits = s.numbers
+	case collective.AddGroup:
+		r.Shape = s.numbers
+	default:
+		return invalid("submit %s: %s has no splits", r.Name, m.Kind)
+	}
+	return nil
+}
+
+// setTensors fills in the shape and the memory of a request; o takes the pins.
+func (s *session) setTensors(m *codec.Submit, o *operation, r *collective.Request) (err error) {
+	if !m.Type.Valid() || !m.Op.Valid() {
+		return invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.Type, m.Op)
+	}
+	r.Shape = s.shapes.get(m)
+	size, ok := bytesOf(r.Shape, m.Type)
+	if !ok {
+		return invalid("submit %s: shape %v is impossible", r.Name, r.Shape)
+	}
+	// A rank that only receives may well have nothing to send.
+	receives := m.Kind == collective.Recv || m.Kind == collective.Broadcast && int(m.Root) != s.rank
+	if !receives || m.In.Region != codec.NoRegion {
+		if r.In, o.in, err = s.memory(m.In, size, m.Type); err != nil {
+			return invalid("submit %s: source: %v", r.Name, err)
+		}
+	}
+	if m.Kind != collective.Allreduce && m.Kind != collective.Broadcast && m.Kind != collective.Recv {
+		if m.Out.Region != codec.NoRegion {
+			return invalid("submit %s: %s has no target", r.Name, m.Kind)
+		}
+		return nil
+	}
+	if r.Out, o.out, err = s.memory(m.Out, size, m.Type); err != nil {
+		return invalid("submit %s: target: %v", r.Name, err)
+	}
+	in, out := m.In.Offset, m.Out.Offset
+	if m.In.Region == m.Out.Region && in != out && in < out+size && out < in+size {
+		return invalid("submit %s: source and target overlap without being the same", r.Name)
+	}
+	return nil
+}
+
+// memory pins a piece of a region of this rank that must be size bytes long.
+func (s *session) memory(p codec.Piece, size uint64, t kernel.Type) ([]byte, *shm.Region, error) {
+	if p.Bytes != size {
+		return nil, nil, fmt.Errorf("%d bytes, but the shape needs %d", p.Bytes, size)
+	}
+	if p.Region == codec.NoRegion {
+		if size == 0 {
+			return nil, nil, nil
+		}
+		return nil, nil, fmt.Errorf("no memory given for %d bytes", size)
+	}
+	r := s.regions[p.Region]
+	if r == nil {
+		return nil, nil, fmt.Errorf("region %d is not this rank's", p.Region)
+	}
+	if p.Offset > uint64(r.Size()) || p.Bytes > uint64(r.Size())-p.Offset {
+		return nil, nil, fmt.Errorf("%d bytes at %d are outside of region %d (%d bytes)", p.Bytes, p.Offset, p.Region, r.Size())
+	}
+	if p.Offset%uint64(t.Size()) != 0 {
+		return nil, nil, fmt.Errorf("offset %d is not aligned to %s", p.Offset, t)
+	}
+	r.Retain()
+	end := p.Offset + p.Bytes
+	return r.Bytes()[p.Offset:end:end], r, nil
+}
+
+// bytesOf returns the bytes of a tensor, or false if no memory holds it.
+func bytesOf(shape []int, t kernel.Type) (uint64, bool) {
+	n := uint64(t.Size())
+	for _, d := range shape {
+		switch {
+		case d < 0:
+			return 0, false
+		case d == 0:
+			n = 0
+		case n > math.MaxInt64/uint64(d):
+			return 0, false
+		default:
+			n *= uint64(d)
+		}
+	}
+	return n, true
+}
+
+// start submits an operation. The engine may call Complete before it returns.
+func (s *session) start(m *codec.Submit, o *operation, r collective.Request) error {
+	s.mu.Lock()
+	s.operations[m.Handle] = o
+	s.mu.Unlock()
+	s.offerSlot(m, o, &r)
+	added := s.addPending(&r)
+	if len(r.In) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
+		s.server.outbox.idle(s)
+	}
+	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
+		return err
+	}
+	s.resolveAdded(&r, added)
+	return nil
+}
+
+// turnDown ends an operation that the engine does not have, and its followers.
+func (s *session) turnDown(o *operation, err error) {
+	s.mu.Lock()
+	handle, name, followers := o.handle, o.slot, o.followers
+	s.forgetLocked(handle, o)
+	s.mu.Unlock()
+	if name != "" {
+		s.slots.Offer(s.rank, name, 0, slots.Offer{})
+	}
+	s.reject(handle, err)
+	s.releaseFollowers(followers, err)
+}
+
+// reject sends the rank the refusal of an operation.
+func (s *session) reject(handle uint32, err error) {
+	s.mu.Lock()
+	_, text := codeOf(err)
+	s.failLocked(text)
+	s.mu.Unlock()
+	s.sendFail(handle, codec.TypeSubmit, err)
+}
+
+// invalid is a refusal of the rank's own arguments.
+func invalid(format string, args ...any) error {
+	return &collective.Error{Code: collective.CodeInvalid, Text: fmt.Sprintf(format, args...)}
+}
