@@ -127,7 +127,7 @@ func (s *Session) check(o *Operation) error {
 		return fmt.Errorf("submit %s: an operation of this name is in flight", o.Name)
 	}
 	if o.Kind == collective.Join {
-		s.slots.leave() // the daemon tells the others that this rank never comes again
+		s.slots.leave() // the daemon marks this rank as one that never comes again
 	}
 	return nil
 }

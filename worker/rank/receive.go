@@ -63,7 +63,7 @@ func (s *Session) receive(answer func(kind uint32, b []byte, fd int) error) erro
 	case codec.TypeChanged:
 		return nil // a rank that keeps its world need not know
 	case codec.TypeWake:
-		return nil // whoever waits in a slot looks again
+		return nil // a rank that waits in a slot looks again
 	case codec.TypeShow:
 		return s.slots.see(b, fd)
 	case codec.TypeHide:

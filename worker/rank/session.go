@@ -64,7 +64,7 @@ type Memory struct {
 	region uint32
 }
 
-// JoinJob joins as the rank that gorun started this process as. getenv is os.Getenv: the daemon says who a rank is in its
+// JoinJob joins as the rank that gorun started this process as. getenv is os.Getenv: the daemon identifies a rank by its
 // environment.
 func JoinJob(ctx context.Context, getenv func(string) string) (*Session, error) {
 	number, err := strconv.Atoi(getenv("GORUN_PROCESS"))
@@ -141,7 +141,7 @@ func (s *Session) release() {
 	}
 }
 
-// Close says goodbye, waits until the daemon has heard it, and unmaps all memory.
+// Close sends BYE, waits for the answer, and unmaps all memory.
 func (s *Session) Close() error {
 	defer s.release()
 	s.out = codec.AppendPair(s.out[:0], codec.TypeBye, 0)

@@ -16,11 +16,11 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// The rank's end of slots: "Slots" in worker/session/codec/PROTOCOL.md says what is where, and why all ranks come to the same decision.
+// The rank's end of slots: "Slots" in worker/session/codec/PROTOCOL.md has the layout of the memory, and why all ranks come to the same decision.
 
 const (
 	maxReopens = 16 // slots of a name, when different tensors come under it: each takes memory for good
-	maxWidened = 4  // of them those that may be wide: a plain one does not mind where a tensor is
+	maxWidened = 4  // how many of them may be wide: a plain one does not mind where a tensor is
 
 	// How long a rank looks again before it sleeps, because a wake-up takes about as long: first alone, unless ranks
 	// outnumber CPUs, then so that others run.
@@ -162,7 +162,7 @@ func (l *slotTable) flag(rank, at int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&l.memory[rank*codec.SlotLine+at]))
 }
 
-// buffer is that of a rank for a use.
+// buffer returns the buffer of a rank for the current use.
 func (l *slotTable) buffer(x *slot, rank int) []byte {
 	at := x.at + l.ranks*codec.SlotLine + (2*rank+int(x.use&1))*x.stride
 	return l.memory[at : at+x.call.In.Bytes]
@@ -349,7 +349,7 @@ func (l *slotTable) announce(x *slot, value uint64) {
 	atomic.StoreUint64(l.word(x, l.self), value)
 	for rank := range l.ranks {
 		if value%2 == 0 && atomic.LoadUint64(l.word(x, rank)) < value {
-			return // whoever comes last does it
+			return // the last rank does it
 		}
 	}
 	l.rouse()
@@ -368,9 +368,9 @@ func (l *slotTable) rouse() {
 type meeting uint8
 
 const (
-	awaited meeting = iota // somebody is not there yet, or GONE is on its way
+	awaited meeting = iota // a rank is not there yet, or GONE is on its way
 	complete
-	broken // somebody never will be
+	broken // a rank never will be
 )
 
 func (l *slotTable) meeting(x *slot) meeting {
@@ -387,7 +387,7 @@ func (l *slotTable) meeting(x *slot) meeting {
 			return broken
 		}
 	}
-	// Looked at last: who comes after the end of the world finds it marked, and others may have been told that this failed.
+	// Looked at last: a rank that comes after the end of the world finds it marked, and this may have failed for others.
 	if atomic.LoadUint32(l.flag(l.self, codec.SlotLeft)) == codec.WorldGone {
 		return awaited
 	}
@@ -413,7 +413,7 @@ func (x *slot) plan(ranks int) kernel.Plan {
 	return p
 }
 
-// meet does an operation in its slot. It reports false, and gives the slot up, if somebody does not come.
+// meet does an operation in its slot. It reports false, and gives the slot up, if a rank does not come.
 func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	l := s.slots
 	l.enter(x, o)
@@ -432,9 +432,9 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	if err := l.reduceSlice(x); err != nil {
 		return false, err
 	}
-	how, err = s.await(func() meeting { return l.parting(x) })
+	how, err = s.await(func() meeting { return l.slicesDone(x) })
 	if err == nil && how == broken { // what the tensors held is gone
-		err = &collective.Error{Code: collective.CodeAborted, Text: l.desertion(x)}
+		err = &collective.Error{Code: collective.CodeAborted, Text: l.whoLeftEarly(x)}
 	}
 	return true, err
 }

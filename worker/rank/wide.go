@@ -76,7 +76,7 @@ func (l *slotTable) tensor(x *slot, rank, region, offset int) ([]byte, error) {
 	return b[at : at+n], nil
 }
 
-// reduceSlice makes this rank's slice of the result, for all ranks, and says that it did.
+// reduceSlice makes this rank's slice of the result, for all ranks, and marks it as done.
 func (l *slotTable) reduceSlice(x *slot) (err error) {
 	n := x.call.In.Bytes
 	share := ((n+l.ranks-1)/l.ranks + codec.SlotLine - 1) &^ (codec.SlotLine - 1)
@@ -96,20 +96,20 @@ func (l *slotTable) reduceSlice(x *slot) (err error) {
 	}
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
 	atomic.StoreUint64(field[uint64](l, x, l.self, codec.SlotDone), x.use)
-	if l.parting(x) != awaited {
+	if l.slicesDone(x) != awaited {
 		l.rouse()
 	}
 	return nil
 }
 
-// parting is how far the others are with their slices: a rank that ended without its own leaves a result that is none. Those
-// that are alive write to this rank's tensor until they are done all the same.
-func (l *slotTable) parting(x *slot) meeting {
+// slicesDone is how far the others are with their slices: a rank that ended without its own leaves a result that is none. The
+// other ranks write to this rank's tensor until they are done all the same.
+func (l *slotTable) slicesDone(x *slot) meeting {
 	how := complete
 	for rank := range l.ranks {
 		switch {
 		case atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) >= x.use:
-		case l.deserted(x, rank):
+		case l.leftEarly(x, rank):
 			how = broken
 		default: // it works, or GONE is on its way
 			return awaited
@@ -118,16 +118,16 @@ func (l *slotTable) parting(x *slot) meeting {
 	return how
 }
 
-// deserted reports whether a rank has left a wide slot without its slice.
-func (l *slotTable) deserted(x *slot, rank int) bool {
+// leftEarly reports whether a rank has left a wide slot without its slice.
+func (l *slotTable) leftEarly(x *slot, rank int) bool {
 	return atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) == codec.RankLeft && atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) < x.use
 }
 
-// desertion says who left a wide slot in the middle.
-func (l *slotTable) desertion(x *slot) string {
+// whoLeftEarly names the ranks that left a wide slot in the middle.
+func (l *slotTable) whoLeftEarly(x *slot) string {
 	var who []string
 	for rank := range l.ranks {
-		if l.deserted(x, rank) {
+		if l.leftEarly(x, rank) {
 			who = append(who, strconv.Itoa(rank))
 		}
 	}

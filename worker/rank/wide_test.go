@@ -8,7 +8,7 @@ import (
 )
 
 // Who has left a wide slot in the middle is named, once nobody else writes to the tensors any more.
-func TestDesertedWideSlot(t *testing.T) {
+func TestWhoLeftWideSlotEarly(t *testing.T) {
 	l := &slotTable{memory: make([]byte, 8192), ranks: 4}
 	x := &slot{state: slotTaken, wide: true, use: 3, at: 4 * codec.SlotLine}
 	x.call.Name = "grad"
@@ -16,14 +16,14 @@ func TestDesertedWideSlot(t *testing.T) {
 		atomic.StoreUint32(l.flag(rank, codec.SlotLeft), codec.RankLeft)
 	}
 	*field[uint64](l, x, 0, codec.SlotDone) = 3
-	if how := l.parting(x); how != awaited {
+	if how := l.slicesDone(x); how != awaited {
 		t.Fatalf("%v while rank 2 works", how)
 	}
 	*field[uint64](l, x, 2, codec.SlotDone) = 3
-	if how := l.parting(x); how != broken {
+	if how := l.slicesDone(x); how != broken {
 		t.Fatalf("%v, and two have left", how)
 	}
-	if got, want := l.desertion(x), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result"; got != want {
+	if got, want := l.whoLeftEarly(x), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -142,7 +142,7 @@ func (s *session) transmitLocked(data []byte, r *shm.Region) {
 	}
 }
 
-// brokenLocked gives up on sending. If the rank has closed its end, the reader first reads what it had to say.
+// brokenLocked gives up on sending. If the rank has closed its end, the reader first reads what it has sent.
 func (s *session) brokenLocked(err error) {
 	if s.stopped {
 		return
@@ -195,7 +195,7 @@ func (s *session) write() {
 	}
 }
 
-// next takes the head of the queue; at its end the socket goes back to whoever sends.
+// next takes the head of the queue; at its end the socket goes back to the senders.
 func (s *session) next() (packet, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@
 //   - stall.go: operations that some ranks wait for, or have given up
 //
 // Cost of an operation, per rank: one receive and one send here (plus one receive that finds the socket empty,
-// which is how the reader learns that it may sleep), and one wake-up each way. The sender is whoever calls
-// Complete; the writer only runs while a rank does not read. No garbage in steady state. A reader that asks again
+// which is how the reader learns that it may sleep), and one wake-up each way. Complete sends, on the
+// goroutine of its caller; the writer only runs while a rank does not read. No garbage in steady state. A reader that asks again
 // for some microseconds before it sleeps was tried: on two CPUs it takes the CPU that a rank needs, and a round trip
 // of two ranks went from 28 to 75 µs.
 package session
@@ -49,8 +49,7 @@ type Engine interface {
 	// after Leave, or refuses it with a *collective.Error. In and Out stay mapped until Complete, and must not
 	// be touched after.
 	Submit(rank int, r collective.Request) error
-	// Leave says that a process will submit nothing more as a rank of the world of epoch, because it said
-	// goodbye or died.
+	// Leave reports that a process submits nothing more as a rank of the world of epoch, because it sent BYE or died.
 	Leave(process int, epoch uint32, rank int)
 	// Resolve reports that a rank submits nothing under a name that was pending when it joined or removed a group
 	// (collective.Request.Pending).
@@ -77,13 +76,13 @@ type Config struct {
 	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine Engine
 	Log    *slog.Logger
-	// Rejoin is told when a process that has left the world of an epoch waits for a later one, and of the first of the errors that it
-	// was told of last there, "" if something went well after them; may be nil.
+	// Rejoin is called when a process that has left the world of an epoch waits for a later one. Why is the first of the
+	// last errors that were sent to it there, "" if an operation succeeded after them. It may be nil.
 	Rejoin     func(process int, epoch uint32, why string)
 	Kept       func(epoch uint32)                    // a rank has committed its state in the world of an epoch; may be nil
 	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
-	Handshake  time.Duration                         // for a rank to say who it is; 10 s if 0
+	Handshake  time.Duration                         // for a rank to send its HELLO; 10 s if 0
 	Sent       func() uint64                         // bytes that this host has sent to others; may be nil
 	Setenv     func(process int, name, value string) // a rank set a variable of the job in its own process; may be nil
 	Operations int                                   // of a rank that are in flight, or have a result that it still reads; 65536 if 0
@@ -101,15 +100,15 @@ type Server struct {
 	wg       sync.WaitGroup
 	outbox   outbox
 
-	mu        sync.Mutex
-	expected  map[int]*expected // by process
-	strangers int               // connections that have not said who they are
-	sessions  map[*session]bool
-	world     *LocalWorld
-	news      news
-	slots     *slots.Table // of the world; may be nil
-	gone      *collective.Error
-	closed    bool
+	mu              sync.Mutex
+	expected        map[int]*expected // by process
+	unauthenticated int               // connections without a HELLO
+	sessions        map[*session]bool
+	world           *LocalWorld
+	news            news
+	slots           *slots.Table // of the world; may be nil
+	gone            *collective.Error
+	closed          bool
 }
 
 // expected is a process that may connect.
@@ -163,8 +162,8 @@ func (s *Server) Expect(process int, token [32]byte) {
 	s.expected[process] = &expected{token: token, budget: shm.NewBudget(s.cfg.ArenaLimit)}
 }
 
-// SetWorld lets the ranks begin: those that wait for it, and those that connect later. A rank that has left
-// this world waits for one of a larger epoch.
+// SetWorld lets the ranks begin, now or when they connect. A rank that has left this world waits for one of a larger
+// epoch.
 func (s *Server) SetWorld(w LocalWorld) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *Server) SetWorld(w LocalWorld) {
 	}
 }
 
-// Gone tells every rank that the world has ended, those that connect later too.
+// Gone sends every rank the end of the world, now or when it connects.
 func (s *Server) Gone(err error) { s.end(err, nil) }
 
 // end has another reason for some ranks.
@@ -190,22 +189,22 @@ func (s *Server) end(err error, reasons map[int]error) {
 	}
 	for x := range s.sessions {
 		if x.known() {
-			told := gone
-			errors.As(reasons[x.rank], &told)
-			x.sendGone(told)
+			reason := gone
+			errors.As(reasons[x.rank], &reason)
+			x.sendGone(reason)
 		}
 	}
 }
 
-// news is what was said about the hosts since the world of an epoch was planned.
+// news is what is known about the hosts since the world of an epoch was planned.
 type news struct {
 	epoch          uint32
 	added, removed bool
 	stamp          int64
 }
 
-// Changed tells the ranks of an epoch's world that it could be another one. Those that are not there yet are
-// told when they come: a rank may take seconds to begin.
+// Changed notifies the ranks of an epoch's world that it could be another one. A rank that is not there yet, since it may
+// take seconds to begin, is notified when it connects.
 func (s *Server) Changed(epoch uint32, added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,19 +279,19 @@ func (s *Server) accept() error {
 	}
 }
 
-// add registers a connection, unless too many of them have not said who they are.
+// add registers a connection, unless too many of them have sent no HELLO.
 func (s *Server) add(x *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.strangers > 16+2*len(s.expected) {
+	if s.closed || s.unauthenticated > 16+2*len(s.expected) {
 		return false
 	}
-	s.strangers++
+	s.unauthenticated++
 	s.sessions[x] = true
 	return true
 }
 
-// admit decides whether who says hello may stay. The token is checked before anything else is believed.
+// admit decides whether the sender of a HELLO may stay. The token is checked before anything else is believed.
 func (s *Server) admit(x *session, h codec.Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +299,7 @@ func (s *Server) admit(x *session, h codec.Hello) error {
 	if e == nil || subtle.ConstantTimeCompare(e.token[:], h.Token[:]) != 1 {
 		return fmt.Errorf("process %d (pid %d): wrong number or token", h.Process, x.pid)
 	}
-	s.strangers--
+	s.unauthenticated--
 	x.identify(h.Process, e.budget)
 	if h.Version != codec.Version {
 		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", codec.Version, h.Version))
@@ -344,7 +343,7 @@ func (s *Server) Met(process int) bool {
 	return s.expected[process] != nil && s.expected[process].met
 }
 
-// want says that somebody waits for a world, if there was none yet.
+// want reports that a process waits for the first world.
 func (s *Server) want() {
 	s.mu.Lock()
 	none := s.world == nil
@@ -354,7 +353,7 @@ func (s *Server) want() {
 	}
 }
 
-// rejoin says that the session's process waits for a later world than the one it left, if that is so.
+// rejoin reports that the session's process waits for a later world than the one it has left.
 func (s *Server) rejoin(x *session) {
 	s.mu.Lock()
 	left, why := s.expected[x.process].left, s.expected[x.process].why
@@ -365,8 +364,8 @@ func (s *Server) rejoin(x *session) {
 	}
 }
 
-// leave tells the engine, once, that the session's rank submits nothing more in its world, and then lets the
-// rank connect again. A rank that has no world yet has none to leave.
+// leave notifies the engine, once, that the session's rank submits nothing more in its world, and then lets the rank
+// connect again. A rank that has no world yet has none to leave.
 func (s *Server) leave(x *session) {
 	s.mu.Lock()
 	e := s.expected[x.process]
@@ -396,7 +395,7 @@ func (s *Server) remove(x *session) {
 	defer s.mu.Unlock()
 	delete(s.sessions, x)
 	if !x.known() {
-		s.strangers--
+		s.unauthenticated--
 	}
 }
 

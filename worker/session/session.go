@@ -377,7 +377,7 @@ func codeOf(err error) (collective.Code, string) {
 	return collective.CodeInternal, err.Error()
 }
 
-// release drops a result. A rank whose wait was interrupted may say so twice, so an unknown handle is no error.
+// release drops a result. A rank whose wait was interrupted may release it twice, so an unknown handle is no error.
 func (s *session) release(handle uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 // submit takes an operation from its decoded message to the engine:
 //
 //	open      books the handle, unless too many operations are in flight
-//	request   checks what the rank says and pins the memory that it names
+//	request   checks the message and pins the memory that it names
 //	hold      keeps an operation that follows another one (follow.go), or
 //	start     submits it to the engine
-//	turnDown  ends it and tells the rank why, if any of these has failed
+//	turnDown  ends it and sends the rank the reason, if one of these has failed
 //
 // Only a message that no correct rank sends is an error here: it ends the session.
 func (s *session) submit(m *codec.Submit) error {

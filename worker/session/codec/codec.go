@@ -2,7 +2,7 @@
 // other, and the layout of the memory in which the ranks of a host meet. PROTOCOL.md here describes the protocol.
 //
 // The package is pure. It appends messages to buffers and reads them from buffers; what it decodes are views of the
-// buffer. Every decoder accepts any bytes and returns ErrMalformed for those that break the layout; whether the numbers
+// buffer. Every decoder accepts any bytes and returns ErrMalformed where the layout is broken; whether the numbers
 // in a sound message make sense is for its receiver to check (worker/session for the daemon, worker/rank for a rank in
 // Go).
 //

@@ -111,7 +111,7 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	return w, nil
 }
 
-// AppendRegion encodes REGION, with which the region's descriptor goes along.
+// AppendRegion encodes REGION. The region's descriptor goes along with it.
 func AppendRegion(b []byte, request, number uint32, size int64) []byte {
 	m := extend(&b, regionLen)
 	le.PutUint32(m[offType:], TypeRegion)
@@ -221,7 +221,7 @@ func DecodeComplete(b []byte, c *Completion) error {
 		return Malformed("completion of %d bytes with %d dimensions, %d rows and a text of %d bytes", len(b), ndim, rows, text)
 	}
 	offset, size, region := le.Uint64(b[completeOffset:]), le.Uint64(b[completeBytes:]), le.Uint64(b[completeRegionLen:])
-	inRegion := le.Uint32(b[completeRegion:]) != NoRegion // else offset is that of a slot
+	inRegion := le.Uint32(b[completeRegion:]) != NoRegion // else the offset of a slot
 	if region > math.MaxInt || offset > math.MaxInt || inRegion && (offset > region || size > region-offset) {
 		return Malformed("completion with %d bytes at %d of a region of %d bytes", size, offset, region)
 	}
@@ -243,7 +243,7 @@ func DecodeComplete(b []byte, c *Completion) error {
 	return nil
 }
 
-// AppendSlots encodes the answer to SLOTS, with which the descriptor of the memory goes along.
+// AppendSlots encodes the answer to SLOTS. The descriptor of the memory goes along with it.
 func AppendSlots(b []byte, size int64) []byte {
 	return le.AppendUint64(AppendPair(b, TypeSlots, 0), uint64(size))
 }

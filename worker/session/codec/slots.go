@@ -29,7 +29,7 @@ const (
 	MaxSlotRanks = 16
 	MaxSlotBytes = 64 << 10 // of a tensor
 	MaxSlots     = 4096
-	SlotsBytes   = 32 << 20 // of shared memory, of which only what is used costs anything
+	SlotsBytes   = 32 << 20 // of shared memory; what is not used costs nothing
 	MaxDoorbell  = 32       // bytes of the name of a doorbell
 
 	// Below this, two meetings cost more than reading every tensor whole, which is what ranks do in a plain slot.
