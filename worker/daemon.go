@@ -2,11 +2,9 @@ package worker
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
-	"gorun/collective"
 	"gorun/rendezvous/wire"
 	"gorun/worker/compat"
 	"gorun/worker/loop"
@@ -17,29 +15,25 @@ import (
 	"gorun/worker/pauses"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
-	"gorun/worker/shm"
 	"gorun/worker/stall"
 	"gorun/worker/tune"
 )
 
 // daemon is the state of one host in one job; only loop touches it once open has returned.
 type daemon struct {
-	cfg     Config
-	out     *wire.Writer
-	inbox   chan wire.Message
-	loop    *loop.Loop
-	log     *slog.Logger
-	journal *journal // of log
+	cfg   Config
+	out   *wire.Writer
+	inbox inbox
+	loop  *loop.Loop
+	log   *journal
 
 	job      *wire.Job
-	ready    *wire.Ready // as it was said
+	ready    *wire.Ready // that was sent
 	machine  *machine.Machine
 	member   *member.Membership
 	peers    *peerWatch
 	net      *network.Network
-	prober   *collective.LinkProber
-	engine   *collective.Engine
-	results  *shm.Pool
+	engine   *engine
 	sessions *session.Server
 	ranks    *ranks.Ranks
 	mpi      *compat.MPI
@@ -49,8 +43,6 @@ type daemon struct {
 	moves  *moves.Moves
 	stalls *stall.Watch
 	tune   *tune.Tuner
-	orphan bool  // no launcher listens any more
-	parted error // why nothing comes from the launcher any more; set before inbox is closed
 }
 
 // post runs f on the loop's goroutine, unless the daemon is closing.

@@ -7,30 +7,33 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// mostComplaints are what a daemon tells of its log in a job: something that goes wrong again and again fills no terminal.
+// mostComplaints limits the lines of a daemon's log that users see in a job, so that something that goes wrong again and
+// again does not fill a terminal.
 const mostComplaints = 100
 
-// journal has the lines of a daemon's log for the loop, which tells the launcher. Nothing that writes one waits: lines that
-// come faster than they are told are dropped.
+// journal is a daemon's log, whose lines the loop sends to the launcher. No one who writes a line waits: lines that come
+// faster than they are sent are dropped.
 type journal struct {
-	lines chan string // nil if the user does not want to know
+	*slog.Logger
+	lines chan string // nil if the user did not ask for them
 	out   *wire.Writer
-	count int // lines that were told, or dropped after the most
+	count int // lines that were sent, or dropped after the most
 }
 
-// openJournal makes the journal, and the log that it is of. Without verbose it has no lines, and otherwise warnings and errors.
-func openJournal(out *wire.Writer, verbose bool) (*journal, *slog.Logger) {
+// openJournal returns a journal of warnings and errors; without verbose it has no lines.
+func openJournal(out *wire.Writer, verbose bool) *journal {
 	if !verbose {
-		return &journal{out: out}, slog.New(slog.DiscardHandler)
+		return &journal{Logger: slog.New(slog.DiscardHandler), out: out}
 	}
 	j := &journal{lines: make(chan string, mostComplaints), out: out}
 	leaveOutTime := func(groups []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey && len(groups) == 0 {
-			return slog.Attr{} // it is told at once
+			return slog.Attr{} // it is sent at once
 		}
 		return a
 	}
-	return j, slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: leaveOutTime}))
+	j.Logger = slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: leaveOutTime}))
+	return j
 }
 
 // Write takes a line of the log.
@@ -42,7 +45,7 @@ func (j *journal) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// tell tells the launcher a line of the log.
+// tell sends a line of the log to the launcher.
 func (j *journal) tell(line string) {
 	if j.count++; j.count > mostComplaints {
 		return
@@ -53,7 +56,7 @@ func (j *journal) tell(line string) {
 	j.out.Write(&wire.Log{Text: line})
 }
 
-// finish tells what was said while the daemon ended.
+// finish sends the lines that were written while the daemon ended.
 func (j *journal) finish() {
 	for {
 		select {

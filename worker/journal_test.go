@@ -18,15 +18,15 @@ func TestJournal(t *testing.T) {
 		told    int
 	}{{false, 3, 0}, {true, 3, 3}, {true, mostComplaints, mostComplaints}, {true, 5 * mostComplaints, mostComplaints}} {
 		var out bytes.Buffer
-		j, log := openJournal(wire.NewWriter(&out), tt.verbose)
+		log := openJournal(wire.NewWriter(&out), tt.verbose)
 		for i := range tt.lines {
 			log.Debug("nobody wants to know")
 			log.Warn("end session", "process", i, "err", errors.New("it was\ncut off"))
 			if i == tt.lines/2 {
-				j.finish()
+				log.finish()
 			}
 		}
-		j.finish()
+		log.finish()
 		var told []string
 		for in := wire.NewReader(&out); ; {
 			m, err := in.Read()

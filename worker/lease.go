@@ -1,14 +1,12 @@
 package worker
 
 import (
-	"context"
 	"sync"
 	"syscall"
 	"time"
 
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
-	"gorun/worker/member"
 )
 
 // LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the daemon and by the
@@ -112,48 +110,4 @@ func (l *LauncherLease) heard(peer int) {
 
 func (l *LauncherLease) hungUp(peers map[int]bool) {
 	l.note(func(s *liveness.LauncherLease) { s.HungUp(peers) })
-}
-
-// watchLauncher tells the peers when this host loses its launcher, and when it hears it again.
-func (d *daemon) watchLauncher(ctx context.Context) {
-	l := d.cfg.LauncherLease
-	if l == nil {
-		return
-	}
-	for stamp := uint64(1); ; stamp++ {
-		select {
-		case <-l.changed:
-		case <-ctx.Done():
-			return
-		}
-		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: !l.deaf()}
-		d.post(ctx, func() {
-			d.peers.hears = m
-			for _, p := range d.member.Others() {
-				d.net.Notify(p.ID, m)
-			}
-			if !m.Launcher {
-				d.member.MeetOthers(ctx) // only then does it hear whether the launcher lives
-			}
-		})
-	}
-}
-
-// tellDeaf tells a peer that this host met after it lost its launcher.
-func (d *daemon) tellDeaf(peer int) {
-	if d.peers.hears != nil && !d.peers.hears.Launcher {
-		d.net.Notify(peer, d.peers.hears)
-	}
-}
-
-// releaseOthers tells hosts which are not in the next world that the launcher will not come back to them.
-func (d *daemon) releaseOthers(former, next *wire.Roster) {
-	if d.cfg.LauncherLease == nil || former == nil {
-		return
-	}
-	for _, p := range former.Peers {
-		if _, ok := member.Peer(next, p.ID); !ok && p.ID != d.job.HostID {
-			d.net.Notify(p.ID, &wire.Without{Epoch: next.Epoch})
-		}
-	}
 }

@@ -1,40 +1,28 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"time"
 
+	"gorun/collective/link"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
 	"gorun/worker/migrate/vmtools"
 )
 
-// Whether the other hosts are there: package liveness decides which of them to suspect, this file tells it what gossip and links
-// notice, and reports to the launcher.
-
-// peerWatch is what this host notices of its peers, and of its launcher on their behalf.
-type peerWatch struct {
-	*liveness.Peers
-	timing liveness.Timing
-	lease  time.Duration // how long gossip waits for a silent host
-	hears  *wire.Hears   // this host's last report whether it hears the launcher; nil for none, which is yes
-}
-
-func newPeerWatch(job *wire.Job) *peerWatch {
-	w := &peerWatch{timing: liveness.Default().Scaled(job.TimeScale)}
-	w.lease = cmp.Or(job.Lease, w.timing.Lease)
-	w.Peers = liveness.NewPeers(w.timing, w.lease, job.Lease > 0)
-	return w
-}
+// Whether the other hosts are there, and the launcher: package liveness decides, this file passes on what gossip and links
+// notice, and sends reports.
 
 // reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once per beat.
 func (d *daemon) reportPeers() {
-	seen := liveness.Seen{Unanswered: d.net.Links().Awaited(), HungUp: d.net.Links().HungUp(), Missing: d.member.Missing(), Heard: func(peer int) time.Time {
-		s, _ := d.net.Links().Status(peer)
+	links := d.net.Links()
+	heard := func(peer int) time.Time {
+		s, _ := links.Status(peer)
 		return s.Heard
-	}}
+	}
+	seen := liveness.Seen{Unanswered: links.Awaited(), HungUp: links.HungUp(), Missing: d.member.Missing(), Heard: heard}
 	gone := map[int]bool{}
 	for _, peer := range seen.HungUp {
 		if _, ok := member.Peer(d.member.Roster(), peer); ok {
@@ -82,4 +70,59 @@ func (d *daemon) beat(ctx context.Context) {
 		d.peers.Paused(time.Now())
 	}
 	d.reportPeers()
+}
+
+// lost reports to the launcher that a peer is gone.
+func (d *daemon) lost(peer int, err error) {
+	if _, ok := member.Peer(d.member.Roster(), peer); !ok {
+		return // it has no part in the world any more
+	}
+	if errors.Is(err, link.ErrReopened) {
+		return // it has a later roster than this host, which will get it too
+	}
+	d.out.Write(&wire.Failed{Step: "run", Text: err.Error(), Code: 255, Peer: peer})
+}
+
+// watchLauncher reports to the peers when this host no longer hears its launcher, and when it hears it again.
+func (d *daemon) watchLauncher(ctx context.Context) {
+	l := d.cfg.LauncherLease
+	if l == nil {
+		return
+	}
+	for stamp := uint64(1); ; stamp++ {
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return
+		}
+		m := &wire.Hears{Host: d.job.HostID, Stamp: stamp, Launcher: !l.deaf()}
+		d.post(ctx, func() {
+			d.peers.hears = m
+			for _, p := range d.member.Others() {
+				d.net.Notify(p.ID, m)
+			}
+			if !m.Launcher {
+				d.member.MeetOthers(ctx) // only then does it hear whether the launcher lives
+			}
+		})
+	}
+}
+
+// tellDeaf repeats to a peer, which this host has met just now, that it does not hear its launcher.
+func (d *daemon) tellDeaf(peer int) {
+	if d.peers.hears != nil && !d.peers.hears.Launcher {
+		d.net.Notify(peer, d.peers.hears)
+	}
+}
+
+// releaseOthers reports to hosts which are not in the next world that the launcher will not come back to them.
+func (d *daemon) releaseOthers(former, next *wire.Roster) {
+	if d.cfg.LauncherLease == nil || former == nil {
+		return
+	}
+	for _, p := range former.Peers {
+		if _, ok := member.Peer(next, p.ID); !ok && p.ID != d.job.HostID {
+			d.net.Notify(p.ID, &wire.Without{Epoch: next.Epoch})
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"gorun/rendezvous/wire"
-	"gorun/topology"
 	"gorun/topology/probe"
 	"gorun/worker/network"
 )
@@ -46,10 +45,3 @@ func (d *daemon) peerMoved(m *wire.Moved) {
 	d.member.Relocate(d.net.Locate)
 	d.net.Renew(m)
 }
-
-// networkDaemon is the daemon as its network sees it.
-type networkDaemon struct{ d *daemon }
-
-func (n networkDaemon) Host() topology.Host      { return n.d.machine.Host() }
-func (n networkDaemon) Peers() *wire.Roster      { return n.d.member.Peers() }
-func (n networkDaemon) Lost(peer int, err error) { n.d.lost(peer, err) }

@@ -24,7 +24,7 @@ import (
 
 // openServices prepares what serves MPI programs and ranks of stock Horovod.
 func (d *daemon) openServices() {
-	cfg := compat.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log}
+	cfg := compat.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger}
 	d.mpi = compat.NewMPI(cfg, func(process, code int) { d.ranks.Abort(process, code) })
 	d.horovod = compat.NewHorovod(cfg, stockDaemon{d})
 }
@@ -59,13 +59,13 @@ func (g goodbyes) Leave(process int, epoch uint32, _ int) {
 
 // openTuning prepares what adapts the ring to the edges between hosts, and has it pause.
 func (d *daemon) openTuning() {
-	d.pauses = pauses.New(d.job.HostID, ring{d}, d.loop, d.log)
-	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log, Daemon: tuneDaemon{d}, Links: links{d}, Pauses: d.pauses})
+	d.pauses = pauses.New(d.job.HostID, ring{d}, d.loop, d.log.Logger)
+	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log.Logger, Daemon: tuneDaemon{d}, Links: links{d}, Pauses: d.pauses})
 }
 
 // openMembership prepares what forms worlds.
 func (d *daemon) openMembership() {
-	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Lease: d.peers.lease, Daemon: memberDaemon{d},
+	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Lease: d.peers.lease, Daemon: memberDaemon{d},
 		Gossip: d.net, Links: links{d}, Tuner: d.tune, LinkTimeout: cmp.Or(d.cfg.linkTimeout, d.peers.timing.LinkTimeout)})
 }
 
@@ -157,7 +157,7 @@ func (l links) Reach(ctx context.Context, peers []int) error {
 }
 func (l links) Status(peer int) (link.Status, bool) { return l.d.net.Links().Status(peer) }
 func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
-	return l.d.prober.Measure(ctx, peer)
+	return l.d.engine.prober.Measure(ctx, peer)
 }
 
 // tuneDaemon is the daemon as its tuner sees it.
@@ -240,3 +240,10 @@ func (m machineDaemon) Changed(ctx context.Context) {
 	m.d.net.Choose()
 	m.d.member.SelfChanged(ctx)
 }
+
+// networkDaemon is the daemon as its network sees it.
+type networkDaemon struct{ d *daemon }
+
+func (n networkDaemon) Host() topology.Host      { return n.d.machine.Host() }
+func (n networkDaemon) Peers() *wire.Roster      { return n.d.member.Peers() }
+func (n networkDaemon) Lost(peer int, err error) { n.d.lost(peer, err) }

@@ -20,50 +20,16 @@ import (
 	"syscall"
 	"time"
 
-	"gorun/collective"
-	"gorun/collective/kernel"
-	"gorun/collective/link"
-	"gorun/collective/schedule"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology/probe"
 	"gorun/worker/loop"
 	"gorun/worker/machine"
-	"gorun/worker/member"
-
 	"gorun/worker/network"
-	"gorun/worker/proc"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
-	"gorun/worker/shm"
 	"gorun/worker/stall"
 )
-
-// Config is what a daemon needs from its process.
-type Config struct {
-	In      io.Reader // messages of the launcher; its end stops everything
-	Out     io.Writer
-	Version string
-	Exe     string   // this binary: Python imports the binding from it
-	Program []byte   // that other hosts of the job run; nil if it is this binary
-	Env     []string // of the daemon; ranks get their machine's variables from it
-	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
-	Another func() bool
-	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if that is so at once.
-	Flush func(timeout time.Duration) bool
-	// Seen is the machine's probe.Fingerprint at some time before the job; "" if there is none.
-	Seen string
-	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
-	State string
-	// Cgroup is where the ranks run, nil for where the daemon does.
-	Cgroup *proc.Cgroup
-	// Report writes to the log of the host, for its administrators; nil if it has none.
-	Report func(text string)
-	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
-	LauncherLease *LauncherLease
-
-	linkTimeout, shutdownGrace time.Duration // in place of the usual ones, for tests; 0 for those
-}
 
 const (
 	// watchPeriod is the interval between looks at how fast the links are.
@@ -80,16 +46,16 @@ const exitUsage = 2
 
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
-	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: make(chan wire.Message), loop: loop.New()}
+	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: inbox{messages: make(chan wire.Message)}, loop: loop.New()}
 	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
 		return err
 	}
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	go d.read(work) // a read from a pipe cannot be interrupted: not waited for
+	go d.inbox.read(work, cfg.In, cfg.Another)
 	for d.job == nil {
 		select {
-		case msg, ok := <-d.inbox:
+		case msg, ok := <-d.inbox.messages:
 			if !ok {
 				return nil // the launcher went away before it said anything
 			}
@@ -119,9 +85,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cancel()
 	err = errors.Join(err, d.close())
-	if !d.orphan {
-		if d.journal != nil {
-			d.journal.finish()
+	if !d.inbox.gone {
+		if d.log != nil {
+			d.log.finish()
 		}
 		done := &wire.Done{}
 		if d.net != nil {
@@ -130,28 +96,6 @@ func Run(ctx context.Context, cfg Config) error {
 		d.out.Write(done)
 	}
 	return err
-}
-
-// read passes the messages of the launcher, and of those that take over from it, on and closes the inbox at the end.
-func (d *daemon) read(ctx context.Context) {
-	defer close(d.inbox)
-	in := wire.NewReader(d.cfg.In)
-	for {
-		m, err := in.Read()
-		if err != nil {
-			if d.cfg.Another == nil || !d.cfg.Another() {
-				d.parted = err
-				return
-			}
-			in = wire.NewReader(d.cfg.In)
-			continue
-		}
-		select {
-		case d.inbox <- m:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // open starts everything that listens and reports Ready.
@@ -163,7 +107,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.peers = newPeerWatch(job)
 	d.cfg.LauncherLease.configure(d.peers.timing)
 	d.cfg.LauncherLease.world(0, nil, d.peers.lease)
-	d.journal, d.log = openJournal(d.out, job.Verbose)
+	d.log = openJournal(d.out, job.Verbose)
 	d.openServices()
 	d.openTuning()
 	var err error
@@ -172,7 +116,7 @@ func (d *daemon) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log, Daemon: networkDaemon{d},
+	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: networkDaemon{d},
 		Lease: d.peers.lease, Program: d.cfg.Program})
 	d.openMembership()
 	d.openMoves()
@@ -213,19 +157,12 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err := d.horovod.Listen(ctx, d.net.Bind()); err != nil {
 		return err
 	}
-	d.results = shm.NewPool(d.memory())
-	by, err := schedule.ParseAlgorithm(d.job.Algorithm)
-	if err != nil {
-		return fmt.Errorf("check job: %w", err)
+	broken := func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }
+	var err error
+	if d.engine, err = openEngine(d.job, d.net, d.memory(), d.log.Logger, broken); err != nil {
+		return err
 	}
-	coding, err := kernel.ParseCoding(d.job.Coding)
-	if err != nil {
-		return fmt.Errorf("check job: %w", err)
-	}
-	d.engine = collective.New(collective.Config{Transport: d.net, Alloc: d.results, Room: d.results.Room(), Log: d.log, Algorithm: by, Coding: coding,
-		Broken: func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }})
-	d.prober = collective.NewLinkProber(d.engine, d.net)
-	return d.net.Connect(ctx, d.prober)
+	return d.net.Connect(ctx, d.engine.prober)
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it
@@ -240,7 +177,7 @@ func (d *daemon) memory() int64 {
 
 // openRanks prepares for the ranks: their sessions, and their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
-	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine, d, ctx}, Log: d.log, ArenaLimit: d.memory(),
+	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine.Engine, d, ctx}, Log: d.log.Logger, ArenaLimit: d.memory(),
 		Sent: d.net.Sent,
 		Rejoin: func(process int, epoch uint32, why string) {
 			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
@@ -253,7 +190,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
+	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
 		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
 	return err
@@ -272,13 +209,13 @@ func (d *daemon) run(ctx, work context.Context) {
 	d.loop.Go(func() { d.ranks.Feed(work) })
 	d.loop.Go(func() { d.sessions.Run(work) })
 	d.loop.Go(func() { d.engine.Run(work) })
-	inbox, ended := d.inbox, ctx.Done()
+	inbox, ended := d.inbox.messages, ctx.Done()
 	for !d.ranks.Over() {
 		select {
 		case m, ok := <-inbox:
 			if !ok { // the launcher is gone, and with it the reason for all this
 				d.tellGone()
-				inbox, d.orphan = nil, true
+				inbox, d.inbox.gone = nil, true
 				d.stop(work, orphanGrace)
 				break
 			}
@@ -289,8 +226,8 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.ranks.Exited(work, e)
 		case f := <-d.loop.C():
 			f()
-		case line := <-d.journal.lines:
-			d.journal.tell(line)
+		case line := <-d.log.lines:
+			d.log.tell(line)
 		case <-d.member.Ticks():
 			d.member.Tick(work)
 			d.pauses.Step(work, pause.Event{Tick: true})
@@ -307,7 +244,7 @@ func (d *daemon) run(ctx, work context.Context) {
 		case <-ended:
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
-			ended, d.orphan = nil, true
+			ended, d.inbox.gone = nil, true
 			d.member.End()
 			d.cfg.LauncherLease.end()
 			d.ranks.KillAfter(work, func() {
@@ -383,21 +320,10 @@ func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 
 // tellGone logs on the host why its ranks are ended, if the launcher did not say goodbye: no one else hears of it.
 func (d *daemon) tellGone() {
-	if d.cfg.Report != nil && !errors.Is(d.parted, io.EOF) {
-		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.parted)
+	if d.cfg.Report != nil && !errors.Is(d.inbox.err, io.EOF) {
+		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.inbox.err)
 		d.loop.Go(func() { d.cfg.Report(text) })
 	}
-}
-
-// lost tells the launcher that a peer is gone.
-func (d *daemon) lost(peer int, err error) {
-	if _, ok := member.Peer(d.member.Roster(), peer); !ok {
-		return // it has no part in the world any more
-	}
-	if errors.Is(err, link.ErrReopened) {
-		return // it has a later roster than this host, which will get it too
-	}
-	d.out.Write(&wire.Failed{Step: "run", Text: err.Error(), Code: 255, Peer: peer})
 }
 
 // close ends everything in the reverse order of open and waits for it.
@@ -428,8 +354,8 @@ func (d *daemon) close() error {
 		d.member.Close()
 	}
 	d.loop.Wait()
-	if d.results != nil {
-		d.results.Close()
+	if d.engine != nil {
+		d.engine.results.Close()
 	}
 	return errors.Join(errs...)
 }

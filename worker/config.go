@@ -1,0 +1,34 @@
+package worker
+
+import (
+	"io"
+	"time"
+
+	"gorun/worker/proc"
+)
+
+// Config is what a daemon needs from its process.
+type Config struct {
+	In      io.Reader // messages of the launcher; its end stops everything
+	Out     io.Writer
+	Version string
+	Exe     string   // this binary: Python imports the binding from it
+	Program []byte   // that other hosts of the job run; nil if it is this binary
+	Env     []string // of the daemon; ranks get their machine's variables from it
+	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
+	Another func() bool
+	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if that is so at once.
+	Flush func(timeout time.Duration) bool
+	// Seen is the machine's probe.Fingerprint at some time before the job; "" if there is none.
+	Seen string
+	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
+	State string
+	// Cgroup is where the ranks run, nil for where the daemon does.
+	Cgroup *proc.Cgroup
+	// Report writes to the log of the host, for its administrators; nil if it has none.
+	Report func(text string)
+	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
+	LauncherLease *LauncherLease
+
+	linkTimeout, shutdownGrace time.Duration // in place of the usual ones, for tests; 0 for those
+}
