@@ -18,12 +18,16 @@ func (j *job) handle(ev event) {
 		defer close(ev.seen)
 	}
 	h := j.hosts[ev.host]
+	if ev.from != nil && ev.from != h || h.evicted != nil && h.ended {
+		return // it was evicted, and another host may have its id
+	}
+	defer j.loseEvicted()
 	if !j.stopping && j.abandoned(time.Now(), h, ev) {
 		j.endIsolated() // the event is a consequence
 	}
 	switch {
 	case ev.err != nil:
-		j.hungUpOn(h, ev.err)
+		j.lose(h, ev.err)
 	case ev.up:
 		h.up = true
 		h.session = ev.session
@@ -186,8 +190,8 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 		eviction{own: lost == h, alive: j.alive.Hears(time.Now(), j.contact(time.Now(), lost))})
 }
 
-// hungUpOn takes the end of a conversation whose host has not sent Done.
-func (j *job) hungUpOn(h *host, err *HostError) {
+// lose reports the end of a host whose daemon has not sent Done.
+func (j *job) lose(h *host, err *HostError) {
 	h.ended = true
 	h.failure = cmp.Or(h.failure, err)
 	j.decide(h.lostBy(h.whyLost(err.Error())))

@@ -22,7 +22,8 @@ import (
 // event is what one host's conversation reports to the loop; exactly one of msg, err and up is set.
 type event struct {
 	host int
-	up   bool // the daemon has answered and got its job
+	from *host // whose conversation it is; nil for the present host of the id
+	up   bool  // the daemon has answered and got its job
 	// session is that of the daemon, with up.
 	session string
 	msg     wire.Message
@@ -115,14 +116,14 @@ func (q *mailbox) take() ([]wire.Message, bool) {
 
 // reporter passes events of a conversation to the job's loop.
 type reporter struct {
-	host   int
+	host   *host
 	events chan<- event
 	over   <-chan struct{} // closed when the loop takes no more events
 }
 
 // report reports whether the loop took the event.
 func (r reporter) report(ev event) bool {
-	ev.host = r.host
+	ev.host, ev.from = r.host.id, r.host
 	select {
 	case r.events <- ev:
 		return true
@@ -149,7 +150,7 @@ func (r reporter) reportAndWait(ev event) bool {
 // talk dials the host and reports what its daemon sends until that is Done or lost. The end of line hangs up. After the end
 // of ctx no one takes events any more.
 func (h *host) talk(ctx, line context.Context, events chan<- event) {
-	to := reporter{h.id, events, ctx.Done()}
+	to := reporter{h, events, ctx.Done()}
 	d, err := h.dial(line)
 	if err != nil {
 		to.report(event{err: h.explain(err)})

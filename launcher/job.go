@@ -32,6 +32,7 @@ type job struct {
 	mpi        mpiPrograms
 	stalls     stalls
 	alive      *liveness.Hosts
+	evicted    []*host // that are yet to be reported as lost
 	asleep     asleep
 	network    network
 	news       worldNews

@@ -93,6 +93,7 @@ func (j *job) joiners() func(id int) bool {
 // listen looks which hosts are silent, and which are back.
 func (j *job) listen(now time.Time) {
 	j.act(j.alive.Look(now, j.view(now)))
+	j.loseEvicted()
 }
 
 // evidence takes all that a host knows against a peer.
@@ -210,14 +211,15 @@ func (h *host) whyLost(otherwise string) string {
 	return otherwise
 }
 
-// evict gives up a host. Its conversation ends, unless its own daemon asks for the end, which the policy then decides.
+// evict gives up a host. It is lost as soon as all that is evicted with it is known, see loseEvicted, unless its own daemon
+// asks for the end: then the policy decides when.
 func (j *job) evict(h *host, e *HostError, how eviction) {
 	switch {
 	case h.ended || how.own && j.stopping:
 		return
 	case h.evicted != nil && !how.own: // it ended by its own word, and now it does not even answer
 		h.evicted.mayLive = how.mayLive
-		h.hangUp()
+		j.evicted = append(j.evicted, h)
 		return
 	case h.evicted != nil:
 		return
@@ -228,7 +230,19 @@ func (j *job) evict(h *host, e *HostError, how eviction) {
 		j.decide(elastic.HostEvicted{Host: h.id, Own: how.own, Reason: how.why})
 	}
 	if !how.own {
-		h.hangUp()
+		j.evicted = append(j.evicted, h)
+	}
+}
+
+// loseEvicted reports to the policy that the hosts which were evicted are lost, and hangs up on them. Nothing that their
+// conversations bring after that counts.
+func (j *job) loseEvicted() {
+	for len(j.evicted) > 0 {
+		h := j.evicted[0]
+		if j.evicted = j.evicted[1:]; !h.ended {
+			h.hangUp()
+			j.lose(h, h.failure)
+		}
 	}
 }
 

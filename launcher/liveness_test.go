@@ -35,14 +35,20 @@ func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 func TestEvict(t *testing.T) {
 	j, told := watched(t, flexible)
 	j.hosts[1].heard.reading(time.Now().Add(-4 * time.Second))
-	j.evidence(j.hosts[0], &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
+	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver}})
 	h := j.hosts[1]
 	if h.evicted == nil || h.evicted.why != "silent for 30s, as h0 reports" || h.evicted.alive || h.evicted.own || !strings.Contains(told(), "h1 hung up on") {
 		t.Errorf("evicted: %+v; %s", h.evicted, told())
 	}
+	if want := "h1 hung up on; gorun: h1 is lost: silent for 30s, as h0 reports; h1 lost to"; !strings.Contains(told(), want) {
+		t.Errorf("%s, want %s", told(), want)
+	}
+	before := told()
 	j.handle(event{host: 1, err: &HostError{Host: "h1", Step: "run", Err: fmt.Errorf("the connection ended")}})
-	if !strings.Contains(told(), "gorun: h1 is lost: silent for 30s, as h0 reports; h1 lost to") {
-		t.Errorf("%s", told())
+	j.handle(event{host: 1, msg: &wire.Started{}})
+	j.handle(event{host: 2, from: &host{}, err: &HostError{Host: "h2", Step: "run", Err: fmt.Errorf("of a former host")}})
+	if told() != before || j.hosts[2].ended {
+		t.Errorf("what conversations bring that are over counts: %s", told())
 	}
 	for _, tc := range []struct {
 		e    liveness.Evict

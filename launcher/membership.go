@@ -128,7 +128,7 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.DropHost:
 			j.hosts[a.Host].drop()
 		case elastic.HangUp:
-			j.hosts[a.Host].hangUp() // its conversation reports the loss
+			j.evicted = append(j.evicted, j.hosts[a.Host])
 		case elastic.Roster:
 			j.enter(a)
 		case elastic.Form:

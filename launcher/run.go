@@ -63,16 +63,32 @@ func Run(ctx context.Context, spec Spec) error {
 	return err
 }
 
-// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it.
+// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it. A host that is
+// used again is cleaned up first: the conversation before is over by then.
 func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*host) {
+	type conversation struct {
+		host *host
+		over chan struct{}
+	}
+	last := map[string]conversation{} // by the name of the host
 	return func(h *host) {
+		former, present := last[h.name], conversation{h, make(chan struct{})}
+		last[h.name] = present
+		again := former.host != nil && former.host.ended
 		if j.spec.Relay != nil && max(len(j.hosts), len(j.membership.slots)) >= manyHosts {
 			j.spec.Relay.Begin()
 		}
 		line, hangUp := context.WithCancel(ctx)
 		h.hangUp = hangUp
 		talks.Go(func() {
+			defer close(present.over)
 			defer hangUp()
+			if again {
+				select {
+				case <-former.over:
+				case <-line.Done():
+				}
+			}
 			h.talk(ctx, line, j.events)
 		})
 	}
