@@ -40,8 +40,11 @@ func (j *job) lease() time.Duration {
 
 // leaseOf returns how long a host may be silent: longer while it moves.
 func (j *job) leaseOf(now time.Time, h *host) time.Duration {
-	return j.alive.Lease(now, h.id, liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0})
+	return j.alive.Lease(now, h.id, j.limits())
 }
+
+// limits returns the part of the view that decides how long a host may be silent.
+func (j *job) limits() liveness.View { return liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0} }
 
 // view returns what the launcher sees of its hosts.
 func (j *job) view(now time.Time) liveness.View {

@@ -10,16 +10,15 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// A job that ends waits for daemons that do not say so. Users hear for whom, and, if that was in vain, where ranks may be left.
+// A job that ends waits for its daemons. Users read which it waits for, and at last on which hosts ranks may be left.
 
-// stragglers are the hosts that have not ended: those of which nothing is heard, for how long at the most, and those that
-// only take their time.
+// stragglers returns the hosts that have not ended: the silent ones, with the longest silence, and those that are slow.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
 	for _, h := range j.hosts {
 		if !h.up || h.ended || h.evicted != nil && !h.evicted.own {
 			continue
 		}
-		if quiet := j.alive.Quiet(now, h.heard.last(now)); quiet >= j.timing().StragglerAfter {
+		if quiet, is := j.alive.Straggles(now, j.contact(now, h)); is {
 			silent, since = append(silent, h.name), max(since, quiet)
 		} else {
 			slow = append(slow, h.name)
@@ -28,7 +27,7 @@ func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, s
 	return silent, since, slow
 }
 
-// tellStragglers says for whom the end of the job waits.
+// tellStragglers tells the user which hosts the end of the job waits for.
 func (j *job) tellStragglers(now time.Time) {
 	silent, since, slow := j.stragglers(now)
 	if len(silent) > 0 {
@@ -39,8 +38,8 @@ func (j *job) tellStragglers(now time.Time) {
 	}
 }
 
-// tellLeft says, when nobody is waited for any more, on which hosts ranks may be left: neither their end was heard of, nor
-// that of their host.
+// tellLeft tells the user, when the wait is over, on which hosts ranks may be left: neither their end was heard of, nor the
+// end of their host.
 func (j *job) tellLeft(now time.Time) {
 	if _, alone := errors.AsType[*IsolatedError](j.verdict); alone {
 		return // which says what becomes of them
@@ -59,7 +58,7 @@ func (j *job) tellLeft(now time.Time) {
 	j.spec.Note("gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have")
 }
 
-// mayRun is true for a host with ranks of which the end is not known.
+// mayRun reports whether ranks of a host may run: their end is not known.
 func (j *job) mayRun(h *host) bool {
 	ranks := h.ranks.Load()
 	if ranks == nil || h.ready == nil {
@@ -68,7 +67,7 @@ func (j *job) mayRun(h *host) bool {
 	return slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.processes.at(r.Process).exited })
 }
 
-// someOf names no more than a line can take.
+// someOf lists names, no more than fit into a line.
 func someOf(names []string) string {
 	const most = 3
 	if len(names) > most+1 {

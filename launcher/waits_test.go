@@ -204,5 +204,5 @@ func wasMissing(j *job, id int, ago time.Duration) {
 	now := time.Now()
 	c := j.contact(now, j.hosts[id])
 	c.Heard = now.Add(-ago - time.Minute)
-	j.alive.Missing(now.Add(-ago), c, 0)
+	j.alive.Returning(now.Add(-ago), c)
 }

@@ -175,30 +175,6 @@ func (s *Hosts) Hears(now time.Time, c Contact) bool {
 	return s.Quiet(now, c.Heard) < s.timing.UnheardAfter
 }
 
-// Silence returns how long a host with a line has been silent. It is not ok for one that ends with its connection, or has ended.
-func (s *Hosts) Silence(now time.Time, c Contact) (quiet time.Duration, ok bool) {
-	if !c.Line.Kept || c.Ended {
-		return 0, false
-	}
-	last := c.Heard
-	if last.IsZero() { // it has yet to speak
-		last = c.Line.Broken
-	}
-	if last.IsZero() {
-		last = now
-	}
-	return s.Quiet(now, last), true
-}
-
-// Missing reports whether a host is silent or out of reach, or was so within grace: hosts that go on take a moment to find each other.
-func (s *Hosts) Missing(now time.Time, c Contact, grace time.Duration) bool {
-	h := s.of(c.ID)
-	if quiet, ok := s.Silence(now, c); ok && c.Ready && (quiet >= s.timing.StragglerAfter || !c.Line.Broken.IsZero()) {
-		h.missing = now
-	}
-	return now.Sub(h.missing) < grace
-}
-
 // IsolatedSince returns since when the launcher hears none of several hosts, zero if it hears one.
 func (s *Hosts) IsolatedSince() time.Time { return s.isolated }
 
@@ -282,7 +258,7 @@ func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
 	out = append(out, s.Decide(now, v)...)
 	out = append(out, s.lookContacts(now, v)...)
 	for _, c := range v.Contacts {
-		s.Missing(now, c, 0) // takes note
+		s.missing(now, c, 0) // takes note
 	}
 	if v.Stopping {
 		return out
@@ -351,7 +327,7 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 // for too long where no peer would report it.
 func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 	for _, c := range v.Contacts {
-		quiet, ok := s.Silence(now, c)
+		quiet, ok := s.silence(now, c)
 		if !ok || s.State(c.ID) == Dead {
 			continue
 		}
@@ -531,6 +507,6 @@ func (s *Hosts) lookPairs(now time.Time, v View) (out []Verdict) {
 // settled reports whether the launcher has heard a host for a while: after a silence, of the launcher too, a host takes a moment to hear
 // the others again, and that one falls silent the launcher does not know at once.
 func (s *Hosts) settled(now time.Time, c Contact) bool {
-	missing := s.Missing(now, c, s.timing.ReunionGrace)
+	missing := s.missing(now, c, s.timing.ReunionGrace)
 	return s.Hears(now, c) && !missing && now.Sub(s.floor) >= s.timing.ReunionGrace
 }
