@@ -32,18 +32,18 @@ func (e *IsolatedError) Error() string {
 		topology.Count(e.Hosts, "host"), e.Since.Format(time.TimeOnly), e.Limit)
 }
 
-// spoken notes when the launcher last said something to a host, and its last long pause before that.
+// spoken notes when the launcher last spoke to a host, and its last long pause before that.
 type spoken struct {
-	every time.Duration // it should
+	every time.Duration // how often it should
 	mu    sync.Mutex
 	last  time.Time
 	pause pause
 }
 
-// pause is a time in which the launcher said nothing.
+// pause is a time in which the launcher did not speak.
 type pause struct{ from, to time.Time }
 
-// lasted goes by the calendar if that says more: the other clock stops while a machine is suspended.
+// lasted goes by the calendar if that gives more: the monotonic clock stops while a machine is suspended.
 func (p pause) lasted() time.Duration {
 	return max(p.to.Sub(p.from), p.to.Round(0).Sub(p.from.Round(0)))
 }

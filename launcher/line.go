@@ -18,9 +18,9 @@ import (
 )
 
 // A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
-// of its host, and whoever logs in there can carry it on. So a job goes on when a connection breaks, when its host gets
-// another address, or when this machine does. What ends it is the end of the daemon, which ssh tells by an exit status. A
-// host that cannot be reached is looked for again and again: when it is lost is for others to say, see package liveness.
+// of its host, and a later login there carries it on. So a job goes on when a connection breaks, when its host gets
+// another address, or when this machine does. It ends with the daemon, whose exit status ssh reports. The line looks for a
+// host that cannot be reached again and again: package liveness decides when it is lost.
 
 const (
 	// attempt is how long such a login may take. A host has to answer sooner, see Timing.AnswerTimeout: TCP by itself
@@ -29,7 +29,7 @@ const (
 	// mendAtFirst is the pause between two tries, which grows up to mendAtMost: a host that refuses at once may do so for long.
 	mendAtFirst = 100 * time.Millisecond
 	mendAtMost  = 500 * time.Millisecond
-	// goodbye is how long it may take to tell the daemon that nobody will come back.
+	// goodbye is how long it may take to tell the daemon that its launcher will not come back.
 	goodbye = time.Second
 	// lastWords is how long an exit status may come after the end of the output.
 	lastWords = 2 * time.Second
@@ -141,7 +141,7 @@ func (l *line) Wait() (string, error) {
 	return l.last.Stderr(), err
 }
 
-// run sees to it that the stream has a connection, until it is over.
+// run keeps the stream connected until it is over.
 func (l *line) run(d *login) {
 	defer close(l.ended)
 	var carriers sync.WaitGroup
@@ -181,7 +181,7 @@ func (l *line) beside(until context.Context, silent func() bool) (*login, bool) 
 	return nil, false
 }
 
-// longer is the next pause between two tries.
+// longer returns the next pause between two tries.
 func longer(pause time.Duration) time.Duration { return min(pause*3/2, mendAtMost) }
 
 // once tries to log in to a host that has to answer soon.
@@ -196,7 +196,7 @@ func (l *line) once(until context.Context, answered func()) (*login, error) {
 	}))
 }
 
-// Away is how the host cannot be reached, zero while there is a connection.
+// Away returns the state of the connection, zero while it stands.
 func (l *line) Away() liveness.Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +234,7 @@ func lasting(until context.Context, again func(context.Context) (*login, error))
 	return d, cancel, nil
 }
 
-// mend is about a connection that has ended. It returns another one, nil if the stream or the line is over.
+// mend takes the end of a connection. It returns another one, nil if the stream or the line is over.
 func (l *line) mend(d *login) *login {
 	if l.Over() {
 		return nil
@@ -334,7 +334,7 @@ func (c carrier) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// The rest of net.Conn, which nobody asks for.
+// The rest of net.Conn, which is not used.
 
 func (c carrier) SetReadDeadline(t time.Time) error  { return c.SetDeadline(t) }
 func (c carrier) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }

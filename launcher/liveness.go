@@ -13,7 +13,7 @@ import (
 	"gorun/topology"
 )
 
-// Which hosts are there: package liveness decides, this file shows it what the launcher sees, and does what follows.
+// Package liveness decides which hosts are there. This file shows it what the launcher sees, and does what follows.
 
 // Timing returns the limits that decide whether a host is there.
 func (s *Spec) Timing() liveness.Timing { return liveness.Default().Scaled(s.TimeScale) }
@@ -61,7 +61,7 @@ func (j *job) view(now time.Time) liveness.View {
 	return v
 }
 
-// contact returns what the launcher sees of a host, but for whether it is a member of the world.
+// contact returns what the launcher sees of a host. view adds whether it is a member of the world.
 func (j *job) contact(now time.Time, h *host) liveness.Contact {
 	c := liveness.Contact{ID: h.id, Heard: h.heard.last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
 	if d := h.daemon.Load(); d != nil && d.Away != nil {
@@ -93,7 +93,7 @@ func (j *job) joiners() func(id int) bool {
 	}
 }
 
-// listen looks which hosts are silent, and which are back.
+// listen looks for hosts that are silent, lost or back.
 func (j *job) listen(now time.Time) {
 	j.act(j.alive.Look(now, j.view(now)))
 	j.loseEvicted()
@@ -179,7 +179,7 @@ func (j *job) watchHost(e HostEvent) {
 	}
 }
 
-// whyEvicted puts into words why a host is lost.
+// whyEvicted explains to users why a host is lost.
 func (j *job) whyEvicted(e liveness.Evict) string {
 	switch e.Cause {
 	case liveness.Reported:
@@ -201,7 +201,7 @@ func (j *job) whyEvicted(e liveness.Evict) string {
 // eviction is how a host was given up.
 type eviction struct {
 	why     string
-	own     bool // by the word of its own daemon
+	own     bool // its own daemon reported that it cannot go on
 	alive   bool // the launcher heard it until then
 	mayLive bool // the job ended, and its ranks may run on
 }
