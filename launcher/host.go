@@ -347,7 +347,7 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, net.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
 		e.Err = *sendErr
 	case stderr != "":
-		e.Err = errors.New(lastLine(stderr))
+		e.Err = errors.New(LastLine(stderr))
 	case waitErr != nil && errors.Is(err, io.EOF):
 		e.Err = fmt.Errorf("the daemon ended: %w", waitErr)
 	case errors.Is(err, io.EOF):
@@ -379,8 +379,8 @@ func (h *host) explain(err error) *HostError {
 	return &HostError{Host: h.name, Step: "connect", Err: err, Code: ExitTransport}
 }
 
-// lastLine is what a daemon said last, or why the Go runtime ended it.
-func lastLine(s string) string {
+// LastLine returns the last line that a daemon wrote to standard error, or why the Go runtime ended it.
+func LastLine(s string) string {
 	for line := range strings.Lines(s) {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return strings.TrimSpace(line)

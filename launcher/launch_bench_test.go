@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher"
+	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
@@ -231,7 +232,7 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 	rec := &recorder{}
 	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Version: "test",
 		StartTimeout: 2 * time.Minute, JobOptions: wire.JobOptions{Grace: time.Second}, Output: rec, Note: func(string, ...any) {},
-		Dial: &launcher.SSH{Client: client, Args: []string{"worker"},
+		Dial: &dial.SSH{Client: client, Args: []string{"worker"},
 			Binary: func() (ssh.Binary, error) {
 				return ssh.Binary{SHA256: strings.Repeat("a", 64), Size: 1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}, nil
 			}},

@@ -6,6 +6,4 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
 func signalName(n int) string { return unix.SignalName(syscall.Signal(n)) }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"gorun/launcher"
+	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
@@ -40,8 +41,8 @@ func (o *jobFlags) connectTable() []cli.Flag {
 
 // dialer starts a daemon as a child for this machine's own names and over ssh for all others.
 type dialer struct {
-	local  launcher.Local
-	remote *launcher.SSH
+	local  dial.Local
+	remote *dial.SSH
 	retry  retry
 	own    func(ctx context.Context, host string) bool
 	voice  *voice
@@ -86,9 +87,9 @@ func newDialer(o *jobFlags) (*dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	binary := launcher.ReadBinary(exe, platform())
+	binary := dial.ReadBinary(exe, platform())
 	if hostProgram != nil {
-		binary = launcher.HoldBinary(hostProgram, platform())
+		binary = dial.HoldBinary(hostProgram, platform())
 	}
 	voice := &voice{
 		note:  func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
@@ -113,8 +114,8 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	return &dialer{
-		local: launcher.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
-		remote: &launcher.SSH{Client: client, Binary: binary, Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
+		local: dial.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
+		remote: &dial.SSH{Client: client, Binary: binary, Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
 			Session: func(session string) (worker, relay []string) {
 				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
 			}},

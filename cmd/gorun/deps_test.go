@@ -15,15 +15,16 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
 		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
-	"launcher":             {"launcher/hosts", "launcher/mpi", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "launcher/stall", "rendezvous/wire", "topology"},
+	"launcher":             {"launcher/hosts", "launcher/mpi", "rendezvous/liveness", "launcher/output", "launcher/elastic", "launcher/plan", "launcher/ssh", "launcher/stall", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts", "topology", "topology/facts"},
+	"launcher/dial":        {"launcher", "launcher/hosts", "launcher/ssh", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing"},
 	"launcher/elastic":     {},
 	"launcher/detached":    {"launcher", "launcher/failover", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},

@@ -9,6 +9,7 @@ import (
 	"os/user"
 
 	"gorun/launcher"
+	"gorun/launcher/dial"
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
@@ -166,7 +167,7 @@ func hostsOf(shares []wire.Share) []elastic.Host {
 
 func (p room) dialer(o *jobFlags) (launcher.Dialer, error) {
 	if p.lease != nil {
-		return launcher.Cluster{Lease: p.lease}, nil
+		return dial.Cluster{Lease: p.lease}, nil
 	}
 	return newDialer(o)
 }

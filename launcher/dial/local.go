@@ -1,4 +1,4 @@
-package launcher
+package dial
 
 import (
 	"bytes"
@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/hosts"
 )
 
 // Local starts daemons as children of the launcher, for hosts that are the launcher's own machine.
@@ -20,7 +23,7 @@ type Local struct {
 }
 
 // Dial implements Dialer.
-func (l Local) Dial(_ context.Context, host string) (*Daemon, error) {
+func (l Local) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
 	cmd := exec.Command(l.Exe, l.Args...)
 	cmd.Env = l.Env
 	cmd.SysProcAttr = ownGroup() // a Ctrl-C at the terminal is for the launcher, which then stops the job in order
@@ -36,10 +39,10 @@ func (l Local) Dial(_ context.Context, host string) (*Daemon, error) {
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 2 * time.Second // for what the daemon may have left behind with its standard error
 	if err := cmd.Start(); err != nil {
-		return nil, &HostError{Host: host, Step: "start daemon", Err: err, Code: ExitTransport}
+		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: launcher.ExitTransport}
 	}
 	wait := sync.OnceValue(cmd.Wait)
-	return &Daemon{
+	return &launcher.Daemon{
 		In:  in,
 		Out: out,
 		// The worker takes the end of its input as the order to stop its ranks and itself. One that does

@@ -1,4 +1,4 @@
-package launcher
+package dial
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 
+	"gorun/launcher"
+	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
 )
@@ -31,14 +33,14 @@ type SSH struct {
 }
 
 // Dial implements Dialer.
-func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
+func (s *SSH) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
 	if s.Session == nil {
 		d, ip, err := s.login(ctx, host, s.Args)
 		if err != nil {
 			return nil, err
 		}
 		d.first = true
-		return &Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Close: d.Close,
+		return &launcher.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Close: d.Close,
 			Wait: func() (string, error) {
 				_, err := d.Status()
 				return d.Stderr(), err
@@ -64,9 +66,9 @@ func (s *SSH) Dial(ctx context.Context, host string) (*Daemon, error) {
 	}
 	out, err := l.begun(ctx)
 	if err != nil {
-		return nil, &HostError{Host: host, Step: "start daemon", Err: err, Code: ExitTransport}
+		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: launcher.ExitTransport}
 	}
-	return &Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
+	return &launcher.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }
 
@@ -82,7 +84,7 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	binary, err := s.Binary()
 	if err != nil {
 		conn.Close()
-		return nil, "", &HostError{Host: host, Step: "upload", Err: err}
+		return nil, "", &hosts.Error{Host: host, Step: "upload", Err: err}
 	}
 	session, err := conn.Bootstrap(ctx, binary, args)
 	if err != nil {
@@ -132,7 +134,7 @@ func (s *SSH) sweep(ctx context.Context, host, job string) error {
 	said := &tail{limit: 4 << 10}
 	io.Copy(said, session.Stderr)
 	if code, err := session.Wait(); err != nil || code != 0 {
-		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, lastLine(said.String())))
+		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, launcher.LastLine(said.String())))
 	}
 	return nil
 }
@@ -151,7 +153,7 @@ func (s *SSH) Word() string {
 // Offer implements Relay.
 func (s *SSH) Offer(address string) { s.Client.Offer(address) }
 
-// Connect logs in on a host. The error is a *HostError.
+// Connect logs in on a host. The error is a *hosts.Error.
 func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
 	conn, err := s.Client.Connect(ctx, host)
 	if err != nil {
@@ -164,10 +166,10 @@ func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
 func explainSSH(host string, err error) error {
 	e, ok := errors.AsType[*ssh.Error](err)
 	if !ok {
-		return &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
+		return &hosts.Error{Host: host, Step: "connect", Err: err, Code: launcher.ExitTransport}
 	}
 	at := *e // others may wait for the same bastion
-	at.Host, at.Code = host, ExitTransport
+	at.Host, at.Code = host, launcher.ExitTransport
 	return &at
 }
 

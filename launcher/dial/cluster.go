@@ -1,4 +1,4 @@
-package launcher
+package dial
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"net"
 	"time"
 
+	"gorun/launcher"
+	"gorun/launcher/hosts"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/standing"
 )
@@ -14,27 +16,27 @@ import (
 type Cluster struct{ Lease *standing.Lease }
 
 // Dial implements Dialer.
-func (c Cluster) Dial(ctx context.Context, host string) (*Daemon, error) {
+func (c Cluster) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
 	conn, err := c.Lease.Start(ctx, host)
 	return daemonOf(host, conn, err)
 }
 
 // Adopt implements Adopter.
-func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error) {
+func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.Duration) (*launcher.Daemon, error) {
 	conn, err := c.Lease.Adopt(ctx, host, session, silence)
 	return daemonOf(host, conn, err)
 }
 
-func daemonOf(host string, conn *standing.Stream, err error) (*Daemon, error) {
+func daemonOf(host string, conn *standing.Stream, err error) (*launcher.Daemon, error) {
 	if err != nil {
-		e := &HostError{Host: host, Step: "connect", Err: err, Code: ExitTransport}
+		e := &hosts.Error{Host: host, Step: "connect", Err: err, Code: launcher.ExitTransport}
 		var refused *standing.RefusedError
 		if errors.As(err, &refused) {
 			e.Step, e.Hint = "start daemon", refused.Hint
 		}
 		return nil, e
 	}
-	d := &Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
+	d := &launcher.Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
 	d.Away = func() liveness.Line { // the connection is that of the standing daemon: its end says nothing of the job's
 		since, silent := conn.Away()
 		return liveness.Line{Broken: since, Unanswered: silent}

@@ -1,4 +1,4 @@
-package launcher_test
+package dial_test
 
 import (
 	"io"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gorun/launcher"
+	"gorun/launcher/dial"
 )
 
 // Hosts do not check what ssh brings them, so it has to be what was read.
@@ -20,7 +20,7 @@ func TestReadBinary(t *testing.T) {
 		}
 	}
 	write(path, "one")
-	b, err := launcher.ReadBinary(path, "Linux x86_64")()
+	b, err := dial.ReadBinary(path, "Linux x86_64")()
 	const sha = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed" // of "one"
 	if err != nil || b.SHA256 != sha || b.Size != 3 || b.Platform != "Linux x86_64" {
 		t.Fatalf("got %+v, %v", b, err)
@@ -42,7 +42,7 @@ func TestReadBinary(t *testing.T) {
 	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("replaced by another file: %v", err)
 	}
-	b, err = launcher.ReadBinary(path, "")()
+	b, err = dial.ReadBinary(path, "")()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestReadBinary(t *testing.T) {
 		t.Errorf("written anew: %v", err)
 	}
 
-	held, err := launcher.HoldBinary([]byte("one"), "Linux x86_64")()
+	held, err := dial.HoldBinary([]byte("one"), "Linux x86_64")()
 	if err != nil || held.SHA256 != sha || held.Size != 3 || held.Platform != "Linux x86_64" {
 		t.Fatalf("of memory: %+v, %v", held, err)
 	}

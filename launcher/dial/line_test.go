@@ -1,4 +1,4 @@
-package launcher
+package dial
 
 import (
 	"bytes"
@@ -12,10 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"gorun/launcher"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // distant stands for a daemon with a socket, and for the ssh by which one comes to it.
 type distant struct {
@@ -230,7 +235,7 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 	d.says(t, l, "hello")
 	d.present().end(0, true)
 	d.says(t, l, "by another login")
-	d.present().end(ExitTransport, false)
+	d.present().end(launcher.ExitTransport, false)
 	d.says(t, l, "and by yet another")
 	d.present().end(0, false)
 	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
