@@ -107,6 +107,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 	for want, spoil := range map[string]func(l *snapshot){
 		"take over job: it is not elastic, or has no secret": func(l *snapshot) { l.Secret = nil },
 		"take over job: process 0 of host id 1":              func(l *snapshot) { l.Processes = []int{1} },
+		"take over job: process 7 has ended, of 0":           func(l *snapshot) { l.Exited = []int{7} },
 	} {
 		var l snapshot
 		if err := json.Unmarshal(kept.snapshot, &l); err != nil {

@@ -19,8 +19,8 @@ type engine struct {
 	results *shm.Pool // memory of results
 }
 
-// openEngine makes the engine of a job, which sends by a network. memory limits the results; broken takes peers with which it
-// cannot go on.
+// openEngine makes the engine of a job, which sends by a network. memory limits the results; broken takes peers with
+// which it cannot go on.
 func openEngine(job *wire.Job, net *network.Network, memory int64, log *slog.Logger, broken func(peer int, err error)) (*engine, error) {
 	by, err := schedule.ParseAlgorithm(job.Algorithm)
 	if err != nil {

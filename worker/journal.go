@@ -7,12 +7,12 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// mostComplaints limits the lines of a daemon's log that users see in a job, so that something that goes wrong again and
-// again does not fill a terminal.
+// mostComplaints limits the lines of a daemon's log that users see in a job, so that something that goes wrong again
+// and again does not fill a terminal.
 const mostComplaints = 100
 
-// journal is a daemon's log, whose lines the loop sends to the launcher. No one who writes a line waits: lines that come
-// faster than they are sent are dropped.
+// journal is a daemon's log, whose lines the loop sends to the launcher. No one who writes a line waits: lines that
+// come faster than they are sent are dropped.
 type journal struct {
 	*slog.Logger
 	lines chan string // nil if the user did not ask for them

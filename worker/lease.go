@@ -9,8 +9,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the daemon and by the
-// connection of its launcher. A nil LauncherLease, of a daemon that ends with its connection, takes everything and does nothing.
+// LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the
+// daemon and by the connection of its launcher. A nil LauncherLease, of a daemon that ends with its connection, takes
+// everything and does nothing.
 type LauncherLease struct {
 	changed chan struct{} // holds a token when here has changed
 

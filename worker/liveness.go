@@ -12,10 +12,11 @@ import (
 	"gorun/worker/migrate/vmtools"
 )
 
-// Whether the other hosts are there, and the launcher: package liveness decides, this file passes on what gossip and links
-// notice, and sends reports.
+// Whether the other hosts are there, and the launcher: package liveness decides, this file passes on what gossip and
+// links notice, and sends reports.
 
-// reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once per beat.
+// reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once
+// per beat.
 func (d *daemon) reportPeers() {
 	links := d.net.Links()
 	heard := func(peer int) time.Time {
@@ -49,8 +50,8 @@ func (d *daemon) gossipHears(peer int) {
 	}
 }
 
-// live reports to the launcher that this host is there. It is not the loop that does, which must not wait for a launcher
-// that does not read.
+// live reports to the launcher that this host is there. It is not the loop that does, which must not wait for a
+// launcher that does not read.
 func (d *daemon) live(ctx context.Context) {
 	tick := time.NewTicker(d.peers.timing.HostInterval)
 	defer tick.Stop()

@@ -89,13 +89,13 @@ func (m memberDaemon) Admit(r *wire.Roster) error {
 	return nil
 }
 
-// EndWorld implements member.Daemon. What ranks have in flight fails; their processes go on, unless the next roster has them
-// no more.
+// EndWorld implements member.Daemon. What ranks have in flight fails; their processes go on, unless the next roster
+// has them no more.
 func (m memberDaemon) EndWorld(ctx context.Context, former, next *wire.Roster) {
 	m.releaseOthers(former, next)
 	m.pauses.Step(ctx, pause.Event{World: &pause.World{}})
-	// In this order: once the links are forgotten, nothing of them touches the memory of ranks, which get it back when their
-	// operations end.
+	// In this order: once the links are forgotten, nothing of them touches the memory of ranks, which get it back when
+	// their operations end.
 	for _, p := range m.member.Others() {
 		m.net.Links().Forget(p.ID)
 	}

@@ -1,10 +1,11 @@
 // Package worker is the daemon on a host. It joins the other daemons of the job, forms the world with
 // them, runs the collective engine, and starts and watches the ranks of its host.
 //
-// The daemon is made of components, each with its own state: who is in the world (membership), the network between hosts
-// (package network), what adapts the ring to it (tune, pauses), the processes of ranks (ranks, compat) and the machine
-// itself (machine). One goroutine (daemon.run, package loop) calls all of them: it routes what the launcher, gossip, links
-// and processes report to the component it is about. services.go shows what each component gets to know of the others.
+// The daemon is made of components, each with its own state: who is in the world (membership), the network between
+// hosts (package network), what adapts the ring to it (tune, pauses), the processes of ranks (ranks, compat) and the
+// machine itself (machine). One goroutine (daemon.run, package loop) calls all of them: it routes what the launcher,
+// gossip, links and processes report to the component it is about. services.go shows what each component gets to know
+// of the others.
 //
 // Run returns when every rank has ended, every goroutine has returned, and nothing of the job is left on the host.
 package worker
@@ -165,9 +166,9 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	return d.net.Connect(ctx, d.engine.prober)
 }
 
-// memory is what one user of shared memory may take: all there is, because memory is only taken when it
-// is written, and the limit is there to give a clear error instead of the machine's end. Why ranks have no shares of it is
-// in ARCHITECTURE.md.
+// memory is what one user of shared memory may take: all there is, because memory is only taken when it is written,
+// and the limit is there to give a clear error instead of the machine's end. Why ranks have no shares of it is in
+// ARCHITECTURE.md.
 func (d *daemon) memory() int64 {
 	if d.machine.Host().MemBytes > 0 {
 		return d.machine.Host().MemBytes

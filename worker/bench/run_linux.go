@@ -215,8 +215,8 @@ func (b *runner) iterations(trial []float64) (int, error) {
 	return int(min(max(n, minIters), maxIters)), nil
 }
 
-// traffic is what this host has sent, when all ranks have what they are to have: a host may still send what others wait for
-// when its own ranks have their results.
+// traffic is what this host has sent, when all ranks have what they are to have: a host may still send what others
+// wait for when its own ranks have their results.
 func (b *runner) traffic() (uint64, error) {
 	if err := b.do([]*rank.Operation{{Kind: collective.Barrier, Name: "bench.sent"}}, nil); err != nil {
 		return 0, err

@@ -14,8 +14,8 @@ import (
 	"gorun/worker/rankenv"
 )
 
-// Horovod is the rendezvous of the ranks of this host that run stock Horovod. A job that gives programs gorun's drop-in has
-// none.
+// Horovod is the rendezvous of the ranks of this host that run stock Horovod. A job that gives programs gorun's
+// drop-in has none.
 type Horovod struct {
 	cfg    Config
 	daemon Daemon
@@ -59,8 +59,8 @@ func (h *Horovod) Port() int {
 	return h.kv.Addr().(*net.TCPAddr).Port
 }
 
-// Serve serves the hosts of the first roster if this host is its first; otherwise no rank will ask here. Only the first call
-// counts.
+// Serve serves the hosts of the first roster if this host is its first; otherwise no rank will ask here. Only the
+// first call counts.
 func (h *Horovod) Serve(ctx context.Context) {
 	r := h.daemon.World().Roster
 	served := h.served
@@ -95,8 +95,8 @@ func isMember(r *wire.Roster, a netip.Addr) bool {
 	return false
 }
 
-// Connect returns where a rank that is about to start finds the others, nil if programs get gorun's drop-in. self is this
-// host.
+// Connect returns where a rank that is about to start finds the others, nil if programs get gorun's drop-in. self is
+// this host.
 func (h *Horovod) Connect(ctx context.Context, r wire.Rank, self topology.Host) (*rankenv.Stock, error) {
 	if h.cfg.Job.Shim {
 		return nil, nil

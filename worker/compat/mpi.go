@@ -20,8 +20,8 @@ type MPI struct {
 	port   *pmi.Port   // nil unless the job wants one
 }
 
-// NewMPI returns a process manager that serves nothing yet. abort is called on the loop when a rank has called MPI_Abort, and
-// waits to be killed; its code is never 0.
+// NewMPI returns a process manager that serves nothing yet. abort is called on the loop when a rank has called
+// MPI_Abort, and waits to be killed; its code is never 0.
 func NewMPI(cfg Config, abort func(process, code int)) *MPI { return &MPI{cfg: cfg, abort: abort} }
 
 // Open prepares for the ranks of a roster. Only the first world has MPI: its world never changes.
@@ -70,8 +70,8 @@ func (m *MPI) configFor(ctx context.Context, r *wire.Roster) pmi.Config {
 	return cfg
 }
 
-// Connect connects a rank of a roster that is about to start. It returns what the rank inherits, nil if it is to come to a
-// port, and where it finds the process manager, nil if there is none for it.
+// Connect connects a rank of a roster that is about to start. It returns what the rank inherits, nil if it is to come
+// to a port, and where it finds the process manager, nil if there is none for it.
 func (m *MPI) Connect(roster *wire.Roster, r wire.Rank) (*os.File, *rankenv.PMI, error) {
 	if roster.Epoch > 1 {
 		return nil, nil, nil
@@ -92,7 +92,8 @@ func (m *MPI) Connect(roster *wire.Roster, r wire.Rank) (*os.File, *rankenv.PMI,
 	return os.NewFile(uintptr(fds[1]), "pmi"), &rankenv.PMI{}, nil
 }
 
-// Receive takes what the launcher says to MPI programs: a barrier between hosts is passed, or a published name is known.
+// Receive takes what the launcher says to MPI programs: a barrier between hosts is passed, or a published name is
+// known.
 func (m *MPI) Receive(msg wire.Message) {
 	if m.server == nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"gorun/worker/member"
 )
 
-// stockRanks are the ranks of stock Horovod in an elastic job, by process. A service for each of them is what the session is
-// to a rank of gorun's binding.
+// stockRanks are the ranks of stock Horovod in an elastic job, by process. A service for each of them is what the
+// session is to a rank of gorun's binding.
 type stockRanks struct {
 	members  map[int]*kvhttp.Member
 	seated   map[int]uint32              // the epoch in which they last got their place

@@ -1,8 +1,8 @@
 // Package machine knows what the machine of a daemon is like: its CPUs, NICs, GPUs and labels.
 //
-// What probes find is corrected by the topology file that the user wrote, and by what was told of a move of the machine, which
-// is newer than the file. A machine may get another network, or another GPU, while a job runs on it: Watch notices, and the
-// daemon tells the host that coordinates.
+// What probes find is corrected by the topology file that the user wrote, and by what was told of a move of the
+// machine, which is newer than the file. A machine may get another network, or another GPU, while a job runs on it:
+// Watch notices, and the daemon tells the host that coordinates.
 package machine
 
 import (
@@ -142,7 +142,8 @@ func (m *Machine) ProbeAgain(ctx context.Context, when string, then func()) {
 	})
 }
 
-// Learn takes another topology file, which the launcher has found to be one, and looks at the machine again in its light.
+// Learn takes another topology file, which the launcher has found to be one, and looks at the machine again in its
+// light.
 func (m *Machine) Learn(ctx context.Context, text []byte) {
 	known, err := facts.Parse(text)
 	if err != nil {
@@ -153,8 +154,8 @@ func (m *Machine) Learn(ctx context.Context, text []byte) {
 	m.cfg.Loop.Go(func() { m.ProbeAgain(ctx, "", func() {}) })
 }
 
-// MovedTo takes the end of a move of this machine that was observed from elsewhere, with the labels of where it is now, if
-// they are known.
+// MovedTo takes the end of a move of this machine that was observed from elsewhere, with the labels of where it is
+// now, if they are known.
 func (m *Machine) MovedTo(end *wire.Migrating) {
 	if len(end.Labels) > 0 {
 		m.placed = placed{labels: end.Labels, by: cmp.Or(end.By, "the end of its move"), at: time.Now()}
@@ -190,9 +191,9 @@ func SameNetwork(before, now topology.Host) bool {
 	return before.Data == now.Data && reflect.DeepEqual(before.NICs, now.NICs)
 }
 
-// changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that coordinates.
-// Ranks stay where they are. What the topology file says of a device that is gone counts no more, and all else that it says
-// still does.
+// changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that
+// coordinates. Ranks stay where they are. What the topology file says of a device that is gone counts no more, and
+// all else that it says still does.
 func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
 	again, own := m.placed.look(found.Session, begun), found
@@ -228,8 +229,9 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 	m.cfg.Daemon.Changed(ctx)
 }
 
-// keepLabels keeps labels that were not found again: VMware's programs may not answer right after a move. If they do, and the
-// file speaks of another session, its labels describe where the machine was; and the labels of a former file are wrong.
+// keepLabels keeps labels that were not found again: VMware's programs may not answer right after a move. If they do,
+// and the file speaks of another session, its labels describe where the machine was; and the labels of a former file
+// are wrong.
 func (m *Machine) keepLabels(found *topology.Host, corrected bool) {
 	labels, sources := map[string]string{}, map[string]string{}
 	if !corrected && !m.facts.Moved(*found) {
@@ -241,8 +243,8 @@ func (m *Machine) keepLabels(found *topology.Host, corrected bool) {
 	found.Labels, found.LabelSources = labels, sources
 }
 
-// news describes what is new about this machine, and what is new because of another topology file: asBefore is what was found,
-// corrected by the file before.
+// news describes what is new about this machine, and what is new because of another topology file: asBefore is what
+// was found, corrected by the file before.
 func (m *Machine) news(asBefore, found topology.Host, corrected bool) (news, byFile []string) {
 	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
 		news = append(news, "its session is another one")
@@ -288,7 +290,8 @@ func otherGPUs(before, after []topology.GPU) (news []string) {
 	return news
 }
 
-// placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is read again.
+// placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is
+// read again.
 type placed struct {
 	labels  map[string]string
 	by      string

@@ -8,8 +8,8 @@ const (
 	maxTickPeriod = 5 * tickPeriod
 )
 
-// cadence is the interval at which the epoch machine repeats what has no answer. It grows: where many hosts are slow, asking
-// them again makes them slower.
+// cadence is the interval at which the epoch machine repeats what has no answer. It grows: where many hosts are slow,
+// asking them again makes them slower.
 type cadence struct {
 	*time.Ticker
 	pace time.Duration

@@ -68,8 +68,8 @@ func (m *Membership) AskAgain(ctx context.Context) {
 	}
 }
 
-// prepare makes the links of a proposed world, and has the engine listen to them: a host that hears first that the world is
-// committed may send before this one has heard of it.
+// prepare makes the links of a proposed world, and has the engine listen to them: a host that hears first that the
+// world is committed may send before this one has heard of it.
 func (m *Membership) prepare(ctx context.Context, w wire.World) {
 	failed := func(err error) {
 		m.Step(ctx, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: m.fromHost(err)}})

@@ -16,8 +16,8 @@ const (
 	// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds each
 	// host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
 	fewHosts = 8
-	// reachAfter is how long after a world has begun hosts reach others that they have nothing to send to: while ranks start,
-	// they need the processors.
+	// reachAfter is how long after a world has begun hosts reach others that they have nothing to send to: while ranks
+	// start, they need the processors.
 	reachAfter = 10 * time.Second
 	// linkPause is the pause after an attempt that failed at once.
 	linkPause = 500 * time.Millisecond
@@ -63,8 +63,8 @@ func newLinking(m linker, self int, w wire.World, elastic bool, timeout time.Dur
 
 func (l *linking) large() bool { return len(l.world.Order) > fewHosts }
 
-// begin makes the links that the world needs. In an elastic job it tries until ctx, and so the world, ends: another process
-// may have answered at the peer's address, or a peer that was not ready.
+// begin makes the links that the world needs. In an elastic job it tries until ctx, and so the world, ends: another
+// process may have answered at the peer's address, or a peer that was not ready.
 func (l *linking) begin(ctx context.Context) error {
 	for !l.elastic {
 		limit, cancel := context.WithTimeout(ctx, l.timeout)
@@ -100,9 +100,9 @@ func (l *linking) connect(ctx context.Context) error {
 	return l.mesh.Reach(ctx, l.needed)
 }
 
-// rest makes sure, once a large world has begun, that its hosts reach each other, nearest first, so that both ends of a link
-// come to it at about the same time. It calls cut with peers that it does not reach. The timeout is longer than it takes to
-// find a silent host, which others deal with.
+// rest makes sure, once a large world has begun, that its hosts reach each other, nearest first, so that both ends of
+// a link come to it at about the same time. It calls cut with peers that it does not reach. The timeout is longer
+// than it takes to find a silent host, which others deal with.
 func (l *linking) rest(ctx context.Context, timeout time.Duration, cut func(peers []int, err error)) {
 	for steps := 2; steps <= len(l.world.Order)/2; steps++ {
 		peers := around(l.world.Order, l.self, steps)
@@ -131,8 +131,8 @@ func around(order []int, self, steps int) []int {
 	return []int{next, previous}
 }
 
-// life is how long a world lasts, from the proposal until the next roster. What makes its links ends with it, because peers
-// that are no longer in a world get none.
+// life is how long a world lasts, from the proposal until the next roster. What makes its links ends with it, because
+// peers that are no longer in a world get none.
 type life struct {
 	ctx context.Context
 	end context.CancelFunc

@@ -124,8 +124,8 @@ func (m *Membership) World() World { return World{Roster: m.roster, Epoch: m.epo
 // Current returns the world that the ranks are in, as the launcher is to hear of it.
 func (m *Membership) Current() wire.World { return m.current }
 
-// Settled returns what the hosts of a world that has begun are like, in the order of their ids, and its epoch; no hosts while
-// a world is formed.
+// Settled returns what the hosts of a world that has begun are like, in the order of their ids, and its epoch; no
+// hosts while a world is formed.
 func (m *Membership) Settled() (hosts []topology.Host, number uint32) {
 	if m.machine.State() != epoch.Committed {
 		return nil, 0
@@ -169,7 +169,8 @@ func (m *Membership) Lease() time.Duration {
 	return m.cfg.Lease
 }
 
-// Missing returns the peers that this host waits for: to form a world, or to reach them once a large world has begun. Only an elastic job has another world to go on in without them.
+// Missing returns the peers that this host waits for: to form a world, or to reach them once a large world has begun.
+// Only an elastic job has another world to go on in without them.
 func (m *Membership) Missing() []int {
 	if m.ending || m.roster == nil || !m.job.Elastic {
 		return nil

@@ -111,8 +111,8 @@ func (m *Membership) form(ctx context.Context, former *wire.Roster) {
 // MaxGreeted is how many hosts are greeted, in case some do not answer.
 const MaxGreeted = 3
 
-// greet makes this host known to gossip: one host that answers is enough, because hosts make each other known. If it takes
-// long, the launcher hears of it and decides, because the others may be paused.
+// greet makes this host known to gossip: one host that answers is enough, because hosts make each other known. If it
+// takes long, the launcher hears of it and decides, because the others may be paused.
 func (m *Membership) greet(ctx context.Context, epoch uint32, addrs []string) {
 	m.cfg.Loop.Go(func() {
 		for {
@@ -126,8 +126,8 @@ func (m *Membership) greet(ctx context.Context, epoch uint32, addrs []string) {
 	})
 }
 
-// goOn reports to the launcher of a static job that this host does not reach others, and returns whether to go on trying:
-// the launcher decides which hosts are lost.
+// goOn reports to the launcher of a static job that this host does not reach others, and returns whether to go on
+// trying: the launcher decides which hosts are lost.
 func (m *Membership) goOn(ctx context.Context, epoch uint32, err error, failed wire.Failed) bool {
 	failed.Text, failed.Code, failed.Peer, failed.Again = err.Error(), 255, m.job.HostID, true
 	answer := make(chan bool, 1)

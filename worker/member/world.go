@@ -1,8 +1,9 @@
 // Package member knows who is in the world of a daemon's job, and forms that world with the other daemons.
 //
-// The launcher sends rosters (roster.go). The hosts of a roster meet by gossip, and one of them, the coordinator, proposes a
-// world: package epoch decides when it begins, and Membership acts on that (form.go). Before a world begins, its hosts make
-// the links that it needs (links.go). World, and the functions on rosters, are what the daemon's other components see of it.
+// The launcher sends rosters (roster.go). The hosts of a roster meet by gossip, and one of them, the coordinator,
+// proposes a world: package epoch decides when it begins, and Membership acts on that (form.go). Before a world
+// begins, its hosts make the links that it needs (links.go). World, and the functions on rosters, are what the
+// daemon's other components see of it.
 package member
 
 import (
@@ -48,7 +49,8 @@ func Ascending(r *wire.Roster) []int {
 	return ids
 }
 
-// Check makes sure that a world can be built on a roster, for the host of an id and a name: the launcher's numbers index our arrays.
+// Check makes sure that a world can be built on a roster, for the host of an id and a name: the launcher's numbers
+// index our arrays.
 func Check(r *wire.Roster, host int, name string) error {
 	if r.Size < 1 || r.Size > 1<<20 || len(r.Peers) == 0 {
 		return fmt.Errorf("check roster of epoch %d: %d ranks on %d hosts", r.Epoch, r.Size, len(r.Peers))

@@ -1,9 +1,9 @@
 // Package moves acts when this host is paused or moves to other hardware, as virtual machines do.
 //
-// Package migrate speaks with vSphere; Moves carries out what that decides. A move that is announced pauses the ring first,
-// and the other hosts hear of it, so that they wait for this one. After a move or a pause connections may be dead without
-// showing it, and the host may be on another network: links are renewed, and the machine is probed again. Without an
-// announcement, links keep what is in flight until the host is back.
+// Package migrate speaks with vSphere; Moves carries out what that decides. A move that is announced pauses the ring
+// first, and the other hosts hear of it, so that they wait for this one. After a move or a pause connections may be
+// dead without showing it, and the host may be on another network: links are renewed, and the machine is probed
+// again. Without an announcement, links keep what is in flight until the host is back.
 package moves
 
 import (
@@ -147,8 +147,9 @@ func (m *Moves) take(ctx context.Context, ev migrate.Event, ready func()) {
 	}
 }
 
-// begin pauses the ring, announces the move, and lets vSphere go on. If several machines are to be moved, each waits for its
-// own pause, but no longer than vSphere waits: then it is moved while operations are under way, and its links keep them.
+// begin pauses the ring, announces the move, and lets vSphere go on. If several machines are to be moved, each waits
+// for its own pause, but no longer than vSphere waits: then it is moved while operations are under way, and its links
+// keep them.
 func (m *Moves) begin(ctx context.Context, ev migrate.Event, ready func()) {
 	m.end(ctx, m.announced) // its end was never reported
 	present := &move{stop: func() {}}
@@ -208,8 +209,8 @@ func (m *Moves) end(ctx context.Context, present *move) {
 	}
 }
 
-// arrived goes on after a move or a pause, and calls then when the machine has been looked at. The other hosts may have given
-// this one up.
+// arrived goes on after a move or a pause, and calls then when the machine has been looked at. The other hosts may
+// have given this one up.
 func (m *Moves) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if moved {
 		m.cfg.Machine.DoubtLabels()

@@ -13,9 +13,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Where a peer is when it does not answer where it was: it may have got another address at the same moment as this host,
-// so that neither could tell the other. The launcher tells them once it has found both, which takes it some seconds; names
-// may tell sooner.
+// Where a peer is when it does not answer where it was: it may have got another address at the same moment as this
+// host, so that neither could tell the other. The launcher tells them once it has found both, which takes it some
+// seconds; names may tell sooner.
 
 const (
 	// lookupLimit is how long a name may take: there are other addresses to try.
@@ -63,8 +63,8 @@ func (d *directory) of(peer int) *listing {
 // doubt says that a peer may have gone elsewhere.
 func (d *directory) doubt(peer int) { d.of(peer).doubts.Store(true) }
 
-// tried notes how an attempt to reach a peer ended. One that was found by its name goes on to be looked for there: it is a
-// while until it can say where it is, and each of its streams has to find it.
+// tried notes how an attempt to reach a peer ended. One that was found by its name goes on to be looked for there: it
+// is a while until it can say where it is, and each of its streams has to find it.
 func (d *directory) tried(p wire.Peer, conn net.Conn, err error) {
 	l := d.of(p.ID)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package network connects a host with the other hosts of its job: gossip, the links that carry data, and where each host
-// is found.
+// Package network connects a host with the other hosts of its job: gossip, the links that carry data, and where each
+// host is found.
 //
-// A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns at
-// those of the NICs that the user chose (routes.go). A host may get another address while the job runs: it tells the others
-// (relocate.go), and they look for it by its name until they hear of that (directory.go). Every key is derived from the
-// job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go).
+// A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns
+// at those of the NICs that the user chose (routes.go). A host may get another address while the job runs: it tells
+// the others (relocate.go), and they look for it by its name until they hear of that (directory.go). Every key is
+// derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go).
 package network
 
 import (

@@ -27,8 +27,8 @@ func (n *Network) candidates(addrs []netip.Addr) ([]string, error) {
 	return out, nil
 }
 
-// LookAround returns where this host is found if that is elsewhere than before, and nil if it is not. Streams that go out from
-// addresses which are gone are renewed; others are the other hosts of the roster.
+// LookAround returns where this host is found if that is elsewhere than before, and nil if it is not. Streams that go
+// out from addresses which are gone are renewed; others are the other hosts of the roster.
 func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
 	mine := ownAddresses()
 	if hint, err := netip.ParseAddr(n.job.LocalIP); err == nil && !mine[hint.Unmap()] {

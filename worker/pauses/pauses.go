@@ -1,5 +1,5 @@
-// Package pauses has the operations of the whole ring pause for those who ask: package pause decides when, the engine stops
-// and goes on, and Pauses is between them and the askers. The daemon's loop alone calls its methods.
+// Package pauses has the operations of the whole ring pause for those who ask: package pause decides when, the engine
+// stops and goes on, and Pauses is between them and the askers. The daemon's loop alone calls its methods.
 package pauses
 
 import (
@@ -19,7 +19,8 @@ const maxTicks = 100
 type Ring interface {
 	// Epoch returns that of the present world, 0 before the first.
 	Epoch() uint32
-	// Pause has the engine stop at a boundary that has the number, and calls quiet when nothing is under way, on any goroutine.
+	// Pause has the engine stop at a boundary that has the number, and calls quiet when nothing is under way, on any
+	// goroutine.
 	Pause(number uint32, quiet func())
 	// Resume has operations go on, over another ring or by another cost if there is one.
 	Resume(*pause.Go)
@@ -58,8 +59,8 @@ func (p *Pauses) NextWish() uint32 {
 	return p.wish
 }
 
-// Want asks for a pause of the whole ring. held is called when the ring is paused, and then it stays so until End; refused if
-// that does not come about. Either may be called before Want returns.
+// Want asks for a pause of the whole ring. held is called when the ring is paused, and then it stays so until End;
+// refused if that does not come about. Either may be called before Want returns.
 func (p *Pauses) Want(ctx context.Context, wish uint32, held func(), refused func(reason string)) {
 	p.askers[wish] = asker{held, refused}
 	p.Step(ctx, pause.Event{Want: wish})

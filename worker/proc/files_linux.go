@@ -36,7 +36,8 @@ func FilesBelow(pids []int, interest func(path string) bool) (map[int][]Files, e
 	return found, nil
 }
 
-// parseMaps reads /proc/PID/maps, where lines end with the file, if there is one, and segments of a file follow each other.
+// parseMaps reads /proc/PID/maps, where lines end with the file, if there is one, and segments of a file follow each
+// other.
 func parseMaps(text []byte, interest func(path string) bool) (paths []string) {
 	var last []byte
 	for line := range bytes.Lines(text) {

@@ -449,8 +449,8 @@ func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	}
 }
 
-// interrupt sends INT to the process groups of the ranks, as a terminal does (and CONT, or a stopped process would never
-// see it).
+// interrupt sends INT to the process groups of the ranks, as a terminal does (and CONT, or a stopped process would
+// never see it).
 func (g *Group) interrupt() {
 	for _, r := range g.ranks {
 		if !r.ended {

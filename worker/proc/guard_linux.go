@@ -20,9 +20,9 @@ import (
 // whatever kills the daemon, the supervisor adopts and kills what the daemon had started.
 //
 // The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
-// user may create one, a control group for the ranks. It also ends what is left of jobs whose supervisor and daemon are
-// dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the launcher decides
-// when a job ends.
+// user may create one, a control group for the ranks. It also ends what is left of jobs whose supervisor and daemon
+// are dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the
+// launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	self, err := readSelf()
 	if err != nil {
@@ -87,8 +87,8 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
 }
 
-// catchSignals brings the signals that must not end a supervisor. It catches rather than ignores them: exec inherits ignored
-// signals, and ranks must be able to get a Ctrl-C. A launcher on this machine does ignore TTIN.
+// catchSignals brings the signals that must not end a supervisor. It catches rather than ignores them: exec inherits
+// ignored signals, and ranks must be able to get a Ctrl-C. A launcher on this machine does ignore TTIN.
 func catchSignals() chan os.Signal {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGTTIN)

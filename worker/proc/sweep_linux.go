@@ -61,8 +61,8 @@ func sweepProcesses(job string, deadline time.Time) error {
 	return nil
 }
 
-// abandoned lists the living processes with a brand, or with a job's mark, that are neither daemons nor below one, and not
-// above this process, which may be a rank's.
+// abandoned lists the living processes with a brand, or with a job's mark, that are neither daemons nor below one,
+// and not above this process, which may be a rank's.
 func abandoned(table []process, job string) (left []process) {
 	parents := map[int]int{}
 	for _, p := range table {

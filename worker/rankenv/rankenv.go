@@ -60,8 +60,8 @@ type Variable struct {
 // Table returns all variables.
 func Table() []Variable { return slices.Clone(table) }
 
-// Environment returns the environment of a rank: what it inherits, the variables of the table, and program, which are the
-// variables that the user gave to its program. Of several values of one variable the last one counts.
+// Environment returns the environment of a rank: what it inherits, the variables of the table, and program, which are
+// the variables that the user gave to its program. Of several values of one variable the last one counts.
 func Environment(f Facts, inherited, program []string) []string {
 	env := slices.Concat(inherited, f.set(Place, nil), program)
 	f.userPath, _ = Lookup(env, "PYTHONPATH")

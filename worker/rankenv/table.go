@@ -152,8 +152,8 @@ func pythonPath(f *Facts) string {
 	return strings.Join(path, ":")
 }
 
-// spareCPUs lists where the processes run that the rank's Python forks, such as those that load its data: they would get
-// the rank's own CPUs otherwise.
+// spareCPUs lists where the processes run that the rank's Python forks, such as those that load its data: they would
+// get the rank's own CPUs otherwise.
 func spareCPUs(f *Facts) string {
 	var list []string
 	for _, cpu := range f.SpareCPUs {

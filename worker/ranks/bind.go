@@ -12,8 +12,8 @@ import (
 	"gorun/worker/proc"
 )
 
-// binding is where ranks, engine and streams run. It is decided once, for every slot of this host: a slot that gets another
-// rank keeps its CPUs.
+// binding is where ranks, engine and streams run. It is decided once, for every slot of this host: a slot that gets
+// another rank keeps its CPUs.
 type binding struct {
 	ranks   []topology.Binding // by local rank; nil if they are not bound
 	engine  []int              // CPUs, nil for any

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// goodbyeTimeout is how long a rank that said goodbye may take to end before the others learn that it is gone. A rank that
-	// dies of an exception says goodbye first and exits a little later: its exit is to be reported before those of the ranks
-	// that fail because of it.
+	// goodbyeTimeout is how long a rank that said goodbye may take to end before the others learn that it is gone. A
+	// rank that dies of an exception says goodbye first and exits a little later: its exit is to be reported before
+	// those of the ranks that fail because of it.
 	goodbyeTimeout = 2 * time.Second
-	// shutdownGrace is how long the end of a rank of an elastic job is kept back if it came by a signal that ends everything on
-	// a host that is shut down: whether it ends this daemon too is known by then. If so, the host is lost, and may come back;
-	// the rank's slot did not fail.
+	// shutdownGrace is how long the end of a rank of an elastic job is kept back if it came by a signal that ends
+	// everything on a host that is shut down: whether it ends this daemon too is known by then. If so, the host is lost,
+	// and may come back; the rank's slot did not fail.
 	shutdownGrace = 200 * time.Millisecond
 	// exitFailure is for a rank that fails although it exited with 0.
 	exitFailure = 1
@@ -45,8 +45,8 @@ func (r *Ranks) Exited(ctx context.Context, e proc.Exit) {
 	}
 }
 
-// ended reports the end of a process, then that the engine is not to count on it, in this order. An MPI program that has not
-// left MPI is unfinished: the others would wait for it.
+// ended reports the end of a process, then that the engine is not to count on it, in this order. An MPI program that
+// has not left MPI is unfinished: the others would wait for it.
 func (r *Ranks) ended(e proc.Exit, unfinished bool) {
 	p := r.of(e.Process)
 	p.running = false

@@ -14,8 +14,8 @@ import (
 	"gorun/worker/rankenv"
 )
 
-// factsOf returns what the environment of a rank that is about to start depends on, and its end of the connection to the
-// process manager of MPI, nil if it inherits none.
+// factsOf returns what the environment of a rank that is about to start depends on, and its end of the connection to
+// the process manager of MPI, nil if it inherits none.
 func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os.File, rankenv.Facts) {
 	token := r.of(rank.Process).token
 	roster := r.cfg.Daemon.World().Roster

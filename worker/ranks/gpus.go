@@ -15,8 +15,8 @@ import (
 	"gorun/worker/rankenv"
 )
 
-// gpus returns the devices of this host's slots, enough for so many ranks: what the user listed, or what is here. nil leaves GPUs to
-// the program, most of which choose by LOCAL_RANK.
+// gpus returns the devices of this host's slots, enough for so many ranks: what the user listed, or what is here. nil
+// leaves GPUs to the program, most of which choose by LOCAL_RANK.
 func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
 	list := r.job.GPUs
 	if len(list) == 0 {

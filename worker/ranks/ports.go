@@ -66,8 +66,8 @@ func (p *port) release() {
 	}
 }
 
-// ports are those that frameworks on this host listen at: the first is torch's, the second JAX's, and then there is one for
-// each rank if the job wants TensorFlow's.
+// ports are those that frameworks on this host listen at: the first is torch's, the second JAX's, and then there is
+// one for each rank if the job wants TensorFlow's.
 type ports []*port
 
 // reserve reserves the ports that a job wants.

@@ -1,9 +1,9 @@
 // Package ranks starts the processes of a host's ranks, watches them, and ends them.
 //
-// Ranks knows each process of this host by its number in the job: that it runs, how it ended, that it waits for another
-// world. A process is started with the environment that package rankenv computes (facts.go collects what that depends on),
-// bound to CPUs (bind.go) and given its GPU (gpus.go). Its end is reported to the launcher first, then to the engine, which
-// counts on it no longer (end.go). The daemon's loop alone calls the methods, but for Feed.
+// Ranks knows each process of this host by its number in the job: that it runs, how it ended, that it waits for
+// another world. A process is started with the environment that package rankenv computes (facts.go collects what that
+// depends on), bound to CPUs (bind.go) and given its GPU (gpus.go). Its end is reported to the launcher first, then
+// to the engine, which counts on it no longer (end.go). The daemon's loop alone calls the methods, but for Feed.
 package ranks
 
 import (

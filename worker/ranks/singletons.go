@@ -14,11 +14,12 @@ import (
 	"gorun/worker/proc"
 )
 
-// An MPI library that does not find its launcher makes a world of one rank without a word, and so does each of the others:
-// Open MPI's, which speaks with its own mpirun only, and MPICH's if its environment was taken away. What ranks have mapped
-// into their memory, and opened, shows it, whatever shell or interpreter is around the program.
+// An MPI library that does not find its launcher makes a world of one rank without a word, and so does each of the
+// others: Open MPI's, which speaks with its own mpirun only, and MPICH's if its environment was taken away. What
+// ranks have mapped into their memory, and opened, shows it, whatever shell or interpreter is around the program.
 
-// firstLook is the pause before the first look at a rank. Pauses double: a rank that spends the second half of its life in MPI is seen.
+// firstLook is the pause before the first look at a rank. Pauses double: a rank that spends the second half of its
+// life in MPI is seen.
 const firstLook = 50 * time.Millisecond
 
 // singleton is a rank that an MPI library keeps apart from the others, or may do so.
@@ -31,8 +32,8 @@ type singleton struct {
 var (
 	openMPI = regexp.MustCompile(`^libmpi\.so\.(20|40|80)(\.|$)`)
 	mpich   = regexp.MustCompile(`^libmpi(ch)?\.so\.12(\.|$)`)
-	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all versions a file
-	// with which they try shared memory.
+	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all
+	// versions a file with which they try shared memory.
 	begun = regexp.MustCompile(`/mca_ess_singleton\.so$|^/dev/shm/open_mpi\.`)
 	// meets matches libraries with which ranks find each other without MPI and without gorun.
 	meets = regexp.MustCompile(`^(libtorch_cpu|libtensorflow_framework|xla_extension|libjax_common|_jax)\b`)
@@ -92,7 +93,8 @@ func (r *Ranks) lookForSingletons(ctx context.Context, started []int) {
 	})
 }
 
-// unsettled returns the pids of those processes that run and of which another look may show more. It waits for the loop.
+// unsettled returns the pids of those processes that run and of which another look may show more. It waits for the
+// loop.
 func (r *Ranks) unsettled(ctx context.Context, started []int) map[int]int {
 	running := make(chan map[int]int, 1)
 	r.cfg.Loop.Post(ctx, func() {

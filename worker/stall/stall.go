@@ -1,7 +1,7 @@
 // Package stall watches a host's operations that wait for ranks, and reports to the launcher which are late.
 //
-// How long is late, and when an operation is given up, ranks set by Horovod's variables. The launcher puts the reports of
-// all hosts together and decides what is given up.
+// How long is late, and when an operation is given up, ranks set by Horovod's variables. The launcher puts the
+// reports of all hosts together and decides what is given up.
 package stall
 
 import (
@@ -125,8 +125,8 @@ func (w *Watch) setLimits() {
 	w.tick.Reset(w.limits.interval())
 }
 
-// Check reports to the launcher when other operations are late than before. In a pause of the ring no operation waits for a
-// rank: it is not to be called then.
+// Check reports to the launcher when other operations are late than before. In a pause of the ring no operation waits
+// for a rank: it is not to be called then.
 func (w *Watch) Check(now time.Time) {
 	if w.limits.warn == 0 {
 		return
@@ -180,8 +180,8 @@ func stalled(open []collective.Stall, now time.Time, l limits) *wire.Stalled {
 	return report
 }
 
-// markCrossed marks operations as late in which ranks wait for each other. The ranks may still meet, if one of them can go on
-// without its operation, so the operations do not fail.
+// markCrossed marks operations as late in which ranks wait for each other. The ranks may still meet, if one of them
+// can go on without its operation, so the operations do not fail.
 func markCrossed(ops []wire.Waiting) {
 	old := slices.Clone(ops)
 	for i := range old {

@@ -111,8 +111,8 @@ func (w *edgeWatch) news(peers int) []wire.Edge {
 
 func differs(before, now float64) bool { return math.Abs(now-before) > newsworthy*before }
 
-// list returns what is known of this host's edges in the order of the peers: all of them, or among many peers those that carry
-// data and those to the nearest.
+// list returns what is known of this host's edges in the order of the peers: all of them, or among many peers those
+// that carry data and those to the nearest.
 func (w *edgeWatch) list(peers int) []wire.Edge {
 	var out []wire.Edge
 	for _, peer := range slices.Sorted(maps.Keys(w.own)) {
@@ -190,8 +190,8 @@ func newEdges(present, other []int) []topology.Pair {
 	return slices.DeleteFunc(edges(other), func(p topology.Pair) bool { return slices.Contains(old, p) })
 }
 
-// doubt tells whether a edge that no ring uses is to be tried now, and whether the result of that is there. What was known of
-// it before is forgotten.
+// doubt tells whether a edge that no ring uses is to be tried now, and whether the result of that is there. What was
+// known of it before is forgotten.
 func (w *edgeWatch) doubt(pair topology.Pair, now time.Time) (ask, known bool) {
 	if asked, ok := w.asked[pair]; ok && now.Sub(asked) < triedFor {
 		return false, w.all[pair].Bandwidth > 0

@@ -10,11 +10,11 @@ import (
 	"gorun/topology/facts"
 )
 
-// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and as much whether
-// another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is found from is taken in the
-// loop, and whether it still counts is decided there when it has been found: for a new world by package epoch, for one in
-// which data moves by reconsideration. There is one search at a time: a newer question ends it, because the answer to the one
-// before would not count, and so does a newer roster.
+// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and as much
+// whether another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is
+// found from is taken in the loop, and whether it still counts is decided there when it has been found: for a new
+// world by package epoch, for one in which data moves by reconsideration. There is one search at a time: a newer
+// question ends it, because the answer to the one before would not count, and so does a newer roster.
 
 // search is the search for a ring that is under way, or the last one.
 type search struct{ end context.CancelFunc }
@@ -43,8 +43,8 @@ type ringTask struct {
 	left   []int           // those of it who still are
 }
 
-// given returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of the edges between
-// the hosts: the topology file, and what the job measured, which is newer.
+// given returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of
+// the edges between the hosts: the topology file, and what the job measured, which is newer.
 func (t ringTask) given() (hosts []topology.Host, edges []topology.Edge, rails []string) {
 	hosts = topology.OnlyNICs(t.hosts, t.nics)
 	if len(t.nics) > 0 {
@@ -53,8 +53,8 @@ func (t ringTask) given() (hosts []topology.Host, edges []topology.Edge, rails [
 	return hosts, append(topology.WithSums(hosts, t.facts.Edges(t.hosts), rails), t.heard...), rails
 }
 
-// ring is the ring, or the rings, of a new world. What was measured in the job counts if the user wants the ring to go by it;
-// then the present ring stays as it is unless another one pays.
+// ring is the ring, or the rings, of a new world. What was measured in the job counts if the user wants the ring to
+// go by it; then the present ring stays as it is unless another one pays.
 func (t ringTask) ring(ctx context.Context) topology.Ring {
 	hosts, edges, rails := t.given()
 	return t.oneRing(ctx, hosts, edges).OverRails(ctx, t.by, hosts, edges, rails)
@@ -72,9 +72,9 @@ func (t ringTask) oneRing(ctx context.Context, hosts []topology.Host, edges []to
 	return topology.Stay(hosts, edges, order, t.former)
 }
 
-// change is the ring to change to from the present one, and whether that pays. Several rings become one when a host is not in the
-// network of each any more. Otherwise they stay: what links measure is then about one network of theirs, and not about what one
-// ring over all would have.
+// change is the ring to change to from the present one, and whether that pays. Several rings become one when a host
+// is not in the network of each any more. Otherwise they stay: what links measure is then about one network of
+// theirs, and not about what one ring over all would have.
 func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.Change, bool) {
 	hosts, edges, _ := t.given()
 	if len(rings) == 0 {
@@ -109,8 +109,8 @@ type question struct {
 	heard     int
 }
 
-// reconsideration decides when it is asked whether another ring pays, one question at a time, and whether the answer still
-// counts.
+// reconsideration decides when it is asked whether another ring pays, one question at a time, and whether the answer
+// still counts.
 type reconsideration struct {
 	asked *question // and not answered yet
 	stays question  // the last one to which the answer was that the ring stays as it is
@@ -128,9 +128,10 @@ func (r *reconsideration) ask(q question) bool {
 // withdraw takes a question back of which the answer is not wanted any more.
 func (r *reconsideration) withdraw() { r.asked = nil }
 
-// answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are still those
-// that were asked about, and nothing of what was measured then has turned out to be about another edge. Among many hosts
-// something is heard all the time; whether it was of the edges that the other ring would take, prefer looks.
+// answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are
+// still those that were asked about, and nothing of what was measured then has turned out to be about another edge.
+// Among many hosts something is heard all the time; whether it was of the edges that the other ring would take,
+// prefer looks.
 func (r *reconsideration) answer(pays bool, now question) bool {
 	asked := *r.asked
 	r.asked = nil

@@ -1,11 +1,11 @@
 // Package tune finds out what the edges between hosts are like while a job runs, and adapts the ring and the choice of
 // algorithms to it.
 //
-// Links know their edges from what they carry anyway: the round trip, and the bandwidth where they had more to send than
-// went. Each daemon tells the one that coordinates, the one of the lowest host id, what is new (edges.go). The coordinator
-// asks from time to time whether another ring pays (ring.go), and whether the cost by which algorithms are chosen still
-// fits (recalibrate.go); it changes either while the ring is paused. An edge that no ring uses may be only as good as its
-// interfaces say, so it is tried for a moment before the ring changes to it.
+// Links know their edges from what they carry anyway: the round trip, and the bandwidth where they had more to send
+// than went. Each daemon tells the one that coordinates, the one of the lowest host id, what is new (edges.go). The
+// coordinator asks from time to time whether another ring pays (ring.go), and whether the cost by which algorithms
+// are chosen still fits (recalibrate.go); it changes either while the ring is paused. An edge that no ring uses may
+// be only as good as its interfaces say, so it is tried for a moment before the ring changes to it.
 package tune
 
 import (
@@ -29,8 +29,8 @@ import (
 type Daemon interface {
 	// Members returns the hosts of the present roster, ascending; none before there is one.
 	Members() []int
-	// Settled returns what the hosts of a world that has begun are like, in the order of their ids, and its epoch; no hosts
-	// while a world is formed.
+	// Settled returns what the hosts of a world that has begun are like, in the order of their ids, and its epoch; no
+	// hosts while a world is formed.
 	Settled() (hosts []topology.Host, epoch uint32)
 	// Facts returns the topology file.
 	Facts() *facts.File
@@ -104,8 +104,8 @@ func (t *Tuner) Changed(order []int) { t.ring, t.rings = order, nil }
 // Stop ends the search for a ring: there is another roster.
 func (t *Tuner) Stop() { t.search.stop() }
 
-// Watch is called once a second: it looks at the links, tells what is new, and on the host that coordinates whether ring and
-// cost still fit.
+// Watch is called once a second: it looks at the links, tells what is new, and on the host that coordinates whether
+// ring and cost still fit.
 func (t *Tuner) Watch(ctx context.Context) {
 	t.edges.ticks++
 	ids := t.cfg.Daemon.Members()
@@ -225,7 +225,8 @@ func (t *Tuner) Order(ctx context.Context, q epoch.Question, found func(epoch.Or
 	})
 }
 
-// question returns the present one; there is none on a host that does not coordinate, or while the ring is not to be changed.
+// question returns the present one; there is none on a host that does not coordinate, or while the ring is not to be
+// changed.
 func (t *Tuner) question() (q question, ok bool) {
 	by := topology.By(t.job.RingOrder)
 	if by != topology.ByMeasured && by != topology.ByTopology || t.change != 0 || time.Since(t.changed) < changeEvery {
@@ -261,8 +262,8 @@ func (t *Tuner) reconsider(ctx context.Context) {
 	})
 }
 
-// prefer changes to another ring, which pays. It has tried first the edges that no one has measured, and if measurements
-// decide all that the present ring does not use, and the ring was found from what that showed.
+// prefer changes to another ring, which pays. It has tried first the edges that no one has measured, and if
+// measurements decide all that the present ring does not use, and the ring was found from what that showed.
 func (t *Tuner) prefer(ctx context.Context, from ringTask, change topology.Change) {
 	ids, unsure := t.cfg.Daemon.Members(), change.Unsure
 	if from.by == topology.ByMeasured {

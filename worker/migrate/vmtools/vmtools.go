@@ -113,8 +113,8 @@ func (w *watcher) handle(ctx context.Context, events []migrate.Event) {
 	}
 }
 
-// ask runs a command of the dialogue, unless something else comes before it. It returns false if ctx ended meanwhile, so that
-// the answer may have been cut off.
+// ask runs a command of the dialogue, unless something else comes before it. It returns false if ctx ended meanwhile,
+// so that the answer may have been cut off.
 func (w *watcher) ask(ctx context.Context, command string) bool {
 	asking := ctx
 	if w.dialogue.Registers() {
