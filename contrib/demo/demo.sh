@@ -1,6 +1,6 @@
 #!/bin/bash
 # Shows gorun at work: two hosts made out of this machine, four ranks, one training run over ssh.
-# Where something is missing and cannot be had, it shows what is possible without, and says so.
+# Where something is missing and cannot be installed, it reports that, and shows what works without it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -8,11 +8,11 @@ lab=build/lab
 name=demo-$$
 venv=build/demo-venv
 
-# step says what comes next and about how long it takes.
+# step announces the next step and about how long it takes.
 step() { printf '\n\033[1m== %s\033[0m (%s)\n' "$1" "$2"; }
 say() { printf '   %s\n' "$*"; }
 
-# has finds out whether a Python has all of some modules.
+# has checks whether a Python has all of some modules.
 has() {
 	local python=$1
 	shift

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tools are the programs a lab needs beside a shell, with Debian's package for each.
+// tools are the programs that a lab needs beside a shell, with Debian's package for each.
 var tools = []struct{ name, pkg string }{
 	{"ip", "iproute2"}, {"tc", "iproute2"}, {"mount", "mount"}, {"unshare", "util-linux"}, {"sshd", "openssh-server"},
 }
 
-// Check reports what a lab lacks on this machine and what to do about it, or nil.
+// Check returns an error that names what a lab lacks on this machine and how to get it, or nil.
 func Check() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab needs root: run it with sudo")
@@ -33,7 +33,7 @@ func Check() error {
 	if missing != nil {
 		return fmt.Errorf("a lab needs more programs: apt-get install %s", strings.Join(missing, " "))
 	}
-	// One attempt says more than any list of features: containers and kernels differ in what they forbid.
+	// An attempt is more reliable than a list of features: containers and kernels differ in what they forbid.
 	script := `mount --make-rprivate / && mount -t proc proc /proc && mount -t sysfs sysfs /sys &&
 		ip link add lab0 type bridge && ip link add lab1 type veth peer name lab2`
 	cmd := exec.Command("/bin/sh", "-c", script)
@@ -57,8 +57,8 @@ func findTool(name string) (string, error) {
 	return "", fmt.Errorf("find %s: %w", name, exec.ErrNotFound)
 }
 
-// ForTest makes a lab that lives as long as the test. Where a lab is impossible, the test is skipped with
-// what to do about it.
+// ForTest makes a lab that lives as long as the test. Where a lab is impossible, it skips the test and reports
+// what is missing.
 func ForTest(t testing.TB, hosts int, options Options) *Lab {
 	t.Helper()
 	if err := Check(); err != nil {

@@ -15,7 +15,7 @@ import (
 // searchPath is the PATH of a command on a host, the one that Debian gives to root.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Cmd is an exec.Cmd whose process is born on a host. Its Process.Pid is the machine's number for it, so
+// Cmd is an exec.Cmd whose process starts on a host. Its Process.Pid is the machine's number for it, so
 // that a test can kill exactly that process.
 type Cmd struct {
 	*exec.Cmd
@@ -23,7 +23,7 @@ type Cmd struct {
 }
 
 // Command prepares a command that runs on the host as root, in its home, with the environment of a fresh
-// login; the caller may change all of exec.Cmd's fields. The host's end is its end too.
+// login; the caller may change all of exec.Cmd's fields. The command ends with the host.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = []string{"PATH=" + searchPath, "HOME=" + home, "USER=root", "LOGNAME=root", "SHELL=/bin/sh", "LANG=C.UTF-8"}
@@ -32,8 +32,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	return &Cmd{Cmd: cmd, host: h}
 }
 
-// Exec runs a command on the host and returns what it wrote; the error holds what it wrote to standard
-// error.
+// Exec runs a command on the host and returns its standard output; the error contains its standard error.
 func (h *Host) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := h.Command(ctx, name, args...)
 	var stderr bytes.Buffer
@@ -62,7 +61,7 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// Output runs the command and returns what it wrote to standard output.
+// Output runs the command and returns its standard output.
 func (c *Cmd) Output() ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("standard output is already set")
@@ -73,7 +72,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns what it wrote to standard output and standard error.
+// CombinedOutput runs the command and returns its standard output and standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	if c.Stderr != nil {
 		return nil, errors.New("standard error is already set")

@@ -19,7 +19,7 @@ func (h *Host) Connections() ([]Conn, error) {
 	return h.connections(func(c Conn) bool { return c.Local.Port() != sshPort && c.Peer.Port() != sshPort })
 }
 
-// Logins returns the established connections by which the host is logged in on others.
+// Logins returns the established ssh connections from the host to others.
 func (h *Host) Logins() ([]Conn, error) {
 	return h.connections(func(c Conn) bool { return c.Peer.Port() == sshPort })
 }
@@ -44,8 +44,8 @@ func (h *Host) connections(wanted func(Conn) bool) ([]Conn, error) {
 	return list, nil
 }
 
-// Reset breaks a connection at both ends, as a firewall does that has lost its memory; false if it was gone, or if
-// the kernel cannot (CONFIG_INET_DIAG_DESTROY).
+// Reset breaks a connection at both ends, as a firewall that has lost its state does. It returns false if the
+// connection was gone, or if the kernel cannot do it (CONFIG_INET_DIAG_DESTROY).
 func (h *Host) Reset(c Conn) (bool, error) {
 	out, err := h.ss("--kill", "src", c.Local.String(), "dst", c.Peer.String())
 	if err != nil {
@@ -81,7 +81,7 @@ func (h *Host) Slow(c Conn, rate int64) error {
 		return fmt.Errorf("slow connection: %w", err)
 	}
 	err = inNetworkOf(pid, "tc", []string{
-		"qdisc replace dev eth0 root pfifo", // whatever an earlier call has made goes
+		"qdisc replace dev eth0 root pfifo", // replaces the qdisc of an earlier call
 		"qdisc replace dev eth0 root handle 1: htb",
 		fmt.Sprintf("class replace dev eth0 parent 1: classid 1:2 htb rate %dbit quantum 60000", rate),
 		fmt.Sprintf("filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip sport %d 0xffff match ip dport %d 0xffff flowid 1:2",
@@ -93,7 +93,7 @@ func (h *Host) Slow(c Conn, rate int64) error {
 	return nil
 }
 
-// Mute lets nothing that the host sends to another one arrive, while what the other sends still does.
+// Mute drops everything that the host sends to another one; the other direction still works.
 func (h *Host) Mute(other *Host) error {
 	return h.neighbour(other, "replace", "lladdr 02:00:00:00:00:02 nud permanent")
 }
@@ -112,7 +112,7 @@ func (h *Host) neighbour(other *Host, verb, more string) error {
 	return nil
 }
 
-// Unplug takes the host's own network device down, which the host knows, unlike Cut.
+// Unplug takes the host's own network device down, which the host notices, unlike Cut.
 func (h *Host) Unplug() error { return h.device("down") }
 
 // Plug takes it up again.

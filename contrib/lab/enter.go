@@ -27,7 +27,7 @@ var namespaceFile = [...]struct {
 }
 
 // enter calls f on a thread that has joined the namespaces (unix.CLONE_NEW… flags) of a process. A process
-// that f starts is born there, and is still the caller's own child: killing and waiting work as always.
+// that f starts begins there, and is still the caller's own child: killing and waiting work as always.
 func enter(pid int, namespaces int, f func() error) error {
 	return onOwnThread(func() error {
 		var fds []int
@@ -59,8 +59,8 @@ func enter(pid int, namespaces int, f func() error) error {
 	})
 }
 
-// onOwnThread runs f on a thread that ends with it, so that what f does to the thread does not stay. The
-// process's first thread never ends and is what /proc/self shows, so f does not run there.
+// onOwnThread runs f on a thread that ends with it, so that f's changes to the thread do not persist. The
+// process's first thread never ends, and /proc/self shows it, so f does not run there.
 func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Freeze stuns the host as a hypervisor does: its processes stop where they are, and its network answers
-// nothing, not even with an acknowledgement by the kernel. The link stays up, for the host as for others.
+// Freeze pauses the host as a hypervisor does: its processes stop, and its network answers nothing, not even with an
+// acknowledgement by the kernel. The link stays up, for the host as for others.
 func (h *Host) Freeze() error {
 	pid, err := h.runningPID()
 	if err != nil {
@@ -27,7 +27,7 @@ func (h *Host) Freeze() error {
 		for _, p := range processesOf(pid) {
 			if p.State != 'T' && p.State != 'Z' && p.State != 'X' {
 				running++
-				unix.Kill(p.PID, unix.SIGSTOP) // gone is as good
+				unix.Kill(p.PID, unix.SIGSTOP) // a process that is gone is fine, too
 			}
 		}
 		if running == 0 {
@@ -40,7 +40,7 @@ func (h *Host) Freeze() error {
 	}
 }
 
-// Thaw lets a frozen host go on. Processes that were stopped before Freeze go on as well.
+// Thaw resumes a frozen host, including processes that were stopped before Freeze.
 func (h *Host) Thaw() error {
 	pid, err := h.runningPID()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollInterval is how often to look at what the kernel gives no notice of.
+// pollInterval is the time between two checks of state that the kernel does not report.
 const pollInterval = 5 * time.Millisecond
 
 // Host is one host of a lab. Its methods may be called from several goroutines.
@@ -28,7 +28,7 @@ type Host struct {
 	lab     *Lab
 	name    string
 	port    string // its port of the bridge
-	card    string // the address of its network card, which stays what it is when it boots
+	card    string // the address of its network card, which is the same after a reboot
 	address netip.Addr
 	key     key
 
@@ -43,7 +43,7 @@ func (h *Host) Name() string { return h.name }
 // Address is the host's address in the lab.
 func (h *Host) Address() netip.Addr { return h.address }
 
-// Boot starts the host, with an empty home, and waits until its sshd listens. New has done so; it is for
+// Boot starts the host, with an empty home, and waits until its sshd listens. New has done so; Boot is for
 // a host that was killed.
 func (h *Host) Boot(ctx context.Context) error {
 	if err := h.boot(ctx); err != nil {
@@ -64,7 +64,7 @@ func (h *Host) boot(ctx context.Context) error {
 	if err := h.writeFiles(); err != nil {
 		return err
 	}
-	// The network card of a host that was killed goes when the kernel finds the time.
+	// The kernel removes the network card of a host that was killed some time later.
 	h.lab.ip(h.lab.rackPID, "link delete "+h.port)
 	sshd, err := findTool("sshd")
 	if err != nil {
@@ -72,7 +72,7 @@ func (h *Host) boot(ctx context.Context) error {
 	}
 	root := "ro"
 	if h.name == launcherName {
-		root = "rw" // it stands for the machine of whoever runs the lab
+		root = "rw" // it stands for the machine of the user
 	}
 	log, err := os.OpenFile(h.file("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -86,7 +86,7 @@ func (h *Host) boot(ctx context.Context) error {
 	defer stdin.Close()
 	defer hold.Close()
 
-	// Only a process of the rack's pid namespace can make one inside of it, so unshare(1) goes there and does.
+	// Only a process in the rack's pid namespace can create one inside it, so unshare(1) runs there.
 	// It is the parent of the host's first process, and one cannot be without the other.
 	unshare, err := findTool("unshare")
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *Host) boot(ctx context.Context) error {
 	}
 	ended := make(chan struct{})
 	go func() {
-		cmd.Wait() // how it ended is of no interest: it is killed
+		cmd.Wait() // how it ended does not matter: it is killed
 		close(ended)
 	}()
 	h.pid, h.ended = 0, ended
@@ -111,7 +111,7 @@ func (h *Host) boot(ctx context.Context) error {
 		return err
 	}
 
-	// Plug in the network card, then let the script go on.
+	// Plug in the network card, then let the script continue.
 	if err := h.lab.ip(h.lab.rackPID,
 		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", h.port, h.card, h.pid),
 		fmt.Sprintf("link set %s master lab0 up", h.port)); err != nil {
@@ -168,7 +168,7 @@ func (h *Host) awaitSSH(ctx context.Context) error {
 // file is the path, seen from outside, of one of the host's files in the lab's directory.
 func (h *Host) file(name string) string { return filepath.Join(h.lab.dir, "host", h.name, name) }
 
-// writeFiles writes what the host finds in /run/lab.
+// writeFiles writes the host's files in /run/lab.
 func (h *Host) writeFiles() error {
 	shadow, err := os.ReadFile("/etc/shadow")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -227,7 +227,7 @@ func unlockedRoot(shadow []byte) string {
 	return string(bytes.Join(lines, []byte("\n")))
 }
 
-// Log is what the host's sshd had to say.
+// Log returns the log of the host's sshd.
 func (h *Host) Log() string {
 	text, err := os.ReadFile(h.file("log"))
 	if err != nil {
@@ -274,8 +274,8 @@ func (h *Host) runningPID() (int, error) {
 	return h.pid, nil
 }
 
-// Kill kills the first process of the host, and with it all others. Its connections are closed as the
-// kernel does for every process that ends: peers are told. See PowerOff for the other way to go.
+// Kill kills the first process of the host, and with it all others. The kernel closes its connections, as for every
+// process that ends, so peers notice. PowerOff ends a host silently.
 func (h *Host) Kill() error {
 	pid, err := h.runningPID()
 	if err != nil {
@@ -287,7 +287,7 @@ func (h *Host) Kill() error {
 	return h.wait()
 }
 
-// PowerOff ends the host without a word to anybody: it is cut off first.
+// PowerOff ends the host silently: it is cut off first.
 func (h *Host) PowerOff() error {
 	if err := h.Cut(); err != nil {
 		return err

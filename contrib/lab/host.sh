@@ -7,7 +7,7 @@ read -r _ # the network card is there now
 
 mount -n -t proc proc /proc
 echo "$name" >/proc/sys/kernel/hostname
-# sysfs shows the network of whoever mounts it.
+# sysfs shows the network namespace of the process that mounts it.
 mount -n -t sysfs sysfs /sys
 [ -z "$CGROUPS" ] || mount -n -t cgroup2 cgroup2 /sys/fs/cgroup || :
 ip -batch - <<END

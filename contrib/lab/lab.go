@@ -41,13 +41,13 @@ var (
 	hostScript string
 )
 
-// Options change what a lab is made of; the zero value is good.
+// Options configure a lab; the zero value is good.
 type Options struct {
 	// Share names directories that all hosts see at the same path, to read and write, like a network file
 	// system. The directory of the Go module that the caller works in is always shared. Everything else of
 	// the machine is read-only on the hosts, and /root, /home, /tmp, /var/tmp, /dev/shm and /run are empty.
 	Share []string
-	// Cgroups shows the machine's control groups of version 2 on all hosts, where it has them: they are the machine's own,
+	// Cgroups makes the machine's control groups of version 2 visible on all hosts, if it has them: they are the machine's own,
 	// limits included.
 	Cgroups bool
 }
@@ -137,7 +137,7 @@ func (l *Lab) startRack(ctx context.Context) error {
 	defer ready.Close()
 	defer told.Close()
 	l.rack = exec.Command("/bin/sh", append([]string{"-c", rackScript, "gorun-lab"}, l.share...)...)
-	l.rack.Args[0] = "gorun-lab" // for people who read ps
+	l.rack.Args[0] = "gorun-lab" // shown by ps
 	l.rack.Env = []string{"PATH=" + searchPath}
 	var stderr bytes.Buffer
 	l.rack.Stdin, l.rack.Stdout, l.rack.Stderr = stdin, told, &stderr
@@ -165,7 +165,7 @@ func (l *Lab) startRack(ctx context.Context) error {
 func (l *Lab) waitRack() error {
 	select {
 	case err := <-l.rackEnd:
-		l.rackEnd <- err // for whoever asks next
+		l.rackEnd <- err // for the next receiver
 		return err
 	case <-time.After(endLimit):
 		return fmt.Errorf("the lab's first process %d is still there; a command on a host that nobody waits for keeps it", l.rackPID)
@@ -178,7 +178,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.stdin.Close()
-	// Reading its end from the closed pipe would do, but a rack that hangs in a mount would not notice.
+	// The rack would end by the closed pipe alone, but not if it hangs in a mount.
 	l.rack.Process.Kill()
 	err := l.waitRack()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -193,13 +193,13 @@ func (l *Lab) Close() error {
 // Hosts are host1 to hostN.
 func (l *Lab) Hosts() []*Host { return l.hosts[1:] }
 
-// Launcher is the place to run gorun or ssh from: its home has a key for every host and knows theirs.
+// Launcher returns the host to run gorun or ssh from: its home has a key for every host and knows their host keys.
 func (l *Lab) Launcher() *Host { return l.hosts[0] }
 
 // Host finds a host by its number, from 1, as in its name.
 func (l *Lab) Host(number int) *Host { return l.hosts[number] }
 
-// writeHostsFile tells all hosts, which share the file, the addresses of all.
+// writeHostsFile writes the addresses of all hosts to the file that all of them share.
 func (l *Lab) writeHostsFile() error {
 	var text strings.Builder
 	text.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
@@ -213,7 +213,7 @@ func (l *Lab) writeHostsFile() error {
 	return nil
 }
 
-// sharedDirs is what all hosts see: what was asked for, and the Go module around the working directory.
+// sharedDirs returns the directories that all hosts see: the requested ones, and the Go module around the working directory.
 func sharedDirs(asked []string) ([]string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -242,6 +242,6 @@ func sharedDirs(asked []string) ([]string, error) {
 		}
 		share = append(share, dir)
 	}
-	slices.Sort(share) // a parent before what lies in it
+	slices.Sort(share) // parents first
 	return slices.Compact(share), nil
 }

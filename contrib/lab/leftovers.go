@@ -121,9 +121,8 @@ func boundSockets(pid int, protocol, state string) []socket {
 	return list
 }
 
-// Leftovers lists what is on the host now and was not when it had just booted: processes, sockets that are
-// bound, and files in /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary. After
-// a job the list must become empty.
+// Leftovers lists what the host has now but did not have after its boot: processes, bound sockets, and files in
+// /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary. After a job the list must become empty.
 func (h *Host) Leftovers() []string {
 	pid, err := h.runningPID()
 	if err != nil {
@@ -168,7 +167,7 @@ func unixSockets(pid int) []string {
 	return list
 }
 
-// files lists the files below a directory that the host was not born with.
+// files lists the files below a directory that the host did not have after its boot.
 func (h *Host) files(root, dir string) []string {
 	born := map[string]bool{"/run/lab": true, "/run/sshd": true, home + "/.ssh": true, home + "/.cache/gorun": true}
 	for _, dir := range h.lab.share {

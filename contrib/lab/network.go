@@ -85,14 +85,14 @@ type Link struct {
 // ErrNoNetem is returned by SetLink for a delay or loss where the kernel has no netem.
 var ErrNoNetem = errors.New("this kernel cannot delay or lose packets: it has no netem (CONFIG_NET_SCH_NETEM)")
 
-// SetLink makes the host's link slower or worse. It does nothing to the bridge, so two hosts with fast
-// links are fast whatever the others have.
+// SetLink makes the host's link slower or worse. It does not affect the bridge, so two hosts with fast
+// links are fast whatever links the others have.
 func (h *Host) SetLink(link Link) error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("set link: %w", err)
 	}
-	// Both ends of the cable: what the host sends and what it is sent.
+	// Both ends of the cable: the host's sending and receiving side.
 	for _, end := range []struct {
 		pid    int
 		device string
@@ -108,8 +108,8 @@ func (h *Host) SetLink(link Link) error {
 	return nil
 }
 
-// SetPath gives two hosts a cable of their own, and lets what they send each other take it at a rate in bits
-// per second. There can be one between the same two.
+// SetPath gives two hosts a cable of their own with a rate in bits per second, for everything that they send each
+// other. Two hosts can have one such cable.
 func (l *Lab) SetPath(a, b *Host, rate int64) error {
 	return l.cable("to-", a, b, rate, func(from, to *Host, device string) string {
 		return fmt.Sprintf("route add %s/32 dev %s src %s", to.address, device, from.address)
@@ -166,7 +166,7 @@ func (l *Lab) SetPathIn(network netip.Prefix, a, b *Host, rate int64) error {
 	})
 }
 
-// cable lays one between two hosts, whose devices are named after the other. At each end it is configured by a line of ip(8).
+// cable connects two hosts by a cable; each end is named after the other host. A line of ip(8) configures each end.
 func (l *Lab) cable(prefix string, a, b *Host, rate int64, configure func(from, to *Host, device string) string) error {
 	ends := [2]*Host{a, b}
 	var pids [2]int
@@ -201,7 +201,7 @@ func (k Link) qdisc(device string) string {
 	const prefix = "qdisc replace dev "
 	switch {
 	case k.Delay != 0 || k.Loss != 0:
-		// The queue holds what is under way: 100 ms of full-size packets at 10 Gbit/s.
+		// The queue holds the packets under way: 100 ms of full-size packets at 10 Gbit/s.
 		line := prefix + device + " root netem limit 100000"
 		if k.Delay != 0 {
 			line += fmt.Sprintf(" delay %dus", k.Delay.Microseconds())
@@ -214,7 +214,7 @@ func (k Link) qdisc(device string) string {
 		}
 		return line
 	case k.Rate != 0:
-		// The bucket must hold what flows in a timer tick (4 ms at 250 Hz), and one large segment.
+		// The bucket must hold the traffic of a timer tick (4 ms at 250 Hz), and one large segment.
 		burst := max(k.Rate/8/250, 128<<10)
 		return fmt.Sprintf("%s%s root tbf rate %dbit burst %d latency 50ms", prefix, device, k.Rate, burst)
 	default:

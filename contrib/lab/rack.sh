@@ -1,4 +1,4 @@
-# The first process of a lab: arguments are the directories that every host shall see.
+# The first process of a lab: its arguments are the directories that every host sees.
 set -eu
 mount -n --make-rprivate /
 # Directories are bound before /run is replaced, so that they may lie anywhere else.
@@ -12,6 +12,6 @@ for dir in "$@"; do
 	i=$((i + 1))
 done
 echo ready
-# The other end of standard input is held by the lab's owner. When it is gone, so is this process, the
+# The lab's owner holds the other end of standard input. When it is gone, so is this process, the
 # first of its pid namespace, and with it everything in the lab.
 read -r _ || :

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// State is what another process must know to use a lab.
+// State describes a lab for use by another process.
 type State struct {
 	Owner Identity    `json:"owner"` // the process that made it and must Close it
 	Rack  Identity    `json:"rack"`

@@ -17,25 +17,25 @@ import (
 
 // Faults are what a wire does to packets, each way.
 type Faults struct {
-	Lost, Doubled, Late float64       // shares of them, 0 to 1
-	Delay               time.Duration // of all of them
-	Lateness            time.Duration // of those that are late, in addition: others overtake them
-	Damaged             float64       // share of TCP segments in which two 16-bit words change places, so that their checksum is right
-	Largest             int           // packet, in bytes: larger ones are lost silently; 0 for all that the device takes
+	Lost, Doubled, Late float64       // shares of the packets, 0 to 1
+	Delay               time.Duration // of all packets
+	Lateness            time.Duration // additional delay of late packets: others overtake them
+	Damaged             float64       // share of TCP segments in which two 16-bit words are swapped, so that their checksum is right
+	Largest             int           // packet, in bytes: larger ones are lost silently; 0 for the device's limit
 }
 
-// Wire is a cable between two hosts on which every packet passes through this process. It needs no part of the kernel but TUN.
+// Wire is a cable between two hosts; every packet passes through this process. Of the kernel it needs only TUN.
 type Wire struct {
 	Lost, Doubled, Late, Damaged, TooLarge atomic.Int64 // packets
 
 	ends    [2]*os.File
-	passing sync.WaitGroup // packets, and those who take them in
+	passing sync.WaitGroup // packets, and the goroutines that read them
 }
 
-// mostPacket is what a packet can be.
+// mostPacket is the largest packet.
 const mostPacket = 64 << 10
 
-// AddWire leads what two hosts send each other over a wire with faults that the seed determines. Close removes it.
+// AddWire connects two hosts by a wire for all that they send each other. The seed determines its faults. Close removes it.
 func (l *Lab) AddWire(a, b *Host, faults Faults, seed uint64) (*Wire, error) {
 	w := &Wire{}
 	for i, h := range [2]*Host{a, b} {
@@ -61,7 +61,7 @@ func (l *Lab) AddWire(a, b *Host, faults Faults, seed uint64) (*Wire, error) {
 	return w, nil
 }
 
-// openTUN makes a device of the present network namespace. It goes when the file is closed.
+// openTUN creates a device in the present network namespace. It vanishes when the file is closed.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -135,7 +135,7 @@ func swapWords(packet []byte, rng *rand.Rand) bool {
 	return true
 }
 
-// send delivers a packet after a while. That a host takes none, as one that is off, is no fault of the wire.
+// send delivers a packet after a delay. It is not an error if the host accepts none, for example because it is off.
 func (w *Wire) send(to *os.File, packet []byte, after time.Duration) {
 	if after == 0 {
 		to.Write(packet)
@@ -149,7 +149,7 @@ func (w *Wire) send(to *os.File, packet []byte, after time.Duration) {
 	})
 }
 
-// Close takes the wire away: the hosts have the way that they had before. What is on it is lost.
+// Close removes the wire; the hosts use their previous path. Packets on the wire are lost.
 func (w *Wire) Close() error {
 	var errs []error
 	for _, end := range w.ends {

@@ -12,7 +12,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// naming is what a virtual machine is called in gorun's host list, "" if that is not known.
+// naming returns the name of a virtual machine in gorun's host list, "" if unknown.
 type naming func(*mo.VirtualMachine) string
 
 var namings = map[string]naming{
@@ -31,11 +31,11 @@ var namings = map[string]naming{
 	},
 }
 
-// machine is where a virtual machine is.
+// machine is the place of a virtual machine.
 type machine struct {
 	ref              types.ManagedObjectReference
 	name             string
-	esxi, rack, zone string // "" if it is not known
+	esxi, rack, zone string // "" if unknown
 }
 
 // machines returns all virtual machines that have a name, by name.
@@ -89,11 +89,11 @@ func machines(ctx context.Context, c *vim25.Client, naming naming) ([]machine, e
 		out = append(out, m)
 	}
 	slices.SortFunc(out, func(a, b machine) int { return strings.Compare(a.name, b.name) })
-	// One fact for each name: of namesakes nobody can tell which one is meant.
+	// One fact for each name: machines with the same name cannot be told apart.
 	return slices.CompactFunc(out, func(a, b machine) bool { return a.name == b.name }), nil
 }
 
-// racks are the DRS host groups of a cluster, by host. Of several groups of a host it is the smallest: a rack is in a
+// racks returns the DRS host groups of a cluster, by host. Of several groups of a host it takes the smallest: a rack is in a
 // row and in a room.
 func racks(cluster *mo.ClusterComputeResource) map[types.ManagedObjectReference]string {
 	out, size := map[types.ManagedObjectReference]string{}, map[types.ManagedObjectReference]int{}

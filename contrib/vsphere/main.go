@@ -1,11 +1,11 @@
-// Command gorun-vsphere tells gorun what vCenter knows: on which ESXi host each virtual machine is, and when one is
-// about to be moved.
+// Command gorun-vsphere supplies gorun with vCenter's knowledge: on which ESXi host each virtual machine is, and when one
+// is about to be moved.
 //
 //	gorun-vsphere facts >facts.yaml && gorun --topology facts.yaml …
 //	gorun --moves 'gorun-vsphere moves' …
 //
 // It reads vCenter's address and a login from GOVC_URL, GOVC_USERNAME, GOVC_PASSWORD and GOVC_INSECURE, as govc does: a
-// password has no place in arguments. It changes nothing in vCenter, and has no goroutine that outlives a command.
+// password does not belong in arguments. It changes nothing in vCenter, and no goroutine outlives a command.
 package main
 
 import (

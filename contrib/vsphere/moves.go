@@ -23,7 +23,7 @@ var kinds = []string{
 // pageSize is how many events are read at a time.
 const pageSize = 100
 
-// watchMoves announces moves, each by a line, until ctx ends.
+// watchMoves prints a line for each start and end of a move, until ctx ends.
 func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce func(line string) error) error {
 	began, err := methods.GetCurrentTime(ctx, c) // vCenter's clock, not ours
 	if err != nil {
@@ -31,7 +31,7 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 	}
 	err = event.NewManager(c).Events(ctx, []types.ManagedObjectReference{c.ServiceContent.RootFolder}, pageSize, true, false,
 		func(_ types.ManagedObjectReference, events []types.BaseEvent) error {
-			var where map[types.ManagedObjectReference]machine // of all, if it is asked for
+			var where map[types.ManagedObjectReference]machine // of all machines, read when needed
 			for _, e := range events {
 				if e.GetEvent().CreatedTime.Before(*began) || e.GetEvent().Vm == nil {
 					continue // history
@@ -64,7 +64,7 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 	return fmt.Errorf("watch events of vCenter: %w", err)
 }
 
-// nameOf is what gorun calls the virtual machine of an event, "" if it does not know it.
+// nameOf returns gorun's name for the virtual machine of an event, "" if there is none.
 func nameOf(ctx context.Context, c *vim25.Client, naming naming, of *types.VmEventArgument) (string, error) {
 	var vm mo.VirtualMachine
 	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -73,12 +73,12 @@ func nameOf(ctx context.Context, c *vim25.Client, naming naming, of *types.VmEve
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		return "", nil // it is gone by now: nothing of ours runs in it
+		return "", nil // it is gone by now, and so is any job in it
 	}
 	return naming(&vm), nil
 }
 
-// places says where virtual machines are.
+// places returns the places of virtual machines.
 func places(ctx context.Context, c *vim25.Client, naming naming) (map[types.ManagedObjectReference]machine, error) {
 	list, err := machines(ctx, c, naming)
 	if err != nil {
@@ -91,7 +91,7 @@ func places(ctx context.Context, c *vim25.Client, naming naming) (map[types.Mana
 	return where, nil
 }
 
-// labels are what gorun is told of where a machine is, in front of the words for people; "" if nothing is known.
+// labels returns the labels of a machine's place for gorun, which precede the text for people; "" if unknown.
 func (m machine) labels() (text string) {
 	for _, label := range []struct{ key, value string }{{"esxi", m.esxi}, {"rack", m.rack}, {"zone", m.zone}} {
 		if label.value != "" {
@@ -104,7 +104,7 @@ func (m machine) labels() (text string) {
 	return text
 }
 
-// describe says what an event means, in words too, and whether the machine is somewhere else then.
+// describe returns the state that an event means, its text, and whether the machine is in another place then.
 func describe(e types.BaseEvent) (state, text string, arrived bool) {
 	const starts, ends = "starts", "ends"
 	switch e := e.(type) {

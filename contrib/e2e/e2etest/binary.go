@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// binaryVariable names a binary that is there already: make sets it, so that packages side by side share one.
+// binaryVariable names an existing binary: make sets it, so that packages side by side share one.
 const binaryVariable = "GORUN_E2E_BINARY"
 
-// Binary returns the path of the real binary, Python binding included. A test process without one makes it once.
+// Binary returns the path of the real binary, including the Python binding. A test process without one builds it once.
 var Binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(binaryVariable); path != "" {
 		return path, nil
 	}
-	// Several packages may be tested by one go test; make replaces the binary in one step, whether others run it or not.
+	// One go test may test several packages; make replaces the binary in one step, even while others run it.
 	root := Root()
 	build := exec.Command("sh", "-c", "mkdir -p build && exec flock build/e2e.lock make -s build")
 	build.Dir = root
@@ -43,8 +43,8 @@ var Root = sync.OnceValue(func() string {
 	panic("the test does not run in a Go module")
 })
 
-// DependsOn has go test run the test again when a file in these directories of the module has changed, though only programs
-// that the test starts read it: go test keeps results by what the test itself has looked at.
+// DependsOn makes go test run the test again when a file in these directories of the module has changed, although only
+// programs that the test starts read it: go test caches results by the files that the test itself has opened.
 func DependsOn(t testing.TB, dirs ...string) {
 	t.Helper()
 	for _, dir := range dirs {

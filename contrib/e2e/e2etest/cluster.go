@@ -18,27 +18,27 @@ import (
 	"gorun/contrib/lab"
 )
 
-// Python is the interpreter that has numpy, and torch where it is installed at all.
+// Python is the interpreter with numpy, and with torch if that is installed.
 const Python = "/usr/bin/python3"
 
-// Cluster is a lab with the binary at hand.
+// Cluster is a lab together with the binary under test.
 type Cluster struct {
 	*lab.Lab
 	T      *testing.T
 	Binary string
 	Root   string // of the source tree, which all hosts see
-	Torch  bool   // whether trainings use torch, though tests are short
+	Torch  bool   // whether trainings use torch even in short tests
 	scale  float64
 }
 
-// NewCluster makes a cluster that lives as long as the test, which runs beside others.
+// NewCluster makes a cluster that lives as long as the test, which runs in parallel with others.
 func NewCluster(t *testing.T, hosts int) *Cluster {
 	t.Helper()
 	t.Parallel()
 	return NewClusterAlone(t, hosts)
 }
 
-// NewClusterAlone is NewCluster for a test that measures speeds: none of the others runs meanwhile.
+// NewClusterAlone is NewCluster for a test that measures speeds and must not run in parallel with others.
 func NewClusterAlone(t *testing.T, hosts int) *Cluster {
 	t.Helper()
 	return NewClusterWith(t, hosts, lab.Options{})
@@ -55,15 +55,15 @@ func NewClusterWith(t *testing.T, hosts int, options lab.Options) *Cluster {
 	return &Cluster{Lab: l, T: t, Binary: binary, Root: Root()}
 }
 
-// Hurry multiplies what the cluster's jobs wait for, by package liveness, with a factor in short tests. The long tests wait as
-// long as users do.
+// Hurry multiplies the limits of package liveness in the cluster's jobs by a factor, in short tests. The long tests wait
+// as long as users do.
 func (c *Cluster) Hurry(factor float64) {
 	if testing.Short() {
 		c.scale = factor
 	}
 }
 
-// Scaled returns what a duration of package liveness is in the cluster's jobs.
+// Scaled returns a duration of package liveness at the scale of the cluster's jobs.
 func (c *Cluster) Scaled(d time.Duration) time.Duration {
 	if c.scale == 0 {
 		return d
@@ -100,7 +100,7 @@ func (c *Cluster) Command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffe
 	return cmd, &stdout, &stderr
 }
 
-// Gorun runs to the end and then looks for leftovers on every host.
+// Gorun runs gorun to its end and then checks every host for leftovers.
 func (c *Cluster) Gorun(args ...string) Result {
 	c.T.Helper()
 	r := c.GorunBeside(args...)
@@ -108,7 +108,7 @@ func (c *Cluster) Gorun(args ...string) Result {
 	return r
 }
 
-// GorunBeside runs to the end where another job may have left something.
+// GorunBeside runs gorun to its end without that check, for hosts with other jobs.
 func (c *Cluster) GorunBeside(args ...string) Result {
 	c.T.Helper()
 	cmd, stdout, stderr := c.Command(args...)
@@ -120,13 +120,13 @@ func (c *Cluster) GorunBeside(args ...string) Result {
 	return Result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// ExpectNothingLeft allows a job the given time to vanish from every host.
+// ExpectNothingLeft fails the test unless the job vanishes from every host within the given time.
 func (c *Cluster) ExpectNothingLeft(within time.Duration) {
 	c.T.Helper()
 	c.ExpectLeft(within, "")
 }
 
-// ExpectLeft is expectNothingLeft, but for what contains a text.
+// ExpectLeft is ExpectNothingLeft, except for leftovers that contain a text.
 func (c *Cluster) ExpectLeft(within time.Duration, but string) {
 	c.T.Helper()
 	var left []string
@@ -160,8 +160,8 @@ func (c *Cluster) Await(what string, f func() bool) {
 	}
 }
 
-// Busy is a program whose ranks are in the middle of everything: a session, an arena, an operation, and
-// children of their own that try hard to survive.
+// Busy is a program whose ranks have a session, an arena, an operation under way, and children that try hard to
+// survive.
 const Busy = `
 import os, subprocess, sys, time
 import numpy as np
@@ -179,7 +179,7 @@ while True:
         print("busy", flush=True)
 `
 
-// HasCgroups reports whether hosts may make control groups. All hosts see the same ones, whose processes have the same numbers.
+// HasCgroups reports whether hosts may make control groups. All hosts see the same groups, with the same process numbers.
 func (c *Cluster) HasCgroups() bool {
 	return c.Host(1).Command(c.T.Context(), "sh", "-c", "d=$(mktemp -d /sys/fs/cgroup/gorun-test-XXXXXX) && rmdir $d").Run() == nil
 }
@@ -196,14 +196,14 @@ func (w *Watch) Write(b []byte) (int, error) {
 	return w.Buf.Write(b)
 }
 
-// Count returns how often a text was written.
+// Count returns the number of occurrences of a text.
 func (w *Watch) Count(s string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Count(w.Buf.String(), s)
 }
 
-// Within is gorun for a job that may hang: it is interrupted after some time.
+// Within is Gorun for a job that may hang: it is interrupted after some time.
 func (c *Cluster) Within(limit time.Duration, args ...string) Result {
 	c.T.Helper()
 	r := c.Bounded(limit, args...)
@@ -211,7 +211,7 @@ func (c *Cluster) Within(limit time.Duration, args ...string) Result {
 	return r
 }
 
-// Bounded is within where other daemons stay.
+// Bounded is Within for hosts with resident daemons.
 func (c *Cluster) Bounded(limit time.Duration, args ...string) Result {
 	c.T.Helper()
 	cmd, stdout, stderr := c.Command(args...)
@@ -224,7 +224,7 @@ func (c *Cluster) Bounded(limit time.Duration, args ...string) Result {
 	return Result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// Rows returns the lines of a table that are no comments.
+// Rows returns the lines of a table without comments.
 func Rows(table string) []string {
 	var out []string
 	for line := range strings.Lines(table) {
@@ -235,7 +235,7 @@ func Rows(table string) []string {
 	return out
 }
 
-// Slay kills -9 a process of a host, other than the launcher, of which the command line contains a text, and waits until it
+// Slay kills, with -9, a process of a host other than the launcher whose command line contains a text, and waits until it
 // has ended.
 func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.Host, text string) {
 	c.T.Helper()
@@ -251,7 +251,7 @@ func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.Host, text string) {
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		c.T.Fatal(err)
 	}
-	c.Await("end of it", func() bool { // who is to wait for it may have something else to do
+	c.Await("end of it", func() bool { // its parent may not wait for it at once
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim))
 		return err != nil || strings.Contains(string(state), ") Z ")
 	})

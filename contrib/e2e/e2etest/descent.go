@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Descent is testdata/resilience/descend.py under way, one rank on each host.
+// Descent is a running testdata/resilience/descend.py, with one rank on each host.
 type Descent struct {
 	*Training
 }
@@ -52,7 +52,7 @@ func (d *Descent) Weights() string {
 	return found[0][1]
 }
 
-// Carried returns what the end of the job says of its links.
+// Carried returns the totals of the job's links, which it prints at its end.
 func (d *Descent) Carried() (sent, again, renewed float64) {
 	d.T.Helper()
 	found, _ := d.Out.Find(`between hosts: sent (\d+) bytes, and (\d+) bytes again in \d+ segments?; connections were renewed (\d+) times?`)
@@ -66,7 +66,7 @@ func (d *Descent) Carried() (sent, again, renewed float64) {
 	return n[0], n[1], n[2]
 }
 
-// Intervals are the times between batches, of those that ended in [from, to).
+// Intervals returns the times between batches that ended in [from, to).
 func (d *Descent) Intervals(from, to time.Time) []time.Duration {
 	_, at := d.Out.Find(`batch \d+$`)
 	var out []time.Duration
@@ -79,10 +79,10 @@ func (d *Descent) Intervals(from, to time.Time) []time.Duration {
 	return out
 }
 
-// Median returns the middle one.
+// Median returns the median.
 func Median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
 
-// UndisturbedDescent is the hash of a job on these hosts that nobody disturbs.
+// UndisturbedDescent returns the hash of an undisturbed job on these hosts.
 func (c *Cluster) UndisturbedDescent(batches int) string {
 	c.T.Helper()
 	d := c.Descend(batches, "0")

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// What users say about elastic jobs, each on hosts that lose ranks: testdata/elastic/steps.py adds what is known beforehand
-// and fails by itself if a step is lost or done twice.
+// Tests of options of elastic jobs, on hosts that lose ranks: testdata/elastic/steps.py computes a sum that is known in
+// advance, and fails if a step is lost or done twice.
 
-// Count starts steps.py, which goes on until enough is called.
+// Count starts steps.py, which runs until Enough is called.
 func (c *Cluster) Count(script []string, args ...string) *Training {
 	c.T.Helper()
 	until := filepath.Join(c.Shared("counting"), "enough")
@@ -51,7 +51,7 @@ func (j *Training) Fails(code int, said, hint string) {
 	j.Idle()
 }
 
-// HostFile is what a discovery script prints.
+// HostFile is the output of a discovery script.
 type HostFile struct {
 	c    *Cluster
 	Name string
@@ -65,7 +65,7 @@ func (c *Cluster) HostFile(hosts ...string) *HostFile {
 	return f
 }
 
-// Say has the script name these hosts from now on.
+// Say makes the script print these hosts from now on.
 func (f *HostFile) Say(hosts ...string) {
 	f.c.T.Helper()
 	if err := os.WriteFile(f.Name+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {

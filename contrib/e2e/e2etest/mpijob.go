@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// mpiJob is what the API server takes for an MPIJob of kubeflow.org/v2beta1, as far as manifests without a cluster's
-// peculiarities have it: mpi-operator's documentation of the resource. What is not here is a mistake in a manifest.
+// mpiJob has the fields of an MPIJob of kubeflow.org/v2beta1 that manifests use on any cluster, from mpi-operator's
+// documentation of the resource. Any other field is a mistake in a manifest.
 type mpiJob struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -45,7 +45,7 @@ type container struct {
 	Resources     struct{ Limits, Requests map[string]string }
 }
 
-// Manifest reads the one that users begin with.
+// Manifest reads the manifest that users start from.
 func Manifest(t *testing.T) (job mpiJob) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Root(), "contrib/kubernetes/mpijob.yaml"))

@@ -15,7 +15,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-// Lasting is a cluster with a long-running daemon on each host, of two slots.
+// Lasting is a cluster with a resident daemon of two slots on each host.
 type Lasting struct {
 	*Cluster
 	key     string
@@ -23,12 +23,12 @@ type Lasting struct {
 	Args    []string            // of a launch
 	Daemons []*lab.Cmd
 	Logs    []*Watch
-	// Of daemons that start from now on: their binary, and what else is in their environment.
+	// For daemons that start from now on: their binary, and additions to their environment.
 	Daemon string
 	Env    []string
 }
 
-// NewLasting makes a cluster and waits until all daemons of its hosts take jobs.
+// NewLasting makes a cluster and waits until the daemons of all hosts accept jobs.
 func NewLasting(t *testing.T, hosts int) *Lasting {
 	t.Helper()
 	c := NewCluster(t, hosts)
@@ -58,7 +58,7 @@ func NewLasting(t *testing.T, hosts int) *Lasting {
 				continue // without power
 			}
 			cmd.Process.Signal(syscall.SIGTERM)
-			// The test's context has ended, which Wait may say of one that ends well.
+			// The test's context has ended, and Wait may report that for a daemon that ends well.
 			if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() > 0 {
 				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
 			}
@@ -86,7 +86,7 @@ func (s *Lasting) Start(i int) {
 	s.Await("daemon", func() bool { return log.Count("takes jobs") == 1 })
 }
 
-// Ps returns what gorun ps prints.
+// Ps returns the output of gorun ps.
 func (s *Lasting) Ps() string {
 	cmd, stdout, stderr := s.Command(append([]string{"ps"}, s.Args...)...)
 	if err := cmd.Run(); err != nil {
@@ -102,20 +102,20 @@ func (s *Lasting) ExpectIdle() {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		left = nil
 		for _, h := range s.Hosts() {
-			spare := 0 // and the one that watches over it
+			prestarted := 0 // daemons less supervisors, 0 if each has one
 			for _, l := range h.Leftovers() {
 				switch {
 				case slices.Contains(s.idle[h.Name()], l), strings.Contains(l, "worker --cluster-key-file"):
 				case strings.HasSuffix(l, "worker --daemon --resumable idle"):
-					spare++
+					prestarted++
 				case strings.HasSuffix(l, "worker --resumable"):
-					spare--
+					prestarted--
 				default:
 					left = append(left, h.Name()+": "+l)
 				}
 			}
-			if spare != 0 {
-				left = append(left, h.Name()+": half of a spare daemon")
+			if prestarted != 0 {
+				left = append(left, h.Name()+": half of a prestarted daemon")
 			}
 		}
 		if len(left) == 0 {

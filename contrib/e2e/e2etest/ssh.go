@@ -32,7 +32,7 @@ func (c *SSHCluster) Write(name, text string, mode os.FileMode) string {
 	return path
 }
 
-// Config makes an ssh_config that ends with what holds for all hosts.
+// Config makes an ssh_config that ends with the options for all hosts.
 func (c *SSHCluster) Config(name, text string) string {
 	return c.Write(name, text+"\nHost *\n User root\n IdentityFile ~/.ssh/id_ed25519\n StrictHostKeyChecking yes\n", 0o600)
 }
@@ -47,7 +47,7 @@ func (c *SSHCluster) Shell(h *lab.Host, line string) string {
 	return out
 }
 
-// Logins counts those on a host.
+// Logins counts the logins on a host.
 func Logins(h *lab.Host) int { return strings.Count(h.Log(), "Accepted publickey") }
 
 const DeafRelay = `import os, socket, sys, threading, time

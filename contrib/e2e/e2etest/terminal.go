@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal is a terminal with a user at it: what programs write there gathers, and the test types.
+// Terminal is a terminal with a simulated user: it collects the output of programs, and the test types.
 type Terminal struct {
 	t     *testing.T
 	user  *os.File // the user's side
@@ -59,20 +59,20 @@ func NewTerminal(t *testing.T) *Terminal {
 	return term
 }
 
-// Run makes the terminal the command's own, as a shell in a window has it.
+// Run makes the terminal the command's controlling terminal, as in a shell's window.
 func (term *Terminal) Run(cmd *exec.Cmd) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.other, term.other, term.other
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 }
 
-// Shows is everything that was written to the terminal.
+// Shows returns everything that was written to the terminal.
 func (term *Terminal) Shows() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.text.String()
 }
 
-// Await waits until the terminal shows what matches.
+// Await waits until the output matches.
 func (term *Terminal) Await(pattern string) {
 	term.t.Helper()
 	wanted := regexp.MustCompile(pattern)
@@ -83,7 +83,7 @@ func (term *Terminal) Await(pattern string) {
 	}
 }
 
-// Types is the user at the keyboard.
+// Types sends text as typed by the user.
 func (term *Terminal) Types(keys string) {
 	term.t.Helper()
 	if _, err := term.user.WriteString(keys); err != nil {
@@ -91,7 +91,7 @@ func (term *Terminal) Types(keys string) {
 	}
 }
 
-// What Ctrl and a letter send.
+// The characters of Ctrl with a letter.
 const (
 	CtrlC = "\x03"
 	CtrlZ = "\x1a"

@@ -31,7 +31,7 @@ func (j *Training) Must(err error) {
 	}
 }
 
-// Record keeps what a gorun writes, and when.
+// Record keeps the output of a gorun, with the time of each line.
 type Record struct {
 	mu    sync.Mutex
 	part  []byte
@@ -57,14 +57,14 @@ func (s *Record) Write(b []byte) (int, error) {
 	}
 }
 
-// Note puts a line of the test's own among the others.
+// Note adds a line of the test's own.
 func (s *Record) Note(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, said{time.Now(), line})
 }
 
-// Find returns the lines that match, with what their groups matched.
+// Find returns the lines that match, with the matches of their groups.
 func (s *Record) Find(pattern string) (found [][]string, at []time.Time) {
 	re := regexp.MustCompile(pattern)
 	s.mu.Lock()
@@ -93,17 +93,17 @@ func (s *Record) String() string {
 	return b.String()
 }
 
-// Training is an elastic job under way.
+// Training is a running elastic job.
 type Training struct {
 	*Cluster
 	Cmd     *lab.Cmd
 	Out     *Record
-	batches int    // 0 if it goes on until enough
+	batches int    // 0 if it runs until Enough
 	Until   string // the file that ends it then
 	Idle    func() // checks that nothing is left of the job
 }
 
-// Trainer returns the command line of testdata/elastic/train.py. It trains with torch where the test says so, and in the
+// Trainer returns the command line of testdata/elastic/train.py. It trains with torch if the test asks for it, and in the
 // long tests; without, each rank starts a second of a processor earlier.
 func (c *Cluster) Trainer() []string {
 	c.T.Helper()
@@ -120,7 +120,7 @@ func (c *Cluster) Train(batches int, args ...string) *Training {
 	return c.TrainWith(batches, nil, args...)
 }
 
-// TrainWith is train with flags of the script.
+// TrainWith is Train with flags of the script.
 func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Training {
 	c.T.Helper()
 	args = append(append(args, c.Trainer()...), "--pause", "0.03", "--batches", strconv.Itoa(batches))
@@ -129,7 +129,7 @@ func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Traini
 	return j
 }
 
-// TrainOn is train until enough is called.
+// TrainOn is Train until Enough is called.
 func (c *Cluster) TrainOn(args ...string) *Training {
 	c.T.Helper()
 	until := filepath.Join(c.Shared("training"), "enough")
@@ -138,7 +138,7 @@ func (c *Cluster) TrainOn(args ...string) *Training {
 	return j
 }
 
-// Enough has the script end at its next commit.
+// Enough makes the script end at its next commit.
 func (j *Training) Enough() {
 	j.T.Helper()
 	if err := os.WriteFile(j.Until, nil, 0o600); err != nil {
@@ -146,7 +146,7 @@ func (j *Training) Enough() {
 	}
 }
 
-// Follow starts any program of which the lines are awaited.
+// Follow starts any program and records its lines.
 func (c *Cluster) Follow(args ...string) *Training {
 	c.T.Helper()
 	j := &Training{Cluster: c, Out: &Record{}, Idle: func() { c.ExpectNothingLeft(5 * time.Second) }}
@@ -158,7 +158,7 @@ func (c *Cluster) Follow(args ...string) *Training {
 	return j
 }
 
-// Ended tells whether gorun has.
+// Ended reports whether gorun has ended.
 func (j *Training) Ended() bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, j.Cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -177,14 +177,14 @@ func (j *Training) Await(pattern string) {
 	}
 }
 
-// End waits for the job and checks that all processes that ended have done the work, with the same weights as a job
-// that nobody disturbed.
+// End waits for the job and checks that all processes that ended have done the work, with the same weights as an
+// undisturbed job.
 func (j *Training) End(processes int) {
 	j.T.Helper()
 	j.Finish(processes)
 }
 
-// Finish is end for any number of processes if it is negative.
+// Finish is End, for any number of processes if the number is negative.
 func (j *Training) Finish(processes int) {
 	j.T.Helper()
 	if err := j.Cmd.Wait(); err != nil {
@@ -207,15 +207,15 @@ func (j *Training) Finish(processes int) {
 	want := undisturbed(j.Cluster, batches)
 	for _, e := range ends {
 		norm, _ := strconv.ParseFloat(e[6], 64)
-		// An average of three is rounded in another place than one of two.
+		// An average of three ranks is rounded differently than one of two.
 		if e[4] != strconv.Itoa(batches) || e[7] != ends[0][7] || math.Abs(norm-want) > 1e-6*want {
 			j.T.Errorf("%s; undisturbed the norm is %.9f, process %s has %s", e[0], want, ends[0][1], ends[0][7])
 		}
 	}
 }
 
-// fromLastCommit checks that no world began before the last commit: the first line of its rank 0 comes after all that the
-// worlds before told, and a batch is told just before it is committed.
+// fromLastCommit checks that no world began before the last commit: the first line of its rank 0 follows all lines of the
+// worlds before it, and a batch is printed just before it is committed.
 func (j *Training) fromLastCommit() {
 	j.T.Helper()
 	last := 0
@@ -229,7 +229,7 @@ func (j *Training) fromLastCommit() {
 	}
 }
 
-// undisturbed returns the norm of the weights of a job that goes through.
+// undisturbed returns the norm of the weights of an undisturbed job.
 func undisturbed(c *Cluster, batches int) float64 {
 	t := c.T
 	t.Helper()
@@ -259,7 +259,7 @@ func (c *Cluster) Pid(host int, args string) int {
 	return 0
 }
 
-// Runs tells whether a process runs on a host.
+// Runs reports whether a process runs on a host.
 func (c *Cluster) Runs(host int, args string) bool {
 	return slices.ContainsFunc(c.Host(host).Processes(), func(p lab.Process) bool { return strings.Contains(p.Args, args) })
 }
@@ -272,11 +272,11 @@ func NeedTorch(t *testing.T) {
 	}
 }
 
-// hasTorch looks once: an import takes a second of a processor.
+// hasTorch checks once, because an import takes a second of a processor.
 var hasTorch = sync.OnceValue(func() bool { return exec.Command(Python, "-c", "import torch").Run() == nil })
 
-// Again waits until so many ranks go on after a loss, and returns when the first of them did. It fails if they do not go
-// on from the last commit: from a batch before the last one that was told when it happened.
+// Again waits until this many ranks continue after a loss, and returns when the first of them did. It fails if they do not
+// continue from the last commit, which is at most one batch before the last one printed when the loss happened.
 func (j *Training) Again(ranks int, struck time.Time) (goesOn time.Time) {
 	j.T.Helper()
 	last := 0
@@ -292,7 +292,7 @@ func (j *Training) Again(ranks int, struck time.Time) (goesOn time.Time) {
 		if first < 0 {
 			return false
 		}
-		if from, _ := strconv.Atoi(found[first][1]); from < last-1 { // a batch is told just before it is committed
+		if from, _ := strconv.Atoi(found[first][1]); from < last-1 { // a batch is printed just before it is committed
 			j.T.Errorf("%d ranks go on from batch %d, although %d was told", ranks, from, last)
 		}
 		goesOn = at[first]
@@ -301,8 +301,8 @@ func (j *Training) Again(ranks int, struck time.Time) (goesOn time.Time) {
 	return goesOn
 }
 
-// InMost returns what the subtests say how long something took to; when they have ended, the median is to be within the limit:
-// one of them may be unlucky, for other tests run too.
+// InMost returns a function to which subtests report a duration. When they have ended, their median must be within the
+// limit; a single one may be slow, because other tests run, too.
 func InMost(t *testing.T, what string, limit time.Duration) (took func(time.Duration)) {
 	var mu sync.Mutex
 	var all []time.Duration
@@ -320,8 +320,8 @@ func InMost(t *testing.T, what string, limit time.Duration) (took func(time.Dura
 	}
 }
 
-// DoneAlike expects all ranks to have ended in the world that they began in, with the same weights. The script checks them
-// against those of all steps, in whole numbers: no order of adding changes them.
+// DoneAlike expects all ranks to have ended in the world in which they began, with the same weights. The script compares
+// them with the sum of all steps, in whole numbers, which does not depend on the order of additions.
 func (j *Training) DoneAlike(t *testing.T, ranks, steps int) {
 	t.Helper()
 	done, _ := j.Out.Find(fmt.Sprintf(`done rank \d of %d: steps %d epoch 1 worlds 1 weights (\w+)$`, ranks, steps))

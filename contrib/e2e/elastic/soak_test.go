@@ -55,7 +55,7 @@ func (s *soaking) say(format string, args ...any) {
 func (s *soaking) must(err error) {
 	s.T.Helper()
 	if err != nil {
-		s.T.Errorf("%v\n%s", err, s.lastWords())
+		s.T.Errorf("%v\n%s", err, s.lastOutput())
 	}
 }
 
@@ -244,7 +244,7 @@ func TestSoak(t *testing.T) {
 		if s.Ended() || time.Since(struck) > time.Minute {
 			s.Cmd.Process.Signal(syscall.SIGTERM)
 			err := s.Cmd.Wait()
-			t.Fatalf("%v after the last strike not all four hosts train: %v\n%s", time.Since(struck), err, s.lastWords())
+			t.Fatalf("%v after the last strike not all four hosts train: %v\n%s", time.Since(struck), err, s.lastOutput())
 		}
 	}
 	t.Logf("%v after the last strike all four hosts train again", time.Since(struck).Round(time.Millisecond))
@@ -254,8 +254,8 @@ func TestSoak(t *testing.T) {
 	s.Finish(-1)
 }
 
-// lastWords are the last lines of the job but for its batches, which are many, and of what was done to it.
-func (s *soaking) lastWords() string {
+// lastOutput are the last lines of the job but for its batches, which are many, and of what was done to it.
+func (s *soaking) lastOutput() string {
 	lines := slices.DeleteFunc(strings.Split(s.Out.String(), "\n"), regexp.MustCompile(`batch \d+$`).MatchString)
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }

@@ -108,7 +108,7 @@ func twoGuests(ctx context.Context, t *testing.T, root string) *vm.Lab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, g := range l.Guests() {
-				t.Logf("%s: %s", g.Name(), g.LastWords())
+				t.Logf("%s: %s", g.Name(), g.LastOutput())
 			}
 		}
 		l.Close()

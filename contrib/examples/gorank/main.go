@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command gorank is a rank that is a Go program: it adds up a number of each rank, and lets every rank know its
-// neighbour's.
+// Command gorank is a rank written in Go: it adds up a number from each rank, and sends every rank its neighbour's.
 //
 //	go build -o gorank ./contrib/examples/gorank && gorun -np 4 ./gorank
 package main
@@ -33,7 +32,7 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, r.Close()) }()
 	self, size := r.Welcome.Rank, r.Welcome.Size
 
-	// Tensors lie in memory that is shared with the daemon: nothing is copied on the way to it.
+	// Tensors lie in memory shared with the daemon, so nothing is copied.
 	memory, err := r.Alloc(16)
 	if err != nil {
 		return err
@@ -42,7 +41,7 @@ func run(ctx context.Context) (err error) {
 	number := func(p rank.Piece) int64 { return int64(binary.LittleEndian.Uint64(memory.Bytes[p.Offset:])) }
 	binary.LittleEndian.PutUint64(memory.Bytes, uint64(self+1))
 
-	// A send and a receive at once: each is known by its name, and ranks may submit in any order.
+	// A send and a receive at once: each has its name, and ranks may submit in any order.
 	if size > 1 {
 		next, before := (self+1)%size, (self+size-1)%size
 		sent, err := r.Submit(&rank.Operation{Kind: collective.Send, Name: fmt.Sprint("from ", self), Root: next, Type: kernel.Int64, Shape: []int{1}, In: mine})

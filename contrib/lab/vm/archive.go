@@ -45,7 +45,7 @@ func (a *archive) end() []byte {
 }
 
 // loadOrder returns the files of modules and of what they need, in an order in which they can be loaded,
-// without those that are done already.
+// without the ones loaded already.
 func loadOrder(dir string, names []string, done map[string]bool) ([]string, error) {
 	dep, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
 	if err != nil {
@@ -63,7 +63,7 @@ func loadOrder(dir string, names []string, done map[string]bool) ([]string, erro
 		if !ok {
 			continue // built into the kernel
 		}
-		// What a module needs is listed with the last one to load first.
+		// A module's dependencies are listed with the first one to load last.
 		files := append([]string{file}, needs[file]...)
 		slices.Reverse(files)
 		for _, f := range files {
@@ -76,8 +76,8 @@ func loadOrder(dir string, names []string, done map[string]bool) ([]string, erro
 	return order, nil
 }
 
-// closure returns packages with all that they depend on, as far as it is installed, and the essential ones,
-// by the names that dpkg -L takes.
+// closure returns packages with all their dependencies, as far as installed, and the essential packages, by the names
+// that dpkg -L accepts.
 func closure(status string, names []string) ([]string, error) {
 	type pkg map[string]string
 	installed, provided := map[string]pkg{}, map[string]string{}

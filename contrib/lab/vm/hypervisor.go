@@ -26,7 +26,7 @@ type hypervisor struct {
 	ended chan struct{}
 }
 
-// boot starts a process for a guest; incoming is where it gets its memory from, "" to boot.
+// boot starts a process for a guest; incoming is the source of its memory, "" to boot.
 func (l *Lab) boot(ctx context.Context, g *Guest, incoming string) (*hypervisor, error) {
 	id := fmt.Sprintf("%d%c", g.number, 'a'+g.moves%26)
 	h := &hypervisor{dir: filepath.Join(l.dir, "vm"+id), ended: make(chan struct{})}
@@ -84,11 +84,11 @@ func (h *hypervisor) kill() {
 	<-h.ended
 }
 
-// LastWords is what a guest's console and its hypervisor said last, for a test that failed.
-func (g *Guest) LastWords() string { return g.host.lastWords() }
+// LastOutput returns the last output of a guest's console and its hypervisor, for a test that failed.
+func (g *Guest) LastOutput() string { return g.host.lastOutput() }
 
-// lastWords is what the process and the guest's console said last.
-func (h *hypervisor) lastWords() string {
+// lastOutput returns the last output of the process and the guest's console.
+func (h *hypervisor) lastOutput() string {
 	var out []string
 	for _, name := range []string{"log", "console"} {
 		b, _ := os.ReadFile(filepath.Join(h.dir, name))
@@ -161,7 +161,7 @@ func (m *monitor) do(name string, arguments any) (json.RawMessage, error) {
 	}
 }
 
-// Move moves a guest to another hypervisor process; stun is how much longer than necessary it stands still.
+// Move moves a guest to another hypervisor process; stun is how much longer than necessary it is paused.
 // It returns how long the guest did not run.
 func (g *Guest) Move(ctx context.Context, stun time.Duration) (time.Duration, error) {
 	l := g.lab
@@ -180,7 +180,7 @@ func (g *Guest) Move(ctx context.Context, stun time.Duration) (time.Duration, er
 	}()
 	target, err := to.monitor(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastWords())
+		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastOutput())
 	}
 	defer target.Close()
 	source, err := from.monitor(ctx)
@@ -199,12 +199,12 @@ func (g *Guest) Move(ctx context.Context, stun time.Duration) (time.Duration, er
 		return 0, err
 	}
 	if err := source.await(ctx, "query-migrate", "", "setup", "active", "pre-switchover", "device"); err != nil {
-		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastWords())
+		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastOutput())
 	}
-	// The source is done when all is sent. A target that has not read it yet would take "cont" for a wish, and
-	// then stand still as the source did.
+	// The source is done when everything is sent. A target that has not read everything yet would only note "cont", and
+	// then stop as the source did.
 	if err := target.await(ctx, "query-status", "inmigrate"); err != nil {
-		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastWords())
+		return 0, fmt.Errorf("move %s: %w: %s", g.Name(), err, to.lastOutput())
 	}
 	if _, err := target.do("cont", nil); err != nil {
 		return 0, err
@@ -215,7 +215,7 @@ func (g *Guest) Move(ctx context.Context, stun time.Duration) (time.Duration, er
 	return time.Since(stopped), nil
 }
 
-// await asks until the status is none of these any more, and fails where that went wrong.
+// await polls until the status is none of these any more, and fails if the guest did.
 func (m *monitor) await(ctx context.Context, query string, under ...string) error {
 	for {
 		raw, err := m.do(query, nil)

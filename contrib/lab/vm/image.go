@@ -22,22 +22,22 @@ import (
 //go:embed guest
 var guest embed.FS
 
-// packages are what a guest has, with all they depend on.
+// packages are the packages of a guest, which also gets their dependencies.
 var packages = []string{"bash", "coreutils", "util-linux", "mount", "procps", "grep", "sed", "hostname", "iproute2", "openssh-server",
 	"openssh-client", "kmod", "numactl", "python3", "python3-numpy", "busybox-static"}
 
-// Modules of the guest's kernel: what the image needs, and what the NICs need.
+// Modules of the guest's kernel, for the image and for the NICs.
 var (
 	firstModules  = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay"} // ext4 asks for crc32c by itself
 	secondModules = []string{"vmxnet3", "virtio_net"}
 )
 
-// image is what guests boot from.
+// image is the kernel, disk and RAM disk that guests boot from.
 type image struct {
 	kernel, ramdisk, root string
 }
 
-// makeImage makes what is not in dir yet; keys are the lab's own each time.
+// makeImage makes the parts that dir lacks; each lab has its own keys.
 func makeImage(ctx context.Context, dir string, files map[string][]byte) (image, error) {
 	img := image{ramdisk: filepath.Join(dir, "ramdisk.gz"), root: filepath.Join(dir, "root.ext4")}
 	kernels, err := findKernel(ctx, dir)
@@ -53,7 +53,7 @@ func makeImage(ctx context.Context, dir string, files map[string][]byte) (image,
 	return img, makeRAMDisk(img.ramdisk, kernels.modules, files)
 }
 
-// kernel is Debian's, unpacked.
+// kernel is an unpacked Debian kernel.
 type kernel struct {
 	image   string
 	modules string // directory of one version
@@ -159,10 +159,10 @@ func makeRoot(ctx context.Context, dir, image string) error {
 	return os.Rename(part, image)
 }
 
-// unwanted is what a guest can do without.
+// unwanted matches files that a guest does not need.
 var unwanted = []string{"/usr/share/doc/", "/usr/share/man/", "/usr/share/info/", "/usr/share/locale/", "/usr/share/lintian/", "/usr/share/bug/", "/usr/include/"}
 
-// place puts a file of this machine, with what leads to it, into the stage.
+// place copies a file of this machine to the stage, with the directories and links that lead to it.
 func place(stage, name string) error {
 	if !path.IsAbs(name) || name == "/." || strings.HasSuffix(name, ".a") || slices.ContainsFunc(unwanted, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
 		return nil

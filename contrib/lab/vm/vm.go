@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Check returns why there can be no virtual machines here, or nil.
+// Check returns an error that explains why virtual machines are impossible here, or nil.
 func Check() error {
 	if os.Geteuid() != 0 {
 		return errors.New("virtual machines need root")
@@ -49,7 +49,7 @@ type Lab struct {
 	guests []*Guest
 }
 
-// Guest is one virtual machine, wherever it runs at the moment.
+// Guest is one virtual machine, in whichever hypervisor process it runs.
 type Guest struct {
 	lab    *Lab
 	number int // from 1
@@ -108,7 +108,7 @@ func (l *Lab) Guests() []*Guest { return l.guests }
 // Name is the host name of a guest, which ssh and gorun know.
 func (g *Guest) Name() string { return fmt.Sprintf("vm%d", g.number) }
 
-// makeKeys makes the home of programs on the launcher's side, and returns what belongs into guests.
+// makeKeys makes the home of programs on the launcher's side, and returns the keys for the guests.
 func (l *Lab) makeKeys(ctx context.Context) (map[string][]byte, error) {
 	dir := filepath.Join(l.dir, ".ssh")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -208,11 +208,11 @@ func (g *Guest) await(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("boot %s: %w: %s", g.Name(), err, g.host.lastWords())
+			return fmt.Errorf("boot %s: %w: %s", g.Name(), err, g.host.lastOutput())
 		}
 		select {
 		case <-g.host.ended:
-			return fmt.Errorf("boot %s: the hypervisor ended: %s", g.Name(), g.host.lastWords())
+			return fmt.Errorf("boot %s: the hypervisor ended: %s", g.Name(), g.host.lastOutput())
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 		}

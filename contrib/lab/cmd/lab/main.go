@@ -128,7 +128,7 @@ func up(c *cli.Context) error {
 	return nil
 }
 
-// hold makes a lab and keeps it until it is told to end. It reports on file descriptor 3 in one line.
+// hold makes a lab and keeps it until it gets a signal to end. It reports on file descriptor 3 in one line.
 func hold(c *cli.Context) error {
 	say := os.NewFile(3, "report")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -188,7 +188,7 @@ func attach(name string) (*lab.Lab, error) {
 	return lab.Attach(s)
 }
 
-// names are all labs that have a file, alive or not.
+// names returns all labs that have a file, alive or not.
 func names() []string {
 	paths, _ := filepath.Glob(statePath("*")) // the pattern is good
 	for i, path := range paths {
@@ -210,7 +210,7 @@ func down(c *cli.Context) error {
 	return nil
 }
 
-// end tells the process that holds a lab to end it; a file without such a process is only removed.
+// end makes the process that holds a lab end it; a file without such a process is only removed.
 func end(name string) error {
 	s, err := readState(name)
 	if err != nil {
@@ -258,7 +258,7 @@ func status(c *cli.Context) error {
 	return nil
 }
 
-// hostNumber finds the host that the first argument means, K or hostK.
+// hostNumber finds the host that the first argument names, K or hostK.
 func hostNumber(c *cli.Context) (*lab.Host, error) {
 	l, err := attach(c.String("name"))
 	if err != nil {
@@ -305,7 +305,7 @@ func execOn(c *cli.Context) error {
 	return foreground(c.Context, h, c.Args().Tail())
 }
 
-// foreground runs a command as a shell would: here, with this terminal, and with its exit status as ours.
+// foreground runs a command as a shell would, with this terminal, and exits with its exit status.
 func foreground(ctx context.Context, h *lab.Host, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("which command?")
@@ -318,7 +318,7 @@ func foreground(ctx context.Context, h *lab.Host, argv []string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Dir = wd
 	cmd.Env = append(cmd.Env, "TERM="+os.Getenv("TERM"))
-	// The terminal sends an interrupt to the command as well; what becomes of it is the command's business.
+	// The terminal sends an interrupt to the command as well, which decides how to react.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM)
 	defer signal.Stop(signals)
