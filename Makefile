@@ -4,14 +4,14 @@ MAKEFLAGS += --warn-undefined-variables --no-print-directory
 .DEFAULT_GOAL := build
 
 export CGO_ENABLED := 0
-# Whatever workspace the user has: the modules here are built each by itself.
+# Each module here is built by itself, whatever workspace the user has.
 export GOWORK := off
 CI ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
 MINUTES ?= 3
-# What takes long to make is made once for a version, outside of this tree.
+# Large downloads and builds are made once per version, outside this tree.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
 # A Python with torch 2, for make torch2 and make torch-suite.
 TORCH2_VERSION := 2.15.0
@@ -19,49 +19,49 @@ TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
 TORCH2_NP ?= 1 2 3 4
 
-# The Python with most of what the Python tests and examples use; the tests say what they miss.
+# The Python with most of the modules that the Python tests and examples use; the tests report missing ones.
 PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 	for python in /usr/bin/python3 python3; do \
 	$$python -c "import $$modules" 2>/dev/null && echo $$python && exit; done; done; echo python3)
 
-# The packages that only decide, as cmd/gorun/deps_test.go lists them: no goroutine, so nothing for the race detector.
+# The pure packages, as cmd/gorun/deps_test.go lists them. They have no goroutines, so the race detector finds nothing.
 PURE := $(shell sed -n '/pure *= \[\]string{/s/.*{\(.*\)}/\1/p' cmd/gorun/deps_test.go | grep -o '[a-z0-9/]*[a-z0-9]')
 $(if $(PURE),,$(error no list of pure packages in cmd/gorun/deps_test.go))
 PURE_PACKAGES := $(PURE:%=./%)
-# The families of end-to-end tests. What measures rates is no such family: it runs by itself.
+# The families of end-to-end tests. Package speed, which measures rates, runs by itself.
 FAMILIES ?= $(filter-out speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
-# Runs go test on packages, $(1), and reports what came out; a few tests that fail beside others run again, alone.
+# Runs go test and reports the results; a few tests that fail beside others run again, alone.
 REPORT := build/report -skips build/skips -figures build/figures -again build/again
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-# What ran a second time counts within one make, with all that it calls.
+# The list of tests that ran a second time is kept for one make and the makes that it calls.
 $(if $(filter 0,$(MAKELEVEL)),$(shell rm -f build/again))
 
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
 
-## build: make bin/gorun, one static binary with the Python binding, and what it brings to hosts, inside
+## build: make bin/gorun, one static binary that contains the Python binding and the program for hosts
 build:
 	$(call gorun,$$(go env GOARCH),bin/gorun)
 
-# gorun for an architecture, into a file. What hosts get lies in it where cmd/gorun/program_embedded.go looks for it.
+# gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
 gobuild = GOARCH=$(1) go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION)'
 pyzip = go run ./contrib/tools/pyzip -o $(2) $(1) contrib/python gorun shim
 gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
 	$(call gobuild,$(1)) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
-# The end-to-end tests that show soonest that something is wrong.
+# The end-to-end tests that show most faults in little time.
 SMOKE := TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
 quick: build build/report
 	@$(MAKE) lint unit
 	@$(MAKE) e2e-families E2E_RUN='$(SMOKE)'
 
-## test: everything that must be good before a change goes in, and a list of what was skipped; what Go tests measured is in build/figures
-# What a machine cannot have is skipped with the reason; where CI is set, only what .ci/run cannot install may be.
+## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
+# Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:|a part of make test-all
 TESTS := lint unit allocations python c e2e vsphere
 test: build
@@ -75,7 +75,7 @@ test: build
 	else echo "No test was run a second time."; fi; \
 	[ -z "$$failed" ]
 
-## test-all: make test with what takes long: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
+## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
 test-all:
 	$(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED=
 	$(MAKE) e2e-race fuzz soak trials SOAK=5m
@@ -93,10 +93,10 @@ lint: build/ruff-$(RUFF)
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
-## unit: the Go tests of packages by themselves, with the race detector where goroutines are; what did not change is not run
-# Nothing here may keep results from being cached: no -count, no -shuffle.
+## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
+# These flags must not prevent caching: no -count, no -shuffle.
 UNIT_FLAGS ?=
-# Command lines that start no job, or one like others, are no matter for the race detector: under it each gorun takes ten times as long.
+# Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
 UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|bench_vs|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestMessages|TestParsers
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 unit: build/report
@@ -106,13 +106,13 @@ unit: build/report
 	@$(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(UNIT_FLAGS)
 	@$(if $(RACE),CGO_ENABLED=1 $(REPORT) -packages ./cmd/gorun go test -json -race -timeout=20m $(if $(UNRACED),-skip '$(UNRACED)') $(UNIT_FLAGS))
 
-## allocations: the tests that the race detector would spoil: pools forget what they hold under it, and time is another one
+## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
 allocations: build/report
 	@$(REPORT) -packages "./collective/... ./worker/..." go test -json -run Alloc
 	@$(REPORT) -packages ./topology go test -json -run InTime
 
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
-# The binary is made once. They wait more than they work, so many run at a time; what measures rates is alone.
+# The binary is made once. The tests mostly wait, so many run at a time; those of package speed run alone.
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
@@ -120,7 +120,7 @@ e2e: build build/report
 	@$(MAKE) e2e-families
 	@$(MAKE) e2e-families FAMILIES=speed
 
-# e2e-families tests some with a binary that is there.
+# e2e-families tests some families with an existing binary.
 E2E_RUN ?=
 E2E_FLAGS ?= $(E2E_SHORT) -p=3 -parallel=4
 .PHONY: e2e-families
@@ -128,7 +128,7 @@ e2e-families:
 	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$")
 
 ## e2e-race: end-to-end tests by a binary with the race detector, launcher and daemons alike (RACE_FAMILIES="cluster elastic")
-# Script tests have it too (make unit), but on one machine. What it finds is the program's exit status 66.
+# Script tests have it too (make unit), but on one machine. A program in which it finds a race exits with status 66.
 RACE_FAMILIES ?= cluster elastic faults
 e2e-race: build/report
 	@mkdir -p build/race
@@ -159,7 +159,7 @@ c: build
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
-## torch2: what needs torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
+## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
 torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
 	@for np in $(TORCH2_NP); do for test in $$(grep -l torch contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py); do \
@@ -178,7 +178,7 @@ $(TORCH2_VENV)/ready:
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-cache-dir torch==$(TORCH2_VERSION) numpy==2.4.6 expecttest==0.3.0; touch $@'
 
-## pythons: the Python tests with nothing but the standard library, by all Pythons from 3.9 on (PYTHONS=); what is deprecated fails
+## pythons: the Python tests with only the standard library, by all Pythons from 3.9 on (PYTHONS=); deprecated features fail
 PYTHONS ?= $(wildcard $(foreach minor,9 10 11 12 13 14 15,/usr/bin/python3.$(minor) /usr/local/bin/python3.$(minor) \
 	$(HOME)/.pyenv/versions/3.$(minor).*/bin/python))
 pythons: build
@@ -196,7 +196,7 @@ wheel: build
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
-## fix: repair what lint complains about, where a program can
+## fix: repair lint errors, where a program can
 fix: build/ruff-$(RUFF)
 	gofmt -w $(GOFILES)
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
@@ -230,7 +230,7 @@ vm: build
 vsphere: build/report
 	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
-## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random, as SEED says, and through outages of up to 150 s; some of each is part of the tests
+## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; some of each is part of the tests
 SOAK ?= 3m
 SEED ?= 0
 soak: build
@@ -267,7 +267,7 @@ rings:
 HOROVOD_VENV := $(CACHE)/horovod-0.28.1
 HVD ?= $(HOROVOD_VENV)/bin/python
 COMPAT ?=
-# Stock Horovod is a peer of the benchmarks where it is there.
+# Stock Horovod is a peer of the benchmarks where it is installed.
 STOCK = $(if $(wildcard $(HOROVOD_VENV)/ready)$(filter-out $(HOROVOD_VENV)/bin/python,$(HVD)),--horovod $(HVD))
 compat: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 	$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD) $(COMPAT)
@@ -298,11 +298,11 @@ build/frameworks/ready:
 		requests certifi charset-normalizer idna typing_extensions urllib3
 	touch $@
 
-## metrics: figures of the source that a change is held against: sizes, arrows between files, durations, words
+## metrics: figures of the source to compare a change with: sizes, arrows between files, durations, words
 metrics:
 	@go run ./contrib/tools/metrics
 
-## clean: remove what make made
+## clean: remove everything that make made
 clean:
 	rm -rf bin build cmd/gorun/gorund cmd/gorun/.pyzip-*
 
@@ -313,7 +313,7 @@ help:
 build/report: $(wildcard contrib/tools/report/*.go)
 	go build -o $@ ./contrib/tools/report
 
-# Its own environment, so that it is this version and nothing is installed on the machine.
+# An environment of its own, so that the version is fixed and nothing is installed on the machine.
 build/ruff-$(RUFF):
 	@mkdir -p build
 	@if python3 -m venv build/ruff && build/ruff/bin/pip -q install --disable-pip-version-check ruff==$(RUFF); then touch $@; \
