@@ -155,6 +155,26 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestPathsInDocs checks that each path of the tree that README, the changelog or a decision names exists.
+func TestPathsInDocs(t *testing.T) {
+	docs, err := filepath.Glob(filepath.Join(root, "docs/decisions/*.md"))
+	if err != nil || len(docs) < 40 {
+		t.Fatalf("found %d decisions: %v", len(docs), err)
+	}
+	path := regexp.MustCompile("[`(]((?:cmd|collective|contrib|docs|launcher|rendezvous|topology|worker)/[\\w./-]+)[`)]")
+	for _, doc := range append(docs, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md")) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, named := range path.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(root, named[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", filepath.Base(doc), named[1])
+			}
+		}
+	}
+}
+
 // declarations returns the functions of a Go file, its methods as Type.Method, and its constants and variables.
 func declarations(t *testing.T, path string) map[string]bool {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
