@@ -11,8 +11,8 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Every algorithm with every type and every reduction that is defined for it, in worlds of 1 to 9 hosts, against the naive
-// twin: sums of one element and of several segments, with one rank on each host and with several on some.
+// Every algorithm with every type and every reduction that is defined for it, in worlds of 1 to 9 hosts, against the
+// naive twin: sums of one element and of several segments, with one rank on each host and with several on some.
 func TestAlgorithms(t *testing.T) {
 	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
 		for i := range 18 {

@@ -84,7 +84,7 @@ func (e *Engine) post(m *message) {
 	}
 }
 
-// hear takes a control message, and those it was waited for.
+// hear takes a control message, and the later ones that came before it.
 func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	e.mu.Lock()
 	err := e.order(peer, h, p)
@@ -130,7 +130,7 @@ func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 	return nil
 }
 
-// listen takes a message, and those that it was waited for. mu is held, and released in between.
+// listen takes a message, and the later ones that came before it. mu is held, and released in between.
 func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 	for ; ok; p, ok = e.take(c) {
 		c.next++

@@ -37,7 +37,7 @@ type Engine struct {
 	paused      paused
 	world       EngineWorld
 	cost        schedule.Cost    // of the world
-	first       schedule.Cost    // the first one of the world, by which contributions are inline or not
+	first       schedule.Cost    // the first one of the world: it decides what is inline
 	channels    map[int]*channel // control messages, by peer
 	stopped     *Error           // why nothing can be submitted
 	past        *Error           // why the worlds before this one ended

@@ -15,8 +15,8 @@ type ends chan collective.Result
 
 func (c ends) Complete(_ uint64, r collective.Result) { c <- r }
 
-// Two ranks of one host add up what they have. With several hosts each has an engine of its own, with a Transport between
-// them, and the same world but for Self.
+// Two ranks of one host add up what they have. With several hosts each has an engine of its own, with a Transport
+// between them, and the same world but for Self.
 func Example() {
 	e := collective.New(collective.Config{})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Groups come and go by operations of all ranks of the world; declare.go has those that only their members
-// know of. These operations share one name, so that there is only one of them at a time and all hosts see them
-// in the same order: counting is enough to give a group the same number everywhere, and no host has to assign
-// numbers.
+// Groups come and go by operations of all ranks of the world; groups that only their members know of are in
+// declare.go. These operations share one name, so that there is only one of them at a time and all hosts see them in
+// the same order: counting is enough to give a group the same number everywhere, and no host has to assign numbers.
 //
 // A host that is done with AddGroup may be ready for operations of the group before another host has heard that
 // all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at

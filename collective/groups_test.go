@@ -260,8 +260,8 @@ func TestRemoveGroup(t *testing.T) {
 	}
 }
 
-// Who has submitted that a group shall be removed can submit nothing more in it, unless the others want to remove another one:
-// hosts that have removed it would have to hear of that.
+// Who has submitted that a group shall be removed can submit nothing more in it, unless the others want to remove
+// another one: hosts that have removed it would have to hear of that.
 func TestSubmitAfterRemoveGroup(t *testing.T) {
 	for _, l := range []layout{even(1, 3), {{0, 2}, {1}}} {
 		c := newCluster(t, l, 20, collective.Config{})

@@ -101,7 +101,7 @@ func (o *op) postponed(index int) bool {
 	return slices.ContainsFunc(o.waiting, func(w early) bool { return w.index == index })
 }
 
-// resume begins the next use of a name, to which ranks of this host have contributed.
+// resume begins the next use of a name. Ranks of this host have contributed to it already.
 func (t *readiness) resume(o *op) {
 	n := t.begin(o.group, o.id, o.name)
 	n.startFrom(&o.ballot)

@@ -111,7 +111,8 @@ func TestJoinAsync(t *testing.T) {
 	}
 }
 
-// TestJoinPending: what is pending of a rank that joins is waited for, and nothing else of it; and so is the end of the round.
+// TestJoinPending: what is pending of a rank that joins is waited for, and nothing else of it; and so is the end of
+// the round.
 func TestJoinPending(t *testing.T) {
 	for _, resolved := range []bool{false, true} {
 		c := newCluster(t, even(1, 3), 3, collective.Config{})

@@ -145,8 +145,8 @@ func TestAbort(t *testing.T) {
 	q.wait()
 }
 
-// A rank whose memory the link keeps until a peer has it all is told of its result when the world ends, although the peer
-// never said so: it may be the one that died. Result memory is given back, too.
+// A rank whose memory the link keeps until a peer has it all is told of its result when the world ends, although the
+// peer never said so: it may be the one that died. Result memory is given back, too.
 func TestAbortAfterTheResult(t *testing.T) {
 	var kept atomic.Int64
 	c := newCluster(t, even(2, 1), 16, collective.Config{Segment: 20 << 10, Direct: -1, Alloc: counting{&kept}})

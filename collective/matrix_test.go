@@ -10,9 +10,9 @@ import (
 	"gorun/collective/schedule"
 )
 
-// Every operation × every type × every reduction that is defined for it × worlds of 1 to 9 hosts, with one rank each and
-// with several on some, by both ways of a broadcast; against what the naive twin makes of the same inputs. Allreduce, which
-// has algorithms to choose from, is TestAlgorithms'.
+// Every operation × every type × every reduction that is defined for it × worlds of 1 to 9 hosts, with one rank each
+// and with several on some, by both ways of a broadcast; against what the naive twin makes of the same inputs.
+// Allreduce, which has algorithms to choose from, is TestAlgorithms'.
 func TestMatrix(t *testing.T) {
 	// A message costs nothing beside its bytes, or all there is: chains and trees.
 	costs := []schedule.Cost{{Alpha: 1e-9, Beta: 1e-3}, {Alpha: 1, Beta: 1e-12}}
@@ -36,8 +36,9 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// reductions lists those that are defined for a type: of bits and truth not for floats, of order not for complex numbers,
-// and no average of bool. Adasum is in TestAdasum, with a twin of its own: it goes by one algorithm whatever is asked for.
+// reductions lists those that are defined for a type: of bits and truth not for floats, of order not for complex
+// numbers, and no average of bool. Adasum is in TestAdasum, with a twin of its own: it goes by one algorithm whatever
+// is asked for.
 func reductions(typ kernel.Type) (defined []kernel.Op) {
 	for _, op := range allOps {
 		plan := kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}

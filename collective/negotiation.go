@@ -36,14 +36,14 @@ type event struct {
 	message *message // composed of send
 }
 
-// operations are those that are not over, of all groups, and what happened to them. Engine.mu guards them.
+// operations are the ones of all groups that are not over, and what happened to them. Engine.mu guards them.
 type operations struct {
 	open   map[uint64]*op // by hash of group and name
 	fresh  func(g *group, id uint64, name string) *op
 	events []event // to be carried out, in this order
 
 	live int // operations between hosts that started, until the link holds nothing of them
-	// lasting are those of them that are not open any more: they have their results, and peers may not have all that
+	// lasting are the live ones that are not open any more: they have their results, and peers may not have all that
 	// was sent of them.
 	lasting []*op
 }

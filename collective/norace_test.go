@@ -76,8 +76,8 @@ func usesOf(rows int, group uint32, client collective.Client) []use {
 		all("send", collective.Request{Kind: collective.Send, Root: 1}, 0, 1))
 }
 
-// TestOperationsAllocateNothing: nor does any other operation, on one host or between hosts, in the world, a group of it,
-// or after a rank joined.
+// TestOperationsAllocateNothing: nor does any other operation, on one host or between hosts, in the world, a group of
+// it, or after a rank joined.
 func TestOperationsAllocateNothing(t *testing.T) {
 	results := shm.NewPool(256 << 20)
 	t.Cleanup(results.Close)

@@ -204,8 +204,8 @@ func (o *op) leave() {
 }
 
 // advance acts on what changed: it notifies the ranks once the result is there, the holder once the
-// peers have its memory, and recycles the op once the link holds nothing of it. It is called with o.mu
-// held, by whoever changed a counter, as the last thing; it releases the lock.
+// peers have its memory, and recycles the op once the link holds nothing of it. The caller
+// changed a counter, holds o.mu and does nothing afterwards: advance releases the lock.
 func (o *op) advance() {
 	for {
 		switch {

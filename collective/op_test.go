@@ -48,8 +48,8 @@ func TestAbortBeforeStart(t *testing.T) {
 	}
 }
 
-// A stream may have found the op of a segment right before the op ended: the segment is refused, whether the op is pooled
-// or serves another name by then.
+// A stream may have found the op of a segment right before the op ended: the segment is refused, whether the op is
+// pooled or serves another name by then.
 func TestSegmentAfterTheEnd(t *testing.T) {
 	e := New(Config{Transport: nowhere{}})
 	if err := e.SetWorld(twoHosts); err != nil {

@@ -12,10 +12,10 @@ import (
 // before it finishes everywhere, and nothing else begins anywhere. Ranks notice nothing but that it takes longer:
 // their contributions are taken as ever, and what is complete on this host waits to be announced.
 //
-// A host that stops notifies all others, in the order of its announcements (mark). So a host that has heard that
-// of all others knows of everything that can begin, and is quiet when the link holds nothing of it. When all hosts
-// are quiet no segment of any operation is under way, and the ring may change: what some hosts announced before
-// stays announced, and what they will announce is put in the new order of positions.
+// A host that stops notifies all others, in the order of its announcements (mark). So a host that has heard the marks
+// of all others knows of everything that can begin, and is quiet when the link holds nothing of it. When all hosts are
+// quiet no segment of any operation is under way, and the ring may change: what some hosts announced before stays
+// announced, and what they will announce is put in the new order of positions.
 //
 // Hosts go on at different times, and each announces that in the same order too. What comes after that
 // waits in the channel until this host goes on as well, so that no operation begins here in the old order whose
@@ -63,7 +63,7 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 		}
 	}
 	if cost != (schedule.Cost{}) {
-		if err := e.refit(cost); err != nil {
+		if err := e.recalibrate(cost); err != nil {
 			e.mu.Unlock()
 			return err
 		}
@@ -154,14 +154,14 @@ func (e *Engine) reorder(order []int) error {
 	return nil
 }
 
-// refit changes what a message costs. Whether contributions are inline goes by the first cost all the same:
+// recalibrate changes what a message costs. Whether contributions are inline goes by the first cost all the same:
 // some hosts have announced operations that others will only announce now. mu is held.
-func (e *Engine) refit(c schedule.Cost) error {
+func (e *Engine) recalibrate(c schedule.Cost) error {
 	switch {
 	case !c.Sound():
-		return fmt.Errorf("refit world of epoch %d: %+v is no cost", e.world.Epoch, c)
+		return fmt.Errorf("recalibrate world of epoch %d: %+v is no cost", e.world.Epoch, c)
 	case e.ops.live > 0:
-		return fmt.Errorf("refit world of epoch %d: operations are under way", e.world.Epoch)
+		return fmt.Errorf("recalibrate world of epoch %d: operations are under way", e.world.Epoch)
 	}
 	e.cost = c
 	for _, o := range e.ops.open {

@@ -5,7 +5,7 @@ import (
 	"gorun/collective/schedule"
 )
 
-// nonTemporal is the size of all results together from which they are stored past the caches, unless the
+// From nonTemporal bytes in all on, results are stored past the caches, unless the
 // lines are there anyway because they are inputs too.
 const nonTemporal = 32 << 20
 

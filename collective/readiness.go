@@ -238,7 +238,7 @@ func (t *readiness) check(o *op) *Error {
 		return err
 	}
 	lead := o.lead()
-	lead.Name = o.name // that of another host's contribution is not known
+	lead.Name = o.name // another host's contribution comes without one
 	if err := lead.flaw(o.group); err != nil {
 		return err
 	}

@@ -51,8 +51,8 @@ type Request struct {
 	// RemoveGroup: in that group; they end as if it was there.
 	// Engine.Resolve takes one back.
 	Pending []string
-	// Follows marks a contribution that was pending until another operation had ended, as those of all ranks of the group
-	// are.
+	// Follows marks a contribution that was pending until another operation had ended. All ranks of the group set it
+	// or none does.
 	Follows bool
 	In      []byte // the rank's tensor, nil for Recv; the engine writes it only if Out is the same memory
 	Out     []byte // Allreduce, Broadcast, Recv: where the result goes; may be In. Nil for the other kinds

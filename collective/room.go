@@ -38,7 +38,7 @@ func (o *op) unfit() *Error {
 // need returns the bytes of result memory of an agreed op on the host at a position, or a bound for allRanks.
 func (o *op) need(pos int) uint64 {
 	r := &o.own.reqs[0]
-	if !r.Kind.ragged() { // a tensor, of which rows are given to ranks
+	if !r.Kind.ragged() { // a tensor whose rows are given to ranks
 		n, _ := bytesOf(r.Shape, r.Type)
 		return uint64(n)
 	}

@@ -11,8 +11,8 @@ import (
 	"gorun/collective/kernel"
 )
 
-// A result that is too large for a host ends with the same error on all ranks, and no host takes memory for it; what just
-// fits is done, and the job goes on.
+// A result that is too large for a host ends with the same error on all ranks, and no host takes memory for it; what
+// just fits is done, and the job goes on.
 func TestRoom(t *testing.T) {
 	const rows = 300 // of three ranks each, a byte long
 	for _, test := range []struct {
@@ -138,8 +138,8 @@ func TestSpillHasALimit(t *testing.T) {
 	}
 }
 
-// What passes through has memory until peers have all that was sent of it. An operation for which it is too much until then
-// begins when they have, and ends with the world if they never do.
+// What passes through has memory until peers have all that was sent of it. An operation for which it is too much until
+// then begins when they have, and ends with the world if they never do.
 func TestSpillIsWaitedFor(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		refs := new(atomic.Int64)

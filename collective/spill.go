@@ -13,7 +13,7 @@ type spills struct {
 
 	mu   sync.Mutex
 	open int64    // bytes of operations that are not over here
-	over int64    // bytes of those that are
+	over int64    // bytes of operations that are
 	late []func() // would start operations if over were 0
 }
 

@@ -31,9 +31,9 @@ type strategy interface {
 	local(lo, hi int64)
 }
 
-// strategyPool makes strategies of one type and keeps those that are free.
+// strategyPool makes strategies of one type and keeps the free ones.
 type strategyPool struct {
-	fits func(o *op, r *Request) bool // whether they can carry out an op, of which r is a contribution
+	fits func(o *op, r *Request) bool // whether they can carry out an op; r is a contribution to it
 	free sync.Pool
 }
 

@@ -6,8 +6,8 @@ import (
 	"gorun/collective/kernel"
 )
 
-// Results are stored past the caches from 32 MiB of them together on, unless their lines are in the caches anyway; what is
-// sent on never is.
+// Results are stored past the caches from 32 MiB of them together on, unless their lines are in the caches anyway;
+// what is sent on never is.
 func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 	memory := [4][]byte{}
 	for i := range memory {

@@ -96,7 +96,7 @@ func (w *workers) work() {
 	}
 }
 
-// stop makes run return. Queued slices are left to those who shared them.
+// stop makes run return. Queued slices are left to the goroutines that share them.
 func (w *workers) stop() {
 	w.mu.Lock()
 	w.stopped = true

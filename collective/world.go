@@ -22,9 +22,9 @@ type EngineWorld struct {
 	Hosts []HostRanks // in ring order
 	Self  int         // position of this host in Hosts
 	Size  int         // ranks in all
-	// Cost of a message between two of its hosts, the same on all of them. Zero: that of the Config.
+	// Cost of a message between two of its hosts, the same on all of them. Zero: Config.Cost.
 	Cost schedule.Cost
-	// Rings, if there are any, are those that large allreduces take at the same time, the i-th over the i-th
+	// Rings, if there are any, are what large allreduces take at the same time, the i-th over the i-th
 	// network of the links (link.Segment.Rail). Everything else takes the order of Hosts.
 	Rings []ParallelRing
 }

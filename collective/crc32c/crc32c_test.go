@@ -19,7 +19,8 @@ var noise = func() []byte {
 	return p
 }()
 
-// TestSum compares with hash/crc32, at all lengths around those at which another loop takes over, at any address, and in pieces.
+// TestSum compares with hash/crc32, at all lengths around those at which another loop takes over, at any address, and
+// in pieces.
 func TestSum(t *testing.T) {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	if got := crc32c.Sum([]byte("123456789")); got != 0xe3069283 {

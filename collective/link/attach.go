@@ -131,7 +131,7 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 		if !sl.open || !stale(sl.stream) {
 			continue
 		}
-		sl.wanted, sl.suspect, sl.flaps = true, false, 0
+		sl.replacing, sl.suspect, sl.flaps = true, false, 0
 		if sl.abandon != nil {
 			sl.abandon() // it may be blocked on a dead path
 		}
@@ -167,7 +167,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 			switch {
 			case sl.stream == nil || sl.stream.closed:
 				l.restore(sl, nil) // broken again already
-			case sl.wanted:
+			case sl.replacing:
 				l.redial(sl, 0)
 			}
 			l.mu.Unlock()
@@ -194,7 +194,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 }
 
 // vacant reports whether the slot needs a stream. link.mu is held.
-func (sl *slot) vacant() bool { return sl.stream == nil || sl.stream.closed || sl.wanted }
+func (sl *slot) vacant() bool { return sl.stream == nil || sl.stream.closed || sl.replacing }
 
 func (l *link) vacant(sl *slot) bool {
 	l.mu.Lock()
@@ -273,7 +273,7 @@ func (m *Mesh) accept() error {
 		}
 		pause = 0
 		select {
-		case m.strangers <- struct{}{}:
+		case m.unauthenticated <- struct{}{}:
 		default:
 			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", "too many at once")
 			conn.Close()
@@ -299,7 +299,7 @@ func (m *Mesh) receive(conn net.Conn) {
 		}
 		return in
 	})
-	<-m.strangers
+	<-m.unauthenticated
 	switch {
 	case err != nil:
 		if m.ctx.Err() == nil {
@@ -332,7 +332,7 @@ func (l *link) sessions() (mine, theirs session) {
 	return session{l.mesh.incarnation, l.number}, l.theirs
 }
 
-// bind compares the peer's proven sessions with those of the link. theirs is the session of its link to us, ours the
+// bind compares the peer's proven sessions with the link's own. theirs is the session of its link to us, ours the
 // session that its link belongs to.
 func (l *link) bind(theirs, ours session) error {
 	mine, known := l.sessions()
@@ -485,7 +485,7 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 		}
 		l.unfold(sl)
 		newStream(l, sl.index, conn).start()
-		sl.wanted, sl.suspect, sl.since = false, false, time.Now()
+		sl.replacing, sl.suspect, sl.since = false, false, time.Now()
 		l.stats.attached++
 		l.wakeAll()
 	}

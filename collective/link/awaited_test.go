@@ -8,8 +8,8 @@ import (
 	"gorun/collective/link"
 )
 
-// TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of one on the other
-// side of a broken way nothing comes any more.
+// TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of
+// one on the other side of a broken way nothing comes any more.
 func TestAwaited(t *testing.T) {
 	nodes := []*node{newNode(t, 0, unheard), newNode(t, 1, unheard)}
 	p := newProxy(t, nodes[1].addr(), nil)
@@ -39,8 +39,8 @@ func TestAwaited(t *testing.T) {
 	})
 }
 
-// TestAwaitedReader: a peer that reads nothing for a while, because all it does is wait for something else, goes on to answer: it lets
-// new streams in, if only so far that it is known to be there.
+// TestAwaitedReader: a peer that reads nothing for a while, because all it does is wait for something else, goes on to
+// answer: it lets new streams in, if only so far that it is known to be there.
 func TestAwaitedReader(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) {
 		c.ProgressTimeout, c.HandshakeTimeout = 20*time.Millisecond, 200*time.Millisecond

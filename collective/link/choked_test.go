@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestChoked: only streams that came up after others were stuck, and carried nothing themselves, tell that large packets
-// are lost; an outage, a slow peer or a stream that has carried something do not.
+// TestChoked: only streams that came up after others were stuck, and carried nothing themselves, tell that large
+// packets are lost; an outage, a slow peer or a stream that has carried something do not.
 func TestChoked(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
@@ -43,7 +43,8 @@ func TestNarrower(t *testing.T) {
 	}
 }
 
-// TestBlockedNoLonger: a link is blocked until the peer has all that was under way then, however small its segments are.
+// TestBlockedNoLonger: a link is blocked until the peer has all that was under way then, however small its segments
+// are.
 func TestBlockedNoLonger(t *testing.T) {
 	m, err := NewMesh(Config{Key: make([]byte, 32), Handler: struct{ Handler }{}})
 	if err != nil {

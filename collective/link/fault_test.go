@@ -95,7 +95,8 @@ func TestKilledStreams(t *testing.T) {
 	}
 }
 
-// TestBreaksAfterProgress: a stream that breaks again and again, but has carried something each time, is replaced without a pause.
+// TestBreaksAfterProgress: a stream that breaks again and again, but has carried something each time, is replaced
+// without a pause.
 func TestBreaksAfterProgress(t *testing.T) {
 	const breaks = 6
 	nodes := newNodes(t, 2, func(c *link.Config) {
@@ -132,7 +133,8 @@ type proxy struct {
 	hold   hold
 }
 
-// hold returns when a connection may pass on the nth thing that its dialer, or the other side, has said; nil is at once.
+// hold returns when a connection may pass on the nth thing that its dialer, or the other side, has said; nil is at
+// once.
 type hold func(conn int, dialer bool, nth int, said []byte)
 
 func newProxy(t *testing.T, target string, slow func(i int) time.Duration) *proxy {
@@ -258,8 +260,8 @@ func damager(seed uint64, share float64, hits *atomic.Int64) hold {
 	}
 }
 
-// TestDamagedStreams: over a path that damages data everything arrives as it was sent, by TLS or by checksums, and both sides
-// count the streams that damage ended.
+// TestDamagedStreams: over a path that damages data everything arrives as it was sent, by TLS or by checksums, and
+// both sides count the streams that damage ended.
 func TestDamagedStreams(t *testing.T) {
 	for name, seal := range map[string]*tls.Config{"plain": nil, "TLS": sealing(t, 1)} {
 		t.Run(name, func(t *testing.T) {

@@ -74,15 +74,15 @@ type slot struct {
 	generation uint64
 
 	// Guarded by link.mu.
-	stream  *stream // the last one, perhaps closed; nil while it is being replaced
-	pending closer  // connection that is being attached by the side that counts generations
-	open    bool    // it is to have a stream: see grow
-	wanted  bool    // the stream is to be replaced although it is up
-	suspect bool    // the reason is that it makes no progress
-	dialing bool    // there is a dialer
-	abandon func()  // ends the dialer's current attempt
-	flaps   int     // streams in a row that broke soon, before they carried anything
-	since   time.Time
+	stream    *stream // the last one, perhaps closed; nil while it is being replaced
+	pending   closer  // connection that is being attached by the side that counts generations
+	open      bool    // it is to have a stream: see grow
+	replacing bool    // the stream is to be replaced although it is up
+	suspect   bool    // the reason is that it makes no progress
+	dialing   bool    // there is a dialer
+	abandon   func()  // ends the dialer's current attempt
+	flaps     int     // streams in a row that broke soon, before they carried anything
+	since     time.Time
 }
 
 type closer interface{ Close() error }
@@ -423,9 +423,9 @@ func (l *link) rearmWatch() {
 // Progress is checked that many times in a ProgressTimeout. A peer that answers gets more time, one that seems gone
 // gets less.
 const (
-	watchParts  = 16
-	slowFactor  = 4
-	awayDivisor = 4
+	watchParts    = 16
+	slowFactor    = 4
+	silentDivisor = 4
 )
 
 // lookAfter replaces streams whose segments have made no progress for too long. If the peer's machine still answers,
@@ -437,7 +437,7 @@ func (l *link) lookAfter(now time.Time) {
 	held := uint64(0)
 	l.win.each(func(s *Segment) { held |= 1 << s.state.stream })
 	var stuck []*slot
-	away := now.Sub(l.mesh.born)-time.Duration(l.heard.Load()) >= l.mesh.cfg.ProgressTimeout/awayDivisor
+	silent := now.Sub(l.mesh.born)-time.Duration(l.heard.Load()) >= l.mesh.cfg.ProgressTimeout/silentDivisor
 	for _, sl := range l.slots {
 		st := sl.stream
 		switch {
@@ -446,27 +446,27 @@ func (l *link) lookAfter(now time.Time) {
 			stuck = append(stuck, sl)
 		default:
 			if held>>sl.index&1 != 0 {
-				away = false
+				silent = false
 				l.moved = now
 			}
 			st.movedAt = now
 			if sl.suspect { // it has recovered before it was replaced
-				sl.suspect, sl.wanted = false, false
+				sl.suspect, sl.replacing = false, false
 			}
 		}
 	}
 	for _, sl := range stuck {
 		still := min(now.Sub(sl.stream.movedAt), now.Sub(l.since))
-		patience := l.mesh.cfg.ProgressTimeout
+		timeout := l.mesh.cfg.ProgressTimeout
 		switch {
 		case sl.stream.pathState.answers:
-			patience *= slowFactor
-		case away && sl.stream.pathState.again:
-			patience /= awayDivisor
+			timeout *= slowFactor
+		case silent && sl.stream.pathState.again:
+			timeout /= silentDivisor
 		}
-		if !sl.wanted && still >= patience {
+		if !sl.replacing && still >= timeout {
 			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index, "for", still)
-			sl.suspect, sl.wanted = true, true
+			sl.suspect, sl.replacing = true, true
 			l.redial(sl, 0)
 			l.choked.note(sl, now)
 		}

@@ -3,9 +3,9 @@ package link
 import "time"
 
 // load measures how much the path to a peer carries, from regular traffic. It counts only periods in which large
-// segments wait for a stream, so that the path and not the sender sets the pace: from the first acknowledgement in such
-// a period to that of the last segment that waited. Data that a socket buffer accepts at once counts when the peer has
-// it, not when it is written. link.mu guards it.
+// segments wait for a stream, so that the path and not the sender sets the pace: from the first acknowledgement in
+// such a period to the one of the last segment that waited. Data that a socket buffer accepts at once counts when the
+// peer has it, not when it is written. link.mu guards it.
 type load struct {
 	acked uint64 // bytes of large segments that the peer has
 

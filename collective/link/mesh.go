@@ -103,15 +103,15 @@ type Mesh struct {
 	window      uint64
 	born        time.Time
 
-	ctx       context.Context // ends with Run: the lifetime of the mesh's goroutines
-	cancel    context.CancelFunc
-	links     atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
-	changed   *notice                       // a stream was opened or closed
-	flushed   *notice                       // segments were acknowledged
-	refusals  refusals
-	copies    copyPools
-	pinned    atomic.Pointer[func(stream int)]
-	strangers chan struct{}
+	ctx             context.Context // ends with Run: the lifetime of the mesh's goroutines
+	cancel          context.CancelFunc
+	links           atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
+	changed         *notice                       // a stream was opened or closed
+	flushed         *notice                       // segments were acknowledged
+	refusals        refusals
+	copies          copyPools
+	pinned          atomic.Pointer[func(stream int)]
+	unauthenticated chan struct{}
 
 	mu     sync.Mutex
 	wg     sync.WaitGroup
@@ -128,7 +128,7 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, log: cfg.Log, cred: credentials{job: cfg.Job, key: cfg.Key}, window: uint64(cfg.Window), born: time.Now(),
 		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(),
-		strangers: make(chan struct{}, cfg.Unauthenticated),
+		unauthenticated: make(chan struct{}, cfg.Unauthenticated),
 	}
 	rand.Read(m.incarnation[:])
 	m.ctx, m.cancel = context.WithCancel(context.Background())

@@ -13,8 +13,8 @@ import (
 	"gorun/collective/link"
 )
 
-// beside is a Handler that looks, in the goroutine of a stream's reader, on which CPUs it may run, and of which policy the memory
-// is that it reads into.
+// beside is a Handler that looks, in the goroutine of a stream's reader, on which CPUs it may run, and of which policy
+// the memory is that it reads into.
 type beside struct {
 	mu       sync.Mutex
 	segments map[uint64]int         // by network
@@ -49,8 +49,9 @@ func (b *beside) Deliver(_ int, h link.Header, payload []byte) {
 	b.policies[policy]++
 }
 
-// TestStreamsBeside: what arrives for a network is read by threads on the CPU that its streams were given, into memory of the node of
-// whoever touches it first, also on machines where that is the only one; which node that is where there are two, TestVMBinding asks.
+// TestStreamsBeside: what arrives for a network is read by threads on the CPU that its streams were given, into memory
+// of the node of whoever touches it first, also on machines where that is the only one; which node that is where there
+// are two, TestVMBinding asks.
 func TestStreamsBeside(t *testing.T) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

@@ -71,8 +71,8 @@ func (c *courier) over(conns []int) bool {
 	return true
 }
 
-// TestReconnectsInAnyOrder: both sides replace their streams again and again, also while they do, and what they say of it
-// arrives in any order. Everything that is sent arrives once all the same, and in the end all streams are up.
+// TestReconnectsInAnyOrder: both sides replace their streams again and again, also while they do, and what they say of
+// it arrives in any order. Everything that is sent arrives once all the same, and in the end all streams are up.
 func TestReconnectsInAnyOrder(t *testing.T) {
 	const rounds = 60
 	seed := uint64(time.Now().UnixNano())
@@ -137,8 +137,9 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestLateConnections: a connection of a link that its host has given up, of a process that is no more, or that somebody
-// has recorded, completes when there is a newer link. It means nothing: no stream is replaced and nothing arrives twice.
+// TestLateConnections: a connection of a link that its host has given up, of a process that is no more, or that
+// somebody has recorded, completes when there is a newer link. It means nothing: no stream is replaced and nothing
+// arrives twice.
 func TestLateConnections(t *testing.T) {
 	for name, restart := range map[string]bool{"of a former link": false, "of a former process": true} {
 		for _, id := range []int{0, 1} { // who dials: the side that counts generations, or the other one

@@ -17,8 +17,8 @@ var (
 	errNotSent = errors.New("peer acknowledges what was not sent")
 )
 
-// receiveWindow records which segments were received: all below base, and those of the span after it whose bit is set.
-// Bit seq%span stands for seq.
+// receiveWindow records which segments were received: all below base, and in the span after it the ones whose bit is
+// set. Bit seq%span stands for seq.
 type receiveWindow struct {
 	base uint64
 	bits [span / 64]uint64

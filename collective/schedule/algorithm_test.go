@@ -108,7 +108,7 @@ func TestChoose(t *testing.T) {
 		if got := c.Choose(4, hosts, 64<<10); hosts > 64 && got != schedule.ByRecursiveDoubling {
 			t.Errorf("4 bytes on %d hosts by %s", hosts, got)
 		}
-		changes := c.Changes(hosts, 64<<10, 1<<32)
+		changes := c.Crossovers(hosts, 64<<10, 1<<32)
 		for i, ch := range changes {
 			if i > 0 && (ch.From <= changes[i-1].From || ch.By == changes[i-1].By) || c.Choose(max(ch.From, 1), hosts, 64<<10) != ch.By {
 				t.Errorf("%d hosts: changes %v", hosts, changes)
@@ -134,9 +134,9 @@ func TestAlgorithmNames(t *testing.T) {
 	}
 }
 
-func ExampleCost_Changes() {
+func ExampleCost_Crossovers() {
 	lan := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
-	for _, c := range lan.Changes(8, 64<<10, 1<<30) {
+	for _, c := range lan.Crossovers(8, 64<<10, 1<<30) {
 		fmt.Printf("from %d bytes %s\n", c.From, c.By)
 	}
 	// Output:
@@ -161,6 +161,5 @@ func TestSlower(t *testing.T) {
 
 func ExampleCost_Describe() {
 	fmt.Println(schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}.Describe(8, 64<<10))
-	// Output:
-	// a message takes 30 µs, a byte 0.8 ns (1.25 GB/s); allreduce by direct, from 21 KiB by recursive-doubling, from 44 KiB by rabenseifner, from 3 MiB by ring
+	// Output: a message takes 30 µs, a byte 0.8 ns (1.25 GB/s); allreduce by direct, from 21 KiB by recursive-doubling, from 44 KiB by rabenseifner, from 3 MiB by ring
 }

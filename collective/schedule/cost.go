@@ -33,18 +33,18 @@ func (c Cost) Choose(n int64, hosts int, directMax int64) Algorithm {
 	return best
 }
 
-// Change is a size from which on another algorithm is chosen.
-type Change struct {
+// Crossover is the size where another algorithm becomes the cheapest.
+type Crossover struct {
 	From int64 // bytes
 	By   Algorithm
 }
 
-// Changes returns what Choose returns for all sizes up to max bytes, to a sixteenth of a size.
-func (c Cost) Changes(hosts int, directMax, max int64) []Change {
-	all := []Change{{0, c.Choose(1, hosts, directMax)}}
+// Crossovers returns what Choose returns for all sizes up to max bytes, to a sixteenth of a size.
+func (c Cost) Crossovers(hosts int, directMax, max int64) []Crossover {
+	all := []Crossover{{0, c.Choose(1, hosts, directMax)}}
 	for n, step := int64(1), int64(1); n <= max; n += step {
 		if a := c.Choose(n, hosts, directMax); a != all[len(all)-1].By {
-			all = append(all, Change{n, a})
+			all = append(all, Crossover{n, a})
 		}
 		if n >= 32*step {
 			step *= 2

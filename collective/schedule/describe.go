@@ -11,7 +11,7 @@ func (c Cost) Describe(hosts int, directMax int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a message takes %s µs, a byte %s ns (%s GB/s); allreduce by ",
 		figures(c.Alpha*1e6), figures(c.Beta*1e9), figures(1e-9/c.Beta))
-	changes := c.Changes(hosts, directMax, 1<<32)
+	changes := c.Crossovers(hosts, directMax, 1<<32)
 	for i, ch := range changes {
 		if i > 0 {
 			fmt.Fprintf(&b, ", from %s by ", sizeText(ch.From))

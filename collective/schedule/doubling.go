@@ -6,7 +6,7 @@ import "math/bits"
 // every odd one is an extra: it sends its contribution to its left neighbour before the rounds, and gets the result
 // after them.
 
-// core is a position's place among those that take part in the rounds.
+// core is a position's place among the positions that take part in the rounds.
 type core struct {
 	hosts  int
 	rounds int // log2 of the size of the core

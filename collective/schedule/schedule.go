@@ -26,7 +26,7 @@ const (
 	Finish
 	// Take receives a piece of the result.
 	Take
-	// Collect receives another position's contribution. When those of all positions are there, they are
+	// Collect receives another position's contribution. When the contributions of all positions are there, they are
 	// added in the order of positions: the result, with the same bits everywhere.
 	Collect
 	// Merge receives a partial result of other positions and adds it to what the step After left behind.

@@ -98,7 +98,7 @@ func (o Options) Listen(ctx context.Context, address string) (net.Listener, erro
 	return l, nil
 }
 
-// Dial connects to the first of the addresses that answers. The order is that of preference: each gets a
+// Dial connects to the first of the addresses that answers. The preferred one comes first: each gets a
 // head start of Stagger, or until it fails, before the next one is tried as well.
 func (o Options) Dial(ctx context.Context, addresses []string) (net.Conn, error) {
 	o = o.filled()
