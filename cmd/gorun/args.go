@@ -19,8 +19,7 @@ func calledHorovodrun(args []string) bool {
 	return len(args) > 0 && filepath.Base(args[0]) == horovodrun
 }
 
-// isLaunch reports whether args start a job rather than a command: the first argument is a flag of the
-// launcher.
+// isLaunch reports whether args start a job rather than a command: the first argument is a flag of the launcher.
 func isLaunch(args []string) bool {
 	return len(args) > 1 && strings.HasPrefix(args[1], "-") && !slices.Contains(helpWords, args[1]) && !slices.Contains([]string{"--version", "-version"}, args[1])
 }
@@ -28,10 +27,10 @@ func isLaunch(args []string) bool {
 // helpWords ask for help.
 var helpWords = []string{"-h", "--help", "-help"}
 
-// launchArgs rewrites the flags of a launch for the flag parser, which knows flags of one word: a flag of
-// two (mpirun's -mca KEY VALUE) becomes one word with a space in it. The -v of horovodrun is its version.
-// Nothing behind the flags is touched: that is the program. Of a flag that is given twice the last one counts, as for horovodrun
-// and mpirun; but not of hosts, of which mpirun takes all.
+// launchArgs rewrites the flags of a launch for the flag parser, which knows only flags of one word: a flag of two
+// (mpirun's -mca KEY VALUE) becomes one word with a space in it. The -v of horovodrun asks for its version. Everything
+// after the flags is the program and stays as it is. If a flag is given twice, the last one counts, as for horovodrun
+// and mpirun; hosts given twice are an error, because mpirun takes all of them.
 func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 	if len(args) < 2 {
 		return args, nil
@@ -54,7 +53,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		if f == nil {
 			return append(out, args[i:]...), nil
 		}
-		if f == cli.HelpFlag { // whatever it is asked about
+		if f == cli.HelpFlag { // whatever the rest is
 			return []string{args[0], args[i]}, nil
 		}
 		if f.Names()[0] == "hosts" {
@@ -92,7 +91,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		case i+values < len(args):
 			out = append(out, args[i], strings.Join(args[i+1:i+1+values], " "))
 			i += values
-		default: // the parser says what is missing
+		default: // the parser reports what is missing
 			return append(out, args[i:]...), nil
 		}
 	}
@@ -126,7 +125,7 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-// words is how many arguments f takes.
+// words returns how many arguments f takes.
 func words(f cli.Flag) int {
 	if g, ok := f.(*cli.GenericFlag); ok {
 		if pair, ok := g.Value.(interface{ Words() int }); ok {
@@ -139,8 +138,8 @@ func words(f cli.Flag) int {
 	return 0
 }
 
-// completed is the flag of horovodrun whose name begins so, as its parser understands names that are not written out; "" if
-// there is none, or more than one.
+// completed returns the one flag of horovodrun whose name begins with a text, as its parser completes names, and "" if
+// there is none or more than one.
 func completed(flags []cli.Flag, begun string) (full string) {
 	if names := begunBy(flags, begun); len(names) == 1 {
 		return names[0]
@@ -148,7 +147,7 @@ func completed(flags []cli.Flag, begun string) (full string) {
 	return ""
 }
 
-// begunBy are the flags of horovodrun whose names begin so, each by one of its names.
+// begunBy returns the flags of horovodrun whose names begin with a text, each by one of its names.
 func begunBy(flags []cli.Flag, begun string) (names []string) {
 	if begun == "" {
 		return nil
@@ -162,7 +161,7 @@ func begunBy(flags []cli.Flag, begun string) (names []string) {
 	return names
 }
 
-// likeFlag is the name of a flag from which a mistyped one differs little, "" if there is none.
+// likeFlag returns the name of the flag that a mistyped one resembles, "" if there is none.
 func likeFlag(flags []cli.Flag, typed string) (name string) {
 	if full := completed(flags, typed); full != "" && len(typed) > 2 {
 		return full
@@ -178,7 +177,7 @@ func likeFlag(flags []cli.Flag, typed string) (name string) {
 	return name
 }
 
-// typos is how many letters have to be added, left out or changed to make b of a.
+// typos counts the letters that must be added, left out or changed to turn a into b.
 func typos(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -15,7 +15,7 @@ import (
 	"gorun/worker/command"
 )
 
-// attachLines is how many of a job's last lines those see who attach to it.
+// attachLines is how many of the job's last lines attach shows first.
 const attachLines = 10
 
 func attachCommand() *cli.Command {
@@ -62,7 +62,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 	return nil
 }
 
-// passOn sends a signal to a job's launcher, and tells the user if that fails.
+// passOn sends a signal to a job's launcher and prints a note if that fails.
 func passOn(ctx context.Context, to *follow.Target, s syscall.Signal) {
 	if err := to.Signal(ctx, int(s)); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.Label, err)

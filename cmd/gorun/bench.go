@@ -15,7 +15,7 @@ import (
 	"gorun/worker/bench"
 )
 
-// benchFlags are those of gorun bench: what is measured, and those of a launch that mean something there.
+// benchFlags are the flags of gorun bench: what it measures, and the flags of a launch that mean something there.
 type benchFlags struct {
 	jobFlags
 	begin, end    string
@@ -45,7 +45,7 @@ func (o *benchFlags) table() []cli.Flag {
 	shared := slices.DeleteFunc(o.jobFlags.table(), func(f cli.Flag) bool { return slices.Contains(notOfBench, f.Names()[0]) })
 	for _, f := range shared {
 		if f, ok := f.(*cli.BoolFlag); ok && f.Name == "no-tag-output" {
-			f.Hidden = true // always so
+			f.Hidden = true // always on
 		}
 	}
 	return slices.Concat(flags, o.simulateTable(), shared)
@@ -73,7 +73,8 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 	}
 }
 
-// operationLast lets the operation of a benchmark stand before its flags, where the flag parser would stop at it.
+// operationLast moves the operation of a benchmark behind its flags, because the flag parser stops at the first
+// argument.
 func operationLast(args []string) []string {
 	if len(args) > 3 && args[1] == "bench" && !strings.HasPrefix(args[2], "-") {
 		return slices.Concat(args[:2], args[3:], args[2:3])
@@ -87,9 +88,9 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
-	o.noTag = true // rank 0 prints the table as it is
-	// Ranks run where there surely is a directory, and are the daemon's own binary, wherever it lies on a host: a child of the daemon still is it until it has become
-	// the rank.
+	o.noTag = true // rank 0 prints the table itself
+	// Ranks run in a directory that exists everywhere. Their program is the daemon's own binary, wherever it is on the host: a
+	// child of the daemon has the same executable until it starts the rank.
 	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 

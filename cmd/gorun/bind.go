@@ -46,8 +46,9 @@ func readBind(o *jobFlags) (topology.Bind, error) {
 	return bind, nil
 }
 
-// mapNote says that --map-by names something within hosts which decides nothing there, "" if it does: ranks are dealt to
-// hosts slot by slot all the same, and within one as --bind-to says, which spreads them over NUMA nodes, and so over sockets.
+// mapNote returns a note if --map-by names something within hosts, which has no effect there, and "" otherwise. Ranks
+// are dealt to hosts slot by slot all the same, and --bind-to places them within a host: on NUMA nodes, and so on
+// sockets.
 func mapNote(policy plan.Policy, bind topology.Bind) string {
 	within := policy.Within
 	switch {
@@ -62,7 +63,7 @@ func mapNote(policy plan.Policy, bind topology.Bind) string {
 	return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host, and are spread over its NUMA nodes", within)
 }
 
-// bindingArgs is what horovodrun's --binding-args says to mpirun.
+// bindingArgs is what horovodrun's --binding-args asks of mpirun.
 type bindingArgs struct {
 	to     string
 	report bool

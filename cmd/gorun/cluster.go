@@ -14,7 +14,7 @@ import (
 	"gorun/rendezvous/standing"
 )
 
-// clusterPort is where long-running daemons take jobs; their gossip is at the next one.
+// clusterPort is where resident daemons take jobs; their gossip uses the next port.
 const clusterPort = "7575"
 
 const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FILE), and copy it to every host"
@@ -43,7 +43,7 @@ func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, e
 	return standing.Client{Key: key, Version: version}, withPort(o.cluster, clusterPort), nil
 }
 
-// withPort adds a port where none is given.
+// withPort adds a port to an address without one.
 func withPort(addr, port string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
 		return addr
@@ -54,7 +54,7 @@ func withPort(addr, port string) string {
 	return net.JoinHostPort(addr, port)
 }
 
-// readKey reads a key file that nobody else can read.
+// readKey reads a key file that only its owner can read.
 func readKey(path string) (standing.Key, error) {
 	fail := func(err error, hint string) (standing.Key, error) {
 		return standing.Key{}, &usageError{fmt.Errorf("--cluster-key-file: %w", err), hint}
@@ -77,7 +77,7 @@ func readKey(path string) (standing.Key, error) {
 	return key, nil
 }
 
-// explainCluster says what a user can do about a cluster that does not give slots.
+// explainCluster adds what a user can do about a cluster that does not give slots.
 func explainCluster(addr string, err error) error {
 	var refused *standing.RefusedError
 	switch {
@@ -98,7 +98,7 @@ func explainCluster(addr string, err error) error {
 	}
 	var call *os.SyscallError
 	if errors.As(err, &call) {
-		err = call.Err // without the name of the call, which is that of the step
+		err = call.Err // without the name of the system call, since the step has the same
 	}
 	return &launcher.HostError{Host: addr, Step: "connect", Err: err, Code: launcher.ExitTransport, Hint: "is there a daemon? gorun worker --cluster-key-file FILE"}
 }

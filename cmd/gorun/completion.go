@@ -89,7 +89,7 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 	return out
 }
 
-// namesOf lists the flags' names; only those that take a value if withValue.
+// namesOf lists the names of flags; with withValue, only of the flags that take a value.
 func namesOf(infos []flagInfo, withValue bool) []string {
 	var out []string
 	for _, f := range infos {
@@ -105,7 +105,7 @@ func visibleCommands(app *cli.App) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(app.Commands), func(c *cli.Command) bool { return c.Hidden })
 }
 
-// visibleFlags are those of a command that people give: by the others gorun speaks to itself.
+// visibleFlags returns the flags of a command that people use; gorun uses the others to call itself.
 func visibleFlags(c *cli.Command) []cli.Flag {
 	return slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool {
 		v, ok := f.(cli.VisibleFlag)

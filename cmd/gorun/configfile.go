@@ -26,7 +26,8 @@ func readConfigFile(file string) (values map[string]string, unknown []string, er
 	return values, unknown, nil
 }
 
-// parseConfig returns what the file says, checked, by section.key, and the sections and keys that horovodrun ignores as well.
+// parseConfig returns the checked content of the file, by section.key, and the sections and keys that horovodrun
+// ignores as well.
 func parseConfig(data []byte) (values map[string]string, unknown []string, err error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {

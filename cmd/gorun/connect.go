@@ -48,13 +48,13 @@ type dialer struct {
 	voice  *voice
 }
 
-// voice is how the ssh client speaks with the user.
+// voice is how the ssh client talks to the user.
 type voice struct {
 	note  func(format string, args ...any)
-	pause func() (resume func()) // keeps the line free in which a question stands
+	pause func() (resume func()) // hides the status line while a question is open
 }
 
-// speakThrough has the ssh client speak between the lines of a job.
+// speakThrough lets the ssh client print between the lines of a job.
 func (d *dialer) speakThrough(m *output.Mux) { d.voice.note, d.voice.pause = m.Note, m.Pause }
 
 func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
@@ -64,7 +64,7 @@ func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error)
 	return d.retry.dial(ctx, host, d.remote.Dial)
 }
 
-// doing is a dialer that starts something else in the place of a daemon, which has nothing to clean up.
+// doing returns a dialer that starts another command in place of a daemon, which needs no cleaning up.
 func (d *dialer) doing(args ...string) launcher.Dialer {
 	other, remote := *d, *d.remote
 	other.local.Patience = 0
@@ -130,7 +130,7 @@ func sshCommand(o *jobFlags) ([]string, error) {
 	said := o.sshCommand
 	o.mca.each(func(key, value string) {
 		if said == "" && isAgent(key) {
-			said, _, _ = strings.Cut(value, " : ") // Open MPI's list of agents, the first of which is good
+			said, _, _ = strings.Cut(value, " : ") // Open MPI's list of agents; the first one will do
 		}
 	})
 	words, err := splitWords(said)
@@ -143,8 +143,7 @@ func sshCommand(o *jobFlags) ([]string, error) {
 	return words, nil
 }
 
-// localEnv is the environment of a daemon on this machine, of which its ranks inherit: so it is filtered as
-// theirs is.
+// localEnv returns the environment of a daemon on this machine. Its ranks inherit it, so it is filtered as theirs is.
 func localEnv(o *jobFlags) []string {
 	env := plan.UserEnv(os.Environ(), false)
 	if !o.envNone {
@@ -166,7 +165,7 @@ func platform() string {
 	return "Linux " + arch
 }
 
-// ownNames tells whether a name of the host list is this machine.
+// ownNames returns a function that reports whether a name of the host list is this machine.
 func ownNames() func(ctx context.Context, host string) bool {
 	name, _ := os.Hostname()
 	short, _, _ := strings.Cut(name, ".")
@@ -209,7 +208,7 @@ func prompt(ctx context.Context, question string) (string, error) {
 	return string(secret), err
 }
 
-// idleSSH are flags of ssh that a job of a cluster has no use for.
+// idleSSH lists the flags of ssh that a job of a cluster has no use for.
 func idleSSH(o *jobFlags) (idle []string) {
 	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand} {
 		if o.cluster != "" && o.given(field) {

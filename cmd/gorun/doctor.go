@@ -18,7 +18,7 @@ import (
 	"gorun/worker/command"
 )
 
-// doctorFlags are those of gorun doctor; hosts are named and reached as in a launch.
+// doctorFlags are the flags of gorun doctor; hosts are named and reached as in a launch.
 type doctorFlags struct {
 	jobFlags
 	json bool

@@ -55,7 +55,8 @@ func hereOf(ctx context.Context, o *jobFlags, spec launcher.Spec) func(host stri
 	}
 }
 
-// describeJob shows who runs where, and what only one rank is told. envOf is what ranks on a host have from here.
+// describeJob shows which rank runs where, and the variables that differ between ranks. envOf returns what ranks on a
+// host get from here.
 func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf func(host string) []string) {
 	p := spec.Placement
 	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
@@ -83,7 +84,7 @@ func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf fun
 	}
 }
 
-// factsOf is what the placement says of a rank.
+// factsOf returns what the placement determines about a rank.
 func factsOf(p plan.Placement, rank int, elastic bool) rankenv.Facts {
 	r := p.Ranks[rank]
 	host := p.Hosts[r.Host]
@@ -91,7 +92,8 @@ func factsOf(p plan.Placement, rank int, elastic bool) rankenv.Facts {
 		LocalRank: r.LocalRank, LocalSize: len(host.Ranks), CrossRank: r.CrossRank, CrossSize: r.CrossSize}
 }
 
-// sampleFacts stands for what the daemons find out: only which variables that adds is certain before.
+// sampleFacts stands for the facts that daemons find out: before they run, only the names of the resulting variables
+// are certain.
 func sampleFacts(spec launcher.Spec) rankenv.Facts {
 	f := rankenv.Facts{Dir: "/", NICs: spec.NICs, Coordinator: "host:1", PMI: &rankenv.PMI{}}
 	if spec.PMIPort {
@@ -112,7 +114,7 @@ func sampleFacts(spec launcher.Spec) rankenv.Facts {
 	return f
 }
 
-// chosenThere tells whether each host chooses from the GPUs that it has.
+// chosenThere reports whether each host chooses from the GPUs that it has.
 func chosenThere(gpus []string) bool { return slices.Equal(gpus, []string{"auto"}) }
 
 // describeEnv names the variables that all ranks have beside those: local is what they find on this machine.
@@ -127,7 +129,7 @@ func describeEnv(b *strings.Builder, spec launcher.Spec, local []string) {
 	fmt.Fprintf(b, "to ranks on this machine also: %s\n", listed(here))
 }
 
-// valueOf returns what a variable is in an environment, of which the last word counts.
+// valueOf returns the value of a variable in an environment, in which the last one counts.
 func valueOf(env []string, name string) (value string, ok bool) {
 	for _, kv := range env {
 		if rest, is := strings.CutPrefix(kv, name+"="); is {

@@ -42,10 +42,10 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 	}
 }
 
-// elasticPlan is what the flags say about hosts that come and go.
+// elasticPlan is what the flags ask of an elastic job.
 type elasticPlan struct {
 	elastic.Policy
-	Script *discover.Script // nil: the hosts are those of -H or a hostfile
+	Script *discover.Script // nil: -H or a hostfile names the hosts
 	by     plan.Policy
 }
 
@@ -155,8 +155,8 @@ func readScript(o *jobFlags) (*discover.Script, error) {
 	return &discover.Script{Command: command, Slots: cmp.Or(o.slotsPerHost, hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
-// spec returns what the launcher is told, and what must run beside it until the job ends: nil if the hosts are known
-// for good.
+// spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil if
+// the hosts are known.
 func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
 	to := make(chan []elastic.Host, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
@@ -190,8 +190,8 @@ func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (pl
 	return launcher.FirstWorld(p.Policy, p.slotsOf(list, p.Script.Slots, 0))
 }
 
-// slotsOf gives each host as many slots as -ppn says, whatever it has; else those that come without a number so many, or as many
-// as it takes for np ranks.
+// slotsOf gives each host as many slots as -ppn asks for. Without -ppn, a host without a number gets
+// --slots-per-host, or its even share of the ranks.
 func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.Host {
 	out := make([]elastic.Host, len(list))
 	for i, h := range list {

@@ -29,13 +29,13 @@ type explained interface {
 
 // explain prints what went wrong, where, and what to do, and returns the exit code.
 //
-// The rules: one line `gorun: error: …` that says what and where, lower case, no full stop; at most one
+// The rules: one line `gorun: error: …` with what and where, lower case, no full stop; at most one
 // line `gorun: hint: …` with the next step; several hosts failing for their own reasons make a table.
 func explain(w io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	if status, ok := errors.AsType[command.ExitStatus](err); ok { // all is said
+	if status, ok := errors.AsType[command.ExitStatus](err); ok { // everything is printed already
 		return int(status)
 	}
 	code, hint := launcher.ExitFailure, ""

@@ -89,7 +89,7 @@ func checkControllers(o *jobFlags) error {
 	return nil
 }
 
-// note is the one line that says which flags change nothing, "" if all do.
+// note returns the one line about flags that have no effect, "" if all have.
 func (s settings) note() string {
 	if len(s.idle) == 0 {
 		return ""

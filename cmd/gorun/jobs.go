@@ -20,7 +20,7 @@ type jobsFlags struct {
 	lines                   int
 }
 
-// jobsCommand makes a command about detached jobs, given the flags that it has beside those of a cluster.
+// jobsCommand makes a command about detached jobs, given its own flags. It also has the flags of a cluster.
 func jobsCommand(name, usage, takes string, own func(o *jobsFlags) []cli.Flag, run func(ctx context.Context, o *jobsFlags) error) *cli.Command {
 	o := new(jobsFlags)
 	return &cli.Command{Name: name, Usage: usage, UsageText: "gorun " + name + " " + takes, Flags: append(o.clusterTable(), own(o)...),

@@ -13,7 +13,7 @@ import (
 // there, and so does whatever of gorun it concerns. Only what is given is exported.
 type knob struct {
 	names   []string
-	opposed []string // the flags that say no, for a switch
+	opposed []string // the flags that turn a switch off
 	kind    kind
 	env     string // "" if there is none
 	inverse bool   // the variable is 1 when the switch is off
@@ -24,7 +24,7 @@ type knob struct {
 	idle    string // why it changes nothing here, "" if it does
 }
 
-// kind is what values a knob takes.
+// kind determines which values a knob takes.
 type kind int
 
 const (
@@ -164,7 +164,7 @@ func (k knob) given(o *jobFlags) (value string, ok bool, err error) {
 	return value, true, nil
 }
 
-// check says what is wrong with a value, "" if nothing is.
+// check describes what is wrong with a value, "" if nothing is.
 func (k knob) check(value string) string {
 	switch k.kind {
 	case number, megabytes:
@@ -219,7 +219,7 @@ func (k knob) variable(value string) string {
 // stock reports whether stock Horovod, which --no-horovod-shim leaves to the ranks, obeys a knob. It runs with Gloo there.
 func (k knob) stock() bool { return k.idle != noMPI && k.idle != noCache }
 
-// without says why a knob that is set changes nothing, "" if it does. A switch that is off needs no company.
+// without explains why a knob that is set has no effect, "" if it has one. A switch that is off needs no other flag.
 func (k knob) without(values map[string]string, stock bool) string {
 	stock = stock && k.stock()
 	switch off := k.kind == toggle && values[k.names[0]] == "false"; {

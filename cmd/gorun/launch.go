@@ -41,7 +41,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	return runJob(ctx, o, hurry, programs, notes)
 }
 
-// jobPlan is what the flags of a job mean, beside which programs run where and what their JobOptions say.
+// jobPlan is what the flags of a job mean, besides its programs and JobOptions.
 type jobPlan struct {
 	*jobFlags
 	changing *elasticPlan // nil if the world stays as it is
@@ -98,7 +98,7 @@ func mayContinue(ctx context.Context, o *jobFlags, elastic bool) error {
 	return d.RefuseFixed(client)
 }
 
-// spec is the job as far as flags say what it is; how it is started and watched is for runJob to add.
+// spec returns the job that the flags describe; runJob adds how it is started and watched.
 func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spec {
 	env := p.settings.env
 	if !p.envNone {
@@ -119,7 +119,7 @@ func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spe
 	}
 }
 
-// notes are the lines that tell users which of their flags mean nothing here.
+// notes returns the lines that tell users which of their flags have no effect.
 func (p jobPlan) notes(programs []program) (notes []string) {
 	o, s := p.jobFlags, p.settings
 	s.idle = slices.Concat(s.idle, p.changing.idle(o), idleMPI(o), idleTorchrun(o), idleSSH(o))
@@ -129,7 +129,7 @@ func (p jobPlan) notes(programs []program) (notes []string) {
 	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(o.GPUs) > 0 && !o.envNone {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
-	if policy, err := policyOf(o); err == nil { // what is wrong with it was said
+	if policy, err := policyOf(o); err == nil { // its mistakes were reported before
 		if note := mapNote(policy, o.Bind); note != "" {
 			notes = append(notes, note)
 		}
@@ -144,7 +144,7 @@ func (p jobPlan) notes(programs []program) (notes []string) {
 	return append(notes, strayMPI(programs)...)
 }
 
-// place finds out where a job runs, and what changes that. note is for what goes wrong with a discovery script.
+// place finds out where a job runs, and what changes that. note prints what goes wrong with a discovery script.
 func (p jobPlan) place(ctx context.Context, programs []program, note func(format string, args ...any)) (where room, varying *launcher.ElasticSpec, watch func(context.Context) error, err error) {
 	switch {
 	case p.changing == nil:
@@ -178,7 +178,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 			return err
 		}
 	}
-	if len(programs) == 1 { // it may not have said
+	if len(programs) == 1 { // its number of ranks may not be known before
 		programs[0].Ranks = len(placement.Ranks)
 	}
 	spec := p.spec(placement, programs)
@@ -211,7 +211,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		}
 	}
 	names := hostNames(placement)
-	p.tell(mux, slices.Concat(notes, where.notes(spec.Verbose)), programs, names)
+	p.printNotes(mux, slices.Concat(notes, where.notes(spec.Verbose)), programs, names)
 	if err := p.ring.measure(ctx, o, names); err != nil {
 		return err
 	}
@@ -219,8 +219,8 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	return p.see(ctx, hurry, &spec, where.lease, mux, watch)
 }
 
-// tell prints the notes before a job begins.
-func (p jobPlan) tell(mux *output.Mux, notes []string, programs []program, names []string) {
+// printNotes prints the notes before a job starts.
+func (p jobPlan) printNotes(mux *output.Mux, notes []string, programs []program, names []string) {
 	for _, note := range slices.Concat(notes, p.notes(programs), p.ring.notes(names, p.Verbose)) {
 		mux.Note("%s", note)
 	}
@@ -238,9 +238,9 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	spec.Stdin = input(p.jobFlags)
 	showOn(mux, spec)
 	var unsaved error
-	if p.saveTopology != "" || p.jsonEvents { // others do not wait for measurements
+	if p.saveTopology != "" || p.jsonEvents { // otherwise daemons need not report measurements
 		spec.Measured = func(hosts []topology.Host, edges []topology.Edge) {
-			tellEdges(mux, hosts, edges)
+			edgeEvents(mux, hosts, edges)
 			unsaved = saveTopology(p.saveTopology, hosts, edges)
 		}
 	}
@@ -260,12 +260,12 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	spec.Moves = moves
 	corrections, unread := p.ring.watch(ctx, hostNames(spec.Placement), mux.Note)
 	spec.Facts = corrections
-	told := tellSlowStop(ctx, spec.Grace, mux.Note)
+	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
 	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))
 	}
-	told()
+	quiet()
 	unwatch()
 	unread()
 	for rank := range spec.Placement.Ranks {
@@ -306,7 +306,7 @@ func streamsOf(o *jobFlags) int {
 	return o.Streams
 }
 
-// checkFlags finds mistakes before anything is contacted.
+// checkFlags finds mistakes before any host is contacted.
 func checkFlags(o *jobFlags) error {
 	wrong := func(name string, value any, why string) error {
 		return &usageError{fmt.Errorf("--%s %v: %s", name, value, why), ""}

@@ -12,7 +12,8 @@ import (
 	"gorun/topology/facts"
 )
 
-// look asks hosts what they are and, if it is to, measures between them. What the topology file says wins.
+// look asks hosts for their facts and, if measuring, measures between them. The topology file overrides what hosts
+// report.
 func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measuring bool) ([]topology.Host, []topology.Edge, error) {
 	d, err := newDialer(o)
 	if err != nil {
@@ -27,7 +28,7 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 	}
 	if len(nicsOf(o)) > 0 {
 		for i := range hosts {
-			hosts[i].Data = "" // it goes over those
+			hosts[i].Data = "" // data goes over the named NICs
 		}
 	}
 	warnMoved(o.errs, ring, hosts, measuring)
@@ -42,13 +43,13 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 		if err != nil {
 			return nil, nil, err
 		}
-		edges = append(found, edges...) // of two that speak of one edge, the last counts
+		edges = append(found, edges...) // of two entries for one edge, the last counts
 	}
 	return hosts, edges, nil
 }
 
-// measure finds out what the user wants the ring to go by and no file tells. It starts agents on the hosts
-// and ends them, so that the job has the network to itself.
+// measure measures the edges that the ring should be ordered by, if the user asks for that and no file has them. It
+// starts agents on the hosts and ends them, so that the job has the network to itself.
 func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) error {
 	if p.by != topology.ByMeasured || !o.given(&o.RingOrder) || len(names) < 2 || p.measured(names) {
 		return nil
@@ -65,7 +66,7 @@ func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) err
 	return nil
 }
 
-// warnMoved names the hosts of which the topology file may no longer be true, unless it is about to be measured.
+// warnMoved warns of hosts for which the topology file may be out of date, unless they are about to be measured.
 func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool) {
 	var names []string
 	moved := false

@@ -33,7 +33,7 @@ func run(args []string) int {
 	app := newApp(hurry)
 	var err error
 	if len(args) > 2 && slices.Contains(helpWords, args[1]) && app.Command(args[2]) == nil {
-		args = args[:2] // whatever it is asked about
+		args = args[:2] // whatever the rest is
 	}
 	if isLaunch(args) {
 		// What follows the flags is a program, even if it is called like one of our commands.
@@ -93,7 +93,7 @@ func commands(hurry <-chan struct{}) []*cli.Command {
 	return all
 }
 
-// explainFlag says what is wrong with a flag in the words of a user.
+// explainFlag describes a mistake in a flag in a user's words.
 func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 	return func(_ *cli.Context, err error, _ bool) error {
 		hint := hint

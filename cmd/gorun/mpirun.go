@@ -66,7 +66,7 @@ func idleMPI(o *jobFlags) []string {
 	return out
 }
 
-// isAgent tells whether a parameter names the program by which Open MPI's mpirun reaches hosts.
+// isAgent reports whether a parameter names the program with which Open MPI's mpirun reaches hosts.
 func isAgent(key string) bool { return key == "plm_rsh_agent" || key == "plm_ssh_agent" }
 
 // readApps returns the words of a file that Hydra takes by -configfile and Open MPI by --app: a program and its flags on each

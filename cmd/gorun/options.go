@@ -31,7 +31,7 @@ type jobFlags struct {
 	knobFlags
 }
 
-// placeFlags say how many ranks run, and where.
+// placeFlags determine how many ranks run, and where.
 type placeFlags struct {
 	np                             int
 	hosts                          string
@@ -43,12 +43,12 @@ type placeFlags struct {
 	pernode, byNode, bySlot        bool
 }
 
-// bindFlags say which CPUs ranks run on.
+// bindFlags determine which CPUs ranks run on.
 type bindFlags struct {
 	bindTo string
 }
 
-// connectFlags say how hosts are reached.
+// connectFlags determine how hosts are reached.
 type connectFlags struct {
 	sshPort       int
 	identityFiles cli.StringSlice
@@ -63,7 +63,7 @@ type clusterFlags struct {
 	keyFile string
 }
 
-// programFlags say what the ranks are.
+// programFlags determine what the ranks run.
 type programFlags struct {
 	dir               string
 	variables         cli.StringSlice
@@ -77,7 +77,7 @@ type programFlags struct {
 	module            bool
 }
 
-// streamFlags say what becomes of the ranks' output, and which of them read input.
+// streamFlags determine where the ranks' output goes, and which ranks read input.
 type streamFlags struct {
 	outputDir                          string
 	tag                                string
@@ -91,12 +91,12 @@ type streamFlags struct {
 	stdin                              string
 }
 
-// lifetimeFlags say how long things may take.
+// lifetimeFlags are time limits.
 type lifetimeFlags struct {
 	startTimeout, timeout time.Duration
 }
 
-// ringFlags say in which order data goes round the hosts.
+// ringFlags determine the order of the hosts for data.
 type ringFlags struct {
 	topologyFile, saveTopology string
 }
@@ -118,7 +118,7 @@ type silenceFlags struct {
 	moves string
 }
 
-// otherFlags belong to no concern.
+// otherFlags are the flags that belong to no other group.
 type otherFlags struct {
 	dryRun, detach, version bool
 }

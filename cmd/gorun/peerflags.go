@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// peerFlags says how gorun spells what users of other launchers write and gorun has no such flag for: Open MPI's
+// peerFlags gives gorun's spelling for flags of other launchers that gorun lacks: Open MPI's
 // mpirun, Hydra's mpiexec and torchrun, as their manuals list them.
 var peerFlags = map[string]string{
 	// Open MPI

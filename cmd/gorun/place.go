@@ -37,8 +37,7 @@ func place(o *jobFlags) (plan.Placement, error) {
 	return p, err
 }
 
-// placeRanks deals np ranks to the hosts, or one to every slot if np is 0. It also says where it has the
-// hosts from.
+// placeRanks deals np ranks to the hosts, or one to every slot if np is 0. It also returns where the hosts are from.
 func placeRanks(o *jobFlags, np int) (p plan.Placement, from string, err error) {
 	if err := checkRanks(o); err != nil {
 		return p, "", err
@@ -59,7 +58,7 @@ func checkRanks(o *jobFlags) error {
 	return nil
 }
 
-// whereAndHow are the hosts for np ranks, where they are from, and how ranks are dealt to them.
+// whereAndHow returns the hosts for np ranks, where they are from, and how ranks are dealt to them.
 func whereAndHow(o *jobFlags, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
 	if list, from, err = hostList(o, np); err == nil {
 		err = checkNodes(o, len(list))
@@ -70,7 +69,7 @@ func whereAndHow(o *jobFlags, np int) (list []hosts.Host, from string, policy pl
 	return list, from, policy, err
 }
 
-// placePrograms is placeRanks for the programs of a job, of which some may have hosts of their own.
+// placePrograms is placeRanks for the programs of a job. Some may have hosts of their own.
 func placePrograms(o *jobFlags, np int, programs []program) (p plan.Placement, from string, err error) {
 	if !haveHosts(programs) {
 		return placeRanks(o, np)
@@ -100,8 +99,7 @@ func placePrograms(o *jobFlags, np int, programs []program) (p plan.Placement, f
 	return p, from, err
 }
 
-// hostList finds the hosts: those that a flag names, else those that a batch scheduler or an MPIJob gave us,
-// else this machine.
+// hostList finds the hosts: a flag names them, or else a batch scheduler or an MPIJob, or else it is this machine.
 func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
 	file := cmp.Or(o.hostfile, o.hydraHostfile)
 	given, allocErr := hosts.Allocated(surroundings())
@@ -138,7 +136,7 @@ func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
 	return []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}, "", nil
 }
 
-// mapOf says in a line for each host which ranks run there.
+// mapOf returns a line for each host, with its ranks.
 func mapOf(p plan.Placement) (lines []string) {
 	for _, h := range p.Hosts {
 		noun := "ranks"
@@ -188,7 +186,7 @@ func policyOf(o *jobFlags) (plan.Policy, error) {
 	return policy, nil
 }
 
-// perHost is how many ranks each host is to have, 0 if nothing is said.
+// perHost returns how many ranks each host should have, 0 if the flags do not determine it.
 func perHost(o *jobFlags) (int, error) {
 	switch {
 	case o.pernode:

@@ -15,10 +15,10 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// program is one of those that a job runs.
+// program is one of the programs that a job runs.
 type program struct {
 	launcher.Program
-	hosts []hosts.Host // of its own; nil for those of the job
+	hosts []hosts.Host // of its own; nil for the job's
 }
 
 // programTable binds them.
@@ -66,7 +66,7 @@ func ranksOf(programs []program) int {
 	return n
 }
 
-// haveHosts tells whether some programs have hosts of their own.
+// haveHosts reports whether some programs have hosts of their own.
 func haveHosts(programs []program) bool {
 	return slices.ContainsFunc(programs, func(p program) bool { return p.hosts != nil })
 }

@@ -52,7 +52,7 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 	return programs, notes, nil
 }
 
-// withoutDashes takes the -- away that may stand between the flags and a program.
+// withoutDashes removes the -- that may stand between the flags and a program.
 func withoutDashes(args []string) []string {
 	if len(args) > 0 && args[0] == "--" {
 		return args[1:]
@@ -169,7 +169,8 @@ func badPattern(name string) bool {
 	return err != nil
 }
 
-// afterColon says what is wrong with the flags of a program that is not the first: many are known, but not there.
+// afterColon describes a mistake in the flags of a program that is not the first: many flags are known, but not allowed
+// there.
 func afterColon(err error) error {
 	why, hint := reword(err), "flags of the whole job go before the first program"
 	if name, unknown := strings.CutPrefix(err.Error(), unknownFlag); unknown {

@@ -30,8 +30,9 @@ func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Con
 	return err
 }
 
-// runRestarting runs a job, and all of its ranks again when one has failed, up to --max-restarts times. As under torchrun, ranks find
-// the number of restarts in their environment. What the first ones left of standard input is not for the next.
+// runRestarting runs a job, and runs all of its ranks again when one has failed, up to --max-restarts times. As under
+// torchrun, ranks find the number of restarts in their environment. Standard input that the first ranks have not read
+// is lost.
 func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func(context.Context) error, note func(format string, args ...any)) error {
 	if most == 0 || spec.Elastic != nil {
 		return runWatching(ctx, spec, watch)

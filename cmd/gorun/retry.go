@@ -12,12 +12,12 @@ import (
 	"gorun/launcher/ssh"
 )
 
-// mpiJobPatience is how long workers of an MPIJob may take to appear: pods are pulled and named while the
+// mpiJobPatience is how long workers of an MPIJob may take to appear: Kubernetes pulls and names pods while the
 // launcher already runs.
 const mpiJobPatience = 3 * time.Minute
 
-// retry goes on connecting to hosts that are not there yet, that were there and do not answer for now, or whose connection broke. It asks
-// a host that refuses us only once.
+// retry keeps connecting to hosts that are not there yet, hosts that were there and do not answer for now, and hosts
+// whose connection broke. It asks a host that refuses it only once.
 type retry struct {
 	patience    time.Duration
 	start       time.Duration // at least, with a host that was there

@@ -38,7 +38,7 @@ func saveTopology(file string, hosts []topology.Host, edges []topology.Edge) err
 	return nil
 }
 
-// ringPlan is what the flags say.
+// ringPlan is what the flags ask of the ring.
 type ringPlan struct {
 	by   topology.By
 	file string // its name
@@ -74,7 +74,7 @@ func (p ringPlan) measured(names []string) bool {
 	return len(p.Edges(named(names))) > 0
 }
 
-// named are hosts of which nothing but the names is known yet.
+// named returns hosts of which only the names are known yet.
 func named(names []string) []topology.Host {
 	hosts := make([]topology.Host, len(names))
 	for i, name := range names {
@@ -83,10 +83,11 @@ func named(names []string) []topology.Host {
 	return hosts
 }
 
-// strangers tells which hosts the file describes that are not among these; it is a mistake if there are no others.
+// strangers returns a note about the hosts in the file that are not among these, and whether it is a warning: the file
+// describes no others.
 func (p ringPlan) strangers(names []string) (note string, warns bool) {
 	left := p.Unlisted(names)
-	if len(left) == 0 || len(names) == 0 { // hosts that are yet to be found may be those
+	if len(left) == 0 || len(names) == 0 { // hosts that are not discovered yet may be the missing ones
 		return "", false
 	}
 	warns = len(left) == len(p.Unlisted(nil))
@@ -101,7 +102,7 @@ func (p ringPlan) strangers(names []string) (note string, warns bool) {
 	return fmt.Sprintf("%s also describes %s, which have no part in this", p.file, list), false
 }
 
-// notes are the lines that tell users of strangers; if they are no mistake, only where users want to hear all.
+// notes returns the lines about strangers; without a warning, only for users who want to know everything.
 func (p ringPlan) notes(names []string, all bool) []string {
 	switch note, warns := p.strangers(names); {
 	case warns:
@@ -122,8 +123,8 @@ func (p ringPlan) override(hosts []topology.Host) error {
 	return nil
 }
 
-// watch delivers what the topology file says whenever it changes while a job runs; nil if it cannot. The second result ends
-// the watch.
+// watch delivers the content of the topology file whenever it changes while a job runs; nil if it cannot change. The
+// second result ends the watch.
 func (p ringPlan) watch(ctx context.Context, names []string, note func(format string, args ...any)) (<-chan []byte, func()) {
 	file := discover.Facts{File: p.file, Text: p.text, Measured: p.more, Hosts: named(names)}
 	if !file.Watches() {

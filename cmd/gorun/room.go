@@ -25,7 +25,7 @@ type room struct {
 	lease     *standing.Lease // nil without a cluster
 }
 
-// placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits for it.
+// placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits until there is room.
 func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (room, error) {
 	if o.cluster == "" {
 		p, from, err := placePrograms(o, np, programs)
@@ -79,7 +79,7 @@ type given struct {
 	shares []wire.Share
 }
 
-// slotsInCluster gets slots from the cluster, sooner or later. A dry run only asks which those would be.
+// slotsInCluster reserves slots in the cluster and waits for them. A dry run only asks which slots it would get.
 func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (given, error) {
 	if o.dryRun {
 		client, addr, err := clusterOf(ctx, &o.clusterFlags)
@@ -106,7 +106,7 @@ func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*stand
 		return nil, "", err
 	}
 	request.User = userName()
-	if detachedOf(ctx).Identify(&request) { // it does not wait
+	if detachedOf(ctx).Identify(&request) { // the slots are reserved already
 		return client.Hold(addr, request), addr, nil
 	}
 	lease, err := client.Reserve(ctx, addr, request, func(text string) {
@@ -172,7 +172,7 @@ func (p room) dialer(o *jobFlags) (launcher.Dialer, error) {
 	return newDialer(o)
 }
 
-// notes says where the hosts are from, for users who want to hear all.
+// notes says where the hosts are from, for users who want to know everything.
 func (p room) notes(verbose bool) []string {
 	if p.from == "" || !verbose {
 		return nil
@@ -193,7 +193,7 @@ func userName() string {
 	return cmp.Or(os.Getenv("USER"), "?")
 }
 
-// explainOversubscribe tells whoever would have more ranks than slots that a cluster does not.
+// explainOversubscribe changes the hint for more ranks than slots: a cluster never oversubscribes.
 func explainOversubscribe(err error) error {
 	if no, ok := errors.AsType[*launcher.HostError](err); ok && no.Code == launcher.ExitUsage {
 		no.Hint = "a cluster gives each slot to one rank, with --oversubscribe too; gorun worker --slots N gives a host more"

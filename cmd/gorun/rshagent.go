@@ -32,7 +32,7 @@ func rshAgentCommand() *cli.Command {
 	}
 }
 
-// agentFlags are those by which hosts are reached, and what users give to an agent called ssh.
+// agentFlags determine how hosts are reached, and are the flags that users give to an agent called ssh.
 type agentFlags struct {
 	jobFlags
 	user           string

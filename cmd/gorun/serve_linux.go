@@ -27,7 +27,7 @@ import (
 	"gorun/worker/proc"
 )
 
-// serveFlags are those of a resident daemon.
+// serveFlags are the flags of a resident daemon.
 type serveFlags struct {
 	invocation
 	keyFile       string
@@ -48,13 +48,13 @@ func (o *serveFlags) table() []cli.Flag {
 	}
 }
 
-// post is a standing daemon as the flags describe it.
+// post is a resident daemon as the flags describe it.
 type post struct {
 	key           standing.Key
 	keyFile, name string
 	slots         int
 	bind, address string // where it listens, and where others reach it
-	port          int    // of jobs; gossip has the next one
+	port          int    // for jobs; gossip uses the next one
 	join          []string
 }
 
@@ -108,23 +108,23 @@ func (p post) gossipBind() string {
 	return "0.0.0.0"
 }
 
-// serveCluster is the daemon that outlives jobs. It ends in order on TERM, after its jobs; at once on a second.
-func serveCluster(told context.Context, o *serveFlags, hurry <-chan struct{}) error {
+// serveCluster runs a resident daemon. On TERM it ends after its jobs; on a second one, at once.
+func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) error {
 	p, err := readPost(o)
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(told, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
+	listener, err := (&net.ListenConfig{}).Listen(parent, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
 	if err != nil {
 		return fmt.Errorf("listen for jobs: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
-	ctx, end := untilStopped(told)
+	ctx, end := untilStopped(parent)
 	defer end()
-	defer tellStop(ctx, log, status)()
+	defer logStop(ctx, log, status)()
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // the heap is some megabytes, and every host tells of itself at once when a job begins
+		debug.SetGCPercent(400) // the heap is a few megabytes, and all hosts send at once when a job starts
 	}
 	proc.SlackenSelf()
 	launchers := hosted.Runner{
@@ -147,10 +147,10 @@ func serveCluster(told context.Context, o *serveFlags, hurry <-chan struct{}) er
 }
 
 // untilStopped returns a context that ends with another one, by standing.ErrLeave if that is for a HUP, or by end.
-func untilStopped(told context.Context) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
-	unhook := context.AfterFunc(told, func() {
-		cause := context.Cause(told)
+func untilStopped(parent context.Context) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	unhook := context.AfterFunc(parent, func() {
+		cause := context.Cause(parent)
 		if s, ok := errors.AsType[signalError](cause); ok && s.sig == syscall.SIGHUP {
 			cause = standing.ErrLeave
 		}
@@ -159,8 +159,8 @@ func untilStopped(told context.Context) (ctx context.Context, end func()) {
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// tellStop tells what the daemon does when ctx ends, unless done is called before.
-func tellStop(ctx context.Context, log *slog.Logger, status systemd) (done func() bool) {
+// logStop logs what the daemon does when ctx ends, unless done is called before.
+func logStop(ctx context.Context, log *slog.Logger, status systemd) (done func() bool) {
 	return context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), standing.ErrLeave) {
 			status.say("STOPPING=1\nSTATUS=leaves its jobs to the next daemon")
@@ -172,8 +172,8 @@ func tellStop(ctx context.Context, log *slog.Logger, status systemd) (done func(
 	})
 }
 
-// ownAddress is where others reach this host: on the way to those it joins, or else the first that is not
-// its own alone.
+// ownAddress returns the address at which others reach this host: on the route to the hosts that it joins, or else the
+// first one that other hosts can use.
 func ownAddress(bind string, join []string) string {
 	if bind != "" && !net.ParseIP(bind).IsUnspecified() {
 		return bind
@@ -193,7 +193,7 @@ func ownAddress(bind string, join []string) string {
 	return "127.0.0.1"
 }
 
-// systemd is the socket at which systemd hears of a service of Type=notify; "" for nobody.
+// systemd is the socket at which systemd receives the state of a service of Type=notify; "" without systemd.
 type systemd string
 
 func (s systemd) say(state string) {

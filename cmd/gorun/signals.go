@@ -25,7 +25,7 @@ func (e signalError) Is(target error) bool {
 	return target == launcher.ErrStopped || target == launcher.ErrInterrupted && e.sig == syscall.SIGINT
 }
 
-// onInterrupt turns the first INT, TERM or HUP into a cancellation and the second into haste.
+// onInterrupt turns the first INT, TERM or HUP into a cancellation, and the second closes hurry.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, append(endings(), syscall.SIGINT)...)
@@ -47,19 +47,19 @@ func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func
 	return func() { signal.Stop(c); close(done) }
 }
 
-// endings are what tells a command to end, beside Ctrl-C.
+// endings are the signals that end a command, besides Ctrl-C.
 func endings() []os.Signal {
-	if signal.Ignored(syscall.SIGHUP) { // nohup means it
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup
 		return []os.Signal{syscall.SIGTERM}
 	}
 	return []os.Signal{syscall.SIGTERM, syscall.SIGHUP}
 }
 
-// slowStop is how long after a Ctrl-C users hear that the ranks are still there.
+// slowStop is how long after Ctrl-C users get a note about ranks that still run.
 const slowStop = time.Second
 
-// tellSlowStop tells users whose Ctrl-C is under way for a while what the next one does. stop ends that.
-func tellSlowStop(ctx context.Context, grace time.Duration, note func(format string, args ...any)) (stop func()) {
+// noteSlowStop prints a note, if a stop by Ctrl-C takes a while, about what the next Ctrl-C does. stop ends that.
+func noteSlowStop(ctx context.Context, grace time.Duration, note func(format string, args ...any)) (stop func()) {
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -81,13 +81,13 @@ func tellSlowStop(ctx context.Context, grace time.Duration, note func(format str
 	return func() { close(ended); wg.Wait() }
 }
 
-// pause is how long ranks have to hear of Ctrl-Z before the launcher stops itself. Should they hear of it
-// later, they hear of the end of the pause right after it.
+// pause is how long the launcher waits after Ctrl-Z before it stops itself, so that ranks receive the signal. Ranks
+// that receive it later receive the end of the pause right after it.
 const pause = 200 * time.Millisecond
 
-// forwardSignals passes on what users send to a launcher to reach the ranks. Ctrl-\ ends those that do nothing
-// about it, as it ends a program that is not under gorun, and has Python's faulthandler tell where they are. Ctrl-Z stops them, and then the
-// launcher, as a shell expects; fg sets both going again.
+// forwardSignals passes signals that users send to a launcher on to the ranks. Ctrl-\ ends ranks that do not handle it,
+// as it ends a program that runs without gorun, and makes Python's faulthandler print where they are. Ctrl-Z stops them
+// and then the launcher, as a shell expects; fg continues both.
 func forwardSignals(to chan<- int) (stop func()) {
 	return notify(func(s syscall.Signal) {
 		select {

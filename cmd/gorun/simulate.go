@@ -12,7 +12,7 @@ import (
 	"gorun/worker/bench"
 )
 
-// simulateFlags say what is played through instead of being measured.
+// simulateFlags determine what is simulated instead of measured.
 type simulateFlags struct {
 	simulate   bool
 	alpha, gap time.Duration

@@ -12,9 +12,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// strayMPI warns of programs of Open MPI. Their library speaks with its own mpirun only: started by anybody else, each
-// rank takes itself for the only one, and nothing says so. Of programs that are not here, and of what a script loads,
-// daemons tell later.
+// strayMPI warns of programs of Open MPI. Their library works only with its own mpirun: started by another program,
+// each rank believes that it is the only one, and nothing reports that. Daemons detect it later for programs that are
+// not on this machine and for libraries that scripts load.
 func strayMPI(programs []program) (notes []string) {
 	for _, p := range programs {
 		if p.Ranks < 2 || !usesOpenMPI(p.Program) {

@@ -41,14 +41,14 @@ func (o *jobFlags) streamTable() []cli.Flag {
 	}
 }
 
-// newMux makes what stands between the ranks and the user's terminal.
+// newMux makes the Mux between the ranks and the user's terminal.
 func newMux(o *jobFlags, p plan.Placement, where *places, changing bool) (*output.Mux, error) {
 	for _, r := range p.Ranks {
 		where.host[r.Rank] = p.Hosts[r.Host].Name
 	}
 	host, ranks := where.of, len(p.Ranks)
 	if changing {
-		ranks = 1 << 20 // there is no knowing
+		ranks = 1 << 20 // their number is unknown
 	}
 	cfg := output.Config{
 		Ranks:     len(p.Ranks),
@@ -255,14 +255,14 @@ type (
 		Signal int    `json:"signal,omitempty"`
 	}
 	hostEvent struct {
-		Event string    `json:"event"` // "host", of which nothing is heard, or again
+		Event string    `json:"event"` // "host", which is silent, or back
 		Host  string    `json:"host"`
-		To    string    `json:"to,omitempty"`   // the host by which it is not heard, if the launcher hears it
+		To    string    `json:"to,omitempty"`   // the host that does not hear it, if the launcher does
 		State string    `json:"state"`          // a launcher.HostState
 		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
 	}
 	edgeEvent struct {
-		Event  string  `json:"event"` // "edge", for each way between hosts of which the job found out something
+		Event  string  `json:"event"` // "edge", one that the job has measured
 		From   string  `json:"from"`
 		To     string  `json:"to"`
 		Speed  float64 `json:"speed_mbit"` // -1 unknown
@@ -303,8 +303,8 @@ func watchHosts(mux *output.Mux) func(launcher.HostEvent) {
 	}
 }
 
-// tellEdges makes events of what a job found out about the ways between its hosts.
-func tellEdges(mux *output.Mux, hosts []topology.Host, edges []topology.Edge) {
+// edgeEvents makes events of what a job has measured between its hosts.
+func edgeEvents(mux *output.Mux, hosts []topology.Host, edges []topology.Edge) {
 	for _, e := range edges {
 		event := edgeEvent{Event: "edge", From: hosts[e.From].Name, To: hosts[e.To].Name, Speed: -1, Source: "unknown", RTT: -1}
 		if e.Bandwidth > 0 {

@@ -19,7 +19,7 @@ import (
 	"gorun/topology/probe"
 )
 
-// topoFlags are those of gorun topo; hosts are named and reached as in a launch.
+// topoFlags are the flags of gorun topo; hosts are named and reached as in a launch.
 type topoFlags struct {
 	jobFlags
 	json           bool
@@ -86,8 +86,8 @@ func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 	return nil
 }
 
-// topo shows what is known of machines before a job starts. Bandwidths are what interfaces say of
-// themselves; to measure, it has to be asked, because that loads the network.
+// topo shows what is known about machines before a job starts. Bandwidths are what interfaces report; measuring loads
+// the network, so users have to ask for it.
 func topo(ctx context.Context, o *topoFlags) error {
 	if err := checkStart(&o.jobFlags); err != nil {
 		return err
@@ -141,7 +141,7 @@ func topo(ctx context.Context, o *topoFlags) error {
 	return nil
 }
 
-// inspect finds out about this machine, or about the hosts that the flags name.
+// inspect returns the facts of this machine, or of the hosts that the flags name.
 func inspect(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	ring, err := readRing(&o.jobFlags)
 	if err != nil {
@@ -209,7 +209,7 @@ func inspect(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	return found, placeBound(&found, bind, nicsOf(&o.jobFlags))
 }
 
-// ranksHere numbers the ranks that the flags want on this machine, none if they speak of none.
+// ranksHere numbers the ranks that the flags want on this machine, none if no flag mentions ranks.
 func ranksHere(o *jobFlags) ([][]int, error) {
 	np := o.np
 	switch {
@@ -225,7 +225,7 @@ func ranksHere(o *jobFlags) ([][]int, error) {
 	return [][]int{ranks}, nil
 }
 
-// placeBound decides where the ranks of each host would run.
+// placeBound decides which CPUs the ranks of each host would run on.
 func placeBound(found *picture.Cluster, bind topology.Bind, nics []string) error {
 	for i, ranks := range found.Ranks {
 		h := found.Hosts[i]
@@ -244,7 +244,7 @@ func placeBound(found *picture.Cluster, bind topology.Bind, nics []string) error
 	return nil
 }
 
-// warnIdle says in one line that hosts have faster NICs than those that data goes over.
+// warnIdle prints one line if hosts have faster NICs than the ones that carry data.
 func warnIdle(w io.Writer, hosts []topology.Host) {
 	var notes, nics []string
 	for _, h := range hosts {

@@ -25,7 +25,7 @@ func (e *usageError) ExitCode() int { return launcher.ExitUsage }
 
 func (e *usageError) NextStep() string { return e.hint }
 
-// exclusive refuses two flags of which only one can count.
+// exclusive refuses two flags that exclude each other.
 func exclusive(first, second string) error {
 	return fmt.Errorf("--%s and --%s exclude each other", first, second)
 }
@@ -38,7 +38,7 @@ const (
 	noArgument  = "flag needs an argument: -"
 )
 
-// reword says what the flag package means in the words of a user.
+// reword translates an error of the flag package into a user's words.
 func reword(err error) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, unknownFlag); ok {
@@ -50,8 +50,8 @@ func reword(err error) error {
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
 }
 
-// noFile is that a flag which names a file names none; nil if it is no such flag. The hint says whether it may also be
-// standard output.
+// noFile returns the error of a flag that names a file and has none, nil if the flag names no file. The hint mentions
+// standard output if the flag accepts it.
 func noFile(flags []cli.Flag, name string) error {
 	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 	if at < 0 {

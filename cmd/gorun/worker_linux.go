@@ -6,7 +6,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// workerCommand is the daemon that outlives jobs. That of a job is started by command lines of its own, which package command knows.
+// workerCommand is the resident daemon. The daemon of a single job is started by command lines of its own, which
+// package command reads.
 func workerCommand(hurry <-chan struct{}) *cli.Command {
 	o := new(serveFlags)
 	return &cli.Command{

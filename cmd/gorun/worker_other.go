@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// workerCommand says that hosts run Linux; the launcher runs elsewhere too.
+// workerCommand reports that hosts run Linux; the launcher runs elsewhere too.
 func workerCommand(<-chan struct{}) *cli.Command {
 	return &cli.Command{Name: "worker", Hidden: true, Action: func(*cli.Context) error {
 		return errors.New("start worker: hosts must run Linux")

@@ -2,7 +2,7 @@
 //
 // Start runs a launcher in a session of its own and waits until the launcher reports that its job runs, or fails. The
 // launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job's record and the
-// states of the ranks for those who list jobs, answers at the job's socket, and in a cluster has other hosts ready to
+// states of the ranks for lists of jobs, answers at the job's socket, and in a cluster has other hosts ready to
 // continue the job (package failover). End is last.
 package detached
 
@@ -103,7 +103,7 @@ func signalSelf(number int) error {
 	return fmt.Errorf("signal %d is not passed on", number)
 }
 
-// Report tells the process that waits in Start how the job is. Only the first report counts: after it no one waits any more,
+// Report sends the state of the job to the process that waits in Start. Only the first report counts: after it no one waits any more,
 // and other hosts may continue the job.
 func (l *Launcher) Report(text string) {
 	if l == nil {

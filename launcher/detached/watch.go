@@ -9,7 +9,7 @@ import (
 	"gorun/launcher/jobs"
 )
 
-// Watch makes the launcher's events known to those who list jobs.
+// Watch records the launcher's events.
 func (l *Launcher) Watch(spec *launcher.Spec) error {
 	if l == nil {
 		return nil
@@ -91,7 +91,7 @@ func (l *Launcher) world(ranks int, hosts []string) {
 	}
 }
 
-// host records which hosts are silent, and to whom.
+// host records which hosts are silent, and to which others.
 func (l *Launcher) host(e launcher.HostEvent) {
 	err := l.save(func(r *jobs.Record) {
 		r.Partitions = slices.DeleteFunc(r.Partitions, func(p jobs.Partition) bool {

@@ -48,7 +48,7 @@ func NewSuccession(s authority.State, snapshot authority.Snapshot) (*Succession,
 	return next, nil
 }
 
-// Files in the directory of a job, beside those of package jobs.
+// Files in the directory of a job, beside the files of package jobs.
 const (
 	requestFile    = "request"
 	successionFile = "inheritance"

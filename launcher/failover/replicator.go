@@ -48,8 +48,8 @@ type Config struct {
 
 // Replicator sends a job's snapshots to its electors. It implements launcher.Replicator.
 //
-// Before Start, whoever started the job learns of its failure from the launcher itself, so no successor may appear: no
-// elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that electors get.
+// Before Start, the user who started the job learns of its failure from the launcher itself, so no successor may appear:
+// no elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that electors get.
 // Without that value they know nothing, so a successor begins with it or there is none.
 type Replicator struct {
 	Config
@@ -252,7 +252,7 @@ func (r *Replicator) heardLocked(name string, answer *wire.Kept) bool {
 	return true
 }
 
-// announceLocked tells the user who the electors are, if they have changed.
+// announceLocked prints who the electors are, if they have changed.
 func (r *Replicator) announceLocked() {
 	now := r.holder.Electors()
 	if len(now)%2 == 1 && r.holder.ElectorsAgreed() && !slices.Equal(now, r.announced) {

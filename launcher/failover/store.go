@@ -21,7 +21,7 @@ type States struct{ Dir string }
 // StatesOf returns the states that a host has saved in the user's state directory, which hosts may share.
 func StatesOf(stateDir, host string) States { return States{filepath.Join(stateDir, "heirs", host)} }
 
-// Load returns the states of all jobs and removes those that ended long ago.
+// Load returns the states of all jobs and removes the ones that ended long ago.
 func (s States) Load() ([]authority.State, error) {
 	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	// listTimeout is how long hosts may take to list their jobs.
 	listTimeout = 10 * time.Second
-	// moveInterval is how often Find asks again for the host to which a job has moved.
+	// moveInterval is how often Find asks again where a job has moved.
 	moveInterval = 300 * time.Millisecond
 	// asked is how many hosts are asked at a time.
 	asked = 16

@@ -21,7 +21,7 @@ import (
 const (
 	// seekInterval is how often Attach looks for another launcher when the last one is gone.
 	seekInterval = 2 * time.Second
-	// askInterval is how often it asks the launcher's host whether the launcher, of which nothing bad is known, runs.
+	// askInterval is how often it asks the launcher's host whether a launcher runs that seems well.
 	askInterval = 5 * time.Second
 	// askAllInterval is how often it asks all hosts, whatever that host answers: there, a launcher that is stopped runs too.
 	askAllInterval = time.Minute
