@@ -193,6 +193,21 @@ class SurfaceTest(unittest.TestCase):
         self.assertEqual(set(mpi_ops.__all__) - set(numpy.__all__), set(only))
         self.assertEqual([name for name in numpy.__all__ if not hasattr(numpy, name)], [])
 
+    def test_both_have_the_table_of_operations(self):
+        from gorun import numpy
+        from gorun.operations import Operations
+        from gorun.torch import mpi_ops
+
+        hooks = {"convert", "several", "split_sizes", "received"}
+        table = [name for name in vars(Operations) if not name.startswith("_") and name not in hooks]
+        self.assertGreater(len(table), 30)
+        for name in table:
+            self.assertEqual(getattr(numpy, name).__func__, getattr(Operations, name))
+            both = [inspect.signature(getattr(module, name)).parameters for module in (numpy, mpi_ops)]
+            added = {"compression", "device"}  # to functions that PyTorch has of its own
+            plain = [[p.replace(annotation=None) for p in of.values() if p.name not in added] for of in both]
+            self.assertEqual(*plain, name)
+
     def test_reductions(self):
         for number, name in enumerate(("Average", "Sum", "Adasum", "Min", "Max", "Product")):
             self.assertEqual(getattr(hvd, name), number)

@@ -37,7 +37,6 @@ from gorun.basics import (
     size,
     start_timeline,
     stop_timeline,
-    world,
 )
 from gorun.collectives import (
     Adasum,
@@ -54,7 +53,6 @@ from gorun.collectives import (
     Sum,
     barrier,
     choose_op,
-    first,
 )
 from gorun.exceptions import HorovodInternalError
 from gorun.features import (
@@ -63,6 +61,7 @@ from gorun.features import (
     gpu_available,
     num_rank_is_power_2,
 )
+from gorun.operations import Operations
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from gorun.torch import sparse
 from gorun.torch.compression import Compression
@@ -88,66 +87,55 @@ __all__ = [
 
 _torch = Torch()
 
+
+class _Operations(Operations[torch.Tensor]):
+    """The operations on tensors, without gradient."""
+
+    def split_sizes(self, splits: Any) -> tuple[list[int] | None, str]:
+        if not isinstance(splits, torch.Tensor):
+            return super().split_sizes(splits)
+        if splits.dtype != torch.int32:
+            return None, "alltoall expects splits to contain 32-bit integer elements."
+        if splits.dim() != 1:
+            return None, "alltoall expects splits to be a 1D tensor."
+        return splits.tolist(), ""
+
+    def received(self, rows: torch.Tensor, counts: Sequence[int], splits: Any) -> Any:
+        return rows, torch.tensor(counts, dtype=torch.int32)  # a pair without splits, too
+
+
+_operations = _Operations(_torch)
+
+poll = _operations.poll
+synchronize = _operations.synchronize
+allreduce_ = _operations.allreduce_
+allreduce_async = _operations.allreduce_async
+allreduce_async_ = _operations.allreduce_async_
+grouped_allreduce_ = _operations.grouped_allreduce_
+grouped_allreduce_async = _operations.grouped_allreduce_async
+grouped_allreduce_async_ = _operations.grouped_allreduce_async_
+allgather_async = _operations.allgather_async
+grouped_allgather_async = _operations.grouped_allgather_async
+broadcast_ = _operations.broadcast_
+broadcast_async = _operations.broadcast_async
+broadcast_async_ = _operations.broadcast_async_
+alltoall_async = _operations.alltoall_async
+reducescatter_async = _operations.reducescatter_async
+grouped_reducescatter_async = _operations.grouped_reducescatter_async
+reduce = _operations.reduce
+reduce_async = _operations.reduce_async
+gather = _operations.gather
+gather_async = _operations.gather_async
+scatter = _operations.scatter
+scatter_async = _operations.scatter_async
+send = _operations.send
+send_async = _operations.send_async
+recv = _operations.recv
+recv_async = _operations.recv_async
+
+
 _basics = HorovodBasics()  # programs look up the functions above in it
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)
-
-
-def poll(handle: int) -> bool:
-    """Report whether synchronize(handle) would return at once."""
-    return world().poll(handle)
-
-
-def synchronize(handle: int) -> Any:
-    """Wait for an asynchronous operation and return its result. HorovodInternalError if it failed."""
-    return world().synchronize(handle)
-
-
-def allreduce_async(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start allreduce(), without compression and gradient."""
-    return collectives.allreduce_soon(
-        _torch, tensor, None, name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set,
-    )  # fmt: skip
-
-
-def allreduce_async_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start allreduce_()."""
-    return collectives.allreduce_soon(
-        _torch, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set,
-    )  # fmt: skip
-
-
-def allreduce_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Overwrite a tensor with the average (or op) of all ranks' and return it."""
-    return collectives.allreduce_now(
-        _torch, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
-        postscale=postscale_factor, process_set=process_set,
-    )  # fmt: skip
 
 
 def _allreduce_now(
@@ -201,54 +189,6 @@ def allreduce(
     return compression.decompress(_Allreduce.apply(compressed, name, options), ctx)
 
 
-def grouped_allreduce_async(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start grouped_allreduce(), without compression and gradient."""
-    return collectives.allreduce(
-        _torch, list(tensors), kind="grouped_allreduce", name=name, op=choose_op(average, op),
-        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=tuple,
-    )  # fmt: skip
-
-
-def grouped_allreduce_async_(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start grouped_allreduce_()."""
-    tensors = list(tensors)
-    return collectives.allreduce(
-        _torch, tensors, tensors, kind="grouped_allreduce", name=name, op=choose_op(average, op),
-        prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=tuple,
-    )  # fmt: skip
-
-
-def grouped_allreduce_(
-    tensors: Sequence[torch.Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> tuple[torch.Tensor, ...]:
-    """Overwrite each tensor with its average (or op); they are reduced together, or none of them is."""
-    return synchronize(
-        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
-    )
-
-
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
@@ -300,20 +240,6 @@ def sparse_allreduce_async(
     return lambda: sparse.total(*synchronize(parts), shape, divisor)
 
 
-def allgather_async(
-    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> int:
-    """Start allgather(), without gradient."""
-    return _allgather([tensor], name, process_set, lambda gathered: gathered[0][0])
-
-
-def grouped_allgather_async(
-    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> int:
-    """Start grouped_allgather(), without gradient."""
-    return _allgather(tensors, name, process_set, lambda gathered: tuple(output for output, _ in gathered))
-
-
 def _allgather(
     tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet, then: Callable[[Any], Any]
 ) -> int:
@@ -349,41 +275,6 @@ def grouped_allgather(
     return _Allgather.apply(name, process_set, *tensors) if tensors else ()
 
 
-def broadcast_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start broadcast(), without gradient."""
-    return collectives.broadcast(
-        _torch, [tensor], None, root_rank, name=name, process_set=process_set, then=first
-    )
-
-
-def broadcast_async_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start broadcast_()."""
-    tensors = [tensor]
-    return collectives.broadcast(
-        _torch, tensors, tensors, root_rank, name=name, process_set=process_set, then=first
-    )
-
-
-def broadcast_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Overwrite a tensor with the root's and return it. root_rank is global in a process set too."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
-
-
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -407,36 +298,6 @@ def broadcast(
 ) -> torch.Tensor:
     """Return the root's tensor. root_rank is global in a process set too."""
     return _Broadcast.apply(tensor, root_rank, name, process_set)
-
-
-def _split_sizes(splits: Any) -> tuple[list[int] | None, str]:
-    """Return splits, or what is wrong with them."""
-    if splits is None:
-        return None, ""
-    if not isinstance(splits, torch.Tensor):
-        return [int(split) for split in splits], ""
-    if splits.dtype != torch.int32:
-        return None, "alltoall expects splits to contain 32-bit integer elements."
-    if splits.dim() != 1:
-        return None, "alltoall expects splits to be a 1D tensor."
-    return splits.tolist(), ""
-
-
-def alltoall_async(
-    tensor: torch.Tensor,
-    splits: torch.Tensor | Sequence[int] | None = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start alltoall(), without gradient; synchronize() returns the pair, without splits too."""
-
-    def then(received: tuple[torch.Tensor, Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        return received[0], torch.tensor(received[1], dtype=torch.int32)
-
-    given, wrong = _split_sizes(splits)
-    return collectives.alltoall(
-        _torch, tensor, given, wrong=wrong, name=name, process_set=process_set, then=then
-    )
 
 
 class _Alltoall(torch.autograd.Function):
@@ -481,36 +342,6 @@ def join(device: int = -1) -> int:
     by the number of all ranks. device is Horovod's: zeros lie in host memory.
     """
     return collectives.join()
-
-
-def reducescatter_async(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    op: int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Start reducescatter(), without compression and gradient."""
-    return collectives.reducescatter(
-        _torch, [tensor], name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set, then=first,
-    )  # fmt: skip
-
-
-def grouped_reducescatter_async(
-    tensors: Sequence[torch.Tensor],
-    name: str | None = None,
-    op: int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Start grouped_reducescatter(), without compression and gradient."""
-    return collectives.reducescatter(
-        _torch, list(tensors), name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set, then=tuple,
-    )  # fmt: skip
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -569,94 +400,3 @@ def grouped_reducescatter(
     return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
 
 
-def reduce_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    op: int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Start reduce(); synchronize() returns its result."""
-    return collectives.reduce(
-        _torch, tensor, root_rank, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set,
-    )  # fmt: skip
-
-
-def reduce(tensor: torch.Tensor, root_rank: int, *args: Any, **kwargs: Any) -> torch.Tensor | None:
-    """Return the average (or op) of all ranks' tensors on the root, None elsewhere.
-
-    Arguments as in reduce_async().
-    """
-    return synchronize(reduce_async(tensor, root_rank, *args, **kwargs))
-
-
-def gather_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start gather(); synchronize() returns its result."""
-    return collectives.gather(_torch, tensor, root_rank, name=name, process_set=process_set)
-
-
-def gather(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor | None:
-    """Return all ranks' tensors joined along the first dimension on the root, None elsewhere."""
-    return synchronize(gather_async(tensor, root_rank, name, process_set))
-
-
-def scatter_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    splits: Sequence[int] | None = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    """Start scatter(); synchronize() returns its result."""
-    given = None if splits is None else [int(split) for split in splits]
-    return collectives.scatter(_torch, tensor, root_rank, given, name=name, process_set=process_set)
-
-
-def scatter(
-    tensor: torch.Tensor,
-    root_rank: int,
-    splits: Sequence[int] | None = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Return this rank's rows of the root's tensor: splits[i] for rank i, as the root says, or all evenly.
-
-    Of the other ranks' tensors only the type and the shape of a row count; they may have no rows.
-    """
-    return synchronize(scatter_async(tensor, root_rank, splits, name, process_set))
-
-
-def send_async(tensor: torch.Tensor, rank: int, name: str | None = None) -> int:
-    """Start send(); synchronize() returns the tensor when the other rank has it."""
-    return collectives.send(_torch, tensor, rank, name=name)
-
-
-def send(tensor: torch.Tensor, rank: int, name: str | None = None) -> None:
-    """Send a tensor to a rank, which calls recv() for it; return when it is there.
-
-    What has no name arrives in the order in which it was sent.
-    """
-    synchronize(send_async(tensor, rank, name))
-
-
-def recv_async(tensor: torch.Tensor, rank: int, name: str | None = None) -> int:
-    """Start recv(); synchronize() returns the tensor."""
-    return collectives.recv(_torch, tensor, rank, name=name)
-
-
-def recv(tensor: torch.Tensor, rank: int, name: str | None = None) -> torch.Tensor:
-    """Overwrite a tensor by one of the same type and shape that a rank sends, and return it."""
-    return synchronize(recv_async(tensor, rank, name))

@@ -1,0 +1,458 @@
+"""The table of operations: what every front end offers, its signatures, defaults and documentation.
+
+gorun.numpy and gorun.torch.mpi_ops each have a subclass of Operations and take their functions from its one
+instance. What a front end does otherwise, such as gradients and compression in PyTorch, it defines itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from gorun import collectives
+from gorun.basics import world
+from gorun.collectives import Average, Binding, choose_op, first
+from gorun.process_sets import ProcessSet, global_process_set
+
+Tensor = TypeVar("Tensor")
+
+
+class Operations(Generic[Tensor]):
+    """The operations of a front end. Names with a trailing underscore overwrite their argument."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+
+    # What subclasses decide.
+
+    def convert(self, tensor: Any) -> Tensor:
+        """Return a tensor for what a caller gave to be read."""
+        return tensor
+
+    def several(self, results: Iterable[Tensor]) -> Any:
+        """Return the results of a grouped operation."""
+        return tuple(results)
+
+    def split_sizes(self, splits: Any) -> tuple[list[int] | None, str]:
+        """Return the splits of alltoall(), or what is wrong with them."""
+        return None if splits is None else [int(split) for split in splits], ""
+
+    def received(self, rows: Tensor, counts: Sequence[int], splits: Any) -> Any:
+        """Return the result of alltoall(): rows, and how many of them came from each rank."""
+        raise NotImplementedError
+
+    # The table.
+
+    def poll(self, handle: int) -> bool:
+        """Report whether synchronize(handle) would return at once."""
+        return world().poll(handle)
+
+    def synchronize(self, handle: int) -> Any:
+        """Wait for an asynchronous operation and return its result. HorovodInternalError if it failed."""
+        return world().synchronize(handle)
+
+    def allreduce_async(
+        self,
+        tensor: Any,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start allreduce(); synchronize() returns its result, without gradient."""
+        return collectives.allreduce_soon(
+            self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
+            prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+
+    def allreduce_async_(
+        self,
+        tensor: Tensor,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start allreduce_(); synchronize() returns its result."""
+        return collectives.allreduce_soon(
+            self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+            postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+
+    def allreduce(
+        self,
+        tensor: Any,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor:
+        """Return the average (or op) of all ranks' tensors."""
+        return collectives.allreduce_now(
+            self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
+            prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+
+    def allreduce_(
+        self,
+        tensor: Tensor,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor:
+        """Overwrite a tensor with the average (or op) of all ranks' and return it."""
+        return collectives.allreduce_now(
+            self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
+            postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+
+    def grouped_allreduce_async(
+        self,
+        tensors: Sequence[Any],
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start grouped_allreduce(); synchronize() returns its result, without gradient."""
+        return collectives.allreduce(
+            self._binding, [self.convert(tensor) for tensor in tensors], kind="grouped_allreduce", name=name,
+            op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
+            process_set=process_set, then=self.several,
+        )  # fmt: skip
+
+    def grouped_allreduce_async_(
+        self,
+        tensors: Sequence[Tensor],
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start grouped_allreduce_(); synchronize() returns its result."""
+        tensors = list(tensors)
+        return collectives.allreduce(
+            self._binding, tensors, tensors, kind="grouped_allreduce", name=name, op=choose_op(average, op),
+            prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=self.several,
+        )  # fmt: skip
+
+    def grouped_allreduce(
+        self,
+        tensors: Sequence[Any],
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> Any:
+        """Return each tensor's average (or op) over the ranks; all are reduced together, or none."""
+        return self.synchronize(
+            self.grouped_allreduce_async(
+                tensors, average, name, op, prescale_factor, postscale_factor, process_set
+            )
+        )
+
+    def grouped_allreduce_(
+        self,
+        tensors: Sequence[Tensor],
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> Any:
+        """Overwrite each tensor with its average (or op) over the ranks; they are reduced together."""
+        return self.synchronize(
+            self.grouped_allreduce_async_(
+                tensors, average, name, op, prescale_factor, postscale_factor, process_set
+            )
+        )
+
+    def allgather_async(
+        self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> int:
+        """Start allgather(); synchronize() returns its result, without gradient."""
+        return collectives.allgather(
+            self._binding, [self.convert(tensor)], name=name, process_set=process_set,
+            then=lambda gathered: gathered[0][0],
+        )  # fmt: skip
+
+    def allgather(
+        self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> Tensor:
+        """Return all ranks' tensors joined along the first dimension, in which they may differ."""
+        return self.synchronize(self.allgather_async(tensor, name, process_set))
+
+    def grouped_allgather_async(
+        self, tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> int:
+        """Start grouped_allgather(); synchronize() returns its result, without gradient."""
+        return collectives.allgather(
+            self._binding, [self.convert(tensor) for tensor in tensors], name=name, process_set=process_set,
+            then=lambda gathered: self.several(output for output, _ in gathered),
+        )  # fmt: skip
+
+    def grouped_allgather(
+        self, tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+    ) -> Any:
+        """Return allgather() of each tensor."""
+        return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
+
+    def broadcast_async(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start broadcast(); synchronize() returns its result, without gradient."""
+        return collectives.broadcast(
+            self._binding, [self.convert(tensor)], None, root_rank, name=name, process_set=process_set,
+            then=first,
+        )  # fmt: skip
+
+    def broadcast_async_(
+        self,
+        tensor: Tensor,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start broadcast_(); synchronize() returns its result."""
+        tensors = [tensor]
+        return collectives.broadcast(
+            self._binding, tensors, tensors, root_rank, name=name, process_set=process_set, then=first
+        )
+
+    def broadcast(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor:
+        """Return the root's tensor. root_rank is global in a process set too."""
+        return self.synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
+
+    def broadcast_(
+        self,
+        tensor: Tensor,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor:
+        """Overwrite a tensor with the root's and return it. root_rank is global in a process set too."""
+        return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
+
+    def alltoall_async(
+        self,
+        tensor: Any,
+        splits: Sequence[int] | None = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start alltoall(); synchronize() returns its result, without gradient."""
+        given, wrong = self.split_sizes(splits)
+        return collectives.alltoall(
+            self._binding, self.convert(tensor), given, wrong=wrong, name=name, process_set=process_set,
+            then=lambda value: self.received(value[0], value[1], splits),
+        )  # fmt: skip
+
+    def alltoall(
+        self,
+        tensor: Any,
+        splits: Sequence[int] | None = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Any:
+        """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+
+        With splits the result is a pair: those rows, and how many of them came from each rank.
+        """
+        return self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
+
+    def join(self) -> int:
+        """Declare that this rank has no more data, and return the last rank to do so when all have.
+
+        Meanwhile the allreduces of the others go on with zeros for this one.
+        """
+        return collectives.join()
+
+    def reducescatter_async(
+        self,
+        tensor: Any,
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> int:
+        """Start reducescatter(); synchronize() returns its result, without gradient."""
+        return collectives.reducescatter(
+            self._binding, [self.convert(tensor)], name=name, op=op, prescale=prescale_factor,
+            postscale=postscale_factor, process_set=process_set, then=first,
+        )  # fmt: skip
+
+    def reducescatter(
+        self,
+        tensor: Any,
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> Tensor:
+        """Return this rank's rows of the average (or sum) of all ranks' tensors.
+
+        The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row
+        each.
+        """
+        return self.synchronize(
+            self.reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor)
+        )
+
+    def grouped_reducescatter_async(
+        self,
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> int:
+        """Start grouped_reducescatter(); synchronize() returns its result, without gradient."""
+        return collectives.reducescatter(
+            self._binding, [self.convert(tensor) for tensor in tensors], name=name, op=op,
+            prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=self.several,
+        )  # fmt: skip
+
+    def grouped_reducescatter(
+        self,
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> Any:
+        """Return reducescatter() of each tensor."""
+        return self.synchronize(
+            self.grouped_reducescatter_async(
+                tensors, name, op, process_set, prescale_factor, postscale_factor
+            )
+        )
+
+    def reduce_async(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> int:
+        """Start reduce(); synchronize() returns its result."""
+        return collectives.reduce(
+            self._binding, self.convert(tensor), root_rank, name=name, op=op, prescale=prescale_factor,
+            postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+
+    def reduce(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        op: int = Average,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> Tensor | None:
+        """Return the average (or op) of all ranks' tensors on the root, None elsewhere."""
+        return self.synchronize(
+            self.reduce_async(tensor, root_rank, name, op, process_set, prescale_factor, postscale_factor)
+        )
+
+    def gather_async(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start gather(); synchronize() returns its result."""
+        return collectives.gather(
+            self._binding, self.convert(tensor), root_rank, name=name, process_set=process_set
+        )
+
+    def gather(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor | None:
+        """Return all ranks' tensors joined along the first dimension on the root, None elsewhere."""
+        return self.synchronize(self.gather_async(tensor, root_rank, name, process_set))
+
+    def scatter_async(
+        self,
+        tensor: Any,
+        root_rank: int,
+        splits: Sequence[int] | None = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        """Start scatter(); synchronize() returns its result."""
+        given = None if splits is None else [int(split) for split in splits]
+        return collectives.scatter(
+            self._binding, self.convert(tensor), root_rank, given, name=name, process_set=process_set
+        )
+
+    def scatter(
+        self,
+        tensor: Any,
+        root_rank: int,
+        splits: Sequence[int] | None = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+    ) -> Tensor:
+        """Return this rank's rows of the root's tensor: splits[i] for rank i, by the root, or all evenly.
+
+        Of the other ranks' tensors only the type and the shape of a row count; they may have no rows.
+        """
+        return self.synchronize(self.scatter_async(tensor, root_rank, splits, name, process_set))
+
+    def send_async(self, tensor: Any, rank: int, name: str | None = None) -> int:
+        """Start send(); synchronize() returns the tensor when the other rank has it."""
+        return collectives.send(self._binding, self.convert(tensor), rank, name=name)
+
+    def send(self, tensor: Any, rank: int, name: str | None = None) -> None:
+        """Send a tensor to a rank, which calls recv() for it; return when it is there.
+
+        What has no name arrives in the order in which it was sent.
+        """
+        self.synchronize(self.send_async(tensor, rank, name))
+
+    def recv_async(self, tensor: Tensor, rank: int, name: str | None = None) -> int:
+        """Start recv(); synchronize() returns the tensor."""
+        return collectives.recv(self._binding, tensor, rank, name=name)
+
+    def recv(self, tensor: Tensor, rank: int, name: str | None = None) -> Tensor:
+        """Overwrite a tensor by one of the same type and shape that a rank sends, and return it."""
+        return self.synchronize(self.recv_async(tensor, rank, name))
