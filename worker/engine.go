@@ -21,7 +21,8 @@ type engine struct {
 
 // openEngine makes the engine of a job, which sends by a network. memory limits the results; broken takes peers with
 // which it cannot go on.
-func openEngine(job *wire.Job, net *network.Network, memory int64, log *slog.Logger, broken func(peer int, err error)) (*engine, error) {
+func openEngine(job *wire.Job, net *network.Network, memory int64, log *slog.Logger,
+	broken func(peer int, err error)) (*engine, error) {
 	by, err := schedule.ParseAlgorithm(job.Algorithm)
 	if err != nil {
 		return nil, fmt.Errorf("check job: %w", err)
@@ -31,8 +32,8 @@ func openEngine(job *wire.Job, net *network.Network, memory int64, log *slog.Log
 		return nil, fmt.Errorf("check job: %w", err)
 	}
 	e := &engine{results: shm.NewPool(memory)}
-	e.Engine = collective.New(collective.Config{Transport: net, Alloc: e.results, Room: e.results.Room(), Log: log, Algorithm: by,
-		Coding: coding, Broken: broken})
+	e.Engine = collective.New(collective.Config{Transport: net, Alloc: e.results, Room: e.results.Room(), Log: log,
+		Algorithm: by, Coding: coding, Broken: broken})
 	e.prober = collective.NewLinkProber(e.Engine, net)
 	return e, nil
 }

@@ -26,7 +26,8 @@ func (d *daemon) resume(g *pause.Go) {
 	}
 	d.tune.Changed(g.Order)
 	if d.job.HostID == slices.Min(g.Order) {
-		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.World().Epoch, Order: g.Order, Why: g.Why}, Former: former, Text: g.Text})
+		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.World().Epoch, Order: g.Order, Why: g.Why},
+			Former: former, Text: g.Text})
 	}
 }
 
@@ -39,6 +40,7 @@ func (d *daemon) reportTuning() {
 		}
 	}
 	if count, total := d.pauses.Totals(); count > 0 {
-		d.tell(fmt.Sprintf("stood still between operations %s, %.1f s in all", topology.Count(count, "time"), total.Seconds()))
+		d.tell(fmt.Sprintf("stood still between operations %s, %.1f s in all", topology.Count(count, "time"),
+			total.Seconds()))
 	}
 }

@@ -60,13 +60,14 @@ func (g goodbyes) Leave(process int, epoch uint32, _ int) {
 // openTuning prepares what adapts the ring to the edges between hosts, and has it pause.
 func (d *daemon) openTuning() {
 	d.pauses = pauses.New(d.job.HostID, ring{d}, d.loop, d.log.Logger)
-	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log.Logger, Daemon: tuneDaemon{d}, Links: links{d}, Pauses: d.pauses})
+	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log.Logger, Daemon: tuneDaemon{d}, Links: links{d},
+		Pauses: d.pauses})
 }
 
 // openMembership prepares what forms worlds.
 func (d *daemon) openMembership() {
-	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Lease: d.peers.lease, Daemon: memberDaemon{d},
-		Gossip: d.net, Links: links{d}, Tuner: d.tune, LinkTimeout: cmp.Or(d.cfg.linkTimeout, d.peers.timing.LinkTimeout)})
+	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Lease: d.peers.lease,
+		Daemon: memberDaemon{d}, Gossip: d.net, Links: links{d}, Tuner: d.tune, LinkTimeout: cmp.Or(d.cfg.linkTimeout, d.peers.timing.LinkTimeout)})
 }
 
 // memberDaemon is the daemon as its membership sees it.

@@ -77,7 +77,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
 		if _, ok := errors.AsType[*network.UnknownNICsError](err); ok {
-			failed.Hint, failed.Code = "--network-interfaces takes names, drivers and networks; each host needs one of them that is up", exitUsage
+			failed.Code = exitUsage
+			failed.Hint = "--network-interfaces takes names, drivers and networks; each host needs one of them that is up"
 		}
 		d.out.Write(failed)
 	} else {
@@ -113,7 +114,8 @@ func (d *daemon) open(ctx context.Context) error {
 	d.openTuning()
 	var err error
 	var interfaces []probe.Interface
-	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Job: job, Loop: d.loop, Out: d.out, Daemon: machineDaemon{d}, Seen: d.cfg.Seen})
+	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Job: job, Loop: d.loop, Out: d.out,
+		Daemon: machineDaemon{d}, Seen: d.cfg.Seen})
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,8 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	if d.machine.MovedSinceFile() {
-		return d.out.Write(&wire.Log{Text: "was moved or started again since the topology file was written: its labels and edges there do not count"})
+		return d.out.Write(&wire.Log{Text: "was moved or started again since the topology file was written: " +
+			"its labels and edges there do not count"})
 	}
 	return nil
 }
@@ -178,8 +181,8 @@ func (d *daemon) memory() int64 {
 
 // openRanks prepares for the ranks: their sessions, and their processes' parent.
 func (d *daemon) openRanks(ctx context.Context) error {
-	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine.Engine, d, ctx}, Log: d.log.Logger, ArenaLimit: d.memory(),
-		Sent: d.net.Sent,
+	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine.Engine, d, ctx}, Log: d.log.Logger,
+		ArenaLimit: d.memory(), Sent: d.net.Sent,
 		Rejoin: func(process int, epoch uint32, why string) {
 			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
@@ -191,8 +194,9 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Env: d.cfg.Env, Cgroup: d.cfg.Cgroup,
-		Daemon: ranksDaemon{d}, Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
+	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe,
+		Env: d.cfg.Env, Cgroup: d.cfg.Cgroup, Daemon: ranksDaemon{d},
+		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
 	return err
 }
@@ -322,7 +326,8 @@ func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 // tellGone logs on the host why its ranks are ended, if the launcher did not say goodbye: no one else hears of it.
 func (d *daemon) tellGone() {
 	if d.cfg.Report != nil && !errors.Is(d.inbox.err, io.EOF) {
-		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]), d.inbox.err)
+		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]),
+			d.inbox.err)
 		d.loop.Go(func() { d.cfg.Report(text) })
 	}
 }

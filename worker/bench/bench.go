@@ -39,7 +39,8 @@ const maxIters = 20_000
 var (
 	kindsByName = map[string]collective.Kind{"allreduce": collective.Allreduce, "allgather": collective.Allgather,
 		"broadcast": collective.Broadcast, "barrier": collective.Barrier, "reducescatter": collective.ReduceScatter,
-		"alltoall": collective.Alltoall, "reduce": collective.Reduce, "gather": collective.Gather, "scatter": collective.Scatter,
+		"alltoall": collective.Alltoall, "reduce": collective.Reduce, "gather": collective.Gather,
+		"scatter":  collective.Scatter,
 		"sendrecv": collective.Send}
 	typesByName = map[string]kernel.Type{}
 	opsByName   = map[string]kernel.Op{"sum": kernel.Sum, "prod": kernel.Product, "min": kernel.Min, "max": kernel.Max,
@@ -112,7 +113,8 @@ func opName(op kernel.Op) string {
 func Size(s string) (int, error) {
 	digits := strings.TrimRight(s, "KkMmGgIiBb")
 	unit := strings.ToLower(s[len(digits):])
-	shift, ok := map[string]int{"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}[unit]
+	shift, ok := map[string]int{"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30,
+		"gb": 30, "gib": 30}[unit]
 	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || !ok || n > math.MaxInt>>shift {
 		return 0, fmt.Errorf("size %q: a number of bytes such as 4, 64K, 1M or 1G", s)

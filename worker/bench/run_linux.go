@@ -227,7 +227,8 @@ func (b *runner) traffic() (uint64, error) {
 // agree reduces the first numbers of the sheet over all ranks.
 func (b *runner) agree(numbers []float64, t kernel.Type, op kernel.Op) error {
 	at := rank.Piece{Memory: b.sheet, Bytes: 8 * len(numbers)}
-	return b.do([]*rank.Operation{{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op, Shape: []int{len(numbers)}, In: at, Out: at}}, nil)
+	return b.do([]*rank.Operation{{Kind: collective.Allreduce, Name: "bench.agree", Type: t, Op: op,
+		Shape: []int{len(numbers)}, In: at, Out: at}}, nil)
 }
 
 // sheetInts is the sheet seen as integers.
@@ -249,7 +250,8 @@ func (b *runner) check(ops []*rank.Operation, count int) (int64, error) {
 		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, from+i) }), 1)
 	}
 	sum := func(got []byte, from int) int64 {
-		return wrongBy(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks, b.cfg.slack(ranks))
+		return wrongBy(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks,
+			b.cfg.slack(ranks))
 	}
 	// each compares a result that is made of equal pieces, one of each rank.
 	each := func(result []byte, piece, from int) (bad int64) {

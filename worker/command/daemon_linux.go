@@ -130,8 +130,8 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env, Cgroup: group,
-		Report: func(text string) { report("/dev/log", text) }}
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env,
+		Cgroup: group, Report: func(text string) { report("/dev/log", text) }}
 	cfg.State, _ = StateDir(p.getenv) // without a home nothing is kept
 	switch {
 	case with.resumable:
@@ -170,7 +170,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 	cfg.Seen = probe.Fingerprint("/")
 	for {
 		before := condition()
-		socket, patience, err := waiting.Receive(ctx)
+		socket, timeouts, err := waiting.Receive(ctx)
 		if errors.Is(err, resume.ErrNoJob) {
 			return nil
 		}
@@ -180,13 +180,15 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		showAs(isBusy)
 		cfg.LauncherLease = worker.NewLauncherLease()
 		waits := resume.DefaultTimeouts
-		waits.Silent, waits.Extend, waits.Connected = cfg.LauncherLease.Limit, cfg.LauncherLease.Extend, cfg.LauncherLease.Hears
-		if patience > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan = patience, patience
+		lease := cfg.LauncherLease
+		waits.Silent, waits.Extend, waits.Connected = lease.Limit, lease.Extend, lease.Hears
+		if timeouts > 0 { // another launcher may take over
+			waits.Broken, waits.Orphan = timeouts, timeouts
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next
-		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() || !reusable(before) {
+		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() ||
+			!reusable(before) {
 			return err
 		}
 		showAs(isIdle)
@@ -239,12 +241,13 @@ func reusable(before state) bool {
 }
 
 // serveJob is the daemon of a job whose launcher connects to a socket.
-func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay, patience resume.Timeouts) error {
+func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay,
+	timeouts resume.Timeouts) error {
 	defer surviveStderr()()
 	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
-	serving.Go(func() { resume.Serve(running, socket, stream, patience) })
+	serving.Go(func() { resume.Serve(running, socket, stream, timeouts) })
 	err := worker.Run(ctx, cfg)
 	if ctx.Err() != nil {
 		stream.Close(relayCloseTimeout) // nobody cleans up behind a daemon without a supervisor: it does not stay for long

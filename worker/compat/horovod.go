@@ -45,7 +45,8 @@ func (h *Horovod) Listen(ctx context.Context, bind string) error {
 		return nil
 	}
 	var err error
-	if h.kv, err = (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0")); err != nil {
+	if h.kv, err = (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp",
+		net.JoinHostPort(bind, "0")); err != nil {
 		return fmt.Errorf("listen for Horovod's ranks: %w", err)
 	}
 	return nil

@@ -168,7 +168,8 @@ func (m *Machine) MovedTo(end *wire.Migrating) {
 func (m *Machine) DoubtLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
-		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
+		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
+			"if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
 	}
 	m.doubtPlaced()
 }
@@ -181,8 +182,12 @@ func (m *Machine) doubtPlaced() {
 	still := func(label string) bool {
 		return m.self.Labels[label] == m.placed.labels[label] && m.self.LabelSources[label] == m.placed.by
 	}
-	if labels := slices.DeleteFunc(slices.Sorted(maps.Keys(m.placed.labels)), func(label string) bool { return !still(label) }); len(labels) > 0 {
-		m.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again", strings.Join(labels, ", "), m.placed.by))
+	labels := slices.Sorted(maps.Keys(m.placed.labels))
+	labels = slices.DeleteFunc(labels, func(label string) bool { return !still(label) })
+	if len(labels) > 0 {
+		m.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: "+
+			"if it is not so any more, the topology file says better, this job reads it again",
+			strings.Join(labels, ", "), m.placed.by))
 	}
 }
 
@@ -361,7 +366,8 @@ func resized(before, after []topology.Node) string {
 			continue
 		}
 		if old := before[at]; !slices.Equal(old.CPUs, now.CPUs) {
-			out = append(out, fmt.Sprintf("NUMA node %d has %s, not %d", now.ID, topology.Count(len(now.CPUs), "CPU"), len(old.CPUs)))
+			out = append(out, fmt.Sprintf("NUMA node %d has %s, not %d", now.ID, topology.Count(len(now.CPUs), "CPU"),
+				len(old.CPUs)))
 		}
 		if old := before[at].MemBytes; old > 0 && now.MemBytes > 0 && old>>20 != now.MemBytes>>20 {
 			out = append(out, fmt.Sprintf("NUMA node %d has %d MiB of memory, not %d", now.ID, now.MemBytes>>20, old>>20))

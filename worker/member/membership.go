@@ -97,7 +97,8 @@ type Membership struct {
 
 // New returns a membership without a roster.
 func New(cfg Config) *Membership {
-	return &Membership{cfg: cfg, job: cfg.Job, machine: epoch.New(epoch.Config{Self: cfg.Job.HostID}), repeat: newCadence()}
+	return &Membership{cfg: cfg, job: cfg.Job, machine: epoch.New(epoch.Config{Self: cfg.Job.HostID}),
+		repeat: newCadence()}
 }
 
 // Close ends what makes links, and returns when nothing of it runs.

@@ -66,7 +66,8 @@ func Check(r *wire.Roster, host int, name string) error {
 	}
 	self, _ := Peer(r, host) // not there: it has no ranks
 	if len(self.Ranks) != len(r.Ranks) {
-		return fmt.Errorf("check roster of epoch %d: host %s has %d ranks there and %d processes", r.Epoch, name, len(self.Ranks), len(r.Ranks))
+		return fmt.Errorf("check roster of epoch %d: host %s has %d ranks there and %d processes", r.Epoch, name,
+			len(self.Ranks), len(r.Ranks))
 	}
 	processes := map[int]bool{}
 	for _, p := range r.Ranks {

@@ -195,7 +195,8 @@ func (d *Dialogue) Answer(now time.Time, text string) []Event {
 			return d.failed(now, was, "no token in the answer")
 		}
 		d.token, d.refusal, d.empty = r.UniqueToken, "", now
-		return []Event{{Kind: Registered, Text: fmt.Sprintf("vSphere announces moves of this machine and waits up to %d s", r.Timeout)}}
+		return []Event{{Kind: Registered, Text: fmt.Sprintf("vSphere announces moves of this machine and waits up to %d s",
+			r.Timeout)}}
 	case ack:
 		id := d.acks[0]
 		d.acks = d.acks[1:]
@@ -316,7 +317,8 @@ func (d *Dialogue) begin(now time.Time, r reply) Event {
 	timeout := r.timeout()
 	d.late = nil
 	d.op = &operation{id: r.Operation, started: now, deadline: now.Add(timeout)}
-	return Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout, Text: fmt.Sprintf("vSphere waits up to %v", timeout)}
+	return Event{Kind: Starts, Operation: r.Operation.String(), Limit: timeout,
+		Text: fmt.Sprintf("vSphere waits up to %v", timeout)}
 }
 
 // miss drops an announcement that was read too late.

@@ -74,7 +74,8 @@ func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, er
 // itself; the NICs that the user chose have to be there all the same.
 func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	if n.job.Alone {
-		if list := n.job.NICs; len(list) > 0 && len(addresses(interfaces, netip.Addr{}, topology.ChosenNIC(list, n.cfg.Daemon.Host().NICs))) == 0 {
+		if list := n.job.NICs; len(list) > 0 && len(addresses(interfaces, netip.Addr{},
+			topology.ChosenNIC(list, n.cfg.Daemon.Host().NICs))) == 0 {
 			return nil, &UnknownNICsError{list, n.cfg.Daemon.Host().NICs}
 		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil

@@ -216,7 +216,8 @@ func (n *Network) Totals() wire.Links {
 		return wire.Links{}
 	}
 	t := n.mesh.Totals()
-	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged}
+	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
+		Renewed: t.Renewed, Damaged: t.Damaged}
 }
 
 // narrowed warns that packets of a size that both NICs take do not reach a peer.
@@ -225,10 +226,12 @@ func (n *Network) narrowed(found link.Narrowing) {
 	if !ok {
 		return
 	}
-	text := fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: going on with %d bytes, which is slower",
+	text := fmt.Sprintf("packets of %d bytes to %s are lost on the way, small ones arrive: "+
+		"going on with %d bytes, which is slower",
 		found.Lost, p.Name, found.On)
 	if found.On == 0 {
-		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: no data passes there",
+		text = fmt.Sprintf("packets of %d bytes are lost on the way from %s here to %s, %s, only smaller ones arrive: "+
+			"no data passes there",
 			found.Lost, n.withNIC(found.Local), p.Name, addressOf(found.Remote))
 	}
 	n.say(fmt.Sprintf("%s; to see what passes: gorun doctor -H %s,%s", text, n.job.Name, p.Name))
@@ -245,7 +248,8 @@ func (n *Network) damaged(found link.Damage) {
 	if !ok {
 		return
 	}
-	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: between %s there and %s here a NIC, a switch or a hypervisor is broken",
+	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: "+
+		"between %s there and %s here a NIC, a switch or a hypervisor is broken",
 		p.Name, topology.Count(int(found.Times), "time"), addressOf(found.Remote), n.withNIC(found.Local))
 	if !n.job.Checksum && !n.job.Encrypt {
 		text += "; large tensors are not checked, and may be wrong: run with --checksum"

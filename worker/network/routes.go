@@ -28,7 +28,8 @@ func (e *UnknownNICsError) Error() string {
 	if have == nil {
 		have = []string{"none"}
 	}
-	return fmt.Sprintf("find address: none of %s is up here, where the NICs are: %s", strings.Join(e.wanted, ","), strings.Join(have, ", "))
+	return fmt.Sprintf("find address: none of %s is up here, where the NICs are: %s", strings.Join(e.wanted, ","),
+		strings.Join(have, ", "))
 }
 
 func describeNIC(n topology.NIC) string {

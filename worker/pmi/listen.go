@@ -134,7 +134,8 @@ func (p *Port) meet(conn net.Conn) error {
 	if !ok {
 		return errStranger
 	}
-	if _, err := fmt.Fprintf(conn, "cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0\n", p.server.cfg.Size, rank); err != nil {
+	if _, err := fmt.Fprintf(conn, "cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0\n",
+		p.server.cfg.Size, rank); err != nil {
 		return err
 	}
 	conn.SetDeadline(time.Time{})

@@ -98,7 +98,8 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
-		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{}, inside: map[int]chan struct{}{}, began: map[int]bool{}}
+		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{},
+		inside: map[int]chan struct{}{}, began: map[int]bool{}}
 }
 
 // Serve answers a rank until its connection ends, on a goroutine of the server.

@@ -37,7 +37,9 @@ const minCgroupAge = time.Minute
 
 // cgroupName is the prefix, the creation time in seconds and a random number, in hex. Other groups may have names that
 // begin alike: systemd names the group of a unit after the unit.
-var cgroupName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^gorun-job-([0-9a-f]{8})-[0-9a-f]{16}$`) })
+var cgroupName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^gorun-job-([0-9a-f]{8})-[0-9a-f]{16}$`)
+})
 
 func newCgroupName(now time.Time) string {
 	var id [8]byte

@@ -17,7 +17,14 @@ func Describe(pid int) string {
 	if !ok || pid <= 0 {
 		return "runs"
 	}
-	state := map[byte]string{'R': "is computing", 'S': "sleeps", 'D': "is stuck in the kernel (disk or network file system?)", 'T': "is stopped", 't': "is stopped by a debugger", 'Z': "has ended"}[stat[0]]
+	state := map[byte]string{
+		'R': "is computing",
+		'S': "sleeps",
+		'D': "is stuck in the kernel (disk or network file system?)",
+		'T': "is stopped",
+		't': "is stopped by a debugger",
+		'Z': "has ended",
+	}[stat[0]]
 	if state == "" {
 		state = "runs"
 	}

@@ -76,7 +76,8 @@ func Open(cfg Config) (*Group, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, unbrand: brand(), self: self, cgroup: cfg.Cgroup, calls: make(chan func()), exits: make(chan Exit), ended: make(chan struct{})}
+	g := &Group{cfg: cfg, unbrand: brand(), self: self, cgroup: cfg.Cgroup, calls: make(chan func()),
+		exits: make(chan Exit), ended: make(chan struct{})}
 	go g.loop()
 	return g, nil
 }

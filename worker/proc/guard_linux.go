@@ -62,7 +62,8 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	restore()
 	theirs.Close()
 	if err != nil {
-		return notStartable(cmd.Path, err).(*startError).code, errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))
+		return notStartable(cmd.Path, err).(*startError).code,
+			errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))
 	}
 
 	ended := make(chan struct{})

@@ -145,7 +145,8 @@ func notStartable(file string, err error) error {
 	case errors.Is(err, unix.ENOEXEC):
 		e.code = exitNotExecutable
 		e.text = file + ": not a program of this machine, nor a script that names its interpreter (#!)"
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EISDIR), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ETXTBSY):
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EISDIR), errors.Is(err, unix.E2BIG),
+		errors.Is(err, unix.ETXTBSY):
 		e.code = exitNotExecutable
 	}
 	return e
@@ -169,7 +170,8 @@ func checkEnv(file string, env []string, dir string) error {
 }
 
 func windowsLine(file, interpreter string) string {
-	return fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file, interpreter)
+	return fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file,
+		interpreter)
 }
 
 // interpreter returns the interpreter that a script's first line names, as exec blames the script for it, and its

@@ -64,7 +64,8 @@ const noRank = -1
 //
 // Children of self in self's own session belong to the daemon, not to ranks: a rank gets a new session before it runs
 // its first instruction, and no process can join an older one.
-func lineage(table []process, self process, leaders map[int]bool, origin func(pid int) (leader int, ok bool)) map[int][]process {
+func lineage(table []process, self process, leaders map[int]bool,
+	origin func(pid int) (leader int, ok bool)) map[int][]process {
 	children := byParent(table)
 	owned := map[int][]process{}
 	claim := func(owner int, p process) {

@@ -73,7 +73,8 @@ func readSelf() (process, error) {
 		return self, fmt.Errorf("read process table: %w", err)
 	}
 	if self.pid != os.Getpid() {
-		return self, fmt.Errorf("read process table: /proc belongs to another pid namespace (this is %d, it says %d)", os.Getpid(), self.pid)
+		return self, fmt.Errorf("read process table: /proc belongs to another pid namespace (this is %d, it says %d)",
+			os.Getpid(), self.pid)
 	}
 	return self, nil
 }

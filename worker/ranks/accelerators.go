@@ -9,7 +9,8 @@ import (
 
 // acceleratorDevices are the device files that the drivers of GPUs and their like make, for the makers that
 // accelerate knows: NVIDIA (dxg in WSL), AMD, Habana and TPUs, Ascend, Cambricon, Moore Threads, Tecorigin, Neuron.
-var acceleratorDevices = []string{"nvidia*", "dxg", "kfd", "hl[0-9]*", "accel*", "davinci*", "cambricon*", "mtgpu*", "tcaicard*", "neuron*"}
+var acceleratorDevices = []string{"nvidia*", "dxg", "kfd", "hl[0-9]*", "accel*", "davinci*", "cambricon*", "mtgpu*",
+	"tcaicard*", "neuron*"}
 
 // hasAccelerator reports whether the host whose files are below root has a device beside its CPUs that torch could
 // compute on. A render node counts if it is Intel's: many VMs have one of a virtual graphics card, which cannot

@@ -30,7 +30,8 @@ func (r *Ranks) Exits() <-chan proc.Exit { return r.group.Exits() }
 // Exited takes the end of a process.
 func (r *Ranks) Exited(ctx context.Context, e proc.Exit) {
 	switch {
-	case r.job.Elastic && !r.stopping && !r.of(e.Process).dropped && (e.Signal == syscall.SIGTERM || e.Signal == syscall.SIGHUP):
+	case r.job.Elastic && !r.stopping && !r.of(e.Process).dropped &&
+		(e.Signal == syscall.SIGTERM || e.Signal == syscall.SIGHUP):
 		r.cfg.Loop.Go(func() {
 			resume.Pause(ctx, cmp.Or(r.cfg.ShutdownGrace, shutdownGrace))
 			r.cfg.Loop.Post(ctx, func() { r.ended(e, false) })
@@ -58,7 +59,8 @@ func (r *Ranks) ended(e proc.Exit, unfinished bool) {
 
 // verdict returns how the launcher is to take the end of a process.
 func (r *Ranks) verdict(p *process, e proc.Exit, unfinished bool) *wire.Exited {
-	msg := &wire.Exited{Process: e.Process, Code: e.Code, Signal: int(e.Signal), Asked: r.stopping || p.dropped, Deaf: r.cfg.Daemon.Deaf()}
+	msg := &wire.Exited{Process: e.Process, Code: e.Code, Signal: int(e.Signal), Asked: r.stopping || p.dropped,
+		Deaf: r.cfg.Daemon.Deaf()}
 	if p.aborted != 0 {
 		msg.Code, msg.Signal = p.aborted, 0
 	}

@@ -51,7 +51,9 @@ func findGPUs(ctx context.Context, host topology.Host) []string {
 	return out
 }
 
-var gpuUUID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)`) })
+var gpuUUID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\(UUID: ((?:GPU|MIG)-[0-9A-Za-z/-]+)\)`)
+})
 
 // parseGPUs reads nvidia-smi -L: a line for each GPU, followed by a line for each of its parts if it is cut. A
 // GPU that is cut cannot be used whole.

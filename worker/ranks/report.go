@@ -28,8 +28,8 @@ func (r *Ranks) Usage() {
 	for _, number := range r.running() {
 		pid := r.of(number).pid
 		u := used[pid]
-		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS, Processes: u.Processes,
-			State: proc.Describe(pid)})
+		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
+			Processes: u.Processes, State: proc.Describe(pid)})
 	}
 	r.cfg.Out.Write(msg)
 }

@@ -48,10 +48,10 @@ func telling(file string) bool {
 // judgeFiles judges a rank by the files of its processes and the variables that they were started with.
 func judgeFiles(processes []proc.Files, environment func(pid int) []string) (s singleton) {
 	for _, p := range processes {
-		s.peers = s.peers || slices.ContainsFunc(p.Paths, func(file string) bool { return meets.MatchString(path.Base(file)) })
 		uses := func(library *regexp.Regexp) bool {
 			return slices.ContainsFunc(p.Paths, func(file string) bool { return library.MatchString(path.Base(file)) })
 		}
+		s.peers = s.peers || uses(meets)
 		switch {
 		case s.begun:
 		case uses(openMPI) && !has(environment(p.PID), "PMIX_NAMESPACE"): // its mpirun sets that, also one that a rank runs
@@ -143,7 +143,9 @@ func (r *Ranks) alone(number int) (library string) {
 	}
 	others := s.peers || r.cfg.Sessions.Met(number)
 	switch {
-	case s.begun && r.job.IfAlone == wire.AloneWarns, s.begun && others && r.job.IfAlone != wire.AloneEnds, !s.begun && others:
+	case s.begun && r.job.IfAlone == wire.AloneWarns,
+		s.begun && others && r.job.IfAlone != wire.AloneEnds,
+		!s.begun && others:
 		return "" // seen has warned the user if it has begun
 	case !s.begun && r.job.IfAlone != wire.AloneEnds:
 		r.cfg.Out.Write(&wire.Alone{Process: number, Library: s.library})

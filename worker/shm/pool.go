@@ -126,7 +126,8 @@ func (p *Pool) Alloc(n int) (collective.Buffer, error) {
 	if !s.backed && !p.budget.take(int64(size)) {
 		p.evictLocked(evictable, p.allocs)
 		if !p.budget.take(int64(size)) {
-			return nil, fmt.Errorf("allocate result of %d bytes: %w (%d of %d bytes used)", n, ErrLimit, p.budget.Used(), p.budget.limit)
+			return nil, fmt.Errorf("allocate result of %d bytes: %w (%d of %d bytes used)", n, ErrLimit, p.budget.Used(),
+				p.budget.limit)
 		}
 	}
 	p.classes[c].free = free[:len(free)-1]

@@ -114,7 +114,8 @@ func sealed(name string, size int64) (fd int, data []byte, err error) {
 	if err := unix.Ftruncate(fd, size); err != nil {
 		return -1, nil, os.NewSyscallError("ftruncate", err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return -1, nil, os.NewSyscallError("seal", err)
 	}
 	data, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

@@ -86,7 +86,8 @@ type edgeWatch struct {
 }
 
 func newEdgeWatch() edgeWatch {
-	return edgeWatch{own: map[int]*carried{}, said: map[int]wire.Edge{}, all: map[topology.Pair]wire.Edge{}, asked: map[topology.Pair]time.Time{}}
+	return edgeWatch{own: map[int]*carried{}, said: map[int]wire.Edge{}, all: map[topology.Pair]wire.Edge{},
+		asked: map[topology.Pair]time.Time{}}
 }
 
 // to returns what is known of the edge to a peer.

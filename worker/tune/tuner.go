@@ -316,13 +316,15 @@ func (t *Tuner) recalibrate(ctx context.Context) {
 		return
 	}
 	done := pause.Done{Wish: t.cfg.Pauses.NextWish(), Cost: wire.Cost(cost),
-		Text: fmt.Sprintf("the slowest way of the ring carries %.0f Mbit/s instead of %.0f", 8e-6*now.bandwidth, 8e-6*c.first.bandwidth)}
+		Text: fmt.Sprintf("the slowest way of the ring carries %.0f Mbit/s instead of %.0f", 8e-6*now.bandwidth,
+			8e-6*c.first.bandwidth)}
 	c.wish, c.age = done.Wish, 0
 	t.cfg.Pauses.Want(ctx, done.Wish, func() {
 		c.wish, c.cost, c.off = 0, cost, 0
 		t.cfg.Pauses.End(ctx, done)
 	}, func(reason string) {
 		c.wish = 0
-		t.cfg.Daemon.Tell("algorithms are chosen as before, although the ways between hosts are not what they were: " + reason)
+		t.cfg.Daemon.Tell("algorithms are chosen as before, although the ways between hosts are not what they were: " +
+			reason)
 	})
 }

@@ -72,7 +72,8 @@ func (t *token) save(text string) {
 	}
 	t.text = text
 	line := text + "\n"
-	if n, err := t.file.WriteAt([]byte(line), 0); err == nil { // shorten it afterwards: an old token stays valid up to its last byte
+	// Shorten the file afterwards: an old token stays valid up to its last byte.
+	if n, err := t.file.WriteAt([]byte(line), 0); err == nil {
 		t.file.Truncate(int64(n))
 	}
 }
