@@ -1,4 +1,4 @@
-"""How gorun fares with large tensors: what a byte costs from 1 MiB to 1 GiB, and the memory of its daemons.
+"""gorun with large tensors: the cost of a byte from 1 MiB to 1 GiB, and the memory of its daemons.
 
 What is judged is the time that passes, the least of several rounds: other programs can only add to it. The
 processor time of the daemons stands beside it; ranks of one host reduce tensors themselves, and their daemon
@@ -72,7 +72,7 @@ def seconds_of(stat: str) -> float:
 
 @dataclass
 class Watch:
-    """The most that a daemon had, alone and with the ranks' shared memory, and what all computed."""
+    """The peak memory of a daemon, without and with the ranks' shared memory, and the CPU time of all."""
 
     own: int = 0
     resident: int = 0
@@ -94,7 +94,7 @@ class Watch:
 
 @dataclass
 class Row:
-    """One size: the median of an operation's time, and what a byte cost all daemons together."""
+    """One size: the median of an operation's time, and the cost of a byte for all daemons together."""
 
     size: int
     p50_us: float
@@ -113,7 +113,7 @@ def command(hosts: int, ranks: int, size: int, seconds: float) -> list[str]:
 
 
 def run(hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: float = 0.0) -> Row:
-    """Measures one size. start is what the daemons compute in a job that does nothing."""
+    """Measures one size. start is the daemons' CPU time in a job that does nothing."""
     before = sum(watch.seconds.values()) + start
     with running.started(command(hosts, ranks, size, seconds), ROOT) as job:
         out, err = watched(job, watch)
@@ -125,7 +125,7 @@ def run(hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: 
 
 
 def watched(job: subprocess.Popen[str], watch: Watch) -> tuple[str, str]:
-    """Waits for a job, looks at its daemons meanwhile, and returns what it printed."""
+    """Waits for a job, samples its daemons meanwhile, and returns its output."""
     while True:
         try:
             return job.communicate(timeout=PAUSE)
@@ -138,7 +138,7 @@ def mib(size: int) -> str:
 
 
 def complaints(rows: list[Row], own: int) -> list[str]:
-    """What grows and should not."""
+    """The figures that grow but should not."""
     wrong = []
     least = min((row.byte_ns for row in rows if row.size >= BEYOND_CACHES), default=0.0)
     for row in rows:

@@ -31,7 +31,7 @@ BINARY = ROOT / "bin" / "gorun"
 TIMEOUT = 120  # seconds, of one launch
 PORT = 2222
 LAUNCHER = "10.88.0.254"
-SPARES = 4  # seconds, until each standing daemon has started what waits for its first job
+SPARES = 4  # seconds, until each resident daemon has started a daemon for its first job
 ATONCE = 8  # plain ssh logins, as many as gorun has under way with one sshd
 
 GORUN, COLD, CLUSTER, SSH = "gorun", "gorun, cold", "gorun --cluster", "plain ssh"
@@ -67,7 +67,7 @@ class Machine:
         return ["nsenter", "--net", "--target", str(self.outside.pid)]
 
     def hide_login_files(self) -> None:
-        """What shells do here at a login is no launcher's affair; the mounts vanish with the namespace."""
+        """Keeps this machine's login files out of the measurement; the mounts vanish with the namespace."""
         empty = self.dir / "empty"
         empty.touch()
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
@@ -101,7 +101,7 @@ class Machine:
         sys.exit(f"bench: error: sshd does not start: {(self.dir / 'sshd.log').read_text()}")
 
     def start_daemons(self) -> None:
-        """A standing daemon of one slot for each address."""
+        """A resident daemon of one slot for each address."""
         key = self.dir / "key"
         key.write_bytes(os.urandom(32).hex().encode())
         key.chmod(0o600)
@@ -190,7 +190,7 @@ def millis(seconds: float) -> str:
 
 
 def median(runs: list[float]) -> float:
-    """That of the launches that came to their end; infinite if most did not."""
+    """The median of the launches that succeeded; infinite if most did not."""
     good = [t for t in runs if math.isfinite(t)]
     return statistics.median(good) if 2 * len(good) >= len(runs) and good else math.inf
 
@@ -213,8 +213,8 @@ def table(times: dict[int, dict[str, list[float]]]) -> list[str]:
 
 
 def verdicts(times: dict[int, dict[str, list[float]]]) -> list[tuple[bool, str]]:
-    """What gorun is to be, and whether it is: ahead of both others; over as many plain logins at most a third
-    of what they are; with standing daemons, at 64 ranks, ten times as fast as the best of them."""
+    """gorun's goals, and whether it meets them: ahead of both others; beyond as many plain logins at most a
+    third of their time; with resident daemons, at 64 ranks, ten times as fast as the best of them."""
     out = []
     for ranks, by_name in times.items():
         peers = {n: median(by_name[n]) for n in PEERS if n in by_name and math.isfinite(median(by_name[n]))}
@@ -229,7 +229,7 @@ def verdicts(times: dict[int, dict[str, list[float]]]) -> list[tuple[bool, str]]
             said = f"{ranks} ranks, {name}: {millis(ours)} ms, {best} {millis(peers[best])} ms"
             out.append((ours < peers[best], said))
             for peer, theirs in peers.items():
-                # Whoever is below the floor logs in cheaper than ssh does, and has no share of its own.
+                # A launcher below the floor logs in cheaper than ssh does, and adds nothing of its own.
                 holds = ours <= floor or ours - floor <= (theirs - floor) / 3
                 share, others = 1000 * (ours - floor), 1000 * (theirs - floor)
                 text = f"over plain ssh {share:.0f} ms, {peer} {others:.0f} ms"

@@ -37,7 +37,7 @@ def once(command: list[str], timeout: float) -> dict[int, dict]:
         status, out, err = running.run(command, timeout, programs.HERE)
     except subprocess.TimeoutExpired:
         raise Failed(f"no end after {timeout:g} s") from None
-    # horovodrun says before each line which rank wrote it.
+    # horovodrun puts the rank before each line.
     documents = re.findall(r"^(?:\[\d+\]<stdout>:)?({.*)", out, re.MULTILINE)
     if status != 0 or not documents:
         print(out + err, file=sys.stderr)
@@ -154,7 +154,7 @@ def preamble(found: list[Program], rounds: int, load: float) -> list[str]:
 
 @contextmanager
 def lab(hosts: int, mbit: int) -> Iterator[tuple[str, ...]]:
-    """Makes hosts out of this machine, and yields what goes before a command that knows them."""
+    """Makes hosts out of this machine, and yields the prefix of a command that runs among them."""
     binary, name = str(BUILD / "lab"), f"bench-{os.getpid()}"
 
     def call(*args: str) -> None:
@@ -189,7 +189,7 @@ class Bench:
     def measure(
         self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
     ) -> None:
-        """The first of names is compared with the others; those that are missing are left out."""
+        """The first of names is compared with the others; missing ones are left out."""
         runners = [program for name in names for program in self.found if program.name == name]
         if names[0] not in [runner.name for runner in runners]:
             self.lines += [f"Not measured: {setting.title}: {names[0]} is not there.", ""]
@@ -221,7 +221,7 @@ class Bench:
             self.measure(Setting(f"{title}, 1 host, {ranks} ranks", ranks), sizes, [*python, *more])
 
     def operation(self, name: str, setting: Setting, sizes: Sizes) -> None:
-        """Measures any operation, on one host or on those of the user."""
+        """Measures any operation, on one host or on the user's hosts."""
         setting.operation, setting.title = name, f"{name}, {setting.title}"
         peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
         self.measure(setting, sizes, [programs.GORUN, *peers])
@@ -234,7 +234,7 @@ class Bench:
             title = f"{hosts} lab hosts on this machine, 1 rank each" + (f", {mbit} Mbit/s" if mbit else "")
             names = ",".join(f"host{k + 1}:1" for k in range(hosts))
             peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
-            # iperf3 moves bytes one way: it has all CPUs for that, and says little where they are the limit.
+            # iperf3 sends in one direction with all CPUs, so it shows little where CPUs are the limit.
             least = [] if mbit else [programs.LIMIT]
             limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES]) if mbit else None
             self.measure(Setting(title, hosts, names, run), sizes, [programs.GORUN, *least, *peers], limit)
@@ -243,7 +243,7 @@ class Bench:
 
 
 def settings(args: argparse.Namespace) -> list[Setting]:
-    """Where the ranks run that the flags want, apart from labs."""
+    """The placements of ranks that the flags select, apart from labs."""
     if not args.hosts:
         return [Setting(f"1 host, {ranks} ranks", ranks) for ranks in args.ranks]
     slots = [int(host.partition(":")[2] or 1) for host in args.hosts.split(",")]
@@ -299,7 +299,7 @@ def main() -> None:
             bench.one_host(setting.ranks, sizes)
     for hosts in args.lab:
         for mbit in args.mbit:
-            # Below 1 MiB a limited link says nothing that an unlimited one does not.
+            # Below 1 MiB a limited link shows nothing that an unlimited one does not.
             bench.lab(hosts, mbit, Sizes(max(args.begin, 1 << 20), args.end, args.factor) if mbit else sizes)
     complaints = bench.complaints
     if args.large:

@@ -25,7 +25,7 @@ NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
 
 @dataclass
 class Setting:
-    """What ranks run, and where. hosts is empty on one host; run is what goes before a command.
+    """The placement of ranks. hosts is empty on one host; run is the prefix of a command.
 
     Between hosts nic is the interface to use, "" for what the programs choose; the hosts of a lab have eth0.
     """
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass
 class Sizes:
-    """Bytes of a tensor: begin, begin * factor … up to end; or the name of what rank.py does with many."""
+    """Bytes of a tensor: begin, begin * factor … up to end; or the name of a measurement of rank.py."""
 
     begin: int = 0
     end: int = 0
@@ -139,7 +139,7 @@ def mpi_program(binary: str, setting: Setting, sizes: Sizes, seconds: float) -> 
     return ["-np", str(setting.ranks), str(BUILD / binary), setting.operation, str(seconds), *sizes.list()]
 
 
-# The names that programs of an MPI implementation may have, and words of their output that give it away.
+# The names of an MPI implementation's programs, and words of their output that identify it.
 MPI = {
     OPEN_MPI: (
         ["mpirun.openmpi", "mpirun", "mpiexec"],
@@ -177,7 +177,7 @@ def limit(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
 
 
 def find(horovod: str) -> list[Program]:
-    """What can run here; the C programs are compiled into build/. horovod is a Python with stock Horovod."""
+    """The programs that can run here; C programs are compiled to build/. horovod: a Python with Horovod."""
     BUILD.mkdir(exist_ok=True)
     version = output([str(BINARY), "--version"])
     torch = output([sys.executable, "-c", "import torch; print(torch.__version__)"])
@@ -236,7 +236,7 @@ def first_version(command: list[str]) -> str:
 
 
 def output(command: list[str]) -> str:
-    """What a command prints; nothing if it fails."""
+    """The output of a command; empty if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What one Python rank measures, whichever library moves its tensors.
+"""The measurements of one Python rank, with any library.
 
 The rules are those of `gorun bench`: float32, sums, every operation timed by itself on every rank, back to
 back, and counted as long as it took on the slowest rank. A size is that of a rank's tensor, or of the result
@@ -20,12 +20,12 @@ import torch
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
 MANY = 1000  # tensors of one number
-OWN = "own cost of each"  # the size of a row that says what the library itself takes for one of them
+OWN = "own cost of each"  # the size of a row with the library's own time for one of them
 PERIOD = 7  # of the test data
 
 
 class Ranks:
-    """What a library offers: sum and largest reduce a tensor in place, barrier waits for all ranks.
+    """A library: sum and largest reduce a tensor in place, barrier waits for all ranks.
 
     start begins a sum under a name and returns what waits for it; group returns what sums up tensors at once.
     """
@@ -34,7 +34,7 @@ class Ranks:
     size: int
 
     def collective(self, name: str, data: torch.Tensor, result: torch.Tensor) -> Callable[[], object] | None:
-        """Return what runs an operation other than allreduce, in which this rank has data and gets result."""
+        """Return a function that runs an operation other than allreduce, from data to result."""
         return None
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -115,7 +115,7 @@ def many(ranks: Ranks, seconds: float) -> list[dict]:
         for tensor in tensors:
             ranks.sum(tensor)
 
-    # The first has the size of what C programs print of theirs.
+    # The columns of the first have the width of the C programs' output.
     ways = {4 * MANY: at_once, "as a group": ranks.group(tensors), "one by one": one_by_one}
     return [many_by(ranks, tensors, run, seconds) | {"size": size} for size, run in ways.items()]
 
@@ -137,12 +137,12 @@ def many_by(ranks: Ranks, tensors: list[torch.Tensor], run: Callable[[], object]
 
 
 def value(rank: int, places: torch.Tensor) -> torch.Tensor:
-    """What a rank contributes at some places."""
+    """A rank's contribution at some places."""
     return ((places % PERIOD) * (rank + 1)).float()
 
 
 def expected(ranks: Ranks, name: str, n: int) -> torch.Tensor:
-    """What this rank gets when everybody contributes n numbers."""
+    """The result at this rank when every rank contributes n numbers."""
     share, places = n // ranks.size, torch.arange(n)
     part = places[ranks.rank * share :][:share]
     if name == "allgather" or name == "gather" and ranks.rank == 0:
@@ -273,7 +273,7 @@ def many_gradients(
 
 
 def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
-    """model_of returns what runs backward on a model and waits for the gradients."""
+    """model_of returns a function that runs backward on a model and waits for the gradients."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
         "--sizes",

@@ -18,7 +18,7 @@ _deferred = 0  # the signal that came meanwhile
 
 
 def end_on_signals() -> None:
-    """Has SIGTERM and SIGHUP end this program as an exception does, so that what it started is cleaned up."""
+    """Makes SIGTERM and SIGHUP end this program as an exception does, so that its jobs are cleaned up."""
     for number in signal.SIGTERM, signal.SIGHUP:
         signal.signal(number, _exit)
 

@@ -32,7 +32,7 @@ EXAMPLES = ROOT / "contrib" / "examples"
 
 @dataclass
 class Script:
-    """A program, and the pattern by which it says how fast it was; the median counts if it says so often."""
+    """A program, and the pattern of its lines with a speed; the median of several counts."""
 
     name: str
     unit: str
@@ -44,14 +44,14 @@ class Script:
 
 @dataclass
 class Outcome:
-    """What a program reached by its own word, and the seconds from its launch to its end."""
+    """The speed that a program reports, and the seconds from its launch to its end."""
 
     rate: float
     took: float
 
 
 def scripts(quick: bool) -> list[Script]:
-    """What is measured; quick is for those who only want to see it run."""
+    """The measured programs; quick is for a short trial."""
     epochs, iters, batches = ("3", "2", "50") if quick else ("8", "6", "200")
     small = ["--batch-size", "2", "--image-size", "64", "--num-iters", iters]
     step = ["--sizes", "step", "--min-time", "0.5" if quick else "2"]
@@ -86,7 +86,7 @@ def under_gorun(script: Script, ranks: int, python: str, folder: Path) -> list[s
 def under_horovod(script: Script, ranks: int, python: str, folder: Path) -> list[str]:
     where = ["-np", str(ranks)]
     if script.elastic:
-        # Its elastic launcher wants two hosts unless it is told the interface.
+        # Its elastic launcher needs two hosts unless the interface is given.
         where += ["--min-np", str(ranks), "--network-interfaces", "lo"]
         where += ["--host-discovery-script", discovery(folder, ranks)]
     launcher = str(Path(python).with_name("horovodrun"))
@@ -94,7 +94,7 @@ def under_horovod(script: Script, ranks: int, python: str, folder: Path) -> list
 
 
 def discovery(folder: Path, ranks: int) -> str:
-    """A script that says where the ranks of an elastic job may run: here, all the time."""
+    """A discovery script that always prints this host."""
     path = folder / f"hosts{ranks}.sh"
     path.write_text(f"#!/bin/sh\necho localhost:{ranks}\n")
     path.chmod(0o755)
@@ -116,7 +116,7 @@ def once(script: Script, command: list[str]) -> Outcome:
 
 
 def reached(script: Script, said: str) -> float | None:
-    """What a program says of its speed; the first of several times is warming up and does not count."""
+    """The speed that a program reports; the first of several is a warm-up and does not count."""
     values = [float(value.replace(",", "")) for value in re.findall(script.says, said)]
     if script.unit == "ms":
         values = [value / 1000 for value in values]
@@ -171,12 +171,12 @@ def measure(args: argparse.Namespace, say: Callable[[str], None]) -> list[str]:
                     outcomes = {side: once(script, commands[side]) for side in order}
                     rounds.append((outcomes[0], outcomes[1]))
                 lines.append(row(script, ranks, rounds))
-                say(lines[-1])  # whoever stops it has something
+                say(lines[-1])  # so that an interrupted run has shown results
     return lines
 
 
 def versions(args: argparse.Namespace) -> dict[str, str]:
-    """What takes part. Different torches would be compared rather than what moves their gradients."""
+    """The participants. With different versions of torch the comparison would be about torch."""
     ask = "import torch; print(torch.__version__)"
     found = {
         "gorun": programs.output([str(BINARY), "--version"]).removeprefix("gorun "),

@@ -101,7 +101,7 @@ class Network:
 
 
 def main() -> None:
-    """Train, and say how well it goes."""
+    """Train, and print the accuracy."""
     args = parser.parse_args()
     hvd.init()
     x, y, source = load(args)

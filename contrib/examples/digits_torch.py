@@ -57,7 +57,7 @@ def average(value: float, name: str) -> float:
 
 
 def main() -> None:
-    """Train, and say how well it goes."""
+    """Train, and print the accuracy."""
     args = parser.parse_args()
     hvd.init()
     torch.manual_seed(args.seed)

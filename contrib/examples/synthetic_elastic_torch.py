@@ -39,7 +39,7 @@ def on_state_reset() -> None:
 
 
 def rate(batches: int, seconds: float) -> str:
-    """Say how fast that is."""
+    """Print the speed."""
     return f"samples/sec on {hvd.size()} rank(s): {batches * args.batch_size * hvd.size() / seconds:.1f}"
 
 

@@ -79,7 +79,7 @@ def measure(step: Callable[[], None], args: argparse.Namespace) -> "list[float]"
 
 
 def main() -> None:
-    """Train on noise and say how fast."""
+    """Train on noise and print the speed."""
     args = parser.parse_args()
     hvd.init()
     cuda = torch.cuda.is_available() and not args.no_cuda

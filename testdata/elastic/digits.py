@@ -43,7 +43,7 @@ def accuracy() -> float:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Go on from the last commit."""
+    """Continue from the last commit."""
     while state.epoch < args.epochs:
         for index in range(-(-len(sampler) // args.batch_size)):
             batch = sampler.get_indices(index, args.batch_size)

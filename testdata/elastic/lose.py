@@ -1,4 +1,4 @@
-"""Lose one world after the other, and say what is left of the one before.
+"""Lose one world after the other, and print what is left of the previous one.
 
 Without the garbage collector, as training loops run that collect at set times: what failed must be gone as soon as
 the next world begins, the arena, the frames of the script, and all that they hold. Every rank prints for each world
@@ -35,7 +35,7 @@ def watch(**things: Any) -> None:
 
 
 def look() -> None:
-    """Say what is left."""
+    """Print what is left."""
     with open("/proc/self/maps") as file:
         mappings = sum("memfd:" in line for line in file)
     there = ", ".join(name for name, ref in before if ref() is not None)
@@ -51,7 +51,7 @@ def differ() -> None:
 
 
 def lose_arrays(state: State) -> None:
-    """Lose the world in an operation, with another under way that nobody waits for."""
+    """Lose the world in an operation, with another under way that is not waited for."""
     array = np.ones(1 << 16, dtype=np.float32)
     hvd.allreduce(array, name="whole")
     try:

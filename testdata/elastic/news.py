@@ -13,7 +13,7 @@ WANTED = {0: ("localhost:2", HostUpdateResult.added), 1: ("localhost:1", HostUpd
 
 
 class State(ObjectState):
-    """Notes what it is told, and by which thread."""
+    """Notes the news it gets, and from which thread."""
 
     def __init__(self) -> None:
         self.came = threading.Event()

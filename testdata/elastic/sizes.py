@@ -1,4 +1,4 @@
-"""Train in epochs and say in each how large the world is, in the words of Horovod's own tests of elastic jobs.
+"""Train in epochs and print the size of the world in each, in the format of Horovod's own tests of elastic jobs.
 
 It needs nothing but Horovod's interface, so that what gorun makes of a scenario can be compared with stock Horovod.
 """
@@ -29,7 +29,7 @@ sizes = dict(map(int, part.split("=")) for part in args.wait.split(",") if part)
 
 
 def lasts() -> bool:
-    """Tell whether the present epoch has more batches."""
+    """Report whether the present epoch has more batches."""
     return state.batch < 5 or sizes.get(state.epoch, hvd.size()) != hvd.size()
 
 

@@ -1,4 +1,4 @@
-"""An elastic script of stock Horovod as its documentation shows them: counts batches, says in which world."""
+"""An elastic script of stock Horovod as in its documentation: it counts batches and prints their world."""
 
 import argparse
 import time

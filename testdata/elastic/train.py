@@ -1,4 +1,4 @@
-"""Train a small model elastically, and say what became of it.
+"""Train a small model elastically, and print the result.
 
 Every batch is the same function of its number, whatever the size of the world, so that the weights at the end
 depend only on which batches were committed. The loss is linear in the weights: they wander, and never forget a
@@ -34,7 +34,7 @@ process = int(os.environ["GORUN_PROCESS"])
 
 
 def maybe_die(where: str, number: int) -> None:
-    """Die here if the command line says so."""
+    """Die here if the command line asks for it."""
     if f"{process}:{number}:{where}" in args.die:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -150,7 +150,7 @@ def ended() -> bool:
 
 
 def save() -> None:
-    """Keep what a job without any process of before goes on from."""
+    """Save a checkpoint from which a job continues when all its processes were lost."""
     if args.checkpoint:
         job.save(args.checkpoint + ".new")
         os.replace(args.checkpoint + ".new", args.checkpoint)

@@ -1,4 +1,4 @@
-"""Train until another rank has joined, and tell how long the state took that it was given."""
+"""Train until another rank has joined, and print how long the transfer of the state to it took."""
 
 import hashlib
 import os
@@ -12,13 +12,13 @@ MORE = 3  # batches, once there are two
 
 hvd.init()
 torch.set_num_threads(1)
-torch.manual_seed(os.getpid())  # whoever is new has other parameters
+torch.manual_seed(os.getpid())  # a joiner has other parameters
 model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(MEGABYTES // 4)])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
 class State(hvd.elastic.TorchState):
-    """One that tells what it was given."""
+    """A state that reports the transfer."""
 
     def sync(self) -> None:
         came_with = self.batch

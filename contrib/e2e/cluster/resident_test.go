@@ -192,7 +192,7 @@ func TestClusterLosesDaemon(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestClusterDaemonStaysAway: a standing daemon that is killed and does not come back takes its part of a job with it after
+// TestClusterDaemonStaysAway: a resident daemon that is killed and does not come back takes its part of a job with it after
 // the job's lease, and a minute later nothing is left on its host either.
 func TestClusterDaemonStaysAway(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)

@@ -68,7 +68,7 @@ func (n *notified) expect(s *e2etest.Lasting, want ...string) {
 	n.said = nil
 }
 
-// TestUpgrade: the binary of standing daemons is replaced and each of them reloaded, as their unit for systemd does it, while
+// TestUpgrade: the binary of resident daemons is replaced and each of them reloaded, as their unit for systemd does it, while
 // a job runs. The job goes on with the ranks, daemons and launcher that it has, new jobs are started by the new binary,
 // and a daemon that is stopped at last waits for the job. systemd hears of each step.
 func TestUpgrade(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestSilentHostIsShown: while a host stands still, the status of the job says since when nothing is heard of it, and so
+// TestSilentHostIsShown: while a host is paused, the status of the job shows since when it has been silent, and so
 // does an event for programs; when it is back, that is over.
 func TestSilentHostIsShown(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)

@@ -76,7 +76,7 @@ func TestHostDiesBeforeWorld(t *testing.T) {
 	}
 }
 
-// TestHostFreezesBeforeWorld: a host that stands still while ranks run that have not asked for a world has its lease, and is the
+// TestHostFreezesBeforeWorld: a host that is paused while ranks run that have not asked for a world has its lease, and is the
 // one that is named.
 func TestHostFreezesBeforeWorld(t *testing.T) {
 	const lease = 4 * time.Second

@@ -14,7 +14,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestStandstill: a host that stands still, or cannot be reached, for a while costs that while and half a second at most: no
+// TestStandstill: a host that is paused or unreachable for a while costs that while and half a second at most: no
 // rank is started again, and the weights are right.
 func TestStandstill(t *testing.T) {
 	lostBeyond := e2etest.InMost(t, "lost beyond the outage", 500*time.Millisecond)
