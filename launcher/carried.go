@@ -7,7 +7,7 @@ import (
 	"gorun/topology"
 )
 
-// carried sums up what the links of all hosts have done, as far as daemons lived to tell.
+// carried sums up what the links of all hosts have done, as far as daemons lived to report it.
 type carried wire.Links
 
 func (c *carried) add(l wire.Links) {

@@ -14,7 +14,7 @@ type network struct {
 	carried carried
 }
 
-// tellEdges tells what the job found out about the ways between its hosts, when it is over.
+// tellEdges reports, at the end of the job, what it measured between its hosts.
 func (j *job) tellEdges() {
 	edges := j.network.measured(j.hosts)
 	if len(edges) == 0 {

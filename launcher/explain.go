@@ -13,13 +13,13 @@ import (
 // What the errors of a job add to their one line: the exit code of a launcher that ends with them, lines with details,
 // and the user's next step.
 
-// ExitCode is that of the rank.
+// ExitCode returns the exit code of the rank.
 func (e *RankError) ExitCode() int { return e.Code }
 
 // Details returns the last lines that the rank wrote to standard error.
 func (e *RankError) Details() []string { return output.TailLines(e.Rank, e.Tail) }
 
-// ExitCode is that of the first host.
+// ExitCode returns the exit code of the first host.
 func (e *HostErrors) ExitCode() int { return e.Failed[0].ExitCode() }
 
 // Details returns a table of the hosts, if several failed, and which others are missing.
@@ -41,7 +41,7 @@ func (e *HostErrors) Details() []string {
 	return lines
 }
 
-// NextStep is the first hint of a host.
+// NextStep returns the first hint that a host has.
 func (e *HostErrors) NextStep() (hint string) {
 	for _, one := range e.Failed {
 		hint = cmp.Or(hint, one.Hint)
@@ -49,10 +49,10 @@ func (e *HostErrors) NextStep() (hint string) {
 	return hint
 }
 
-// ExitCode is the one of timeout(1).
+// ExitCode returns the same as timeout(1).
 func (e *TimeoutError) ExitCode() int { return ExitTimeout }
 
-// Details returns what every rank did.
+// Details returns what every rank was doing.
 func (e *TimeoutError) Details() (lines []string) {
 	for _, state := range e.States {
 		lines = append(lines, output.Detail(state))
@@ -60,15 +60,15 @@ func (e *TimeoutError) Details() (lines []string) {
 	return lines
 }
 
-// NextStep is about the limit.
+// NextStep names the flag that sets the limit.
 func (e *TimeoutError) NextStep() string {
 	return "give it more time with --timeout, or none at all without it"
 }
 
-// ExitCode is the general one.
+// ExitCode returns the general one.
 func (e *ElasticError) ExitCode() int { return ExitFailure }
 
-// ExitCode is the one for hosts that are lost.
+// ExitCode returns the one for lost hosts.
 func (e *IsolatedError) ExitCode() int { return ExitTransport }
 
 // NextStep depends on whether the launcher was stopped.
@@ -79,7 +79,7 @@ func (e *IsolatedError) NextStep() string {
 	return "look at the network of this machine; with a longer --lease hosts wait longer for it"
 }
 
-// ExitCode is the one for hosts that are lost.
+// ExitCode returns the one for lost hosts.
 func (e *MinorityError) ExitCode() int { return ExitTransport }
 
 // NextStep names the size of a cluster that stands more.
@@ -87,7 +87,7 @@ func (e *MinorityError) NextStep() string {
 	return "of a cluster of five hosts and more, two may be lost at once"
 }
 
-// programHint knows why a program is not found that the user can see.
+// programHint explains why a program that the user can see was not found.
 func programHint(reason string) string {
 	if script, _, windows := strings.Cut(reason, ": its first line ends in a carriage return"); windows {
 		return "take the carriage returns from all of its lines: sed -i 's/\\r$//' " + script
@@ -108,7 +108,7 @@ func programHint(reason string) string {
 	return "a program of this directory is called with its path: gorun … ./" + program
 }
 
-// NextStep names the flags that decided that a job does not go on.
+// NextStep names the flags that kept the job from going on.
 func (e *ElasticError) NextStep() string {
 	switch e.Cause {
 	case elastic.TooFew:
@@ -119,7 +119,7 @@ func (e *ElasticError) NextStep() string {
 	return ""
 }
 
-// NextStep knows the mistakes that everyone makes.
+// NextStep recognizes common mistakes.
 func (e *RankError) NextStep() string {
 	tail := strings.Join(e.Tail, "\n")
 	switch {
@@ -155,8 +155,8 @@ func (e *RankError) NextStep() string {
 	return frameworkHint(tail)
 }
 
-// frameworkHints say what a framework's own error leaves out: what it wants of a program that gorun has started.
-// docs/frameworks.md says more.
+// frameworkHints complete errors of frameworks: what the framework needs from a program that gorun has started. See
+// docs/frameworks.md.
 var frameworkHints = []struct{ said, hint string }{
 	{"nknown backend type gorun", registerBackend},
 	{"nknown c10d backend type GORUN", registerBackend}, // before torch 2

@@ -13,7 +13,7 @@ import (
 // An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated before
 // the launcher does anything that follows from it.
 
-// Replicator replicates the snapshots of a job to those who would start its successor.
+// Replicator replicates the snapshots of a job to the electors, which would start its successor.
 type Replicator interface {
 	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent from now
 	// on. It returns the number of the snapshot.

@@ -21,14 +21,13 @@ import (
 
 // event is what one host's conversation reports to the loop; exactly one of msg, err and up is set.
 type event struct {
-	host int
-	from *host // whose conversation it is; nil for the present host of the id
-	up   bool  // the daemon has answered and got its job
-	// session is that of the daemon, with up.
-	session string
+	host    int
+	from    *host  // whose conversation it is; nil for the present host of the id
+	up      bool   // the daemon has answered and got its job
+	session string // of the daemon, with up
 	msg     wire.Message
-	err     *HostError      // the last event of this host, unless it said Done
-	seen    chan<- struct{} // closed when it was handled; nil if nobody waits for that
+	err     *HostError      // the last event of this host, unless that was Done
+	seen    chan<- struct{} // closed when the event was handled; nil if its sender does not wait
 }
 
 // host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
@@ -44,13 +43,12 @@ type host struct {
 	ended bool        // its conversation is over
 	world wire.World  // the one that it entered last
 
-	// Of an elastic job:
-	leaving bool          // it was told to stop
+	leaving bool          // an elastic job has ordered it to stop
 	evicted *eviction     // how it was given up; nil if it was not
 	failure *HostError    // why its conversation ended
-	session string        // by which another launcher can take it over
+	session string        // identifies the daemon for a successor of this launcher
 	adopted bool          // another launcher has started it
-	silence time.Duration // how long it may not answer when it is taken over; 0 for as long as any
+	silence time.Duration // how long it may not answer when it is taken over; 0 for the default
 	spec    *Spec
 	queue   mailbox
 
@@ -62,7 +60,7 @@ type host struct {
 	sendErr  atomic.Pointer[error]  // the first message that could not be sent
 }
 
-// newHost returns a host that nobody has talked to. template is what all daemons are told.
+// newHost returns a host before its conversation. template is what all daemons get.
 func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 	template.HostID, template.Name = id, name
 	return &host{id: id, name: name, job: template, spec: spec, spoken: spoken{every: spec.Timing().LauncherInterval}, queue: newMailbox()}
@@ -188,7 +186,7 @@ func (h *host) jobFor(d *Daemon) *wire.Job {
 	return &job
 }
 
-// open begins the conversation. A daemon that is taken over has said hello, and most likely has its job.
+// open begins the conversation. A daemon that is taken over has sent its Hello before, and most likely has its job.
 func (h *host) open(d *Daemon, in *wire.Reader, job *wire.Job) *HostError {
 	if h.adopted {
 		h.queue.put(&wire.Adopt{})
@@ -267,7 +265,7 @@ func (h *host) dial(ctx context.Context) (*Daemon, error) {
 	return adopter.Adopt(ctx, h.name, h.session, h.silence)
 }
 
-// meet takes the first word of a daemon.
+// meet takes the Hello of a daemon.
 func (h *host) meet(d *Daemon, in *wire.Reader) *HostError {
 	hello, err := h.greet(in)
 	if err != nil {
@@ -281,7 +279,7 @@ func (h *host) meet(d *Daemon, in *wire.Reader) *HostError {
 	return nil
 }
 
-// own notes which processes the daemon may speak for, in addition to those before: their last words may come late.
+// own adds processes that the daemon may report about. It keeps the former ones: their last reports may come late.
 func (h *host) own(ranks []wire.Rank) {
 	all := ranks
 	if former := h.ranks.Load(); former != nil {
@@ -311,8 +309,8 @@ func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
 	return hello, nil
 }
 
-// write sends what is queued, and that the launcher is there, however long its terminal takes nothing. After an error the connection is
-// closed, which the reading side reports.
+// write sends what is queued, and Alive now and then, even while the terminal takes nothing. After an error it closes the
+// connection, which the reading side reports.
 func (h *host) write(d *Daemon) {
 	out := wire.NewWriter(d.In)
 	speak := time.NewTicker(h.spec.Timing().LauncherInterval)
@@ -338,7 +336,7 @@ func (h *host) write(d *Daemon) {
 	}
 }
 
-// lost explains a conversation that broke off, with what the daemon last said on standard error.
+// lost explains a conversation that broke off, with what the daemon last wrote to standard error.
 func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	d.Close()
 	stderr, waitErr := d.Wait()
@@ -358,8 +356,8 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	return e
 }
 
-// sweep has a host cleaned up whose daemon and supervisor were killed together, before anybody hears of it: the host may
-// be used again. That the job ends meanwhile is no reason to leave something behind.
+// sweep cleans up a host whose daemon and supervisor were killed together. It comes before the report, because the host may
+// be used again, and goes on when the job ends meanwhile.
 func (h *host) sweep(ctx context.Context, d *Daemon) {
 	if d.Sweep == nil {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 // A launcher that hears none of its hosts is most likely cut off itself. Its hosts may well hear each other and train on, so that is
-// no reason to evict one of them, nor to begin another world of which none would hear. But they do not hear their launcher either, and
+// no reason to evict one of them, nor to begin another world that none would hear of. But they do not hear their launcher either, and
 // end the job by themselves after a while. For longer than that there is nothing to wait for. The same holds if it was stopped.
 
 // IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait for it.

@@ -12,13 +12,13 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// job is the launcher's state; only loop touches it once Run has started the conversations.
+// job is the launcher's state. Only loop touches it once Run has started the conversations.
 type job struct {
 	spec       *Spec
 	converse   func(*host) // starts the conversation with a host
 	membership *membership
 	failover   failover
-	// template is what all daemons are told.
+	// template is what the jobs of all daemons have in common.
 	template wire.Job
 	hosts    hostList
 	events   chan event

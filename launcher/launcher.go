@@ -39,7 +39,7 @@ type Spec struct {
 	Programs []Program
 	Version  string // of this binary; daemons of another version are refused
 
-	Elastic *ElasticSpec // nil if the world stays as it is; then Placement says what it is
+	Elastic *ElasticSpec // nil for a job of fixed size, which Placement describes
 
 	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover. Snapshot
 	// is what the former launcher kept, nil if there was none.
@@ -53,20 +53,19 @@ type Spec struct {
 	Relay  Relay     // nil if every host gets the binary by itself
 	Stdin  io.Reader // nil for none
 	Output Output
-	// Progress is told how far the start is; nil for no interest.
+	// Progress, if not nil, is called with how far the start has come.
 	Progress func(Progress)
-	// Watch is told of every rank that starts or ends; nil for no interest.
+	// Watch, if not nil, is called for every rank that starts or ends.
 	Watch func(RankEvent)
-	// WatchHosts is told of hosts that fall silent, are back or are lost; nil for no interest.
+	// WatchHosts, if not nil, is called for hosts that fall silent, are back or are lost.
 	WatchHosts func(HostEvent)
-	// Measured is told, when the job is over, what it found out about the ways between its hosts; nil for no
-	// interest.
+	// Measured, if not nil, is called at the end of the job with what it measured between its hosts.
 	Measured func([]topology.Host, []topology.Edge)
-	// Moves announces moves of hosts by others than themselves; nil for none.
+	// Moves announces moves of hosts, as others see them; nil for none.
 	Moves <-chan Move
-	// Facts announces what Topology is from now on; nil if it stays.
+	// Facts delivers each new content of the file of facts; nil if it stays as it is.
 	Facts <-chan []byte
-	// AskUsage asks the daemons what their ranks use; Used hears the answers.
+	// AskUsage has the daemons report what their ranks use. Used is called with the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)
 	// Note prints a line for the user, without a prefix.
@@ -81,7 +80,7 @@ type Spec struct {
 
 // Program is what the ranks of a job run, or some of them.
 type Program struct {
-	Ranks int // of no account for the last program of a job
+	Ranks int // ignored for the last program
 	Argv  []string
 	Dir   string   // working directory of its ranks
 	Env   []string // wins over everything else
@@ -94,7 +93,7 @@ type Output interface {
 	Close(rank int)
 	// Tail returns the last lines a rank wrote to standard error.
 	Tail(rank int) []string
-	// Abandon sets free whoever waits in Write.
+	// Abandon lets calls of Write that wait return.
 	Abandon()
 }
 
@@ -108,7 +107,7 @@ type RankEvent struct {
 	Signal int // by which it was killed, 0 if it was not
 }
 
-// HostEvent is that nothing is heard of a host, that it is back, or that an elastic job goes on without it.
+// HostEvent reports that a host is silent, that it is back, or that an elastic job goes on without it.
 type HostEvent struct {
 	Host  string
 	To    string // the one that does not hear it, or does again; "" for the launcher
@@ -116,7 +115,7 @@ type HostEvent struct {
 	Since time.Time // when it was last heard, for one that is silent or back
 }
 
-// HostState is how a host is.
+// HostState is the state of a host.
 type HostState string
 
 // States of a host.
@@ -141,9 +140,9 @@ type Dialer interface {
 type Relay interface {
 	// Begin is called when the job has so many hosts that this is worth it.
 	Begin()
-	// Word is what a daemon must hear from whoever wants the binary, "" if nobody waits for it.
+	// Word returns the secret with which a host asks a daemon for the binary, "" if no host waits for it.
 	Word() string
-	// Offer says that a daemon hands it out at host:port.
+	// Offer adds a daemon that hands the binary out, at host:port.
 	Offer(address string)
 }
 
@@ -157,27 +156,26 @@ type Daemon struct {
 	Remote bool
 	// Close ends the connection at once; the daemon, if it lives, then stops its job.
 	Close func() error
-	// Away is how the daemon cannot be reached; nil for one whose connection ends with it.
+	// Away returns the state of the connection; nil for a daemon whose connection ends with it.
 	Away func() liveness.Line
-	// Session is by what another launcher can take the daemon over, "" if it cannot.
+	// Session identifies the daemon for another launcher that takes it over, "" if none can.
 	Session string
-	// Wait returns when the daemon has ended, with what it last said on standard error.
+	// Wait returns when the daemon has ended, with what it last wrote to standard error.
 	Wait func() (stderr string, err error)
-	// Ended, after Wait, is whether the daemon itself is known to have ended, so that the host is there; nil if that is not known otherwise.
+	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there; nil if Wait shows that.
 	Ended func() bool
-	// Sweep ends what a job left on the host if the daemon was killed, and its supervisor with it; nil if that is for
-	// others to do. It is called after Wait.
+	// Sweep, called after Wait, ends what a job left on the host if daemon and supervisor were killed; nil if others do.
 	Sweep func(ctx context.Context, job string) error
 }
 
-// HostError is why a host cannot take part.
+// HostError explains why a host cannot take part.
 type HostError = hosts.Error
 
-// HostErrors is a start that failed on several hosts, or on one while others had not answered.
+// HostErrors ends a start that failed on several hosts, or on one before others had answered.
 type HostErrors struct {
 	Hosts  int // of the job
 	Failed []*HostError
-	// Hosts on which there was no daemon yet when the start was given up: they had not answered, or had.
+	// Hosts without a daemon when the start was given up. Silent ones had not answered, late ones had.
 	Silent, Late []string
 }
 
@@ -188,7 +186,7 @@ func (e *HostErrors) Error() string {
 	return fmt.Sprintf("%d of %d hosts failed", len(e.Failed), e.Hosts)
 }
 
-// RankError is the first rank that failed; it decides the job.
+// RankError describes the first rank that failed, which decides the job.
 type RankError struct {
 	Rank   int
 	Host   string
@@ -202,7 +200,7 @@ type RankError struct {
 	Tail  []string // last lines of its standard error
 }
 
-// failureOf returns the failure of a rank by what its host says about its end.
+// failureOf returns the failure of a rank as its host reports it.
 func failureOf(h *host, e *wire.Exited) *RankError {
 	return &RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Alone: e.Alone}
 }
@@ -221,7 +219,7 @@ func (e *RankError) Error() string {
 	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
 }
 
-// TimeoutError is a job that took longer than it may.
+// TimeoutError ends a job that took longer than it may.
 type TimeoutError struct {
 	After  time.Duration
 	States []string // what every rank did, a line each

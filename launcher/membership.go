@@ -13,16 +13,17 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Package elastic decides who is in a job, this file does it.
+// Package elastic decides who is in a job, and this file carries its decisions out.
 //
 // The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first rank
 // asks for it: to many programs it is of no use, and the others take a while to come to it. A job whose ranks do not ask gets
 // a world too, a moment after the last of them has started, because daemons watch each other only in one.
 
-// formAfter is that moment. What ranks do first is to load, for which they need the CPUs.
+// formAfter is how long after the start of the last rank a world is formed that no rank has asked for. Until then ranks
+// mostly load, for which they need the CPUs.
 const formAfter = time.Second
 
-// policyTick is how often the policy hears that time passed.
+// policyTick is the interval of elastic.Tick.
 const policyTick = 200 * time.Millisecond
 
 // ElasticSpec makes a job elastic.
@@ -30,9 +31,9 @@ type ElasticSpec struct {
 	elastic.Policy
 	// Hosts delivers all hosts there are, at once and whenever they change.
 	Hosts <-chan []elastic.Host
-	// Admit is told of every process before it is started, so that Spec.Output takes what it writes.
+	// Admit is called for every process before it starts, so that Spec.Output takes what it writes.
 	Admit func(process int, host string) error
-	// World, if it is not nil, is told of every world before its ranks run: how many there are, and on which hosts.
+	// World, if not nil, is called for every world before its ranks run, with their number and hosts.
 	World func(ranks int, hosts []string)
 }
 
@@ -97,8 +98,8 @@ func (j *job) discovered(list []elastic.Host) {
 	j.decide(elastic.Discovered{Hosts: list})
 }
 
-// decide reports to the policy what happened, once it is known how all hosts stand. While none is heard, none would hear of
-// another world.
+// decide reports an event to the policy. It holds events back until every host that was taken over has reported its state,
+// and while no host is heard, because then none would hear of another world.
 func (j *job) decide(ev elastic.Event) {
 	alone := j.membership.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
 	if _, tick := ev.(elastic.Tick); alone || j.hosts.unaccounted() {
@@ -115,7 +116,7 @@ func (j *job) decide(ev elastic.Event) {
 	j.follow(ev)
 }
 
-// follow does what the policy says about an event.
+// follow passes an event to the policy and carries out its actions.
 func (j *job) follow(ev elastic.Event) {
 	if j.stopping {
 		return
@@ -163,7 +164,7 @@ func (j *job) follow(ev elastic.Event) {
 	}
 }
 
-// startHost begins the conversation with a daemon, whose id is the next one, or that of one which was never up.
+// startHost begins the conversation with a daemon. Its id is the next one, or the id of a daemon that was never up.
 func (j *job) startHost(s elastic.StartHost) {
 	if s.Host < len(j.hosts) {
 		if !j.hosts[s.Host].ended || j.hosts[s.Host].ready != nil {
@@ -217,7 +218,7 @@ func (h *host) drop() {
 	}
 }
 
-// lostBy tells of a host that is lost what is known of its machine.
+// lostBy returns the event that a host is lost, with what is known about its machine.
 func (h *host) lostBy(why string) elastic.HostLost {
 	ev := elastic.HostLost{Host: h.id, Reason: why}
 	switch d := h.daemon.Load(); {
@@ -235,7 +236,7 @@ func (h *host) lostBy(why string) elastic.HostLost {
 	return ev
 }
 
-// FirstWorld is the world with which an elastic job begins if all of its hosts can be used.
+// FirstWorld returns the first world of an elastic job if all of its hosts can be used.
 func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, error) {
 	machine := elastic.New(elastic.Config{Policy: policy})
 	events := []elastic.Event{elastic.Discovered{Hosts: hosts}}

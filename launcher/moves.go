@@ -2,16 +2,16 @@ package launcher
 
 import "gorun/rendezvous/wire"
 
-// Move is what somebody beside the hosts knows of a move of one, such as vCenter.
+// Move is a move of a host as reported by others, such as vCenter.
 type Move struct {
 	Host   string // its name
 	Starts bool   // or it ends
 	Text   string
-	Labels map[string]string // of where it is now, as in a topology file, if that is known
-	By     string            // who told them
+	Labels map[string]string // of its place, as in a topology file, if that is known
+	By     string            // who reports it
 }
 
-// moved tells all daemons that a host is about to be moved, or has been.
+// moved notifies all daemons that a host is about to be moved, or has been.
 func (j *job) moved(m Move) {
 	state := wire.MoveEnds
 	if m.Starts {
@@ -23,7 +23,7 @@ func (j *job) moved(m Move) {
 		}
 		msg := &wire.Migrating{Host: h.id, State: state, Text: m.Text, Labels: m.Labels, By: m.By}
 		if m.Starts {
-			j.migrating(h, msg) // the host itself tells the end
+			j.migrating(h, msg) // the host itself reports the end
 		}
 		j.hosts.broadcast(msg)
 	}

@@ -2,12 +2,11 @@ package launcher
 
 import "time"
 
-// settleTime is how long after an error of the script the user hears of the world that follows, if the job has not
-// ended by then.
+// settleTime is how long the user does not read about a world that follows an error of the script: the job may end soon.
 const settleTime = time.Second
 
-// worldNews decides when the user hears of a world. A mistake of the script ends one process after the other, and those
-// that are left are in another world each time, until none is: of these worlds the user need not hear.
+// worldNews decides when the user reads about a world. A mistake in the script ends one process after another, and the rest
+// enter another world each time, until none is left: the user need not read about these worlds.
 type worldNews struct {
 	mistake time.Time   // when a process last ended with an error of its own; zero if none has
 	held    []heldWorld // that may not last
@@ -18,7 +17,7 @@ type heldWorld struct {
 	text  string
 }
 
-// begins takes a world that has begun, and returns what to tell the user now.
+// begins takes a world that has begun, and returns the lines to print now.
 func (n *worldNews) begins(now time.Time, text string) []string {
 	if !n.mistake.IsZero() && now.Sub(n.mistake) < settleTime {
 		n.held = append(n.held, heldWorld{now, text})
@@ -35,7 +34,7 @@ func (n *worldNews) lasting(now time.Time) (texts []string) {
 	return texts
 }
 
-// all returns all worlds of which the user has not heard.
+// all returns the worlds that the user has not read about.
 func (n *worldNews) all() (texts []string) {
 	for _, w := range n.held {
 		texts = append(texts, w.text)

@@ -48,7 +48,7 @@ func (p processes) started() (n int) {
 	return n
 }
 
-// exited returns the numbers of the processes that have ended, and of those that have not.
+// exited returns the numbers of the processes that have ended, and of the others.
 func (p processes) exited() (ended, others []int) {
 	for number, x := range p {
 		if x.exited {

@@ -28,7 +28,7 @@ const (
 	sweepLimit = 5 * time.Second
 )
 
-// Run runs the job and returns nil when every rank exited with 0. Otherwise the error says why:
+// Run runs the job and returns nil when every rank exited with 0. Otherwise the error explains the end:
 // *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
 // its connection is closed, which ends it.
 func Run(ctx context.Context, spec Spec) error {

@@ -7,7 +7,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// answerTime is how long daemons have to report what they wait for. A report names those that have not.
+// answerTime is how long daemons have to report what they wait for. A report names the ones that did not answer.
 const answerTime = 2 * time.Second
 
 // stalls follows operations that wait for too long. When a daemon reports one, all are asked, and package stall puts their

@@ -16,12 +16,13 @@ func (j *job) awaited(now time.Time) string {
 	if now.Sub(j.began) < j.timing().StartNoticeAfter || j.stopping {
 		return ""
 	}
+	ready := j.hosts.allReady()
 	var names []string
 	for _, h := range j.hosts {
 		if h.ended || h.leaving || h.failure != nil {
 			continue
 		}
-		if h.ready == nil || j.hosts.allReady() && j.processes.missing(h) {
+		if h.ready == nil || ready && j.processes.missing(h) {
 			names = append(names, h.name)
 		}
 	}

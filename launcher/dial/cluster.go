@@ -12,7 +12,7 @@ import (
 	"gorun/rendezvous/standing"
 )
 
-// Cluster starts daemons by way of those that are always there.
+// Cluster starts daemons through resident daemons.
 type Cluster struct{ Lease *standing.Lease }
 
 // Dial implements Dialer.
@@ -37,7 +37,7 @@ func daemonOf(host string, conn *standing.Stream, err error) (*launcher.Daemon, 
 		return nil, e
 	}
 	d := &launcher.Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
-	d.Away = func() liveness.Line { // the connection is that of the standing daemon: its end says nothing of the job's
+	d.Away = func() liveness.Line { // the connection ends at the resident daemon: its end proves nothing about the job's daemon
 		since, silent := conn.Away()
 		return liveness.Line{Broken: since, Unanswered: silent}
 	}

@@ -30,7 +30,7 @@ const (
 	// mendAtFirst is the pause between two tries, which grows up to mendAtMost: a host that refuses at once may do so for long.
 	mendAtFirst = 100 * time.Millisecond
 	mendAtMost  = 500 * time.Millisecond
-	// goodbye is how long it may take to tell the daemon that its launcher will not come back.
+	// goodbye is how long it may take to let the daemon know that its launcher will not come back.
 	goodbye = time.Second
 	// lastWords is how long an exit status may come after the end of the output.
 	lastWords = 2 * time.Second
@@ -84,7 +84,7 @@ func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool
 	return l, nil
 }
 
-// newLine begins a conversation over the connection to a daemon. Answers is false if again cannot tell of a host that answers.
+// newLine begins a conversation over the connection to a daemon. Answers is false if again cannot report that a host answers.
 func newLine(token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error)) *line {
 	l := &line{Stream: resume.New(), token: token, again: again, timing: t, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
@@ -106,7 +106,7 @@ func newSession() (session string, token []byte, err error) {
 }
 
 // begun waits for the first word of the daemon, and returns what there is to read. It fails if the connection breaks before that and the
-// daemon cannot be found again; a daemon that has ended by itself says why.
+// daemon cannot be found again; a daemon that has ended by itself reports why.
 func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	out := bufio.NewReader(l)
@@ -135,7 +135,7 @@ func (l *line) Close() error {
 	return nil
 }
 
-// Wait returns what was last said on standard error, and why the last connection ended if it was not its program's end.
+// Wait returns what was last written to standard error, and why the last connection ended if it was not its program's end.
 func (l *line) Wait() (string, error) {
 	<-l.ended
 	_, err := l.last.Status()
@@ -169,7 +169,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 }
 
 // beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that has another
-// address may be thought to be at its former one for some seconds, where nobody refuses either.
+// address may be thought to be at its former one for some seconds, where nothing refuses either.
 func (l *line) beside(until context.Context, silent func() bool) (*login, bool) {
 	for pause := mendAtFirst; silent(); pause = longer(pause) {
 		if d, err := l.once(until, func() {}); err == nil {
@@ -240,7 +240,7 @@ func (l *line) mend(d *login) *login {
 	if l.Over() {
 		return nil
 	}
-	// A program that leads to the daemon may be killed for itself, and a system's ssh says 255 when its connection broke.
+	// A program that leads to the daemon may be killed for itself, and a system's ssh exits with 255 when its connection breaks.
 	if code, err := d.Status(); err == nil && code != launcher.ExitTransport && (d.first || code < 128) {
 		l.Fail(io.EOF)
 		return nil
@@ -265,7 +265,7 @@ func (l *line) mend(d *login) *login {
 	return nil
 }
 
-// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh says 255 when it broke.)
+// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh exits with 255 when that breaks.)
 func (d *login) ownEnd() bool {
 	code, err := d.Status()
 	return err == nil && code != launcher.ExitTransport && d.first

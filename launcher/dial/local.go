@@ -55,7 +55,7 @@ func (l Local) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
 		Sweep: func(ctx context.Context, job string) error {
 			wait()
 			if cmd.ProcessState.Exited() && cmd.ProcessState.ExitCode() < 128 || stderr.String() != "" {
-				return nil // not killed, or the supervisor has told of it
+				return nil // not killed, or the supervisor has reported it
 			}
 			sweep := exec.CommandContext(ctx, l.Exe, append(slices.Clone(l.Args), "--sweep", job)...)
 			sweep.Env = l.Env

@@ -25,9 +25,9 @@ type SSH struct {
 	Client *ssh.Client
 	Binary func() (ssh.Binary, error) // called when the first host needs it
 	Args   []string                   // that make it a worker
-	// TimeScale is that of wire.JobOptions.
+	// TimeScale is the same as in wire.JobOptions.
 	TimeScale float64
-	// Session returns arguments that make it a worker whose conversation can be carried on, and those of a program that
+	// Session returns arguments that make it a worker whose conversation can be carried on, and arguments of a program that
 	// does so later; nil if that cannot be.
 	Session func(session string) (worker, relay []string)
 }
@@ -107,11 +107,11 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	return d, ip, nil
 }
 
-// sweepAfter sweeps if nobody else does: the daemon and its supervisor were killed.
+// sweepAfter sweeps if daemon and supervisor were killed, so that neither did.
 func (s *SSH) sweepAfter(ctx context.Context, last *login, host, job string) error {
 	code, err := last.Status()
 	if err != nil || last.first && (code < 128 || last.Stderr() != "") {
-		return nil // nothing is known; or it was not killed, or the supervisor has told of it
+		return nil // nothing is known; or it was not killed, or the supervisor has reported it
 	}
 	return s.sweep(ctx, host, job)
 }

@@ -9,15 +9,15 @@ import (
 // that was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried
 // again by themselves, ever more rarely, as long as they are listed.
 const (
-	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: to ask whether
-	// somebody is there costs little, and it is to be used soon after it has booted. aliveMost is the same for one that
+	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: an attempt
+	// costs little, and the host is to be used soon after it has booted. aliveMost is the same for one that
 	// was there.
 	tryFirst, tryMost, aliveMost = time.Second, 8 * time.Second, 30 * time.Second
 	// refusedFirst and refusedMost are for one that does not let us in: sshd and its guards lock out who comes too
 	// often.
 	refusedFirst, refusedMost = 30 * time.Second, 10 * time.Minute
-	// backFirst is the first time for a host that was lost after it was up, endedFirst for one of which only the daemon
-	// has ended, for it may be on its way down, and aliveFirst for one that is there, so that what keeps it from its
+	// backFirst is the first time for a host that was lost after it was up, endedFirst for one where only the daemon
+	// has ended, because the host may be shutting down, and aliveFirst for one that is there, so that what keeps it from its
 	// peers probably is, too. Each return may disturb the job again: the time between two of them grows up to backMost.
 	backFirst, endedFirst, aliveFirst, backMost = time.Second, 5 * time.Second, 30 * time.Second, time.Hour
 	// steady is how long a host has to be up until its losses before that are forgotten.
@@ -51,7 +51,7 @@ func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 	b.until = now + min(delay, most)
 }
 
-// suspect counts the failure of a process in a slot. Those that fail together on a host count once against the host.
+// suspect counts the failure of a process in a slot. Processes that fail together on a host count once against it.
 func (m *Machine) suspect(s *site, slot int) {
 	slot = m.blacklisted(slot)
 	if s.failed[slot] == nil {

@@ -18,7 +18,7 @@ type Machine struct {
 	epoch     uint32
 	committed bool
 	broken    string   // why the present world must end; "" while it may go on
-	asked     *process // the first to leave its world after an error: those of the others are often that it has left
+	asked     *process // the first to leave its world after an error; the errors of the others are often a consequence
 	first     *End     // the first failure since a world was whole; those after it are often its consequence
 	finished  bool     // a process has exited with 0
 	resets    int
@@ -42,7 +42,7 @@ type site struct {
 	slots  int          // 0 when it is not listed
 	born   int64        // as discovered last
 	daemon *daemon      // that has not ended
-	never  *daemon      // that has, and was never up: nobody has heard of it, so its id is given again
+	never  *daemon      // that has, and was never up: no host knows it, so its id is given again
 	met    bool         // it was up before
 	lost   ban          // since it was up
 	unmet  ban          // since it could not be reached, or begun
@@ -66,7 +66,7 @@ type daemon struct {
 	since  time.Duration // when it was up
 	state  state
 	member bool // of the present epoch
-	failed bool // it cannot take part any more, by its own report or by those of others
+	failed bool // it cannot take part any more, as it or others reported
 	// entered is true once it has been in a world.
 	entered bool
 	used    map[int]*process
@@ -183,7 +183,7 @@ func (m *Machine) decide() {
 	case m.allLeft():
 		m.resume("")
 	case m.committed:
-		m.tell()
+		m.offer()
 	}
 }
 

@@ -192,8 +192,8 @@ func (m *Machine) wait(need, have int) {
 	m.end(e)
 }
 
-// tell notifies the processes that other members are to be had, once for each such set of members.
-func (m *Machine) tell() {
+// offer notifies the processes that a world with other members could begin, once for each such set of members.
+func (m *Machine) offer() {
 	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())
 	tooFew := len(keep)+len(add) < m.need()                 // those on a host that was blacklisted have yet to be replaced

@@ -17,7 +17,7 @@ type Fence struct {
 	pairs   map[string]string
 }
 
-// Arrive notes that the ranks of a host have arrived. Those of the last of all hosts let everyone pass, with what all
+// Arrive notes that the ranks of a host have arrived. When the last host arrives, all pass, with what all
 // published.
 func (f *Fence) Arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err error) {
 	if m.Number != f.number+1 || f.arrived[host] {

@@ -3,9 +3,9 @@
 //
 //	lines, giveUp := reports.Judge(time.Now(), stall.Answers{Hosts: names, By: answers})
 //
-// Reports remembers what the user has read, so that Judge returns only what is new: operations that wait for too long, those
-// in which ranks wait for each other, those that are over, and, once, what to give up when an operation has reached the
-// user's limit. The package is pure: no I/O, no clock, no goroutine.
+// Reports remembers what the user has read, so that Judge returns only what is new: operations that wait for too long, ranks
+// that wait for each other, operations that are over, and, once, what to give up when an operation has reached the user's
+// limit. The package is pure: no I/O, no clock, no goroutine.
 package stall
 
 import (
@@ -81,7 +81,7 @@ const (
 	mostLines = 16 // of one kind in a report
 )
 
-// waiting returns a line for all operations that wait, or waited, for the same ranks. describe says what happens to them.
+// waiting returns a line for all operations that wait, or waited, for the same ranks. describe completes the line.
 func waiting(ops []operation, of map[operation]waited, describe func(w waited, several bool) string) (lines []string) {
 	slices.SortFunc(ops, func(a, b operation) int {
 		return cmp.Or(of[a].since.Compare(of[b].since), strings.Compare(a.name, b.name), cmp.Compare(a.group, b.group))
