@@ -92,8 +92,8 @@ func (s *Session) Do(o *Operation) (Outcome, error) {
 	return s.Wait(handle)
 }
 
-// Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until Wait
-// or Test has reported the end, however fast the others are.
+// Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until
+// Wait or Test has reported the end, however fast the others are.
 func (s *Session) Submit(o *Operation) (handle uint32, err error) {
 	if err := s.check(o); err != nil {
 		return 0, err

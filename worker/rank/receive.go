@@ -11,7 +11,8 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// number returns a number that no open operation has, and not 0. 2^32 operations later an unreleased result might have it.
+// number returns a number that no open operation has, and not 0. 2^32 operations later an unreleased result might have
+// it.
 func (s *Session) number() uint32 {
 	s.next = max(s.next+1, 1)
 	return s.next

@@ -1,10 +1,10 @@
 // Package rank is the client for ranks that are Go programs: JoinJob connects a process that gorun has started to the
-// daemon of its host, and the Session that it returns submits operations and waits for them. contrib/examples/gorank is a
-// whole program; the Python and C bindings do the same in their languages. worker/session/codec/PROTOCOL.md describes the
-// protocol.
+// daemon of its host, and the Session that it returns submits operations and waits for them. contrib/examples/gorank is
+// a whole program; the Python and C bindings do the same in their languages. worker/session/codec/PROTOCOL.md describes
+// the protocol.
 //
-// Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it. Ranks
-// meet by the name of an operation, in any order.
+// Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it.
+// Ranks meet by the name of an operation, in any order.
 //
 // On one host, small allreduces that come again under the same name cost no system call: the ranks do them in a
 // shared-memory slot. Another operation costs one send, one receive, and the wake-up of the receive. The receive blocks
@@ -64,8 +64,8 @@ type Memory struct {
 	region uint32
 }
 
-// JoinJob joins as the rank that gorun started this process as. getenv is os.Getenv: the daemon identifies a rank by its
-// environment.
+// JoinJob joins as the rank that gorun started this process as. getenv is os.Getenv: the daemon identifies a rank by
+// its environment.
 func JoinJob(ctx context.Context, getenv func(string) string) (*Session, error) {
 	number, err := strconv.Atoi(getenv("GORUN_PROCESS"))
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// The rank's end of slots: "Slots" in worker/session/codec/PROTOCOL.md has the layout of the memory, and why all ranks come to the same decision.
+// The rank's end of slots: "Slots" in worker/session/codec/PROTOCOL.md has the layout of the memory, and why all ranks
+// come to the same decision.
 
 const (
 	maxReopens = 16 // slots of a name, when different tensors come under it: each takes memory for good
@@ -27,8 +28,8 @@ const (
 	slotSpin  = 50 * time.Microsecond
 	slotYield = 200 * time.Microsecond
 
-	// Where other programs keep the CPUs, ranks are rarely there together: a rank that looked in vain so many times in a
-	// row sleeps at once, and tries again after some more operations. Who sleeps is let in sooner than who spins.
+	// Where other programs keep the CPUs, ranks are rarely there together: a rank that looked in vain so many times in
+	// a row sleeps at once, and tries again after some more operations. Who sleeps is let in sooner than who spins.
 	slotVain  = 3
 	slotRetry = 64
 )
@@ -230,7 +231,8 @@ func (l *slotTable) find(o *Operation) *slot {
 	return l.table[o.Name]
 }
 
-// slot returns the slot of an operation's name, which is to be offered, or is for that operation: nil if there shall be none.
+// slot returns the slot of an operation's name, which is to be offered, or is for that operation: nil if there shall be
+// none.
 func (l *slotTable) slot(o *Operation) *slot {
 	x := l.find(o)
 	switch {
@@ -387,7 +389,8 @@ func (l *slotTable) meeting(x *slot) meeting {
 			return broken
 		}
 	}
-	// Looked at last: a rank that comes after the end of the world finds it marked, and this may have failed for others.
+	// Looked at last: a rank that comes after the end of the world finds it marked, and this may have failed for
+	// others.
 	if atomic.LoadUint32(l.flag(l.self, codec.SlotLeft)) == codec.WorldGone {
 		return awaited
 	}
@@ -439,8 +442,8 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	return true, err
 }
 
-// await looks how far the others are until that is known. It spins, and then sleeps until the doorbell rings or the daemon sends
-// something.
+// await looks how far the others are until that is known. It spins, and then sleeps until the doorbell rings or the
+// daemon sends something.
 func (s *Session) await(look func() meeting) (meeting, error) {
 	l, yields, since := s.slots, s.slots.yields, time.Time{}
 	sleeps := l.vain >= slotVain && l.vain%slotRetry != 0

@@ -57,8 +57,8 @@ func field[T any](l *slotTable, x *slot, rank, at int) *T {
 	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*codec.SlotLine+at]))
 }
 
-// show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
-// not come again before all are done.
+// show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank
+// does not come again before all are done.
 func (l *slotTable) show(x *slot) {
 	*field[uint32](l, x, l.self, codec.WideIn) = x.call.In.number()
 	*field[uint32](l, x, l.self, codec.WideOut) = x.call.Out.number()
@@ -102,8 +102,8 @@ func (l *slotTable) reduceSlice(x *slot) (err error) {
 	return nil
 }
 
-// slicesDone is how far the others are with their slices: a rank that ended without its own leaves a result that is none. The
-// other ranks write to this rank's tensor until they are done all the same.
+// slicesDone is how far the others are with their slices: a rank that ended without its own leaves a result that is
+// none. The other ranks write to this rank's tensor until they are done all the same.
 func (l *slotTable) slicesDone(x *slot) meeting {
 	how := complete
 	for rank := range l.ranks {

@@ -5,10 +5,10 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// Tensors of several types that one call reduces together travel as several operations. One of them, the head, finds out
-// whether ranks agree on all of them. The others follow it: ranks submit them before it, the daemon holds them until it has
-// succeeded, and they fail with it. If ranks differ, not all of them have the same followers, and the engine would wait for
-// contributions that never come.
+// Tensors of several types that one call reduces together travel as several operations. One of them, the head, finds
+// out whether ranks agree on all of them. The others follow it: ranks submit them before it, the daemon holds them
+// until it has succeeded, and they fail with it. If ranks differ, not all of them have the same followers, and the
+// engine would wait for contributions that never come.
 
 // hold keeps an operation back.
 func (s *session) hold(o *operation, r collective.Request) {
@@ -38,15 +38,16 @@ func (s *session) linkFollowers(m *codec.Submit, o *operation) error {
 	return nil
 }
 
-// pending is a follower that is submitted when its head has ended. If its rank joins before, or removes the group, others wait
-// for it all the same.
+// pending is a follower that is submitted when its head has ended. If its rank joins before, or removes the group,
+// others wait for it all the same.
 type pending struct {
 	group   uint32
 	name    string
 	counted bool // a JOIN or the removal of the group counts on it
 }
 
-// addPending adds what the rank still submits to a group to the request that joins or removes it, and returns the handles.
+// addPending adds what the rank still submits to a group to the request that joins or removes it, and returns the
+// handles.
 func (s *session) addPending(r *collective.Request) (handles []uint32) {
 	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
 		return nil

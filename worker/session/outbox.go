@@ -2,8 +2,9 @@ package session
 
 import "sync"
 
-// A rank that submits many small operations at once gets most of their ends together: while a reader has more messages to
-// read, completions wait, and go out before it sleeps. A rank alone waits for nothing: its reader finds its socket empty.
+// A rank that submits many small operations at once gets most of their ends together: while a reader has more messages
+// to read, completions wait, and go out before it sleeps. A rank alone waits for nothing: its reader finds its socket
+// empty.
 
 const (
 	maxUnsent = 32       // messages that are read while completions wait

@@ -1,10 +1,10 @@
 // Package session is the daemon's end of the rank protocol: it serves the ranks of a host. Each rank connects to one
-// unix socket, gets shared memory, submits operations to the engine and learns how they ended. The messages are those of
-// worker/session/codec, and its PROTOCOL.md describes them; shared-memory slots are counted in worker/session/slots. The
-// other ends are worker/rank and the bindings for Python and C.
+// unix socket, gets shared memory, submits operations to the engine and learns how they ended. The messages are those
+// of worker/session/codec, and its PROTOCOL.md describes them; shared-memory slots are counted in worker/session/slots.
+// The other ends are worker/rank and the bindings for Python and C.
 //
-// Server.Run owns the goroutines, two per connected rank (a reader and a writer), and returns when all have
-// ended. The package starts no process, and knows nothing of other hosts.
+// Server.Run owns the goroutines, two per connected rank (a reader and a writer), and returns when all have ended. The
+// package starts no process, and knows nothing of other hosts.
 //
 //   - server.go: the socket, which processes may connect, the world
 //   - session.go: one connection, from its first message to its last
@@ -15,11 +15,11 @@
 //   - slots.go: the daemon's part in shared-memory slots
 //   - stall.go: operations that some ranks wait for, or have given up
 //
-// Cost of an operation, per rank: one receive and one send here (plus one receive that finds the socket empty,
-// which is how the reader learns that it may sleep), and one wake-up each way. Complete sends, on the
-// goroutine of its caller; the writer only runs while a rank does not read. No garbage in steady state. A reader that asks again
-// for some microseconds before it sleeps was tried: on two CPUs it takes the CPU that a rank needs, and a round trip
-// of two ranks went from 28 to 75 µs.
+// Cost of an operation, per rank: one receive and one send here (plus one receive that finds the socket empty, which is
+// how the reader learns that it may sleep), and one wake-up each way. Complete sends, on the goroutine of its caller;
+// the writer only runs while a rank does not read. No garbage in steady state. A reader that asks again for some
+// microseconds before it sleeps was tried: on two CPUs it takes the CPU that a rank needs, and a round trip of two
+// ranks went from 28 to 75 µs.
 package session
 
 import (
@@ -76,8 +76,8 @@ type Config struct {
 	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine Engine
 	Log    *slog.Logger
-	// Rejoin is called when a process that has left the world of an epoch waits for a later one. Why is the first of the
-	// last errors that were sent to it there, "" if an operation succeeded after them. It may be nil.
+	// Rejoin is called when a process that has left the world of an epoch waits for a later one. Why is the first of
+	// the last errors that were sent to it there, "" if an operation succeeded after them. It may be nil.
 	Rejoin     func(process int, epoch uint32, why string)
 	Kept       func(epoch uint32)                    // a rank has committed its state in the world of an epoch; may be nil
 	Wanted     func()                                // a process waits for the first world; may be nil
@@ -203,8 +203,8 @@ type news struct {
 	stamp          int64
 }
 
-// Changed notifies the ranks of an epoch's world that it could be another one. A rank that is not there yet, since it may
-// take seconds to begin, is notified when it connects.
+// Changed notifies the ranks of an epoch's world that it could be another one. A rank that is not there yet, since it
+// may take seconds to begin, is notified when it connects.
 func (s *Server) Changed(epoch uint32, added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

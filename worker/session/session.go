@@ -248,8 +248,8 @@ func (s *session) dispatch(b []byte) error {
 	}
 }
 
-// failure is the first of a run of errors that were sent to a rank: the errors after it are often its consequence. The run
-// is over when an operation succeeds that the rank has begun after the last of them.
+// failure is the first of a run of errors that were sent to a rank: the errors after it are often its consequence. The
+// run is over when an operation succeeds that the rank has begun after the last of them.
 type failure struct {
 	text      string // "" for none
 	submitted uint64 // before the last of the run

@@ -70,7 +70,8 @@ func (s *session) heldOperations() (all []heldOperation) {
 	return all
 }
 
-// GiveUp is Gone for ranks that wait for what will not come: the operations in why fail with what it says, all others with err.
+// GiveUp is Gone for ranks that wait for what will not come: the operations in why fail with what it says, all others
+// with err.
 func (s *Server) GiveUp(err error, why map[Subject]error) {
 	s.mu.Lock()
 	inSlots := map[int]error{}

@@ -1,7 +1,7 @@
 package codec
 
-// The memory of shared-memory slots begins with a line for each rank, by its place: its number on the host. A slot has a
-// line for each rank, which begins with the rank's word, and two buffers for each; a wide slot has lines alone.
+// The memory of shared-memory slots begins with a line for each rank, by its place: its number on the host. A slot has
+// a line for each rank, which begins with the rank's word, and two buffers for each; a wide slot has lines alone.
 const (
 	SlotLine = 64 // bytes, a cache line
 
@@ -34,7 +34,8 @@ const (
 
 	// Below this, two meetings cost more than reading every tensor whole, which is what ranks do in a plain slot.
 	MinWideBytes = 2 << 10
-	// Above this the hand-overs to and from the daemon no longer show; where ranks outnumber CPUs they do not long before.
+	// Above this the hand-overs to and from the daemon no longer show; where ranks outnumber CPUs they do not long
+	// before.
 	MaxWideBytes  = 32 << 20
 	MaxCrowdBytes = 4 << 20
 )

@@ -4,9 +4,9 @@
 //
 // A rank that submits an operation may offer to take a slot for the next one of the same name. When all ranks have
 // offered and the operation succeeds, Assign gives the name a slot. From then on the ranks meet there, and the daemon
-// only reads the memory: to name the ranks that others wait for. A rank that leaves is marked there, so that the ranks that
-// wait for it submit to the daemon instead. Larger tensors stay where they are, in wide slots: each rank reduces a slice
-// of all tensors, in memory that the daemon shows it (wide.go).
+// only reads the memory: to name the ranks that others wait for. A rank that leaves is marked there, so that the ranks
+// that wait for it submit to the daemon instead. Larger tensors stay where they are, in wide slots: each rank reduces a
+// slice of all tensors, in memory that the daemon shows it (wide.go).
 //
 // The ranks' end of slots is in worker/rank, contrib/python/gorun/slot.py and contrib/c/gorun.c.
 package slots
@@ -26,8 +26,8 @@ import (
 	"gorun/worker/shm"
 )
 
-// Table is the daemon's account of the slots of one world, whose ranks are all on this host. It decides which name has a
-// slot, and marks in the shared memory which ranks have left. It is safe for concurrent use.
+// Table is the daemon's account of the slots of one world, whose ranks are all on this host. It decides which name has
+// a slot, and marks in the shared memory which ranks have left. It is safe for concurrent use.
 type Table struct {
 	region *shm.Region
 	ranks  []int // of the world, by their place on this host
@@ -118,9 +118,9 @@ func (t *Table) Offer(rank int, name string, n int, o Offer) {
 }
 
 // Assign returns where the slot of a name is, now that a rank is about to be notified of the end of an operation, 0 for
-// none. For a wide slot the offset has WideSlot added, and the rank must be shown the memory that comes along, which the
-// caller releases. All ranks get the same answer for the same use: it is decided for the first, when all have submitted.
-// The first may submit the next use before the others are notified.
+// none. For a wide slot the offset has WideSlot added, and the rank must be shown the memory that comes along, which
+// the caller releases. All ranks get the same answer for the same use: it is decided for the first, when all have
+// submitted. The first may submit the next use before the others are notified.
 func (t *Table) Assign(rank int, name string, failed bool) (offset int, _ []Showing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
