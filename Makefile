@@ -29,7 +29,8 @@ PURE := $(shell sed -n '/pure *= \[\]string{/s/.*{\(.*\)}/\1/p' cmd/gorun/deps_t
 $(if $(PURE),,$(error no list of pure packages in cmd/gorun/deps_test.go))
 PURE_PACKAGES := $(PURE:%=./%)
 # The families of end-to-end tests. Package speed, which measures rates, runs by itself.
-FAMILIES ?= $(filter-out speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
+# The family of VMs starts first: it takes longest, since its machines move one after the other.
+FAMILIES ?= vm $(filter-out vm speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
 # Runs go test and reports the results; a few tests that fail beside others run again, alone.
@@ -97,13 +98,13 @@ lint: build/ruff-$(RUFF)
 # These flags must not prevent caching: no -count, no -shuffle.
 UNIT_FLAGS ?=
 # Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
-UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|bench_vs|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestMessages|TestParsers
+UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestMessages|TestParsers
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -timeout=10m $(UNIT_FLAGS)
-	@$(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(UNIT_FLAGS)
+	@$(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(if $(RACE),$(if $(UNRACED),-run '$(UNRACED)')) $(UNIT_FLAGS)
 	@$(if $(RACE),CGO_ENABLED=1 $(REPORT) -packages ./cmd/gorun go test -json -race -timeout=20m $(if $(UNRACED),-skip '$(UNRACED)') $(UNIT_FLAGS))
 
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
