@@ -83,7 +83,7 @@ func Reorder(ctx context.Context, by By, hosts []Host, edges []Edge, order []int
 	var why []string
 	switch {
 	case p.avoids(present, found):
-		why = append(why, "it leaves a way that could not be measured")
+		why = append(why, "it leaves a path that could not be measured")
 	case p.faster(present, found):
 		why = append(why, fmt.Sprintf("its slowest edge carries %s instead of %s", BitRate(c.Then), BitRate(c.Now)))
 	}

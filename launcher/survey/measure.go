@@ -198,7 +198,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 				var answer measure.Answer
 				err := errors.Join(from.orders.Encode(measure.Order{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
 				if err == nil && answer.Error != "" {
-					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
+					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
 					return nil
 				}
 				if errors.Is(err, io.EOF) { // it ended, and may have printed why
@@ -209,7 +209,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 					}
 				}
 				if err != nil {
-					return &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the way to " + hosts[pair.To].Name, Err: err, Code: launcher.ExitTransport}
+					return &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: err, Code: launcher.ExitTransport}
 				}
 				found[i] = topology.Edge{From: pair.From, To: pair.To, RTT: answer.RTT, Bandwidth: answer.Bandwidth, Rail: rail}
 				return nil
@@ -240,7 +240,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 func unmeasured(failed []error) string {
 	const named = 3
 	if len(failed) == 1 {
-		return fmt.Sprintf("%v; the ring takes this way only if there is no other", failed[0])
+		return fmt.Sprintf("%v; the ring takes this path only if there is no other", failed[0])
 	}
 	var list []string
 	for _, err := range failed[:min(len(failed), named)] {
@@ -249,5 +249,5 @@ func unmeasured(failed []error) string {
 	if more := len(failed) - named; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d ways could not be measured (%s); the ring takes them only if there are no others", len(failed), strings.Join(list, "; "))
+	return fmt.Sprintf("%d paths could not be measured (%s); the ring takes them only if there are no others", len(failed), strings.Join(list, "; "))
 }

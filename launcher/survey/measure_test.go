@@ -114,7 +114,7 @@ func TestBlockedWays(t *testing.T) {
 			return edges, warned, err
 		}
 		edges, warned, err := run(func(from, to string) bool { return from+to == "bc" || from+to == "cb" })
-		if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "c: measure the way to b: no route to host; ") {
+		if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "c: measure the path to b: no route to host; ") {
 			t.Fatalf("%d hosts: warned %q, %v", hosts, warned, err)
 		}
 		found := 0
@@ -136,7 +136,7 @@ func TestBlockedWays(t *testing.T) {
 			}
 		}
 		_, warned, err = run(func(from, to string) bool { return from == "a" || to == "a" })
-		want := fmt.Sprintf("%d ways could not be measured (b: measure the way to a: no route to host; c: measure the way to a: no route to host; d: measure the way to a: no route to host", hosts-1)
+		want := fmt.Sprintf("%d paths could not be measured (b: measure the path to a: no route to host; c: measure the path to a: no route to host; d: measure the path to a: no route to host", hosts-1)
 		if more := hosts - 4; more > 0 {
 			want += fmt.Sprintf("; and %d more", more)
 		}
