@@ -42,7 +42,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		args = slices.Clone(args)
 	}
 	for i := 1; i < len(args); i++ {
-		name, value, joined := flagName(args[i])
+		name, _, joined := flagName(args[i])
 		f := findFlag(flags, name)
 		if horovod && strings.HasPrefix(args[i], "--") && (f == nil || shortRange(name, args[i:])) {
 			if full := completed(flags, name); full != "" {
@@ -68,20 +68,8 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 			values = 1 // Hydra takes NAME=VALUE beside NAME VALUE
 		}
 		if f.Names()[0] == "configfile" && (joined || i+1 < len(args)) {
-			after := args[i+1:]
-			if !joined {
-				value, after = after[0], after[1:]
-			}
-			apps, err := readApps(value)
-			if err == nil && len(after) > 0 {
-				err = &usageError{fmt.Errorf("--%s: the programs are those of the file", name), "flags of the whole job go before it"}
-			}
-			if err != nil {
-				return nil, err
-			}
-			others := slices.DeleteFunc(slices.Clone(flags), func(other cli.Flag) bool { return other == f })
-			apps, err = launchArgs(append(args[:1:1], apps...), others)
-			return append(out, apps[min(1, len(apps)):]...), err
+			apps, err := configured(args, i, flags)
+			return append(out, apps...), err
 		}
 		switch {
 		case name == "v" && horovod:
@@ -96,6 +84,26 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// configured returns the programs in the file that a --configfile, args[i], names, as arguments of a launch.
+func configured(args []string, i int, flags []cli.Flag) ([]string, error) {
+	name, file, joined := flagName(args[i])
+	after := args[i+1:]
+	if !joined {
+		file, after = after[0], after[1:]
+	}
+	apps, err := readApps(file)
+	if err == nil && len(after) > 0 {
+		err = &usageError{fmt.Errorf("--%s: the programs are those of the file", name), "flags of the whole job go before it"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := findFlag(flags, name)
+	others := slices.DeleteFunc(slices.Clone(flags), func(other cli.Flag) bool { return other == f })
+	apps, err = launchArgs(append(args[:1:1], apps...), others)
+	return apps[min(1, len(apps)):], err
 }
 
 // shortRange reports whether --blacklist is what a user of horovodrun has left of --blacklist-cooldown-range.

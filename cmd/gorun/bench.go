@@ -89,8 +89,8 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	o.noTag = true // rank 0 prints the table itself
-	// Ranks run in a directory that exists everywhere. Their program is the daemon's own binary, wherever it is on the host: a
-	// child of the daemon has the same executable until it starts the rank.
+	// Ranks run in a directory that exists everywhere. Their program is the daemon's own binary, wherever it is on the
+	// host: a child of the daemon has the same executable until it starts the rank.
 	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 

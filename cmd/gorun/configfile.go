@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// readConfigFile reads horovodrun's --config-file: the values by section.key, and the keys that mean nothing. "" is no file.
+// readConfigFile reads horovodrun's --config-file: the values by section.key, and the keys that mean nothing. "" is no
+// file.
 func readConfigFile(file string) (values map[string]string, unknown []string, err error) {
 	if file == "" {
 		return nil, nil, nil

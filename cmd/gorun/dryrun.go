@@ -42,8 +42,8 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 	return err
 }
 
-// hereOf returns what ranks on a host have from this machine: its variables, if the host is this machine. The daemons of a
-// cluster have their own.
+// hereOf returns what ranks on a host have from this machine: its variables, if the host is this machine. The daemons
+// of a cluster have their own.
 func hereOf(ctx context.Context, o *jobFlags, spec launcher.Spec) func(host string) []string {
 	elsewhere, here := plan.UserEnv(spec.Env, true), slices.Concat(localEnv(o), plan.UserEnv(spec.Env, false))
 	own := ownNames()

@@ -116,7 +116,8 @@ func usualBlacklist() elastic.Blacklist {
 	return elastic.BlacklistSlot
 }
 
-// idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each slot.
+// idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each
+// slot.
 func (p *elasticPlan) idle(o *jobFlags) []string {
 	if p == nil {
 		return nil
@@ -155,8 +156,8 @@ func readScript(o *jobFlags) (*discover.Script, error) {
 	return &discover.Script{Command: command, Slots: cmp.Or(o.slotsPerHost, hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
-// spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil if
-// the hosts are known.
+// spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil
+// if the hosts are known.
 func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
 	to := make(chan []elastic.Host, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}

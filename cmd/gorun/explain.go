@@ -20,8 +20,8 @@ const exitStatusHelp = `Exit status:
   255      a host could not be reached, or was lost
   other    the exit status of the first rank that failed`
 
-// An explained error is the one to report of all that it wraps or is wrapped in, and knows the exit code. It may also have a
-// NextStep, which is the hint, and Details, the lines between.
+// An explained error is the one to report of all that it wraps or is wrapped in, and knows the exit code. It may also
+// have a NextStep, which is the hint, and Details, the lines between.
 type explained interface {
 	error
 	ExitCode() int

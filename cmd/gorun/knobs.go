@@ -216,7 +216,8 @@ func (k knob) variable(value string) string {
 	return k.env + "=" + value
 }
 
-// stock reports whether stock Horovod, which --no-horovod-shim leaves to the ranks, obeys a knob. It runs with Gloo there.
+// stock reports whether stock Horovod, which --no-horovod-shim leaves to the ranks, obeys a knob. It runs with Gloo
+// there.
 func (k knob) stock() bool { return k.idle != noMPI && k.idle != noCache }
 
 // without explains why a knob that is set has no effect, "" if it has one. A switch that is off needs no other flag.

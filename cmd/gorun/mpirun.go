@@ -69,8 +69,8 @@ func idleMPI(o *jobFlags) []string {
 // isAgent reports whether a parameter names the program with which Open MPI's mpirun reaches hosts.
 func isAgent(key string) bool { return key == "plm_rsh_agent" || key == "plm_ssh_agent" }
 
-// readApps returns the words of a file that Hydra takes by -configfile and Open MPI by --app: a program and its flags on each
-// line, put together with colons.
+// readApps returns the words of a file that Hydra takes by -configfile and Open MPI by --app: a program and its flags
+// on each line, put together with colons.
 func readApps(file string) ([]string, error) {
 	const hint = "each line is: -n 1 -host host1 program arguments"
 	text, err := readShort(file)

@@ -8,8 +8,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// jobFlags are the flags of a launch, in groups by concern. The table that binds the fields of a group is in the file of its
-// concern. A flag that daemons obey as it is fills a field of JobOptions; validate fills the other fields of JobOptions.
+// jobFlags are the flags of a launch, in groups by concern. The table that binds the fields of a group is in the file
+// of its concern. A flag that daemons obey as it is fills a field of JobOptions; validate fills the other fields of
+// JobOptions.
 type jobFlags struct {
 	invocation
 	wire.JobOptions

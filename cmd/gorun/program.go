@@ -120,8 +120,8 @@ func splitWords(s string) ([]string, error) {
 	return words, nil
 }
 
-// programName describes in a few words what a job runs. Arguments may be secret, so it shows only the first that is not a
-// flag: a script's name is of more use than python3.
+// programName describes in a few words what a job runs. Arguments may be secret, so it shows only the first that is not
+// a flag: a script's name is of more use than python3.
 func programName(programs []program) string {
 	name := filepath.Base(programs[0].Argv[0])
 	for _, arg := range programs[0].Argv[1:] {

@@ -193,23 +193,6 @@ func ownAddress(bind string, join []string) string {
 	return "127.0.0.1"
 }
 
-// systemd is the socket at which systemd receives the state of a service of Type=notify; "" without systemd.
-type systemd string
-
-func (s systemd) say(state string) {
-	if s == "" {
-		return
-	}
-	name := string(s)
-	if strings.HasPrefix(name, "@") {
-		name = "\x00" + name[1:]
-	}
-	if conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}); err == nil {
-		conn.Write([]byte(state))
-		conn.Close()
-	}
-}
-
 // daemonEnv returns the environment of a job's daemon, without what systemd set for this process.
 func daemonEnv() []string {
 	systemd := []string{

@@ -20,8 +20,8 @@ func (o *jobFlags) silenceTable() []cli.Flag {
 	}
 }
 
-// watchMoves runs the command of --moves beside a job and returns its announcements, nil without such a command. The second
-// result ends it.
+// watchMoves runs the command of --moves beside a job and returns its announcements, nil without such a command. The
+// second result ends it.
 func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args ...any)) (<-chan launcher.Move, func()) {
 	if !o.given(&o.moves) {
 		return nil, func() {}

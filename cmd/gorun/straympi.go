@@ -26,8 +26,8 @@ func strayMPI(programs []program) (notes []string) {
 	return notes
 }
 
-// usesOpenMPI looks at the libraries that an executable is linked with. MPICH and its relatives call theirs libmpich.so.12
-// or libmpi.so.12.
+// usesOpenMPI looks at the libraries that an executable is linked with. MPICH and its relatives call theirs
+// libmpich.so.12 or libmpi.so.12.
 func usesOpenMPI(p launcher.Program) bool {
 	path := p.Argv[0]
 	if strings.Contains(path, "/") {

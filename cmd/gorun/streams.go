@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -17,11 +16,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"gorun/launcher"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
 )
 
 // streamTable binds them.
@@ -90,65 +87,6 @@ func newMux(o *jobFlags, p plan.Placement, where *places, changing bool) (*outpu
 		return nil, &usageError{err, "--output-filename names a directory, -outfile-pattern files; directories are made if they are missing"}
 	}
 	return mux, nil
-}
-
-// readPatterns reads Hydra's patterns for tags and files.
-func readPatterns(o *jobFlags, cfg *output.Config) error {
-	if err := o.atMostOne(&o.tag, &o.tagPattern); err != nil {
-		return err
-	}
-	numbers := map[string]int{} // of hosts
-	var err error
-	filled := func(flag string, pattern *string) func(rank int) string {
-		if wrong := checkPattern(*pattern); wrong != nil && err == nil {
-			err = &usageError{fmt.Errorf("--%s %s: %w", flag, *pattern, wrong), "--" + flag + " '%h.%r'"}
-		}
-		if !o.given(pattern) {
-			return nil
-		}
-		return func(rank int) string {
-			host := cfg.Host(rank)
-			if _, ok := numbers[host]; !ok {
-				numbers[host] = len(numbers)
-			}
-			return fillPattern(*pattern, rank, host, numbers[host])
-		}
-	}
-	tag := filled("prepend-pattern", &o.tagPattern)
-	files := map[output.Stream]func(int) string{output.Stdout: filled("outfile-pattern", &o.outPattern), output.Stderr: filled("errfile-pattern", &o.errPattern)}
-	if err != nil {
-		return err
-	}
-	if tag != nil {
-		cfg.Tag = func(rank int, _ output.Stream) string { return tag(rank) }
-	}
-	cfg.Divert = func(rank int, name output.Stream) string {
-		if files[name] == nil {
-			return ""
-		}
-		return files[name](rank)
-	}
-	cfg.TagDiverted = o.given(&o.tag) || o.given(&o.tagPattern) || o.tagOutput
-	return nil
-}
-
-// checkPattern refuses a pattern with something in it that Hydra does not fill in.
-func checkPattern(pattern string) error {
-	for i := 0; i < len(pattern); i++ {
-		if pattern[i] != '%' {
-			continue
-		}
-		i++
-		if i == len(pattern) || !strings.ContainsRune("rghp%", rune(pattern[i])) {
-			return fmt.Errorf("%q is none of %%r, %%h, %%p, %%g, %%%%", pattern[i-1:min(i+1, len(pattern))])
-		}
-	}
-	return nil
-}
-
-// fillPattern fills in a rank, its host and the number of that. There is one group of processes, %g.
-func fillPattern(pattern string, rank int, host string, number int) string {
-	return strings.NewReplacer("%%", "%", "%r", strconv.Itoa(rank), "%h", host, "%p", strconv.Itoa(number), "%g", "0").Replace(pattern)
 }
 
 // readersOf reads --stdin: the ranks that read standard input, nil for rank 0.
@@ -232,98 +170,6 @@ type ranksOutput struct{ *output.Mux }
 
 func (o ranksOutput) Write(rank int, stream wire.Stream, data []byte) {
 	o.Mux.Write(rank, output.Stream(stream), data)
-}
-
-// The events of --json beside output and note. Their names and fields stay as they are; the README lists them.
-type (
-	jobEvent struct {
-		Event string   `json:"event"` // "job"
-		Ranks int      `json:"ranks"`
-		Hosts []string `json:"hosts"`
-	}
-	startedEvent struct {
-		Event string `json:"event"` // "started"
-		Rank  int    `json:"rank"`
-		Host  string `json:"host"`
-		PID   int    `json:"pid"`
-	}
-	exitedEvent struct {
-		Event  string `json:"event"` // "exited"
-		Rank   int    `json:"rank"`
-		Host   string `json:"host"`
-		Code   int    `json:"code"`
-		Signal int    `json:"signal,omitempty"`
-	}
-	hostEvent struct {
-		Event string    `json:"event"` // "host", which is silent, or back
-		Host  string    `json:"host"`
-		To    string    `json:"to,omitempty"`   // the host that does not hear it, if the launcher does
-		State string    `json:"state"`          // a launcher.HostState
-		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
-	}
-	edgeEvent struct {
-		Event  string  `json:"event"` // "edge", one that the job has measured
-		From   string  `json:"from"`
-		To     string  `json:"to"`
-		Speed  float64 `json:"speed_mbit"` // -1 unknown
-		Source string  `json:"speed_source"`
-		RTT    float64 `json:"rtt_us"` // -1 unknown
-	}
-	endEvent struct {
-		Event string `json:"event"` // "end", the last
-		Code  int    `json:"code"`
-		Error string `json:"error,omitempty"`
-	}
-)
-
-// announce is the first event.
-func announce(mux *output.Mux, p plan.Placement) {
-	e := jobEvent{Event: "job", Ranks: len(p.Ranks)}
-	for _, h := range p.Hosts {
-		e.Hosts = append(e.Hosts, h.Name)
-	}
-	mux.Event(e)
-}
-
-// watchRanks makes events of what happens to ranks.
-func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
-	return func(e launcher.RankEvent) {
-		if e.Ended {
-			mux.Event(exitedEvent{"exited", e.Rank, e.Host, e.Code, e.Signal})
-		} else {
-			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
-		}
-	}
-}
-
-// watchHosts makes events of what is heard of hosts.
-func watchHosts(mux *output.Mux) func(launcher.HostEvent) {
-	return func(e launcher.HostEvent) {
-		mux.Event(hostEvent{"host", e.Host, e.To, string(e.State), e.Since.UTC()})
-	}
-}
-
-// edgeEvents makes events of what a job has measured between its hosts.
-func edgeEvents(mux *output.Mux, hosts []topology.Host, edges []topology.Edge) {
-	for _, e := range edges {
-		event := edgeEvent{Event: "edge", From: hosts[e.From].Name, To: hosts[e.To].Name, Speed: -1, Source: "unknown", RTT: -1}
-		if e.Bandwidth > 0 {
-			event.Speed, event.Source = math.Round(e.Bandwidth*8/1e5)/10, "job"
-		}
-		if e.RTT > 0 {
-			event.RTT = math.Round(e.RTT*1e7) / 10
-		}
-		mux.Event(event)
-	}
-}
-
-// conclude is the last event.
-func conclude(mux *output.Mux, err error) {
-	e := endEvent{Event: "end", Code: explain(io.Discard, err)}
-	if err != nil {
-		e.Error = err.Error()
-	}
-	mux.Event(e)
 }
 
 // places remembers on which host each process runs, for tags and events.

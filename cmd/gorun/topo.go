@@ -70,7 +70,8 @@ func topoCommand() *cli.Command {
 	}
 }
 
-// checkFiles refuses a flag in the place of a file's name, which was not meant to be that; a file of such a name is ./--name.
+// checkFiles refuses a flag in the place of a file's name, which was not meant to be that; a file of such a name is
+// ./--name.
 func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 	if len(o.args) > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun topo -H host1,host2"}
@@ -151,29 +152,43 @@ func inspect(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	if err != nil {
 		return picture.Cluster{}, err
 	}
+	find := inspectHosts
 	if !o.given(&o.hosts) && !o.given(&o.hostfile) {
-		if o.measure {
-			return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
-		}
-		if o.given(&o.RingOrder) && ring.by == topology.ByMeasured {
-			return picture.Cluster{}, &usageError{errors.New("--ring-order measured: no hosts"), "gorun topo -H host1,host2 --ring-order measured"}
-		}
-		host, err := probe.Probe(ctx, "/")
-		if err != nil {
-			return picture.Cluster{}, err
-		}
-		host.Name = host.Hostname
-		if note, warns := ring.strangers([]string{host.Name}); warns {
-			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
-		}
-		found := picture.Cluster{Hosts: []topology.Host{host}}
-		if err := ring.override(found.Hosts); err != nil {
-			return found, err
-		}
-		ranks, err := ranksHere(&o.jobFlags)
-		found.Ranks = ranks
-		return found, errors.Join(err, placeBound(&found, bind, nicsOf(&o.jobFlags)))
+		find = inspectHere
 	}
+	found, err := find(ctx, o, ring)
+	if err != nil {
+		return picture.Cluster{}, err
+	}
+	return found, placeBound(&found, bind, nicsOf(&o.jobFlags))
+}
+
+// inspectHere returns the facts of this machine.
+func inspectHere(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Cluster, error) {
+	if o.measure {
+		return picture.Cluster{}, &usageError{errors.New("--measure: no hosts"), "gorun topo -H host1,host2 --measure"}
+	}
+	if o.given(&o.RingOrder) && ring.by == topology.ByMeasured {
+		return picture.Cluster{}, &usageError{errors.New("--ring-order measured: no hosts"), "gorun topo -H host1,host2 --ring-order measured"}
+	}
+	host, err := probe.Probe(ctx, "/")
+	if err != nil {
+		return picture.Cluster{}, err
+	}
+	host.Name = host.Hostname
+	if note, warns := ring.strangers([]string{host.Name}); warns {
+		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+	}
+	found := picture.Cluster{Hosts: []topology.Host{host}}
+	if err := ring.override(found.Hosts); err != nil {
+		return found, err
+	}
+	found.Ranks, err = ranksHere(&o.jobFlags)
+	return found, err
+}
+
+// inspectHosts returns the facts of the hosts that the flags name, and their ring.
+func inspectHosts(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Cluster, error) {
 	placement, err := place(&o.jobFlags)
 	if err != nil {
 		return picture.Cluster{}, err
@@ -206,7 +221,7 @@ func inspect(ctx context.Context, o *topoFlags) (picture.Cluster, error) {
 	for _, r := range order.Rails {
 		found.Rails = append(found.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(used, edges)})
 	}
-	return found, placeBound(&found, bind, nicsOf(&o.jobFlags))
+	return found, nil
 }
 
 // ranksHere numbers the ranks that the flags want on this machine, none if no flag mentions ranks.

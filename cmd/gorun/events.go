@@ -1,0 +1,104 @@
+package main
+
+import (
+	"io"
+	"math"
+	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/output"
+	"gorun/launcher/plan"
+	"gorun/topology"
+)
+
+// The events of --json beside output and note. Their names and fields stay as they are; the README lists them.
+type (
+	jobEvent struct {
+		Event string   `json:"event"` // "job"
+		Ranks int      `json:"ranks"`
+		Hosts []string `json:"hosts"`
+	}
+	startedEvent struct {
+		Event string `json:"event"` // "started"
+		Rank  int    `json:"rank"`
+		Host  string `json:"host"`
+		PID   int    `json:"pid"`
+	}
+	exitedEvent struct {
+		Event  string `json:"event"` // "exited"
+		Rank   int    `json:"rank"`
+		Host   string `json:"host"`
+		Code   int    `json:"code"`
+		Signal int    `json:"signal,omitempty"`
+	}
+	hostEvent struct {
+		Event string    `json:"event"` // "host", which is silent, or back
+		Host  string    `json:"host"`
+		To    string    `json:"to,omitempty"`   // the host that does not hear it, if the launcher does
+		State string    `json:"state"`          // a launcher.HostState
+		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
+	}
+	edgeEvent struct {
+		Event  string  `json:"event"` // "edge", one that the job has measured
+		From   string  `json:"from"`
+		To     string  `json:"to"`
+		Speed  float64 `json:"speed_mbit"` // -1 unknown
+		Source string  `json:"speed_source"`
+		RTT    float64 `json:"rtt_us"` // -1 unknown
+	}
+	endEvent struct {
+		Event string `json:"event"` // "end", the last
+		Code  int    `json:"code"`
+		Error string `json:"error,omitempty"`
+	}
+)
+
+// announce is the first event.
+func announce(mux *output.Mux, p plan.Placement) {
+	e := jobEvent{Event: "job", Ranks: len(p.Ranks)}
+	for _, h := range p.Hosts {
+		e.Hosts = append(e.Hosts, h.Name)
+	}
+	mux.Event(e)
+}
+
+// watchRanks makes events of what happens to ranks.
+func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
+	return func(e launcher.RankEvent) {
+		if e.Ended {
+			mux.Event(exitedEvent{"exited", e.Rank, e.Host, e.Code, e.Signal})
+		} else {
+			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
+		}
+	}
+}
+
+// watchHosts makes events of what is heard of hosts.
+func watchHosts(mux *output.Mux) func(launcher.HostEvent) {
+	return func(e launcher.HostEvent) {
+		mux.Event(hostEvent{"host", e.Host, e.To, string(e.State), e.Since.UTC()})
+	}
+}
+
+// edgeEvents makes events of what a job has measured between its hosts.
+func edgeEvents(mux *output.Mux, hosts []topology.Host, edges []topology.Edge) {
+	for _, e := range edges {
+		event := edgeEvent{Event: "edge", From: hosts[e.From].Name, To: hosts[e.To].Name, Speed: -1, Source: "unknown", RTT: -1}
+		if e.Bandwidth > 0 {
+			event.Speed, event.Source = math.Round(e.Bandwidth*8/1e5)/10, "job"
+		}
+		if e.RTT > 0 {
+			event.RTT = math.Round(e.RTT*1e7) / 10
+		}
+		mux.Event(event)
+	}
+}
+
+// conclude is the last event.
+func conclude(mux *output.Mux, err error) {
+	e := endEvent{Event: "end", Code: explain(io.Discard, err)}
+	if err != nil {
+		e.Error = err.Error()
+	}
+	mux.Event(e)
+}
