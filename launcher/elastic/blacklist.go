@@ -26,29 +26,29 @@ const (
 
 // ban keeps a slot or a host from being used.
 type ban struct {
-	failures int
-	until    time.Duration
-	forever  bool // until discovery withdraws the host
+	Failures int           `json:"failures"`
+	Until    time.Duration `json:"until"`
+	Forever  bool          `json:"forever"` // until discovery withdraws the host
 }
 
-func (b *ban) holds(now time.Duration) bool { return b != nil && (b.forever || now < b.until) }
+func (b *ban) holds(now time.Duration) bool { return b != nil && (b.Forever || now < b.Until) }
 
 // fail counts a failure: first·2ⁿ⁻¹ + jitter·first, at most most, so that what failed together does not come
 // back together. Without a first time it is for good.
 func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
-	b.failures++
+	b.Failures++
 	if first == 0 {
-		b.forever = true
+		b.Forever = true
 		return
 	}
 	delay := first
-	for i := 1; i < b.failures && delay < most; i++ {
+	for i := 1; i < b.Failures && delay < most; i++ {
 		delay *= 2
 	}
 	if jitter != nil {
 		delay += time.Duration(jitter() * float64(first))
 	}
-	b.until = now + min(delay, most)
+	b.Until = now + min(delay, most)
 }
 
 // suspect counts the failure of a process in a slot. Processes that fail together on a host count once against it.
@@ -57,8 +57,8 @@ func (m *Machine) suspect(s *site, slot int) {
 	if s.failed[slot] == nil {
 		s.failed[slot] = &ban{}
 	}
-	if b := s.failed[slot]; !b.holds(m.now) {
-		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+	if b := s.failed[slot]; !b.holds(m.job.Now) {
+		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
 	}
 }
 
@@ -72,11 +72,11 @@ func (m *Machine) blacklisted(slot int) int {
 
 // bad reports whether a slot is not to be used because of the failure of a process, badForGood whether that will not
 // change by itself.
-func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.now) }
+func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.job.Now) }
 
 func (m *Machine) badForGood(s *site, slot int) bool {
 	b := s.failed[m.blacklisted(slot)]
-	return b != nil && b.forever
+	return b != nil && b.Forever
 }
 
 // bar keeps a host that was lost, or did not start, from being used for a while, and notes when it is tried again.
@@ -93,14 +93,14 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 			most = aliveMost
 		}
 		b = &s.unmet
-		b.fail(m.now, first, most, m.cfg.Jitter)
-		if b.failures > 1 || s.lost.failures > 0 {
+		b.fail(m.job.Now, first, most, m.cfg.Jitter)
+		if b.Failures > 1 || s.lost.Failures > 0 {
 			return // the user knows
 		}
 	case m.cfg.CooldownMin > 0:
-		b.fail(m.now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
 	default:
-		if m.now-d.since >= steady {
+		if m.job.Now-d.since >= steady {
 			*b = ban{}
 		}
 		first := backFirst
@@ -110,10 +110,10 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 		case ev.Alive:
 			first = aliveFirst
 		}
-		b.fail(m.now, first, backMost, m.cfg.Jitter)
+		b.fail(m.job.Now, first, backMost, m.cfg.Jitter)
 	}
-	if s.slots > 0 && !m.finished {
+	if s.slots > 0 && !m.job.Finished {
 		m.emit(Note{fmt.Sprintf("%s is tried again in %v, and then ever more rarely, as long as it is listed",
-			s.name, (b.until - m.now).Round(time.Second))})
+			s.name, (b.Until - m.job.Now).Round(time.Second))})
 	}
 }

@@ -32,11 +32,11 @@ func (m *Machine) fixed() bool { return m.cfg.OnFailure == EndJob }
 // Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts
 // form the world for which these did not wait.
 func (m *Machine) Starting() bool {
-	return m.fixed() && (!m.allStarted() || m.start.Formed && !m.allEntered())
+	return m.fixed() && (!m.allStarted() || m.job.Start.Formed && !m.allEntered())
 }
 
 // Later reports whether the processes run, or start, before their world is formed.
-func (m *Machine) Later() bool { return m.start.Later }
+func (m *Machine) Later() bool { return m.job.Start.Later }
 
 // Failed returns the hosts that have failed while the job starts.
 func (m *Machine) Failed() []int {
@@ -50,7 +50,7 @@ func (m *Machine) Failed() []int {
 }
 
 func (m *Machine) allStarted() bool {
-	return m.epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.started })
+	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.started })
 }
 
 func (m *Machine) allEntered() bool {
@@ -63,23 +63,23 @@ func (m *Machine) hostFails(d *daemon, why string) {
 		return
 	}
 	d.failed = true
-	if !m.start.Failing {
-		m.start.Failing, m.start.Since = true, m.now
-		m.first = &End{Cause: HostFailed, Process: -1, Host: d.id, Why: "host " + d.site.name + " was lost: " + why}
+	if !m.job.Start.Failing {
+		m.job.Start.Failing, m.job.Start.Since = true, m.job.Now
+		m.job.First = &End{Cause: HostFailed, Process: -1, Host: d.id, Why: "host " + d.site.name + " was lost: " + why}
 	}
 }
 
 // decideFixed does what the facts call for in a job of fixed size.
 func (m *Machine) decideFixed() {
-	s := &m.start
+	s := &m.job.Start
 	switch {
-	case m.ended:
+	case m.job.Ended:
 		return
 	case s.Failing:
-		if m.now-s.Since >= gatherTime || m.decided() {
+		if m.job.Now-s.Since >= gatherTime || m.decided() {
 			m.endFailed()
 		}
-	case m.epoch == 0:
+	case m.job.Epoch == 0:
 		if m.allUp() {
 			m.begin()
 		}
@@ -88,17 +88,17 @@ func (m *Machine) decideFixed() {
 	case m.allAsked():
 		m.beginAnew()
 	}
-	if m.ended || !m.Starting() && !s.Later {
+	if m.job.Ended || !m.Starting() && !s.Later {
 		return
 	}
 	if s.Later && s.Due == 0 && m.allStarted() {
-		s.Due = m.now + m.cfg.FormAfter
+		s.Due = m.job.Now + m.cfg.FormAfter
 	}
-	if s.Due > 0 && m.now >= s.Due {
+	if s.Due > 0 && m.job.Now >= s.Due {
 		m.form()
 	}
-	if s.Limit > 0 && m.now >= s.Limit && m.Starting() {
-		s.Limit = m.now + askAgain
+	if s.Limit > 0 && m.job.Now >= s.Limit && m.Starting() {
+		s.Limit = m.job.Now + askAgain
 		m.emit(StartLate{})
 	}
 }
@@ -113,7 +113,7 @@ func (m *Machine) decided() bool {
 	lost, open := false, false
 	for _, d := range m.daemons {
 		lost = lost || d.failed && d.state == gone
-		waits := d.state == starting || m.start.Formed && !d.entered
+		waits := d.state == starting || m.job.Start.Formed && !d.entered
 		open = open || waits && d.state != gone && !d.failed
 	}
 	return !open || lost && m.allStarted() || m.allEnded()
@@ -121,46 +121,46 @@ func (m *Machine) decided() bool {
 
 // endFailed ends the job for the hosts that have failed.
 func (m *Machine) endFailed() {
-	e := *m.first
+	e := *m.job.First
 	e.Hosts, e.Starting = m.Failed(), m.Starting()
 	m.end(e)
 }
 
 func (m *Machine) allEnded() bool {
-	return m.epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.exited })
+	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.exited })
 }
 
 // allAsked reports whether all processes that have not ended wait for another world.
 func (m *Machine) allAsked() bool {
-	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.exited && p.left < m.epoch })
+	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.exited && p.left < m.job.Epoch })
 }
 
 // beginAnew gives processes that left their world, all of them, another one with the same members.
 func (m *Machine) beginAnew() {
-	if m.finished {
+	if m.job.Finished {
 		why := "some processes wait for another world, and the others have ended"
 		m.end(End{Cause: Divided, Process: -1, Host: -1, Why: why})
 		return
 	}
-	m.resets++
+	m.job.Resets++
 	m.roster(slices.Clone(m.world), nil, "its ranks began anew")
 }
 
 // form has the hosts form the world for which the processes did not wait.
 func (m *Machine) form() {
-	s := &m.start
+	s := &m.job.Start
 	s.Due = 0
 	if !s.Later {
 		return
 	}
 	s.Later, s.Formed = false, true
 	m.limitStart()
-	m.emit(Form{m.epoch})
+	m.emit(Form{m.job.Epoch})
 }
 
 // limitStart gives the start its time, from now on.
 func (m *Machine) limitStart() {
 	if m.fixed() && m.cfg.StartTimeout > 0 {
-		m.start.Limit = m.now + m.cfg.StartTimeout
+		m.job.Start.Limit = m.job.Now + m.cfg.StartTimeout
 	}
 }

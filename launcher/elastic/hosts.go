@@ -30,7 +30,7 @@ func (m *Machine) discovered(list []Host) {
 			s.lost = ban{}
 		}
 		for _, b := range s.failed {
-			b.forever = false
+			b.Forever = false
 		}
 		if s.daemon != nil && !s.daemon.member {
 			m.drop(s.daemon)
@@ -51,7 +51,7 @@ func (m *Machine) known(name string) bool {
 // when they are needed.
 func (m *Machine) startHosts() {
 	for _, s := range m.sites {
-		if s.daemon != nil || s.barred(m.now) || m.finished {
+		if s.daemon != nil || s.barred(m.job.Now) || m.job.Finished {
 			continue
 		}
 		usable := false

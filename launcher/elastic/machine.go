@@ -8,32 +8,37 @@ import (
 // Machine is the state of a job. The zero value is not usable.
 type Machine struct {
 	cfg       Config
-	now       time.Duration
+	job       jobState
 	out       []Action
 	sites     []*site // in the order in which discovery first named them
 	daemons   []*daemon
 	processes []*process
-
 	world     []*process // of the present epoch, by rank
-	epoch     uint32
-	committed bool
-	broken    string   // why the present world must end; "" while it may go on
-	asked     *process // the first to leave its world after an error; the errors of the others are often a consequence
-	first     *End     // the first failure since a world was whole; those after it are often its consequence
-	finished  bool     // a process has exited with 0
-	resets    int
-	kept      uint32 // the last epoch in which a process committed its state
-	turnover  turnover
-	start     start
-	began     time.Duration // the present world
-	anew      int           // how many worlds in a row began with the members of the one before, and did not last
 
-	waiting bool          // for slots
-	since   time.Duration // when that began
-	fewTold bool          // that they are for the first world
-	stamp   uint64
-	told    string // the members that the present world last heard of
-	ended   bool
+	// A successor goes on without these.
+	asked   *process      // the first to leave its world after an error; the errors of the others are often a consequence
+	began   time.Duration // the present world
+	anew    int           // how many worlds in a row began with the members of the one before, and did not last
+	fewTold bool          // the user has read that slots are missing for the first world
+}
+
+// jobState is how far the job has come, as a snapshot encodes it.
+type jobState struct {
+	Now       time.Duration `json:"now"` // of the last Step
+	Epoch     uint32        `json:"epoch"`
+	Committed bool          `json:"committed"` // a host has entered the present world
+	Broken    string        `json:"broken"`    // why the present world must end; "" while it may go on
+	First     *End          `json:"first"`     // the first failure since a world was whole; those after it are often its consequence
+	Finished  bool          `json:"finished"`  // a process has exited with 0
+	Resets    int           `json:"resets"`
+	Kept      uint32        `json:"kept"` // the last epoch in which a process committed its state
+	Turnover  turnover      `json:"turnover"`
+	Start     start         `json:"start"`
+	Waiting   bool          `json:"waiting"` // for slots
+	Since     time.Duration `json:"since"`   // when that began
+	Stamp     uint64        `json:"stamp"`
+	Offered   string        `json:"told"` // the members with which processes know that a world could begin
+	Ended     bool          `json:"ended"`
 }
 
 // site is a host by name: what discovery reports of it, and why it may not be used.
@@ -89,12 +94,12 @@ func New(cfg Config) *Machine { return &Machine{cfg: cfg} }
 
 // Step takes an event and returns what to do about it. now is the time since some fixed moment.
 func (m *Machine) Step(now time.Duration, ev Event) []Action {
-	if m.ended {
+	if m.job.Ended {
 		return nil
 	}
-	m.now = now
-	if m.epoch == 0 && !m.waiting {
-		m.waiting, m.since = true, now
+	m.job.Now = now
+	if m.job.Epoch == 0 && !m.job.Waiting {
+		m.job.Waiting, m.job.Since = true, now
 		m.limitStart()
 	}
 	m.take(ev)
@@ -117,7 +122,7 @@ func (m *Machine) take(ev Event) {
 		}
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
-			d.state, d.since = up, m.now
+			d.state, d.since = up, m.job.Now
 			d.site.met, d.site.unmet, d.site.noted = true, ban{}, nil
 		}
 	case HostEvicted:
@@ -132,7 +137,7 @@ func (m *Machine) take(ev Event) {
 		for _, id := range ev.Hosts {
 			m.hostFails(m.daemons[id], "its start takes too long")
 		}
-		if m.fixed() && m.start.Failing && !m.ended {
+		if m.fixed() && m.job.Start.Failing && !m.job.Ended {
 			m.endFailed()
 		}
 	case Started:
@@ -146,19 +151,19 @@ func (m *Machine) take(ev Event) {
 			m.exited(p, ev)
 		}
 	case Rejoining:
-		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.epoch && ev.Epoch > p.left {
+		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.job.Epoch && ev.Epoch > p.left {
 			p.left, p.why = ev.Epoch, ev.Why
-			if m.asked == nil && p.why != "" && p.left == m.epoch {
+			if m.asked == nil && p.why != "" && p.left == m.job.Epoch {
 				m.asked = p
 			}
 		}
 	case Kept:
-		if m.daemon(ev.Host) != nil && ev.Epoch <= m.epoch {
-			m.kept = max(m.kept, ev.Epoch)
+		if m.daemon(ev.Host) != nil && ev.Epoch <= m.job.Epoch {
+			m.job.Kept = max(m.job.Kept, ev.Epoch)
 		}
 	case Interrupted:
-		if m.broken == "" && m.epoch > 0 {
-			m.broken = ev.Why
+		if m.job.Broken == "" && m.job.Epoch > 0 {
+			m.job.Broken = ev.Why
 		}
 	case Committed:
 		m.entered(ev)
@@ -170,19 +175,19 @@ func (m *Machine) decide() {
 	m.startHosts()
 	m.countTurnover()
 	switch {
-	case m.epoch == 0:
+	case m.job.Epoch == 0:
 		m.begin()
-	case m.finished && len(m.live()) == 0:
+	case m.job.Finished && len(m.live()) == 0:
 		m.allGone()
 	case m.failsEverywhere():
 		m.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything",
 			m.cfg.LossLimit)})
 		m.allGone()
-	case m.broken != "":
-		m.resume(m.broken)
+	case m.job.Broken != "":
+		m.resume(m.job.Broken)
 	case m.allLeft():
 		m.resume("")
-	case m.committed:
+	case m.job.Committed:
 		m.offer()
 	}
 }
@@ -190,6 +195,6 @@ func (m *Machine) decide() {
 func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) end(e End) {
-	m.ended = true
+	m.job.Ended = true
 	m.emit(e)
 }

@@ -16,7 +16,7 @@ type slot struct {
 func (m *Machine) free() []slot {
 	var out []slot
 	for _, s := range m.sites {
-		if s.daemon == nil || s.daemon.state != up || s.barred(m.now) {
+		if s.daemon == nil || s.daemon.state != up || s.barred(m.job.Now) {
 			continue
 		}
 		for i := range s.slots {
@@ -48,7 +48,7 @@ func (m *Machine) firstSlots(free []slot) []slot {
 
 // need is how few processes may go on.
 func (m *Machine) need() int {
-	if m.finished {
+	if m.job.Finished {
 		return 1
 	}
 	return m.cfg.MinNP
@@ -57,12 +57,12 @@ func (m *Machine) need() int {
 // possible is how many processes a list of hosts that never changes can still give: one that was lost may come back,
 // but one that never answered is not waited for.
 func (m *Machine) possible() int {
-	if m.finished {
+	if m.job.Finished {
 		return len(m.live())
 	}
 	n := 0
 	for _, s := range m.sites {
-		if !s.met && s.unmet.failures > 0 {
+		if !s.met && s.unmet.Failures > 0 {
 			continue
 		}
 		for i := range s.slots {
@@ -85,24 +85,24 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 	live := m.live()
 	stays := map[*process]bool{}
 	var fit []*process
-	oldest := m.epoch
+	oldest := m.job.Epoch
 	for _, p := range live {
-		if !m.finished && m.bad(p.host.site, p.slot) {
+		if !m.job.Finished && m.bad(p.host.site, p.slot) {
 			continue
 		}
 		fit = append(fit, p)
-		if !withdraw || m.finished || p.slot < p.host.site.slots {
+		if !withdraw || m.job.Finished || p.slot < p.host.site.slots {
 			stays[p], oldest = true, min(oldest, p.since)
 		}
 	}
-	if !m.finished {
+	if !m.job.Finished {
 		add = m.free()
 	}
 	switch {
 	case len(live) == 0:
 	case len(stays) == 0 && len(add) == 0:
 		return fit, nil // nothing takes their place: no reason to stop them
-	case len(stays) == 0, !withdraw && live[0].since < oldest && m.kept < m.epoch:
+	case len(stays) == 0, !withdraw && live[0].since < oldest && m.job.Kept < m.job.Epoch:
 		stays[live[0]] = true
 	}
 	if m.cfg.MaxNP > 0 {
@@ -135,12 +135,12 @@ func members(keep []*process, add []slot) string {
 
 // roster begins an epoch with the processes that stay and new ones.
 func (m *Machine) roster(keep []*process, add []slot, reason string) {
-	m.epoch++
+	m.job.Epoch++
 	m.asked = nil
 	fresh := map[*process]bool{}
 	world := keep
 	for _, s := range add {
-		p := &process{number: len(m.processes), host: s.host, slot: s.index, since: m.epoch}
+		p := &process{number: len(m.processes), host: s.host, slot: s.index, since: m.job.Epoch}
 		m.processes = append(m.processes, p)
 		s.host.used[s.index] = p
 		fresh[p] = true
@@ -156,13 +156,13 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 			m.dismiss(p)
 		}
 	}
-	if m.turnover.Below == 0 {
+	if m.job.Turnover.Below == 0 {
 		m.beginTurnover()
 	}
-	m.began = m.now
-	m.world, m.committed, m.broken, m.told, m.waiting = world, false, "", "", false
-	m.start.Later = m.epoch == 1 && m.cfg.RanksFirst
-	m.emit(Roster{Epoch: m.epoch, Places: places(world, fresh), Reason: reason, Later: m.start.Later, Quiet: m.fixed()})
+	m.began = m.job.Now
+	m.world, m.job.Committed, m.job.Broken, m.job.Offered, m.job.Waiting = world, false, "", "", false
+	m.job.Start.Later = m.job.Epoch == 1 && m.cfg.RanksFirst
+	m.emit(Roster{Epoch: m.job.Epoch, Places: places(world, fresh), Reason: reason, Later: m.job.Start.Later, Quiet: m.fixed()})
 	for _, d := range m.daemons {
 		if d.member && !member[d] {
 			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew

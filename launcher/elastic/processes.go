@@ -19,7 +19,7 @@ func (m *Machine) exited(p *process, ev Exited) {
 	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, ev.Code)
 	failure := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: ev.Code, Why: why}
 	switch {
-	case m.start.Failing: // a consequence
+	case m.job.Start.Failing: // a consequence
 		return
 	case m.fixed() && ev.Asked:
 		m.hostFails(p.host, "its daemon has stopped its processes")
@@ -33,7 +33,7 @@ func (m *Machine) exited(p *process, ev Exited) {
 	switch {
 	case p.dismissed: // it was stopped
 	case ev.Code == 0:
-		p.ok, m.finished = true, true
+		p.ok, m.job.Finished = true, true
 	default:
 		m.suspect(p.host.site, p.slot)
 		m.failed(failure)
@@ -42,11 +42,11 @@ func (m *Machine) exited(p *process, ev Exited) {
 
 // failed notes the end of the present world.
 func (m *Machine) failed(e End) {
-	if m.first == nil {
-		m.first = &e
+	if m.job.First == nil {
+		m.job.First = &e
 	}
-	if m.broken == "" {
-		m.broken = e.Why
+	if m.job.Broken == "" {
+		m.job.Broken = e.Why
 	}
 }
 
@@ -63,7 +63,7 @@ func (m *Machine) live() []*process {
 
 func (m *Machine) allLeft() bool {
 	for _, p := range m.live() {
-		if p.left < m.epoch {
+		if p.left < m.job.Epoch {
 			return false
 		}
 	}
@@ -75,8 +75,8 @@ func (m *Machine) allGone() {
 	for _, p := range m.world {
 		if !p.ok {
 			e := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Why: "no process is left"}
-			if m.first != nil {
-				e = *m.first
+			if m.job.First != nil {
+				e = *m.job.First
 			}
 			m.end(e)
 			return

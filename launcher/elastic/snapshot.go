@@ -8,45 +8,25 @@ import (
 	"time"
 )
 
-// What a machine is can be written down, so that another launcher goes on where this one was. Pointers become indices.
+// A snapshot lets a successor of the launcher go on where this one was. Pointers become indices.
 
 type snapshot struct {
-	Now       time.Duration     `json:"now"`
+	jobState
 	Sites     []siteSnapshot    `json:"sites"`
 	Daemons   []daemonSnapshot  `json:"daemons"`
 	Processes []processSnapshot `json:"processes"`
 	World     []int             `json:"world"`
-	Epoch     uint32            `json:"epoch"`
-	Committed bool              `json:"committed"`
-	Broken    string            `json:"broken"`
-	First     *End              `json:"first"`
-	Finished  bool              `json:"finished"`
-	Resets    int               `json:"resets"`
-	Kept      uint32            `json:"kept"`
-	Turnover  turnover          `json:"turnover"`
-	Start     start             `json:"start"`
-	Waiting   bool              `json:"waiting"`
-	Since     time.Duration     `json:"since"`
-	Stamp     uint64            `json:"stamp"`
-	Told      string            `json:"told"`
-	Ended     bool              `json:"ended"`
 }
 
 type siteSnapshot struct {
-	Name   string              `json:"name"`
-	Slots  int                 `json:"slots"`
-	Born   int64               `json:"born"`
-	Daemon int                 `json:"daemon"` // -1 for none
-	Met    bool                `json:"met"`
-	Lost   banSnapshot         `json:"lost"`
-	Unmet  banSnapshot         `json:"unmet"`
-	Failed map[int]banSnapshot `json:"failed"`
-}
-
-type banSnapshot struct {
-	Failures int           `json:"failures"`
-	Until    time.Duration `json:"until"`
-	Forever  bool          `json:"forever"`
+	Name   string       `json:"name"`
+	Slots  int          `json:"slots"`
+	Born   int64        `json:"born"`
+	Daemon int          `json:"daemon"` // -1 for none
+	Met    bool         `json:"met"`
+	Lost   ban          `json:"lost"`
+	Unmet  ban          `json:"unmet"`
+	Failed map[int]*ban `json:"failed"`
 }
 
 type daemonSnapshot struct {
@@ -71,23 +51,14 @@ type processSnapshot struct {
 	Left      uint32 `json:"left"`
 }
 
-func (b ban) snapshot() banSnapshot { return banSnapshot{b.failures, b.until, b.forever} }
-
-func (b banSnapshot) ban() ban { return ban{b.Failures, b.Until, b.Forever} }
-
-// Snapshot is the state of the machine after the last Step. It goes with the Config.
+// Snapshot encodes the state of the machine after the last Step. Restore needs the Config besides.
 func (m *Machine) Snapshot() ([]byte, error) {
-	s := snapshot{Now: m.now, Epoch: m.epoch, Committed: m.committed, Broken: m.broken, First: m.first, Finished: m.finished,
-		Resets: m.resets, Kept: m.kept, Turnover: m.turnover, Start: m.start, Waiting: m.waiting, Since: m.since,
-		Stamp: m.stamp, Told: m.told, Ended: m.ended}
+	s := snapshot{jobState: m.job}
 	for _, x := range m.sites {
 		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met,
-			Lost: x.lost.snapshot(), Unmet: x.unmet.snapshot(), Failed: map[int]banSnapshot{}}
+			Lost: x.lost, Unmet: x.unmet, Failed: x.failed}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
-		}
-		for slot, b := range x.failed {
-			site.Failed[slot] = b.snapshot()
 		}
 		s.Sites = append(s.Sites, site)
 	}
@@ -109,7 +80,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 	return text, nil
 }
 
-// Restore returns the machine of a Snapshot, and the time of its last Step, from which its time goes on.
+// Restore returns the machine of a Snapshot, and the time of its last Step. Its time must go on from there.
 func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	var s snapshot
 	fail := func(err error) (*Machine, time.Duration, error) {
@@ -118,15 +89,15 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fail(err)
 	}
-	m := &Machine{cfg: cfg, now: s.Now, epoch: s.Epoch, committed: s.Committed, broken: s.Broken, first: s.First,
-		finished: s.Finished, resets: s.Resets, kept: s.Kept, turnover: s.Turnover, start: s.Start, waiting: s.Waiting,
-		since: s.Since, stamp: s.Stamp, told: s.Told, ended: s.Ended}
+	m := &Machine{cfg: cfg, job: s.jobState}
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost.ban(),
-			unmet: x.Unmet.ban(), failed: map[int]*ban{}}
+		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost,
+			unmet: x.Unmet, failed: map[int]*ban{}}
 		for slot, b := range x.Failed {
-			again := b.ban()
-			site.failed[slot] = &again
+			if b == nil {
+				return fail(errors.New("a slot without its failures"))
+			}
+			site.failed[slot] = b
 		}
 		m.sites = append(m.sites, site)
 	}
@@ -165,7 +136,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 }
 
 // Epoch returns the epoch of the last Roster.
-func (m *Machine) Epoch() uint32 { return m.epoch }
+func (m *Machine) Epoch() uint32 { return m.job.Epoch }
 
 // Member reports whether a host has a place in the last Roster.
 func (m *Machine) Member(host int) bool {

@@ -16,17 +16,17 @@ type turnover struct {
 
 // failsEverywhere reports whether all processes were lost as often as LossLimit allows.
 func (m *Machine) failsEverywhere() bool {
-	return m.cfg.LossLimit > 0 && m.turnover.Count >= m.cfg.LossLimit && !m.finished
+	return m.cfg.LossLimit > 0 && m.job.Turnover.Count >= m.cfg.LossLimit && !m.job.Finished
 }
 
 // countTurnover counts when none of the processes is left that were there the last time. If one of them had committed,
 // or if it was long ago, they have not failed at once.
 func (m *Machine) countTurnover() {
-	t := &m.turnover
+	t := &m.job.Turnover
 	if t.Below == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.number < t.Below }) {
 		return
 	}
-	if t.Count++; m.kept >= t.Epoch || m.now-t.Since >= steady {
+	if t.Count++; m.job.Kept >= t.Epoch || m.job.Now-t.Since >= steady {
 		t.Count = 0
 	}
 	t.Below = 0
@@ -34,7 +34,7 @@ func (m *Machine) countTurnover() {
 
 // beginTurnover has the processes count that are there now.
 func (m *Machine) beginTurnover() {
-	m.turnover.Below, m.turnover.Epoch, m.turnover.Since = len(m.processes), m.epoch, m.now
+	m.job.Turnover.Below, m.job.Turnover.Epoch, m.job.Turnover.Since = len(m.processes), m.job.Epoch, m.job.Now
 }
 
 // dismiss lets a process go. If that is for another reason than a failure, the processes that are there now count from
@@ -42,7 +42,7 @@ func (m *Machine) beginTurnover() {
 func (m *Machine) dismiss(p *process) {
 	p.dismissed = true
 	if !p.exited && !m.bad(p.host.site, p.slot) {
-		m.turnover.Below = len(m.processes)
+		m.job.Turnover.Below = len(m.processes)
 	}
 }
 
@@ -61,10 +61,10 @@ func (m *Machine) usedUp() bool {
 		}
 	}
 	switch {
-	case m.finished || bad == 0:
+	case m.job.Finished || bad == 0:
 		return false
 	case m.cfg.Blacklist == BlacklistHost && good == 0:
 		return true
 	}
-	return m.turnover.Count > 0 && len(m.live()) == 0 && good < m.cfg.MinNP && good+bad >= m.cfg.MinNP
+	return m.job.Turnover.Count > 0 && len(m.live()) == 0 && good < m.cfg.MinNP && good+bad >= m.cfg.MinNP
 }

@@ -12,17 +12,17 @@ func (m *Machine) begin() {
 	free := m.free()
 	pending := 0
 	for _, s := range m.sites {
-		if s.daemon != nil && s.daemon.state == starting && s.unmet.failures == 0 {
+		if s.daemon != nil && s.daemon.state == starting && s.unmet.Failures == 0 {
 			pending++
 		}
 	}
 	if len(free) < m.cfg.NP || m.cfg.Ranks != nil && pending > 0 {
-		if m.wait(m.cfg.NP, len(free)); pending == 0 && m.now-m.since >= settle {
+		if m.wait(m.cfg.NP, len(free)); pending == 0 && m.job.Now-m.job.Since >= settle {
 			m.waitsToBegin(len(free))
 		}
 		return
 	}
-	if pending > 0 && (m.cfg.MaxNP == 0 || len(free) < m.cfg.MaxNP) && m.now-m.since < settle {
+	if pending > 0 && (m.cfg.MaxNP == 0 || len(free) < m.cfg.MaxNP) && m.job.Now-m.job.Since < settle {
 		return
 	}
 	m.roster(nil, m.firstSlots(free), "")
@@ -30,7 +30,7 @@ func (m *Machine) begin() {
 
 // waitsToBegin notes, once, that no host is on its way which would make a first world whole.
 func (m *Machine) waitsToBegin(have int) {
-	if !m.ended && !m.fewTold {
+	if !m.job.Ended && !m.fewTold {
 		m.fewTold = true
 		m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", have, m.cfg.NP, m.cfg.Timeout)})
 	}
@@ -39,12 +39,12 @@ func (m *Machine) waitsToBegin(have int) {
 // entered notes that a host is in the present world.
 func (m *Machine) entered(ev Committed) {
 	d := m.daemon(ev.Host)
-	if d == nil || ev.Epoch != m.epoch {
+	if d == nil || ev.Epoch != m.job.Epoch {
 		return
 	}
-	d.entered, m.committed = true, true
-	if m.broken == "" && !m.start.Failing {
-		m.first = nil
+	d.entered, m.job.Committed = true, true
+	if m.job.Broken == "" && !m.job.Start.Failing {
+		m.job.First = nil
 	}
 }
 
@@ -52,8 +52,8 @@ func (m *Machine) entered(ev Committed) {
 func (m *Machine) resume(reason string) {
 	need := m.need()
 	wish := need
-	expired := m.waiting && m.now-m.since >= m.cfg.Timeout
-	if m.broken != "" && m.cfg.OnFailure == Wait && !expired && !m.finished {
+	expired := m.job.Waiting && m.job.Now-m.job.Since >= m.cfg.Timeout
+	if m.job.Broken != "" && m.cfg.OnFailure == Wait && !expired && !m.job.Finished {
 		wish = max(need, len(m.world))
 		if m.cfg.Listed {
 			wish = max(need, min(wish, m.possible()))
@@ -61,7 +61,7 @@ func (m *Machine) resume(reason string) {
 	}
 	// A process that has just begun has nothing yet, and may be dead already without our knowing. So those on
 	// withdrawn hosts go only from a world that was notified and left as a whole, at a commit: not after a failure.
-	keep, add := m.next(wish, m.broken == "" || m.cfg.OnFailure != Shrink, m.broken == "" && m.told != "")
+	keep, add := m.next(wish, m.job.Broken == "" || m.cfg.OnFailure != Shrink, m.job.Broken == "" && m.job.Offered != "")
 	if have := len(keep) + len(add); have < wish {
 		m.wait(wish, have)
 		return
@@ -72,9 +72,9 @@ func (m *Machine) resume(reason string) {
 	case len(keep) == 0:
 		reason += ", and no process of before is left: training goes on from what the script loads"
 	}
-	if m.broken != "" || len(add) > 0 || len(keep) < len(m.world) || m.now-m.began >= lastsWell {
+	if m.job.Broken != "" || len(add) > 0 || len(keep) < len(m.world) || m.job.Now-m.began >= lastsWell {
 		m.anew = 0
-	} else if m.now-m.began < anewPause(m.anew) {
+	} else if m.job.Now-m.began < anewPause(m.anew) {
 		return
 	}
 	if m.anew++; m.anew == anewTold {
@@ -82,14 +82,14 @@ func (m *Machine) resume(reason string) {
 	}
 	if m.spent() {
 		e := End{Cause: TooManyResets, Process: -1, Host: -1}
-		if m.first != nil {
-			e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
+		if m.job.First != nil {
+			e.Process, e.Host, e.Code = m.job.First.Process, m.job.First.Host, m.job.First.Code
 		}
 		e.Why = fmt.Sprintf("the reset limit of %d is reached: %s", m.cfg.ResetLimit, reason)
 		m.end(e)
 		return
 	}
-	m.resets++
+	m.job.Resets++
 	m.roster(keep, add, reason)
 }
 
@@ -111,7 +111,7 @@ func anewPause(before int) time.Duration {
 }
 
 // spent is true when no world may follow any more.
-func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.resets >= m.cfg.ResetLimit }
+func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.job.Resets >= m.cfg.ResetLimit }
 
 // changes describes what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
@@ -163,20 +163,20 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 func (m *Machine) wait(need, have int) {
 	usedUp := m.usedUp()
 	hopeless := usedUp || m.cfg.Listed && m.possible() < m.need()
-	if !m.waiting {
-		m.waiting, m.since = true, m.now
+	if !m.job.Waiting {
+		m.job.Waiting, m.job.Since = true, m.job.Now
 		if !hopeless {
-			m.emit(Note{fmt.Sprintf("%s; %d of %d slots are there: waiting up to %v for more", m.broken, have, need, m.cfg.Timeout)})
+			m.emit(Note{fmt.Sprintf("%s; %d of %d slots are there: waiting up to %v for more", m.job.Broken, have, need, m.cfg.Timeout)})
 		}
 	}
-	if usedUp || hopeless && m.epoch > 0 && len(m.live()) == 0 {
+	if usedUp || hopeless && m.job.Epoch > 0 && len(m.live()) == 0 {
 		if usedUp && m.cfg.Blacklist == BlacklistHost {
 			m.emit(Note{"a process has failed on every host, and --blacklist host uses none of them again"})
 		}
 		m.allGone()
 		return
 	}
-	over := m.cfg.Timeout > 0 && m.now-m.since >= m.cfg.Timeout
+	over := m.cfg.Timeout > 0 && m.job.Now-m.job.Since >= m.cfg.Timeout
 	if !hopeless && !over {
 		return
 	}
@@ -185,9 +185,9 @@ func (m *Machine) wait(need, have int) {
 	if hopeless {
 		e.Why = fmt.Sprintf("slots needed: %d, of use: %d", need, m.possible())
 	}
-	if m.first != nil {
-		e.Process, e.Host, e.Code = m.first.Process, m.first.Host, m.first.Code
-		e.Why += ", after " + m.first.Why
+	if m.job.First != nil {
+		e.Process, e.Host, e.Code = m.job.First.Process, m.job.First.Host, m.job.First.Code
+		e.Why += ", after " + m.job.First.Why
 	}
 	m.end(e)
 }
@@ -198,12 +198,12 @@ func (m *Machine) offer() {
 	removed := len(keep) < len(m.live())
 	tooFew := len(keep)+len(add) < m.need()                 // those on a host that was blacklisted have yet to be replaced
 	if tooFew || !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
-		m.told = ""
+		m.job.Offered = ""
 		return
 	}
-	if who := members(keep, add); who != m.told {
-		m.told = who
-		m.stamp++
-		m.emit(HostsChanged{Epoch: m.epoch, Added: len(add) > 0, Removed: removed, Stamp: m.stamp})
+	if who := members(keep, add); who != m.job.Offered {
+		m.job.Offered = who
+		m.job.Stamp++
+		m.emit(HostsChanged{Epoch: m.job.Epoch, Added: len(add) > 0, Removed: removed, Stamp: m.job.Stamp})
 	}
 }
