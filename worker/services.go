@@ -32,14 +32,14 @@ func (d *daemon) openServices() {
 // stockDaemon is the daemon as the rendezvous of stock Horovod sees it.
 type stockDaemon struct{ d *daemon }
 
-func (s stockDaemon) World() member.World           { return s.d.member.World() }
+func (s stockDaemon) World() member.View            { return s.d.member.World() }
 func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.Peers() }
 func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Rejoining(msg) }
 
 // ranksDaemon is the daemon as its ranks see it.
 type ranksDaemon struct{ d *daemon }
 
-func (r ranksDaemon) World() member.World          { return r.d.member.World() }
+func (r ranksDaemon) World() member.View           { return r.d.member.World() }
 func (r ranksDaemon) Host() topology.Host          { return r.d.machine.Host() }
 func (r ranksDaemon) Leave(epoch uint32, rank int) { r.d.engine.Leave(epoch, rank) }
 func (r ranksDaemon) Pin(run func(stream int))     { r.d.net.Links().Pin(run) }
@@ -94,7 +94,7 @@ func (m memberDaemon) Admit(r *wire.Roster) error {
 // has them no more.
 func (m memberDaemon) EndWorld(ctx context.Context, former, next *wire.Roster) {
 	m.releaseOthers(former, next)
-	m.pauses.Step(ctx, pause.Event{World: &pause.World{}})
+	m.pauses.Step(ctx, pause.Event{World: &pause.WorldHosts{}})
 	// In this order: once the links are forgotten, nothing of them touches the memory of ranks, which get it back when
 	// their operations end.
 	for _, p := range m.member.Others() {
@@ -122,7 +122,7 @@ func (m memberDaemon) Enter(ctx context.Context, w wire.World) {
 	m.reportPeers()
 	m.sessions.SetWorld(m.worldOfRanks(w))
 	m.out.Write(&wire.Committed{World: m.member.Current()})
-	m.pauses.Step(ctx, pause.Event{World: &pause.World{Epoch: w.Epoch, Members: w.Order}})
+	m.pauses.Step(ctx, pause.Event{World: &pause.WorldHosts{Epoch: w.Epoch, Members: w.Order}})
 	if len(w.Order) > 1 && w.Order[0] == m.job.HostID {
 		how := "between hosts " + m.engine.Describe()
 		if m.job.Encrypt {

@@ -22,7 +22,7 @@ import (
 
 // Event is an input of the machine; exactly one field is set.
 type Event struct {
-	World   *World      // a world started
+	World   *WorldHosts // a world started
 	Want    uint32      // this host wants a pause; numbers grow
 	Done    *Done       // a request of this host is over
 	Quiet   uint32      // nothing is under way here since the Stop with that number
@@ -30,8 +30,8 @@ type Event struct {
 	Tick    bool        // time passed: repeat what was not answered
 }
 
-// World is the world whose hosts pause. One without members means that the last one ended.
-type World struct {
+// WorldHosts are the hosts of the world that pauses. None means that the last world ended.
+type WorldHosts struct {
 	Epoch   uint32
 	Members []int // host ids
 }
@@ -183,7 +183,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 }
 
 // begin adopts a world and drops all state of the previous one.
-func (m *Machine) begin(w World) {
+func (m *Machine) begin(w WorldHosts) {
 	for _, n := range m.own() {
 		if m.ownRequests[n].done == nil {
 			m.a.Refused = append(m.a.Refused, Refusal{n, "the world ended"})

@@ -56,7 +56,7 @@ func (s *sim) world() {
 		s.stopped[id], s.busy[id], s.held[id], s.rings[id] = 0, false, 0, nil
 	}
 	for id := range s.machines {
-		s.step(id, pause.Event{World: &pause.World{Epoch: s.epoch, Members: members}})
+		s.step(id, pause.Event{World: &pause.WorldHosts{Epoch: s.epoch, Members: members}})
 		if len(s.wants[id]) > 0 {
 			s.t.Fatalf("seed %d: the end of the world leaves wishes %v", s.seed, s.wants[id])
 		}
@@ -247,7 +247,7 @@ func TestPatience(t *testing.T) {
 		}
 		return got
 	}
-	world := pause.Event{World: &pause.World{Epoch: 1, Members: []int{1, 0}}}
+	world := pause.Event{World: &pause.WorldHosts{Epoch: 1, Members: []int{1, 0}}}
 	step(a, world)
 	step(b, world)
 	asked := step(b, pause.Event{Want: 7})
@@ -278,7 +278,7 @@ func TestPatience(t *testing.T) {
 // TestStrangers: only members are heard, only the coordinator commands, and only of this world.
 func TestStrangers(t *testing.T) {
 	m := pause.New(1, 3)
-	if _, err := m.Step(pause.Event{World: &pause.World{Epoch: 2, Members: []int{0, 1, 2}}}); err != nil {
+	if _, err := m.Step(pause.Event{World: &pause.WorldHosts{Epoch: 2, Members: []int{0, 1, 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {

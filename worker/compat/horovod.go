@@ -27,7 +27,7 @@ type Horovod struct {
 // Daemon is what the rendezvous needs from its daemon.
 type Daemon interface {
 	// World returns the ranks' world. The loop alone calls it.
-	World() member.World
+	World() member.View
 	// Peers returns the latest roster. Any goroutine may call it.
 	Peers() *wire.Roster
 	// Rejoining takes note that a rank has left its world and asks for the next one.

@@ -25,7 +25,7 @@ func newStockRanks() stockRanks {
 }
 
 // openMember opens the service of a rank that is about to start.
-func (h *Horovod) openMember(ctx context.Context, w member.World, r wire.Rank) (addr string, port int, err error) {
+func (h *Horovod) openMember(ctx context.Context, w member.View, r wire.Rank) (addr string, port int, err error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", 0, fmt.Errorf("listen for Horovod's rank: %w", err)
@@ -52,7 +52,7 @@ func (h *Horovod) openMember(ctx context.Context, w member.World, r wire.Rank) (
 }
 
 // placeIn returns the place of a rank in a world.
-func placeIn(w member.World, r wire.Rank) kvhttp.Place {
+func placeIn(w member.View, r wire.Rank) kvhttp.Place {
 	return kvhttp.Place{Rank: r.Rank, Size: w.Roster.Size, LocalRank: r.LocalRank, LocalSize: len(w.Roster.Ranks),
 		CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 		Epoch: w.Epoch, Store: net.JoinHostPort(w.Roster.MasterAddr, strconv.Itoa(w.Roster.KVPort))}

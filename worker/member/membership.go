@@ -120,7 +120,7 @@ func (m *Membership) Roster() *wire.Roster { return m.roster }
 func (m *Membership) Peers() *wire.Roster { return m.peers.Load() }
 
 // World returns the world of the ranks.
-func (m *Membership) World() World { return World{Roster: m.roster, Epoch: m.epoch} }
+func (m *Membership) World() View { return View{Roster: m.roster, Epoch: m.epoch} }
 
 // Current returns the world that the ranks are in, as the launcher is to hear of it.
 func (m *Membership) Current() wire.World { return m.current }

@@ -2,7 +2,7 @@
 //
 // The launcher sends rosters (roster.go). The hosts of a roster meet by gossip, and one of them, the coordinator,
 // proposes a world: package epoch decides when it begins, and Membership acts on that (form.go). Before a world
-// begins, its hosts make the links that it needs (links.go). World, and the functions on rosters, are what the
+// begins, its hosts make the links that it needs (links.go). View, and the functions on rosters, are what the
 // daemon's other components see of it.
 package member
 
@@ -13,14 +13,14 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// World is the world of a job's ranks.
-type World struct {
+// View is how components see the world of the ranks.
+type View struct {
 	Roster *wire.Roster // of the world, or of the next one while that is formed; nil before the first
 	Epoch  uint32       // of the world that the ranks are in, 0 before the first
 }
 
 // Formed reports whether the ranks are in the world of the roster.
-func (w World) Formed() bool { return w.Roster != nil && w.Epoch == w.Roster.Epoch }
+func (w View) Formed() bool { return w.Roster != nil && w.Epoch == w.Roster.Epoch }
 
 // Peer finds a daemon in a roster.
 func Peer(r *wire.Roster, id int) (wire.Peer, bool) {

@@ -31,7 +31,7 @@ func TestAlone(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		r, l := &ring{epoch: 1}, loop.New()
 		p := pauses.New(0, r, l, slog.New(slog.DiscardHandler))
-		p.Step(t.Context(), pause.Event{World: &pause.World{Epoch: 1, Members: []int{0}}})
+		p.Step(t.Context(), pause.Event{World: &pause.WorldHosts{Epoch: 1, Members: []int{0}}})
 		held := false
 		wish := p.NextWish()
 		p.Want(t.Context(), wish, func() { held = true }, func(reason string) { t.Errorf("refused: %s", reason) })

@@ -26,7 +26,7 @@ import (
 
 // Daemon is what ranks need from their daemon.
 type Daemon interface {
-	World() member.World
+	World() member.View
 	// Host returns what this machine is like.
 	Host() topology.Host
 	// Leave has the engine no longer count on a rank in the world of an epoch.
