@@ -78,14 +78,17 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	waitErr := cmd.Wait()
 	close(ended)
 	wg.Wait()
-	code = 1
-	if cmd.ProcessState != nil {
-		code = status(0, cmd.ProcessState.Sys().(syscall.WaitStatus)).Code
-	} else {
-		err = fmt.Errorf("wait for daemon: %w", waitErr)
-	}
+	code, err = exitOf(cmd, waitErr)
 	deadline := time.Now().Add(killTimeout)
 	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
+}
+
+// exitOf returns the exit code of a daemon that Wait has waited for.
+func exitOf(cmd *exec.Cmd, waitErr error) (code int, err error) {
+	if cmd.ProcessState == nil {
+		return 1, fmt.Errorf("wait for daemon: %w", waitErr)
+	}
+	return status(0, cmd.ProcessState.Sys().(syscall.WaitStatus)).Code, nil
 }
 
 // catchSignals brings the signals that must not end a supervisor. It catches rather than ignores them: exec inherits
