@@ -10,18 +10,18 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated before
-// the launcher does anything that follows from it.
+// An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated
+// before the launcher does anything that follows from it.
 
 // Replicator replicates the snapshots of a job to the electors, which would start its successor.
 type Replicator interface {
-	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent from now
-	// on. It returns the number of the snapshot.
+	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent
+	// from now on. It returns the number of the snapshot.
 	Keep(snapshot []byte, lease time.Duration) uint64
 	// Kept delivers the number of the latest snapshot that is safe.
 	Kept() <-chan uint64
-	// Answering returns how many electors there are, how many of them have answered within the lease, and how long those
-	// wait that are no majority.
+	// Answering returns how many electors there are, how many of them have answered within the lease, and how long
+	// those wait that are no majority.
 	Answering(lease time.Duration) (of, left int, limit time.Duration)
 }
 
@@ -44,7 +44,8 @@ type pendingSnapshot struct {
 	act    func()
 }
 
-// save replicates a snapshot. If then is not nil, it is called when the snapshot is safe; it replaces what waited before.
+// save replicates a snapshot. If then is not nil, it is called when the snapshot is safe; it replaces what waited
+// before.
 func (f *failover) save(snapshot []byte, lease time.Duration, then func()) {
 	number := f.replicator.Keep(snapshot, lease)
 	if then != nil {
@@ -95,7 +96,8 @@ type minority struct {
 	looked time.Time
 }
 
-// look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could hear no one.
+// look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could
+// hear no one.
 func (m *minority) look(now time.Time, is bool, every time.Duration) {
 	if !is {
 		*m = minority{}
@@ -107,7 +109,8 @@ func (m *minority) look(now time.Time, is bool, every time.Duration) {
 	m.looked = now
 }
 
-// MinorityError ends a job that must go on in another world when too few of its electors are left to make its snapshot safe.
+// MinorityError ends a job that must go on in another world when too few of its electors are left to make its snapshot
+// safe.
 type MinorityError struct{ Of, Left int }
 
 func (e *MinorityError) Error() string {
@@ -127,8 +130,8 @@ func (j *job) checkElectors(now time.Time) {
 	}
 }
 
-// replicate has the present state kept for a successor, and calls then, if it is not nil, when that is safe. A job without
-// failover goes on at once.
+// replicate has the present state kept for a successor, and calls then, if it is not nil, when that is safe. A job
+// without failover goes on at once.
 func (j *job) replicate(then func()) {
 	if j.failover.replicator == nil {
 		if then != nil {

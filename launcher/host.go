@@ -145,8 +145,8 @@ func (r reporter) reportAndWait(ev event) bool {
 	}
 }
 
-// talk dials the host and reports what its daemon sends until that is Done or lost. The end of line hangs up. After the end
-// of ctx no one takes events any more.
+// talk dials the host and reports what its daemon sends until that is Done or lost. The end of line hangs up. After the
+// end of ctx no one takes events any more.
 func (h *host) talk(ctx, line context.Context, events chan<- event) {
 	to := reporter{h, events, ctx.Done()}
 	d, err := h.dial(line)
@@ -232,8 +232,8 @@ func (h *host) read(line context.Context, d *Daemon, in *wire.Reader, job *wire.
 				report = to.reportAndWait // its output passes the loop, and must not be shown before its start
 			}
 		case *wire.Done:
-			// Close first: the last Done of all ends the job, which cuts all connections. A connection that is cut while it
-			// closes would log in again to close in order.
+			// Close first: the last Done of all ends the job, which cuts all connections. A connection that is cut
+			// while it closes would log in again to close in order.
 			d.Close()
 			to.report(event{msg: msg})
 			return
@@ -309,8 +309,8 @@ func (h *host) greet(in *wire.Reader) (*wire.Hello, error) {
 	return hello, nil
 }
 
-// write sends what is queued, and Alive now and then, even while the terminal takes nothing. After an error it closes the
-// connection, which the reading side reports.
+// write sends what is queued, and Alive now and then, even while the terminal takes nothing. After an error it closes
+// the connection, which the reading side reports.
 func (h *host) write(d *Daemon) {
 	out := wire.NewWriter(d.In)
 	speak := time.NewTicker(h.spec.Timing().LauncherInterval)
@@ -342,7 +342,7 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	stderr, waitErr := d.Wait()
 	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
 	switch sendErr := h.sendErr.Load(); {
-	case sendErr != nil && !errors.Is(*sendErr, os.ErrClosed) && !errors.Is(*sendErr, net.ErrClosed) && !errors.Is(*sendErr, io.ErrClosedPipe) && !errors.Is(*sendErr, syscall.EPIPE) && !errors.Is(*sendErr, io.EOF):
+	case sendErr != nil && !isClosed(*sendErr):
 		e.Err = *sendErr
 	case stderr != "":
 		e.Err = errors.New(LastLine(stderr))
@@ -356,8 +356,14 @@ func (h *host) lost(d *Daemon, step string, err error) *HostError {
 	return e
 }
 
-// sweep cleans up a host whose daemon and supervisor were killed together. It comes before the report, because the host may
-// be used again, and goes on when the job ends meanwhile.
+// isClosed reports whether a message could not be sent because the connection had ended.
+func isClosed(err error) bool {
+	return slices.ContainsFunc([]error{os.ErrClosed, net.ErrClosed, io.ErrClosedPipe, syscall.EPIPE, io.EOF},
+		func(closed error) bool { return errors.Is(err, closed) })
+}
+
+// sweep cleans up a host whose daemon and supervisor were killed together. It comes before the report, because the host
+// may be used again, and goes on when the job ends meanwhile.
 func (h *host) sweep(ctx context.Context, d *Daemon) {
 	if d.Sweep == nil {
 		return

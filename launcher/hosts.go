@@ -47,8 +47,8 @@ func (l hostList) allReady() bool {
 	return !slices.ContainsFunc(l, func(h *host) bool { return h.ready == nil })
 }
 
-// sendPeers sends hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for each of
-// 1,000 hosts, each naming all the others, would be most of the launcher's memory.
+// sendPeers sends hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for
+// each of 1,000 hosts, each naming all the others, would be most of the launcher's memory.
 func (l hostList) sendPeers(r *wire.Roster) {
 	peers, err := wire.Encode(&wire.Peers{Epoch: r.Epoch, Peers: r.Peers})
 	if err != nil {

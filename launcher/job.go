@@ -48,14 +48,15 @@ func newJob(spec *Spec) (*job, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
-	j := &job{spec: spec, events: make(chan event), membership: newMembership(spec), failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
+	j := &job{spec: spec, events: make(chan event), membership: newMembership(spec),
+		failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
 		network: network{edges: map[int][]wire.Edge{}}}
 	for rank, r := range spec.Placement.Ranks {
 		j.processes.place(rank, r.Host)
 	}
 	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
-	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret, Argv: first.Argv, Dir: first.Dir,
-		Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
+	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret,
+		Argv: first.Argv, Dir: first.Dir, Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
 	if spec.Snapshot != nil {
 		return j, j.restore(spec.Snapshot)
 	}

@@ -34,15 +34,15 @@ type Spec struct {
 
 	Placement plan.Placement
 	Env       []string // of the launcher; filtered for the ranks
-	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on, and
-	// the last, which is often the only one, as all that are left.
+	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on,
+	// and the last, which is often the only one, as all that are left.
 	Programs []Program
 	Version  string // of this binary; daemons of another version are refused
 
 	Elastic *ElasticSpec // nil for a job of fixed size, which Placement describes
 
-	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover. Snapshot
-	// is what the former launcher kept, nil if there was none.
+	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover.
+	// Snapshot is what the former launcher kept, nil if there was none.
 	Replicator Replicator
 	Snapshot   []byte
 
@@ -162,9 +162,11 @@ type Daemon struct {
 	Session string
 	// Wait returns when the daemon has ended, with what it last wrote to standard error.
 	Wait func() (stderr string, err error)
-	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there; nil if Wait shows that.
+	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there; nil if Wait shows
+	// that.
 	Ended func() bool
-	// Sweep, called after Wait, ends what a job left on the host if daemon and supervisor were killed; nil if others do.
+	// Sweep, called after Wait, ends what a job left on the host if daemon and supervisor were killed; nil if others
+	// do.
 	Sweep func(ctx context.Context, job string) error
 }
 

@@ -15,9 +15,9 @@ import (
 
 // Package elastic decides who is in a job, and this file carries its decisions out.
 //
-// The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first rank
-// asks for it: to many programs it is of no use, and the others take a while to come to it. A job whose ranks do not ask gets
-// a world too, a moment after the last of them has started, because daemons watch each other only in one.
+// The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first
+// rank asks for it: to many programs it is of no use, and the others take a while to come to it. A job whose ranks do
+// not ask gets a world too, a moment after the last of them has started, because daemons watch each other only in one.
 
 // formAfter is how long after the start of the last rank a world is formed that no rank has asked for. Until then ranks
 // mostly load, for which they need the CPUs.
@@ -75,9 +75,9 @@ func newMembership(spec *Spec) *membership {
 	return c
 }
 
-// fixedConfig describes a job of fixed size, whose ranks are placed. They do not wait for their first world, unless the user
-// wants to know of the hosts' edges: which one data goes is told before the ranks write anything, and how fast they are is
-// measured in short jobs too.
+// fixedConfig describes a job of fixed size, whose ranks are placed. They do not wait for their first world, unless the
+// user wants to know of the hosts' edges: which one data goes is told before the ranks write anything, and how fast
+// they are is measured in short jobs too.
 func fixedConfig(spec *Spec) elastic.Config {
 	c := elastic.Config{Policy: elastic.Fixed(len(spec.Placement.Ranks)), RanksFirst: !spec.Verbose && spec.Measured == nil,
 		FormAfter: cmp.Or(spec.formAfter, formAfter), StartTimeout: spec.StartTimeout}
@@ -98,8 +98,8 @@ func (j *job) discovered(list []elastic.Host) {
 	j.decide(elastic.Discovered{Hosts: list})
 }
 
-// decide reports an event to the policy. It holds events back until every host that was taken over has reported its state,
-// and while no host is heard, because then none would hear of another world.
+// decide reports an event to the policy. It holds events back until every host that was taken over has reported its
+// state, and while no host is heard, because then none would hear of another world.
 func (j *job) decide(ev elastic.Event) {
 	alone := j.membership.config.OnFailure != elastic.EndJob && !j.alive.IsolatedSince().IsZero()
 	if _, tick := ev.(elastic.Tick); alone || j.hosts.unaccounted() {

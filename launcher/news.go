@@ -2,11 +2,12 @@ package launcher
 
 import "time"
 
-// settleTime is how long the user does not read about a world that follows an error of the script: the job may end soon.
+// settleTime is how long the user does not read about a world that follows an error of the script: the job may end
+// soon.
 const settleTime = time.Second
 
-// worldNews decides when the user reads about a world. A mistake in the script ends one process after another, and the rest
-// enter another world each time, until none is left: the user need not read about these worlds.
+// worldNews decides when the user reads about a world. A mistake in the script ends one process after another, and the
+// rest enter another world each time, until none is left: the user need not read about these worlds.
 type worldNews struct {
 	mistake time.Time   // when a process last ended with an error of its own; zero if none has
 	held    []heldWorld // that may not last

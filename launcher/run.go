@@ -63,8 +63,8 @@ func Run(ctx context.Context, spec Spec) error {
 	return err
 }
 
-// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it. A host that is
-// used again is cleaned up first: the conversation before is over by then.
+// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it. A host that
+// is used again is cleaned up first: the conversation before is over by then.
 func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*host) {
 	type conversation struct {
 		host *host

@@ -10,8 +10,8 @@ import (
 // answerTime is how long daemons have to report what they wait for. A report names the ones that did not answer.
 const answerTime = 2 * time.Second
 
-// stalls follows operations that wait for too long. When a daemon reports one, all are asked, and package stall puts their
-// answers together.
+// stalls follows operations that wait for too long. When a daemon reports one, all are asked, and package stall puts
+// their answers together.
 type stalls struct {
 	asking  bool
 	again   bool // something has changed since

@@ -17,8 +17,9 @@ const (
 	// often.
 	refusedFirst, refusedMost = 30 * time.Second, 10 * time.Minute
 	// backFirst is the first time for a host that was lost after it was up, endedFirst for one where only the daemon
-	// has ended, because the host may be shutting down, and aliveFirst for one that is there, so that what keeps it from its
-	// peers probably is, too. Each return may disturb the job again: the time between two of them grows up to backMost.
+	// has ended, because the host may be shutting down, and aliveFirst for one that is there, so that what keeps it
+	// from its peers probably is, too. Each return may disturb the job again: the time between two of them grows up to
+	// backMost.
 	backFirst, endedFirst, aliveFirst, backMost = time.Second, 5 * time.Second, 30 * time.Second, time.Hour
 	// steady is how long a host has to be up until its losses before that are forgotten.
 	steady = 10 * time.Minute

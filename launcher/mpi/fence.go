@@ -1,5 +1,5 @@
-// Package mpi holds what the MPI programs of a job share through the launcher: the barriers of PMI (Fence) and the ports
-// that ranks publish by name (Names). It is pure: messages of daemons go in, answers come out.
+// Package mpi holds what the MPI programs of a job share through the launcher: the barriers of PMI (Fence) and the
+// ports that ranks publish by name (Names). It is pure: messages of daemons go in, answers come out.
 package mpi
 
 import (

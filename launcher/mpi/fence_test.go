@@ -8,8 +8,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestFence: all pass when the last host has arrived, with what all published, and then the next fence begins. A host that arrives
-// twice, or at another fence, is refused.
+// TestFence: all pass when the last host has arrived, with what all published, and then the next fence begins. A host
+// that arrives twice, or at another fence, is refused.
 func TestFence(t *testing.T) {
 	var f Fence
 	arrive := func(host int, number uint64, key, value string) (*wire.Fence, error) {

@@ -1,11 +1,11 @@
-// Package stall finds out, for a whole job, which ranks an operation waits for. A daemon knows its own ranks and what other
-// hosts reported to it; the launcher asks all of them, and this package puts their Answers together:
+// Package stall finds out, for a whole job, which ranks an operation waits for. A daemon knows its own ranks and what
+// other hosts reported to it; the launcher asks all of them, and this package puts their Answers together:
 //
 //	lines, giveUp := reports.Judge(time.Now(), stall.Answers{Hosts: names, By: answers})
 //
-// Reports remembers what the user has read, so that Judge returns only what is new: operations that wait for too long, ranks
-// that wait for each other, operations that are over, and, once, what to give up when an operation has reached the user's
-// limit. The package is pure: no I/O, no clock, no goroutine.
+// Reports remembers what the user has read, so that Judge returns only what is new: operations that wait for too long,
+// ranks that wait for each other, operations that are over, and, once, what to give up when an operation has reached
+// the user's limit. The package is pure: no I/O, no clock, no goroutine.
 package stall
 
 import (

@@ -19,7 +19,8 @@ func answers(age int64, over bool, missing ...int) Answers {
 	}}
 }
 
-// TestJudge: users read what is new: an operation that waits, that it waits for others, that it is given up, that it is over.
+// TestJudge: users read what is new: an operation that waits, that it waits for others, that it is given up, that it is
+// over.
 func TestJudge(t *testing.T) {
 	var r Reports
 	now := time.Unix(1000, 0)
