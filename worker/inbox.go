@@ -14,8 +14,8 @@ type inbox struct {
 	gone     bool              // no launcher listens any more; only the daemon's loop touches it
 }
 
-// read passes on the messages of the launcher, and of those that take over from it. another reports whether there is
-// one, at the end of from; it may be nil. A read from a pipe cannot be interrupted, so read is not waited for.
+// read passes on the messages of the launcher, and of launchers that take over from it. another reports whether there
+// is one, at the end of from; it may be nil. A read from a pipe cannot be interrupted, so read is not waited for.
 func (b *inbox) read(ctx context.Context, from io.Reader, another func() bool) {
 	defer close(b.messages)
 	in := wire.NewReader(from)

@@ -9,8 +9,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestJournal: of a daemon's log the launcher hears warnings, as many as a terminal bears, if the user asked for -v. Nobody who
-// logs waits.
+// TestJournal: of a daemon's log the launcher hears warnings, as many as a terminal bears, if the user asked for -v.
+// Nobody who logs waits.
 func TestJournal(t *testing.T) {
 	for _, tt := range []struct {
 		verbose bool

@@ -10,7 +10,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// newGate returns an address that leads to a daemon's links: it takes connections, and passes nothing on until it is opened.
+// newGate returns an address that leads to a daemon's links: it takes connections, and passes nothing on until it is
+// opened.
 func newGate(t *testing.T, to string, open <-chan struct{}) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,8 +47,9 @@ func newGate(t *testing.T, to string, open <-chan struct{}) string {
 	return l.Addr().String()
 }
 
-// TestLinksTakeLong: hosts of a static job that gossip has brought together, but that do not reach each other over their links, say so
-// and go on trying: one of them may stand still, which the launcher knows. When they do reach each other, their world begins.
+// TestLinksTakeLong: hosts of a static job that gossip has brought together, but that do not reach each other over
+// their links, say so and go on trying: one of them may stand still, which the launcher knows. When they do reach
+// each other, their world begins.
 func TestLinksTakeLong(t *testing.T) {
 	hosts := []*conversation{startDaemonIn(t, t.Context(), 500*time.Millisecond), startDaemonIn(t, t.Context(), 500*time.Millisecond)}
 	open := make(chan struct{})

@@ -1,11 +1,11 @@
-// Package worker is the daemon on a host. It joins the other daemons of the job, forms the world with
-// them, runs the collective engine, and starts and watches the ranks of its host.
+// Package worker is the daemon on a host. It forms the world with the other daemons of the job, runs the collective
+// engine, and starts and watches the ranks of its host.
 //
-// The daemon is made of components, each with its own state: who is in the world (membership), the network between
-// hosts (package network), what adapts the ring to it (tune, pauses), the processes of ranks (ranks, compat) and the
-// machine itself (machine). One goroutine (daemon.run, package loop) calls all of them: it routes what the launcher,
-// gossip, links and processes report to the component it is about. services.go shows what each component gets to know
-// of the others.
+// The daemon is made of components, each with its own state: who is in the world (member), the network between hosts
+// (network), what adapts the ring to it (tune, pauses), the processes of ranks (ranks, compat), operations that wait
+// for them (stall), and the machine itself (machine, moves). One goroutine (daemon.run, package loop) calls all of
+// them: it routes what the launcher, gossip, links and processes report to the component that it concerns.
+// services.go shows what each component gets to know of the others.
 //
 // Run returns when every rank has ended, every goroutine has returned, and nothing of the job is left on the host.
 package worker

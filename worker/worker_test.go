@@ -205,7 +205,8 @@ func TestWorldLater(t *testing.T) {
 	c.stop()
 }
 
-// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets nobody, and goes on.
+// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets nobody, and goes
+// on.
 func TestPauseBeforeWorld(t *testing.T) {
 	c := startDaemon(t)
 	c.enter(true, []string{"sh", "-c", "read line"}, wire.Peer{ID: 1, Name: "there", Gossip: "127.0.0.1:1", Data: []string{"127.0.0.1:1"}, Ranks: []int{1}})
@@ -230,7 +231,8 @@ func TestLauncherGone(t *testing.T) {
 	}
 }
 
-// TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; why its ranks were ended the host is told.
+// TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; why its ranks were ended the
+// host is told.
 func TestLauncherLost(t *testing.T) {
 	said := make(chan string, 1)
 	c := startDaemonWith(t, t.Context(), Config{Report: func(text string) { said <- text }})
@@ -269,8 +271,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestShutDown: a host that is shut down ends its ranks and its daemon at once, whichever is heard first: a rank that ends so has
-// not failed. One that is ended alone has.
+// TestShutDown: a host that is shut down ends its ranks and its daemon at once, whichever is heard first: a rank that
+// ends so has not failed. One that is ended alone has.
 func TestShutDown(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
 	c := startDaemonWith(t, running, Config{shutdownGrace: 2 * time.Second})
@@ -303,8 +305,8 @@ func TestShutDown(t *testing.T) {
 	c.stop()
 }
 
-// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks, and waits until
-// that is heard.
+// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks, and waits
+// until that is heard.
 func TestDaemonStopped(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
 	heard, waited := make(chan struct{}), make(chan struct{})

@@ -54,9 +54,9 @@ type Machine struct {
 	job     *wire.Job
 	self    topology.Host
 	facts   *facts.File // what the user knows
-	applied *facts.File // those that self is corrected by
+	applied *facts.File // the facts by which self is corrected
 	placed  placed
-	unsaid  int // times that what changed is still to be told
+	unsaid  int // how often the coordinator is still to hear of a change
 }
 
 // Open looks at the machine, and reads the topology file of the job.
@@ -164,7 +164,7 @@ func (m *Machine) MovedTo(end *wire.Migrating) {
 	}
 }
 
-// DoubtLabels says which labels of this machine may be wrong after a move without anybody seeing it.
+// DoubtLabels warns users of labels that may be wrong after a move.
 func (m *Machine) DoubtLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
@@ -295,17 +295,17 @@ func otherGPUs(before, after []topology.GPU) (news []string) {
 	return news
 }
 
-// placed is where this machine is since a move, and who told that. It is newer than the topology file, until that is
-// read again.
+// placed is where this machine is since a move, and who reported that. It is newer than the topology file, until the
+// file is read again.
 type placed struct {
 	labels  map[string]string
 	by      string
-	at      time.Time // when that was told
-	session string    // of the machine there, "" as long as nobody who looked at it since then told one
-	past    bool      // it may have been moved once more since: what it tells itself is newer
+	at      time.Time // of the report
+	session string    // of the machine there, "" until a probe has found it
+	past    bool      // it may have been moved once more since: what probes find is newer
 }
 
-// look takes the session that the machine was found to have by somebody who began to look then, and reports whether it
+// look takes the session that a probe found, which began at a time, and reports whether the machine
 // may have been moved once more.
 func (p *placed) look(session string, begun time.Time) (again bool) {
 	switch {

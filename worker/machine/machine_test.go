@@ -111,8 +111,8 @@ func TestChangedInto(t *testing.T) {
 		"the topology file does not fit any more: line 5: h has no NIC e0")
 }
 
-// TestPlaced: labels that the end of a move tells win over those of the file, which may be from before it, until that is written
-// again.
+// TestPlaced: labels that the end of a move tells win over those of the file, which may be from before it, until that
+// is written again.
 func TestPlaced(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1, rack: r1, zone: z, by: vCenter}\n")
 	d.facts.Apply(&d.self)
@@ -162,8 +162,8 @@ func TestNewsByFile(t *testing.T) {
 	}
 }
 
-// TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file is newer than
-// that file.
+// TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file
+// is newer than that file.
 func TestPlacedSinceFile(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1}\n")
 	d.facts.Apply(&d.self)
@@ -180,8 +180,8 @@ func TestPlacedSinceFile(t *testing.T) {
 	}
 }
 
-// TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session speaks, or
-// nobody says where it went: what the machine tells itself counts then, and what nobody tells is doubted.
+// TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session
+// speaks, or nobody says where it went: what the machine tells itself counts then, and what nobody tells is doubted.
 func TestMovedOnceMore(t *testing.T) {
 	const doubt = "esxi, rack still counts as vCenter told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
 	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}

@@ -52,16 +52,15 @@ func onePerNetwork(prefixes []netip.Prefix, hint netip.Addr) []netip.Addr {
 	return out
 }
 
-// anywhere is an address that no machine has (RFC 5737): the way to it is the way to all that this host knows no
-// other for.
+// anywhere is an address that no machine has (RFC 5737): packets to it would take the default route.
 const anywhere = "192.0.2.1"
 
 // errNoAddress means the host has no usable address yet.
 var errNoAddress = errors.New("find address: no network interface is up")
 
-// FirstAddresses returns where the others find this host when it begins. Where hosts may come one day that nobody
-// knows of yet, a machine without a network begins as well. Later on an address that is gone may come back: then none
-// is better than one that leads peers to themselves.
+// FirstAddresses returns where the others find this host when it begins. In a job that hosts may join later, a machine
+// without a network begins with its loopback address. Later on an address that is gone may come back: then none is
+// better than one that leads peers to themselves.
 func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	addrs, err := n.addresses(interfaces)
 	if n.job.Open && errors.Is(err, errNoAddress) {
@@ -70,8 +69,8 @@ func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, er
 	return addrs, err
 }
 
-// addresses returns where the others find this host. A host that is alone talks to nobody, and so listens only to
-// itself; the NICs that the user chose have to be there all the same.
+// addresses returns where the others find this host. A host that is alone listens only to itself; the NICs that
+// the user chose must exist all the same.
 func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	if n.job.Alone {
 		if list := n.job.NICs; len(list) > 0 && len(addresses(interfaces, netip.Addr{},
@@ -107,8 +106,8 @@ func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) 
 	return addrs, nil
 }
 
-// bindAddress is where this host listens for those who know its addresses. If hosts may come that nobody knows of
-// yet, it may have other ones by then.
+// bindAddress is where this host listens. If hosts may join the job later, it may have other addresses by then, so it
+// listens on all of them.
 func bindAddress(addrs []netip.Addr, open bool) string {
 	switch {
 	case addrs[0].IsLoopback() && !open:

@@ -13,14 +13,14 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Where a peer is when it does not answer where it was: it may have got another address at the same moment as this
-// host, so that neither could tell the other. The launcher tells them once it has found both, which takes it some
-// seconds; names may tell sooner.
+// Where to find a peer that does not answer at its addresses. If it got another one at the same moment as this host,
+// neither could notify the other. The launcher does once it has found both, which takes some seconds; looking up the
+// peer's name may be faster.
 
 const (
 	// lookupLimit is how long a name may take: there are other addresses to try.
 	lookupLimit = 300 * time.Millisecond
-	// lookupLasts is how long an answer counts, so that a host that is away does not keep name servers busy.
+	// lookupLasts is how long an answer counts, so that an unreachable host does not keep name servers busy.
 	lookupLasts = time.Second
 )
 

@@ -11,8 +11,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestDirectory: names are looked up only for peers that may have moved, and say nothing about those that are where they
-// were, or that have no name here. A peer that was found by its name is looked for there first, until it says where it is.
+// TestDirectory: names are looked up only for peers that may have moved, and say nothing about those that are where
+// they were, or that have no name here. A peer that was found by its name is looked for there first, until it says
+// where it is.
 func TestDirectory(t *testing.T) {
 	names := map[string][]netip.Addr{
 		"host2": {netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.72"), netip.MustParseAddr("127.0.1.1"), netip.MustParseAddr("fd00::72")},
@@ -72,7 +73,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryDoesNotWait: to doubt where a peer is, or to note that it was reached, takes no time while its name is looked up.
+// TestDirectoryDoesNotWait: to doubt where a peer is, or to note that it was reached, takes no time while its name is
+// looked up.
 func TestDirectoryDoesNotWait(t *testing.T) {
 	d, p := newDirectory(), wire.Peer{ID: 2, Name: "host2", Data: []string{"10.0.0.2:700"}}
 	asked, answer := make(chan struct{}), make(chan struct{})

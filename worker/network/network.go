@@ -2,8 +2,8 @@
 // host is found.
 //
 // A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns
-// at those of the NICs that the user chose (routes.go). A host may get another address while the job runs: it tells
-// the others (relocate.go), and they look for it by its name until they hear of that (directory.go). Every key is
+// at the addresses of the NICs that the user chose (routes.go). If a host gets another address while the job runs, it
+// notifies the others (relocate.go), which look for it by its name until they hear of that (directory.go). Every key is
 // derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go).
 package network
 

@@ -76,7 +76,7 @@ func (n *Network) Renew(m *wire.Moved) {
 	n.mesh.Renew(m.Host, func(_, remote net.Addr) bool { return !slices.Contains(there, addressOf(remote).String()) })
 }
 
-// Locate puts into a roster what is known of where its hosts are, and tells gossip.
+// Locate puts the latest addresses of its hosts into a roster, and passes them to gossip.
 func (n *Network) Locate(r *wire.Roster) {
 	r.Peers = slices.Clone(r.Peers)
 	for i := range r.Peers {

@@ -11,8 +11,8 @@ import (
 	"gorun/topology/probe"
 )
 
-// TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it asks the
-// way to; one that the launcher runs on, and that nobody else is known to belong to, is.
+// TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it
+// asks the way to; one that the launcher runs on, and that nobody else is known to belong to, is.
 func TestWayBack(t *testing.T) {
 	for _, toward := range []string{"", "localhost", "127.0.0.1"} {
 		for _, lost := range []bool{false, true} {
@@ -26,8 +26,8 @@ func TestWayBack(t *testing.T) {
 	}
 }
 
-// TestOpenToOthers: a host on the launcher's own machine is found where others reach it as soon as any may come, by whatever
-// name it is called, and at its loopback address only while all hosts are known and none is elsewhere.
+// TestOpenToOthers: a host on the launcher's own machine is found where others reach it as soon as any may come, by
+// whatever name it is called, and at its loopback address only while all hosts are known and none is elsewhere.
 func TestOpenToOthers(t *testing.T) {
 	elsewhere := len(addresses(probe.Interfaces(), netip.Addr{}, topology.ChosenNIC(nil, nil))) > 0 // this machine has a network
 	for _, job := range []wire.Job{{}, {Toward: "localhost"}, {LocalIP: "127.0.0.1"}} {

@@ -102,8 +102,8 @@ func (n *Network) Choose() {
 }
 
 // routes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
-// the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once;
-// what a broken one had to carry goes over the others. NICs that nobody named are not used like this: the same
+// the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once; what a
+// broken one had to carry goes over the others. NICs that the user did not choose are not used like this: the same
 // network may be another one elsewhere, as those of container bridges are.
 func routes(data []string, chosen []topology.NIC, stream int) []string {
 	var preferred []string

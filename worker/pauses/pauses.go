@@ -1,5 +1,5 @@
-// Package pauses has the operations of the whole ring pause for those who ask: package pause decides when, the engine
-// stops and goes on, and Pauses is between them and the askers. The daemon's loop alone calls its methods.
+// Package pauses pauses the operations of the whole ring for components that ask: package pause decides when, the
+// engine stops and goes on, and Pauses mediates between them and the askers. The daemon's loop alone calls its methods.
 package pauses
 
 import (
@@ -17,12 +17,11 @@ const maxTicks = 100
 
 // Ring is what pauses.
 type Ring interface {
-	// Epoch returns that of the present world, 0 before the first.
+	// Epoch returns the epoch of the present world, 0 before the first.
 	Epoch() uint32
-	// Pause has the engine stop at a boundary that has the number, and calls quiet when nothing is under way, on any
-	// goroutine.
+	// Pause stops the engine at the boundary with a number, and calls quiet, on any goroutine, when nothing is under way.
 	Pause(number uint32, quiet func())
-	// Resume has operations go on, over another ring or by another cost if there is one.
+	// Resume lets operations go on, over another ring or by another cost if there is one.
 	Resume(*pause.Go)
 	// Send sends a message to a peer, which may miss it.
 	Send(peer int, m wire.Message)

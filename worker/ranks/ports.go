@@ -8,8 +8,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// port is one that is kept free until the ranks start. It is bound, but nobody listens: the ranks of other hosts may
-// start earlier, and one that is refused tries again, while a connection that nobody takes would end under it.
+// port is a TCP port that is kept free until the ranks start. It is bound, but not listened at: ranks of other hosts
+// may start earlier and try again when they are refused, while a connection that is never accepted would break later.
 type port struct{ fd, number int }
 
 // freePort reserves a port.
@@ -58,7 +58,7 @@ func (p *port) bound() (int, error) {
 	return 0, err
 }
 
-// release leaves the port to whoever takes it, once.
+// release frees the port, once.
 func (p *port) release() {
 	if p != nil && p.fd >= 0 {
 		unix.Close(p.fd)
@@ -66,8 +66,8 @@ func (p *port) release() {
 	}
 }
 
-// ports are those that frameworks on this host listen at: the first is torch's, the second JAX's, and then there is
-// one for each rank if the job wants TensorFlow's.
+// ports are the ports at which frameworks on this host listen: the first is torch's, the second JAX's, and then there
+// is one for each rank if the job wants TensorFlow's.
 type ports []*port
 
 // reserve reserves the ports that a job wants.

@@ -112,8 +112,8 @@ func (w *edgeWatch) news(peers int) []wire.Edge {
 
 func differs(before, now float64) bool { return math.Abs(now-before) > newsworthy*before }
 
-// list returns what is known of this host's edges in the order of the peers: all of them, or among many peers those
-// that carry data and those to the nearest.
+// list returns what is known of this host's edges in the order of the peers: all of them, or among many peers
+// the edges that carry data and the edges to the nearest.
 func (w *edgeWatch) list(peers int) []wire.Edge {
 	var out []wire.Edge
 	for _, peer := range slices.Sorted(maps.Keys(w.own)) {
@@ -159,12 +159,12 @@ func (w *edgeWatch) between(ids []int) []topology.Edge {
 	return out
 }
 
-// places is where hosts of a ring are among ids in ascending order, without those that are not there.
+// places is where hosts of a ring are among ids in ascending order, leaving out hosts that are not there.
 func places(ring, ids []int) []int {
 	return slices.DeleteFunc(formerPlaces(ring, ids), func(at int) bool { return at < 0 })
 }
 
-// formerPlaces is where hosts of a ring are among ids in ascending order, -1 for those that are not there.
+// formerPlaces is where hosts of a ring are among ids in ascending order, -1 for hosts that are not there.
 func formerPlaces(ring, ids []int) (order []int) {
 	for _, id := range ring {
 		at, member := slices.BinarySearch(ids, id)

@@ -55,8 +55,8 @@ func TestCarried(t *testing.T) {
 	}
 }
 
-// TestDoubt: a edge that the ring does not go is tried before the ring goes there, whatever was known of it, and again when the
-// result is old.
+// TestDoubt: a edge that the ring does not go is tried before the ring goes there, whatever was known of it, and
+// again when the result is old.
 func TestDoubt(t *testing.T) {
 	w := newEdgeWatch()
 	pair := topology.Pair{From: 2, To: 3}
@@ -79,8 +79,8 @@ func TestDoubt(t *testing.T) {
 	want("when that is old", triedFor, true, false)
 }
 
-// TestHeard: whatever changes what is known of edges is counted, so that it is asked again whether another ring pays, and
-// what is told once more is not.
+// TestHeard: whatever changes what is known of edges is counted, so that it is asked again whether another ring pays,
+// and what is told once more is not.
 func TestHeard(t *testing.T) {
 	w := newEdgeWatch()
 	pair, edges := topology.Pair{From: 2, To: 3}, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}, {To: 4, RTT: 6e-5}}
@@ -114,8 +114,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRingOfThoseLeft: when a host is lost and another one comes, the ring is what is left of it and the new one, unless
-// another one pays.
+// TestRingOfThoseLeft: when a host is lost and another one comes, the ring is what is left of it and the new one,
+// unless another one pays.
 func TestRingOfThoseLeft(t *testing.T) {
 	left := places([]int{0, 6, 4, 2, 5}, []int{0, 2, 5, 6, 7}) // 4 is lost, 7 is new
 	ring := func(by topology.By, hosts []topology.Host, edges []topology.Edge) []int {

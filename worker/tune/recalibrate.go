@@ -46,7 +46,7 @@ func (f *recalibration) begin(c schedule.Cost) { *f = recalibration{fitted: c, c
 func (f *recalibration) look(now quality) (schedule.Cost, bool) {
 	f.age++
 	if !f.fitted.Sound() {
-		return schedule.Cost{}, false // nobody measured anything
+		return schedule.Cost{}, false // nothing was measured
 	}
 	f.first.rtt = cmp.Or(f.first.rtt, now.rtt)
 	if now.bandwidth > 0 && f.known < fitTicks {

@@ -9,7 +9,8 @@ import (
 	"gorun/topology"
 )
 
-// TestRecalibration: a cost changes as much as the edges did since the first seconds, but not by what they say once, nor too often.
+// TestRecalibration: a cost changes as much as the edges did since the first seconds, but not by what they say once,
+// nor too often.
 func TestRecalibration(t *testing.T) {
 	fitted := schedule.Cost{Alpha: 100e-6, Beta: 1e-9, Gap: 5e-6}
 	usual, slow, far := quality{500e6, 300e-6}, quality{100e6, 320e-6}, quality{450e6, 20e-3}

@@ -18,8 +18,8 @@ import (
 	"gorun/worker/loop"
 )
 
-// TestReconsideration: one question at a time is asked, none twice that was answered with no, and an answer counts if what it
-// depends on is as it was.
+// TestReconsideration: one question at a time is asked, none twice that was answered with no, and an answer counts if
+// what it depends on is as it was.
 func TestReconsideration(t *testing.T) {
 	first := func() question {
 		return question{epoch: 3, hosts: []topology.Host{{Name: "a"}, {Name: "b"}}, ring: []int{1, 0}, facts: &facts.File{}, heard: 7}
@@ -59,8 +59,8 @@ func TestReconsideration(t *testing.T) {
 	}
 }
 
-// TestMeasuredMeanwhile: a ring is not taken that was found without what a try of its edges has shown since; asked again with
-// that, it is.
+// TestMeasuredMeanwhile: a ring is not taken that was found without what a try of its edges has shown since; asked
+// again with that, it is.
 func TestMeasuredMeanwhile(t *testing.T) {
 	job := &wire.Job{HostID: 1, JobOptions: wire.JobOptions{RingOrder: string(topology.ByMeasured)}}
 	d := New(Config{Job: job, Loop: loop.New(), Daemon: &host{members: []int{1, 2, 3, 4}}, Links: noLinks{}, Pauses: noPauses{}})
@@ -89,7 +89,8 @@ func TestMeasuredMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOneRing: of the ring before hosts went or came, exactly the edges are as before that it had, and one host alone has none.
+// TestOneRing: of the ring before hosts went or came, exactly the edges are as before that it had, and one host alone
+// has none.
 func TestOneRing(t *testing.T) {
 	slow := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e6}, {From: 1, To: 0, Bandwidth: 1e6}}
 	for from := range 4 {
@@ -132,8 +133,8 @@ func TestOneRing(t *testing.T) {
 	}
 }
 
-// TestOrderBeside: the loop goes on while a ring is looked for, also to another question, which ends the search, and takes the
-// answer to that.
+// TestOrderBeside: the loop goes on while a ring is looked for, also to another question, which ends the search, and
+// takes the answer to that.
 func TestOrderBeside(t *testing.T) {
 	machine := epoch.New(epoch.Config{Self: 1})
 	ctx := t.Context()
