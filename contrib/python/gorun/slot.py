@@ -6,7 +6,6 @@ Nothing here knows how to add: a framework brings that, over the memory of Slot.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import select
@@ -14,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, Callable
 
 from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
@@ -138,15 +136,13 @@ class Slots:
         slot = self._open.get(name)
         return slot if slot is not None and slot.op == op else None
 
-    @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
-        """Have a join in another thread wait until what is done inside is done, or the daemon's."""
-        me = threading.get_ident()
-        try:
-            self._inside.add(me)
-            yield
-        finally:
-            self._inside.discard(me)
+    def enter(self) -> None:
+        """Have a join in another thread wait until leave(): what happens until then comes before the join."""
+        self._inside.add(threading.get_ident())
+
+    def leave(self) -> None:
+        """Undo enter(); without it, do nothing."""
+        self._inside.discard(threading.get_ident())
 
     def half(self, slot: Slot) -> int:
         """Return which half of the inputs is for the next use; it begins when this rank meets the others."""

@@ -242,9 +242,10 @@ class Test(unittest.TestCase):
         slots, inside, leave = ranks.slots[0], threading.Event(), threading.Event()
 
         def work():
-            with slots.inside():
-                inside.set()
-                leave.wait(30)
+            slots.enter()
+            inside.set()
+            leave.wait(30)
+            slots.leave()
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -257,8 +258,8 @@ class Test(unittest.TestCase):
         for each in (thread, joins):
             each.join(30)
             self.assertFalse(each.is_alive())
-        with slots.inside():
-            slots.turn_off()  # its own thread is no other
+        slots.enter()
+        slots.turn_off()  # its own thread is no other
 
     def test_the_session_ends_while_it_is_waited_for(self):
         ranks = self.ranks(2)
