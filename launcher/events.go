@@ -174,20 +174,16 @@ func (s *Spec) watch(e RankEvent) {
 	}
 }
 
-// daemonFailed takes a daemon's word about itself or about a peer that it lost.
+// daemonFailed takes a daemon's report that it cannot continue, or that its link to a peer has failed.
 func (j *job) daemonFailed(h *host, f *wire.Failed) {
-	if j.waitsForSilent(time.Now(), f) {
-		return
+	now := time.Now()
+	switch {
+	case j.stopping || j.waitsForSilent(now, f):
+	case f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id:
+		j.act(j.alive.LinkFailed(now, h.id, f.Peer, f.Text, j.view(now)))
+	default:
+		j.evict(h, &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, eviction{own: true})
 	}
-	if j.stopping {
-		return
-	}
-	lost := h
-	if f.Peer >= 0 && f.Peer < len(j.hosts) {
-		lost = j.hosts[f.Peer]
-	}
-	j.evict(lost, &HostError{Host: lost.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code},
-		eviction{own: lost == h, alive: j.alive.Hears(time.Now(), j.contact(time.Now(), lost))})
 }
 
 // lose reports the end of a host whose daemon has not sent Done.

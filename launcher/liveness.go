@@ -133,7 +133,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 		case liveness.Evicted:
 			h := j.hosts[v.Host]
 			e := &HostError{Host: h.name, Step: "run", Err: errors.New(j.whyEvicted(v.Evict)), Code: ExitTransport}
-			if !h.up {
+			if !h.up && v.Evict.Cause != liveness.BrokenLink {
 				e.Step = "start daemon"
 			}
 			j.evict(h, e, eviction{alive: v.Evict.Heard, mayLive: v.Evict.MayLive && j.stopping})
@@ -188,6 +188,8 @@ func (j *job) whyEvicted(e liveness.Evict) string {
 		return fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", j.hosts[e.By].name, e.Lease)
 	case liveness.NotHeard:
 		return fmt.Sprintf("silent for %v", e.Lease)
+	case liveness.BrokenLink:
+		return e.Text
 	case liveness.NoContact:
 		return fmt.Sprintf("cannot be reached since %s", e.Since.Format(time.TimeOnly))
 	}

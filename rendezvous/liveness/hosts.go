@@ -110,7 +110,8 @@ const (
 // Evict is why a host is evicted.
 type Evict struct {
 	Cause Cause
-	By    int           // of Reported and Unreached: the host that reports it
+	By    int           // of Reported, Unreached and BrokenLink: the host that reports it
+	Text  string        // of BrokenLink: why
 	From  []int         // of CutOff: the hosts that it does not hear
 	Since time.Time     // of NoContact
 	Lease time.Duration // that is over
@@ -124,11 +125,12 @@ type Cause int
 
 // Causes of an eviction.
 const (
-	Reported  Cause = iota + 1 // a peer reports its silence
-	Unreached                  // a peer has not reached it since a world was begun
-	CutOff                     // it reports the silence of others, and is the one that is lost
-	NotHeard                   // the launcher has not heard it for its lease
-	NoContact                  // the launcher cannot reach it
+	Reported   Cause = iota + 1 // a peer reports its silence
+	Unreached                   // a peer has not reached it since a world was begun
+	CutOff                      // it reports the silence of others, and is the one that is lost
+	NotHeard                    // the launcher has not heard it for its lease
+	NoContact                   // the launcher cannot reach it
+	BrokenLink                  // a peer reports that their link failed and cannot resume
 )
 
 func (s *Hosts) of(id int) *host {
@@ -225,6 +227,16 @@ func (s *Hosts) Report(now time.Time, by int, e wire.Evidence, v View) (out []Ve
 		s.ballot.withdraw(by, e.Peer)
 	}
 	return s.reportPath(now, by, e)
+}
+
+// LinkFailed takes a host's report that its link to a peer failed and cannot resume: the peer sent what breaks the
+// protocol, or its daemon has lost the link. The two cannot continue in one world, so the peer is evicted at once.
+func (s *Hosts) LinkFailed(now time.Time, by, peer int, why string, v View) []Verdict {
+	c, known := contact(peer, v)
+	if !known || c.Ended || s.State(peer) == Dead {
+		return nil
+	}
+	return []Verdict{s.evict(peer, Evict{Cause: BrokenLink, By: by, Text: why, Heard: s.Hears(now, c)})}
 }
 
 // Awaited returns the host that a world of epoch waits for, of one that reports it and its peer, and the other one; once for each epoch

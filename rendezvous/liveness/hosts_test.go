@@ -58,7 +58,7 @@ func words(verdicts []liveness.Verdict) string {
 		case liveness.BrokenPath, liveness.MendedPath:
 			out = append(out, fmt.Sprintf("%s %d to %d", word, v.Host, v.Peer))
 		case liveness.Evicted:
-			cause := [...]string{"", "reported", "unreached", "cut off", "not heard", "no contact"}[v.Evict.Cause]
+			cause := [...]string{"", "reported", "unreached", "cut off", "not heard", "no contact", "broken link"}[v.Evict.Cause]
 			out = append(out, fmt.Sprintf("%s %d: %s", word, v.Host, cause))
 		case liveness.OutOfReach:
 		default:
@@ -434,6 +434,36 @@ func TestIsolatedSince(t *testing.T) {
 		s.hosts.Look(sec(100), s.view)
 		if got := s.hosts.IsolatedSince(); got.IsZero() != (tc.want < 0) || !got.IsZero() && got != sec(tc.want) {
 			t.Errorf("%s: %v, want %v s", name, got, tc.want)
+		}
+	}
+}
+
+// TestLinkFailed: a peer whose link failed for good is evicted at once, heard or not, and once.
+func TestLinkFailed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		heard float64
+		ended bool
+		peer  int
+		alive bool
+		want  string
+	}{
+		"the launcher hears it": {heard: 100, peer: 1, alive: true, want: "evicted 1: broken link"},
+		"it is silent as well":  {heard: 90, peer: 1, want: "evicted 1: broken link"},
+		"it has ended":          {heard: 100, ended: true, peer: 1},
+		"it is unknown":         {heard: 100, peer: 9},
+	} {
+		s := newScene(2)
+		s.hear(tc.heard, 1)
+		s.of(1).Ended = tc.ended
+		got := s.hosts.LinkFailed(sec(100), 0, tc.peer, "why", s.view)
+		if words(got) != tc.want {
+			t.Errorf("%s: %q, want %q", name, words(got), tc.want)
+		}
+		if len(got) > 0 && (got[0].Evict.Heard != tc.alive || got[0].Evict.Text != "why" || s.hosts.State(1) != liveness.Dead) {
+			t.Errorf("%s: %+v, it is %v", name, got[0], s.hosts.State(1))
+		}
+		if again := s.hosts.LinkFailed(sec(101), 0, tc.peer, "why", s.view); again != nil {
+			t.Errorf("%s: again %q", name, words(again))
 		}
 	}
 }
