@@ -12,12 +12,8 @@ import (
 	"gorun/collective/schedule"
 )
 
-// worlds are layouts with what makes the engine take each of its ways.
-var worlds = []struct {
-	name   string
-	layout layout
-	cfg    collective.Config
-}{
+// worlds are layouts with configurations that make the engine use all its strategies.
+var worlds = append(byAlgorithm(), []testWorld{
 	{"1x1", even(1, 1), collective.Config{}},
 	{"1x2", even(1, 2), collective.Config{Inline: -1}},
 	{"1x3", even(1, 3), collective.Config{}},
@@ -25,12 +21,9 @@ var worlds = []struct {
 	{"2x1direct", even(2, 1), collective.Config{Segment: 256, Algorithm: schedule.ByDirect}},
 	{"2x2", even(2, 2), collective.Config{Segment: 4096, Direct: 2000}},
 	{"3x1", even(3, 1), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRing}},
-	{"3 uneven", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: schedule.ByRing}},
-	{"3 uneven direct", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 1 << 10, Algorithm: schedule.ByDirect}},
 	{"4x1", layout{{2}, {0}, {3}, {1}}, collective.Config{Segment: 64, Direct: 2000}},
 	{"5x2", even(5, 2), collective.Config{Segment: 2 << 10, Algorithm: schedule.ByRing}},
 	{"3 uneven auto", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192}},
-	{"3 uneven doubling", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: schedule.ByRecursiveDoubling}},
 	{"6x1 halving", even(6, 1), collective.Config{Segment: 256, Algorithm: schedule.ByRabenseifner}},
 	{"4x2 halving", even(4, 2), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRabenseifner}},
 	{"7x1 tree", even(7, 1), collective.Config{Segment: 512, Algorithm: schedule.ByTree}},
@@ -39,6 +32,21 @@ var worlds = []struct {
 	{"5x2 large tree", even(5, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByTree}},
 	{"2x2 large segments", even(2, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByRing}},
 	{"3x1 large direct", even(3, 1), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByDirect}},
+}...)
+
+// testWorld is a layout and how its hosts are configured.
+type testWorld struct {
+	name   string
+	layout layout
+	cfg    collective.Config
+}
+
+// byAlgorithm returns an uneven world for each algorithm.
+func byAlgorithm() (all []testWorld) {
+	for _, by := range schedule.Algorithms() {
+		all = append(all, testWorld{"3 uneven " + by.String(), layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192, Algorithm: by}})
+	}
+	return all
 }
 
 var ops = []kernel.Op{kernel.Sum, kernel.Average, kernel.Min, kernel.Max, kernel.Product}

@@ -26,12 +26,12 @@
 //     theirs when the peers have it (op.go).
 //
 // A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one
-// file, strategy_*.go, with one line in registry.go. The op knows when something happens to a segment,
+// file, strategy_*.go, with an entry in registry.go. The op knows when something happens to a segment,
 // the strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups
 // and the segments of an op, some thirty names that nothing else needs to see.
 //
-// Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies never
-// learn how it came to that. The one in use is readiness, in which every host declares to every other host.
+// Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies do not
+// depend on how it decides. The implementation is readiness, in which every host declares to every other host.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
 // side by side, small operations run on the goroutine that submits the last contribution (local.go, workers.go).

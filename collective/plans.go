@@ -5,8 +5,8 @@ import (
 	"gorun/collective/schedule"
 )
 
-// From nonTemporal bytes in all on, results are stored past the caches, unless the
-// lines are there anyway because they are inputs too.
+// Results of at least nonTemporal bytes in total bypass the caches, unless they replace an input, whose lines the
+// caches hold anyway.
 const nonTemporal = 32 << 20
 
 // plans are the arithmetic of a reduction.

@@ -1,6 +1,8 @@
 package collective
 
-// strategies has, for each kind of operation, the strategies that can carry it out. The first that fits does.
+// strategies has, for each kind of operation, the strategies that can carry it out. The first that fits does, so the
+// order matters: rings fits every allreduce and comes last, and codedSums fits every coded one, so a strategy for one
+// algorithm comes before them.
 var strategies = registry{
 	Allreduce:     {adasums, inlines, oneHosts, codedDirects, directs, codedSums, doublings, rings},
 	Allgather:     {allgathers},

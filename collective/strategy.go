@@ -7,8 +7,8 @@ import (
 )
 
 // A strategy carries out one operation. It knows where the bytes are that a step sends or receives, and what
-// happens to them; the op knows when. One strategy lives in one file, strategy_*.go, and has one line in the
-// registry (registry.go): nothing else changes for a new one.
+// happens to them; the op knows when. One strategy lives in one file, strategy_*.go, and is entered in the registry
+// (registry.go). An algorithm of its own also has a line in package schedule.
 //
 // A strategy belongs to one op at a time and is used again for others, so that its memory serves many. Its methods
 // are called without op.mu, except target; calls for different segments may come at the same time.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/collective/schedule"
 )
 
 // completionCommand prints completion for a shell. Like the manual page it is made from the flag tables, so
@@ -41,7 +43,7 @@ type flagInfo struct {
 
 // choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
 var choices = map[string][]string{
-	"algorithm":        {"auto", "direct", "rabenseifner", "recursive-doubling", "ring", "tree"},
+	"algorithm":        slices.Sorted(slices.Values(schedule.AlgorithmNames())),
 	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
 	"color":            {"always", "auto", "never"},
 	"map-by":           {"node", "slot"},

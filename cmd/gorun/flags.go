@@ -2,9 +2,12 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/collective/schedule"
 )
 
 // table returns the flags, bound to their fields.
@@ -26,10 +29,12 @@ func (o *jobFlags) lifetimeTable() []cli.Flag {
 	}
 }
 
-// otherTable binds them.
+// otherTable binds the fields of otherFlags.
 func (o *jobFlags) otherTable() []cli.Flag {
+	algorithms := strings.Join(schedule.AlgorithmNames()[1:], ", ")
 	return []cli.Flag{
-		&cli.StringFlag{Name: "algorithm", Destination: &o.Algorithm, Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"}, Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), ring, direct, recursive-doubling, rabenseifner, tree"},
+		&cli.StringFlag{Name: "algorithm", Destination: &o.Algorithm, Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"},
+			Usage: "of every allreduce between hosts, `NAME`: auto (what costs least), " + algorithms},
 		&cli.StringFlag{Name: "wire-compression", Destination: &o.Coding, EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
 		&cli.BoolFlag{Name: "encrypt", Destination: &o.Encrypt, EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); that it comes from the job is made sure in any case"},
 		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"}, Usage: "find damage that TCP does not see in large tensors too, on the way from host to host, and send them again; --encrypt does so as well"},

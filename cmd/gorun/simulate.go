@@ -31,9 +31,6 @@ func (o *simulateFlags) simulateTable() []cli.Flag {
 // simulatedHosts are the columns of the table.
 var simulatedHosts = [...]int{4, 16, 64, 256, 1024, 4096}
 
-// marks are the algorithms in the table, by number.
-var marks = [...]string{schedule.ByRing: "r", schedule.ByDirect: "d", schedule.ByRecursiveDoubling: "x", schedule.ByRabenseifner: "h", schedule.ByTree: "t"}
-
 // simulate prints how long an allreduce takes with the algorithm that is chosen, or with the one that is named.
 func simulate(to io.Writer, o *simulateFlags, cfg bench.Config, algorithm string) error {
 	cost := schedule.Cost{Alpha: o.alpha.Seconds(), Beta: 1e-9 / o.bandwidth, Gap: o.gap.Seconds()}
@@ -57,7 +54,7 @@ func printSimulation(w io.Writer, cost schedule.Cost, cfg bench.Config, forced s
 		if i > 0 {
 			fmt.Fprint(w, ", ")
 		}
-		fmt.Fprintf(w, "%s %s", marks[a], a)
+		fmt.Fprintf(w, "%s %s", a.Mark(), a)
 	}
 	fmt.Fprintf(w, "\n#\n#%11s", "size")
 	for _, hosts := range simulatedHosts {
@@ -71,7 +68,7 @@ func printSimulation(w io.Writer, cost schedule.Cost, cfg bench.Config, forced s
 			if forced == schedule.Auto {
 				by = cost.Choose(n, hosts, collective.DefaultDirect)
 			}
-			fmt.Fprintf(w, "%12.1f %s", cost.Simulate(by, n, hosts)*1e6, marks[by])
+			fmt.Fprintf(w, "%12.1f %s", cost.Simulate(by, n, hosts)*1e6, by.Mark())
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
 			return fmt.Errorf("print simulation: %w", err)

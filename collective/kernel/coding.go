@@ -7,7 +7,7 @@ import (
 )
 
 // Coding is how a tensor of float32 or float64 travels between hosts: as it is, or in fewer bytes of nearly
-// the same content. The numbers are part of the control protocol and of the rank protocol.
+// the same content. Ready messages and the rank protocol carry its number, jobs its name.
 //
 // CodingFloat16 and CodingBFloat16 round each element to nearest even: by 2⁻¹¹ of its size (or 2⁻²⁵, if that is more;
 // from 65520 on it becomes infinite), and by 2⁻⁸ of its size.
@@ -164,12 +164,15 @@ func storeSingles(t Type, dst []byte, x []float32) {
 	copy(dst, bytesOf(d))
 }
 
-// Of units. A float32 is 1.m × 2^(exponent-127); the largest of a line must be at most 127 units.
+// Constants for finding the unit of a line. A float32 is 1.m × 2^(exponent-127), and the largest element of a line may
+// be at most 127 units.
 const (
-	tooLarge = 0x7f7e0001 // more than 127 of the largest unit, as bits without sign: what is not less is infinite or NaN
+	// tooLarge is the smallest float32, as bits without its sign, that exceeds 127 of the largest unit. Every infinity and
+	// NaN is at least as large.
+	tooLarge = 0x7f7e0001
 	// roundUp carries into the exponent if 1.m is more than 127/64.
 	roundUp = 0x1ffff
-	// magic is 1.5 × 2²³: what is added to it is rounded to a whole number, which is in the lowest bits.
+	// magic is 1.5 × 2²³. Adding a number to it rounds the number to an integer, which the lowest bits of the sum hold.
 	magic = 12582912
 )
 

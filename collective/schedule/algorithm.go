@@ -2,10 +2,11 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Algorithm is how an allreduce between hosts goes. The numbers are part of the control protocol.
+// Algorithm is how an allreduce between hosts goes. Hosts and users exchange its name, never the number.
 type Algorithm uint8
 
 // Algorithms. Auto is whichever costs least.
@@ -18,18 +19,26 @@ const (
 	ByTree
 )
 
-// algorithms describes them. A new one is a constant above, a line here, and a file with its steps.
+// algorithms describes them. A new one is a constant above, a line here, a file with its steps, and a method of Cost.
+// Flags, completion, simulations and tests take it from here.
+//
+// The engine carries out the steps of a new algorithm with its strategy for rings (collective/strategy_ring.go), and
+// with the one for coded sums. Both need that
+//   - no step collects, and every receive is thus an Add, Finish, Take, Merge or Conclude;
+//   - bytes have their last value in memory before a step sends them, because they are sent from there;
+//   - no position sends another one more than twice the tensor.
 var algorithms = [...]struct {
 	name  string
+	mark  string // a letter, in tables of times
 	steps func(dst []Step, hosts, self int, size int64) []Step
 	time  func(c Cost, n int64, hosts int) float64
 }{
-	Auto:                {name: "auto"},
-	ByRing:              {"ring", Ring, Cost.Ring},
-	ByDirect:            {"direct", Direct, Cost.Direct},
-	ByRecursiveDoubling: {"recursive-doubling", RecursiveDoubling, Cost.RecursiveDoubling},
-	ByRabenseifner:      {"rabenseifner", Rabenseifner, Cost.Rabenseifner},
-	ByTree:              {"tree", Binomial, Cost.Binomial},
+	Auto:                {name: "auto", mark: "a"},
+	ByRing:              {"ring", "r", Ring, Cost.Ring},
+	ByDirect:            {"direct", "d", Direct, Cost.Direct},
+	ByRecursiveDoubling: {"recursive-doubling", "x", RecursiveDoubling, Cost.RecursiveDoubling},
+	ByRabenseifner:      {"rabenseifner", "h", Rabenseifner, Cost.Rabenseifner},
+	ByTree:              {"tree", "t", Binomial, Cost.Binomial},
 }
 
 // Valid reports whether a is a known algorithm or Auto.
@@ -42,19 +51,28 @@ func (a Algorithm) String() string {
 	return algorithms[a].name
 }
 
+// Mark returns the letter that stands for a known algorithm in tables of times.
+func (a Algorithm) Mark() string { return algorithms[a].mark }
+
 // ParseAlgorithm is the inverse of String; no text is Auto.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	if s == "" {
 		return Auto, nil
 	}
-	var names []string
-	for i, a := range algorithms {
-		if s == a.name {
-			return Algorithm(i), nil
-		}
-		names = append(names, a.name)
+	names := AlgorithmNames()
+	if i := slices.Index(names, s); i >= 0 {
+		return Algorithm(i), nil
 	}
 	return Auto, fmt.Errorf("unknown algorithm %q: it is one of %s", s, strings.Join(names, ", "))
+}
+
+// AlgorithmNames returns what ParseAlgorithm understands, with Auto first.
+func AlgorithmNames() []string {
+	var names []string
+	for _, a := range algorithms {
+		names = append(names, a.name)
+	}
+	return names
 }
 
 // Algorithms returns all algorithms but Auto.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/collective/schedule"
 	"gorun/contrib/e2e/e2etest"
 )
 
@@ -17,7 +18,7 @@ func TestAlgorithms(t *testing.T) {
 	if r := c.Gorun("bench", "-v", "-H", "host1,host2,host3", "-b", "4", "-e", "4M", "-f", "32", "--iters", "5"); r.Code != 0 || !fitted.MatchString(r.Stderr) {
 		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
 	}
-	for _, by := range []string{"ring", "direct", "recursive-doubling", "rabenseifner", "tree"} {
+	for _, by := range schedule.AlgorithmNames()[1:] {
 		r := c.Gorun("bench", "-v", "--algorithm", by, "-H", "host1,host2,host3", "-b", "4", "-e", "4M", "-f", "32", "--iters", "3")
 		if r.Code != 0 || !strings.Contains(r.Stderr, "between hosts allreduce by "+by) {
 			t.Errorf("%s: exit code %d\n%s", by, r.Code, r.Stderr)

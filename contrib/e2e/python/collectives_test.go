@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/collective/schedule"
 	"gorun/contrib/e2e/e2etest"
 )
 
@@ -161,9 +162,9 @@ hvd.shutdown()
 // Every operation between hosts, of all types and by all reductions, by every algorithm, against the naive twin.
 func TestEveryOperation(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
-	for _, by := range []string{"", "ring", "direct", "recursive-doubling", "rabenseifner", "tree"} {
+	for _, by := range schedule.AlgorithmNames() {
 		args, what, least := []string{"-np", "6", "-H", "host1:2,host2:2,host3:2"}, "all", 400
-		if by != "" {
+		if by != schedule.Auto.String() {
 			args, what, least = append(args, "--algorithm", by), "allreduce", 200
 		}
 		r := c.Gorun(append(args, e2etest.Python, "-c", everything, what)...)
