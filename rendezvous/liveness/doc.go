@@ -1,49 +1,73 @@
-// Package liveness decides whether a host is there. It does no I/O and has no clock: events come in with the time,
+// Package liveness decides which hosts are there. It does no I/O and reads no clock: events come in with the time, and
 // verdicts come out.
 //
-// Each host watches its peers (Peers) by gossip and by its links, and reports what it finds as wire.Evidence. The
-// launcher hears every host by a sign of life each second, keeps one State for each (Hosts), and decides from that and
-// from the evidence. A host without its launcher decides by LauncherLease how long to wait for it. All limits are fields
-// of Timing, and its methods. What happens, and when (Default, lease 30 s; TestTimeline holds this page to it):
+//   - Peers decides, on each host, which peers to suspect. Gossip and links show it what they hear, and the host reports
+//     each change to the launcher as wire.Evidence.
+//   - Hosts decides, in the launcher, which hosts to evict. It keeps one State for each host, and weighs the evidence
+//     against the signs of life that the launcher itself hears every second.
+//   - LauncherLease decides, on each host, how long to wait for a launcher that is not heard.
 //
-//   - A host's daemon ends or is killed: its kernel ends its connections. The launcher, or a peer, notices at once; a
-//     host that cannot be reached for HangUpGrace, 1.5 s, is evicted (LoginGrace, 5 s, where only a finished login shows
-//     that a host answers).
-//   - A host dies without a word (power, kernel) or hangs: the connection to the launcher stands or breaks, and nothing
-//     is heard. After NoticeAfter, 5 s, users read that the host is silent. After Lease, 30 s, its peers report it, and
-//     the launcher, which has not heard it for UnheardAfter, 3 s, either, evicts it at once. Where no peer is heard that
-//     knows the host, the launcher counts the lease itself.
-//   - A host is paused and goes on within the lease, as a virtual machine that moves: nothing is lost. One that announced
-//     a move, or has virtual GPUs, has MoveLease, 120 s. Afterwards its peers have ReunionGrace, 10 s, to hear it again
-//     before their evidence counts. A host that was itself paused distrusts its ears for one lease.
-//   - A host is cut off from one peer, but not from the launcher: after 5 s without an answer over the link users read of
-//     it. PreWarning, 5 s, before the lease ends (at least LinkLease, 6 s), the end that misses the other warns the
-//     launcher; others report what they miss, too. After the lease, and EvidenceGrace, 5 s, from the first warning, the
-//     launcher evicts one of the two.
-//   - A host is cut off from many peers: users read of each path after 5 s. When the leases end, 30 s, the launcher
-//     evicts the host that misses the most others, or that more than half of the hosts which hear each other agree on. Of
-//     two groups that do not hear each other the larger goes on.
-//   - A host is cut off from all, the launcher included: it is evicted after 30 s like one that died, and ends its ranks
-//     by itself after 35 s.
-//   - A new host is not reached by one of the others while a world is formed: a line after FormNoticeAfter, 4 s; evicted
-//     after the lease, 30 s and at least 6 s, and EvidenceGrace, 5 s, more if no more than half of the others report it.
-//     Joiners have no vote against members.
-//   - A host is cut off from the launcher alone: the launcher logs in again and again. If the connection has ended, the
-//     launcher counts the lease: it evicts the host 30 s after it last heard it. If the connection stands and is silent,
-//     its peers hear it, and it knows from them that the launcher lives: it waits for Launcher(lease), 35 s, and
-//     MinLauncherLease, 30 s, more. After these 65 s it ends its ranks, and the launcher evicts it at the latest when its
-//     peers have missed it for the lease, after 95 s.
-//   - The launcher is cut off from all of several hosts: it is isolated, a line after 5 s; it evicts no host and begins
-//     no world. The hosts do without it for Launcher(lease), 35 s, and then end the job; the launcher ends it
-//     AbandonGrace, 5 s, later.
-//   - The launcher's machine dies, or is paused: each host asks its peers. If none of them hears the launcher for
-//     Launcher(lease), 35 s, the job ends, or another launcher takes over where there is one. One that is back before
-//     loses nothing. Ctrl-Z is announced, and suspends that limit.
-//   - The launcher's process ends: all connections end, and no host hears it any more. After the 2 s, or for a resident
-//     daemon the minute, of resume.Timeouts the job ends, or another launcher takes over.
+// The fields and methods of Timing hold every limit. With Default, and a lease of 30 s, this is what happens, in seconds
+// after each event. The names are those of the cases of TestTimeline, which measures these figures in a simulation of
+// all three deciders:
 //
-// A lease that the user gives (--lease) takes the place of Lease and MoveLease.
+//	what happens                                a line    evicted   who decides, and the limit
+//	a host's daemon is killed                   none      1.5       launcher: HangUpGrace
+//	a host's daemon is killed, and ssh logs in  5         5         launcher: LoginGrace
+//	a host loses power                          5         30        peers: Lease
+//	a host loses power, and no other knows it   5         30        launcher: Lease
+//	a host hangs                                5         30        peers: Lease
+//	a host hangs with --lease 10                5         10        peers: the lease of the user
+//	a host with virtual GPUs hangs              5         120       peers: MoveLease
+//	a host is paused within its lease           5         never
+//	a host moves                                5         never
+//	a host moves and does not come back         5         120       peers: MoveLease
+//	a host moves with --lease 10                5         10        peers: the lease of the user
+//	a host has moved and hears no peer          5         10 later  peers: ReunionGrace, once it is back
 //
-// Tests run at another speed: with GORUN_TIME_SCALE=0.2 in the launcher's environment every duration of Timing is a
-// fifth, on the hosts too (wire.JobOptions.TimeScale). A lease given by the user stays as it is.
+//	a host is cut off from one peer             5         30        ballot: Lease, EvidenceGrace
+//	a host is cut off from many                 5         30        ballot: Lease, EvidenceGrace
+//	two groups do not hear each other           5         30        ballot: Lease, EvidenceGrace
+//	a host is cut off from all                  5         30        peers: Lease; its ranks end after 37
+//	a joiner is not reached by one              4         35        ballot: Lease, EvidenceGrace
+//	a joiner is reached by none                 4         30        ballot: Lease
+//
+//	a host is cut off from the launcher         5         95        its ranks end after 65; peers: Lease
+//	a connection to the launcher breaks         5         30        launcher: Lease; its ranks end after 30
+//	the launcher is cut off                     5         none      hosts end the job after 37, the launcher after 40
+//	the launcher is paused for a short time     none      none
+//	the launcher dies                           none      none      hosts end the job after 37
+//	the launcher's process ends                 none      none      hosts end the job after 2
+//
+// Who decides:
+//
+//   - Launcher: it cannot reach the host, or no peer that has met the host is heard. LoginGrace takes the place of
+//     HangUpGrace where only a finished login shows that a host answers.
+//   - Peers: one peer reports the silence, and the launcher has not heard the host for UnheardAfter either.
+//   - Ballot: the launcher hears the suspected host. A host goes at once if more than half of the hosts which hear each
+//     other report it. Otherwise the host goes that misses the most others, EvidenceGrace after the first report; for
+//     that, hosts pre-warn the launcher PreWarning before a lease ends. Of two groups the larger stays, of equal ones
+//     the one with the first host. Joiners have no vote against members. A lease over a link, or of a joiner, lasts at
+//     least LinkLease.
+//   - Host, about its launcher: it does without a silent launcher for Timing.Launcher(lease), 35 s, and then asks its
+//     peers for 2 s whether one of them hears it (worker/command, relayTimeouts). While one does, it waits for
+//     MinLauncherLease, 30 s, more. If the connection has ended, the 35 s are left out. The daemon of a cluster asks for
+//     a minute instead of 2 s if its launcher is silent (resume.DefaultTimeouts), or for as long as another launcher may take over. Ctrl-Z is
+//     announced, and suspends the limit.
+//
+// A launcher that hears none of several hosts is isolated: it evicts no host and begins no world. A host or a launcher
+// that was paused itself grants all others their lease again.
+//
+// A host is also evicted without any silence. Hosts.LinkFailed takes a host's report that its link to a peer cannot
+// resume, and evicts the peer at once. These do not pass through the detector, because no one has to decide whether the
+// host is there:
+//
+//   - A host reports that it cannot continue (wire.Failed about itself), or sends what no sound daemon sends: a world
+//     of unknown hosts, or a fence that does not fit. It stays connected until the elastic policy begins a world without it.
+//   - The conversation with a host ends and cannot be renewed (Line.Kept is false): a local daemon, or a login that
+//     fails before its daemon answers. The host is lost with it.
+//
+// Tests run at another speed: GORUN_TIME_SCALE=0.2 in the launcher's environment multiplies the durations of Timing, on
+// the hosts too (wire.JobOptions.TimeScale). PauseAfter, the lease of the user, and package resume, which does not know
+// the scale when its stream begins, keep theirs.
 package liveness

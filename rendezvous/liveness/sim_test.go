@@ -28,8 +28,13 @@ type network struct {
 	heard   []time.Time
 	broken  []time.Time // since when the launcher's connection has ended
 	hungUp  []bool
+	blind   bool         // only a finished login shows that a host answers
+	cuts    map[int]bool // hosts whose connection with the launcher has ended and is not renewed
+	strange map[int]bool // hosts that no other host has met
 	evicted map[int]time.Time
 	over    time.Time // when the launcher ended the job
+	lease   time.Duration
+	fixed   bool // the user chose the lease
 
 	joiner  map[int]bool
 	missing map[int]bool // hosts that a world which is being formed waits for, where they are not reached
@@ -73,6 +78,8 @@ type simHost struct {
 	lost     []bool      // given up by gossip
 	delay    []time.Duration
 	spoken   time.Time // when the launcher last spoke to it
+	deaf     time.Time // since when it does without the launcher; zero if it hears it
+	expires  time.Time // when it next asks whether to wait longer
 	ended    time.Time // when it gave its launcher up
 	stopped  bool      // by its launcher, which evicted it
 	woke     time.Time // when it last ran
@@ -86,9 +93,9 @@ type letter struct {
 }
 
 func newNetwork(t *testing.T, seed uint64, n int) *network {
-	w := &network{t: t, rng: rand.New(rand.NewPCG(seed, 7)), timing: liveness.Default(), n: n, now: start, cut: map[[2]int]bool{}, evicted: map[int]time.Time{}, joiner: map[int]bool{}, missing: map[int]bool{},
+	w := &network{t: t, rng: rand.New(rand.NewPCG(seed, 7)), timing: liveness.Default(), n: n, now: start, cut: map[[2]int]bool{}, cuts: map[int]bool{}, strange: map[int]bool{}, evicted: map[int]time.Time{}, joiner: map[int]bool{}, missing: map[int]bool{},
 		dead: make([]bool, n), paused: make([]bool, n+1), heard: make([]time.Time, n), broken: make([]time.Time, n), hungUp: make([]bool, n)}
-	w.watch = liveness.NewHosts(w.timing)
+	w.watch, w.lease = liveness.NewHosts(w.timing), w.timing.Lease
 	var all []int
 	for id := range n {
 		all = append(all, id)
@@ -158,7 +165,7 @@ func (w *network) step() {
 		}
 	}
 	for id, h := range w.hosts {
-		h.stopped = h.stopped || !w.evicted[id].IsZero() && w.reaches(id, w.n)
+		h.stopped = h.stopped || !w.evicted[id].IsZero() && w.connected(id)
 		if w.runs(id) {
 			w.stepHost(id, h)
 		}
@@ -173,7 +180,7 @@ func (w *network) stepHost(id int, h *simHost) {
 		h.peers.Paused(w.now)
 	}
 	h.woke = w.now
-	if w.reaches(w.n, id) && w.over.IsZero() {
+	if w.connected(id) && w.over.IsZero() {
 		h.spoken = w.now
 	}
 	seen := liveness.Seen{Unanswered: map[int]time.Time{}, Heard: func(peer int) time.Time { return h.answered[peer] }}
@@ -199,8 +206,8 @@ func (w *network) stepHost(id int, h *simHost) {
 				h.peers.GossipHeard(peer)
 				h.lease.Heard(peer)
 			}
-			h.lease.Peer(peer, uint64(w.now.UnixNano()), w.now.Sub(w.hosts[peer].spoken) < 2*w.timing.LauncherInterval)
-		} else if !h.lost[peer] && !w.missing[id] && !w.missing[peer] && w.now.Sub(h.gossip[peer]) >= w.timing.Lease+h.delay[peer] {
+			h.lease.Peer(peer, uint64(w.now.UnixNano()), w.hosts[peer].deaf.IsZero())
+		} else if !h.lost[peer] && !w.missing[id] && !w.missing[peer] && w.now.Sub(h.gossip[peer]) >= w.gossipLease()+h.delay[peer] {
 			h.lost[peer] = true
 			h.peers.GossipLost(w.now, peer)
 			h.lease.Silent(peer)
@@ -212,29 +219,73 @@ func (w *network) stepHost(id int, h *simHost) {
 			h.outbox = append(h.outbox, letter{w.now.Add(time.Duration(w.rng.IntN(4)) * 250 * time.Millisecond), e})
 		}
 	}
-	if silence := w.now.Sub(h.spoken); silence >= h.lease.Limit() && !h.lease.Extend(silence-h.lease.Limit()) {
+	w.stepLease(id, h)
+}
+
+// stepLease does what resume.Serve does on a host with a connection that is silent or has ended: it waits relayWait at a
+// time, in which its peers report whether they hear the launcher, and asks the lease.
+func (w *network) stepLease(id int, h *simHost) {
+	const relayWait = 2 * time.Second // worker/command.relayTimeouts
+	limit := h.lease.Limit()
+	switch {
+	case !w.cuts[id] && (limit == 0 || w.now.Sub(h.spoken) < limit):
+		h.deaf = time.Time{}
+	case h.deaf.IsZero():
+		h.deaf, h.expires = w.now, w.now.Add(relayWait)
+	case w.now.Before(h.expires):
+	case h.lease.Extend(w.now.Sub(h.deaf)):
+		h.expires = w.now.Add(relayWait)
+	default:
 		h.ended = w.now
 		w.note("host %d ends", id)
 	}
 }
 
+// connected reports whether what the launcher and a host send comes to the other now.
+func (w *network) connected(id int) bool { return w.reaches(w.n, id) && !w.cuts[id] }
+
+// gossipLease is how long gossip waits for a silent host: a host does not know at first that another one has virtual GPUs.
+func (w *network) gossipLease() time.Duration {
+	if w.fixed {
+		return w.lease
+	}
+	return w.timing.Lease
+}
+
+// leases gives all hosts another lease, which the user chose if fixed is true.
+func (w *network) leases(lease time.Duration, fixed bool) {
+	w.lease, w.fixed = lease, fixed
+	for id, h := range w.hosts {
+		var all, others []int
+		for other := range w.n {
+			if all = append(all, other); other != id {
+				others = append(others, other)
+			}
+		}
+		h.peers = liveness.NewPeers(w.timing, w.gossipLease(), fixed)
+		h.peers.World(all, lease)
+		h.lease.World(1, others, lease)
+	}
+}
+
 func (w *network) stepLauncher() {
-	v := liveness.View{Lease: w.timing.Lease, Epoch: 1, Met: func(int, int) bool { return true }, Joiner: func(id int) bool { return w.joiner[id] }}
+	met := func(a, b int) bool { return !w.strange[a] && !w.strange[b] }
+	v := liveness.View{Lease: w.lease, Fixed: w.fixed, Epoch: 1, Met: met, Joiner: func(id int) bool { return w.joiner[id] }}
 	for id := range w.n {
-		if w.reaches(id, w.n) {
+		if w.connected(id) {
 			w.heard[id], w.broken[id] = w.now, time.Time{}
 		}
 		line := liveness.Line{Kept: true}
-		if w.dead[id] && w.hungUp[id] {
+		if hungUp := w.dead[id] && w.hungUp[id]; hungUp || w.cuts[id] {
 			if w.broken[id].IsZero() {
 				w.broken[id] = w.now
 			}
-			line.Broken, line.Unanswered, line.HungUp = w.broken[id], w.broken[id], true
+			line.Broken, line.Unanswered, line.HungUp, line.Blind = w.broken[id], w.broken[id], hungUp, w.blind
 		}
 		v.Contacts = append(v.Contacts, liveness.Contact{ID: id, Heard: w.heard[id], Line: line, Up: true, Ready: true, Member: true, Ended: !w.evicted[id].IsZero()})
 	}
 	for id, h := range w.hosts {
-		for len(h.outbox) > 0 && w.reaches(id, w.n) && !h.outbox[0].due.After(w.now) {
+		for len(h.outbox) > 0 && w.connected(id) && !h.outbox[0].due.After(w.now) {
 			e := h.outbox[0].e
 			h.outbox = h.outbox[1:]
 			if late, _, news := w.watch.Awaited(id, e, v); news {
