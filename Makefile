@@ -34,12 +34,14 @@ FAMILIES ?= vm $(filter-out vm speed e2etest testdata,$(notdir $(patsubst %/,%,$
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
 # Runs go test and reports the results; a few tests that fail beside others run again, alone.
-REPORT := build/report -skips build/skips -figures build/figures -again build/again
+REPORT = build/report -skips build/skips -figures build/figures -again $(AGAIN)
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
-# The list of tests that ran a second time is kept for one make and the makes that it calls.
-$(if $(filter 0,$(MAKELEVEL)),$(shell rm -f build/again))
+# The list of tests that ran a second time is of one make and the makes that it calls, so it carries this make's pid.
+ifeq ($(MAKELEVEL),0)
+export AGAIN := build/again-$(shell rm -f build/again-$$PPID; echo $$PPID)
+endif
 
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
@@ -58,8 +60,8 @@ gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/go
 # The end-to-end tests that show most faults in little time.
 SMOKE := TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
 quick: build build/report
-	@$(MAKE) lint unit
-	@$(MAKE) e2e-families E2E_RUN='$(SMOKE)'
+	@failed=; $(MAKE) -k lint unit || failed=yes; $(MAKE) e2e-families E2E_RUN='$(SMOKE)' || failed=yes; \
+	$(again); [ -z "$$failed" ]
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
@@ -72,14 +74,16 @@ test: build
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
 	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; \
 	else echo "Nothing was skipped."; fi; \
-	if [ -s build/again ]; then echo "Run a second time, alone, which a test may be once:"; sort build/again | uniq -c; \
-	else echo "No test was run a second time."; fi; \
-	[ -z "$$failed" ]
+	$(again); [ -z "$$failed" ]
+
+# Prints the tests that ran a second time.
+again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test may be once:"; sort $(AGAIN) | uniq -c; rm $(AGAIN); \
+	else echo "No test was run a second time."; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
 test-all:
-	$(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED=
-	$(MAKE) e2e-race fuzz soak trials SOAK=5m
+	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= || failed=yes; \
+	for part in e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
@@ -104,8 +108,9 @@ unit: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -timeout=10m $(UNIT_FLAGS)
-	@$(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(if $(RACE),$(if $(UNRACED),-run '$(UNRACED)')) $(UNIT_FLAGS)
+	@$(if $(RACE),$(if $(UNRACED),$(plain) -run '$(UNRACED)'),$(plain))
 	@$(if $(RACE),CGO_ENABLED=1 $(REPORT) -packages ./cmd/gorun go test -json -race -timeout=20m $(if $(UNRACED),-skip '$(UNRACED)') $(UNIT_FLAGS))
+plain = $(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(UNIT_FLAGS)
 
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
 allocations: build/report
@@ -118,8 +123,7 @@ E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
-	@$(MAKE) e2e-families
-	@$(MAKE) e2e-families FAMILIES=speed
+	@failed=; $(MAKE) e2e-families || failed=yes; $(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]
 
 # e2e-families tests some families with an existing binary.
 E2E_RUN ?=

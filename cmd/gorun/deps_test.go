@@ -102,7 +102,9 @@ var (
 	}
 	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
-	impureCalls   = []string{"time.Now", "time.Sleep", "time.After", "time.NewTimer"}
+	impureCalls   = []string{
+		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick",
+	}
 )
 
 func TestImports(t *testing.T) {

@@ -200,7 +200,7 @@ func (s *session) start(m *codec.Submit, o *operation, r collective.Request) err
 	s.mu.Unlock()
 	s.offerSlot(m, o, &r)
 	added := s.addPending(&r)
-	if len(r.In) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
+	if max(len(r.In), len(r.Out)) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
 		s.server.outbox.idle(s)
 	}
 	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {

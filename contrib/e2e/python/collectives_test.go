@@ -137,12 +137,12 @@ def groups(ranks, **where):
         checks.append(lambda t=t, g=g: same(("minima", t), g, reduced(t, hvd.Min, np.minimum, (77,), ranks)))
     # As the binding of torch does it, which takes seconds to import.
     tensors = [part(rank, t, me + i, 3) for i, t in enumerate(mixed)]
-    got = hvd.synchronize(collectives.allgather(hvd._numpy, tensors, **where))
+    got = hvd.synchronize(collectives.allgather(hvd._Numpy(), tensors, **where))
     for i, (t, (g, _)) in enumerate(zip(mixed, got)):
         want = np.concatenate([part(r, t, a + i, 3) for a, r in enumerate(ranks)])
         checks.append(lambda t=t, g=g, want=want: same(("gathers", t), g, want))
     tensors = [part(rank, t, 1000 + i, 3) for i, t in enumerate(mixed)]
-    got = hvd.synchronize(collectives.reducescatter(hvd._numpy, tensors, op=hvd.Sum, **where))
+    got = hvd.synchronize(collectives.reducescatter(hvd._Numpy(), tensors, op=hvd.Sum, **where))
     for i, (t, g) in enumerate(zip(mixed, got)):
         want = np.array_split(reduced(t, hvd.Sum, np.add, (1000 + i, 3), ranks), n)[me]
         checks.append(lambda t=t, g=g, want=want: same(("scatters", t), g, want))
