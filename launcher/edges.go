@@ -14,7 +14,7 @@ type network struct {
 	carried carried
 }
 
-// tellEdges reports, at the end of the job, what it measured between its hosts.
+// tellEdges reports, at the end of the job, what was measured between its hosts.
 func (j *job) tellEdges() {
 	edges := j.network.measured(j.hosts)
 	if len(edges) == 0 {
@@ -39,7 +39,7 @@ func (j *job) tellEdges() {
 	}
 }
 
-// measured returns what daemons have measured, by host ids. What cannot be true is left out.
+// measured returns what daemons have measured, by host ids, without values that cannot be true.
 func (n *network) measured(hosts hostList) (edges []topology.Edge) {
 	number := func(x float64) float64 {
 		if x > 0 && !math.IsInf(x, 0) {
@@ -70,7 +70,7 @@ func (l hostList) lastRing() (order []int) {
 	return order
 }
 
-// described returns the hosts as they describe themselves, by id.
+// described returns how the hosts describe themselves, by id.
 func (l hostList) described() []topology.Host {
 	hosts := make([]topology.Host, len(l))
 	for i, h := range l {

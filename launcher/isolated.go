@@ -11,11 +11,13 @@ import (
 	"gorun/topology"
 )
 
-// A launcher that hears none of its hosts is most likely cut off itself. Its hosts may well hear each other and train on, so that is
-// no reason to evict one of them, nor to begin another world that none would hear of. But they do not hear their launcher either, and
-// end the job by themselves after a while. For longer than that there is nothing to wait for. The same holds if it was stopped.
+// A launcher that hears none of its hosts is most likely cut off itself. Its hosts may well hear each other and
+// continue to train, so it evicts none of them and begins no world. But the hosts do not hear the launcher either, and
+// end the job after a while. After that the launcher has nothing to wait for. The same holds for a launcher that was
+// stopped.
 
-// IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait for it.
+// IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait
+// for it.
 type IsolatedError struct {
 	Hosts   int
 	Since   time.Time
@@ -43,7 +45,8 @@ type spoken struct {
 // pause is a time in which the launcher did not speak.
 type pause struct{ from, to time.Time }
 
-// lasted goes by the calendar if that gives more: the monotonic clock stops while a machine is suspended.
+// lasted returns the length of the pause, by wall clock if that is more: the monotonic clock stops while a machine is
+// suspended.
 func (p pause) lasted() time.Duration {
 	return max(p.to.Sub(p.from), p.to.Round(0).Sub(p.from.Round(0)))
 }
@@ -82,7 +85,7 @@ func (a *asleep) signalled(number int, now time.Time) {
 	}
 }
 
-// stopped returns how long the launcher was stopped, if that was so long that a host has ended the job; otherwise 0.
+// stopped returns how long the launcher was stopped, if a host has ended the job for it; otherwise 0.
 func (j *job) stopped(now time.Time, h *host) time.Duration {
 	d, p := h.daemon.Load(), h.spoken.silent(now)
 	announced := j.asleep.now || p.from.Before(j.asleep.until)
@@ -93,7 +96,7 @@ func (j *job) stopped(now time.Time, h *host) time.Duration {
 	return p.lasted()
 }
 
-// outlived reports whether the hosts have ended the job by now, or are about to, since they do not hear the launcher.
+// outlived reports whether the hosts have ended the job, or are about to, because they do not hear the launcher.
 func (j *job) outlived(now time.Time) bool {
 	since := j.alive.IsolatedSince()
 	return !since.IsZero() && now.Sub(since) >= j.timing().Launcher(j.lease())

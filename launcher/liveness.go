@@ -13,7 +13,8 @@ import (
 	"gorun/topology"
 )
 
-// Package liveness decides which hosts are there. This file shows it what the launcher sees, and does what follows.
+// Package liveness decides which hosts are there. This file shows it what the launcher sees, and carries out its
+// verdicts.
 
 // Timing returns the limits that decide whether a host is there.
 func (s *Spec) Timing() liveness.Timing { return liveness.Default().Scaled(s.TimeScale) }
@@ -71,7 +72,7 @@ func (j *job) contact(now time.Time, h *host) liveness.Contact {
 	return c
 }
 
-// met reports whether two hosts were in one world the last time that they were in any, as one of them at least has reported.
+// met reports whether the last worlds of two hosts were the same one, as at least one of them has reported.
 func (j *job) met(a, b int) bool {
 	of, other := j.hosts[a].world, j.hosts[b].world
 	return of.Epoch > 0 && of.Epoch == other.Epoch || slices.Contains(of.Order, b) || slices.Contains(other.Order, a)
@@ -99,7 +100,7 @@ func (j *job) listen(now time.Time) {
 	j.loseEvicted()
 }
 
-// evidence takes all that a host knows against a peer.
+// evidence takes all the evidence of a host against a peer.
 func (j *job) evidence(h *host, e *wire.Evidence) {
 	if e.Peer < 0 || e.Peer >= len(j.hosts) {
 		return
@@ -113,7 +114,7 @@ func (j *job) evidence(h *host, e *wire.Evidence) {
 	j.act(append(j.alive.Report(now, h.id, *e, v), j.alive.Decide(now, v)...))
 }
 
-// act does what follows from what was heard.
+// act carries out verdicts. Only act and endIsolated evict hosts that have not asked for it.
 func (j *job) act(verdicts []liveness.Verdict) {
 	for _, v := range verdicts {
 		switch v.Kind {
@@ -128,7 +129,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 			j.endIsolated()
 		case liveness.OutOfReach:
 			if !j.stopping && j.membership.policy.Later() {
-				j.decide(elastic.Wanted{}) // in a world hosts tell each other whether the launcher lives, and who hung up
+				j.decide(elastic.Wanted{}) // in a world, hosts report whether the launcher lives, and who hung up
 			}
 		case liveness.Evicted:
 			h := j.hosts[v.Host]
@@ -216,13 +217,13 @@ func (h *host) whyLost(otherwise string) string {
 	return otherwise
 }
 
-// evict gives up a host. It is lost as soon as all that is evicted with it is known, see loseEvicted, unless its own daemon
-// asks for the end: then the policy decides when.
+// evict gives up a host. loseEvicted loses it once all hosts that are evicted together are known. If its own daemon
+// asks for the end, the policy decides when.
 func (j *job) evict(h *host, e *HostError, how eviction) {
 	switch {
 	case h.ended || how.own && j.stopping:
 		return
-	case h.evicted != nil && !how.own: // it ended by its own word, and now it does not even answer
+	case h.evicted != nil && !how.own: // it asked for its end, and now it does not even answer
 		h.evicted.mayLive = how.mayLive
 		j.evicted = append(j.evicted, h)
 		return
@@ -239,8 +240,8 @@ func (j *job) evict(h *host, e *HostError, how eviction) {
 	}
 }
 
-// loseEvicted reports to the policy that the hosts which were evicted are lost, and hangs up on them. Nothing that their
-// conversations bring after that counts.
+// loseEvicted reports to the policy that the hosts which were evicted are lost, and hangs up on them. Nothing that
+// their conversations bring after that counts.
 func (j *job) loseEvicted() {
 	for len(j.evicted) > 0 {
 		h := j.evicted[0]

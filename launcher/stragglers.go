@@ -10,9 +10,9 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// A job that ends waits for its daemons. Users read which it waits for, and at last on which hosts ranks may be left.
+// A job that ends waits for its daemons. Users read which hosts it waits for, and finally where ranks may still run.
 
-// stragglers returns the hosts that have not ended: the silent ones, with the longest silence, and those that are slow.
+// stragglers returns the hosts that have not ended: the silent ones, with the longest silence, and the slow ones.
 func (j *job) stragglers(now time.Time) (silent []string, since time.Duration, slow []string) {
 	for _, h := range j.hosts {
 		if !h.up || h.ended || h.evicted != nil && !h.evicted.own {
@@ -38,11 +38,11 @@ func (j *job) tellStragglers(now time.Time) {
 	}
 }
 
-// tellLeft tells the user, when the wait is over, on which hosts ranks may be left: neither their end was heard of, nor the
-// end of their host.
+// tellLeft tells the user, when the wait is over, on which hosts ranks may still run: neither the ranks nor the host
+// are known to have ended.
 func (j *job) tellLeft(now time.Time) {
 	if _, alone := errors.AsType[*IsolatedError](j.verdict); alone {
-		return // which says what becomes of them
+		return // the verdict explains what becomes of the ranks
 	}
 	silent, _, _ := j.stragglers(now)
 	var left []string
@@ -58,7 +58,7 @@ func (j *job) tellLeft(now time.Time) {
 	j.spec.Note("gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have")
 }
 
-// mayRun reports whether ranks of a host may run: their end is not known.
+// mayRun reports whether a host has ranks that are not known to have ended.
 func (j *job) mayRun(h *host) bool {
 	ranks := h.ranks.Load()
 	if ranks == nil || h.ready == nil {

@@ -37,8 +37,8 @@ func (j *job) verdictOf(e elastic.End) error {
 	return &ElasticError{e.Cause, e.Why}
 }
 
-// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it names hosts
-// beside them that have not answered: they may be slow, or be the next to fail. A silent host may be why others failed.
+// hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it also names
+// hosts that have not answered: they may be slow, or fail next. A silent host may be why others failed.
 func (j *job) hostsFailed(e elastic.End) error {
 	if e.Hosts == nil {
 		e.Hosts = []int{e.Host}

@@ -8,8 +8,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// A start waits for hosts. One that falls silent before there is a world, in which others would notice, has its lease as in
-// a world. If the start fails, users read of that host, and not of those that do not reach it.
+// A start waits for hosts. A host that falls silent before the first world has its lease, as in a world. If the start
+// fails, users read of that host, and not of the hosts that cannot reach it.
 
 // awaited names the hosts that keep the start waiting.
 func (j *job) awaited(now time.Time) string {
@@ -29,7 +29,7 @@ func (j *job) awaited(now time.Time) string {
 	return someOf(names)
 }
 
-// silentHosts returns how long the hosts have been silent on which a start that fails is to be blamed.
+// silentHosts returns the hosts whose silence explains why a start fails, and how long each has been silent.
 func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
 	for _, h := range j.hosts {
@@ -40,7 +40,7 @@ func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 	return silent
 }
 
-// suspended reports whether a start that has taken too long waits for a silent host all the same.
+// suspended reports whether a start that has taken too long still waits for a silent host.
 func (j *job) suspended(now time.Time) bool {
 	if j.late.IsZero() {
 		j.late = now
@@ -55,8 +55,8 @@ func silentError(h *host, since time.Duration) *HostError {
 		Hint: "is the host up? A virtual machine that stands still has --lease to be back"}
 }
 
-// waitsForSilent reports whether to ignore a host's report that it cannot join the others: one of them was silent while it
-// tried. It goes on trying, and the silent one has its lease.
+// waitsForSilent reports whether to ignore a host's report that it cannot join the others, because one of them was
+// silent while it tried. The host keeps trying, and the silent one has its lease.
 func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
 	return f.Again && j.membership.policy.Starting() &&
 		slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended && j.alive.Returning(now, j.contact(now, h)) })

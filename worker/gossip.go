@@ -24,7 +24,7 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	case gossip.Joined:
 		d.gossipHears(ev.Peer)
 		d.cfg.LauncherLease.heard(ev.Peer)
-		d.tellDeaf(ev.Peer)
+		d.repeatDeaf(ev.Peer)
 		d.member.Step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
 		if d.member.Roster() == nil {

@@ -9,27 +9,27 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// LauncherLease is how long a daemon does without its launcher. Package liveness decides; this type is shared by the
-// daemon and by the connection of its launcher. A nil LauncherLease, of a daemon that ends with its connection, takes
-// everything and does nothing.
+// LauncherLease decides how long a daemon waits for a silent launcher. It guards a liveness.LauncherLease, which the
+// daemon and the connection to the launcher share. The methods of a nil LauncherLease do nothing: its daemon ends with
+// its connection.
 type LauncherLease struct {
-	changed chan struct{} // holds a token when here has changed
+	changed chan struct{} // holds a token after a change of hears
 
 	mu    sync.Mutex
-	here  bool // this host hears the launcher
+	hears bool // this host hears the launcher
 	state liveness.LauncherLease
 }
 
-// NewLauncherLease returns the lease of a launcher that is heard.
+// NewLauncherLease returns the lease of a launcher that the host hears.
 func NewLauncherLease() *LauncherLease {
-	return &LauncherLease{changed: make(chan struct{}, 1), here: true}
+	return &LauncherLease{changed: make(chan struct{}, 1), hears: true}
 }
 
 // Hears notes whether this host hears the launcher.
-func (l *LauncherLease) Hears(here bool) {
+func (l *LauncherLease) Hears(hears bool) {
 	l.mu.Lock()
-	changed := l.here != here
-	l.here = here
+	changed := l.hears != hears
+	l.hears = hears
 	l.mu.Unlock()
 	if changed {
 		select {
@@ -39,14 +39,14 @@ func (l *LauncherLease) Hears(here bool) {
 	}
 }
 
-// Limit returns how long the launcher may be silent although its connection stands, 0 for as long as it likes.
+// Limit returns how long the launcher may be silent while its connection stands, 0 for no limit.
 func (l *LauncherLease) Limit() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state.Limit()
 }
 
-// Extend reports whether to go on waiting for a launcher that has not come back for so long.
+// Extend reports whether to wait longer for a launcher that has been waited for this long already.
 func (l *LauncherLease) Extend(waited time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,10 +60,10 @@ func (l *LauncherLease) deaf() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.here
+	return !l.hears
 }
 
-// note changes the state.
+// note applies a change to the state.
 func (l *LauncherLease) note(change func(*liveness.LauncherLease)) {
 	if l == nil {
 		return
@@ -73,7 +73,7 @@ func (l *LauncherLease) note(change func(*liveness.LauncherLease)) {
 	change(&l.state)
 }
 
-// signalled takes a signal that the launcher has had, which it forwards to its ranks.
+// signalled takes a signal that the launcher received and forwards to its ranks: Ctrl-Z suspends the lease.
 func (l *LauncherLease) signalled(number int) {
 	switch syscall.Signal(number) {
 	case syscall.SIGTSTP:

@@ -15,8 +15,8 @@ import (
 // Whether the other hosts are there, and the launcher: package liveness decides, this file passes on what gossip and
 // links notice, and sends reports.
 
-// reportPeers looks at the peers and reports what changed. It follows everything that may change it, and comes once
-// per beat.
+// reportPeers looks at the peers and reports what changed to the launcher. It runs once per beat, and after each event
+// that may change what it sees.
 func (d *daemon) reportPeers() {
 	links := d.net.Links()
 	heard := func(peer int) time.Time {
@@ -50,7 +50,7 @@ func (d *daemon) gossipHears(peer int) {
 	}
 }
 
-// live reports to the launcher that this host is there. It is not the loop that does, which must not wait for a
+// live reports to the launcher that this host is there. It has its own goroutine, as the loop must not wait for a
 // launcher that does not read.
 func (d *daemon) live(ctx context.Context) {
 	tick := time.NewTicker(d.peers.timing.HostInterval)
@@ -65,7 +65,7 @@ func (d *daemon) live(ctx context.Context) {
 	}
 }
 
-// beat looks whether this host was paused, and which peers are suspect by now.
+// beat checks whether this host was paused, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
 	if d.moves.Beat(ctx, vmtools.SinceBoot()) {
 		d.peers.Paused(time.Now())
@@ -73,18 +73,18 @@ func (d *daemon) beat(ctx context.Context) {
 	d.reportPeers()
 }
 
-// lost reports to the launcher that a peer is gone.
+// lost reports to the launcher that the link to a peer has failed and cannot resume.
 func (d *daemon) lost(peer int, err error) {
 	if _, ok := member.Peer(d.member.Roster(), peer); !ok {
-		return // it has no part in the world any more
+		return // it is no longer in the world
 	}
 	if errors.Is(err, link.ErrReopened) {
-		return // it has a later roster than this host, which will get it too
+		return // the peer has a later roster, which will reach this host too
 	}
 	d.out.Write(&wire.Failed{Step: "run", Text: err.Error(), Code: 255, Peer: peer})
 }
 
-// watchLauncher reports to the peers when this host no longer hears its launcher, and when it hears it again.
+// watchLauncher reports to the peers when this host stops hearing its launcher, and when it hears the launcher again.
 func (d *daemon) watchLauncher(ctx context.Context) {
 	l := d.cfg.LauncherLease
 	if l == nil {
@@ -103,20 +103,20 @@ func (d *daemon) watchLauncher(ctx context.Context) {
 				d.net.Notify(p.ID, m)
 			}
 			if !m.Launcher {
-				d.member.MeetOthers(ctx) // only then does it hear whether the launcher lives
+				d.member.MeetOthers(ctx) // peers that it has no link to may hear the launcher
 			}
 		})
 	}
 }
 
-// tellDeaf repeats to a peer, which this host has met just now, that it does not hear its launcher.
-func (d *daemon) tellDeaf(peer int) {
+// repeatDeaf repeats to a peer that this host has just met that the host does not hear its launcher.
+func (d *daemon) repeatDeaf(peer int) {
 	if d.peers.hears != nil && !d.peers.hears.Launcher {
 		d.net.Notify(peer, d.peers.hears)
 	}
 }
 
-// releaseOthers reports to hosts which are not in the next world that the launcher will not come back to them.
+// releaseOthers notifies hosts that are not in the next world that the launcher will not come back to them.
 func (d *daemon) releaseOthers(former, next *wire.Roster) {
 	if d.cfg.LauncherLease == nil || former == nil {
 		return

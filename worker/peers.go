@@ -8,12 +8,12 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// peerWatch is what this host notices of its peers, and of its launcher on their behalf.
+// peerWatch is what this host notices of its peers, and what it reports to them about the launcher.
 type peerWatch struct {
 	*liveness.Peers
 	timing liveness.Timing
 	lease  time.Duration // how long gossip waits for a silent host
-	hears  *wire.Hears   // this host's last report whether it hears the launcher; nil for none, which is yes
+	hears  *wire.Hears   // this host's last report to its peers; nil until the first, while it hears the launcher
 }
 
 func newPeerWatch(job *wire.Job) *peerWatch {

@@ -5,14 +5,17 @@ import (
 	"time"
 )
 
-// ballot decides which hosts are lost when some do not hear others any more. Either of two may be the one that is cut off, and the one
-// that reports first may well be: it has the most to miss. So the word of one host is believed about a host that the launcher does not
-// hear either. Of hosts that the launcher hears, those are lost about which more than half of all members agree. If no host is, the
-// others are given time to report what they hear, and then those go that miss the most others, one by one, until those that are left all
-// hear each other. What is left of a network in two parts is the larger one, of equal ones the one with the first host.
+// ballot decides which hosts are lost when some no longer hear others. Of two hosts that do not hear each other, either
+// may be cut off, and quite possibly the one that reports first: it misses the most. So:
 //
-// While a world is being formed, hosts that were in one before hold what ranks have trained, and joiners hold nothing. So a joiner and
-// another host that do not hear each other cost the joiner, whichever reports it, and joiners have no vote.
+//   - A host that the launcher does not hear either is lost on the report of one peer.
+//   - A host that the launcher hears is lost if more than half of all members agree on it.
+//   - Otherwise all get time to report what they hear. Then the hosts that miss the most others are lost, one by one,
+//     until all that remain hear each other. Of two groups the larger remains, of equal ones the group with the first host.
+//
+// While a world is being formed, hosts from a former world hold what ranks have trained, and joiners hold nothing. So
+// if a joiner and such a host do not hear each other, the joiner is lost, whichever reports it, and joiners have no
+// vote.
 //
 // The zero value is ready for use.
 type ballot struct {
@@ -22,13 +25,13 @@ type ballot struct {
 
 type suspicion struct{ by, of int }
 
-// claim is what is known of a suspicion.
+// claim is the state of a suspicion.
 type claim struct {
 	since time.Time // when it was first warned of, or reported
 	over  bool      // the lease is over: a warning alone decides nothing
 }
 
-// warn notes that one host will soon suspect another one, unless it hears it.
+// warn notes that one host will soon suspect another one that stays silent.
 func (b *ballot) warn(now time.Time, by, of int) {
 	if b.since == nil {
 		b.since = map[suspicion]*claim{}
@@ -38,7 +41,7 @@ func (b *ballot) warn(now time.Time, by, of int) {
 	}
 }
 
-// suspect notes that one host does not hear another one.
+// suspect notes that one host has not heard another one for the lease.
 func (b *ballot) suspect(now time.Time, by, of int) {
 	b.warn(now, by, of)
 	if c := b.since[suspicion{by, of}]; c != nil {
@@ -46,11 +49,11 @@ func (b *ballot) suspect(now time.Time, by, of int) {
 	}
 }
 
-// withdraw notes that it hears it again.
+// withdraw notes that the host hears the other one again.
 func (b *ballot) withdraw(by, of int) { delete(b.since, suspicion{by, of}) }
 
-// lost returns the hosts that are lost by now. Members are those that are left of the present world; about others nothing is to be
-// decided any more. heard reports which hosts the launcher hears, joiner which have not been in a world yet.
+// lost returns the hosts that are lost by now, of the members that remain of the present world. heard reports which
+// hosts the launcher hears, joiner which have not been in a world yet.
 func (b *ballot) lost(now time.Time, members []int, heard, joiner func(host int) bool) (lost []int) {
 	left := slices.Sorted(slices.Values(members))
 	for {
@@ -68,7 +71,7 @@ func (b *ballot) lost(now time.Time, members []int, heard, joiner func(host int)
 	}
 }
 
-// next returns one that is lost.
+// next returns one member that is lost.
 func (b *ballot) next(now time.Time, members []int, heard, joiner func(int) bool) (host int, found bool) {
 	if len(b.since) == 0 {
 		return 0, false
@@ -109,7 +112,7 @@ func (b *ballot) next(now time.Time, members []int, heard, joiner func(int) bool
 	return host, found
 }
 
-// split returns the members that vote and those that do not: where all are joiners, none has anything to lose, and all vote.
+// split divides the members into voters and joiners. If all are joiners, all vote, as none has anything to lose.
 func split(members []int, joiner func(int) bool) (voters, joiners []int) {
 	for _, id := range members {
 		if joiner(id) {
@@ -127,7 +130,7 @@ func split(members []int, joiner func(int) bool) (voters, joiners []int) {
 // reports are suspicions that count.
 type reports map[suspicion]bool
 
-// mostParted returns which of the hosts misses the most others, of those that miss any of some.
+// mostParted returns which host, among the hosts that miss any of some, misses the most others.
 func (r reports) mostParted(hosts, some []int) (host int, found bool) {
 	most, mostBy := 0, 0
 	for _, id := range hosts {
@@ -171,7 +174,7 @@ func (r reports) about(host int) (by []int) {
 	return by
 }
 
-// agreed returns how many of the hosts that report the same hear each other, for all that is known.
+// agreed returns how many of the hosts that report the same suspect none of each other.
 func (r reports) agreed(by []int) int {
 	n := 0
 	for _, id := range by {

@@ -8,37 +8,37 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Hosts decides, for the launcher, which hosts are there. It learns what the launcher hears by Look, and what hosts report about each
-// other by Report; Look returns what follows.
+// Hosts decides, for the launcher, which hosts are there. Look shows it what the launcher hears, Report what hosts
+// report about each other; both return verdicts.
 type Hosts struct {
 	timing Timing
 	looked time.Time
-	floor  time.Time // until then nothing could be heard: this machine was paused, or isolated
+	floor  time.Time // before this, nothing could be heard: this machine was paused or isolated
 	hosts  map[int]*host
-	pairs  map[[2]int]*pair // hosts of which one does not answer the other, by both ids, the lesser first
+	pairs  map[[2]int]*pair // broken paths, by the ids of both ends, the lesser first
 	ballot ballot
 
-	isolated time.Time // since when no host is heard; zero if one is
-	noticed  bool      // that is known to the user
+	isolated time.Time // when the last of all hosts was heard; zero while one is heard
+	noticed  bool      // users have read of the isolation
 }
 
-// host is what is known of one.
+// host is what Hosts knows of one host.
 type host struct {
 	state   State
-	noticed time.Time             // when a host whose silence users know of was last heard; zero otherwise
-	moves   time.Time             // until when an announced move is believed in; zero if there is none
+	noticed time.Time             // when it was last heard, if users have read of its silence; zero otherwise
+	moves   time.Time             // until when an announced move counts; zero if there is none
 	back    time.Time             // when the host was heard again after a pause for a move, or reported the end of one
 	missing time.Time             // when it was last silent or out of reach
-	awaited uint32                // the epoch for which users know that others wait for it
+	awaited uint32                // the last epoch for which users read that others wait for it
 	reports map[int]wire.Evidence // about its peers
 }
 
-// pair is a path between two hosts on which one answers nothing.
+// pair is a path between two hosts, at least one of which does not answer the other.
 type pair struct {
 	by, of  int
 	since   time.Time
 	noticed bool
-	reports map[int]bool // the ends that report it: what one direction carries again the other may not
+	reports map[int]bool // the ends that report it: one direction may recover before the other
 }
 
 // NewHosts returns a detector for no hosts yet.
@@ -97,13 +97,13 @@ type Kind int
 
 // Kinds of verdicts.
 const (
-	Silent     Kind = iota // for long enough for a line
-	Back                   // heard again
+	Silent     Kind = iota // a host, for NoticeAfter
+	Back                   // a silent host is heard again
 	BrokenPath             // a host does not answer a peer, although the launcher hears both
-	MendedPath             // it does again
-	Isolated               // this machine hears no host any more
-	Abandoned              // for so long that the hosts have ended the job by themselves
-	OutOfReach             // the connection with a host has ended: in a world the others would tell whether it lives
+	MendedPath             // the host answers the peer again
+	Isolated               // the launcher hears none of several hosts
+	Abandoned              // it has been isolated for so long that the hosts have ended the job
+	OutOfReach             // the connection with a host has ended; in a world, its peers would report whether it lives
 	Evicted                // the job goes on without the host, or ends
 )
 
@@ -116,11 +116,11 @@ type Evict struct {
 	Since time.Time     // of NoContact
 	Lease time.Duration // that is over
 	Heard bool          // by the launcher, until now
-	// MayLive is true for a host that may run, though it cannot be reached.
+	// MayLive is true for a host that cannot be reached and may still run.
 	MayLive bool
 }
 
-// Cause is how it was found that a host is lost.
+// Cause is why a host is lost.
 type Cause int
 
 // Causes of an eviction.
@@ -142,16 +142,16 @@ func (s *Hosts) of(id int) *host {
 	return h
 }
 
-// Begin notes that nothing could be heard before now: the launcher takes over from another one.
+// Begin notes that this launcher takes over from another one now, and could hear nothing before.
 func (s *Hosts) Begin(now time.Time) { s.floor = now }
 
-// Forget drops what is known of a host, whose id another one gets.
+// Forget drops what is known of a host. Another host gets its id.
 func (s *Hosts) Forget(id int) { delete(s.hosts, id) }
 
-// Moving returns until when a move of the host is believed in, zero for none.
+// Moving returns until when an announced move of the host counts, zero if there is none.
 func (s *Hosts) Moving(id int) time.Time { return s.of(id).moves }
 
-// Moves notes that a host announced a move, which is believed in until then.
+// Moves notes that a host announced a move, which counts until then.
 func (s *Hosts) Moves(id int, until time.Time) { s.of(id).moves = until }
 
 // Moved notes that a host reports the end of its move.
@@ -161,7 +161,7 @@ func (s *Hosts) Moved(now time.Time, id int) {
 	}
 }
 
-// Lease returns how long a host may be silent: longer while it moves, however long before that was announced.
+// Lease returns how long a host may be silent. A host that announced a move has longer, however long ago it did.
 func (s *Hosts) Lease(now time.Time, id int, v View) time.Duration {
 	if !v.Fixed && s.of(id).moves.After(now) {
 		return max(v.Lease, s.timing.MoveLease)
@@ -169,7 +169,8 @@ func (s *Hosts) Lease(now time.Time, id int, v View) time.Duration {
 	return v.Lease
 }
 
-// Quiet returns how long nothing was heard since last, as far as this machine could hear it.
+// Quiet returns how long a host last heard at last has been silent, without the time in which this machine could not
+// hear.
 func (s *Hosts) Quiet(now, last time.Time) time.Duration { return now.Sub(later(last, s.floor)) }
 
 // Hears reports whether the launcher hears a host.
@@ -177,7 +178,7 @@ func (s *Hosts) Hears(now time.Time, c Contact) bool {
 	return s.Quiet(now, c.Heard) < s.timing.UnheardAfter
 }
 
-// IsolatedSince returns since when the launcher hears none of several hosts, zero if it hears one.
+// IsolatedSince returns when an isolated launcher last heard a host, zero if it is not isolated.
 func (s *Hosts) IsolatedSince() time.Time { return s.isolated }
 
 // hungUp reports whether a host has ended all connections with a peer that has not ended itself.
@@ -185,7 +186,7 @@ func (s *Hosts) hungUp(id int, v View) bool {
 	return slices.ContainsFunc(v.Contacts, func(c Contact) bool { return !c.Ended && s.of(c.ID).reports[id].HungUp })
 }
 
-// mayLive reports whether a host that cannot be reached may run for all that: no kernel has ended its connections.
+// mayLive reports whether a host that cannot be reached may still run: its kernel has ended no connection.
 func (s *Hosts) mayLive(c Contact) bool {
 	for _, h := range s.hosts {
 		if h.reports[c.ID].HungUp {
@@ -217,7 +218,7 @@ func (s *Hosts) observe(now time.Time, v View) {
 	}
 }
 
-// Report takes all that a host knows against a peer.
+// Report takes all the evidence of a host against a peer.
 func (s *Hosts) Report(now time.Time, by int, e wire.Evidence, v View) (out []Verdict) {
 	if e.Peer == by {
 		return nil
@@ -239,8 +240,8 @@ func (s *Hosts) LinkFailed(now time.Time, by, peer int, why string, v View) []Ve
 	return []Verdict{s.evict(peer, Evict{Cause: BrokenLink, By: by, Text: why, Heard: s.Hears(now, c)})}
 }
 
-// Awaited returns the host that a world of epoch waits for, of one that reports it and its peer, and the other one; once for each epoch
-// and host. Of a joiner and another host it is the joiner that is late.
+// Awaited returns, of a host that waits for a peer while a world is formed and that peer, which one is late, and the
+// other one. It is the joiner if only one of them is. Each host is news once an epoch.
 func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news bool) {
 	if e.AwaitedMS == 0 || e.Epoch != v.Epoch || v.Stopping {
 		return 0, 0, false
@@ -270,7 +271,7 @@ func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
 	out = append(out, s.Decide(now, v)...)
 	out = append(out, s.lookContacts(now, v)...)
 	for _, c := range v.Contacts {
-		s.missing(now, c, 0) // takes note
+		s.missing(now, c, 0) // records when it was last missing
 	}
 	if v.Stopping {
 		return out
@@ -281,7 +282,7 @@ func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
 	return append(out, s.lookPairs(now, v)...)
 }
 
-// lookSilence returns whether users should read of a host's silence, or of its end.
+// lookSilence returns a verdict when users should read of a host's silence, or of its end.
 func (s *Hosts) lookSilence(now time.Time, c Contact) []Verdict {
 	h := s.of(c.ID)
 	if !c.Ready || c.Ended || c.Leaving || h.state == Dead || c.Heard.IsZero() {
@@ -302,8 +303,9 @@ func (s *Hosts) lookSilence(now time.Time, c Contact) []Verdict {
 	return nil
 }
 
-// lookIsolated notices that none of several hosts is heard, which is most likely this machine's fault: of one host it is as likely the
-// host's. While that lasts no host is evicted; afterwards all of them have their lease again.
+// lookIsolated notices that none of several hosts is heard. Most likely this machine is cut off; with a single host,
+// that host is as likely to be. While the launcher is isolated it evicts no host, and afterwards all of them get their
+// lease again.
 func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 	var last time.Time
 	hosts := 0
@@ -335,8 +337,8 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 	return nil
 }
 
-// lookContacts evicts the hosts that cannot be reached, if there is more to it than that or it lasts too long, and those that are silent
-// for too long where no peer would report it.
+// lookContacts evicts hosts that cannot be reached, when their lease ends or there is a sign that they have died, and
+// hosts whose silence outlasts their lease where no peer would report it.
 func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 	for _, c := range v.Contacts {
 		quiet, ok := s.silence(now, c)
@@ -359,7 +361,7 @@ func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 		if c.Line.Blind {
 			grace = s.timing.LoginGrace
 		}
-		idle := !c.Ready || c.Leaving || v.Stopping // it runs nothing yet, or any more
+		idle := !c.Ready || c.Leaving || v.Stopping // it has no ranks to lose
 		dead := !c.Line.Unanswered.IsZero() && s.Quiet(now, c.Line.Unanswered) >= grace
 		if dead && (idle || c.Line.HungUp || s.hungUp(c.ID, v)) || expired {
 			out = append(out, s.evict(c.ID, Evict{Cause: NoContact, Since: c.Line.Broken, Lease: lease, MayLive: s.mayLive(c)}))
@@ -373,15 +375,15 @@ func (s *Hosts) evict(id int, e Evict) Verdict {
 	return Verdict{Kind: Evicted, Host: id, Evict: e}
 }
 
-// watched reports whether a peer that is heard has met a host, and would report its silence.
+// watched reports whether the launcher hears a peer that has met the host, and so would report its silence.
 func (s *Hosts) watched(now time.Time, c Contact, v View) bool {
 	return s.member(c, v) && slices.ContainsFunc(v.Contacts, func(other Contact) bool {
 		return other.ID != c.ID && s.member(other, v) && v.Met(c.ID, other.ID) && s.Hears(now, other)
 	})
 }
 
-// member reports whether a host's evidence counts, and that about it: also of one that has yet to be taken over from another launcher, so
-// that a lost one need not be looked for until its lease ends once more.
+// member reports whether evidence by and about a host counts. It does for a host that this launcher has yet to take
+// over from another one, too: if that host is lost, its peers know, and it need not get a second lease.
 func (s *Hosts) member(c Contact, v View) bool {
 	return !v.Stopping && !c.Ended && !c.Leaving && c.Member && (c.Ready || c.Adopted) && s.State(c.ID) != Dead
 }
@@ -402,7 +404,8 @@ func contact(id int, v View) (Contact, bool) {
 	return v.Contacts[i], true
 }
 
-// Decide evicts the hosts that are lost for what peers report. While the launcher is isolated none can report more, or withdraw it.
+// Decide evicts the hosts that are lost by the evidence of their peers. It evicts none while the launcher is isolated,
+// as peers can neither add evidence nor withdraw it.
 func (s *Hosts) Decide(now time.Time, v View) (out []Verdict) {
 	if v.Stopping || !s.isolated.IsZero() {
 		return nil
@@ -427,14 +430,14 @@ func (s *Hosts) Decide(now time.Time, v View) (out []Verdict) {
 	return out
 }
 
-// vote puts into the ballot what a host reports about members that need not be excused.
+// vote puts into the ballot what a host reports about members that have no excuse.
 func (s *Hosts) vote(now time.Time, by int, v View) {
 	h := s.of(by)
 	for peer, e := range h.reports {
 		c, known := contact(peer, v)
 		switch {
 		case e.Suspicion == wire.NoSuspicion:
-		case !known || !s.member(c, v): // it is reported again when that peer is in a world again
+		case !known || !s.member(c, v): // the host reports it again when the peer is in a world again
 			e.Suspicion = wire.NoSuspicion
 			h.reports[peer] = e
 		case s.excused(now, c, v):
@@ -455,7 +458,7 @@ func (s *Hosts) excused(now time.Time, c Contact, v View) bool {
 	return h.state == Paused || s.Hears(now, c) && h.noticed.IsZero() && !v.Fixed && now.Sub(h.back) < s.timing.ReunionGrace
 }
 
-// reason returns why a host is lost, as a peer reports that does not hear it, or else by the hosts that it does not hear.
+// reason returns why a host is lost: a peer's evidence against it, or else the peers that it does not hear.
 func (s *Hosts) reason(id int, v View) Evict {
 	for _, c := range v.Contacts {
 		h := s.of(c.ID)
@@ -477,7 +480,8 @@ func (s *Hosts) reason(id int, v View) Evict {
 	return e
 }
 
-// reportPath takes what a host reports about the path to a peer. Both ends may report it, and it is over when neither does any more.
+// reportPath takes what a host reports about the path to a peer. Both ends may report it as broken; it has mended when
+// both have withdrawn that.
 func (s *Hosts) reportPath(now time.Time, by int, e wire.Evidence) []Verdict {
 	ends := [2]int{min(by, e.Peer), max(by, e.Peer)}
 	known := s.pairs[ends]
@@ -498,7 +502,8 @@ func (s *Hosts) reportPath(now time.Time, by int, e wire.Evidence) []Verdict {
 	return nil
 }
 
-// lookPairs returns the broken paths that users should read of. That the launcher does not hear one of the ends is worth a line of its own.
+// lookPairs returns the broken paths that users should read of. A path to a host that the launcher does not hear either
+// is not among them: lookSilence reports that host.
 func (s *Hosts) lookPairs(now time.Time, v View) (out []Verdict) {
 	inOrder := func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }
 	for _, ends := range slices.SortedFunc(maps.Keys(s.pairs), inOrder) {
@@ -516,8 +521,8 @@ func (s *Hosts) lookPairs(now time.Time, v View) (out []Verdict) {
 	return out
 }
 
-// settled reports whether the launcher has heard a host for a while: after a silence, of the launcher too, a host takes a moment to hear
-// the others again, and that one falls silent the launcher does not know at once.
+// settled reports whether the launcher has heard a host for a while. After a silence, of the launcher too, a host takes
+// a moment to hear the others again; and the launcher does not notice at once when a host falls silent.
 func (s *Hosts) settled(now time.Time, c Contact) bool {
 	missing := s.missing(now, c, s.timing.ReunionGrace)
 	return s.Hears(now, c) && !missing && now.Sub(s.floor) >= s.timing.ReunionGrace

@@ -2,10 +2,11 @@ package liveness
 
 import "time"
 
-// LauncherLease decides whether a host waits for its launcher. A host whose connection has ended cannot tell a launcher that died from a
-// connection that broke. Its peers can: as long as one of them hears the launcher, that lives and will come back.
+// LauncherLease decides how long a host waits for its launcher. To a host whose connection has ended, a launcher that
+// died looks like a connection that broke. Its peers know more: while one of them hears the launcher, the launcher
+// lives and will connect again.
 //
-// The zero value is ready for use with the Default timing; a method other than Configure never changes how long the lease is but by World.
+// The zero value is ready for use with the Default timing. Only Configure and World change how long the lease is.
 type LauncherLease struct {
 	timing  Timing
 	lease   time.Duration // of hosts
@@ -17,13 +18,13 @@ type LauncherLease struct {
 	hungUp  map[int]bool // peers that have ended their connections with this host
 }
 
-// hearing is the last report of a peer; no report is good news.
+// hearing is the last report of a peer on whether it hears the launcher. Without a report, it does.
 type hearing struct {
 	stamp uint64
 	deaf  bool
 }
 
-// silent is a stamp after all that hosts give.
+// silent is a stamp later than any that hosts give.
 const silent = ^uint64(0)
 
 // Configure sets the timing.
@@ -36,8 +37,8 @@ func (l *LauncherLease) limits() Timing {
 	return l.timing
 }
 
-// Limit returns how long the launcher may be silent although its connection stands, 0 for as long as it likes: one that its user has
-// stopped by Ctrl-Z may be so for hours.
+// Limit returns how long the launcher may be silent while its connection stands, 0 for no limit: a user may stop it by
+// Ctrl-Z for hours.
 func (l *LauncherLease) Limit() time.Duration {
 	if l.stopped {
 		return 0
@@ -45,8 +46,8 @@ func (l *LauncherLease) Limit() time.Duration {
 	return l.limits().Launcher(l.lease)
 }
 
-// Extend reports whether a host that has waited for so long for its launcher should go on to wait: another host hears it, for all that is
-// known, and how long it takes to connect again on a busy machine is unknown.
+// Extend reports whether a host that has waited this long for its launcher should wait longer. It should while a peer
+// may hear the launcher, which takes an unknown time to connect again on a busy machine.
 func (l *LauncherLease) Extend(waited time.Duration) bool {
 	if waited >= max(l.limits().MinLauncherLease, l.lease) || l.ending || l.left > l.epoch {
 		return false
@@ -72,11 +73,11 @@ func (l *LauncherLease) World(epoch uint32, peers []int, lease time.Duration) {
 	}
 }
 
-// End notes that the job ends on this host. It does on its peers, too, which count no more.
+// End notes that the job ends on this host. It ends on the peers too, so what they hear no longer counts.
 func (l *LauncherLease) End() { l.ending = true }
 
-// Left notes that the world of an epoch goes on without this host: its peers there may hear the launcher, but it will not come back. A
-// late report, about a world before the one that this host is in, changes nothing.
+// Left notes that the world of an epoch goes on without this host. Its former peers may hear the launcher, but the
+// launcher will not come back to this host. A late report, about a world before this host's own, changes nothing.
 func (l *LauncherLease) Left(epoch uint32) { l.left = max(l.left, epoch) }
 
 // Peer takes the report of a peer on whether it hears the launcher. The stamps of a peer's reports ascend.
@@ -86,16 +87,16 @@ func (l *LauncherLease) Peer(host int, stamp uint64, hears bool) {
 	}
 }
 
-// Silent notes that a peer is silent, so that it cannot vouch for the launcher.
+// Silent notes that a peer is silent, so that it proves nothing about the launcher.
 func (l *LauncherLease) Silent(host int) { l.Peer(host, silent, false) }
 
-// Heard notes that a peer which was silent is heard again, and with it perhaps the launcher.
+// Heard notes that a silent peer is heard again. It may hear the launcher.
 func (l *LauncherLease) Heard(host int) {
 	if l.peers[host].stamp == silent {
 		l.peers[host] = hearing{}
 	}
 }
 
-// HungUp sets which peers have ended their connections with this host. Most likely their processes are gone, as they are when the job
-// ended while this host was paused, and hear no launcher.
+// HungUp sets which peers have ended their connections with this host. Most likely their daemons have ended, for
+// example because the job ended while this host was paused, and hear no launcher.
 func (l *LauncherLease) HungUp(peers map[int]bool) { l.hungUp = peers }

@@ -8,28 +8,28 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Peers decides, on one host, when to suspect another host of its world. What follows is decided by the launcher, who learns of each
-// change as a wire.Evidence.
+// Peers decides, on one host, when to suspect another host of its world. The host reports each change to the launcher
+// as wire.Evidence, and the launcher decides what follows.
 //
-// There are three ways to miss a peer. Gossip misses it: gossip asks over other hosts as well, so the peer is silent to all. Its link
-// misses it: the peer does not answer what was sent, which only the two ends of a broken path notice. Or a world that is being formed
-// misses it: there is no link yet.
+// A host misses a peer in one of three ways. Gossip loses the peer: gossip asks by way of other hosts too, so the peer
+// is silent to all. The link loses it: the peer does not answer what was sent, which only the two ends of a broken path
+// notice. Or a world that is being formed waits for it, before there is a link.
 type Peers struct {
 	timing   Timing
 	lease    time.Duration
 	fixed    bool      // the user chose the lease: no move extends it
-	distrust time.Time // this host was paused: until then its own ears prove nothing
+	distrust time.Time // this host was paused: until then, that it hears no peer proves nothing
 	members  map[int]bool
 	peers    map[int]*peer
 	gossip   time.Duration // gossip's own lease
 }
 
-// peer is what is known of one.
+// peer is what Peers knows of one peer.
 type peer struct {
-	moves time.Time // until when an announced move is believed in
+	moves time.Time // until when an announced move counts
 
-	gone   time.Time // when the silence that gossip noticed is over the lease; zero while gossip hears the peer
-	silent bool      // it is, and nothing was heard since
+	gone   time.Time // when the lease of a peer that gossip lost ends; zero while gossip hears the peer
+	silent bool      // that lease has ended, and nothing was heard since
 
 	link    *missing
 	forming *missing
@@ -41,22 +41,22 @@ type peer struct {
 // missing is a peer that does not answer over its link, or that a new world waits for.
 type missing struct {
 	since   time.Time
-	counts  time.Time // from when its lease counts, which is later if a move has ended, or this host was paused
-	noticed bool      // for long enough for a line
+	counts  time.Time // when its lease began: after since, if a move has ended or this host was paused
+	noticed bool      // it has lasted long enough for a line
 	warned  bool
-	over    bool // its lease is
+	over    bool // its lease has ended
 }
 
 // Seen is what a host sees of its peers at one moment.
 type Seen struct {
-	Unanswered map[int]time.Time        // the peers that have yet to answer over their links, with when each last did
-	Heard      func(peer int) time.Time // when a link last brought something, the zero time for never
+	Unanswered map[int]time.Time        // when each peer that owes an answer over its link last answered
+	Heard      func(peer int) time.Time // when the link of a peer last brought something, zero for never
 	HungUp     []int                    // the peers that have ended all their connections
-	Missing    []int                    // the peers that a world which is being formed waits for
+	Missing    []int                    // the peers that a world waits for while it is formed
 }
 
-// NewPeers returns the peers of a host of which gossip gives up those that are silent for a lease of its own. The user chose the lease
-// if fixed is true.
+// NewPeers returns the peers of a host whose gossip gives up a peer after its own lease. The user chose that lease if
+// fixed is true.
 func NewPeers(t Timing, gossip time.Duration, fixed bool) *Peers {
 	return &Peers{timing: t, lease: gossip, gossip: gossip, fixed: fixed, members: map[int]bool{}, peers: map[int]*peer{}}
 }
@@ -70,8 +70,9 @@ func (p *Peers) of(id int) *peer {
 	return x
 }
 
-// World begins another world, of these members, each of which may be silent for lease. Links and waits are those of the new world.
-// The evidence about its members is due again, as the launcher has dropped what it knew of hosts that were in none.
+// World begins another world of members that may be silent for lease. What links and waits showed in the previous world
+// no longer counts. All evidence about members is reported again, as the launcher has dropped evidence about hosts that
+// were in no world.
 func (p *Peers) World(members []int, lease time.Duration) {
 	p.lease = lease
 	clear(p.members)
@@ -86,10 +87,10 @@ func (p *Peers) World(members []int, lease time.Duration) {
 	}
 }
 
-// stale is a suspicion that no host has: what was sent counts no more.
+// stale replaces a suspicion that has to be sent again: it differs from every real one.
 const stale wire.Suspicion = -1
 
-// GossipLost notes that gossip has given a peer up.
+// GossipLost notes that gossip has given up a peer.
 func (p *Peers) GossipLost(now time.Time, id int) {
 	x := p.of(id)
 	wait := max(p.lease-p.gossip, 0)
@@ -99,11 +100,11 @@ func (p *Peers) GossipLost(now time.Time, id int) {
 	x.gone = later(now.Add(wait), p.distrust)
 }
 
-// GossipHeard notes that gossip hears a peer, again perhaps.
+// GossipHeard notes that gossip hears a peer, perhaps after it gave the peer up.
 func (p *Peers) GossipHeard(id int) { x := p.of(id); x.gone, x.silent = time.Time{}, false }
 
-// Moves notes that a peer announced that it will be paused for a move, at some time until then. The zero time ends that: from now on it
-// has its lease, however long it was silent before.
+// Moves notes that a peer announced a move, and will be paused at some time before until. With a zero until the move
+// has ended, and the peer has its lease from now on, however long it was silent before.
 func (p *Peers) Moves(now time.Time, id int, until time.Time) {
 	x := p.of(id)
 	if until.IsZero() || p.fixed {
@@ -119,7 +120,8 @@ func (p *Peers) Moves(now time.Time, id int, until time.Time) {
 	x.moves = until
 }
 
-// Paused notes that this host itself was paused until now: peers that it missed may have spoken meanwhile, so all have their lease again.
+// Paused notes that this host itself was paused until now. Peers may have spoken meanwhile, so all get their lease
+// again.
 func (p *Peers) Paused(now time.Time) {
 	p.distrust = now.Add(p.lease)
 	for _, x := range p.peers {
@@ -151,7 +153,7 @@ func (p *Peers) State(now time.Time, id int) State {
 	return Suspect
 }
 
-// Look takes what is seen now, and returns what changed about the peers of this world, in their order.
+// Look takes what the host sees now, and returns the evidence that has changed, in the order of the peers.
 func (p *Peers) Look(now time.Time, seen Seen) (news []wire.Evidence) {
 	hungUp, awaited := map[int]bool{}, map[int]bool{}
 	for _, id := range seen.HungUp {
@@ -184,7 +186,7 @@ func (p *Peers) Look(now time.Time, seen Seen) (news []wire.Evidence) {
 	return news
 }
 
-// All returns what counts against peers of this world, for a launcher that takes over.
+// All returns all evidence against peers of this world, for a launcher that takes over.
 func (p *Peers) All(now time.Time) (all []wire.Evidence) {
 	for _, id := range slices.Sorted(maps.Keys(p.peers)) {
 		e := p.peers[id].evidence(now, id)
@@ -195,7 +197,7 @@ func (p *Peers) All(now time.Time) (all []wire.Evidence) {
 	return all
 }
 
-// granted returns how long a peer may be silent: for the lease, or for longer if it moves.
+// granted returns how long a peer may be silent: for the lease, or longer while it moves.
 func (p *Peers) granted(now time.Time, x *peer) time.Duration {
 	if now.Before(x.moves) {
 		return max(p.lease, p.timing.MoveLease)
@@ -203,8 +205,8 @@ func (p *Peers) granted(now time.Time, x *peer) time.Duration {
 	return p.lease
 }
 
-// silence decides about a peer that gossip misses. Gossip may miss for a while what comes between two outages, so what its link brought
-// counts as well.
+// silence decides about a peer that gossip has lost. Gossip may miss a peer that is back for a short time only, so what
+// its link brought counts as well.
 func (x *peer) silence(now, heard time.Time, lease time.Duration) {
 	over := x.gone
 	if !heard.IsZero() {
@@ -238,7 +240,7 @@ func (p *Peers) watchLink(now time.Time, x *peer, id int, unanswered map[int]tim
 	l.over = l.over || now.Sub(l.counts) >= p.timing.OverLink(lease)
 }
 
-// watchForming decides about a peer that a world which is being formed may wait for.
+// watchForming decides about a peer that a world may wait for while it is formed.
 func (p *Peers) watchForming(now time.Time, x *peer, waits bool) {
 	if !waits {
 		x.forming = nil

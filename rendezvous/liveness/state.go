@@ -1,7 +1,7 @@
 package liveness
 
-// State is what is known of a host: Hosts owns the states that the launcher acts on, Peers those that a host reports.
-// A host that was evicted never comes back: its machine joins as another host.
+// State is the state of a host. Hosts owns the states that the launcher acts on; Peers owns the states that a host
+// reports about its peers. An evicted host never comes back: its machine joins as another host.
 type State int
 
 // States, in the order in which a host that dies passes through them.

@@ -2,47 +2,47 @@ package liveness
 
 import "time"
 
-// Timing holds every duration that decides whether a host is there. Default holds the ones that users know from the README.
+// Timing holds every duration that decides whether a host is there. The README gives users the values of Default.
 type Timing struct {
-	// How often the two sides speak and look.
+	// How often the launcher and its hosts send signs of life, and check for them.
 	HostInterval     time.Duration // between a daemon's signs of life to the launcher, and between its looks at its peers
 	LauncherInterval time.Duration // between the launcher's signs of life to a daemon
 	LookInterval     time.Duration // between the launcher's looks at its hosts, and a daemon's at its launcher
-	PauseAfter       time.Duration // a daemon's look at its peers comes so late only if the daemon was paused, at any scale
+	PauseAfter       time.Duration // a daemon whose look at its peers is later than this was paused; not scaled
 
 	// How long a host may be silent.
-	Lease     time.Duration // a host, unless the user says
-	MoveLease time.Duration // a host that announced a move, or one with virtual GPUs, unless the user says
-	MoveLimit time.Duration // how long an announced move is believed in if no end of it is reported
-	LinkLease time.Duration // the least for a peer to answer over its link, or to be reached by a new one
+	Lease     time.Duration // of a host, unless the user sets --lease
+	MoveLease time.Duration // of a host that announced a move, or has virtual GPUs, unless the user sets --lease
+	MoveLimit time.Duration // how long an announced move counts if its end is not reported
+	LinkLease time.Duration // the shortest lease of a peer over a link, or while a link is being made
 
 	// When a host that does not answer is tried again.
-	ReconnectAfter time.Duration // a connection that delivers nothing is kept, and another one is tried beside it
-	AnswerTimeout  time.Duration // a host that is looked for has to answer a login, until the next one begins
-	LinkTimeout    time.Duration // hosts try to reach each other for so long until they report that they do not
+	ReconnectAfter time.Duration // a connection that delivers nothing for this long gets a second one beside it
+	AnswerTimeout  time.Duration // between the logins to a host that does not answer
+	LinkTimeout    time.Duration // hosts report that they do not reach each other after trying for this long
 
 	// How soon users and the other hosts learn of a silence.
-	NoticeAfter      time.Duration // a silence is worth a line
-	FormNoticeAfter  time.Duration // a world that waits for a host is worth a line
-	StartNoticeAfter time.Duration // a start that waits for hosts names them
-	EndNoticeAfter   time.Duration // an end that waits for hosts names them
-	PreWarning       time.Duration // before the end of a peer's lease the launcher learns of it
-	MinSilence       time.Duration // a pre-warning is never about a shorter silence
+	NoticeAfter      time.Duration // users read of a silence
+	FormNoticeAfter  time.Duration // users read of a host that a world waits for
+	StartNoticeAfter time.Duration // users read which hosts a start waits for
+	EndNoticeAfter   time.Duration // users read which hosts the end waits for
+	PreWarning       time.Duration // a host warns the launcher this long before a peer's lease ends
+	MinSilence       time.Duration // the shortest silence that a pre-warning is about
 
 	// What the launcher does about it.
-	UnheardAfter   time.Duration // the launcher believes other hosts about a host that is silent for so long
-	StragglerAfter time.Duration // a host that is waited for counts as silent
-	EvidenceGrace  time.Duration // hosts have to say what they hear, from the first pre-warning, before one of them is evicted
-	ReunionGrace   time.Duration // a host that was paused has to be heard by its peers again
-	RejoinGrace    time.Duration // hosts have to find each other in a start after one of them was silent
-	HangUpGrace    time.Duration // a host that ended its own connections has to answer
+	UnheardAfter   time.Duration // the launcher believes one peer about a host it has not heard for this long either
+	StragglerAfter time.Duration // a host that a start or an end waits for counts as silent
+	EvidenceGrace  time.Duration // between the first report or pre-warning and an eviction without a majority
+	ReunionGrace   time.Duration // peers get this long to hear a host that was paused
+	RejoinGrace    time.Duration // hosts get this long to find each other in a start after one was silent
+	HangUpGrace    time.Duration // a host that ended its own connections gets this long to answer
 	LoginGrace     time.Duration // the same, where only a finished login shows that the host answers
 
 	// How long hosts do without their launcher.
-	MinLauncherLease time.Duration // the least, whatever their own lease
-	LauncherExtra    time.Duration // beyond their own lease: a paused launcher must be heard again, too
-	AbandonGrace     time.Duration // an isolated launcher ends the job so much later than its hosts do
-	Aftermath        time.Duration // a launcher that was paused receives what its hosts did meanwhile
+	MinLauncherLease time.Duration // the shortest, whatever their own lease
+	LauncherExtra    time.Duration // beyond their own lease, to hear a paused launcher again
+	AbandonGrace     time.Duration // an isolated launcher ends the job this long after the limit of its hosts
+	Aftermath        time.Duration // a launcher that was paused receives for this long what its hosts did meanwhile
 }
 
 // Default returns the timing of a job.
@@ -84,8 +84,8 @@ func Default() Timing {
 	}
 }
 
-// Scaled returns t with its durations multiplied by factor: tests that wait for leases take a fifth of the time with 0.2.
-// PauseAfter stays, because a busy machine is as late as before. A factor of 0 leaves t as it is.
+// Scaled returns t with its durations multiplied by factor: tests that wait for leases take a fifth of the time with
+// 0.2. PauseAfter stays, because a busy machine is as late as before. A factor of 0 leaves t as it is.
 func (t Timing) Scaled(factor float64) Timing {
 	if factor == 0 {
 		return t
@@ -107,12 +107,12 @@ func (t *Timing) all() []*time.Duration {
 	}
 }
 
-// Late returns after how long a look every LookInterval comes so late that its process was paused: until then it could
-// hear no one.
+// Late returns the delay of a look, due every LookInterval, beyond which the process must have been paused. It could
+// hear no one meanwhile.
 func (t Timing) Late() time.Duration { return 4 * t.LookInterval }
 
-// OverLink returns the lease of a peer that has to answer over its link: it takes more than a word of gossip, as the peer may be busy
-// with its start, or read nothing for a while.
+// OverLink returns the lease of a peer that has to answer over its link. That may take longer than an answer to gossip:
+// the peer may be busy with its start, or read nothing for a while.
 func (t Timing) OverLink(lease time.Duration) time.Duration { return max(lease, t.LinkLease) }
 
 // WarnAfter returns the silence over a link after which the launcher is pre-warned.
@@ -120,12 +120,12 @@ func (t Timing) WarnAfter(lease time.Duration) time.Duration {
 	return max(t.OverLink(lease)-t.PreWarning, t.MinSilence)
 }
 
-// Launcher returns how long hosts with a lease do without their launcher: it may be paused for as long as any of them, and then has to
-// be heard again.
+// Launcher returns how long hosts with a lease wait for a silent launcher. It may be paused for as long as any of them,
+// and they need a moment to hear it again.
 func (t Timing) Launcher(lease time.Duration) time.Duration {
 	return max(t.MinLauncherLease, lease+t.LauncherExtra)
 }
 
-// Abandon returns after what isolation the launcher ends the job: its hosts have ended it by then. Hosts ask each other whether one
-// hears the launcher still, and all of them have last heard it at about the same time.
+// Abandon returns how long an isolated launcher waits before it ends the job. Its hosts have ended it by then: they
+// last heard the launcher at about the same time, so none of them extends the others' wait.
 func (t Timing) Abandon(lease time.Duration) time.Duration { return t.Launcher(lease) + t.AbandonGrace }

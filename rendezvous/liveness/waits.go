@@ -2,10 +2,10 @@ package liveness
 
 import "time"
 
-// How long a start, and an end, waits for hosts that are silent. Before the first world no peer reports a silence, and
-// after the last one none is left to.
+// How long a start, and the end, of a job waits for silent hosts: before the first world no peer reports a silence, and
+// after the last one no peer is left.
 
-// silence returns how long a host with a line has been silent. It is not ok for one that ends with its connection, or has ended.
+// silence returns how long a host has been silent. ok is false for a host that has ended, or ends with its connection.
 func (s *Hosts) silence(now time.Time, c Contact) (quiet time.Duration, ok bool) {
 	if !c.Line.Kept || c.Ended {
 		return 0, false
@@ -20,8 +20,8 @@ func (s *Hosts) silence(now time.Time, c Contact) (quiet time.Duration, ok bool)
 	return s.Quiet(now, last), true
 }
 
-// missing reports whether a host is silent or out of reach, or was so within grace: hosts that go on take a moment to find
-// each other.
+// missing reports whether a host is silent or out of reach, or was within grace: hosts that are back take a moment to
+// find each other.
 func (s *Hosts) missing(now time.Time, c Contact, grace time.Duration) bool {
 	h := s.of(c.ID)
 	if quiet, ok := s.silence(now, c); ok && c.Ready && (quiet >= s.timing.StragglerAfter || !c.Line.Broken.IsZero()) {
@@ -30,27 +30,29 @@ func (s *Hosts) missing(now time.Time, c Contact, grace time.Duration) bool {
 	return now.Sub(h.missing) < grace
 }
 
-// Failing reports whether a host has been silent for so long that a start which fails is to be blamed on it, and for how
-// long. A connection that has just ended proves nothing.
+// Failing returns how long a host has been silent, and whether that explains why a start fails. A connection that has
+// just ended explains nothing.
 func (s *Hosts) Failing(now time.Time, c Contact) (quiet time.Duration, failing bool) {
 	quiet, ok := s.silence(now, c)
 	return quiet, ok && c.Ready && quiet >= s.timing.NoticeAfter
 }
 
-// Returning reports whether a host is silent or out of reach, or was so a moment ago, so that others may not have found it.
+// Returning reports whether a host is silent or out of reach, or was so a moment ago, so that others may not have found
+// it.
 func (s *Hosts) Returning(now time.Time, c Contact) bool {
 	return s.missing(now, c, s.timing.RejoinGrace)
 }
 
-// MayReturn reports whether a start that is late since some time waits for a host: a silent one has its lease to be back,
-// and then the others have a moment to find it. In all that lasts no longer than one lease and that moment.
+// MayReturn reports whether a start that is overdue since late still waits for a host. A silent host has its lease to
+// be back, and then the others have RejoinGrace to find it. A start waits no longer than both together.
 func (s *Hosts) MayReturn(now time.Time, c Contact, late time.Time, v View) bool {
 	quiet, ok := s.silence(now, c)
 	lease := s.Lease(now, c.ID, v)
 	return ok && s.Returning(now, c) && quiet < lease && now.Sub(late) < lease+s.timing.RejoinGrace
 }
 
-// Straggles reports how long a host for which an end waits has been silent, and whether that counts: otherwise it is slow.
+// Straggles returns how long a host that the end of a job waits for has been silent, and whether it counts as silent
+// rather than slow.
 func (s *Hosts) Straggles(now time.Time, c Contact) (quiet time.Duration, silent bool) {
 	quiet = s.Quiet(now, c.Heard)
 	return quiet, quiet >= s.timing.StragglerAfter
