@@ -6,7 +6,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// account tells a launcher that has taken over how it stands here, in the words in which the former one was told. Some
+// account reports the state of this host to a launcher that has taken over, as it was reported to the former one. Some
 // of it the new one knows, and some it may hear twice: all of these are facts and not events.
 func (d *daemon) account() {
 	d.out.Write(d.ready)

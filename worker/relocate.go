@@ -19,8 +19,8 @@ func (d *daemon) watchAddresses(ctx context.Context) {
 	}
 }
 
-// lookAtAddresses tells the others if this host is found elsewhere than before. A host that is not in a world yet, a
-// prestarted one say, tells the launcher, for the roster with it that may come.
+// lookAtAddresses notifies the others if this host is found elsewhere than before. A host that is not in a world yet, a
+// prestarted one for example, notifies the launcher, for the roster with it that may come.
 func (d *daemon) lookAtAddresses(ctx context.Context) {
 	if d.member.Ending() {
 		return

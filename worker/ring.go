@@ -31,7 +31,7 @@ func (d *daemon) resume(g *pause.Go) {
 	}
 }
 
-// reportTuning tells the launcher, when the job is over, what this host knows of its edges, and how long its ranks
+// reportTuning reports to the launcher, when the job is over, what this host knows of its edges, and how long its ranks
 // waited for machines that moved and rings that changed.
 func (d *daemon) reportTuning() {
 	if d.member != nil && d.member.World().Epoch != 0 {

@@ -37,7 +37,7 @@ const (
 	watchPeriod = time.Second
 	// orphanGrace is how long ranks have between TERM and KILL when no launcher is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
-	// flushTimeout is how long a daemon that was told to end tries to say so before it ends its ranks. The connection may
+	// flushTimeout is how long a daemon that is to end tries to report it before it ends its ranks. The connection may
 	// have been its supervisor's, so that the launcher has to come anew.
 	flushTimeout = 3 * time.Second
 )
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config) error {
 		select {
 		case msg, ok := <-d.inbox.messages:
 			if !ok {
-				return nil // the launcher went away before it said anything
+				return nil // the launcher went away before it sent anything
 			}
 			switch msg := msg.(type) {
 			case *wire.Alive:
@@ -285,7 +285,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.mpi.Receive(m)
 	case *wire.Topology:
 		d.machine.Learn(ctx, m.Text)
-	case *wire.Migrating: // by vCenter, say
+	case *wire.Migrating: // as vCenter reports it
 		d.moves.Host(ctx, m)
 	case *wire.Moved:
 		d.peerMoved(m)
@@ -323,7 +323,7 @@ func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 	d.ranks.Stop(ctx, grace)
 }
 
-// tellGone logs on the host why its ranks are ended, if the launcher did not say goodbye: no one else hears of it.
+// tellGone logs on the host why its ranks are ended, if the launcher did not end the job: no one else hears of it.
 func (d *daemon) tellGone() {
 	if d.cfg.Report != nil && !errors.Is(d.inbox.err, io.EOF) {
 		text := fmt.Sprintf("job %s, %s: %v: its ranks on this host are ended", d.job.ID, filepath.Base(d.job.Argv[0]),

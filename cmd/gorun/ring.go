@@ -83,9 +83,9 @@ func named(names []string) []topology.Host {
 	return hosts
 }
 
-// strangers returns a note about the hosts in the file that are not among these, and whether it is a warning: the file
+// unlistedNote returns a note about the hosts in the file that are not among these, and whether it is a warning: the file
 // describes no others.
-func (p ringPlan) strangers(names []string) (note string, warns bool) {
+func (p ringPlan) unlistedNote(names []string) (note string, warns bool) {
 	left := p.Unlisted(names)
 	if len(left) == 0 || len(names) == 0 { // hosts that are not discovered yet may be the missing ones
 		return "", false
@@ -102,9 +102,9 @@ func (p ringPlan) strangers(names []string) (note string, warns bool) {
 	return fmt.Sprintf("%s also describes %s, which have no part in this", p.file, list), false
 }
 
-// notes returns the lines about strangers; without a warning, only for users who want to know everything.
+// notes returns the lines about unlisted hosts; without a warning, only for users who want to know everything.
 func (p ringPlan) notes(names []string, all bool) []string {
-	switch note, warns := p.strangers(names); {
+	switch note, warns := p.unlistedNote(names); {
 	case warns:
 		return []string{"gorun: warning: " + note}
 	case note != "" && all:

@@ -176,7 +176,7 @@ func inspectHere(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clus
 		return picture.Cluster{}, err
 	}
 	host.Name = host.Hostname
-	if note, warns := ring.strangers([]string{host.Name}); warns {
+	if note, warns := ring.unlistedNote([]string{host.Name}); warns {
 		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 	}
 	found := picture.Cluster{Hosts: []topology.Host{host}}
@@ -203,7 +203,7 @@ func inspectHosts(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clu
 	for _, h := range placement.Hosts {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
-	if note, warns := ring.strangers(names); warns {
+	if note, warns := ring.unlistedNote(names); warns {
 		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
 	}
 	measuring := o.measure || o.given(&o.RingOrder) && ring.by == topology.ByMeasured && !ring.measured(names)
