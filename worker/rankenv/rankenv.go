@@ -3,7 +3,7 @@
 // A rank inherits variables from its machine and from the user, and gorun adds those of the table: who the rank is, and
 // what the frameworks that gorun stands in for would have set. Each variable belongs to a Contract, the launcher or the
 // framework that defined it, and has a Rule, which says who wins if the user sets the same one. The table is a function
-// of Facts and does no I/O; package worker collects the facts. docs/environment.md shows the table to users.
+// of Facts and does no I/O; package worker/ranks collects the facts. docs/environment.md shows the table to users.
 package rankenv
 
 import (
@@ -52,6 +52,7 @@ type Variable struct {
 	Contract Contract
 	Rule     Rule
 	When     string // the condition, "" for always
+	Note     string // what else its users should know
 
 	holds func(*Facts) bool // nil for always
 	value func(*Facts) string

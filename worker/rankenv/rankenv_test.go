@@ -111,6 +111,9 @@ what you set for a program (` + "`-x NAME=value`" + `) wins over gorun, with **f
 		if when == "" {
 			when = "every rank"
 		}
+		if v.Note != "" {
+			when += "; " + v.Note
+		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, v.Contract, v.Rule, when)
 	}
 	b.WriteString("\nThis page is written by `go test ./worker/rankenv -update`, from the table in `worker/rankenv/table.go`.\n")

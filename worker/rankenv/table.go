@@ -11,7 +11,6 @@ var table = slices.Concat(placed, fixed, defaults)
 
 // placed variables tell a rank who it is, in the words of each launcher that programs are written for.
 var placed = []Variable{
-	always(Gorun, Place, "GORUN_JOB", job),
 	always(Gorun, Place, "GORUN_RANK", rank),
 	always(Gorun, Place, "GORUN_SIZE", size),
 	always(Gorun, Place, "GORUN_LOCAL_RANK", localRank),
@@ -35,8 +34,9 @@ var placed = []Variable{
 	always(Torchrun, Place, "ROLE_RANK", rank),
 	always(Torchrun, Place, "ROLE_WORLD_SIZE", size),
 	always(Torchrun, Place, "TORCHELASTIC_RUN_ID", job),
-	always(Torchrun, Place, "TORCHELASTIC_RESTART_COUNT", constant("0")),
-	always(Torchrun, Place, "TORCHELASTIC_MAX_RESTARTS", constant("0")),
+	// With --max-restarts the launcher gives its programs these two (cmd/gorun/restart.go), which wins over the table.
+	noted("counts restarts with `--max-restarts`", always(Torchrun, Place, "TORCHELASTIC_RESTART_COUNT", constant("0"))),
+	noted("the number given to `--max-restarts`", always(Torchrun, Place, "TORCHELASTIC_MAX_RESTARTS", constant("0"))),
 	always(Torchrun, Place, "TORCHELASTIC_USE_AGENT_STORE", constant("False")),
 
 	always(Launchers, Place, "LOCAL_SIZE", localSize),
@@ -59,10 +59,12 @@ var fixed = []Variable{
 		"the job has a directory", func(f *Facts) bool { return f.Dir != "" }),
 	always(Torchrun, Fixed, "MASTER_ADDR", func(f *Facts) string { return f.MasterAddr }),
 	always(Torchrun, Fixed, "MASTER_PORT", func(f *Facts) string { return strconv.Itoa(f.MasterPort) }),
+	// Package proc recognises the processes of a job by these two, and sets them itself.
+	always(Gorun, Fixed, "GORUN_JOB", job),
 	always(Gorun, Fixed, "GORUN_PROCESS", func(f *Facts) string { return strconv.Itoa(f.Process) }),
 	always(Gorun, Fixed, "GORUN_SOCKET", func(f *Facts) string { return f.Socket }),
 	always(Gorun, Fixed, "GORUN_TOKEN", func(f *Facts) string { return f.Token }),
-	always(Python, Fixed, "PYTHONPATH", pythonPath),
+	noted("your value follows gorun's", always(Python, Fixed, "PYTHONPATH", pythonPath)),
 
 	given(MPI, Fixed, "PMI_RANK", rank, firstWorld, hasPMI),
 	given(MPI, Fixed, "PMI_SIZE", size, firstWorld, hasPMI),
@@ -107,6 +109,12 @@ var defaults = []Variable{
 
 func always(c Contract, by Rule, name string, value func(*Facts) string) Variable {
 	return Variable{Name: name, Contract: c, Rule: by, value: value}
+}
+
+// noted returns v with a note for users.
+func noted(note string, v Variable) Variable {
+	v.Note = note
+	return v
 }
 
 func given(c Contract, by Rule, name string, value func(*Facts) string, when string, holds func(*Facts) bool) Variable {
