@@ -25,7 +25,7 @@ var madeBy = map[string]string{
 // internal are options that no flag fills.
 var internal = []string{"TimeScale"} // for tests
 
-// TestJobOptionsHaveFlags: a flag fills every option of a job, and so a new option takes a field and a flag, and no more.
+// TestJobOptionsHaveFlags: a flag fills every option of a job.
 func TestJobOptionsHaveFlags(t *testing.T) {
 	o := new(jobFlags)
 	flags := o.table()

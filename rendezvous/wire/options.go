@@ -7,7 +7,8 @@ import (
 )
 
 // JobOptions are the options of a job that its daemons obey. The launcher's flags fill them, launcher.Spec and Job embed
-// them, and so nothing in between names them one by one: a new option is a field here and a flag.
+// them, and so nothing in between names them one by one. ARCHITECTURE.md, "Start reading here", lists what else a new
+// option needs.
 type JobOptions struct {
 	Wrapper  []string      `msgpack:"wrapper"`  // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
 	Shim     bool          `msgpack:"shim"`     // put the Horovod drop-in on PYTHONPATH
