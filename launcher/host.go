@@ -67,7 +67,7 @@ func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 }
 
 // mailbox is an unbounded queue of messages for a daemon: the loop must never wait for a slow host.
-// It stays small all the same: control messages are few, and standard input waits for room.
+// It stays small anyway: control messages are few, and standard input waits for room.
 type mailbox struct {
 	mu     sync.Mutex
 	msgs   []wire.Message

@@ -170,8 +170,8 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it is written,
-// and the limit is there to give a clear error instead of the machine's end. Why ranks have no shares of it is in
-// ARCHITECTURE.md.
+// and the limit is there to give a clear error instead of the machine's end. docs/decisions/0008 says
+// why ranks have no shares of it.
 func (d *daemon) memory() int64 {
 	if d.machine.Host().MemBytes > 0 {
 		return d.machine.Host().MemBytes

@@ -36,7 +36,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 	defer leave(nil)
 	var present atomic.Pointer[follow.Target] // which gets the signals
 	present.Store(&job)
-	// Each kind has a notify of its own: a launcher that does not answer must not keep the user here.
+	// Each group of signals has its own notify, so that the user can leave although the launcher does not answer.
 	defer notify(func(syscall.Signal) { leave(errLeft) }, unix.SIGQUIT)()
 	defer notify(func(s syscall.Signal) { leave(signalError{s}) }, endings()...)() // of this command: the job stays
 	defer notify(func(s syscall.Signal) { passOn(ctx, present.Load(), s) }, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2)()

@@ -19,7 +19,7 @@ const clusterPort = "7575"
 
 const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FILE), and copy it to every host"
 
-// clusterTable binds them.
+// clusterTable binds the fields of clusterFlags.
 func (o *clusterFlags) clusterTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "cluster", Destination: &o.cluster, EnvVars: []string{"GORUN_CLUSTER"}, Usage: "start the job by the long-running daemons, one of which is at `HOST[:PORT]`, instead of ssh"},

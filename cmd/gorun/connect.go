@@ -27,7 +27,7 @@ import (
 	"gorun/launcher/ssh"
 )
 
-// connectTable binds them.
+// connectTable binds the fields of connectFlags.
 func (o *jobFlags) connectTable() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.IntFlag{Name: "ssh-port", Destination: &o.sshPort, Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},

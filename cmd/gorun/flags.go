@@ -16,7 +16,7 @@ func (o *jobFlags) table() []cli.Flag {
 		o.elasticTable(), o.silenceTable(), o.otherTable(), o.mpirunTable(), o.torchrunTable(), o.horovodTable(), o.knobTable())
 }
 
-// lifetimeTable binds them.
+// lifetimeTable binds the fields of lifetimeFlags.
 func (o *jobFlags) lifetimeTable() []cli.Flag {
 	startTimeout := timeFlag("start-timeout", &o.startTimeout, time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other that long after: 30 (seconds), 1m30s")
 	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}

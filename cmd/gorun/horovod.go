@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// horovodTable binds them.
+// horovodTable binds the fields of horovodFlags.
 func (o *jobFlags) horovodTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "check-build", Destination: &o.checkBuild, Aliases: []string{"cb"}, Usage: "print what this binary has, as horovodrun does", Hidden: true},

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// mpirunTable binds them.
+// mpirunTable binds the fields of mpirunFlags.
 func (o *jobFlags) mpirunTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &o.mca, Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, plm_rsh_agent is --ssh-command, others change nothing", Hidden: true},

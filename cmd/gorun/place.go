@@ -12,7 +12,7 @@ import (
 	"gorun/topology/picture"
 )
 
-// placeTable binds them.
+// placeTable binds the fields of placeFlags.
 func (o *jobFlags) placeTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "np", Destination: &o.np, Aliases: []string{"n", "num-proc", "c"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},

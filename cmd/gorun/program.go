@@ -21,7 +21,7 @@ type program struct {
 	hosts []hosts.Host // of its own; nil for the job's
 }
 
-// programTable binds them.
+// programTable binds the fields of programFlags.
 func (o *jobFlags) programTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "wdir", Destination: &o.dir, Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},

@@ -119,7 +119,7 @@ func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*stand
 	return lease, addr, nil
 }
 
-// onCluster is spec for a job whose hosts the cluster gives and takes.
+// onCluster is like spec, for a job whose hosts the cluster assigns and takes back.
 func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 		return room{}, nil, nil, err

@@ -25,7 +25,7 @@ func (e signalError) Is(target error) bool {
 	return target == launcher.ErrStopped || target == launcher.ErrInterrupted && e.sig == syscall.SIGINT
 }
 
-// onInterrupt turns the first INT, TERM or HUP into a cancellation, and the second closes hurry.
+// onInterrupt calls stop at the first INT, TERM or HUP, and closes hurry at the second.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, append(endings(), syscall.SIGINT)...)

@@ -11,7 +11,7 @@ import (
 	"gorun/launcher/discover"
 )
 
-// silenceTable binds them.
+// silenceTable binds the fields of silenceFlags.
 func (o *jobFlags) silenceTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "lease", Value: (*lease)(&o.Lease), Usage: "give up a host that is silent for this `TIME`; auto: 30 s, or 120 s with vGPUs and for a VM that announced its move"},

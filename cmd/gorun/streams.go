@@ -21,7 +21,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// streamTable binds them.
+// streamTable binds the fields of streamFlags.
 func (o *jobFlags) streamTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "output-filename", Destination: &o.outputDir, Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},

@@ -17,7 +17,7 @@ import (
 	"gorun/topology/probe"
 )
 
-// torchrunTable binds them.
+// torchrunTable binds the fields of torchrunFlags.
 func (o *jobFlags) torchrunTable() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes, Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},

@@ -2,11 +2,11 @@
 """Measures how long a launch takes: `-np 2`, 16 and 64 of /bin/true, a rank on each of as many addresses that
 lead to one sshd, by gorun and by the launchers of Open MPI and MPICH.
 
-In each round every launcher runs once, one after the other; what counts is the median over the rounds.
-Standing daemons are started when all others have been measured: 64 of them on one machine are never idle.
-What follows from the medians stands below the table, and with --check the exit status is 1 if something that
-gorun is to be does not hold. It needs root: launcher and hosts are two network namespaces of this machine,
-and vanish with this program.
+In each round every launcher runs once, one after the other. The table shows the median over the rounds.
+Resident daemons start after everything else has been measured: 64 of them keep one machine busy.
+Below the table the program compares the medians. With --check it exits with 1 if gorun misses one of its
+targets. It needs root. Launcher and hosts are two network namespaces of this machine, which disappear when
+the program ends.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ func TestMoves(t *testing.T) {
 				return nil
 			})
 		}()
-		// Whoever watches is not seen to do so: the same is said until it is heard.
+		// The server does not show when a watcher is ready, so the move begins again until the watcher reports it.
 		var got string
 		for got == "" {
 			begin()

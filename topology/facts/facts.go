@@ -152,13 +152,13 @@ func (f *File) Unlisted(names []string) []string {
 	for _, name := range names {
 		known[bare(name)] = true
 	}
-	strangers := slices.Collect(maps.Keys(f.hosts))
+	unlisted := slices.Collect(maps.Keys(f.hosts))
 	for _, e := range f.edges {
-		strangers = append(strangers, e.from, e.to)
+		unlisted = append(unlisted, e.from, e.to)
 	}
-	strangers = slices.DeleteFunc(strangers, func(name string) bool { return known[name] })
-	slices.Sort(strangers)
-	return slices.Compact(strangers)
+	unlisted = slices.DeleteFunc(unlisted, func(name string) bool { return known[name] })
+	slices.Sort(unlisted)
+	return slices.Compact(unlisted)
 }
 
 func overrideNIC(h *topology.Host, d device) bool {

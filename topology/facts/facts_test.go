@@ -118,24 +118,24 @@ func TestApply(t *testing.T) {
 		t.Errorf("%+v\nshould be\n%+v", h, want)
 	}
 	if s := f.Unlisted([]string{"b", "root@a"}); len(s) != 0 {
-		t.Errorf("strangers %v", s)
+		t.Errorf("unlisted %v", s)
 	}
 	if s := f.Unlisted([]string{"b"}); !slices.Equal(s, []string{"a"}) {
-		t.Errorf("strangers %v", s)
+		t.Errorf("unlisted %v", s)
 	}
 }
 
-// TestStrangersOfEdges: a misspelt host at the end of an edge is one, too, once.
-func TestStrangersOfEdges(t *testing.T) {
+// TestUnlistedOfEdges: a misspelt host at the end of an edge is one, too, once.
+func TestUnlistedOfEdges(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a: {}\nedges:\n- {from: a, to: b, mbit: 1}\n- {from: root@c, to: a, mbit: 1}\n- {from: a, to: c, mbit: 1}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s := f.Unlisted([]string{"a"}); !slices.Equal(s, []string{"b", "c"}) {
-		t.Errorf("strangers %v", s)
+		t.Errorf("unlisted %v", s)
 	}
 	if s := f.Unlisted([]string{"a", "b", "root@c"}); len(s) != 0 {
-		t.Errorf("strangers %v", s)
+		t.Errorf("unlisted %v", s)
 	}
 }
 
