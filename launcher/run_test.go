@@ -535,7 +535,7 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 		err, hint string
 	}{
 		{"start daemon", func(*conversation) {}, "the host answers, but no daemon runs there after 100ms",
-			"is the host busy, or the way to it slow? Give it more time with --start-timeout"},
+			"is the host busy, or the path to it slow? Give it more time with --start-timeout"},
 		{"connect", func(*conversation) {}, "no answer within 100ms",
 			"is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"},
 		{"probe", hello, "the daemon is not ready after 100ms", "give it more time with --start-timeout"},

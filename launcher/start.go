@@ -40,7 +40,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
 		return nil // it waits for them
 	case !h.up && h.answered.Load():
 		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
-		e.Hint = "is the host busy, or the way to it slow? Give it more time with --start-timeout"
+		e.Hint = "is the host busy, or the path to it slow? Give it more time with --start-timeout"
 	case !h.up:
 		e.Step, e.Err = "connect", fmt.Errorf("no answer within %v", j.spec.StartTimeout)
 		e.Hint = "is the host up, the address right and the port open in the firewall? Or give it more time with --start-timeout"

@@ -52,7 +52,7 @@ func (j *job) suspended(now time.Time) bool {
 
 func silentError(h *host, since time.Duration) *HostError {
 	return &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("silent for %.0f s", since.Seconds()), Code: ExitTransport,
-		Hint: "is the host up? A virtual machine that stands still has --lease to be back"}
+		Hint: "is the host up? A virtual machine that is paused has --lease to be back"}
 }
 
 // waitsForSilent reports whether to ignore a host's report that it cannot join the others, because one of them was

@@ -71,7 +71,7 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	}
 	j.startTimedOut()
 	e, _ := j.verdict.(*HostError)
-	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that stands still has --lease to be back" {
+	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that is paused has --lease to be back" {
 		t.Errorf("verdict %v", j.verdict)
 	}
 }

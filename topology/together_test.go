@@ -104,8 +104,8 @@ func TestTogetherTold(t *testing.T) {
 	if why := topology.Together([]topology.Host{hosts[3], hosts[3]}, nil)[0].Why; why != "its label is e1" {
 		t.Errorf("of nobody: %s", why)
 	}
-	for i, want := range []string{"same esxi e1 (told by guestinfo and topology file, 100 %)", "same esxi e1 (told by topology file and guestinfo, 100 %)",
-		"same esxi e1 (told by guestinfo, 100 %)", "same esxi e1 (told by guestinfo, 100 %)"} {
+	for i, want := range []string{"same esxi e1 (from guestinfo and topology file, 100 %)", "same esxi e1 (from topology file and guestinfo, 100 %)",
+		"same esxi e1 (from guestinfo, 100 %)", "same esxi e1 (from guestinfo, 100 %)"} {
 		if why := topology.OrderBy(t.Context(), topology.ByHost, hosts, nil).Why[i]; why != want+", order of the host list" {
 			t.Errorf("edge %d: %s, should be %s", i, why, want)
 		}

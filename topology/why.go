@@ -78,7 +78,7 @@ func SourceNote(label string, hosts ...Host) string {
 	if len(by) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (told by %s, %.0f %%)", strings.Join(by, " and "), 100*byLabel)
+	return fmt.Sprintf(" (from %s, %.0f %%)", strings.Join(by, " and "), 100*byLabel)
 }
 
 // labelSources returns the sources of a label of hosts, each once.

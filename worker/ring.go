@@ -40,7 +40,7 @@ func (d *daemon) reportTuning() {
 		}
 	}
 	if count, total := d.pauses.Totals(); count > 0 {
-		d.tell(fmt.Sprintf("stood still between operations %s, %.1f s in all", topology.Count(count, "time"),
+		d.tell(fmt.Sprintf("was paused between operations %s, %.1f s in all", topology.Count(count, "time"),
 			total.Seconds()))
 	}
 }

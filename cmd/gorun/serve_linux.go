@@ -42,7 +42,7 @@ func (o *serveFlags) table() []cli.Flag {
 		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, Usage: "take jobs from launchers that hold the key in `FILE`"},
 		&cli.StringSliceFlag{Name: "join", Destination: &o.join, Usage: "`HOST[:PORT]` of another daemon of the cluster, may be given more than once"},
 		&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":" + clusterPort, Usage: "`ADDRESS:PORT` to take jobs at; gossip uses the next port"},
-		&cli.StringFlag{Name: "address", Destination: &o.address, Usage: "where the others find this host", DefaultText: "that of the way to --join"},
+		&cli.StringFlag{Name: "address", Destination: &o.address, Usage: "where the others find this host", DefaultText: "the address that reaches --join"},
 		&cli.StringFlag{Name: "name", Destination: &o.name, Usage: "of this host", DefaultText: "its host name"},
 		&cli.IntFlag{Name: "slots", Destination: &o.slots, Usage: "`N` ranks at a time", DefaultText: "one for each CPU"},
 	}
@@ -168,7 +168,7 @@ func logStop(ctx context.Context, log *slog.Logger, status systemd) (done func()
 			return
 		}
 		status.say("STOPPING=1\nSTATUS=waits for its jobs to end")
-		log.Info("stops when its jobs have ended; at once if told again")
+		log.Info("stops when its jobs have ended; at once on a second signal")
 	})
 }
 

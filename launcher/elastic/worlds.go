@@ -78,7 +78,7 @@ func (m *Machine) resume(reason string) {
 		return
 	}
 	if m.anew++; m.anew == anewTold {
-		m.emit(Note{"the ranks have begun anew again and again, though nobody was lost: is there an error that the script catches?"})
+		m.emit(Note{"the ranks have begun anew again and again, though no host was lost: is there an error that the script catches?"})
 	}
 	if m.spent() {
 		e := End{Cause: TooManyResets, Process: -1, Host: -1}

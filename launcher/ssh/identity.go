@@ -285,7 +285,7 @@ func (c *Client) addFile(o *offer, s *settings, k *keyFile, held *agentKeys, u u
 		o.skipped = append(o.skipped, name+": "+k.skip)
 		return
 	case k.encrypted() && u.ask == nil:
-		o.skipped = append(o.skipped, name+": it has a passphrase and nobody can be asked; ssh-add it")
+		o.skipped = append(o.skipped, name+": it has a passphrase, and there is no terminal to ask for it; ssh-add it")
 		return
 	default:
 		signer = &lockedSigner{file: k, name: name, user: u}

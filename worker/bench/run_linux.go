@@ -35,7 +35,7 @@ func Run(s *rank.Session, cfg Config, w io.Writer) error {
 		return err
 	}
 	if cfg.Kind == collective.Send && s.Welcome.Size < 2 {
-		return errors.New("measure sendrecv: there is one rank, and nobody to send to")
+		return errors.New("measure sendrecv: there is one rank, and none to send to")
 	}
 	b := &runner{cfg: cfg, session: s}
 	counts := cfg.counts(s.Welcome.Size)

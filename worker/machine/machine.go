@@ -185,7 +185,7 @@ func (m *Machine) doubtPlaced() {
 	labels := slices.Sorted(maps.Keys(m.placed.labels))
 	labels = slices.DeleteFunc(labels, func(label string) bool { return !still(label) })
 	if len(labels) > 0 {
-		m.tell(fmt.Sprintf("%s still counts as %s told it, although the machine may have been moved once more: "+
+		m.tell(fmt.Sprintf("%s still counts as %s reported it, although the machine may have been moved once more: "+
 			"if it is not so any more, the topology file says better, this job reads it again",
 			strings.Join(labels, ", "), m.placed.by))
 	}

@@ -183,7 +183,7 @@ func TestPlacedSinceFile(t *testing.T) {
 // TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session
 // speaks, or nobody says where it went: what the machine tells itself counts then, and what nobody tells is doubted.
 func TestMovedOnceMore(t *testing.T) {
-	const doubt = "esxi, rack still counts as vCenter told it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
+	const doubt = "esxi, rack still counts as vCenter reported it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
 	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}
 	d, said := onHost(t, topology.Host{Name: "h", Session: "0x1"}, "hosts:\n  h: {esxi: e1, rack: r1}\n")
 	d.facts.Apply(&d.self)

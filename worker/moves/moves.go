@@ -94,7 +94,7 @@ func New(cfg Config) *Moves { return &Moves{cfg: cfg, pulse: cfg.Pulse} }
 func (m *Moves) Beat(ctx context.Context, now time.Duration) (paused bool) {
 	gap := m.pulse.Beat(now)
 	if gap > 0 {
-		m.arrived(ctx, fmt.Sprintf("stood still for %.1f s", gap.Seconds()), false, func() {})
+		m.arrived(ctx, fmt.Sprintf("was paused for %.1f s", gap.Seconds()), false, func() {})
 	}
 	return gap > 0
 }
@@ -131,7 +131,7 @@ func (m *Moves) take(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Waits:
 		m.announceWithin(ctx, m.announced, ev.Limit)
 	case migrate.Lasts: // the others still expect this host to fall silent
-		d.Tell("the move goes on, and the ring does not stand still for it any longer")
+		d.Tell("the move goes on, and the ring is no longer paused for it")
 		m.end(ctx, m.announced)
 	case migrate.Missed:
 		d.Tell("vSphere announced a move, but that was read too late: " + ev.Text)
@@ -172,7 +172,7 @@ func (m *Moves) begin(ctx context.Context, ev migrate.Event, ready func()) {
 	present.wish = m.cfg.Pauses.NextWish()
 	m.announceWithin(ctx, present, ev.Limit)
 	m.cfg.Pauses.Want(ctx, present.wish, func() {
-		present.announce(fmt.Sprintf("the ring stands still for the move after %.1f s", time.Since(begun).Seconds()))
+		present.announce(fmt.Sprintf("the ring is paused for the move after %.1f s", time.Since(begun).Seconds()))
 	}, func(reason string) { present.announce("will be moved while operations are under way: " + reason) })
 }
 

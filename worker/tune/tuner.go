@@ -316,7 +316,7 @@ func (t *Tuner) recalibrate(ctx context.Context) {
 		return
 	}
 	done := pause.Done{Wish: t.cfg.Pauses.NextWish(), Cost: wire.Cost(cost),
-		Text: fmt.Sprintf("the slowest way of the ring carries %.0f Mbit/s instead of %.0f", 8e-6*now.bandwidth,
+		Text: fmt.Sprintf("the slowest edge of the ring carries %.0f Mbit/s instead of %.0f", 8e-6*now.bandwidth,
 			8e-6*c.first.bandwidth)}
 	c.wish, c.age = done.Wish, 0
 	t.cfg.Pauses.Want(ctx, done.Wish, func() {
@@ -324,7 +324,7 @@ func (t *Tuner) recalibrate(ctx context.Context) {
 		t.cfg.Pauses.End(ctx, done)
 	}, func(reason string) {
 		c.wish = 0
-		t.cfg.Daemon.Tell("algorithms are chosen as before, although the ways between hosts are not what they were: " +
+		t.cfg.Daemon.Tell("algorithms are chosen as before, although the edges between hosts are not what they were: " +
 			reason)
 	})
 }

@@ -29,13 +29,13 @@ func TestCostFollowsWays(t *testing.T) {
 	j := c.Follow("-v", "-H", "host1,host2,host3", e2etest.Python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "400000", "--pause", "0.02")
 	j.Await(`commit 80 epoch 1 size 3`)
 	links(60e6)
-	j.Await(`host1: the slowest way of the ring carries \d+ Mbit/s instead of \d+: from now on a message takes`)
+	j.Await(`host1: the slowest edge of the ring carries \d+ Mbit/s instead of \d+: from now on a message takes`)
 	links(400e6)
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
 	}
 	c.ExpectNothingLeft(5 * time.Second)
-	found, _ := j.Out.Find(`host1: the slowest way of the ring carries .* from now on .* a byte ([0-9.e+-]+) ns .*; allreduce by (.*); before .* a byte ([0-9.e+-]+) ns .*; allreduce by (.*)$`)
+	found, _ := j.Out.Find(`host1: the slowest edge of the ring carries .* from now on .* a byte ([0-9.e+-]+) ns .*; allreduce by (.*); before .* a byte ([0-9.e+-]+) ns .*; allreduce by (.*)$`)
 	if len(found) == 0 {
 		t.Fatalf("no costs old and new\n%s", j.Out)
 	}

@@ -218,7 +218,7 @@ func TestKilledRegistration(t *testing.T) {
 	}
 }
 
-// TestMovesAtOnce: vSphere wants to move two machines at the same time. They go one after the other, the ring stands still
+// TestMovesAtOnce: vSphere wants to move two machines at the same time. They go one after the other, the ring pauses
 // for each of them, and training goes on between and after them.
 func TestMovesAtOnce(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
@@ -275,12 +275,12 @@ func TestMovesAtOnce(t *testing.T) {
 	v.tell("host2", "end", 7003, `,"opStatus":"success"`)
 	j.End(3)
 	unbroken(j)
-	if !j.Out.Has(`^gorun: host1: stood still between operations \d times?, [0-9.]+ s in all`) {
-		t.Errorf("the end does not tell how long the ring stood still:\n%s", j.Out)
+	if !j.Out.Has(`^gorun: host1: was paused between operations \d times?, [0-9.]+ s in all`) {
+		t.Errorf("the end does not tell how long the ring was paused:\n%s", j.Out)
 	}
 	for _, host := range []string{"host2", "host3"} {
-		if !j.Out.Has(`^gorun: ` + host + `: the ring stands still for the move after [0-9.]+ s`) {
-			t.Errorf("the ring did not stand still for %s:\n%s", host, j.Out)
+		if !j.Out.Has(`^gorun: ` + host + `: the ring is paused for the move after [0-9.]+ s`) {
+			t.Errorf("the ring was not paused for %s:\n%s", host, j.Out)
 		}
 		_, ready := j.Out.Find(`^gorun: ` + host + `: ready to be moved`)
 		_, back := j.Out.Find(`^gorun: ` + host + ` renews its connections: success`)

@@ -11,7 +11,7 @@ import (
 )
 
 // errTaken means that another process holds the only registration of this machine.
-var errTaken = errors.New("another job of the same user on this machine is told of them")
+var errTaken = errors.New("another job of the same user on this machine receives them")
 
 // maxToken bounds what is read of a token's file.
 const maxToken = 4 << 10

@@ -206,7 +206,7 @@ func TestKilled(t *testing.T) {
 		t.Fatalf("the daemon says %q, %v", line, err)
 	}
 	m.begin()
-	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "another job of the same user on this machine is told of them") {
+	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "another job of the same user on this machine receives them") {
 		t.Errorf("refused: %s", ev.Text)
 	}
 	if err := daemon.Process.Kill(); err != nil {
