@@ -24,8 +24,8 @@ func TestElasticVariables(t *testing.T) {
 		c.say(&wire.Exited{Process: 0})
 		c.end()
 	}}}
-	hosts := make(chan []elastic.Host, 1)
-	hosts <- []elastic.Host{{Name: "a", Slots: 1}}
+	hosts := make(chan []elastic.DiscoveredHost, 1)
+	hosts <- []elastic.DiscoveredHost{{Name: "a", Slots: 1}}
 	policy, err := elastic.Policy{NP: 1, Listed: true, ResetLimit: -1}.Check()
 	if err != nil {
 		t.Fatal(err)

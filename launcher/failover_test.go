@@ -203,7 +203,7 @@ func TestMinority(t *testing.T) {
 			j.checkElectors(began.Add(at))
 		}
 	}
-	world := elastic.Roster{Epoch: 2, Reason: "b was lost", Places: []elastic.Place{{Process: 0, Host: 0}}}
+	world := elastic.Roster{Epoch: 2, Reason: "b was lost", Places: []elastic.ProcessPlace{{Process: 0, Host: 0}}}
 	j.enter(world)
 	pass(0, time.Hour)
 	if notes != nil || worlds != 0 || j.stopping {

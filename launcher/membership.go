@@ -30,7 +30,7 @@ const policyTick = 200 * time.Millisecond
 type ElasticSpec struct {
 	elastic.Policy
 	// Hosts delivers all hosts there are, at once and whenever they change.
-	Hosts <-chan []elastic.Host
+	Hosts <-chan []elastic.DiscoveredHost
 	// Admit is called for every process before it starts, so that Spec.Output takes what it writes.
 	Admit func(process int, host string) error
 	// World, if not nil, is called for every world before its ranks run, with their number and hosts.
@@ -46,8 +46,8 @@ type membership struct {
 	epoch  uint32 // of the last roster
 	hosts  []int  // host ids of the last roster; nil before the first
 
-	first []elastic.Host                       // the hosts of a job of fixed size
-	lists <-chan []elastic.Host                // of the hosts of an elastic job, at once and whenever they change
+	first []elastic.DiscoveredHost             // the hosts of a job of fixed size
+	lists <-chan []elastic.DiscoveredHost      // of the hosts of an elastic job, at once and whenever they change
 	admit func(process int, host string) error // is called for every new process
 	world func(ranks int, hosts []string)      // is called for every world
 
@@ -68,7 +68,7 @@ func newMembership(spec *Spec) *membership {
 	} else {
 		c.config = fixedConfig(spec)
 		for _, h := range spec.Placement.Hosts {
-			c.first = append(c.first, elastic.Host{Name: h.Name, Slots: len(h.Ranks)})
+			c.first = append(c.first, elastic.DiscoveredHost{Name: h.Name, Slots: len(h.Ranks)})
 		}
 	}
 	c.policy, c.tick = elastic.New(c.config), time.NewTicker(policyTick)
@@ -88,7 +88,7 @@ func fixedConfig(spec *Spec) elastic.Config {
 }
 
 // discovered takes a list of hosts.
-func (j *job) discovered(list []elastic.Host) {
+func (j *job) discovered(list []elastic.DiscoveredHost) {
 	for _, h := range list {
 		if _, known := j.membership.slots[h.Name]; !known {
 			j.membership.names = append(j.membership.names, h.Name)
@@ -237,7 +237,7 @@ func (h *host) lostBy(why string) elastic.HostLost {
 }
 
 // FirstWorld returns the first world of an elastic job if all of its hosts can be used.
-func FirstWorld(policy elastic.Policy, hosts []elastic.Host) (plan.Placement, error) {
+func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Placement, error) {
 	machine := elastic.New(elastic.Config{Policy: policy})
 	events := []elastic.Event{elastic.Discovered{Hosts: hosts}}
 	var names []string

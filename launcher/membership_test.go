@@ -21,7 +21,7 @@ func membershipBy(hosts int, config elastic.Config, then ...elastic.Event) *memb
 		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
 	var list elastic.Discovered
 	for id := range hosts {
-		list.Hosts = append(list.Hosts, elastic.Host{Name: fmt.Sprint("h", id), Slots: 1})
+		list.Hosts = append(list.Hosts, elastic.DiscoveredHost{Name: fmt.Sprint("h", id), Slots: 1})
 		if config.OnFailure == elastic.EndJob {
 			c.config.Ranks = append(c.config.Ranks, id)
 		}

@@ -43,7 +43,7 @@ func TestDoomedWorlds(t *testing.T) {
 				j.addHost(name)
 				j.hosts[id].up, j.hosts[id].ready = true, &wire.Ready{}
 			}
-			j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
+			j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
 			j.decide(elastic.HostUp{Host: 0})
 			j.decide(elastic.HostUp{Host: 1})
 			j.handle(event{host: 0, msg: &tc.first})

@@ -75,7 +75,7 @@ func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 }
 
 // rankOf returns the rank of a place as its daemon gets it.
-func (s *Spec) rankOf(rank int, p elastic.Place) wire.Rank {
+func (s *Spec) rankOf(rank int, p elastic.ProcessPlace) wire.Rank {
 	number, program := s.programOf(rank)
 	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
 		Env: program.Env}

@@ -23,7 +23,7 @@ func TestUnmetHosts(t *testing.T) {
 	}
 	defer j.membership.tick.Stop()
 	h := j.addHost("a")
-	j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.Host{{Name: "a", Slots: 1}}})
+	j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}}})
 	for n, why := range []string{"no route", "no answer", "no route", "ready", "no route"} {
 		if why == "ready" {
 			j.handle(event{host: h.id, msg: &wire.Ready{}})

@@ -159,7 +159,7 @@ func readScript(o *jobFlags) (*discover.Script, error) {
 // spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil
 // if the hosts are known.
 func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
-	to := make(chan []elastic.Host, 1)
+	to := make(chan []elastic.DiscoveredHost, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
 	if p.Script == nil {
 		list, _, err := hostList(o, p.NP)
@@ -193,10 +193,10 @@ func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (pl
 
 // slotsOf gives each host as many slots as -ppn asks for. Without -ppn, a host without a number gets
 // --slots-per-host, or its even share of the ranks.
-func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.Host {
-	out := make([]elastic.Host, len(list))
+func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.DiscoveredHost {
+	out := make([]elastic.DiscoveredHost, len(list))
 	for i, h := range list {
-		out[i] = elastic.Host{Name: h.Name, Slots: max(1, cmp.Or(p.by.PerHost, h.Slots, each, (np+len(list)-1)/len(list)))}
+		out[i] = elastic.DiscoveredHost{Name: h.Name, Slots: max(1, cmp.Or(p.by.PerHost, h.Slots, each, (np+len(list)-1)/len(list)))}
 	}
 	return out
 }

@@ -138,7 +138,7 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 	if err != nil {
 		return fail(err)
 	}
-	to := make(chan []elastic.Host, 1)
+	to := make(chan []elastic.DiscoveredHost, 1)
 	to <- hostsOf(got.shares)
 	watch := func(ctx context.Context) error {
 		for {
@@ -157,10 +157,10 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 	return got.room, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
 }
 
-func hostsOf(shares []wire.Share) []elastic.Host {
-	var out []elastic.Host
+func hostsOf(shares []wire.Share) []elastic.DiscoveredHost {
+	var out []elastic.DiscoveredHost
 	for _, s := range shares {
-		out = append(out, elastic.Host{Name: s.Host, Slots: s.Slots, Born: s.Born})
+		out = append(out, elastic.DiscoveredHost{Name: s.Host, Slots: s.Slots, Born: s.Born})
 	}
 	return out
 }

@@ -36,8 +36,8 @@ import (
 // Committed, Kept, Interrupted or Tick.
 type Event interface{ event() }
 
-// Host is room for processes.
-type Host struct {
+// DiscoveredHost is room for processes.
+type DiscoveredHost struct {
 	Name  string
 	Slots int
 	// Born, if it is not 0, distinguishes hosts of one name that were there one after the other, such as before and
@@ -46,7 +46,7 @@ type Host struct {
 }
 
 // Discovered is the complete list of hosts that there are, in the order in which they should be used.
-type Discovered struct{ Hosts []Host }
+type Discovered struct{ Hosts []DiscoveredHost }
 
 // HostUp reports that the daemon of a StartHost is ready.
 type HostUp struct{ Host int }
@@ -142,10 +142,10 @@ type HangUp struct{ Host int }
 // Roster begins an epoch.
 type Roster struct {
 	Epoch  uint32
-	Places []Place // by rank
-	Reason string  // why the world before it ends, "" for the first
-	Later  bool    // the processes start before the world is formed, which Form does
-	Quiet  bool    // the user need not hear of it: nothing has changed but what the processes themselves did
+	Places []ProcessPlace // by rank
+	Reason string         // why the world before it ends, "" for the first
+	Later  bool           // the processes start before the world is formed, which Form does
+	Quiet  bool           // the user need not hear of it: nothing has changed but what the processes themselves did
 }
 
 // Form has the hosts form the world of a Roster that was to be formed later.
@@ -173,10 +173,10 @@ func (r Roster) Hosts() []int {
 	return slices.Compact(ids)
 }
 
-// Place is what a process is in one epoch. Host and Slot stay as they are for the life of a process;
+// ProcessPlace is what a process is in one epoch. Host and Slot stay as they are for the life of a process;
 // LocalRank may change when a process of the same host goes, and is dense. What must not change while a
 // process lives (its GPU, its cores) goes by Slot.
-type Place struct {
+type ProcessPlace struct {
 	Process                                          int
 	Rank, LocalRank, LocalSize, CrossRank, CrossSize int
 	Host, Slot                                       int

@@ -379,7 +379,7 @@ func (s *fixedSim) run(faults int) {
 	s.cfg = e.Config{Policy: e.Fixed(s.n), RanksFirst: s.rng.IntN(2) == 0, FormAfter: time.Second, StartTimeout: []time.Duration{0, 0, 0, 3 * time.Second}[s.rng.IntN(4)]}
 	var list e.Discovered
 	for h := range s.hosts {
-		list.Hosts = append(list.Hosts, e.Host{Name: fmt.Sprint("h", h), Slots: (s.n + s.hosts - 1 - h) / s.hosts})
+		list.Hosts = append(list.Hosts, e.DiscoveredHost{Name: fmt.Sprint("h", h), Slots: (s.n + s.hosts - 1 - h) / s.hosts})
 	}
 	for rank := range s.n {
 		s.cfg.Ranks = append(s.cfg.Ranks, rank%s.hosts)

@@ -7,7 +7,7 @@ import (
 )
 
 // discovered takes a new list of hosts.
-func (m *Machine) discovered(list []Host) {
+func (m *Machine) discovered(list []DiscoveredHost) {
 	slots, born := map[string]int{}, map[string]int64{}
 	for _, h := range list {
 		born[h.Name] = h.Born

@@ -78,7 +78,7 @@ func short(a e.Action) string {
 func hosts(names string, slots int) e.Discovered {
 	var d e.Discovered
 	for _, n := range strings.Fields(names) {
-		d.Hosts = append(d.Hosts, e.Host{Name: n, Slots: slots})
+		d.Hosts = append(d.Hosts, e.DiscoveredHost{Name: n, Slots: slots})
 	}
 	return d
 }
@@ -297,10 +297,10 @@ func TestDiscovery(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	j := newJob(t, e.Config{Policy: e.Policy{NP: 3, ResetLimit: -1}})
-	j.m.Step(0, e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}})
+	j.m.Step(0, e.Discovered{Hosts: []e.DiscoveredHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}})
 	j.m.Step(0, e.HostUp{Host: 0})
 	got := j.m.Step(0, e.HostUp{Host: 1})[0].(e.Roster)
-	want := []e.Place{ // horovod's documentation has this example
+	want := []e.ProcessPlace{ // horovod's documentation has this example
 		{Process: 0, Rank: 0, LocalRank: 0, LocalSize: 2, CrossRank: 0, CrossSize: 2, Host: 0, Slot: 0, New: true},
 		{Process: 1, Rank: 1, LocalRank: 1, LocalSize: 2, CrossRank: 0, CrossSize: 1, Host: 0, Slot: 1, New: true},
 		{Process: 2, Rank: 2, LocalRank: 0, LocalSize: 1, CrossRank: 1, CrossSize: 2, Host: 1, Slot: 0, New: true},
@@ -362,8 +362,8 @@ func TestPolicy(t *testing.T) {
 // TestReboot: a host that was lost is used again when it comes back as another one, even if it was never withdrawn,
 // and even if its loss is noticed only then.
 func TestReboot(t *testing.T) {
-	was := e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 1}}}
-	is := e.Discovered{Hosts: []e.Host{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 2}}}
+	was := e.Discovered{Hosts: []e.DiscoveredHost{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 1}}}
+	is := e.Discovered{Hosts: []e.DiscoveredHost{{Name: "a", Slots: 1, Born: 1}, {Name: "b", Slots: 1, Born: 2}}}
 	for name, events := range map[string][]e.Event{
 		"noticed first": {e.HostLost{Host: 1, Reason: "off"}, is},
 		"noticed late":  {is, e.HostLost{Host: 1, Reason: "off"}},

@@ -172,7 +172,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 }
 
 // places numbers the processes of a world. Hosts count in the order of their first rank.
-func places(world []*process, fresh map[*process]bool) []Place {
+func places(world []*process, fresh map[*process]bool) []ProcessPlace {
 	local := map[*daemon]int{}
 	var hosts []*daemon
 	for _, p := range world {
@@ -182,9 +182,9 @@ func places(world []*process, fresh map[*process]bool) []Place {
 		local[p.host]++
 	}
 	seen := map[*daemon]int{}
-	var out []Place
+	var out []ProcessPlace
 	for rank, p := range world {
-		place := Place{Process: p.number, Rank: rank, LocalRank: seen[p.host], LocalSize: local[p.host],
+		place := ProcessPlace{Process: p.number, Rank: rank, LocalRank: seen[p.host], LocalSize: local[p.host],
 			Host: p.host.id, Slot: p.slot, New: fresh[p]}
 		seen[p.host]++
 		for _, h := range hosts {

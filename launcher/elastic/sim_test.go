@@ -72,7 +72,7 @@ type simHost struct {
 }
 
 type simProc struct {
-	place   elastic.Place
+	place   elastic.ProcessPlace
 	host    *simHost
 	running bool
 	ended   bool
@@ -378,7 +378,7 @@ func (s *sim) check(r elastic.Roster) {
 	}
 	at := -1
 	for _, n := range survivors {
-		next := slices.IndexFunc(before.roster.Places, func(p elastic.Place) bool { return p.Process == n })
+		next := slices.IndexFunc(before.roster.Places, func(p elastic.ProcessPlace) bool { return p.Process == n })
 		if next <= at {
 			s.fail("survivors changed their order")
 		}
@@ -418,10 +418,10 @@ func (s *sim) run() {
 }
 
 func (s *sim) discover() {
-	var list []elastic.Host
+	var list []elastic.DiscoveredHost
 	for _, n := range s.names {
 		if s.listed[n] > 0 {
-			list = append(list, elastic.Host{Name: n, Slots: s.listed[n]})
+			list = append(list, elastic.DiscoveredHost{Name: n, Slots: s.listed[n]})
 			continue
 		}
 		s.tries[n] = 0
@@ -532,7 +532,7 @@ func (s *sim) host(h *simHost) {
 		case elastic.Roster:
 			h.roster = a
 			for _, p := range s.procs {
-				if p.host == h && p.running && !slices.ContainsFunc(a.Places, func(q elastic.Place) bool { return q.Process == p.place.Process }) {
+				if p.host == h && p.running && !slices.ContainsFunc(a.Places, func(q elastic.ProcessPlace) bool { return q.Process == p.place.Process }) {
 					p.dying = true
 				}
 			}
@@ -594,7 +594,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 	case elastic.Exited:
 		p := s.procs[ev.Process]
 		p.over = true
-		wanted := slices.ContainsFunc(s.worlds[s.last].roster.Places, func(q elastic.Place) bool { return q.Process == ev.Process })
+		wanted := slices.ContainsFunc(s.worlds[s.last].roster.Places, func(q elastic.ProcessPlace) bool { return q.Process == ev.Process })
 		switch {
 		case wanted && ev.Code == 0:
 			s.exits++
