@@ -14,9 +14,9 @@ import (
 func TestFixedWorldIsThePlacement(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		var list []hosts.Host
+		var list []hosts.ListedHost
 		for _, name := range []string{"c", "a", "b", "e", "d"}[:1+rng.IntN(5)] {
-			list = append(list, hosts.Host{Name: name, Slots: 1 + rng.IntN(3)})
+			list = append(list, hosts.ListedHost{Name: name, Slots: 1 + rng.IntN(3)})
 		}
 		parts := []plan.Part{{Hosts: list, Ranks: 1 + rng.IntN(len(list))}}
 		if rng.IntN(2) == 0 {

@@ -221,9 +221,9 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	var list []hosts.Host
+	var list []hosts.ListedHost
 	for i := range n {
-		list = append(list, hosts.Host{Name: fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250), Slots: 1})
+		list = append(list, hosts.ListedHost{Name: fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250), Slots: 1})
 	}
 	placement, err := plan.Place(list, n)
 	if err != nil {

@@ -170,7 +170,7 @@ func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (
 		return spec, nil, nil
 	}
 	return spec, func(ctx context.Context) error {
-		return p.Script.Watch(ctx, func(list []hosts.Host) {
+		return p.Script.Watch(ctx, func(list []hosts.ListedHost) {
 			select {
 			case to <- p.slotsOf(list, p.Script.Slots, 0):
 			case <-ctx.Done():
@@ -193,7 +193,7 @@ func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (pl
 
 // slotsOf gives each host as many slots as -ppn asks for. Without -ppn, a host without a number gets
 // --slots-per-host, or its even share of the ranks.
-func (p *elasticPlan) slotsOf(list []hosts.Host, each, np int) []elastic.DiscoveredHost {
+func (p *elasticPlan) slotsOf(list []hosts.ListedHost, each, np int) []elastic.DiscoveredHost {
 	out := make([]elastic.DiscoveredHost, len(list))
 	for i, h := range list {
 		out[i] = elastic.DiscoveredHost{Name: h.Name, Slots: max(1, cmp.Or(p.by.PerHost, h.Slots, each, (np+len(list)-1)/len(list)))}

@@ -26,4 +26,6 @@ func readShort(name string) ([]byte, error) {
 }
 
 // surroundings is where a scheduler's allocation is found.
-func surroundings() hosts.World { return hosts.World{Getenv: os.Getenv, ReadFile: readShort} }
+func surroundings() hosts.Surroundings {
+	return hosts.Surroundings{Getenv: os.Getenv, ReadFile: readShort}
+}

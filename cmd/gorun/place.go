@@ -59,7 +59,7 @@ func checkRanks(o *jobFlags) error {
 }
 
 // whereAndHow returns the hosts for np ranks, where they are from, and how ranks are dealt to them.
-func whereAndHow(o *jobFlags, np int) (list []hosts.Host, from string, policy plan.Policy, err error) {
+func whereAndHow(o *jobFlags, np int) (list []hosts.ListedHost, from string, policy plan.Policy, err error) {
 	if list, from, err = hostList(o, np); err == nil {
 		err = checkNodes(o, len(list))
 	}
@@ -100,7 +100,7 @@ func placePrograms(o *jobFlags, np int, programs []program) (p plan.Placement, f
 }
 
 // hostList finds the hosts: a flag names them, or else a batch scheduler or an MPIJob, or else it is this machine.
-func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
+func hostList(o *jobFlags, np int) (list []hosts.ListedHost, from string, err error) {
 	file := cmp.Or(o.hostfile, o.hydraHostfile)
 	given, allocErr := hosts.Allocated(surroundings())
 	instead := ""
@@ -133,7 +133,7 @@ func hostList(o *jobFlags, np int) (list []hosts.Host, from string, err error) {
 	case np > hosts.MaxSlots:
 		return nil, "", &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
 	}
-	return []hosts.Host{{Name: "localhost", Slots: max(np, 1)}}, "", nil
+	return []hosts.ListedHost{{Name: "localhost", Slots: max(np, 1)}}, "", nil
 }
 
 // mapOf returns a line for each host, with its ranks.

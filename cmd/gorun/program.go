@@ -18,7 +18,7 @@ import (
 // program is one of the programs that a job runs.
 type program struct {
 	launcher.Program
-	hosts []hosts.Host // of its own; nil for the job's
+	hosts []hosts.ListedHost // of its own; nil for the job's
 }
 
 // programTable binds the fields of programFlags.

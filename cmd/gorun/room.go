@@ -62,9 +62,9 @@ func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (roo
 		got.placement = p
 		return got.room, nil
 	}
-	var list []hosts.Host
+	var list []hosts.ListedHost
 	for _, s := range got.shares {
-		list = append(list, hosts.Host{Name: s.Host, Slots: s.Slots})
+		list = append(list, hosts.ListedHost{Name: s.Host, Slots: s.Slots})
 	}
 	if got.placement, err = plan.PlaceBy(list, np, policy); err != nil {
 		got.release()

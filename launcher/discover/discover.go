@@ -40,8 +40,8 @@ type Script struct {
 // Watch runs the script until ctx ends, and delivers every list that differs from the previous one. If the very first
 // run fails, so does Watch; later failures are noted (the first in a row, then ever more rarely) and the list stays
 // unchanged.
-func (s Script) Watch(ctx context.Context, found func([]hosts.Host), note func(format string, args ...any)) error {
-	var last []hosts.Host
+func (s Script) Watch(ctx context.Context, found func([]hosts.ListedHost), note func(format string, args ...any)) error {
+	var last []hosts.ListedHost
 	runs, failures := 0, 0
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
@@ -96,7 +96,7 @@ func (e *Error) NextStep() string {
 }
 
 // Run runs the script once. Its errors are of the type *Error.
-func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
+func (s Script) Run(ctx context.Context) ([]hosts.ListedHost, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("it takes longer than %v", s.Limit))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -125,7 +125,7 @@ func (s Script) Run(ctx context.Context) ([]hosts.Host, error) {
 }
 
 // parse reads the output of a script. Empty output means no hosts, which is not an error.
-func parse(text string, slots int) ([]hosts.Host, error) {
+func parse(text string, slots int) ([]hosts.ListedHost, error) {
 	list, err := hosts.ParseFile(text)
 	if errors.Is(err, hosts.ErrNone) {
 		return nil, nil

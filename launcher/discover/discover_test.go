@@ -86,7 +86,7 @@ func TestWatch(t *testing.T) {
 	defer cancel()
 	var lists []string
 	var notes []string
-	err := script("cat "+file, 0).Watch(ctx, func(list []hosts.Host) {
+	err := script("cat "+file, 0).Watch(ctx, func(list []hosts.ListedHost) {
 		lists = append(lists, fmt.Sprint(list))
 		switch len(lists) {
 		case 1:
@@ -115,13 +115,13 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchFailsAtOnce(t *testing.T) {
-	err := script("exit 1", 0).Watch(t.Context(), func([]hosts.Host) { t.Error("found hosts") }, t.Logf)
+	err := script("exit 1", 0).Watch(t.Context(), func([]hosts.ListedHost) { t.Error("found hosts") }, t.Logf)
 	if err == nil {
 		t.Error("the first run failed, and nobody was told")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := script("echo a:1", 0).Watch(ctx, func([]hosts.Host) { t.Error("found hosts") }, t.Logf); err != nil {
+	if err := script("echo a:1", 0).Watch(ctx, func([]hosts.ListedHost) { t.Error("found hosts") }, t.Logf); err != nil {
 		t.Errorf("%v", err)
 	}
 }

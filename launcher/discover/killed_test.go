@@ -66,5 +66,5 @@ func watchForever(t *testing.T, kind string) {
 	}
 	s := script(both, 1)
 	s.Limit = time.Minute
-	fmt.Println(s.Watch(ctx, func([]hosts.Host) {}, note))
+	fmt.Println(s.Watch(ctx, func([]hosts.ListedHost) {}, note))
 }

@@ -10,11 +10,11 @@ import (
 // Allocation is the list of hosts that a batch scheduler, or an MPIJob, assigned to this job.
 type Allocation struct {
 	From  string // "Slurm job 17", for the user
-	Hosts []Host
+	Hosts []ListedHost
 }
 
-// World gives Allocated access to environment variables and files.
-type World struct {
+// Surroundings gives Allocated access to environment variables and files.
+type Surroundings struct {
 	Getenv   func(name string) string
 	ReadFile func(name string) ([]byte, error)
 }
@@ -28,8 +28,8 @@ var hostfileVariables = []string{"GORUN_HOSTFILE", "OMPI_MCA_orte_default_hostfi
 const mpiJobHostfile = "/etc/mpi/hostfile"
 
 // Allocated returns the hosts that this process was assigned, nil if there are none.
-func Allocated(w World) (*Allocation, error) {
-	for _, find := range []func(World) (*Allocation, error){named, slurm, lsf, pbs, sge} {
+func Allocated(w Surroundings) (*Allocation, error) {
+	for _, find := range []func(Surroundings) (*Allocation, error){named, slurm, lsf, pbs, sge} {
 		if a, err := find(w); a != nil || err != nil {
 			return a, err
 		}
@@ -38,10 +38,10 @@ func Allocated(w World) (*Allocation, error) {
 }
 
 // InMPIJob reports whether this is the launcher of a Kubeflow MPIJob, whose workers may not be up yet.
-func InMPIJob(w World) bool { return w.Getenv("K_MPI_JOB_ROLE") == "launcher" }
+func InMPIJob(w Surroundings) bool { return w.Getenv("K_MPI_JOB_ROLE") == "launcher" }
 
 // named reads a hostfile that the environment names.
-func named(w World) (*Allocation, error) {
+func named(w Surroundings) (*Allocation, error) {
 	for _, name := range hostfileVariables {
 		if file := w.Getenv(name); file != "" {
 			return fromFile(w, file, "$"+name)
@@ -55,12 +55,12 @@ func named(w World) (*Allocation, error) {
 
 // DefaultSlots returns the slots of a host whose line has no number, as the environment sets them for Open MPI and
 // Intel MPI; 0 if it does not. The lines of an MPIJob's discover_hosts.sh never have a number.
-func DefaultSlots(w World) int {
+func DefaultSlots(w Surroundings) int {
 	slots, _ := parseSlots(cmp.Or(w.Getenv("OMPI_MCA_orte_set_default_slots"), w.Getenv("I_MPI_PERHOST"))) // invalid text yields 0
 	return slots
 }
 
-func fromFile(w World, file, why string) (*Allocation, error) {
+func fromFile(w Surroundings, file, why string) (*Allocation, error) {
 	text, err := w.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read hostfile of %s: %w", why, err)
@@ -76,7 +76,7 @@ func fromFile(w World, file, why string) (*Allocation, error) {
 }
 
 // slurm reads compact node lists and counts: node[01-03],gpu7 and 2(x3),1.
-func slurm(w World) (*Allocation, error) {
+func slurm(w Surroundings) (*Allocation, error) {
 	id := cmp.Or(w.Getenv("SLURM_JOB_ID"), w.Getenv("SLURM_JOBID"))
 	nodes := cmp.Or(w.Getenv("SLURM_JOB_NODELIST"), w.Getenv("SLURM_NODELIST"))
 	if id == "" || nodes == "" {
@@ -135,7 +135,7 @@ func slurmCounts(s string, nodes int) ([]int, error) {
 }
 
 // lsf reads the file with a line for each slot, or the equivalent variables.
-func lsf(w World) (*Allocation, error) {
+func lsf(w Surroundings) (*Allocation, error) {
 	id := w.Getenv("LSB_JOBID")
 	if id == "" {
 		return nil, nil
@@ -166,7 +166,7 @@ func lsf(w World) (*Allocation, error) {
 }
 
 // pbs reads the file with a line for each slot.
-func pbs(w World) (*Allocation, error) {
+func pbs(w Surroundings) (*Allocation, error) {
 	id, file := w.Getenv("PBS_JOBID"), w.Getenv("PBS_NODEFILE")
 	if id == "" || file == "" {
 		return nil, nil
@@ -180,7 +180,7 @@ func pbs(w World) (*Allocation, error) {
 }
 
 // sge reads lines of host, slots, queue and processors.
-func sge(w World) (*Allocation, error) {
+func sge(w Surroundings) (*Allocation, error) {
 	id, file := w.Getenv("JOB_ID"), w.Getenv("PE_HOSTFILE")
 	if id == "" || file == "" {
 		return nil, nil
@@ -221,7 +221,7 @@ func (a *Allocation) add(name, slots string) error {
 	if err != nil || !validName(name) || strings.ContainsRune(name, '[') {
 		return fmt.Errorf("read hosts of %s: %q with %q slots is no host", a.From, name, slots)
 	}
-	a.Hosts = append(a.Hosts, Host{name, n})
+	a.Hosts = append(a.Hosts, ListedHost{name, n})
 	return nil
 }
 

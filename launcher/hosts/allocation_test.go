@@ -12,8 +12,8 @@ import (
 )
 
 // machine is an environment and its files.
-func machine(env map[string]string, files map[string]string) hosts.World {
-	return hosts.World{
+func machine(env map[string]string, files map[string]string) hosts.Surroundings {
+	return hosts.Surroundings{
 		Getenv: func(name string) string { return env[name] },
 		ReadFile: func(name string) ([]byte, error) {
 			if text, ok := files[name]; ok {
@@ -30,27 +30,27 @@ func TestAllocated(t *testing.T) {
 		env   map[string]string
 		files map[string]string
 		from  string
-		want  []hosts.Host
+		want  []hosts.ListedHost
 	}{
 		{"none", map[string]string{"SLURM_JOB_ID": "7", "PBS_JOBID": "1", "JOB_ID": "3"}, nil, "", nil},
 		{"slurm", map[string]string{"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[01-03,07],gpu-a[1-2]x,login", "SLURM_TASKS_PER_NODE": "2(x3),1,4(x3)"}, nil, "Slurm job 17",
-			[]hosts.Host{{"n01", 2}, {"n02", 2}, {"n03", 2}, {"n07", 1}, {"gpu-a1x", 4}, {"gpu-a2x", 4}, {"login", 4}}},
+			[]hosts.ListedHost{{"n01", 2}, {"n02", 2}, {"n03", 2}, {"n07", 1}, {"gpu-a1x", 4}, {"gpu-a2x", 4}, {"login", 4}}},
 		{"old slurm, by CPUs", map[string]string{"SLURM_JOBID": "17", "SLURM_NODELIST": "r[1-2]n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "16(x3),8", "SLURM_CPUS_PER_TASK": "4"}, nil, "Slurm job 17",
-			[]hosts.Host{{"r1n1", 4}, {"r1n2", 4}, {"r2n1", 4}, {"r2n2", 2}}},
-		{"slurm without counts", map[string]string{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b"}, nil, "Slurm job 1", []hosts.Host{{"a", 0}, {"b", 0}}},
-		{"lsf file", map[string]string{"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": "/f", "LSB_HOSTS": "x"}, map[string]string{"/f": "a\na\nb\n"}, "LSF job 5", []hosts.Host{{"a", 2}, {"b", 1}}},
-		{"lsf pairs", map[string]string{"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "a 4 b 2"}, nil, "LSF job 5", []hosts.Host{{"a", 4}, {"b", 2}}},
-		{"lsf list", map[string]string{"LSB_JOBID": "5", "LSB_HOSTS": "a a b"}, nil, "LSF job 5", []hosts.Host{{"a", 2}, {"b", 1}}},
-		{"pbs", map[string]string{"PBS_JOBID": "9.server", "PBS_NODEFILE": "/n"}, map[string]string{"/n": "a\nb\na\n\n"}, "PBS job 9.server", []hosts.Host{{"a", 2}, {"b", 1}}},
-		{"sge", map[string]string{"JOB_ID": "3", "PE_HOSTFILE": "/p"}, map[string]string{"/p": "a.site 4 all.q@a UNDEFINED\nb 2 all.q@b <NULL>\n"}, "SGE job 3", []hosts.Host{{"a.site", 4}, {"b", 2}}},
+			[]hosts.ListedHost{{"r1n1", 4}, {"r1n2", 4}, {"r2n1", 4}, {"r2n2", 2}}},
+		{"slurm without counts", map[string]string{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b"}, nil, "Slurm job 1", []hosts.ListedHost{{"a", 0}, {"b", 0}}},
+		{"lsf file", map[string]string{"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": "/f", "LSB_HOSTS": "x"}, map[string]string{"/f": "a\na\nb\n"}, "LSF job 5", []hosts.ListedHost{{"a", 2}, {"b", 1}}},
+		{"lsf pairs", map[string]string{"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "a 4 b 2"}, nil, "LSF job 5", []hosts.ListedHost{{"a", 4}, {"b", 2}}},
+		{"lsf list", map[string]string{"LSB_JOBID": "5", "LSB_HOSTS": "a a b"}, nil, "LSF job 5", []hosts.ListedHost{{"a", 2}, {"b", 1}}},
+		{"pbs", map[string]string{"PBS_JOBID": "9.server", "PBS_NODEFILE": "/n"}, map[string]string{"/n": "a\nb\na\n\n"}, "PBS job 9.server", []hosts.ListedHost{{"a", 2}, {"b", 1}}},
+		{"sge", map[string]string{"JOB_ID": "3", "PE_HOSTFILE": "/p"}, map[string]string{"/p": "a.site 4 all.q@a UNDEFINED\nb 2 all.q@b <NULL>\n"}, "SGE job 3", []hosts.ListedHost{{"a.site", 4}, {"b", 2}}},
 		{"MPIJob for Open MPI", map[string]string{"K_MPI_JOB_ROLE": "launcher", "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"},
 			map[string]string{"/etc/mpi/hostfile": "pi-worker-0.pi.default.svc slots=2\npi-worker-1.pi.default.svc slots=2\n"}, "/etc/mpi/hostfile ($OMPI_MCA_orte_default_hostfile)",
-			[]hosts.Host{{"pi-worker-0.pi.default.svc", 2}, {"pi-worker-1.pi.default.svc", 2}}},
+			[]hosts.ListedHost{{"pi-worker-0.pi.default.svc", 2}, {"pi-worker-1.pi.default.svc", 2}}},
 		{"MPIJob for MPICH", map[string]string{"K_MPI_JOB_ROLE": "launcher", "HYDRA_HOST_FILE": "/etc/mpi/hostfile"},
-			map[string]string{"/etc/mpi/hostfile": "pi-worker-0.pi.default.svc:2\n"}, "/etc/mpi/hostfile ($HYDRA_HOST_FILE)", []hosts.Host{{"pi-worker-0.pi.default.svc", 2}}},
+			map[string]string{"/etc/mpi/hostfile": "pi-worker-0.pi.default.svc:2\n"}, "/etc/mpi/hostfile ($HYDRA_HOST_FILE)", []hosts.ListedHost{{"pi-worker-0.pi.default.svc", 2}}},
 		{"MPIJob, slots by variable", map[string]string{"K_MPI_JOB_ROLE": "launcher", "OMPI_MCA_orte_set_default_slots": "3"},
-			map[string]string{"/etc/mpi/hostfile": "a\nb slots=1\n"}, "/etc/mpi/hostfile (the MPIJob)", []hosts.Host{{"a", 3}, {"b", 1}}},
-		{"a hostfile comes before the scheduler", map[string]string{"GORUN_HOSTFILE": "/h", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x"}, map[string]string{"/h": "a:2"}, "/h ($GORUN_HOSTFILE)", []hosts.Host{{"a", 2}}},
+			map[string]string{"/etc/mpi/hostfile": "a\nb slots=1\n"}, "/etc/mpi/hostfile (the MPIJob)", []hosts.ListedHost{{"a", 3}, {"b", 1}}},
+		{"a hostfile comes before the scheduler", map[string]string{"GORUN_HOSTFILE": "/h", "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x"}, map[string]string{"/h": "a:2"}, "/h ($GORUN_HOSTFILE)", []hosts.ListedHost{{"a", 2}}},
 	} {
 		got, err := hosts.Allocated(machine(tt.env, tt.files))
 		if err != nil {

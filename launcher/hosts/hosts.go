@@ -1,8 +1,8 @@
 // Package hosts reads host lists: the -H flag, hostfiles in the dialects of Horovod, Open MPI, MPICH and DeepSpeed, and
 // the allocations of batch schedulers (Slurm, LSF, PBS, SGE) and of Kubeflow's MPIJobs.
 //
-// ParseList and ParseFile read what the user wrote; Allocated finds what a scheduler assigned. A Host is a name and a
-// number of slots, 0 where the list has none. The package only parses; nothing is looked up or contacted.
+// ParseList and ParseFile read what the user wrote; Allocated finds what a scheduler assigned. A ListedHost is a name
+// and a number of slots, 0 where the list has none. The package only parses; nothing is looked up or contacted.
 package hosts
 
 import (
@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Host is one machine of a host list.
-type Host struct {
+// ListedHost is one machine of a host list.
+type ListedHost struct {
 	Name  string // as given, including user@
 	Slots int    // 0 if the list has no number
 }
@@ -30,8 +30,8 @@ const maxHosts = 16384
 
 // ParseList reads a comma-separated list as given to -H: name, name:slots, user@name:slots,
 // [IPv6]:slots, and ranges as in node[01-16,20]:4. A host named twice gets the sum of its slots.
-func ParseList(list string) ([]Host, error) {
-	var out []Host
+func ParseList(list string) ([]ListedHost, error) {
+	var out []ListedHost
 	for _, entry := range splitOutside(list, ',') {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {
@@ -49,7 +49,7 @@ func ParseList(list string) ([]Host, error) {
 			return nil, fmt.Errorf("parse hosts: more than %d hosts", maxHosts)
 		}
 		for _, n := range names {
-			out = append(out, Host{n, slots})
+			out = append(out, ListedHost{n, slots})
 		}
 	}
 	return merge(out), nil
@@ -65,8 +65,8 @@ func ParseList(list string) ([]Host, error) {
 //	host1:4 binding=…         MPICH, Intel MPI (binding is accepted and not used)
 //	host1                     one slot is assumed where nothing says more
 //	host1 slots=0, host1:0    none for now, as Open MPI and Horovod's discovery scripts say: the line is passed over
-func ParseFile(text string) ([]Host, error) {
-	var out []Host
+func ParseFile(text string) ([]ListedHost, error) {
+	var out []ListedHost
 	text = strings.TrimPrefix(text, "\ufeff") // Windows editors write a byte order mark
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -119,7 +119,7 @@ func ParseFile(text string) ([]Host, error) {
 			continue
 		}
 		for _, n := range names {
-			out = append(out, Host{n, slots})
+			out = append(out, ListedHost{n, slots})
 		}
 	}
 	if len(out) == 0 {
@@ -273,9 +273,9 @@ func splitOutside(s string, sep byte) []string {
 
 // merge sums the slots of a host that is named more than once, at its first position. A line without slots then counts
 // as one slot, as in Open MPI.
-func merge(hosts []Host) []Host {
+func merge(hosts []ListedHost) []ListedHost {
 	at := map[string]int{}
-	var out []Host
+	var out []ListedHost
 	for _, h := range hosts {
 		i, ok := at[h.Name]
 		if !ok {

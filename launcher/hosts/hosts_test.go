@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseList(t *testing.T) {
-	for in, want := range map[string][]hosts.Host{
+	for in, want := range map[string][]hosts.ListedHost{
 		"a:2,b":            {{"a", 2}, {"b", 0}},
 		"user@a.b-c_d:16":  {{"user@a.b-c_d", 16}},
 		"10.0.0.1:2":       {{"10.0.0.1", 2}},
@@ -55,17 +55,17 @@ func TestParseList(t *testing.T) {
 
 func TestParseFile(t *testing.T) {
 	got, err := hosts.ParseFile("\ufeff# my cluster\n\nhost1 slots=2\nhost2:3 # MPICH\r\nhost3   slots=4 max_slots=8\nhost4\nhost1 slots=1\n")
-	want := []hosts.Host{{"host1", 3}, {"host2", 3}, {"host3", 4}, {"host4", 0}}
+	want := []hosts.ListedHost{{"host1", 3}, {"host2", 3}, {"host3", 4}, {"host4", 0}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	got, err = hosts.ParseFile("a slots = 2 # Open MPI\nb:2 binding=user:0,1 user=me\nc count=3 username=you\nme@d cpu=1 user=x\n[::1]:2\n")
-	want = []hosts.Host{{"a", 2}, {"me@b", 2}, {"you@c", 3}, {"me@d", 1}, {"::1", 2}}
+	want = []hosts.ListedHost{{"a", 2}, {"me@b", 2}, {"you@c", 3}, {"me@d", 1}, {"::1", 2}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	got, err = hosts.ParseFile("a slots=0\nb:0\nc:0 slots=2\nfe80::0\nme@fe80::0 slots=0\nd slots=0 max_slots=4\n")
-	want = []hosts.Host{{"c", 2}, {"fe80::0", 0}}
+	want = []hosts.ListedHost{{"c", 2}, {"fe80::0", 0}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("hosts without slots: got %v, %v; want %v", got, err, want)
 	}
@@ -90,7 +90,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		list, err := hosts.ParseList(s)
 		file, err2 := hosts.ParseFile(s)
-		for _, got := range [][]hosts.Host{list, file} {
+		for _, got := range [][]hosts.ListedHost{list, file} {
 			seen := map[string]bool{}
 			for _, h := range got {
 				if h.Name == "" || h.Name[0] == '-' || h.Slots < 0 || seen[h.Name] || strings.ContainsAny(h.Name, " \t\n,;$`'\"") {

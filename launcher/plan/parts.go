@@ -11,7 +11,7 @@ import (
 // Part is one of several programs of a job, with hosts of its own.
 type Part struct {
 	Ranks int
-	Hosts []hosts.Host
+	Hosts []hosts.ListedHost
 }
 
 // PlaceParts places one program after the other by a policy. The slots in a host's list are shared by all programs; a
@@ -20,7 +20,7 @@ func PlaceParts(parts []Part, by Policy) (Placement, error) {
 	var all Placement
 	at := map[string]int{} // index of a host in all.Hosts, by name
 	for i, part := range parts {
-		var left []hosts.Host
+		var left []hosts.ListedHost
 		taken := 0
 		for _, h := range part.Hosts {
 			if j, known := at[h.Name]; known && h.Slots > 0 && by.PerHost == 0 {
@@ -71,7 +71,7 @@ func (p *Placement) add(host string, at map[string]int) {
 	h.Ranks = append(h.Ranks, rank)
 }
 
-func namesOf(list []hosts.Host) string {
+func namesOf(list []hosts.ListedHost) string {
 	var names []string
 	for _, h := range list {
 		names = append(names, h.Name)

@@ -39,7 +39,7 @@ type SlotsError struct {
 	NP, Slots int // ranks, and slots available to them
 	Taken     int // slots used by the programs before this one
 	PerHost   int // the limit that applies, if it is not the hosts' slots
-	Hosts     []hosts.Host
+	Hosts     []hosts.ListedHost
 	Program   int // the number of the program that it is about, from 1; 0 if there is one
 }
 
@@ -72,12 +72,12 @@ func (e *SlotsError) Error() string {
 
 // Place deals np ranks to the hosts in order; np 0 fills every slot. A host without a number of slots gets one, or, if
 // no host has a number, as many as it takes to place np ranks evenly.
-func Place(list []hosts.Host, np int) (Placement, error) { return PlaceBy(list, np, Policy{}) }
+func Place(list []hosts.ListedHost, np int) (Placement, error) { return PlaceBy(list, np, Policy{}) }
 
 // PlaceBy is Place with a policy other than filling host by host.
-func PlaceBy(list []hosts.Host, np int, by Policy) (Placement, error) {
+func PlaceBy(list []hosts.ListedHost, np int, by Policy) (Placement, error) {
 	list = slices.Clone(list)
-	free := !slices.ContainsFunc(list, func(h hosts.Host) bool { return h.Slots > 0 })
+	free := !slices.ContainsFunc(list, func(h hosts.ListedHost) bool { return h.Slots > 0 })
 	total := 0
 	for i := range list {
 		switch {

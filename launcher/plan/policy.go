@@ -75,7 +75,7 @@ func ParsePolicy(mapBy, rankBy string) (Policy, error) {
 }
 
 // counts returns how many of np ranks each host gets. There are slots for all of them.
-func (by Policy) counts(list []hosts.Host, np int) []int {
+func (by Policy) counts(list []hosts.ListedHost, np int) []int {
 	counts := make([]int, len(list))
 	for left := np; left > 0; {
 		for i, h := range list {
@@ -91,7 +91,7 @@ func (by Policy) counts(list []hosts.Host, np int) []int {
 }
 
 // number assigns numbers to the ranks of every host.
-func (by Policy) number(list []hosts.Host, counts []int) Placement {
+func (by Policy) number(list []hosts.ListedHost, counts []int) Placement {
 	var p Placement
 	var want []int // ranks of each host of p
 	for i, n := range counts {

@@ -86,9 +86,9 @@ func FuzzPolicy(f *testing.F) {
 		if err != nil || np < 0 || np > 500 || policy.PerHost > 100 {
 			return
 		}
-		var list []hosts.Host
+		var list []hosts.ListedHost
 		for i, slots := range []int{a, b, c} {
-			list = append(list, hosts.Host{Name: fmt.Sprint(i), Slots: max(0, min(slots, 100))})
+			list = append(list, hosts.ListedHost{Name: fmt.Sprint(i), Slots: max(0, min(slots, 100))})
 		}
 		p, err := plan.PlaceBy(list, np, policy)
 		if err != nil {
