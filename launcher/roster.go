@@ -93,10 +93,10 @@ func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, 
 		if !known {
 			i = len(ids)
 			at[place.Host], ids = i, append(ids, place.Host)
-			p.Hosts = append(p.Hosts, plan.Host{Name: name(place.Host)})
+			p.Hosts = append(p.Hosts, plan.PlacedHost{Name: name(place.Host)})
 		}
 		p.Hosts[i].Ranks = append(p.Hosts[i].Ranks, rank)
-		p.Ranks = append(p.Ranks, plan.Rank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank,
+		p.Ranks = append(p.Ranks, plan.PlacedRank{Rank: rank, LocalRank: place.LocalRank, CrossRank: place.CrossRank,
 			CrossSize: place.CrossSize, Host: i})
 	}
 	return p, ids

@@ -182,7 +182,7 @@ func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 func TestCutOff(t *testing.T) {
 	var notes []string
 	j, err := newJob(&Spec{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
-		Placement: plan.Placement{Hosts: []plan.Host{{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}}}, Ranks: make([]plan.Rank, 2)}})
+		Placement: plan.Placement{Hosts: []plan.PlacedHost{{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}}}, Ranks: make([]plan.PlacedRank, 2)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,11 +63,11 @@ func (p *Placement) add(host string, at map[string]int) {
 	if !known {
 		i = len(p.Hosts)
 		at[host] = i
-		p.Hosts = append(p.Hosts, Host{Name: host})
+		p.Hosts = append(p.Hosts, PlacedHost{Name: host})
 	}
 	h := &p.Hosts[i]
 	rank := len(p.Ranks)
-	p.Ranks = append(p.Ranks, Rank{Rank: rank, LocalRank: len(h.Ranks), Host: i})
+	p.Ranks = append(p.Ranks, PlacedRank{Rank: rank, LocalRank: len(h.Ranks), Host: i})
 	h.Ranks = append(h.Ranks, rank)
 }
 

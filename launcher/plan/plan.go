@@ -14,22 +14,22 @@ import (
 	"gorun/launcher/hosts"
 )
 
-// Rank is one process of the job. The numbers are those of Horovod and torchrun: ranks are dealt host by host,
+// PlacedRank is one process of the job. The numbers are those of Horovod and torchrun: ranks are dealt host by host,
 // LocalRank counts within a host, and CrossRank is the host's position among the hosts that have a rank of the same
 // LocalRank (Horovod's documentation, "Concepts").
-type Rank struct {
+type PlacedRank struct {
 	Rank, LocalRank, CrossRank, CrossSize int
 	Host                                  int // index into Placement.Hosts
 }
 
 // Placement assigns ranks to hosts.
 type Placement struct {
-	Hosts []Host // only hosts that have a rank
-	Ranks []Rank // by rank
+	Hosts []PlacedHost // only hosts that have a rank
+	Ranks []PlacedRank // by rank
 }
 
-// Host is a machine with its share of the ranks.
-type Host struct {
+// PlacedHost is a machine with its share of the ranks.
+type PlacedHost struct {
 	Name  string
 	Ranks []int
 }

@@ -57,7 +57,7 @@ func TestCrossRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank, want := range []plan.Rank{
+	for rank, want := range []plan.PlacedRank{
 		{Rank: 0, LocalRank: 0, CrossRank: 0, CrossSize: 2, Host: 0},
 		{Rank: 1, LocalRank: 1, CrossRank: 0, CrossSize: 1, Host: 0},
 		{Rank: 2, LocalRank: 0, CrossRank: 1, CrossSize: 2, Host: 1},

@@ -96,14 +96,14 @@ func (by Policy) number(list []hosts.ListedHost, counts []int) Placement {
 	var want []int // ranks of each host of p
 	for i, n := range counts {
 		if n > 0 {
-			p.Hosts = append(p.Hosts, Host{Name: list[i].Name})
+			p.Hosts = append(p.Hosts, PlacedHost{Name: list[i].Name})
 			want = append(want, n)
 		}
 	}
 	add := func(host int) {
 		h := &p.Hosts[host]
 		rank := len(p.Ranks)
-		p.Ranks = append(p.Ranks, Rank{Rank: rank, LocalRank: len(h.Ranks), Host: host})
+		p.Ranks = append(p.Ranks, PlacedRank{Rank: rank, LocalRank: len(h.Ranks), Host: host})
 		h.Ranks = append(h.Ranks, rank)
 	}
 	for added := true; added; {
