@@ -69,7 +69,7 @@ func top(ctx context.Context, o *jobsFlags) error {
 	}
 }
 
-func showRanks(to io.Writer, job follow.Target, before, now []jobs.Rank, between time.Duration) {
+func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus, between time.Duration) {
 	fmt.Fprintf(to, "job %s, %s, since %s\n", job.Label, jobs.Clean(job.Program), job.Started.Local().Format(time.DateTime))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTATE")

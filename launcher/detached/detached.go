@@ -67,7 +67,7 @@ type Launcher struct {
 	mu         sync.Mutex
 	replicator *failover.Replicator // nil if no other host could continue the job
 	record     jobs.Record          // changed by save
-	ranks      []jobs.Rank
+	ranks      []jobs.RankStatus
 	ready      *os.File // until something was reported
 }
 

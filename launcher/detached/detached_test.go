@@ -139,7 +139,7 @@ func TestRecordOfHostsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	d := &Launcher{job: job, askUsage: make(chan struct{}, 1), ranks: []jobs.Rank{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
+	d := &Launcher{job: job, askUsage: make(chan struct{}, 1), ranks: []jobs.RankStatus{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
 	d.record.State, d.record.Ranks = jobs.Running, 2
 	since := time.Now()
 	shows := func(want ...string) {

@@ -17,7 +17,7 @@ func (l *Launcher) Watch(spec *launcher.Spec) error {
 	p := spec.Placement
 	l.mu.Lock()
 	for rank, r := range p.Ranks {
-		l.ranks = append(l.ranks, jobs.Rank{Rank: rank, Host: p.Hosts[r.Host].Name, State: "has not started"})
+		l.ranks = append(l.ranks, jobs.RankStatus{Rank: rank, Host: p.Hosts[r.Host].Name, State: "has not started"})
 	}
 	l.mu.Unlock()
 	started, next := 0, spec.Watch
@@ -53,7 +53,7 @@ func (l *Launcher) Watch(spec *launcher.Spec) error {
 
 // rank notes the start or the end of a rank.
 func (l *Launcher) rank(e launcher.RankEvent) {
-	l.update(e.Rank, func(r *jobs.Rank) {
+	l.update(e.Rank, func(r *jobs.RankStatus) {
 		if r.Host = e.Host; e.Ended {
 			r.State = "ended with " + strconv.Itoa(e.Code)
 		} else {
@@ -64,16 +64,16 @@ func (l *Launcher) rank(e launcher.RankEvent) {
 
 // usage notes what a rank uses.
 func (l *Launcher) usage(u launcher.RankUsage) {
-	l.update(u.Rank, func(r *jobs.Rank) {
+	l.update(u.Rank, func(r *jobs.RankStatus) {
 		r.CPUMS, r.RSS, r.Processes, r.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
 	})
 }
 
-func (l *Launcher) update(rank int, f func(*jobs.Rank)) {
+func (l *Launcher) update(rank int, f func(*jobs.RankStatus)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for rank >= len(l.ranks) { // of an elastic job
-		l.ranks = append(l.ranks, jobs.Rank{Rank: len(l.ranks)})
+		l.ranks = append(l.ranks, jobs.RankStatus{Rank: len(l.ranks)})
 	}
 	f(&l.ranks[rank])
 }
@@ -121,7 +121,7 @@ func (l *Launcher) host(e launcher.HostEvent) {
 }
 
 // list returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
-func (l *Launcher) list() []jobs.Rank {
+func (l *Launcher) list() []jobs.RankStatus {
 	select {
 	case l.askUsage <- struct{}{}:
 	default:

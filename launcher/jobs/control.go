@@ -21,8 +21,8 @@ const (
 	ioTimeout = 10 * time.Second
 )
 
-// Rank is the state of a rank.
-type Rank struct {
+// RankStatus is the state of a rank.
+type RankStatus struct {
 	Rank      int    `json:"rank"`
 	Host      string `json:"host"`
 	PID       int    `json:"pid,omitempty"`
@@ -33,7 +33,7 @@ type Rank struct {
 }
 
 // Ended reports whether the process of the rank has ended.
-func (r Rank) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
+func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
@@ -42,15 +42,15 @@ type request struct {
 }
 
 type answer struct {
-	Error string `json:"error,omitempty"`
-	Ranks []Rank `json:"ranks,omitempty"`
-	Code  int    `json:"code"` // for wait
+	Error string       `json:"error,omitempty"`
+	Ranks []RankStatus `json:"ranks,omitempty"`
+	Code  int          `json:"code"` // for wait
 }
 
 // Handler answers clients for a launcher; its functions are called from several goroutines.
 type Handler struct {
 	Signal func(number int) error
-	Ranks  func() []Rank
+	Ranks  func() []RankStatus
 }
 
 // Server serves the clients of a job.
@@ -158,7 +158,7 @@ func (j Job) Signal(ctx context.Context, number int) error {
 }
 
 // Ranks returns the states of the ranks.
-func (j Job) Ranks(ctx context.Context) ([]Rank, error) {
+func (j Job) Ranks(ctx context.Context) ([]RankStatus, error) {
 	a, err := j.askNow(ctx, request{Do: "ranks"})
 	return a.Ranks, err
 }

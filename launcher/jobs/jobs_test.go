@@ -102,7 +102,7 @@ func TestControl(t *testing.T) {
 			signals <- n
 			return nil
 		},
-		Ranks: func() []jobs.Rank { return []jobs.Rank{{Rank: 0, Host: "h", State: "runs", RSS: 5}} },
+		Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}} },
 	})
 	if err != nil {
 		t.Fatal(err)
