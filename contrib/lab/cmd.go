@@ -19,12 +19,12 @@ const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 // that a test can kill exactly that process.
 type Cmd struct {
 	*exec.Cmd
-	host *Host
+	host *LabHost
 }
 
 // Command prepares a command that runs on the host as root, in its home, with the environment of a fresh
 // login; the caller may change all of exec.Cmd's fields. The command ends with the host.
-func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
+func (h *LabHost) Command(ctx context.Context, name string, args ...string) *Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = []string{"PATH=" + searchPath, "HOME=" + home, "USER=root", "LOGNAME=root", "SHELL=/bin/sh", "LANG=C.UTF-8"}
 	cmd.Dir = home
@@ -33,7 +33,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 }
 
 // Exec runs a command on the host and returns its standard output; the error contains its standard error.
-func (h *Host) Exec(ctx context.Context, name string, args ...string) (string, error) {
+func (h *LabHost) Exec(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := h.Command(ctx, name, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -15,16 +15,16 @@ import (
 type Conn struct{ Local, Peer netip.AddrPort }
 
 // Connections returns the established connections of the host with others of the lab, without those of ssh.
-func (h *Host) Connections() ([]Conn, error) {
+func (h *LabHost) Connections() ([]Conn, error) {
 	return h.connections(func(c Conn) bool { return c.Local.Port() != sshPort && c.Peer.Port() != sshPort })
 }
 
 // Logins returns the established ssh connections from the host to others.
-func (h *Host) Logins() ([]Conn, error) {
+func (h *LabHost) Logins() ([]Conn, error) {
 	return h.connections(func(c Conn) bool { return c.Peer.Port() == sshPort })
 }
 
-func (h *Host) connections(wanted func(Conn) bool) ([]Conn, error) {
+func (h *LabHost) connections(wanted func(Conn) bool) ([]Conn, error) {
 	out, err := h.ss("state", "established")
 	if err != nil {
 		return nil, fmt.Errorf("list connections of %s: %w", h.name, err)
@@ -46,7 +46,7 @@ func (h *Host) connections(wanted func(Conn) bool) ([]Conn, error) {
 
 // Reset breaks a connection at both ends, as a firewall that has lost its state does. It returns false if the
 // connection was gone, or if the kernel cannot do it (CONFIG_INET_DIAG_DESTROY).
-func (h *Host) Reset(c Conn) (bool, error) {
+func (h *LabHost) Reset(c Conn) (bool, error) {
 	out, err := h.ss("--kill", "src", c.Local.String(), "dst", c.Peer.String())
 	if err != nil {
 		return false, fmt.Errorf("reset connection of %s: %w", h.name, err)
@@ -55,7 +55,7 @@ func (h *Host) Reset(c Conn) (bool, error) {
 }
 
 // ss runs ss(8) in the network of the host.
-func (h *Host) ss(args ...string) (string, error) {
+func (h *LabHost) ss(args ...string) (string, error) {
 	path, err := findTool("ss")
 	if err != nil {
 		return "", err
@@ -75,7 +75,7 @@ func (h *Host) ss(args ...string) (string, error) {
 
 // Slow limits what the host sends over one connection, in bits per second; everything else stays as fast as it is.
 // There can be one such connection of a host at a time.
-func (h *Host) Slow(c Conn, rate int64) error {
+func (h *LabHost) Slow(c Conn, rate int64) error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("slow connection: %w", err)
@@ -94,14 +94,14 @@ func (h *Host) Slow(c Conn, rate int64) error {
 }
 
 // Mute drops everything that the host sends to another one; the other direction still works.
-func (h *Host) Mute(other *Host) error {
+func (h *LabHost) Mute(other *LabHost) error {
 	return h.neighbour(other, "replace", "lladdr 02:00:00:00:00:02 nud permanent")
 }
 
 // Unmute ends Mute.
-func (h *Host) Unmute(other *Host) error { return h.neighbour(other, "delete", "") }
+func (h *LabHost) Unmute(other *LabHost) error { return h.neighbour(other, "delete", "") }
 
-func (h *Host) neighbour(other *Host, verb, more string) error {
+func (h *LabHost) neighbour(other *LabHost, verb, more string) error {
 	pid, err := h.runningPID()
 	if err == nil {
 		err = h.lab.ip(pid, fmt.Sprintf("neighbour %s %s dev eth0 %s", verb, other.address, more))
@@ -113,12 +113,12 @@ func (h *Host) neighbour(other *Host, verb, more string) error {
 }
 
 // Unplug takes the host's own network device down, which the host notices, unlike Cut.
-func (h *Host) Unplug() error { return h.device("down") }
+func (h *LabHost) Unplug() error { return h.device("down") }
 
 // Plug takes it up again.
-func (h *Host) Plug() error { return h.device("up") }
+func (h *LabHost) Plug() error { return h.device("up") }
 
-func (h *Host) device(state string) error {
+func (h *LabHost) device(state string) error {
 	pid, err := h.runningPID()
 	if err == nil {
 		err = h.lab.ip(pid, "link set eth0 "+state)

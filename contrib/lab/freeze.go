@@ -11,7 +11,7 @@ import (
 
 // Freeze pauses the host as a hypervisor does: its processes stop, and its network answers nothing, not even with an
 // acknowledgement by the kernel. The link stays up, for the host as for others.
-func (h *Host) Freeze() error {
+func (h *LabHost) Freeze() error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("freeze: %w", err)
@@ -41,7 +41,7 @@ func (h *Host) Freeze() error {
 }
 
 // Thaw resumes a frozen host, including processes that were stopped before Freeze.
-func (h *Host) Thaw() error {
+func (h *LabHost) Thaw() error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("thaw: %w", err)

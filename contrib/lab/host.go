@@ -23,8 +23,8 @@ import (
 // pollInterval is the time between two checks of state that the kernel does not report.
 const pollInterval = 5 * time.Millisecond
 
-// Host is one host of a lab. Its methods may be called from several goroutines.
-type Host struct {
+// LabHost is one host of a lab. Its methods may be called from several goroutines.
+type LabHost struct {
 	lab     *Lab
 	name    string
 	port    string // its port of the bridge
@@ -38,21 +38,21 @@ type Host struct {
 }
 
 // Name is the host's name, which all hosts of the lab can resolve.
-func (h *Host) Name() string { return h.name }
+func (h *LabHost) Name() string { return h.name }
 
 // Address is the host's address in the lab.
-func (h *Host) Address() netip.Addr { return h.address }
+func (h *LabHost) Address() netip.Addr { return h.address }
 
 // Boot starts the host, with an empty home, and waits until its sshd listens. New has done so; Boot is for
 // a host that was killed.
-func (h *Host) Boot(ctx context.Context) error {
+func (h *LabHost) Boot(ctx context.Context) error {
 	if err := h.boot(ctx); err != nil {
 		return fmt.Errorf("boot %s: %w", h.name, err)
 	}
 	return nil
 }
 
-func (h *Host) boot(ctx context.Context) error {
+func (h *LabHost) boot(ctx context.Context) error {
 	if h.lab.rack == nil {
 		return errors.New("the lab belongs to another process")
 	}
@@ -148,7 +148,7 @@ func onlyChild(ctx context.Context, parent int) (int, error) {
 }
 
 // awaitSSH waits until something listens on the ssh port of the host.
-func (h *Host) awaitSSH(ctx context.Context) error {
+func (h *LabHost) awaitSSH(ctx context.Context) error {
 	for {
 		for _, s := range listeningTCP(h.pid) {
 			if s.port == sshPort {
@@ -166,10 +166,10 @@ func (h *Host) awaitSSH(ctx context.Context) error {
 }
 
 // file is the path, seen from outside, of one of the host's files in the lab's directory.
-func (h *Host) file(name string) string { return filepath.Join(h.lab.dir, "host", h.name, name) }
+func (h *LabHost) file(name string) string { return filepath.Join(h.lab.dir, "host", h.name, name) }
 
 // writeFiles writes the host's files in /run/lab.
-func (h *Host) writeFiles() error {
+func (h *LabHost) writeFiles() error {
 	shadow, err := os.ReadFile("/etc/shadow")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -228,7 +228,7 @@ func unlockedRoot(shadow []byte) string {
 }
 
 // Log returns the log of the host's sshd.
-func (h *Host) Log() string {
+func (h *LabHost) Log() string {
 	text, err := os.ReadFile(h.file("log"))
 	if err != nil {
 		return err.Error()
@@ -242,14 +242,14 @@ func lastLine(text string) string {
 }
 
 // Running reports whether the host is on.
-func (h *Host) Running() bool {
+func (h *LabHost) Running() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isOn()
 }
 
 // isOn needs the lock.
-func (h *Host) isOn() bool {
+func (h *LabHost) isOn() bool {
 	if h.pid == 0 {
 		return false
 	}
@@ -265,7 +265,7 @@ func (h *Host) isOn() bool {
 }
 
 // runningPID is the number of the host's first process.
-func (h *Host) runningPID() (int, error) {
+func (h *LabHost) runningPID() (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.isOn() {
@@ -276,7 +276,7 @@ func (h *Host) runningPID() (int, error) {
 
 // Kill kills the first process of the host, and with it all others. The kernel closes its connections, as for every
 // process that ends, so peers notice. PowerOff ends a host silently.
-func (h *Host) Kill() error {
+func (h *LabHost) Kill() error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("kill: %w", err)
@@ -288,7 +288,7 @@ func (h *Host) Kill() error {
 }
 
 // PowerOff ends the host silently: it is cut off first.
-func (h *Host) PowerOff() error {
+func (h *LabHost) PowerOff() error {
 	if err := h.Cut(); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (h *Host) PowerOff() error {
 }
 
 // wait waits until the host is gone.
-func (h *Host) wait() error {
+func (h *LabHost) wait() error {
 	for deadline := time.Now().Add(endLimit); ; time.Sleep(pollInterval) {
 		switch {
 		case !h.Running():

@@ -61,8 +61,8 @@ type Lab struct {
 	rackPID  int
 	dir      string // the lab's files, seen from outside
 	share    []string
-	cgroups  string  // "yes" or ""
-	hosts    []*Host // the launcher is the first
+	cgroups  string     // "yes" or ""
+	hosts    []*LabHost // the launcher is the first
 	identity key
 }
 
@@ -97,7 +97,7 @@ func (l *Lab) build(ctx context.Context, hosts int, options Options) error {
 	}
 	address := network.Addr()
 	for i := range hosts + 1 {
-		h := &Host{lab: l, name: fmt.Sprintf("host%d", i), port: fmt.Sprintf("port%d", i), card: fmt.Sprintf("02:00:0a:4d:00:%02x", i)}
+		h := &LabHost{lab: l, name: fmt.Sprintf("host%d", i), port: fmt.Sprintf("port%d", i), card: fmt.Sprintf("02:00:0a:4d:00:%02x", i)}
 		if i == 0 {
 			h.name, h.address = launcherName, netip.MustParseAddr("10.77.0.254")
 		} else {
@@ -191,13 +191,13 @@ func (l *Lab) Close() error {
 }
 
 // Hosts are host1 to hostN.
-func (l *Lab) Hosts() []*Host { return l.hosts[1:] }
+func (l *Lab) Hosts() []*LabHost { return l.hosts[1:] }
 
 // Launcher returns the host to run gorun or ssh from: its home has a key for every host and knows their host keys.
-func (l *Lab) Launcher() *Host { return l.hosts[0] }
+func (l *Lab) Launcher() *LabHost { return l.hosts[0] }
 
 // Host finds a host by its number, from 1, as in its name.
-func (l *Lab) Host(number int) *Host { return l.hosts[number] }
+func (l *Lab) Host(number int) *LabHost { return l.hosts[number] }
 
 // writeHostsFile writes the addresses of all hosts to the file that all of them share.
 func (l *Lab) writeHostsFile() error {

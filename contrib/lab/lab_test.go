@@ -99,7 +99,7 @@ func eventually(t *testing.T, f func() string) {
 	t.Fatal(wrong)
 }
 
-func run(t *testing.T, h *lab.Host, args ...string) string {
+func run(t *testing.T, h *lab.LabHost, args ...string) string {
 	t.Helper()
 	out, err := h.Exec(t.Context(), args[0], args[1:]...)
 	if err != nil {
@@ -261,7 +261,7 @@ func TestCutAndHeal(t *testing.T) {
 }
 
 // reachable connects to the ssh port of a host, in as short a time as a busy machine allows.
-func reachable(t *testing.T, from *lab.Host, name string) bool {
+func reachable(t *testing.T, from *lab.LabHost, name string) bool {
 	t.Helper()
 	_, err := from.Exec(t.Context(), "timeout", "2", "bash", "-c", "</dev/tcp/"+name+"/22")
 	return err == nil

@@ -26,7 +26,7 @@ func (p Process) String() string {
 }
 
 // Processes are all processes on the host, its sshd first.
-func (h *Host) Processes() []Process {
+func (h *LabHost) Processes() []Process {
 	pid, err := h.runningPID()
 	if err != nil {
 		return nil
@@ -123,7 +123,7 @@ func boundSockets(pid int, protocol, state string) []socket {
 
 // Leftovers lists what the host has now but did not have after its boot: processes, bound sockets, and files in
 // /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary. After a job the list must become empty.
-func (h *Host) Leftovers() []string {
+func (h *LabHost) Leftovers() []string {
 	pid, err := h.runningPID()
 	if err != nil {
 		return nil
@@ -168,7 +168,7 @@ func unixSockets(pid int) []string {
 }
 
 // files lists the files below a directory that the host did not have after its boot.
-func (h *Host) files(root, dir string) []string {
+func (h *LabHost) files(root, dir string) []string {
 	born := map[string]bool{"/run/lab": true, "/run/sshd": true, home + "/.ssh": true, home + "/.cache/gorun": true}
 	for _, dir := range h.lab.share {
 		born[dir] = true

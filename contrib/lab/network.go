@@ -36,7 +36,7 @@ func inNetworkOf(pid int, tool string, lines []string) error {
 }
 
 // Cut takes the host's link down, as if its cable were pulled.
-func (h *Host) Cut() error {
+func (h *LabHost) Cut() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" down"); err != nil {
@@ -46,7 +46,7 @@ func (h *Host) Cut() error {
 }
 
 // Heal takes the host's link up again.
-func (h *Host) Heal() error {
+func (h *LabHost) Heal() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" up"); err != nil {
@@ -57,7 +57,7 @@ func (h *Host) Heal() error {
 
 // SetAddress gives the host another address in the lab's network, and all hosts the new table of names.
 // Connections to the old address are left to find out. A host that is off has it when it boots.
-func (h *Host) SetAddress(address netip.Addr) error {
+func (h *LabHost) SetAddress(address netip.Addr) error {
 	if !network.Contains(address) {
 		return fmt.Errorf("set address of %s: %s is outside of %s", h.name, address, network)
 	}
@@ -87,7 +87,7 @@ var ErrNoNetem = errors.New("this kernel cannot delay or lose packets: it has no
 
 // SetLink makes the host's link slower or worse. It does not affect the bridge, so two hosts with fast
 // links are fast whatever links the others have.
-func (h *Host) SetLink(link Link) error {
+func (h *LabHost) SetLink(link Link) error {
 	pid, err := h.runningPID()
 	if err != nil {
 		return fmt.Errorf("set link: %w", err)
@@ -110,17 +110,17 @@ func (h *Host) SetLink(link Link) error {
 
 // SetPath gives two hosts a cable of their own with a rate in bits per second, for everything that they send each
 // other. Two hosts can have one such cable.
-func (l *Lab) SetPath(a, b *Host, rate int64) error {
-	return l.cable("to-", a, b, rate, func(from, to *Host, device string) string {
+func (l *Lab) SetPath(a, b *LabHost, rate int64) error {
+	return l.cable("to-", a, b, rate, func(from, to *LabHost, device string) string {
 		return fmt.Sprintf("route add %s/32 dev %s src %s", to.address, device, from.address)
 	})
 }
 
 // AddNIC gives two hosts a cable of their own and addresses in a network of their own at its ends, the first and
 // second of the prefix.
-func (l *Lab) AddNIC(a, b *Host, network netip.Prefix, rate int64) error {
+func (l *Lab) AddNIC(a, b *LabHost, network netip.Prefix, rate int64) error {
 	address := network.Masked().Addr()
-	return l.cable("to-", a, b, rate, func(_, _ *Host, device string) string {
+	return l.cable("to-", a, b, rate, func(_, _ *LabHost, device string) string {
 		address = address.Next()
 		return fmt.Sprintf("address add %s dev %s", netip.PrefixFrom(address, network.Bits()), device)
 	})
@@ -149,7 +149,7 @@ func (l *Lab) AddNetwork(network netip.Prefix, link Link) error {
 }
 
 // addressIn is the host's address in a network of AddNetwork.
-func (h *Host) addressIn(network netip.Prefix) netip.Addr {
+func (h *LabHost) addressIn(network netip.Prefix) netip.Addr {
 	address := network.Masked().Addr()
 	for _, other := range h.lab.Hosts() {
 		if address = address.Next(); other == h {
@@ -160,15 +160,15 @@ func (h *Host) addressIn(network netip.Prefix) netip.Addr {
 }
 
 // SetPathIn is SetPath for a network of AddNetwork.
-func (l *Lab) SetPathIn(network netip.Prefix, a, b *Host, rate int64) error {
-	return l.cable("other-", a, b, rate, func(from, to *Host, device string) string {
+func (l *Lab) SetPathIn(network netip.Prefix, a, b *LabHost, rate int64) error {
+	return l.cable("other-", a, b, rate, func(from, to *LabHost, device string) string {
 		return fmt.Sprintf("route add %s/32 dev %s src %s", to.addressIn(network), device, from.addressIn(network))
 	})
 }
 
 // cable connects two hosts by a cable; each end is named after the other host. A line of ip(8) configures each end.
-func (l *Lab) cable(prefix string, a, b *Host, rate int64, configure func(from, to *Host, device string) string) error {
-	ends := [2]*Host{a, b}
+func (l *Lab) cable(prefix string, a, b *LabHost, rate int64, configure func(from, to *LabHost, device string) string) error {
+	ends := [2]*LabHost{a, b}
 	var pids [2]int
 	var devices [2]string
 	for i, h := range ends {

@@ -69,7 +69,7 @@ func Attach(s State) (*Lab, error) {
 	}
 	l := &Lab{rackPID: s.Rack.PID, dir: labDir(s.Rack.PID), share: s.Share}
 	for _, hs := range s.Hosts {
-		h := &Host{lab: l, name: hs.Name, port: hs.Port, address: hs.Address}
+		h := &LabHost{lab: l, name: hs.Name, port: hs.Port, address: hs.Address}
 		if hs.First.Alive() {
 			h.pid = hs.First.PID
 		}

@@ -36,10 +36,10 @@ type Wire struct {
 const mostPacket = 64 << 10
 
 // AddWire connects two hosts by a wire for all that they send each other. The seed determines its faults. Close removes it.
-func (l *Lab) AddWire(a, b *Host, faults Faults, seed uint64) (*Wire, error) {
+func (l *Lab) AddWire(a, b *LabHost, faults Faults, seed uint64) (*Wire, error) {
 	w := &Wire{}
-	for i, h := range [2]*Host{a, b} {
-		other := [2]*Host{b, a}[i]
+	for i, h := range [2]*LabHost{a, b} {
+		other := [2]*LabHost{b, a}[i]
 		pid, err := h.runningPID()
 		if err == nil {
 			err = enter(pid, unix.CLONE_NEWNET, func() (err error) {

@@ -270,14 +270,14 @@ func TestClusterDetach(t *testing.T) {
 	if err := cmd.Run(); err != nil || strings.TrimSpace(stdout.String()) != "host2/1" {
 		t.Fatalf("printed %q, %v\n%s", stdout, err, stderr)
 	}
-	ask := func(host *lab.Host, args ...string) (string, error) {
+	ask := func(host *lab.LabHost, args ...string) (string, error) {
 		cmd := host.Command(t.Context(), s.Binary, args...)
 		cmd.Dir = s.Root
 		cmd.Env = append(cmd.Env, "GORUN_CLUSTER=host1", "GORUN_CLUSTER_KEY_FILE=/root/.ssh/key")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	for _, h := range []*lab.Host{s.Launcher(), s.Host(1)} {
+	for _, h := range []*lab.LabHost{s.Launcher(), s.Host(1)} {
 		s.Await("busy rank in logs", func() bool {
 			out, _ := ask(h, "logs", "host2/1")
 			return strings.Count(out, "<stdout>:busy") == 3

@@ -237,7 +237,7 @@ func Rows(table string) []string {
 
 // Slay kills, with -9, a process of a host other than the launcher whose command line contains a text, and waits until it
 // has ended.
-func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.Host, text string) {
+func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.LabHost, text string) {
 	c.T.Helper()
 	victim := 0
 	c.Await(fmt.Sprintf("%q on %s", text, h.Name()), func() bool {

@@ -38,7 +38,7 @@ func (c *SSHCluster) Config(name, text string) string {
 }
 
 // Shell runs a command line on a host.
-func (c *SSHCluster) Shell(h *lab.Host, line string) string {
+func (c *SSHCluster) Shell(h *lab.LabHost, line string) string {
 	c.T.Helper()
 	out, err := h.Exec(c.T.Context(), "sh", "-c", line)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *SSHCluster) Shell(h *lab.Host, line string) string {
 }
 
 // Logins counts the logins on a host.
-func Logins(h *lab.Host) int { return strings.Count(h.Log(), "Accepted publickey") }
+func Logins(h *lab.LabHost) int { return strings.Count(h.Log(), "Accepted publickey") }
 
 const DeafRelay = `import os, socket, sys, threading, time
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))

@@ -17,7 +17,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-func sleepers(c *e2etest.Cluster, h *lab.Host) (n int) {
+func sleepers(c *e2etest.Cluster, h *lab.LabHost) (n int) {
 	for _, p := range h.Processes() {
 		if p.Args == "sleep 1000" {
 			n++
@@ -80,7 +80,7 @@ func TestKillPrograms(t *testing.T) {
 }
 
 // slayJob kills -9 launcher, supervisor and daemon of a job on one host so that none of them sees another go.
-func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.Host, mine func(pid int) bool) {
+func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.LabHost, mine func(pid int) bool) {
 	c.T.Helper()
 	victims := []int{launcher.Process.Pid}
 	for _, p := range h.Processes() {

@@ -67,7 +67,7 @@ func TestManyHosts(t *testing.T) {
 }
 
 // sent is how many bytes hosts have sent on their network.
-func sent(c *e2etest.Cluster, hosts ...*lab.Host) (bytes int) {
+func sent(c *e2etest.Cluster, hosts ...*lab.LabHost) (bytes int) {
 	c.T.Helper()
 	for _, h := range hosts {
 		text, err := h.Exec(c.T.Context(), "cat", "/proc/net/dev")

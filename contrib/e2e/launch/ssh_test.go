@@ -28,7 +28,7 @@ func keygen(c *e2etest.SSHCluster, args ...string) {
 }
 
 // setSSHD adds lines to the configuration of a host's sshd.
-func setSSHD(c *e2etest.SSHCluster, h *lab.Host, lines string) {
+func setSSHD(c *e2etest.SSHCluster, h *lab.LabHost, lines string) {
 	c.T.Helper()
 	listening := func() int { return strings.Count(h.Log(), "Server listening") }
 	before := listening()

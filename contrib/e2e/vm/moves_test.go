@@ -18,10 +18,10 @@ import (
 // rank is started again, and the weights are right.
 func TestStandstill(t *testing.T) {
 	lostBeyond := e2etest.InMost(t, "lost beyond the outage", 500*time.Millisecond)
-	freeze := func(h *lab.Host) (begin, end func() error) { return h.Freeze, h.Thaw }
-	cut := func(h *lab.Host) (begin, end func() error) { return h.Cut, h.Heal }
+	freeze := func(h *lab.LabHost) (begin, end func() error) { return h.Freeze, h.Thaw }
+	cut := func(h *lab.LabHost) (begin, end func() error) { return h.Cut, h.Heal }
 	for name, tc := range map[string]struct {
-		how    func(*lab.Host) (begin, end func() error)
+		how    func(*lab.LabHost) (begin, end func() error)
 		lasts  time.Duration
 		silent bool // long enough for a word
 	}{

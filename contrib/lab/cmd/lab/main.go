@@ -57,12 +57,12 @@ func newApp() *cli.App {
 			{Name: "status", Usage: "show the labs, and what runs on their hosts", Action: status},
 			{Name: "run", Usage: "run a command where ssh and gorun know the hosts", ArgsUsage: "COMMAND…", SkipFlagParsing: true, Action: run},
 			{Name: "exec", Usage: "run a command on host K, without ssh", ArgsUsage: "K COMMAND…", SkipFlagParsing: true, Action: execOn},
-			hostCommand("freeze", "stun host K: its processes stop and its network is silent", (*lab.Host).Freeze),
-			hostCommand("thaw", "let host K go on", (*lab.Host).Thaw),
-			hostCommand("cut", "take the link of host K down", (*lab.Host).Cut),
-			hostCommand("heal", "take the link of host K up", (*lab.Host).Heal),
-			hostCommand("kill", "kill the first process of host K, and so all others", (*lab.Host).Kill),
-			hostCommand("poweroff", "cut host K off, then kill it", (*lab.Host).PowerOff),
+			hostCommand("freeze", "stun host K: its processes stop and its network is silent", (*lab.LabHost).Freeze),
+			hostCommand("thaw", "let host K go on", (*lab.LabHost).Thaw),
+			hostCommand("cut", "take the link of host K down", (*lab.LabHost).Cut),
+			hostCommand("heal", "take the link of host K up", (*lab.LabHost).Heal),
+			hostCommand("kill", "kill the first process of host K, and so all others", (*lab.LabHost).Kill),
+			hostCommand("poweroff", "cut host K off, then kill it", (*lab.LabHost).PowerOff),
 			{Name: "link", Usage: "set how good the link of host K is; without flags, perfect", ArgsUsage: "K", Action: link, Flags: []cli.Flag{
 				&cli.Float64Flag{Name: "mbit", Usage: "limit it to `RATE` Mbit/s each way"},
 				&cli.DurationFlag{Name: "delay", Usage: "add `TIME` to each packet, each way"},
@@ -259,7 +259,7 @@ func status(c *cli.Context) error {
 }
 
 // hostNumber finds the host that the first argument names, K or hostK.
-func hostNumber(c *cli.Context) (*lab.Host, error) {
+func hostNumber(c *cli.Context) (*lab.LabHost, error) {
 	l, err := attach(c.String("name"))
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func hostNumber(c *cli.Context) (*lab.Host, error) {
 	return l.Host(k), nil
 }
 
-func hostCommand(name, usage string, do func(*lab.Host) error) *cli.Command {
+func hostCommand(name, usage string, do func(*lab.LabHost) error) *cli.Command {
 	return &cli.Command{Name: name, Usage: usage, ArgsUsage: "K", Action: func(c *cli.Context) error {
 		h, err := hostNumber(c)
 		if err != nil {
@@ -306,7 +306,7 @@ func execOn(c *cli.Context) error {
 }
 
 // foreground runs a command as a shell would, with this terminal, and exits with its exit status.
-func foreground(ctx context.Context, h *lab.Host, argv []string) error {
+func foreground(ctx context.Context, h *lab.LabHost, argv []string) error {
 	if len(argv) == 0 {
 		return errors.New("which command?")
 	}
