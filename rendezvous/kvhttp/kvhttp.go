@@ -1,8 +1,8 @@
 // Package kvhttp is the key-value service that ranks of stock Horovod (built with Gloo) use to find each other, so that
 // such programs run under gorun unmodified. Values are opaque.
 //
-// A Store serves one world. In elastic jobs, where worlds change, each rank talks to a Member, which forwards to the
-// Store.
+// A Store serves one world. In elastic jobs, where worlds change, each rank talks to a StockMember, which forwards to
+// the Store.
 //
 // GET /scope/key answers 200 and the value, or 404; PUT stores a value; DELETE means that a rank is done with a scope.
 // Source: horovod/runner/http/http_server.py and horovod/common/gloo/http_store.cc of Horovod 0.28.

@@ -13,38 +13,38 @@ import (
 	"time"
 )
 
-// Place is the position of a rank of an elastic job in a world.
-type Place struct {
+// StockPlace is the position of a rank of an elastic job in a world.
+type StockPlace struct {
 	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
 
 	Epoch uint32
 	Store string // host:port of the world's Store
 }
 
-// Member is the service as one rank of an elastic job sees it. A rank keeps one address for life, while the store moves
-// with the world. So each rank has a Member on its own host, which forwards requests about the rank's world to the
-// store and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
+// StockMember is the service as one rank of an elastic job sees it. A rank keeps one address for life, while the store
+// moves with the world. So each rank has a StockMember on its own host, which forwards requests about the rank's world
+// to the store and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
 // horovod/runner/elastic of Horovod 0.28.
 //
 // Serve owns its goroutines; Announce runs in its caller's.
-type Member struct {
-	next   func(context.Context) (Place, error)
+type StockMember struct {
+	next   func(context.Context) (StockPlace, error)
 	client http.Client
 
 	mu       sync.Mutex
-	place    Place
+	place    StockPlace
 	listener *listener     // where the rank listens for news, nil until it registers
 	listens  chan struct{} // closed then
 }
 
 // NewMember returns the service of a rank that starts at first. next waits for the rank's position in the next world.
-func NewMember(first Place, next func(context.Context) (Place, error)) *Member {
-	return &Member{next: next, place: first, listens: make(chan struct{}), client: http.Client{Timeout: timeout,
+func NewMember(first StockPlace, next func(context.Context) (StockPlace, error)) *StockMember {
+	return &StockMember{next: next, place: first, listens: make(chan struct{}), client: http.Client{Timeout: timeout,
 		Transport: &http.Transport{DisableKeepAlives: true}}} // bursts of requests are far apart
 }
 
 // Serve answers until ctx ends; then it closes the listener and all connections.
-func (m *Member) Serve(ctx context.Context, l net.Listener) error {
+func (m *StockMember) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{Handler: m, ReadTimeout: timeout, MaxHeaderBytes: 8 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
@@ -56,7 +56,7 @@ func (m *Member) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // ServeHTTP implements http.Handler.
-func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *StockMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	scope, key, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch {
 	case !ok || scope == "" || key == "":
@@ -71,7 +71,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // move answers a rank that has left its world with its position in the next one, as soon as that exists.
-func (m *Member) move(w http.ResponseWriter, r *http.Request) {
+func (m *StockMember) move(w http.ResponseWriter, r *http.Request) {
 	p, err := m.next(r.Context())
 	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -84,7 +84,7 @@ func (m *Member) move(w http.ResponseWriter, r *http.Request) {
 }
 
 // register records where the rank listens for news.
-func (m *Member) register(w http.ResponseWriter, r *http.Request) {
+func (m *StockMember) register(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAddresses))
 	var l *listener
 	if err == nil {
@@ -103,7 +103,7 @@ func (m *Member) register(w http.ResponseWriter, r *http.Request) {
 }
 
 // pass forwards a request to the store of the rank's world. Keys differ between worlds.
-func (m *Member) pass(w http.ResponseWriter, r *http.Request, scope, key string) {
+func (m *StockMember) pass(w http.ResponseWriter, r *http.Request, scope, key string) {
 	m.mu.Lock()
 	p := m.place
 	m.mu.Unlock()
@@ -140,7 +140,7 @@ const repeatInterval = 2 * time.Second
 
 // Announce notifies the rank that hosts were added or removed, and repeats that until ctx ends, which is when the world
 // has changed. Horovod notifies only the first rank, which informs the others. stamp must grow with each call.
-func (m *Member) Announce(ctx context.Context, stamp int64, added, removed bool) {
+func (m *StockMember) Announce(ctx context.Context, stamp int64, added, removed bool) {
 	select {
 	case <-m.listens:
 	case <-ctx.Done():

@@ -104,13 +104,13 @@ func TestMember(t *testing.T) {
 	store, door, news := listen(), listen(), listen()
 	defer news.Close()
 	go func() { ended <- New(netip.Addr.IsLoopback).Serve(ctx, store) }()
-	next := make(chan Place)
-	m := NewMember(Place{Epoch: 1, Store: store.Addr().String()}, func(ctx context.Context) (Place, error) {
+	next := make(chan StockPlace)
+	m := NewMember(StockPlace{Epoch: 1, Store: store.Addr().String()}, func(ctx context.Context) (StockPlace, error) {
 		select {
 		case p := <-next:
 			return p, nil
 		case <-ctx.Done():
-			return Place{}, context.Cause(ctx)
+			return StockPlace{}, context.Cause(ctx)
 		}
 	})
 	go func() { ended <- m.Serve(ctx, door) }()
@@ -176,7 +176,7 @@ func TestMember(t *testing.T) {
 		code, text := r.do("GET", "/rank_and_size/host1:0", "")
 		moved <- answer{code, text}
 	}()
-	next <- Place{1, 3, 0, 1, 1, 3, 2, store.Addr().String()}
+	next <- StockPlace{1, 3, 0, 1, 1, 3, 2, store.Addr().String()}
 	if got := <-moved; got != (answer{200, "1,3,0,1,1,3"}) {
 		t.Errorf("its next place: %v", got)
 	}

@@ -14,14 +14,14 @@ import (
 // stockRanks are the ranks of stock Horovod in an elastic job, by process. A service for each of them is what the
 // session is to a rank of gorun's binding.
 type stockRanks struct {
-	members  map[int]*kvhttp.Member
-	seated   map[int]uint32              // the epoch in which they last got their place
-	asking   map[int]chan<- kvhttp.Place // those that wait for it, each with space for the answer
-	withdraw context.CancelFunc          // ends the announcement of another world, nil for none
+	members  map[int]*kvhttp.StockMember
+	seated   map[int]uint32                   // the epoch in which they last got their place
+	asking   map[int]chan<- kvhttp.StockPlace // those that wait for it, each with space for the answer
+	withdraw context.CancelFunc               // ends the announcement of another world, nil for none
 }
 
 func newStockRanks() stockRanks {
-	return stockRanks{members: map[int]*kvhttp.Member{}, seated: map[int]uint32{}, asking: map[int]chan<- kvhttp.Place{}}
+	return stockRanks{members: map[int]*kvhttp.StockMember{}, seated: map[int]uint32{}, asking: map[int]chan<- kvhttp.StockPlace{}}
 }
 
 // openMember opens the service of a rank that is about to start.
@@ -31,14 +31,14 @@ func (h *Horovod) openMember(ctx context.Context, w member.View, r wire.Rank) (a
 		return "", 0, fmt.Errorf("listen for Horovod's rank: %w", err)
 	}
 	process := r.Process
-	m := kvhttp.NewMember(placeIn(w, r), func(asked context.Context) (kvhttp.Place, error) {
-		answer := make(chan kvhttp.Place, 1)
+	m := kvhttp.NewMember(placeIn(w, r), func(asked context.Context) (kvhttp.StockPlace, error) {
+		answer := make(chan kvhttp.StockPlace, 1)
 		h.cfg.Loop.Post(ctx, func() { h.ask(process, answer) })
 		select {
 		case p := <-answer:
 			return p, nil
 		case <-asked.Done():
-			return kvhttp.Place{}, context.Cause(asked)
+			return kvhttp.StockPlace{}, context.Cause(asked)
 		}
 	})
 	h.stock.members[process], h.stock.seated[process] = m, w.Epoch
@@ -52,14 +52,14 @@ func (h *Horovod) openMember(ctx context.Context, w member.View, r wire.Rank) (a
 }
 
 // placeIn returns the place of a rank in a world.
-func placeIn(w member.View, r wire.Rank) kvhttp.Place {
-	return kvhttp.Place{Rank: r.Rank, Size: w.Roster.Size, LocalRank: r.LocalRank, LocalSize: len(w.Roster.Ranks),
+func placeIn(w member.View, r wire.Rank) kvhttp.StockPlace {
+	return kvhttp.StockPlace{Rank: r.Rank, Size: w.Roster.Size, LocalRank: r.LocalRank, LocalSize: len(w.Roster.Ranks),
 		CrossRank: r.CrossRank, CrossSize: r.CrossSize,
 		Epoch: w.Epoch, Store: net.JoinHostPort(w.Roster.MasterAddr, strconv.Itoa(w.Roster.KVPort))}
 }
 
 // ask takes the question of a rank that has left its world: what is its place in the next, which may have begun?
-func (h *Horovod) ask(process int, answer chan<- kvhttp.Place) {
+func (h *Horovod) ask(process int, answer chan<- kvhttp.StockPlace) {
 	h.stock.asking[process] = answer
 	w := h.daemon.World()
 	if h.stock.seated[process] == w.Epoch {
