@@ -38,7 +38,7 @@ const (
 
 // line is the launcher's end of the conversation.
 type line struct {
-	*resume.Stream
+	*resume.ResumableStream
 	token  []byte                                    // proves that it is us who carry on
 	again  func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
 	timing liveness.Timing
@@ -86,7 +86,7 @@ func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot report that a host answers.
 func newLine(token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{Stream: resume.New(), token: token, again: again, timing: t, prompt: attempt, blind: !answers, ended: make(chan struct{})}
+	l := &line{ResumableStream: resume.New(), token: token, again: again, timing: t, prompt: attempt, blind: !answers, ended: make(chan struct{})}
 	if answers {
 		l.prompt = t.AnswerTimeout
 	}
@@ -127,7 +127,7 @@ func (l *line) begun(ctx context.Context) (io.Reader, error) {
 // Close ends the conversation, and with it the daemon.
 func (l *line) Close() error {
 	if !l.Over() && l.Connected() {
-		l.Stream.Close(goodbye)
+		l.ResumableStream.Close(goodbye)
 	}
 	l.Fail(net.ErrClosed)
 	l.cancel()
@@ -162,7 +162,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 	})
 	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, SuspectAfter: l.timing.ReconnectAfter,
 		Find: l.beside, Drop: (*login).discard}
-	if next, found := present.Follow(l.ctx, l.Stream); found {
+	if next, found := present.Follow(l.ctx, l.ResumableStream); found {
 		return next // Carry stops the present one
 	}
 	return l.mend(d)

@@ -15,10 +15,10 @@ var ErrSuperseded = errors.New("another launcher has taken over")
 // previous launcher received in part. One goroutine reads; writers take turns.
 type Relay struct {
 	mu      sync.Mutex
-	stream  *Stream  // of the present launcher
-	reading *Stream  // the stream that is being read
-	ends    []uint64 // the ends of the writes to stream that may not be acknowledged, in bytes
-	written uint64   // bytes in whole writes
+	stream  *ResumableStream // of the present launcher
+	reading *ResumableStream // the stream that is being read
+	ends    []uint64         // the ends of the writes to stream that may not be acknowledged, in bytes
+	written uint64           // bytes in whole writes
 
 	writing sync.Mutex
 }
@@ -29,7 +29,7 @@ func NewRelay() *Relay {
 	return &Relay{stream: s, reading: s}
 }
 
-func (r *Relay) current() *Stream {
+func (r *Relay) current() *ResumableStream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stream
@@ -72,7 +72,7 @@ func (r *Relay) Write(b []byte) (int, error) {
 }
 
 // wrote records a write, unless its stream has been superseded.
-func (r *Relay) wrote(s *Stream, n int) bool {
+func (r *Relay) wrote(s *ResumableStream, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stream != s {
@@ -114,7 +114,7 @@ func (r *Relay) whole(n uint64) bool {
 	return found
 }
 
-// Flush calls Stream.Flush for the present launcher, and again if another one takes over meanwhile.
+// Flush calls ResumableStream.Flush for the present launcher, and again if another one takes over meanwhile.
 func (r *Relay) Flush(timeout time.Duration) bool {
 	for {
 		s := r.current()
@@ -125,7 +125,7 @@ func (r *Relay) Flush(timeout time.Duration) bool {
 	}
 }
 
-// Close calls Stream.Close for the present launcher, and again if another one takes over meanwhile.
+// Close calls ResumableStream.Close for the present launcher, and again if another one takes over meanwhile.
 func (r *Relay) Close(timeout time.Duration) bool {
 	for {
 		s := r.current()

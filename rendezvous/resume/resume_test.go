@@ -38,7 +38,7 @@ func newSession(t *testing.T) (Session, net.Listener) {
 }
 
 // serve is Serve in a process that ends with its stream.
-func serve(t *testing.T, l net.Listener, s *Stream, p Timeouts) {
+func serve(t *testing.T, l net.Listener, s *ResumableStream, p Timeouts) {
 	serveRelay(t, l, &Relay{stream: s, reading: s}, p)
 }
 
@@ -62,7 +62,7 @@ func serveRelay(t *testing.T, l net.Listener, r *Relay, p Timeouts) {
 }
 
 // line carries the near end over a connection that breaks after so many bytes in either direction.
-func line(s Session, near *Stream, token []byte, limit int64) error {
+func line(s Session, near *ResumableStream, token []byte, limit int64) error {
 	conn, err := s.Dial()
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func TestResumed(t *testing.T) {
 	})
 	const size = 8 << 20
 	var passing sync.WaitGroup // in either direction
-	for _, pair := range [][2]*Stream{{near, far}, {far, near}} {
+	for _, pair := range [][2]*ResumableStream{{near, far}, {far, near}} {
 		sum := make([]byte, size)
 		rand.Read(sum)
 		passing.Go(func() {
@@ -178,7 +178,7 @@ func TestGoodbyeComesLast(t *testing.T) {
 func TestWhoWaits(t *testing.T) {
 	t.Parallel()
 	long := Timeouts{First: time.Minute, Broken: time.Minute, Orphan: time.Minute}
-	begin := func(p Timeouts) (Session, *Stream, *Stream, *Line, func()) {
+	begin := func(p Timeouts) (Session, *ResumableStream, *ResumableStream, *Line, func()) {
 		s, l := newSession(t)
 		near, far := New(), New()
 		var wg sync.WaitGroup
@@ -195,7 +195,7 @@ func TestWhoWaits(t *testing.T) {
 		}
 		return s, near, far, conn, wg.Wait
 	}
-	ends := func(far *Stream, want error) {
+	ends := func(far *ResumableStream, want error) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

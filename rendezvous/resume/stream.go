@@ -3,8 +3,9 @@
 // received.
 //
 // A launcher and the daemon of a job use such a stream when a resident daemon sits between them, which may be replaced
-// while the job runs. Stream is either end. Serve is the side that accepts connections, on an abstract unix socket. It
-// ends the stream if no launcher resumes it in time, so that no job outlives both processes that it depends on.
+// while the job runs. ResumableStream is either end. Serve is the side that accepts connections, on an abstract unix
+// socket. It ends the stream if no launcher resumes it in time, so that no job outlives both processes that it depends
+// on.
 //
 // Carry owns one goroutine beside its caller's and returns when that has ended; Serve owns one per connection. The
 // package does not encrypt. It identifies a peer by its user and by a token that the first connection brings.
@@ -45,8 +46,8 @@ var (
 	errOutdated = errors.New("a later connection carries the stream")
 )
 
-// Stream is one end. Its zero value is not usable.
-type Stream struct {
+// ResumableStream is one end. Its zero value is not usable.
+type ResumableStream struct {
 	mu      sync.Mutex
 	changed *sync.Cond // signals any change to the fields below
 
@@ -66,14 +67,14 @@ type Stream struct {
 }
 
 // New returns an end without a connection.
-func New() *Stream {
-	s := &Stream{}
+func New() *ResumableStream {
+	s := &ResumableStream{}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
 
 // Read implements io.Reader. It waits while there is no connection.
-func (s *Stream) Read(b []byte) (int, error) {
+func (s *ResumableStream) Read(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.in) == 0 {
@@ -94,7 +95,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 }
 
 // Write implements io.Writer. It waits while a window of bytes is unacknowledged.
-func (s *Stream) Write(b []byte) (n int, err error) {
+func (s *ResumableStream) Write(b []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(b) > 0 {
@@ -119,14 +120,14 @@ func (s *Stream) Write(b []byte) (n int, err error) {
 }
 
 // Connected reports whether a connection carries the stream.
-func (s *Stream) Connected() bool {
+func (s *ResumableStream) Connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn != nil
 }
 
 // Over reports whether the stream has ended and needs no connection any more.
-func (s *Stream) Over() bool {
+func (s *ResumableStream) Over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil || s.peerClosed || s.closeSent
@@ -134,7 +135,7 @@ func (s *Stream) Over() bool {
 
 // Close waits until the other side has received everything, or the timeout expires, and closes the stream. It returns
 // whether the other side knows.
-func (s *Stream) Close(timeout time.Duration) bool {
+func (s *ResumableStream) Close(timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -146,7 +147,7 @@ func (s *Stream) Close(timeout time.Duration) bool {
 }
 
 // Flush waits until the other side has received everything, or the timeout expires, and returns whether it has.
-func (s *Stream) Flush(timeout time.Duration) bool {
+func (s *ResumableStream) Flush(timeout time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.await(timeout, func() bool { return len(s.out) == 0 })
@@ -155,7 +156,7 @@ func (s *Stream) Flush(timeout time.Duration) bool {
 
 // await waits until done returns true, the stream is over, or the timeout expires. mu is held, also while done is
 // called.
-func (s *Stream) await(timeout time.Duration, done func() bool) {
+func (s *ResumableStream) await(timeout time.Duration, done func() bool) {
 	late := false
 	timer := time.AfterFunc(timeout, func() {
 		s.mu.Lock()
@@ -170,13 +171,13 @@ func (s *Stream) await(timeout time.Duration, done func() bool) {
 }
 
 // Fail ends the stream at once.
-func (s *Stream) Fail(err error) {
+func (s *ResumableStream) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail(err)
 }
 
-func (s *Stream) fail(err error) {
+func (s *ResumableStream) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
@@ -188,12 +189,12 @@ func (s *Stream) fail(err error) {
 
 // Carry runs the stream on a connection until the connection breaks or the stream is over. It replaces the present
 // connection. Input is read from in, which may have buffered some of it.
-func (s *Stream) Carry(conn net.Conn, in io.Reader) error {
+func (s *ResumableStream) Carry(conn net.Conn, in io.Reader) error {
 	return s.carryIf(func() bool { return true }, conn, in)
 }
 
 // carryIf is Carry for a connection that may have become unwanted by the time it is its turn.
-func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error {
+func (s *ResumableStream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error {
 	defer conn.Close()
 	if err := s.take(conn, wanted); err != nil {
 		return err
@@ -225,7 +226,7 @@ func (s *Stream) carryIf(wanted func() bool, conn net.Conn, in io.Reader) error 
 type closedConn struct{ net.Conn }
 
 // take makes conn the carrier of the stream, after its predecessor has stopped.
-func (s *Stream) take(conn net.Conn, wanted func() bool) error {
+func (s *ResumableStream) take(conn net.Conn, wanted func() bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.conn != nil && s.err == nil && wanted() {
@@ -242,7 +243,7 @@ func (s *Stream) take(conn net.Conn, wanted func() bool) error {
 	return nil
 }
 
-func (s *Stream) release() {
+func (s *ResumableStream) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = nil
@@ -250,7 +251,7 @@ func (s *Stream) release() {
 }
 
 // agree exchanges how much each side has received, which determines where to continue sending.
-func (s *Stream) agree(conn net.Conn, in io.Reader) error {
+func (s *ResumableStream) agree(conn net.Conn, in io.Reader) error {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	s.mu.Lock()
 	s.reported = s.received
@@ -275,7 +276,7 @@ func (s *Stream) agree(conn net.Conn, in io.Reader) error {
 }
 
 // acknowledged drops bytes that the other side has received; it cannot have received more than most.
-func (s *Stream) acknowledged(upTo, most uint64) error {
+func (s *ResumableStream) acknowledged(upTo, most uint64) error {
 	if upTo < s.base || upTo > most {
 		return fmt.Errorf("the other side has %d bytes of %d to %d", upTo, s.base, most)
 	}
@@ -286,7 +287,7 @@ func (s *Stream) acknowledged(upTo, most uint64) error {
 }
 
 // send writes data and acknowledgements until the connection or the stream is over.
-func (s *Stream) send(conn net.Conn) error {
+func (s *ResumableStream) send(conn net.Conn) error {
 	frame := make([]byte, 0, 2*5+8+largest)
 	for {
 		s.mu.Lock()
@@ -328,7 +329,7 @@ func (s *Stream) send(conn net.Conn) error {
 }
 
 // receive reads frames until the connection or the stream is over.
-func (s *Stream) receive(conn net.Conn, in io.Reader) error {
+func (s *ResumableStream) receive(conn net.Conn, in io.Reader) error {
 	buf := make([]byte, largest)
 	for {
 		if _, err := io.ReadFull(in, buf[:5]); err != nil {
@@ -353,27 +354,27 @@ func (s *Stream) receive(conn net.Conn, in io.Reader) error {
 
 // stuck reports whether the other side lacks data and has acknowledged nothing since. After a silence, TCP may wait as
 // long again before it retransmits, although the host sends.
-func (s *Stream) stuck(since uint64) bool {
+func (s *ResumableStream) stuck(since uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.out) > 0 && s.base == since
 }
 
-func (s *Stream) acknowledgedUpTo() uint64 {
+func (s *ResumableStream) acknowledgedUpTo() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base
 }
 
 // unacknowledged returns the bytes that the other side may lack, and the number of bytes before them.
-func (s *Stream) unacknowledged() (base uint64, out []byte) {
+func (s *ResumableStream) unacknowledged() (base uint64, out []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base, s.out
 }
 
 // took handles one frame.
-func (s *Stream) took(conn net.Conn, kind byte, body []byte) error {
+func (s *ResumableStream) took(conn net.Conn, kind byte, body []byte) error {
 	switch {
 	case kind == data:
 		for len(s.in) >= window && s.conn == conn && s.err == nil && !s.closed {

@@ -71,7 +71,7 @@ type Carrier[C any] struct {
 
 // Follow returns when the connection has ended, or when another one is to replace it. The caller must then close the
 // old one.
-func (c Carrier[C]) Follow(ctx context.Context, s *Stream) (next C, found bool) {
+func (c Carrier[C]) Follow(ctx context.Context, s *ResumableStream) (next C, found bool) {
 	type result struct {
 		conn  C
 		found bool

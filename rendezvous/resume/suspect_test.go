@@ -13,16 +13,16 @@ func TestFollow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lacks   bool // the other side, of what was written
 		found   bool // another connection
-		then    func(s *Stream, spoke *atomic.Int64, end func())
+		then    func(s *ResumableStream, spoke *atomic.Int64, end func())
 		taken   bool
 		dropped bool
 	}{
 		"it stays silent":                    {found: true, taken: true},
-		"there is no other one":              {then: func(_ *Stream, _ *atomic.Int64, end func()) { end() }},
-		"it ends meanwhile":                  {found: true, then: func(_ *Stream, _ *atomic.Int64, end func()) { end() }, dropped: true},
-		"it speaks again":                    {found: true, then: func(_ *Stream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, dropped: true},
-		"it speaks again, and hears nothing": {lacks: true, found: true, then: func(_ *Stream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, taken: true},
-		"it speaks again, and hears again": {lacks: true, found: true, then: func(s *Stream, spoke *atomic.Int64, _ func()) {
+		"there is no other one":              {then: func(_ *ResumableStream, _ *atomic.Int64, end func()) { end() }},
+		"it ends meanwhile":                  {found: true, then: func(_ *ResumableStream, _ *atomic.Int64, end func()) { end() }, dropped: true},
+		"it speaks again":                    {found: true, then: func(_ *ResumableStream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, dropped: true},
+		"it speaks again, and hears nothing": {lacks: true, found: true, then: func(_ *ResumableStream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, taken: true},
+		"it speaks again, and hears again": {lacks: true, found: true, then: func(s *ResumableStream, spoke *atomic.Int64, _ func()) {
 			s.mu.Lock()
 			s.acknowledged(2, 2)
 			s.mu.Unlock()

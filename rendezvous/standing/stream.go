@@ -35,7 +35,7 @@ const (
 // Stream is the byte stream to the daemon of a job. It outlives the resident daemon that started that one: its
 // goroutine reconnects through the successor.
 type Stream struct {
-	*resume.Stream
+	*resume.ResumableStream
 	lease   *Lease
 	share   wire.Share
 	session string
@@ -101,7 +101,7 @@ func (l *Lease) newStream(host, what string) (*Stream, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return &Stream{Stream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
+	return &Stream{ResumableStream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
 }
 
 // Session returns the id that identifies the daemon.
@@ -114,7 +114,7 @@ func (s *Stream) begin(conn net.Conn, in io.Reader) {
 	ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(func() { s.run(ctx, carrying{conn, in}) })
 	s.close = sync.OnceFunc(func() {
-		known := s.Over() || s.Connected() && s.Stream.Close(closeTimeout)
+		known := s.Over() || s.Connected() && s.ResumableStream.Close(closeTimeout)
 		s.Fail(net.ErrClosed)
 		s.cancel()
 		s.wg.Wait()
@@ -202,7 +202,7 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 		return carrying{}, false
 	}
 	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: liveness.Default().ReconnectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
-	return present.Follow(ctx, s.Stream)
+	return present.Follow(ctx, s.ResumableStream)
 }
 
 // Away returns since when the stream has no connection, and since when the host has not answered; zero if it has one,
