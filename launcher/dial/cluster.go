@@ -27,7 +27,7 @@ func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.D
 	return daemonOf(host, conn, err)
 }
 
-func daemonOf(host string, conn *standing.Stream, err error) (*launcher.Daemon, error) {
+func daemonOf(host string, conn *standing.DaemonStream, err error) (*launcher.Daemon, error) {
 	if err != nil {
 		e := &hosts.Error{Host: host, Step: "connect", Err: err, Code: launcher.ExitTransport}
 		var refused *standing.RefusedError

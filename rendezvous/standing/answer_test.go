@@ -69,7 +69,7 @@ func TestNoAnswer(t *testing.T) {
 	client.knownHostTimeout = time.Nanosecond // too short for any
 	try("nobody", l.Addr().String(), true)
 
-	s := &Stream{}
+	s := &DaemonStream{}
 	first := time.Now()
 	expect := func(what string, away, silent time.Time) {
 		t.Helper()

@@ -12,7 +12,7 @@
 // queue holders, possible for moments after a host joins or leaves, cannot put two jobs into the same slots.
 //
 // Serve owns its goroutines and connections. It returns when they and the daemons of the jobs have ended, or leaves
-// those daemons running if asked to. A Lease and a Stream have one goroutine each until they are closed.
+// those daemons running if asked to. A Lease and a DaemonStream have one goroutine each until they are closed.
 //
 // The queue is in memory, without priorities or accounts. Everyone with the key may do everything, as the user that
 // runs the daemons.

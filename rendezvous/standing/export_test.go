@@ -13,7 +13,7 @@ func (c Config) Taking(d time.Duration) Config {
 }
 
 // Vanish ends a launcher's side as a kill does.
-func Vanish(s *Stream) {
+func Vanish(s *DaemonStream) {
 	s.cancel()
 	s.Fail(errors.New("killed"))
 	s.wg.Wait()

@@ -36,7 +36,7 @@ func (m *member) daemons() map[int]int {
 }
 
 // who asks the daemon of a job for its number.
-func (m *member) who(s *standing.Stream) int {
+func (m *member) who(s *standing.DaemonStream) int {
 	m.t.Helper()
 	defer time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop()
 	if _, err := s.Write([]byte("who")); err != nil {

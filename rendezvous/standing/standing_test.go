@@ -179,7 +179,7 @@ func (m *member) reserve(ranks int) *standing.Lease {
 	return l
 }
 
-func echo(t *testing.T, s *standing.Stream) {
+func echo(t *testing.T, s *standing.DaemonStream) {
 	t.Helper()
 	defer time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop()
 	want := bytes.Repeat([]byte("x"), 1<<20)
@@ -201,7 +201,7 @@ func TestJobs(t *testing.T) {
 	if len(first.Shares()) != 2 {
 		t.Fatalf("3 ranks on %v", first.Shares())
 	}
-	var streams []*standing.Stream
+	var streams []*standing.DaemonStream
 	for _, share := range first.Shares() {
 		s, err := first.Start(t.Context(), share.Host)
 		if err != nil {

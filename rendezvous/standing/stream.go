@@ -32,9 +32,9 @@ const (
 	closeTimeout = time.Second
 )
 
-// Stream is the byte stream to the daemon of a job. It outlives the resident daemon that started that one: its
+// DaemonStream is the byte stream to the daemon of a job. It outlives the resident daemon that started that one: its
 // goroutine reconnects through the successor.
-type Stream struct {
+type DaemonStream struct {
 	*resume.ResumableStream
 	lease   *Lease
 	share   wire.Share
@@ -52,17 +52,17 @@ type Stream struct {
 }
 
 // RemoteAddr returns the host's address.
-func (s *Stream) RemoteAddr() net.Addr { return s.remote }
+func (s *DaemonStream) RemoteAddr() net.Addr { return s.remote }
 
 // Close ends the daemon.
-func (s *Stream) Close() error {
+func (s *DaemonStream) Close() error {
 	s.close()
 	return nil
 }
 
 // Start starts the job's daemon on a host of the lease. Reads and writes go to its standard output and input. Close, or
 // the end of this process, ends it.
-func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
+func (l *Lease) Start(ctx context.Context, host string) (*DaemonStream, error) {
 	s, err := l.newStream(host, "start daemon")
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (l *Lease) Start(ctx context.Context, host string) (*Stream, error) {
 
 // Adopt takes over, by its session, the daemon of a job that another launcher started. This launcher has a greater
 // term. silence is how long the host may not answer, 0 for the default.
-func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Duration) (*Stream, error) {
+func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Duration) (*DaemonStream, error) {
 	s, err := l.newStream(host, "take over daemon")
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Du
 	return s, nil
 }
 
-func (l *Lease) newStream(host, what string) (*Stream, error) {
+func (l *Lease) newStream(host, what string) (*DaemonStream, error) {
 	share, ok := l.share(host)
 	if !ok {
 		return nil, fmt.Errorf("%s: no slots on %s are reserved", what, host)
@@ -101,14 +101,14 @@ func (l *Lease) newStream(host, what string) (*Stream, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	return &Stream{ResumableStream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
+	return &DaemonStream{ResumableStream: resume.New(), lease: l, share: share, session: hex.EncodeToString(id[:8]), token: id[8:], term: max(l.request.Term, 1)}, nil
 }
 
 // Session returns the id that identifies the daemon.
-func (s *Stream) Session() string { return s.session }
+func (s *DaemonStream) Session() string { return s.session }
 
 // begin starts the stream on its first connection; run replaces the connection as needed.
-func (s *Stream) begin(conn net.Conn, in io.Reader) {
+func (s *DaemonStream) begin(conn net.Conn, in io.Reader) {
 	s.remote = conn.RemoteAddr()
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
@@ -136,7 +136,7 @@ func (l *Lease) share(host string) (wire.Share, bool) {
 }
 
 // where returns the present address of the host.
-func (s *Stream) where() wire.Share {
+func (s *DaemonStream) where() wire.Share {
 	if now, ok := s.lease.share(s.share.Host); ok {
 		return now
 	}
@@ -144,7 +144,7 @@ func (s *Stream) where() wire.Share {
 }
 
 // run keeps the stream connected until it is over.
-func (s *Stream) run(ctx context.Context, c carrying) {
+func (s *DaemonStream) run(ctx context.Context, c carrying) {
 	for {
 		next, found := s.carry(ctx, c)
 		if !found {
@@ -170,7 +170,7 @@ type carrying struct {
 }
 
 // carry runs the stream on a connection until the connection ends or another one replaces it.
-func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bool) {
+func (s *DaemonStream) carry(ctx context.Context, c carrying) (next carrying, found bool) {
 	over := make(chan struct{})
 	listens := &resume.Listener{Reader: c.in}
 	var sending sync.WaitGroup
@@ -207,21 +207,21 @@ func (s *Stream) carry(ctx context.Context, c carrying) (next carrying, found bo
 
 // Away returns since when the stream has no connection, and since when the host has not answered; zero if it has one,
 // and if it does. A host that answers may still lack a daemon while that is being replaced.
-func (s *Stream) Away() (since, silent time.Time) {
+func (s *DaemonStream) Away() (since, silent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away, s.silent
 }
 
 // parted records that the connection is lost, and that the host may not answer.
-func (s *Stream) parted(now time.Time) {
+func (s *DaemonStream) parted(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away, s.silent = now, now
 }
 
 // tried records whether the host answered an attempt that started at began.
-func (s *Stream) tried(began time.Time, answered bool) {
+func (s *DaemonStream) tried(began time.Time, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -233,7 +233,7 @@ func (s *Stream) tried(began time.Time, answered bool) {
 }
 
 // connected records that the stream has a connection again.
-func (s *Stream) connected() {
+func (s *DaemonStream) connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away, s.silent = time.Time{}, time.Time{}
@@ -241,7 +241,7 @@ func (s *Stream) connected() {
 
 // again reconnects to a running daemon. It gives up when the host has no such job. A host without a daemon gets at
 // least replaceTimeout to start another one; a silent host gets the given time. With 0 both last until ctx ends.
-func (s *Stream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
+func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
 	client.knownHostTimeout = knownHostTimeout
 	var answered time.Time // since when the host answers but has no daemon
