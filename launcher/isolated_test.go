@@ -147,10 +147,10 @@ func TestLauncherSpeaks(t *testing.T) {
 // quiet is an Output of ranks that write nothing.
 type quiet struct{}
 
-func (quiet) Write(int, wire.Stream, []byte) {}
-func (quiet) Close(int)                      {}
-func (quiet) Tail(int) []string              { return nil }
-func (quiet) Abandon()                       {}
+func (quiet) Write(int, wire.OutputStream, []byte) {}
+func (quiet) Close(int)                            {}
+func (quiet) Tail(int) []string                    { return nil }
+func (quiet) Abandon()                             {}
 
 // TestStopped: a launcher that was stopped for longer than its hosts wait says so, whichever consequence it hears first. What hosts
 // did before is reported as always, and so is what follows Ctrl-Z.

@@ -88,7 +88,7 @@ type Program struct {
 
 // Output takes what ranks write, from one goroutine for each host.
 type Output interface {
-	Write(rank int, stream wire.Stream, data []byte)
+	Write(rank int, stream wire.OutputStream, data []byte)
 	// Close flushes a rank's unfinished line.
 	Close(rank int)
 	// Tail returns the last lines a rank wrote to standard error.

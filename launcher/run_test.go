@@ -154,7 +154,7 @@ type recorder struct {
 	lines []string
 }
 
-func (r *recorder) Write(rank int, stream wire.Stream, data []byte) {
+func (r *recorder) Write(rank int, stream wire.OutputStream, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines = append(r.lines, fmt.Sprintf("%d/%d:%s", rank, stream, data))

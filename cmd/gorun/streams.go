@@ -168,7 +168,7 @@ func parseRanks(list string, ranks int) (map[int]bool, error) {
 // ranksOutput is the Mux in the launcher's words.
 type ranksOutput struct{ *output.Mux }
 
-func (o ranksOutput) Write(rank int, stream wire.Stream, data []byte) {
+func (o ranksOutput) Write(rank int, stream wire.OutputStream, data []byte) {
 	o.Mux.Write(rank, output.Stream(stream), data)
 }
 

@@ -196,18 +196,18 @@ func (s *server) hangUp() {
 }
 
 // about returns what this daemon announces.
-func (s *server) about() (wire.Member, error) {
+func (s *server) about() (wire.ClusterMember, error) {
 	_, port, err := net.SplitHostPort(s.cfg.Listener.Addr().String())
 	if err != nil {
-		return wire.Member{}, fmt.Errorf("read listener address: %w", err)
+		return wire.ClusterMember{}, fmt.Errorf("read listener address: %w", err)
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil {
-		return wire.Member{}, fmt.Errorf("read listener address: %w", err)
+		return wire.ClusterMember{}, fmt.Errorf("read listener address: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return wire.Member{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
+	return wire.ClusterMember{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
 }
 
 // change applies f to the state and wakes all waiters.
@@ -271,7 +271,7 @@ func (s *server) join(ctx context.Context) bool {
 
 // watch exchanges announcements with the other daemons.
 func (s *server) watch(ctx context.Context) {
-	var said wire.Member
+	var said wire.ClusterMember
 	var fuller time.Time // since when more slots are in use than announced, and nothing else changed
 	grown := time.NewTimer(discoveryGrace)
 	defer grown.Stop()
@@ -310,14 +310,14 @@ func (s *server) watch(ctx context.Context) {
 }
 
 // onlyFuller reports whether the only change is that more slots are in use.
-func onlyFuller(before, now wire.Member) bool {
+func onlyFuller(before, now wire.ClusterMember) bool {
 	more := now.Used > before.Used
 	now.Used = before.Used
 	return more && now == before
 }
 
 // tell announces what changed about this daemon. It retries soon after a failure.
-func (s *server) tell(said *wire.Member, about wire.Member) {
+func (s *server) tell(said *wire.ClusterMember, about wire.ClusterMember) {
 	meta, err := wire.Marshal(&about)
 	if err == nil {
 		err = s.gossip.SetMeta(meta)
@@ -325,23 +325,23 @@ func (s *server) tell(said *wire.Member, about wire.Member) {
 	*said = about
 	if err != nil {
 		s.cfg.Log.Debug("gossip", "err", err)
-		*said = wire.Member{}
+		*said = wire.ClusterMember{}
 	}
 }
 
 // introduction is what a member announces, encoded and decoded.
 type introduction struct {
 	meta  []byte
-	about *wire.Member // nil if this version cannot decode it
+	about *wire.ClusterMember // nil if this version cannot decode it
 }
 
 // introduce decodes what a member announces, once: every announcement makes refresh look at all members.
-func (s *server) introduce(m gossip.Member) *wire.Member {
+func (s *server) introduce(m gossip.Member) *wire.ClusterMember {
 	if known, ok := s.read[m.Name]; ok && bytes.Equal(known.meta, m.Meta) {
 		return known.about
 	}
 	msg, err := wire.Unmarshal(m.Meta)
-	about, ok := msg.(*wire.Member)
+	about, ok := msg.(*wire.ClusterMember)
 	if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
 		about = nil // of another version of gorun
 	}

@@ -3,8 +3,8 @@ package wire
 // Resident daemons: what one publishes by gossip, and the messages between a launcher and a resident daemon, over a
 // channel of package standing, before the daemon of a job speaks.
 
-// Member is what a resident daemon publishes about itself.
-type Member struct {
+// ClusterMember is what a resident daemon publishes about itself.
+type ClusterMember struct {
 	Port     int    `msgpack:"p"` // where it accepts jobs
 	Version  string `msgpack:"v"`
 	Slots    int    `msgpack:"s"`
@@ -152,16 +152,16 @@ type JobState struct {
 	Seconds int     `msgpack:"seconds" json:"seconds"` // since its request
 }
 
-func (*Member) kind() byte    { return 64 }
-func (*Reserve) kind() byte   { return 65 }
-func (*Queued) kind() byte    { return 66 }
-func (*Granted) kind() byte   { return 67 }
-func (*Elsewhere) kind() byte { return 68 }
-func (*Refused) kind() byte   { return 69 }
-func (*Serve) kind() byte     { return 70 }
-func (*AskJobs) kind() byte   { return 71 }
-func (*Jobs) kind() byte      { return 72 }
-func (*Resume) kind() byte    { return 73 }
+func (*ClusterMember) kind() byte { return 64 }
+func (*Reserve) kind() byte       { return 65 }
+func (*Queued) kind() byte        { return 66 }
+func (*Granted) kind() byte       { return 67 }
+func (*Elsewhere) kind() byte     { return 68 }
+func (*Refused) kind() byte       { return 69 }
+func (*Serve) kind() byte         { return 70 }
+func (*AskJobs) kind() byte       { return 71 }
+func (*Jobs) kind() byte          { return 72 }
+func (*Resume) kind() byte        { return 73 }
 
 func (*Detach) kind() byte       { return 74 }
 func (*Detached) kind() byte     { return 75 }

@@ -160,20 +160,20 @@ type Started struct {
 	PID     int `msgpack:"pid"`
 }
 
-// Stream is standard output or standard error.
-type Stream uint8
+// OutputStream is standard output or standard error.
+type OutputStream uint8
 
 // Streams of a rank.
 const (
-	Stdout Stream = 1
-	Stderr Stream = 2
+	Stdout OutputStream = 1
+	Stderr OutputStream = 2
 )
 
 // Output is what a process wrote, in order per stream, cut anywhere.
 type Output struct {
-	Process int    `msgpack:"process"`
-	Stream  Stream `msgpack:"stream"`
-	Data    []byte `msgpack:"data"`
+	Process int          `msgpack:"process"`
+	Stream  OutputStream `msgpack:"stream"`
+	Data    []byte       `msgpack:"data"`
 }
 
 // Exited reports the end of a process, after its last Output.

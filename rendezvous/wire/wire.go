@@ -38,7 +38,7 @@ var messages = table(
 	empty[Edges], empty[Try], empty[Hears], empty[Stalled], empty[AskStalled], empty[GiveUp],
 	empty[Evidence], empty[Wanted], empty[Form], empty[Peers], empty[Without], empty[Stuck],
 	empty[Name], empty[StateKept], empty[Alone],
-	empty[Member], empty[Reserve], empty[Queued], empty[Granted], empty[Elsewhere], empty[Refused],
+	empty[ClusterMember], empty[Reserve], empty[Queued], empty[Granted], empty[Elsewhere], empty[Refused],
 	empty[Serve], empty[AskJobs], empty[Jobs], empty[Resume], empty[Detach], empty[Detached],
 	empty[AskDetached], empty[DetachedJobs], empty[Reach], empty[AskUsage], empty[Usage],
 	empty[Keep], empty[Kept], empty[Vote], empty[Voted], empty[Adopt], empty[Account],

@@ -61,7 +61,7 @@ var messages = []wire.Message{
 	&wire.Wanted{},
 	&wire.Form{Epoch: 1},
 	&wire.Peers{Epoch: 1, Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}},
-	&wire.Member{Port: 7575, Version: "v", Slots: 4, Used: 2, Draining: true},
+	&wire.ClusterMember{Port: 7575, Version: "v", Slots: 4, Used: 2, Draining: true},
 	&wire.Reserve{Version: "v", Ranks: 8, PerHost: 4, Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}, User: "u", Program: "p"},
 	&wire.Queued{Text: "waits"},
 	&wire.Granted{Shares: []wire.Share{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4}}},

@@ -81,7 +81,7 @@ func (r *Ranks) refuse(step string, err error, hint string) {
 type output struct {
 	to       *wire.Writer
 	process  int
-	stream   wire.Stream
+	stream   wire.OutputStream
 	notified <-chan struct{} // closed when the launcher knows that the rank runs
 }
 
