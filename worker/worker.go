@@ -170,7 +170,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 }
 
 // memory is what one user of shared memory may take: all there is, because memory is only taken when it is written,
-// and the limit is there to give a clear error instead of the machine's end. docs/decisions/0008 says
+// and the limit is there to give a clear error instead of the machine's end. docs/decisions/0008 explains
 // why ranks have no shares of it.
 func (d *daemon) memory() int64 {
 	if d.machine.Host().MemBytes > 0 {
