@@ -69,7 +69,7 @@ func (c *Config) Reduces() bool {
 	return c.Kind == collective.Allreduce || c.Kind == collective.ReduceScatter || c.Kind == collective.Reduce
 }
 
-// gathers reports whether the size is that of what the ranks contribute together.
+// gathers reports whether the size counts what all ranks contribute together.
 func (c *Config) gathers() bool { return c.Kind == collective.Allgather || c.Kind == collective.Gather }
 
 // deals reports whether a tensor has a part for every rank.
@@ -83,7 +83,7 @@ func Kind(name string) (collective.Kind, error) { return find("operation", kinds
 // Type returns the element type of that name.
 func Type(name string) (kernel.Type, error) { return find("element type", typesByName, name) }
 
-// Op returns the reduction of that name; the names are those of nccl-tests.
+// Op returns the reduction of that name; nccl-tests uses the same names.
 func Op(name string) (kernel.Op, error) { return find("reduction", opsByName, name) }
 
 func find[T any](what string, m map[string]T, name string) (T, error) {
@@ -185,7 +185,7 @@ func (c *Config) size(count, ranks int) int {
 
 // busFactor is what the bandwidth of the algorithm (size by time) is multiplied by, to give the traffic on each
 // rank's link or memory if the operation moved as little as it can: a figure that can be compared with the
-// hardware's whatever the number of ranks. The definitions are those of nccl-tests.
+// hardware's whatever the number of ranks. nccl-tests defines them alike.
 func busFactor(kind collective.Kind, ranks int) float64 {
 	n := float64(ranks)
 	switch kind {

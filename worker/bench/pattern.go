@@ -70,7 +70,7 @@ func fill(b, pattern []byte) {
 	}
 }
 
-// wrong counts the elements of b that are not those of the pattern. Floating-point numbers may differ by the
+// wrong counts the elements of b that differ from the pattern. Floating-point numbers may differ by the
 // rounding of ranks additions: an engine may add in any order.
 func wrong(t kernel.Type, b, pattern []byte, ranks int) int64 {
 	return wrongBy(t, b, pattern, ranks, 0)

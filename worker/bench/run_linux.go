@@ -24,7 +24,7 @@ type runner struct {
 	cfg     Config
 	session *rank.Session
 	data    *rank.Memory // the tensor, and as much for what is received
-	sheet   *rank.Memory // what ranks tell each other, as numbers of 8 bytes
+	sheet   *rank.Memory // what ranks give each other, as numbers of 8 bytes
 	times   []float64    // the sheet
 }
 

@@ -39,7 +39,7 @@ func NewHorovod(cfg Config, daemon Daemon) *Horovod {
 	return &Horovod{cfg: cfg, daemon: daemon, stock: newStockRanks()}
 }
 
-// Listen opens the key-value service; the roster says of which host's service ranks use.
+// Listen opens the key-value service; the roster names the host whose service ranks use.
 func (h *Horovod) Listen(ctx context.Context, bind string) error {
 	if h.cfg.Job.Shim {
 		return nil

@@ -48,7 +48,7 @@ func (m *MPI) configFor(ctx context.Context, r *wire.Roster) pmi.Config {
 		Abort: func(rank, code int, message string) {
 			m.cfg.Log.Info("MPI_Abort", "rank", rank, "code", code, "message", message)
 			if code &= 0xff; code == 0 {
-				code = 1 // an abort is no success, whatever the program says
+				code = 1 // an abort is no success, whatever the program returns
 			}
 			m.cfg.Loop.Post(ctx, func() { m.abort(rank, code) })
 		},
@@ -92,7 +92,7 @@ func (m *MPI) Connect(roster *wire.Roster, r wire.Rank) (*os.File, *rankenv.PMI,
 	return os.NewFile(uintptr(fds[1]), "pmi"), &rankenv.PMI{}, nil
 }
 
-// Receive takes what the launcher says to MPI programs: a barrier between hosts is passed, or a published name is
+// Receive takes what the launcher sends to MPI programs: a barrier between hosts is passed, or a published name is
 // known.
 func (m *MPI) Receive(msg wire.Message) {
 	if m.server == nil {
@@ -109,7 +109,7 @@ func (m *MPI) Receive(msg wire.Message) {
 // Inside reports whether a process has begun with MPI and not left it, for all that was read from it yet.
 func (m *MPI) Inside(process int) bool { return m.server != nil && m.server.Inside(process) }
 
-// Left reports whether a process that has ended left MPI. It may wait for the process's last words.
+// Left reports whether a process that has ended left MPI. It may wait for the last message of the process.
 func (m *MPI) Left(process int) bool { return m.server.Left(process) }
 
 // Began reports whether a process has begun with MPI by this process manager, or none serves here.

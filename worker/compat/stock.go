@@ -16,7 +16,7 @@ import (
 type stockRanks struct {
 	members  map[int]*kvhttp.StockMember
 	seated   map[int]uint32                   // the epoch in which they last got their place
-	asking   map[int]chan<- kvhttp.StockPlace // those that wait for it, each with space for the answer
+	asking   map[int]chan<- kvhttp.StockPlace // processes that wait for it, each with space for the answer
 	withdraw context.CancelFunc               // ends the announcement of another world, nil for none
 }
 

@@ -1,8 +1,8 @@
 // Package machine knows what the machine of a daemon is like: its CPUs, NICs, GPUs and labels.
 //
-// What probes find is corrected by the topology file that the user wrote, and by what was told of a move of the
+// What probes find is corrected by the topology file that the user wrote, and by what was reported of a move of the
 // machine, which is newer than the file. A machine may get another network, or another GPU, while a job runs on it:
-// Watch notices, and the daemon tells the host that coordinates.
+// Watch notices, and the daemon notifies the host that coordinates.
 package machine
 
 import (
@@ -25,17 +25,17 @@ import (
 const (
 	// lookEvery is how often Watch looks whether the machine changed. It costs a few small files.
 	lookEvery = 10 * time.Second
-	// repeatNews is how often the coordinator is told, because messages may get lost.
+	// repeatNews is how often the coordinator is notified, because messages may get lost.
 	repeatNews = 3
 )
 
 // Daemon is what a machine needs from its daemon.
 type Daemon interface {
-	// DataNIC names the NIC of a host over which data goes, "" if the user chose some.
+	// DataNIC names the NIC that carries the data of a host, "" if the user chose some.
 	DataNIC(topology.Host) string
 	// NetworkChanged has all that was measured of this host's edges be forgotten.
 	NetworkChanged()
-	// Changed tells the coordinator what Host returns now.
+	// Changed notifies the coordinator of what Host returns now.
 	Changed(ctx context.Context)
 }
 
@@ -54,7 +54,7 @@ type Machine struct {
 	job     *wire.Job
 	self    topology.Host
 	facts   *facts.File // what the user knows
-	applied *facts.File // the facts by which self is corrected
+	applied *facts.File // the facts that correct self
 	placed  placed
 	unsaid  int // how often the coordinator is still to hear of a change
 }
@@ -88,13 +88,13 @@ func (m *Machine) Host() topology.Host { return m.self }
 // Facts returns the topology file.
 func (m *Machine) Facts() *facts.File { return m.facts }
 
-// FindDataNIC notes over which NIC data goes, once that is known.
+// FindDataNIC notes which NIC carries data, once that is known.
 func (m *Machine) FindDataNIC() { m.self.Data = m.cfg.Daemon.DataNIC(m.self) }
 
 // MovedSinceFile reports whether the machine was moved or started again since the topology file was written.
 func (m *Machine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
 
-// tell tells users who asked for it.
+// tell shows text to users of -v.
 func (m *Machine) tell(text string) {
 	if m.job.Verbose {
 		m.cfg.Out.Write(&wire.Log{Text: text})
@@ -150,7 +150,7 @@ func (m *Machine) Learn(ctx context.Context, text []byte) {
 		m.cfg.Out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
 		return
 	}
-	m.facts, m.placed = known, placed{} // a move that is told from now on is newer than the file
+	m.facts, m.placed = known, placed{} // a move that is reported from now on is newer than the file
 	m.cfg.Loop.Go(func() { m.ProbeAgain(ctx, "", func() {}) })
 }
 
@@ -174,7 +174,7 @@ func (m *Machine) DoubtLabels() {
 	m.doubtPlaced()
 }
 
-// doubtPlaced says which labels that the end of a move told may be wrong since another one.
+// doubtPlaced warns users of labels that came with the end of a move and may be wrong since another one.
 func (m *Machine) doubtPlaced() {
 	if !m.placed.past {
 		return
@@ -197,12 +197,12 @@ func SameNetwork(before, now topology.Host) bool {
 }
 
 // changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that
-// coordinates. Ranks stay where they are. What the topology file says of a device that is gone counts no more, and
-// all else that it says still does.
+// coordinates. Ranks stay where they are. What the topology file gives for a device that is gone counts no more, and
+// all else that it gives still does.
 func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
 	again, own := m.placed.look(found.Session, begun), found
-	asBefore := own // but for what another file says
+	asBefore := own // but for what another file gives
 	asBefore.NICs = slices.Clone(own.NICs)
 	m.applied.Apply(&asBefore)
 	missing := m.facts.Apply(&found)
@@ -318,7 +318,7 @@ func (p *placed) look(session string, begun time.Time) (again bool) {
 	return again
 }
 
-// apply has a host be there, of which the machine itself tells what own says.
+// apply has a host be there; own is what the machine itself reports of it.
 func (p placed) apply(h *topology.Host, own topology.Host) {
 	if len(p.labels) == 0 {
 		return
@@ -395,7 +395,7 @@ func changes(before, after []topology.NIC) string {
 	for _, old := range before {
 		now := find(after, old.Name)
 		if now != nil {
-			old.Given = now.Given // who says it is no change of what it is
+			old.Given = now.Given // its source is no change of the speed
 		}
 		switch {
 		case now == nil:

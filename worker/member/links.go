@@ -13,8 +13,9 @@ import (
 // How a world makes its links: before it begins it makes the links that it needs, and later, in a large one, the rest.
 
 const (
-	// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds each
-	// host reaches its neighbours in the ring, and the others when it first sends them something, or some time later.
+	// fewHosts is how many hosts connect with each other by all streams before their world begins. In larger worlds
+	// each host reaches its neighbours in the ring, and the others when it first sends them something, or some time
+	// later.
 	fewHosts = 8
 	// reachAfter is how long after a world has begun hosts reach others that they have nothing to send to: while ranks
 	// start, they need the processors.
@@ -39,10 +40,11 @@ type linking struct {
 	self    int
 	world   wire.World
 	peers   []int // the other hosts
-	needed  []int // peers to which there are links before the world begins
+	needed  []int // peers that need links before the world begins
 	elastic bool  // the launcher decides which peers are lost, and the others go on in another world
 
-	// In a job of fixed size goOn is called after each timeout, since a peer may be paused, and returns whether to go on.
+	// In a job of fixed size goOn is called after each timeout, since a peer may be paused, and returns whether to go
+	// on.
 	timeout time.Duration
 	goOn    func(err error) bool
 }

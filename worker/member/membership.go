@@ -26,7 +26,7 @@ type Daemon interface {
 	EndWorld(ctx context.Context, former, next *wire.Roster)
 	// RosterChanged takes note of the roster that Roster returns from now on.
 	RosterChanged(ctx context.Context, r *wire.Roster)
-	// Expect takes note of the peers with which this host forms a world, nil if it is not in the roster.
+	// Expect takes note of the peers that this host forms a world with, nil if it is not in the roster.
 	Expect(epoch uint32, peers []int)
 	// Prepare has the engine listen to the links of a proposed world.
 	Prepare(w collective.EngineWorld) error
@@ -91,8 +91,8 @@ type Membership struct {
 	epoch    uint32     // of the world that the ranks are in, 0 for none
 	current  wire.World // that world, as the launcher heard of it
 	life     *life      // of the world that is prepared or has begun, nil for none
-	needed   []int      // peers to which the world that is prepared needs links
-	unlinked []int      // peers to which no link could be made since the world began
+	needed   []int      // peers that the world in preparation needs links to
+	unlinked []int      // peers that could not be linked since the world began
 }
 
 // New returns a membership without a roster.

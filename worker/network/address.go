@@ -9,7 +9,7 @@ import (
 	"gorun/topology/probe"
 )
 
-// addresses returns where peers can reach this host, best first, over those of its interfaces that use accepts. A
+// addresses returns where peers can reach this host, best first, over the interfaces that use accepts. A
 // hint is an address known to lead here (the one at which ssh arrived) or, failing that, the one from which the route
 // to a peer leaves; it comes first because it is the only one that was ever tried. Loopback is the answer of a host
 // that is alone.
@@ -83,10 +83,10 @@ func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) 
 	if err != nil {
 		hint = probe.SourceToward(n.job.Toward)
 		if n.lost && hint.IsLoopback() {
-			hint = netip.Addr{} // nobody to ask the way to, or a name that means this host here: the others are elsewhere
+			hint = netip.Addr{} // no one to look up a route to, or a name that means this host here: the others are elsewhere
 		}
 	}
-	if n.job.Open && hint.IsLoopback() { // those that come later may be anywhere
+	if n.job.Open && hint.IsLoopback() { // hosts that come later may be anywhere
 		hint = probe.SourceToward(anywhere)
 	}
 	if len(n.job.NICs) > 0 {

@@ -35,9 +35,9 @@ type directory struct {
 // listing is what is known of one peer.
 type listing struct {
 	doubts  atomic.Bool            // it may not be where it was
-	reached atomic.Pointer[string] // where it was found by its name, nil if it was found where it says that it is
+	reached atomic.Pointer[string] // where it was found by its name, nil if it was found at the addresses it gave
 
-	mu    sync.Mutex // held while its name is looked up: one of those who ask is enough
+	mu    sync.Mutex // held while its name is looked up: one of the askers is enough
 	asked time.Time
 	found []netip.Addr
 }
@@ -60,11 +60,11 @@ func (d *directory) of(peer int) *listing {
 	return l
 }
 
-// doubt says that a peer may have gone elsewhere.
+// doubt notes that a peer may have gone elsewhere.
 func (d *directory) doubt(peer int) { d.of(peer).doubts.Store(true) }
 
 // tried notes how an attempt to reach a peer ended. One that was found by its name goes on to be looked for there: it
-// is a while until it can say where it is, and each of its streams has to find it.
+// is a while until it can report where it is, and each of its streams has to find it.
 func (d *directory) tried(p wire.Peer, conn net.Conn, err error) {
 	l := d.of(p.ID)
 	if err != nil {
@@ -80,7 +80,7 @@ func (d *directory) tried(p wire.Peer, conn net.Conn, err error) {
 	}
 }
 
-// search returns where to look for a peer, best first, if it says that it is found at these addresses.
+// search returns where to look for a peer, best first, if these are the addresses that it gave.
 func (d *directory) search(ctx context.Context, p wire.Peer, said []string) []string {
 	l := d.of(p.ID)
 	if !l.doubts.Load() {
@@ -92,7 +92,7 @@ func (d *directory) search(ctx context.Context, p wire.Peer, said []string) []st
 	return slices.Concat(said, d.elsewhere(ctx, l, p))
 }
 
-// elsewhere returns addresses by which the peer is found by its name and that it did not give itself.
+// elsewhere returns addresses that the peer's name resolves to and that it did not give itself.
 func (d *directory) elsewhere(ctx context.Context, l *listing, p wire.Peer) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

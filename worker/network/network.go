@@ -266,7 +266,7 @@ func (n *Network) withNIC(a net.Addr) string {
 	return at.String()
 }
 
-// say shows users a line.
+// say shows a line to users.
 func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
 
 // OpenRelay has the binary be had by hosts that lack it, until EndRelay, and returns the port.

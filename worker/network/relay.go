@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// relayTimeout is how long a guest may take to say the word, and relayLimit, then to take the binary.
+	// relayTimeout is how long a guest may take to send the word, and relayLimit, then to take the binary.
 	relayTimeout = 5 * time.Second
 	relayLimit   = time.Minute
 	// relayGuests is how many may be connected at once.
 	relayGuests = 8
 )
 
-// relay hands what hosts run to those of the job that lack it. Nothing that a guest says is read but the word,
+// relay hands what hosts run to hosts of the job that lack it. Nothing that a guest sends is read but the word,
 // and what it gets is no secret; it checks the hash by itself.
 type relay struct {
 	listener net.Listener

@@ -11,8 +11,8 @@ import (
 )
 
 // A host may get another address while a job runs: another lease of DHCP, a move to another network. It notices that
-// itself, replaces the streams that went out from addresses it has no more, and tells the others where it is. They try
-// from their side as well, so that one way that works is enough.
+// itself, replaces the streams that went out from addresses it has no more, and notifies the others of where it is.
+// They try from their side as well, so that one way that works is enough.
 
 // candidates are this host's addresses as its peers dial them.
 func (n *Network) candidates(addrs []netip.Addr) ([]string, error) {

@@ -42,7 +42,7 @@ func describeNIC(n topology.NIC) string {
 	return words
 }
 
-// Describe tells a user who wants to know by which of its NICs this host is reached by the others.
+// Describe shows users of -v which of its NICs the others reach this host by.
 func (n *Network) Describe() {
 	if !n.job.Verbose || n.job.Alone {
 		return
@@ -104,7 +104,7 @@ func (n *Network) Choose() {
 // routes returns the addresses of a peer in the order in which a stream tries them. If the user chose several NICs,
 // the streams of a link take turns at those whose network the peer is in, too, and so use all of them at once; what a
 // broken one had to carry goes over the others. NICs that the user did not choose are not used like this: the same
-// network may be another one elsewhere, as those of container bridges are.
+// network may be another one elsewhere, as the networks of container bridges are.
 func routes(data []string, chosen []topology.NIC, stream int) []string {
 	var preferred []string
 	for _, nic := range chosen {

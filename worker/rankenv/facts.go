@@ -20,7 +20,7 @@ type Facts struct {
 	Dir       string // in which the program runs
 	Binary    string // gorun, which Python imports its binding from
 	Socket    string // of the session
-	Token     string // by which the rank proves itself there
+	Token     string // proves the rank's identity there
 	SpareCPUs []int  // for what the rank starts, nil for none
 	GPU       string // the device of the rank, "" to leave the choice to the program
 	Threads   int    // each rank's share of the CPUs
@@ -41,7 +41,7 @@ type Facts struct {
 // PMI is where an MPI program finds its process manager: at a port, or by a descriptor that it inherits.
 type PMI struct {
 	Port string // host:port, "" for the descriptor
-	ID   int    // by which the rank is known at the port
+	ID   int    // the rank's identity at the port
 }
 
 // Stock is where a rank of stock Horovod finds the others.

@@ -1,9 +1,10 @@
 // Package rankenv is the table of every environment variable that gorun gives a rank.
 //
-// A rank inherits variables from its machine and from the user, and gorun adds those of the table: who the rank is, and
-// what the frameworks that gorun stands in for would have set. Each variable belongs to a Contract, the launcher or the
-// framework that defined it, and has a Rule, which says who wins if the user sets the same one. The table is a function
-// of Facts and does no I/O; package worker/ranks collects the facts. docs/environment.md shows the table to users.
+// A rank inherits variables from its machine and from the user, and gorun adds the variables of the table: who the rank
+// is, and what the frameworks that gorun stands in for would have set. Each variable belongs to a Contract, the
+// launcher or the framework that defined it, and has a Rule, which decides who wins if the user sets the same one. The
+// table is a function of Facts and does no I/O; package worker/ranks collects the facts. docs/environment.md shows the
+// table to users.
 package rankenv
 
 import (
@@ -110,8 +111,8 @@ func Lookup(env []string, name string) (string, bool) {
 // session are what variables of a login, and of a job around this one, begin with.
 var session = []string{"SSH_", "_=", "SHLVL=", "GORUN_"}
 
-// Machine returns what a rank keeps of its daemon's environment: the machine's own variables, but not those of the ssh
-// session that started the daemon.
+// Machine returns what a rank keeps of its daemon's environment: the machine's own variables, but not what came from
+// the ssh session that started the daemon.
 func Machine(env []string) []string {
 	var out []string
 	for _, kv := range env {

@@ -160,7 +160,7 @@ func pythonPath(f *Facts) string {
 	return strings.Join(path, ":")
 }
 
-// spareCPUs lists where the processes run that the rank's Python forks, such as those that load its data: they would
+// spareCPUs lists where the processes run that the rank's Python forks, such as its data loaders: they would
 // get the rank's own CPUs otherwise.
 func spareCPUs(f *Facts) string {
 	var list []string

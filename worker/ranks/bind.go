@@ -111,5 +111,5 @@ func (r *Ranks) reportBindings(roster *wire.Roster) {
 	}
 }
 
-// say shows users a line.
+// say shows a line to users of -v.
 func (r *Ranks) say(text string) { r.cfg.Out.Write(&wire.Log{Text: text}) }

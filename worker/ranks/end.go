@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// goodbyeTimeout is how long a rank that said goodbye may take to end before the others learn that it is gone. A
-	// rank that dies of an exception says goodbye first and exits a little later: its exit is to be reported before
-	// those of the ranks that fail because of it.
+	// goodbyeTimeout is how long a rank may take to end after its goodbye before the others learn that it is gone. A
+	// rank that dies of an exception sends goodbye first and exits a little later: its exit is to be reported before
+	// the exits of the ranks that fail because of it.
 	goodbyeTimeout = 2 * time.Second
 	// shutdownGrace is how long the end of a rank of an elastic job is kept back if it came by a signal that ends
-	// everything on a host that is shut down: whether it ends this daemon too is known by then. If so, the host is lost,
-	// and may come back; the rank's slot did not fail.
+	// everything on a host that is shut down: whether it ends this daemon too is known by then. If so, the host is
+	// lost, and may come back; the rank's slot did not fail.
 	shutdownGrace = 200 * time.Millisecond
 	// exitFailure is for a rank that fails although it exited with 0.
 	exitFailure = 1
@@ -39,7 +39,7 @@ func (r *Ranks) Exited(ctx context.Context, e proc.Exit) {
 	case e.Code != 0 || r.stopping || !r.cfg.MPI.Inside(e.Process):
 		r.ended(e, false)
 	default:
-		r.cfg.Loop.Go(func() { // what it said last may not be read yet
+		r.cfg.Loop.Go(func() { // its last message may not be read yet
 			unfinished := !r.cfg.MPI.Left(e.Process)
 			r.cfg.Loop.Post(ctx, func() { r.ended(e, unfinished) })
 		})

@@ -45,7 +45,7 @@ func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os
 	return inherit, f
 }
 
-// groupOf returns the number of a host among those that have ranks, and how many have some.
+// groupOf returns the number of a host among the hosts with ranks, and how many hosts have some.
 func groupOf(r *wire.Roster, host int) (group, groups int) {
 	peers := slices.DeleteFunc(slices.Clone(r.Peers), func(p wire.Peer) bool { return len(p.Ranks) == 0 })
 	return max(slices.IndexFunc(peers, func(p wire.Peer) bool { return p.ID == host }), 0), len(peers)

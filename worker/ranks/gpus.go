@@ -16,7 +16,7 @@ import (
 )
 
 // gpus returns the devices of this host's slots, enough for so many ranks: what the user listed, or what is here. nil
-// leaves GPUs to the program, most of which choose by LOCAL_RANK.
+// leaves GPUs to the program; most programs choose by LOCAL_RANK.
 func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
 	list := r.job.GPUs
 	if len(list) == 0 {
@@ -59,7 +59,7 @@ var gpuUUID = sync.OnceValue(func() *regexp.Regexp {
 // GPU that is cut cannot be used whole.
 func parseGPUs(text string) []string {
 	var out []string
-	whole := "" // a GPU of which no part was seen yet
+	whole := "" // a GPU that no part was seen of yet
 	for line := range strings.SplitSeq(text, "\n") {
 		m := gpuUUID().FindStringSubmatch(line)
 		if m == nil {

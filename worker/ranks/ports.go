@@ -93,7 +93,7 @@ func (p ports) release() {
 	}
 }
 
-// Ports returns the ports that are kept free until the ranks start: torch's, and those of other frameworks.
+// Ports returns the ports that are kept free until the ranks start: torch's, and other frameworks'.
 func (r *Ranks) Ports() (master int, others []int) {
 	for _, p := range r.ports[1:] {
 		others = append(others, p.number)

@@ -61,7 +61,7 @@ type Config struct {
 	MPI      *compat.MPI
 	Horovod  *compat.Horovod
 	NICs     []string // that the user chose on this host, nil for none
-	Describe func()   // tells users who want to know how this host is reached, before ranks start
+	Describe func()   // shows users of -v how this host is reached, before ranks start
 
 	ShutdownGrace time.Duration // in place of shutdownGrace, for tests; 0 for that
 }
@@ -88,9 +88,9 @@ type process struct {
 	running   bool
 	exit      *wire.Exited    // nil while it has not ended
 	rejoining *wire.Rejoining // why it waits, or waited last, for another world
-	leaving   *time.Timer     // runs since it said goodbye, nil if it did not
+	leaving   *time.Timer     // runs since its goodbye, nil before
 	gone      bool            // the engine no longer counts on it in the present world
-	aborted   int             // the exit code with which it called MPI_Abort, 0 if it did not
+	aborted   int             // the exit code that it gave MPI_Abort, 0 if it did not call it
 	dropped   bool            // it was ended because the roster has it no more
 	mpi       singleton
 }
@@ -151,7 +151,7 @@ func (r *Ranks) Enter() {
 	}
 }
 
-// EndWorld has processes be in no world. Those that the next roster has no more are ended.
+// EndWorld has processes be in no world. Processes that the next roster lacks are ended.
 func (r *Ranks) EndWorld(next *wire.Roster) {
 	for number, p := range r.processes {
 		if p.leaving != nil {

@@ -5,7 +5,7 @@ import (
 	"gorun/worker/proc"
 )
 
-// Inspect tells the launcher what the processes of this host's ranks do.
+// Inspect reports to the launcher what the processes of this host's ranks do.
 func (r *Ranks) Inspect() {
 	msg := &wire.Inspected{}
 	for _, number := range r.running() {
@@ -14,7 +14,7 @@ func (r *Ranks) Inspect() {
 	r.cfg.Out.Write(msg)
 }
 
-// Usage tells the launcher what the ranks of this host use.
+// Usage reports to the launcher what the ranks of this host use.
 func (r *Ranks) Usage() {
 	var pids []int
 	for _, number := range r.running() {

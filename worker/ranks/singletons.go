@@ -33,13 +33,13 @@ var (
 	openMPI = regexp.MustCompile(`^libmpi\.so\.(20|40|80)(\.|$)`)
 	mpich   = regexp.MustCompile(`^libmpi(ch)?\.so\.12(\.|$)`)
 	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all
-	// versions a file with which they try shared memory.
+	// versions a file that they try shared memory with.
 	begun = regexp.MustCompile(`/mca_ess_singleton\.so$|^/dev/shm/open_mpi\.`)
-	// meets matches libraries with which ranks find each other without MPI and without gorun.
+	// meets matches libraries that let ranks find each other without MPI and without gorun.
 	meets = regexp.MustCompile(`^(libtorch_cpu|libtensorflow_framework|xla_extension|libjax_common|_jax)\b`)
 )
 
-// telling reports whether a file is one of those that show it.
+// telling reports whether a file is one that shows it.
 func telling(file string) bool {
 	name := path.Base(file)
 	return openMPI.MatchString(name) || mpich.MatchString(name) || begun.MatchString(file) || meets.MatchString(name)
@@ -93,7 +93,7 @@ func (r *Ranks) lookForSingletons(ctx context.Context, started []int) {
 	})
 }
 
-// unsettled returns the pids of those processes that run and of which another look may show more. It waits for the
+// unsettled returns the pids of the processes that run and may show more at another look. It waits for the
 // loop.
 func (r *Ranks) unsettled(ctx context.Context, started []int) map[int]int {
 	running := make(chan map[int]int, 1)

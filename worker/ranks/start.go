@@ -72,7 +72,8 @@ func (r *Ranks) program(rank wire.Rank, gpu string) (argv []string, dir string) 
 	return slices.Concat(rank.Fill(r.job.Wrapper, gpu), argv), dir
 }
 
-// refuse tells the launcher that the user wants what this host does not have: there is nothing wrong with the host.
+// refuse reports to the launcher that the user wants what this host does not have: there is nothing wrong with the
+// host.
 func (r *Ranks) refuse(step string, err error, hint string) {
 	r.cfg.Out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: exitUsage, Peer: r.job.HostID})
 }

@@ -21,32 +21,32 @@ const (
 	enoughBytes, enoughTime = 4 << 20, 5 * time.Millisecond
 	// fading is what remains of a measurement when there is another second of traffic: networks change.
 	fading = 0.9
-	// rising is how much longer a round trip may get with every look: one among long ones is short by chance no more than
-	// for a while, and after a move they may all be longer.
+	// rising is how much longer a round trip may get with every look: one among long ones is short by chance no more
+	// than for a while, and after a move they may all be longer.
 	rising = 1.02
-	// newsworthy is how much a number has to change to be told again.
+	// newsworthy is how much a number has to change to be reported again.
 	newsworthy = 0.2
-	// manyHosts is from how many hosts on only round trips to the nearest are told.
+	// manyHosts is from how many hosts on only round trips to the nearest are reported.
 	manyHosts, nearHosts = 64, 8
 	mostTold             = 1 << 12
 	// tries is how often a edge is tried that no ring uses: traffic of the job may be in the way of one or the other.
 	tries = 3
 	// triedFor is how long the result of that counts.
 	triedFor = time.Minute
-	// sayAgain is after how many seconds all is told again.
+	// sayAgain is after how many seconds all is reported again.
 	sayAgain = 64
 	tryPause = 300 * time.Millisecond
 )
 
 // carried is what is known of one edge from this host.
 type carried struct {
-	seen  link.Status // what the counters said last
-	bytes float64     // while the edge was busy, those of the last seconds more than those before
+	seen  link.Status // what the counters showed last
+	bytes float64     // while the edge was busy; the last seconds weigh more than earlier ones
 	time  float64     // seconds that took
 	edge  wire.Edge
 }
 
-// look takes what the link says now.
+// look takes what the link reports now.
 func (c *carried) look(s link.Status) {
 	if rtt := s.RTT.Seconds(); rtt > 0 && c.edge.RTT > 0 {
 		c.edge.RTT = min(rtt, c.edge.RTT*rising)
@@ -98,7 +98,7 @@ func (w *edgeWatch) to(peer int) *carried {
 	return w.own[peer]
 }
 
-// news returns what differs from what the coordinator knows, and notes it as said.
+// news returns what differs from what the coordinator knows, and notes it as reported.
 func (w *edgeWatch) news(peers int) []wire.Edge {
 	var out []wire.Edge
 	for _, e := range w.list(peers) {
@@ -134,7 +134,7 @@ func (w *edgeWatch) list(peers int) []wire.Edge {
 	return out
 }
 
-// hear takes what a host tells of its edges.
+// hear takes what a host reports of its edges.
 func (w *edgeWatch) hear(from int, edges []wire.Edge) {
 	for _, e := range edges[:min(len(edges), mostTold)] {
 		pair := topology.Pair{From: from, To: e.To}
@@ -176,9 +176,9 @@ func formerPlaces(ring, ids []int) (order []int) {
 	return order
 }
 
-// newEdges are those of another ring that the present one does not go. What was once measured there is no reason to
-// change: whatever made a edge of the present ring slow may have done so to others, first of all to the same one in the
-// other direction.
+// newEdges are the edges of another ring that the present one does not use. What was once measured there is no reason
+// to change: whatever made a edge of the present ring slow may have done so to others, first of all to the same one in
+// the other direction.
 func newEdges(present, other []int) []topology.Pair {
 	edges := func(ring []int) []topology.Pair {
 		var out []topology.Pair
@@ -191,7 +191,7 @@ func newEdges(present, other []int) []topology.Pair {
 	return slices.DeleteFunc(edges(other), func(p topology.Pair) bool { return slices.Contains(old, p) })
 }
 
-// doubt tells whether a edge that no ring uses is to be tried now, and whether the result of that is there. What was
+// doubt reports whether an edge that no ring uses is to be tried now, and whether the result of that is there. What was
 // known of it before is forgotten.
 func (w *edgeWatch) doubt(pair topology.Pair, now time.Time) (ask, known bool) {
 	if asked, ok := w.asked[pair]; ok && now.Sub(asked) < triedFor {

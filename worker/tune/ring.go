@@ -32,7 +32,7 @@ func (s *search) stop() {
 	}
 }
 
-// ringTask is what a ring is found from. Nobody changes it any more.
+// ringTask is what a ring is found from. It does not change any more.
 type ringTask struct {
 	by     topology.By
 	hosts  []topology.Host // in the order of their ids
@@ -40,7 +40,7 @@ type ringTask struct {
 	facts  *facts.File
 	heard  []topology.Edge // measured in the job
 	former []int           // the present one, if one is there: places in hosts, -1 for who is not a member any more
-	left   []int           // those of it who still are
+	left   []int           // the members that still are in it
 }
 
 // given returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of
@@ -113,7 +113,7 @@ type question struct {
 // still counts.
 type reconsideration struct {
 	asked *question // and not answered yet
-	stays question  // the last one to which the answer was that the ring stays as it is
+	stays question  // the last one whose answer was to keep the ring
 }
 
 // ask reports whether to find the answer to a question. The same one is not asked twice.
@@ -125,11 +125,11 @@ func (r *reconsideration) ask(q question) bool {
 	return true
 }
 
-// withdraw takes a question back of which the answer is not wanted any more.
+// withdraw takes back a question whose answer is not wanted any more.
 func (r *reconsideration) withdraw() { r.asked = nil }
 
 // answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are
-// still those that were asked about, and nothing of what was measured then has turned out to be about another edge.
+// still the ones that were asked about, and nothing of what was measured then has turned out to be about another edge.
 // Among many hosts something is heard all the time; whether it was of the edges that the other ring would take,
 // prefer looks.
 func (r *reconsideration) answer(pays bool, now question) bool {

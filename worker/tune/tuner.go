@@ -2,10 +2,10 @@
 // algorithms to it.
 //
 // Links know their edges from what they carry anyway: the round trip, and the bandwidth where they had more to send
-// than went. Each daemon tells the one that coordinates, the one of the lowest host id, what is new (edges.go). The
-// coordinator asks from time to time whether another ring pays (ring.go), and whether the cost by which algorithms
-// are chosen still fits (recalibrate.go); it changes either while the ring is paused. An edge that no ring uses may
-// be only as good as its interfaces say, so it is tried for a moment before the ring changes to it.
+// than went. Each daemon reports to the one that coordinates, the one of the lowest host id, what is new (edges.go).
+// The coordinator asks from time to time whether another ring pays (ring.go), and whether the cost that chooses
+// algorithms still fits (recalibrate.go); it changes either while the ring is paused. An edge that no ring uses may be
+// only as good as its interfaces report, so it is tried for a moment before the ring changes to it.
 package tune
 
 import (
@@ -36,11 +36,11 @@ type Daemon interface {
 	Facts() *facts.File
 	// Send sends a message to a peer, which may miss it.
 	Send(peer int, m wire.Message)
-	// Tell tells users who asked for it.
+	// Tell shows text to users of -v.
 	Tell(text string)
 }
 
-// Links are those of this host.
+// Links are what a tuner reads and measures of this host's links.
 type Links interface {
 	// Status returns what the link to a peer has counted.
 	Status(peer int) (link.Status, bool)
@@ -104,7 +104,7 @@ func (t *Tuner) Changed(order []int) { t.ring, t.rings = order, nil }
 // Stop ends the search for a ring: there is another roster.
 func (t *Tuner) Stop() { t.search.stop() }
 
-// Watch is called once a second: it looks at the links, tells what is new, and on the host that coordinates whether
+// Watch is called once a second: it looks at the links, reports what is new, and on the host that coordinates whether
 // ring and cost still fit.
 func (t *Tuner) Watch(ctx context.Context) {
 	t.edges.ticks++
@@ -146,7 +146,7 @@ func (t *Tuner) Known() []wire.Edge {
 	return t.edges.list(len(ids))
 }
 
-// Hear takes what a host tells of its edges.
+// Hear takes what a host reports of its edges.
 func (t *Tuner) Hear(from int, edges []wire.Edge) { t.edges.hear(from, edges) }
 
 // ForgetPeer drops what is known of the edges from and to a peer, because it has moved.
@@ -198,7 +198,7 @@ func (t *Tuner) Try(ctx context.Context, peer int) {
 		}
 		t.cfg.Loop.Post(ctx, func() {
 			t.edges.to(peer).tried(best)
-			delete(t.edges.said, peer) // to be told even if it is what was told before: the coordinator has asked
+			delete(t.edges.said, peer) // to be reported even if it did not change: the coordinator has asked
 		})
 	})
 }

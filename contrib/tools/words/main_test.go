@@ -61,11 +61,23 @@ var plain = []string{
 	"topology/probe",
 	"topology/probe/probetest",
 	"worker",
+	"worker/bench",
 	"worker/command",
+	"worker/compat",
+	"worker/machine",
+	"worker/member",
 	"worker/migrate",
 	"worker/migrate/vmtools",
+	"worker/moves",
+	"worker/network",
+	"worker/pauses",
 	"worker/pmi",
 	"worker/proc",
+	"worker/rankenv",
+	"worker/ranks",
+	"worker/session",
+	"worker/stall",
+	"worker/tune",
 }
 
 func TestPlainWords(t *testing.T) {
