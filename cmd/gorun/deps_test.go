@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"launcher/ssh":         {"launcher/hosts"},
 	"launcher/stall":       {"rendezvous/wire"},
 	"launcher/survey":      {"launcher", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
-	"launcher/output":      {},
+	"launcher/output":      {"rendezvous/wire"},
 	"rendezvous/wire":      {"topology"},
 	"rendezvous/liveness":  {"rendezvous/wire"},
 	"rendezvous/epoch":     {"collective/schedule", "rendezvous/wire", "topology"},

@@ -277,7 +277,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 
 // showOn has a job show what it does.
 func showOn(mux *output.Mux, spec *launcher.Spec) {
-	spec.Output, spec.Note = ranksOutput{mux}, mux.Note
+	spec.Output, spec.Note = mux, mux.Note
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
 	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gorun/launcher/output"
+	"gorun/rendezvous/wire"
 )
 
 // readPatterns reads Hydra's patterns for tags and files.
@@ -31,14 +32,14 @@ func readPatterns(o *jobFlags, cfg *output.Config) error {
 		}
 	}
 	tag := filled("prepend-pattern", &o.tagPattern)
-	files := map[output.Stream]func(int) string{output.Stdout: filled("outfile-pattern", &o.outPattern), output.Stderr: filled("errfile-pattern", &o.errPattern)}
+	files := map[wire.OutputStream]func(int) string{wire.Stdout: filled("outfile-pattern", &o.outPattern), wire.Stderr: filled("errfile-pattern", &o.errPattern)}
 	if err != nil {
 		return err
 	}
 	if tag != nil {
-		cfg.Tag = func(rank int, _ output.Stream) string { return tag(rank) }
+		cfg.Tag = func(rank int, _ wire.OutputStream) string { return tag(rank) }
 	}
-	cfg.Divert = func(rank int, name output.Stream) string {
+	cfg.Divert = func(rank int, name wire.OutputStream) string {
 		if files[name] == nil {
 			return ""
 		}

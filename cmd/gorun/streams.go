@@ -18,7 +18,6 @@ import (
 
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
-	"gorun/rendezvous/wire"
 )
 
 // streamTable binds the fields of streamFlags.
@@ -163,13 +162,6 @@ func parseRanks(list string, ranks int) (map[int]bool, error) {
 		}
 	}
 	return out, nil
-}
-
-// ranksOutput is the Mux in the launcher's words.
-type ranksOutput struct{ *output.Mux }
-
-func (o ranksOutput) Write(rank int, stream wire.OutputStream, data []byte) {
-	o.Mux.Write(rank, output.Stream(stream), data)
 }
 
 // places remembers on which host each process runs, for tags and events.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gorun/rendezvous/wire"
 )
 
 // Config determines where output goes and how it looks.
@@ -42,7 +44,7 @@ type Config struct {
 	Dir string
 	// Divert returns the file that receives a stream instead of the terminal, "" for none; several streams may share
 	// one. Lines there are untagged unless TagDiverted is true. Divert is called once for each stream.
-	Divert      func(rank int, name Stream) string
+	Divert      func(rank int, name wire.OutputStream) string
 	TagDiverted bool
 	Tail        int // lines kept of each rank's standard error; 0 for DefaultTail
 }
@@ -53,7 +55,7 @@ type Config struct {
 type Mux struct {
 	cfg    Config
 	screen *screen
-	plain  map[Stream]*plain // for untagged output, nil where lines are tagged
+	plain  map[wire.OutputStream]*plain // for untagged output, nil where lines are tagged
 
 	mu      sync.Mutex
 	started bool // a rank has written, so there is no status line any more
@@ -73,14 +75,14 @@ type diversion struct {
 
 type key struct {
 	rank   int
-	stream Stream
+	stream wire.OutputStream
 }
 
 // stream is one of a rank's two streams.
 type stream struct {
 	mu     sync.Mutex
 	rank   int
-	name   Stream
+	name   wire.OutputStream
 	hidden bool
 	to     io.Writer
 	tag    string
@@ -123,9 +125,9 @@ func New(cfg Config) (*Mux, error) {
 
 // add creates the streams of a rank.
 func (m *Mux) add(rank int) error {
-	for _, name := range []Stream{Stdout, Stderr} {
+	for _, name := range []wire.OutputStream{wire.Stdout, wire.Stderr} {
 		s := &stream{rank: rank, name: name, to: m.cfg.Stdout, lines: NewSplitter(MaxLine)}
-		if name == Stderr {
+		if name == wire.Stderr {
 			s.tail = NewTail(m.cfg.Tail)
 			if !m.cfg.Merge && !m.cfg.JSON {
 				s.to = m.cfg.Stderr
@@ -185,14 +187,14 @@ func (m *Mux) put(s *stream, data []byte) { m.screen.put(s.to, data) }
 func (m *Mux) Add(rank int) error {
 	m.known.Lock()
 	defer m.known.Unlock()
-	if m.streams[key{rank, Stdout}] != nil {
+	if m.streams[key{rank, wire.Stdout}] != nil {
 		return nil
 	}
 	return m.add(rank)
 }
 
 // stream returns one of a rank's streams, nil if there is no such rank.
-func (m *Mux) stream(rank int, name Stream) *stream {
+func (m *Mux) stream(rank int, name wire.OutputStream) *stream {
 	m.known.RLock()
 	defer m.known.RUnlock()
 	return m.streams[key{rank, name}]
@@ -216,7 +218,7 @@ func create(file string) (*os.File, error) {
 }
 
 // Write takes output of a rank, in pieces of any size. It ignores unknown ranks and streams.
-func (m *Mux) Write(rank int, name Stream, data []byte) {
+func (m *Mux) Write(rank int, name wire.OutputStream, data []byte) {
 	s := m.stream(rank, name)
 	if s == nil || len(data) == 0 {
 		return
@@ -239,7 +241,7 @@ func (m *Mux) Write(rank int, name Stream, data []byte) {
 
 // Close passes on a rank's unfinished lines. A restarted rank may write again.
 func (m *Mux) Close(rank int) {
-	for _, name := range []Stream{Stdout, Stderr} {
+	for _, name := range []wire.OutputStream{wire.Stdout, wire.Stderr} {
 		s := m.stream(rank, name)
 		if s == nil {
 			continue
@@ -259,7 +261,7 @@ func (m *Mux) Close(rank int) {
 
 // Tail returns the last lines of a rank's standard error.
 func (m *Mux) Tail(rank int) []string {
-	s := m.stream(rank, Stderr)
+	s := m.stream(rank, wire.Stderr)
 	if s == nil {
 		return nil
 	}

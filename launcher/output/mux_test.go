@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/launcher/output"
+	"gorun/rendezvous/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,7 +65,7 @@ var noon = func() time.Time { return time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC
 // piece is one Write.
 type piece struct {
 	rank   int
-	stream output.Stream
+	stream wire.OutputStream
 	text   string
 }
 
@@ -77,7 +78,7 @@ func TestMux(t *testing.T) {
 		}
 		return tag
 	}
-	out, errs := output.Stdout, output.Stderr
+	out, errs := wire.Stdout, wire.Stderr
 	for _, tt := range []struct {
 		name             string
 		cfg              output.Config
@@ -220,7 +221,7 @@ func TestUntagged(t *testing.T) {
 				continue
 			}
 			n := min(1+rng.IntN(1+rng.IntN(200_000)), len(text[rank]))
-			m.Write(rank, output.Stdout+output.Stream(rank%2), text[rank][:n])
+			m.Write(rank, wire.Stdout+wire.OutputStream(rank%2), text[rank][:n])
 			if text[rank] = text[rank][n:]; len(text[rank]) == 0 {
 				left--
 				if rng.IntN(2) == 0 {
@@ -259,7 +260,7 @@ func TestOrder(t *testing.T) {
 	}
 	var want strings.Builder
 	for i := range 1000 {
-		stream := output.Stdout + output.Stream(i/3%2)
+		stream := wire.Stdout + wire.OutputStream(i/3%2)
 		line := fmt.Sprintf("line %d\n", i)
 		m.Write(i%2, stream, []byte(line))
 		want.WriteString(output.HorovodTag(i%2, stream) + line)
@@ -291,7 +292,7 @@ func TestManyRanks(t *testing.T) {
 			}
 			for len(text) > 0 {
 				n := min(1+rng.IntN(300), len(text))
-				m.Write(rank, output.Stdout, text[:n])
+				m.Write(rank, wire.Stdout, text[:n])
 				text = text[n:]
 			}
 			m.Close(rank)
@@ -323,8 +324,8 @@ func TestDiverted(t *testing.T) {
 	var stdout, stderr terminal
 	dir := filepath.Join(t.TempDir(), "new")
 	m, err := output.New(output.Config{Ranks: 2, Stdout: &stdout, Stderr: &stderr, Tag: output.HorovodTag, JSON: true, Show: func(int) bool { return false },
-		Divert: func(rank int, name output.Stream) string {
-			if name == output.Stderr {
+		Divert: func(rank int, name wire.OutputStream) string {
+			if name == wire.Stderr {
 				return ""
 			}
 			return filepath.Join(dir, fmt.Sprint("out.", rank/2))
@@ -335,11 +336,11 @@ func TestDiverted(t *testing.T) {
 	if err := m.Add(2); err != nil {
 		t.Fatal(err)
 	}
-	m.Write(0, output.Stdout, []byte("a"))
-	m.Write(1, output.Stdout, []byte("b\r\n"))
-	m.Write(2, output.Stdout, []byte("\x00"))
-	m.Write(0, output.Stdout, []byte("a\n"))
-	m.Write(0, output.Stderr, []byte("hidden\n"))
+	m.Write(0, wire.Stdout, []byte("a"))
+	m.Write(1, wire.Stdout, []byte("b\r\n"))
+	m.Write(2, wire.Stdout, []byte("\x00"))
+	m.Write(0, wire.Stdout, []byte("a\n"))
+	m.Write(0, wire.Stderr, []byte("hidden\n"))
 	finish(t, m)
 	for name, want := range map[string]string{"out.0": "aa\nb\r\n", "out.1": "\x00"} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
@@ -361,10 +362,10 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Write(tt.ranks-1, output.Stdout, []byte("as it\r is"))
+		m.Write(tt.ranks-1, wire.Stdout, []byte("as it\r is"))
 		m.Close(tt.ranks - 1)
-		m.Write(tt.ranks-1, output.Stdout, []byte(", again\n"))
-		m.Write(tt.ranks-1, output.Stderr, []byte("oops\n"))
+		m.Write(tt.ranks-1, wire.Stdout, []byte(", again\n"))
+		m.Write(tt.ranks-1, wire.Stderr, []byte("oops\n"))
 		finish(t, m)
 		for name, want := range map[string]string{"stdout": "as it\r is, again\n", "stderr": "oops\n"} {
 			got, err := os.ReadFile(filepath.Join(dir, tt.last, name))
@@ -396,9 +397,9 @@ func TestTail(t *testing.T) {
 	if got := m.Tail(0); len(got) != 0 {
 		t.Errorf("before anything: %q", got)
 	}
-	m.Write(0, output.Stdout, []byte("not this\n"))
-	m.Write(0, output.Stderr, []byte("1\n2\n\r10%\r20%\r30%\n4\nlast"))
-	m.Write(1, output.Stderr, []byte(strings.Repeat("ä", 10000)+"\n"))
+	m.Write(0, wire.Stdout, []byte("not this\n"))
+	m.Write(0, wire.Stderr, []byte("1\n2\n\r10%\r20%\r30%\n4\nlast"))
+	m.Write(1, wire.Stderr, []byte(strings.Repeat("ä", 10000)+"\n"))
 	if got, want := m.Tail(0), []string{"2", "30%", "4"}; !slices.Equal(got, want) {
 		t.Errorf("tail %q, want %q", got, want)
 	}
@@ -442,7 +443,7 @@ func TestStatus(t *testing.T) {
 	step(func() { m.Status("two") }, "")
 	step(func() { resume() }, "two")
 	step(func() { m.Note("gorun: %s", "a note\x1b[2J") }, erase+"gorun: a note\ntwo")
-	step(func() { m.Write(0, output.Stdout, []byte("unfinished")) }, erase)
+	step(func() { m.Write(0, wire.Stdout, []byte("unfinished")) }, erase)
 	step(func() { m.Status("three") }, "")
 	step(func() { m.Note("late") }, "late\n")
 	finish(t, m)
@@ -511,7 +512,7 @@ func TestSlowTerminal(t *testing.T) {
 	go func() {
 		defer close(ended)
 		for range 1000 {
-			m.Write(0, output.Stdout, make([]byte, 32<<10))
+			m.Write(0, wire.Stdout, make([]byte, 32<<10))
 			mu.Lock()
 			written += 32 << 10
 			mu.Unlock()
@@ -544,7 +545,7 @@ func TestBrokenTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		m.Write(0, output.Stdout, []byte("line\n"))
+		m.Write(0, wire.Stdout, []byte("line\n"))
 	}
 	if err := m.Finish(context.Background()); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("Finish: %v", err)
@@ -595,7 +596,7 @@ func BenchmarkMux(b *testing.B) {
 	for b.Loop() {
 		var wg sync.WaitGroup
 		for rank := range 64 {
-			wg.Go(func() { m.Write(rank, output.Stdout, data) })
+			wg.Go(func() { m.Write(rank, wire.Stdout, data) })
 		}
 		wg.Wait()
 	}
@@ -617,12 +618,12 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		m.Write(1, output.Stdout, []byte("a\n"))
+		m.Write(1, wire.Stdout, []byte("a\n"))
 	}
 	want := "gorun: write output: no space left on device; what ranks write is lost while that is so, the job goes on\n"
 	for end := time.Now().Add(10 * time.Second); stderr.String() == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
-	m.Write(1, output.Stdout, []byte("b\n"))
+	m.Write(1, wire.Stdout, []byte("b\n"))
 	if err := m.Finish(t.Context()); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Finish: %v, not ENOSPC", err)
 	}
@@ -648,8 +649,8 @@ func TestFullDiskOfFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Write(0, output.Stdout, []byte("a\n"))
-	m.Write(0, output.Stdout, []byte("b\n"))
+	m.Write(0, wire.Stdout, []byte("a\n"))
+	m.Write(0, wire.Stdout, []byte("b\n"))
 	if err := m.Finish(t.Context()); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Finish: %v, not ENOSPC", err)
 	}

@@ -12,44 +12,27 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"gorun/rendezvous/wire"
 )
-
-// Stream is standard output or standard error of a rank.
-type Stream uint8
-
-// Streams of a rank.
-const (
-	Stdout Stream = 1
-	Stderr Stream = 2
-)
-
-func (s Stream) String() string {
-	switch s {
-	case Stdout:
-		return "stdout"
-	case Stderr:
-		return "stderr"
-	}
-	return fmt.Sprintf("stream %d", uint8(s))
-}
 
 // Tag returns the prefix of each line of a rank's stream. It is called once for each stream.
-type Tag func(rank int, stream Stream) string
+type Tag func(rank int, stream wire.OutputStream) string
 
 // HorovodTag is the style of horovodrun: [0]<stdout>:
-func HorovodTag(rank int, stream Stream) string {
+func HorovodTag(rank int, stream wire.OutputStream) string {
 	return fmt.Sprintf("[%d]<%s>:", rank, stream)
 }
 
 // TemplateTag returns a Tag with the placeholders {rank}, {host} and {stream} filled in; {{ stands for {.
 func TemplateTag(template string, host func(rank int) string) (Tag, error) {
-	known := map[string]func(int, Stream) string{
-		"rank":   func(rank int, _ Stream) string { return strconv.Itoa(rank) },
-		"host":   func(rank int, _ Stream) string { return host(rank) },
-		"stream": func(_ int, stream Stream) string { return stream.String() },
+	known := map[string]func(int, wire.OutputStream) string{
+		"rank":   func(rank int, _ wire.OutputStream) string { return strconv.Itoa(rank) },
+		"host":   func(rank int, _ wire.OutputStream) string { return host(rank) },
+		"stream": func(_ int, stream wire.OutputStream) string { return stream.String() },
 	}
-	var parts []func(int, Stream) string
-	literal := func(s string) { parts = append(parts, func(int, Stream) string { return s }) }
+	var parts []func(int, wire.OutputStream) string
+	literal := func(s string) { parts = append(parts, func(int, wire.OutputStream) string { return s }) }
 	for rest := template; rest != ""; {
 		text, after, found := strings.Cut(rest, "{")
 		literal(text)
@@ -69,7 +52,7 @@ func TemplateTag(template string, host func(rank int) string) (Tag, error) {
 		parts = append(parts, part)
 		rest = tail
 	}
-	return func(rank int, stream Stream) string {
+	return func(rank int, stream wire.OutputStream) string {
 		var b strings.Builder
 		for _, part := range parts {
 			b.WriteString(part(rank, stream))

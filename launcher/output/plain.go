@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"gorun/rendezvous/wire"
 )
 
 // maxBehind bounds the output of all ranks that waits for another rank to end its line.
@@ -28,12 +30,12 @@ type plain struct {
 }
 
 // share returns one plain for both streams if they have the same destination, and else one for each.
-func share(stdout, stderr io.Writer, merged bool, put func(*stream, []byte)) map[Stream]*plain {
+func share(stdout, stderr io.Writer, merged bool, put func(*stream, []byte)) map[wire.OutputStream]*plain {
 	one, other := &plain{put: put}, &plain{put: put}
 	if merged || sameFile(stdout, stderr) {
 		other = one
 	}
-	return map[Stream]*plain{Stdout: one, Stderr: other}
+	return map[wire.OutputStream]*plain{wire.Stdout: one, wire.Stderr: other}
 }
 
 // sameFile reports whether a and b are one terminal, pipe or file.

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+
 	"gorun/topology"
 )
 
@@ -160,7 +162,7 @@ type Started struct {
 	PID     int `msgpack:"pid"`
 }
 
-// OutputStream is standard output or standard error.
+// OutputStream is standard output or standard error of a rank.
 type OutputStream uint8
 
 // Streams of a rank.
@@ -168,6 +170,16 @@ const (
 	Stdout OutputStream = 1
 	Stderr OutputStream = 2
 )
+
+func (s OutputStream) String() string {
+	switch s {
+	case Stdout:
+		return "stdout"
+	case Stderr:
+		return "stderr"
+	}
+	return fmt.Sprintf("stream %d", uint8(s))
+}
 
 // Output is what a process wrote, in order per stream, cut anywhere.
 type Output struct {
