@@ -130,7 +130,10 @@ func (c *count) add(s *source) {
 	}
 	for _, name := range s.types.Scope().Names() {
 		object, isType := s.types.Scope().Lookup(name).(*types.TypeName)
-		if isType && object.Exported() && s.types.Name() != "main" && !slices.Contains([]string{"Options", "Config", "Error"}, name) {
+		if !isType || !object.Exported() || object.IsAlias() || types.IsInterface(object.Type()) {
+			continue
+		}
+		if s.types.Name() != "main" && !slices.Contains([]string{"Options", "Config", "Error"}, name) {
 			c.names[name] = append(c.names[name], s.path)
 		}
 	}

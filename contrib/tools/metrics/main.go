@@ -13,8 +13,8 @@
 //     count.
 //   - A named duration is a constant or variable of type time.Duration with a fixed value, in a function or
 //     outside. It decides liveness if its package or file is in the list liveness.
-//   - An exported type name in several packages counts once for each name; "Options", "Config" and "Error" are left
-//     out, as Go uses them with the package's name.
+//   - An exported type name in several packages counts once for each name. Interfaces are left out, as a consumer names
+//     one for what it consumes, and so are "Options", "Config" and "Error", which Go uses with the package's name.
 package main
 
 import (
