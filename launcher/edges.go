@@ -28,7 +28,7 @@ func (j *job) tellEdges() {
 		return
 	}
 	if order := j.hosts.lastRing(); len(order) > 1 {
-		j.spec.Note("gorun: ways of the ring, at the end of the job:")
+		j.spec.Note("gorun: edges of the ring, at the end of the job:")
 		ring := topology.Keep(hosts, edges, order)
 		for _, leg := range ring.Legs(hosts, edges) {
 			j.spec.Note("gorun:   %s → %s: %s", hosts[leg.From].Name, hosts[leg.To].Name, leg.Why)

@@ -71,7 +71,7 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 	if spec.Elastic != nil {
 		spec.Replicator = r
 		// Only hosts know whether they have vGPUs, and when they report it, their daemons wait already.
-		lease.Patience = max(cfg.Lease, cmp.Or(spec.Lease, spec.Timing().MoveLease)) + authority.SuccessionTimeout
+		lease.ReconnectTimeout = max(cfg.Lease, cmp.Or(spec.Lease, spec.Timing().MoveLease)) + authority.SuccessionTimeout
 		lease.Silence = cfg.Lease
 	} else {
 		r.Keep(nil, cfg.Lease)

@@ -16,10 +16,10 @@ type Machine struct {
 	world     []*process // of the present epoch, by rank
 
 	// A successor goes on without these.
-	asked   *process      // the first to leave its world after an error; the errors of the others are often a consequence
-	began   time.Duration // the present world
-	anew    int           // how many worlds in a row began with the members of the one before, and did not last
-	fewTold bool          // the user has read that slots are missing for the first world
+	asked         *process      // the first to leave its world after an error; the errors of the others are often a consequence
+	began         time.Duration // the present world
+	anew          int           // how many worlds in a row began with the members of the one before, and did not last
+	shortageNoted bool          // the user has read that slots are missing for the first world
 }
 
 // jobState is how far the job has come, as a snapshot encodes it.

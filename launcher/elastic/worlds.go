@@ -30,8 +30,8 @@ func (m *Machine) begin() {
 
 // waitsToBegin notes, once, that no host is on its way which would make a first world whole.
 func (m *Machine) waitsToBegin(have int) {
-	if !m.job.Ended && !m.fewTold {
-		m.fewTold = true
+	if !m.job.Ended && !m.shortageNoted {
+		m.shortageNoted = true
 		m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", have, m.cfg.NP, m.cfg.Timeout)})
 	}
 }

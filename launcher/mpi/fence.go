@@ -1,5 +1,10 @@
-// Package mpi holds what the MPI programs of a job share through the launcher: the barriers of PMI (Fence) and the
-// ports that ranks publish by name (Names). It is pure: messages of daemons go in, answers come out.
+// Package mpi holds what the MPI programs of a job share through the launcher. An MPI library asks the daemon of its host
+// by the PMI protocol (worker/pmi), and the daemon asks the launcher for what concerns more than one host:
+//
+//   - A Fence is a barrier: each host contributes its ranks' data, and gets all data when the last host has.
+//   - Names are the ports that ranks publish, look up and withdraw by name, for MPI_Comm_connect.
+//
+// The package is pure: messages of daemons go in, answers come out, and the launcher sends them.
 package mpi
 
 import (

@@ -38,11 +38,11 @@ type WorldHosts struct {
 
 // Done ends a request, whether it was granted or not.
 type Done struct {
-	Wish  uint32
-	Order []int // host ids in a new order; nil to keep the ring
-	Why   []string
-	Cost  wire.Cost // of messages from now on; zero to keep it
-	Text  string    // the reason for the new order or cost
+	Request uint32
+	Order   []int // host ids in a new order; nil to keep the ring
+	Why     []string
+	Cost    wire.Cost // of messages from now on; zero to keep it
+	Text    string    // the reason for the new order or cost
 }
 
 // Actions are what to do after an event, in the order of the fields.
@@ -65,8 +65,8 @@ type Go struct {
 
 // Refusal is the reason why a request gets no pause.
 type Refusal struct {
-	Wish   uint32
-	Reason string
+	Request uint32
+	Reason  string
 }
 
 // Send is a message for a peer.
@@ -156,9 +156,9 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	case ev.Want != 0:
 		m.want(ev.Want)
 	case ev.Done != nil:
-		if w := m.ownRequests[ev.Done.Wish]; w != nil && w.done == nil {
+		if w := m.ownRequests[ev.Done.Request]; w != nil && w.done == nil {
 			w.done = ev.Done
-			m.repeatRequest(ev.Done.Wish, w)
+			m.repeatRequest(ev.Done.Request, w)
 		}
 	case ev.Quiet != 0:
 		if m.phase == stopping && ev.Quiet == m.number {
@@ -221,9 +221,9 @@ func (m *Machine) own() []uint32 {
 func (m *Machine) repeatRequest(n uint32, w *ownRequest) {
 	switch {
 	case w.done != nil:
-		m.send(m.members[0], &wire.Pause{Verb: wire.PauseDone, Wish: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
+		m.send(m.members[0], &wire.Pause{Verb: wire.PauseDone, Request: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
 	case !w.held:
-		m.send(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Wish: n})
+		m.send(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Request: n})
 	}
 }
 
@@ -240,7 +240,7 @@ func (m *Machine) tick() {
 	}
 	if t.phase == stopping {
 		if t.ticks++; t.ticks > m.timeout {
-			m.send(t.from, &wire.Pause{Verb: wire.PauseOver, Wish: t.ownRequest, Text: fmt.Sprintf("host ids %v do not stop", m.unanswered())})
+			m.send(t.from, &wire.Pause{Verb: wire.PauseOver, Request: t.ownRequest, Text: fmt.Sprintf("host ids %v do not stop", m.unanswered())})
 			m.end(wire.Pause{})
 			return
 		}
@@ -263,7 +263,7 @@ func (m *Machine) unanswered() []int {
 func (m *Machine) repeatTurn() {
 	t := m.turn
 	if t.phase == still {
-		m.send(t.from, &wire.Pause{Verb: wire.PauseHeld, Wish: t.ownRequest})
+		m.send(t.from, &wire.Pause{Verb: wire.PauseHeld, Request: t.ownRequest})
 		return
 	}
 	for _, id := range m.unanswered() {
@@ -332,20 +332,20 @@ func (m *Machine) receive(msg *wire.Pause) {
 			m.send(msg.From, &wire.Pause{Verb: wire.PauseGone, Number: msg.Number})
 		}
 	case wire.PauseHeld:
-		switch w := m.ownRequests[msg.Wish]; {
+		switch w := m.ownRequests[msg.Request]; {
 		case w == nil:
-			m.send(msg.From, &wire.Pause{Verb: wire.PauseDone, Wish: msg.Wish})
+			m.send(msg.From, &wire.Pause{Verb: wire.PauseDone, Request: msg.Request})
 		case w.done != nil:
-			m.repeatRequest(msg.Wish, w)
+			m.repeatRequest(msg.Request, w)
 		case !w.held:
 			w.held = true
-			m.a.Held = msg.Wish
+			m.a.Held = msg.Request
 		}
 	case wire.PauseOver:
-		if w := m.ownRequests[msg.Wish]; w != nil {
-			delete(m.ownRequests, msg.Wish)
+		if w := m.ownRequests[msg.Request]; w != nil {
+			delete(m.ownRequests, msg.Request)
 			if w.done == nil {
-				m.a.Refused = append(m.a.Refused, Refusal{msg.Wish, msg.Text})
+				m.a.Refused = append(m.a.Refused, Refusal{msg.Request, msg.Text})
 			}
 		}
 	}
@@ -353,7 +353,7 @@ func (m *Machine) receive(msg *wire.Pause) {
 
 // coordinate handles members' messages as the coordinator.
 func (m *Machine) coordinate(msg *wire.Pause) {
-	r, t := request{msg.From, msg.Wish}, m.turn
+	r, t := request{msg.From, msg.Request}, m.turn
 	switch msg.Verb {
 	case wire.PauseAsk:
 		switch {
@@ -367,7 +367,7 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 		}
 	case wire.PauseDone:
 		m.queue = slices.DeleteFunc(m.queue, func(q request) bool { return q == r })
-		m.send(r.from, &wire.Pause{Verb: wire.PauseOver, Wish: r.ownRequest})
+		m.send(r.from, &wire.Pause{Verb: wire.PauseOver, Request: r.ownRequest})
 		if t != nil && t.request == r && t.phase != going {
 			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Cost: msg.Cost, Text: msg.Text}
 			if t.phase == stopping {

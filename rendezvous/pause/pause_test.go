@@ -26,9 +26,9 @@ type sim struct {
 	busy    []bool   // it was told to stop, and is not quiet
 	stunned []int
 	rings   [][]string // by host: the orders that it was told in this world, with their pauses
-	wish    []uint32
-	wants   []map[uint32]bool // wishes that are neither held nor over
-	held    []uint32          // the wish that a host holds
+	request []uint32
+	wants   []map[uint32]bool // requests that are neither held nor over
+	held    []uint32          // the request that a host holds
 	grants  int
 	refused int
 	orders  int
@@ -38,7 +38,7 @@ const patience = 40
 
 func newSim(t *testing.T, n int, seed uint64) *sim {
 	s := &sim{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 5)), faults: true, stopped: make([]uint32, n), busy: make([]bool, n),
-		stunned: make([]int, n), rings: make([][]string, n), wish: make([]uint32, n), held: make([]uint32, n)}
+		stunned: make([]int, n), rings: make([][]string, n), request: make([]uint32, n), held: make([]uint32, n)}
 	for id := range n {
 		s.machines = append(s.machines, pause.New(id, patience))
 		s.wants = append(s.wants, map[uint32]bool{})
@@ -58,7 +58,7 @@ func (s *sim) world() {
 	for id := range s.machines {
 		s.step(id, pause.Event{World: &pause.WorldHosts{Epoch: s.epoch, Members: members}})
 		if len(s.wants[id]) > 0 {
-			s.t.Fatalf("seed %d: the end of the world leaves wishes %v", s.seed, s.wants[id])
+			s.t.Fatalf("seed %d: the end of the world leaves requests %v", s.seed, s.wants[id])
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (s *sim) step(id int, ev pause.Event) {
 	}
 	if a.Held != 0 {
 		if !s.wants[id][a.Held] {
-			s.t.Fatalf("seed %d: host %d is given wish %d, which it does not have", s.seed, id, a.Held)
+			s.t.Fatalf("seed %d: host %d is given request %d, which it does not have", s.seed, id, a.Held)
 		}
 		for other := range s.machines {
 			if s.held[other] != 0 {
@@ -104,7 +104,7 @@ func (s *sim) step(id int, ev pause.Event) {
 		s.grants++
 	}
 	for _, r := range a.Refused {
-		delete(s.wants[id], r.Wish)
+		delete(s.wants[id], r.Request)
 		s.refused++
 	}
 	for _, m := range a.Send {
@@ -119,8 +119,8 @@ func (s *sim) step(id int, ev pause.Event) {
 }
 
 // done gives a pause back, sometimes with another ring.
-func (s *sim) done(id int, wish uint32) {
-	d := pause.Done{Wish: wish}
+func (s *sim) done(id int, request uint32) {
+	d := pause.Done{Request: request}
 	if s.rng.IntN(2) == 0 {
 		d.Order = s.rng.Perm(len(s.machines))
 		d.Cost = wire.Cost{Alpha: s.rng.Float64(), Beta: s.rng.Float64()}
@@ -173,9 +173,9 @@ func (s *sim) fault() {
 			s.world()
 		}
 	case 2, 3, 4:
-		s.wish[id]++
-		s.wants[id][s.wish[id]] = true
-		s.step(id, pause.Event{Want: s.wish[id]})
+		s.request[id]++
+		s.wants[id][s.request[id]] = true
+		s.step(id, pause.Event{Want: s.request[id]})
 	case 5:
 		for w := range s.wants[id] { // it waits no longer
 			delete(s.wants[id], w)
@@ -194,8 +194,8 @@ func (s *sim) agree() {
 	}
 }
 
-// TestPauses: whatever is lost, whoever asks at once, and whenever worlds end, one wish is granted at a time, with all
-// hosts quiet in one pause, all of them get the same rings, and once faults stop all wishes end and all hosts go on.
+// TestPauses: whatever is lost, whoever asks at once, and whenever worlds end, one request is granted at a time, with all
+// hosts quiet in one pause, all of them get the same rings, and once faults stop all requests end and all hosts go on.
 func TestPauses(t *testing.T) {
 	grants, refused, orders := 0, 0, 0
 	for seed := range uint64(1000) {
@@ -218,7 +218,7 @@ func TestPauses(t *testing.T) {
 		}
 		for i := 0; !over(); i++ {
 			if i > 200_000 {
-				t.Fatalf("seed %d: it does not come to an end: in pauses %v, wishes %v, held %v", seed, s.stopped, s.wants, s.held)
+				t.Fatalf("seed %d: it does not come to an end: in pauses %v, requests %v, held %v", seed, s.stopped, s.wants, s.held)
 			}
 			s.turn()
 		}
@@ -267,7 +267,7 @@ func TestPatience(t *testing.T) {
 		for _, m := range got.Send {
 			if m.Message.Verb == wire.PauseOver {
 				refused := step(b, pause.Event{Message: m.Message}).Refused
-				if len(refused) != 1 || refused[0].Wish != 7 || !strings.Contains(refused[0].Reason, "host ids [0 1] do not stop") {
+				if len(refused) != 1 || refused[0].Request != 7 || !strings.Contains(refused[0].Reason, "host ids [0 1] do not stop") {
 					t.Errorf("host 1 is told %+v", refused)
 				}
 			}
@@ -289,7 +289,7 @@ func TestStrangers(t *testing.T) {
 		{wire.Pause{From: 0, Epoch: 2, Verb: wire.PauseGo, Number: 1, Order: []int{0, 1}}, true},
 		{wire.Pause{From: 2, Epoch: 2, Verb: wire.PauseStop, Number: 1}, false},
 		{wire.Pause{From: 0, Epoch: 1, Verb: wire.PauseStop, Number: 1}, false},
-		{wire.Pause{From: 0, Epoch: 2, Verb: wire.PauseAsk, Wish: 1}, false},
+		{wire.Pause{From: 0, Epoch: 2, Verb: wire.PauseAsk, Request: 1}, false},
 	} {
 		a, err := m.Step(pause.Event{Message: &tc.msg})
 		if (err != nil) != tc.fail || a.Stop != 0 || a.Go != nil || len(a.Send) > 0 {

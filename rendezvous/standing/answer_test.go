@@ -77,7 +77,7 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("%s: away since %v, silent since %v, want %v and %v", what, since, since2, away, silent)
 		}
 	}
-	s.parted(first)
+	s.disconnected(first)
 	s.tried(first.Add(time.Second), false)
 	expect("a host that does not answer", first, first)
 	s.tried(first.Add(2*time.Second), true)

@@ -20,9 +20,9 @@ type Lease struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	// Patience is how long the daemons that Start starts wait for another launcher, 0 for not at all. It is set before
-	// Start.
-	Patience time.Duration
+	// ReconnectTimeout is how long the daemons that Start starts wait for another launcher, 0 for not at all. It is set
+	// before Start.
+	ReconnectTimeout time.Duration
 	// Silence is how long Adopt waits for a host that does not answer, 0 for the default. It is set before Adopt.
 	Silence time.Duration
 

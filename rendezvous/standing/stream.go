@@ -67,7 +67,7 @@ func (l *Lease) Start(ctx context.Context, host string) (*DaemonStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.Patience.Milliseconds())}
+	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.ReconnectTimeout.Milliseconds())}
 	conn, in, err := l.client.enter(ctx, s.share.Addr, ask)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (s *DaemonStream) run(ctx context.Context, c carrying) {
 			if s.Over() {
 				return
 			}
-			s.parted(time.Now())
+			s.disconnected(time.Now())
 			conn, in, err := s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0)
 			if err != nil {
 				s.Fail(err)
@@ -213,8 +213,8 @@ func (s *DaemonStream) Away() (since, silent time.Time) {
 	return s.away, s.silent
 }
 
-// parted records that the connection is lost, and that the host may not answer.
-func (s *DaemonStream) parted(now time.Time) {
+// disconnected records that the connection is lost, and that the host may not answer.
+func (s *DaemonStream) disconnected(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away, s.silent = now, now

@@ -2,15 +2,15 @@ package wire
 
 // Pause is a message between daemons about a pause between two operations; package pause decides what follows from it.
 type Pause struct {
-	From   int      `msgpack:"from"`
-	Epoch  uint32   `msgpack:"epoch"`
-	Verb   string   `msgpack:"verb"`
-	Number uint32   `msgpack:"number"` // of the pause
-	Wish   uint32   `msgpack:"wish"`   // the sender's own number for the pause that it asks for
-	Order  []int    `msgpack:"order"`  // of the ring, if it changes
-	Why    []string `msgpack:"why"`    // reason for each edge of it
-	Cost   Cost     `msgpack:"cost"`   // of messages, if it changes
-	Text   string   `msgpack:"text"`   // why ring or cost change, or why there is no pause
+	From    int      `msgpack:"from"`
+	Epoch   uint32   `msgpack:"epoch"`
+	Verb    string   `msgpack:"verb"`
+	Number  uint32   `msgpack:"number"` // of the pause
+	Request uint32   `msgpack:"wish"`   // the sender's own number for the pause that it asks for
+	Order   []int    `msgpack:"order"`  // of the ring, if it changes
+	Why     []string `msgpack:"why"`    // reason for each edge of it
+	Cost    Cost     `msgpack:"cost"`   // of messages, if it changes
+	Text    string   `msgpack:"text"`   // why ring or cost change, or why there is no pause
 }
 
 // Verbs of a Pause: to the coordinator, then from it.

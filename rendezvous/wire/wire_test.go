@@ -42,7 +42,7 @@ var messages = []wire.Message{
 	&wire.Try{To: 2},
 	&wire.Hears{Host: 1, Stamp: 2, Launcher: true},
 	&wire.Moved{Host: 1, Stamp: 2, Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}},
-	&wire.Pause{From: 1, Epoch: 2, Verb: wire.PauseGo, Number: 3, Wish: 4, Order: []int{1, 0}, Why: []string{"a", "b"}, Cost: wire.Cost{Alpha: 1, Beta: 2, Gap: 3}, Text: "t"},
+	&wire.Pause{From: 1, Epoch: 2, Verb: wire.PauseGo, Number: 3, Request: 4, Order: []int{1, 0}, Why: []string{"a", "b"}, Cost: wire.Cost{Alpha: 1, Beta: 2, Gap: 3}, Text: "t"},
 	&wire.Reordered{World: wire.World{Epoch: 2, Order: []int{1, 0}, Why: []string{"a", "b"}}, Former: []int{0, 1}, Text: "t"},
 	&wire.Facts{From: 1, Epoch: 2, Host: topology.Host{Name: "b"}},
 	&wire.Propose{From: 0, World: wire.World{Epoch: 2}},

@@ -50,13 +50,13 @@ type Config struct {
 
 // Machine is what this host is like. The daemon's loop alone calls its methods, but for Watch and ProbeAgain.
 type Machine struct {
-	cfg     Config
-	job     *wire.Job
-	self    topology.Host
-	facts   *facts.File // what the user knows
-	applied *facts.File // the facts that correct self
-	placed  placed
-	unsaid  int // how often the coordinator is still to hear of a change
+	cfg        Config
+	job        *wire.Job
+	self       topology.Host
+	facts      *facts.File // what the user knows
+	applied    *facts.File // the facts that correct self
+	placed     placed
+	unreported int // how often the coordinator is still to hear of a change
 }
 
 // Open looks at the machine, and reads the topology file of the job.
@@ -120,8 +120,8 @@ func (m *Machine) Watch(ctx context.Context) {
 			m.ProbeAgain(ctx, "", func() {})
 		}
 		m.cfg.Loop.Post(ctx, func() {
-			if m.unsaid > 0 {
-				m.unsaid--
+			if m.unreported > 0 {
+				m.unreported--
 				m.cfg.Daemon.Changed(ctx)
 			}
 		})
@@ -164,18 +164,18 @@ func (m *Machine) MovedTo(end *wire.Migrating) {
 	}
 }
 
-// DoubtLabels warns users of labels that may be wrong after a move.
-func (m *Machine) DoubtLabels() {
+// WarnOfLabels warns users of labels that may be wrong after a move.
+func (m *Machine) WarnOfLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
 		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
 			"if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
 	}
-	m.doubtPlaced()
+	m.warnOfPlaced()
 }
 
-// doubtPlaced warns users of labels that came with the end of a move and may be wrong since another one.
-func (m *Machine) doubtPlaced() {
+// warnOfPlaced warns users of labels that came with the end of a move and may be wrong since another one.
+func (m *Machine) warnOfPlaced() {
 	if !m.placed.past {
 		return
 	}
@@ -211,7 +211,7 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 	m.placed.apply(&found, own)
 	m.keepLabels(&found, corrected)
 	if again {
-		defer m.doubtPlaced()
+		defer m.warnOfPlaced()
 	}
 	news, byFile := m.news(asBefore, found, corrected)
 	if len(news) == 0 && !corrected {
@@ -230,7 +230,7 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes = found.NICs, found.RDMA, found.GPUs, found.Nodes
 	m.self.Labels, m.self.LabelSources, m.self.Data = found.Labels, found.LabelSources, found.Data
 	m.self.Session = cmp.Or(found.Session, m.self.Session)
-	m.unsaid = repeatNews
+	m.unreported = repeatNews
 	m.cfg.Daemon.Changed(ctx)
 }
 

@@ -48,7 +48,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *Machine, said fun
 // observed tells a machine of the end of its move.
 func observed(m *Machine, end *wire.Migrating) {
 	m.MovedTo(end)
-	m.DoubtLabels()
+	m.WarnOfLabels()
 }
 
 func expect(t *testing.T, said []string, want ...string) {
@@ -84,8 +84,8 @@ func TestChangedInto(t *testing.T) {
 	if want := (map[string]string{"esxi": "b", "esxi-release": "8.0.2", "rack": "r1"}); !maps.Equal(d.self.Labels, want) {
 		t.Errorf("labels %v, should be %v", d.self.Labels, want)
 	}
-	if d.unsaid != repeatNews {
-		t.Errorf("told %d times again", d.unsaid)
+	if d.unreported != repeatNews {
+		t.Errorf("told %d times again", d.unreported)
 	}
 	if before.Labels["esxi"] != "a" {
 		t.Error("labels that others may hold were changed")
@@ -200,7 +200,7 @@ func TestMovedOnceMore(t *testing.T) {
 	if want := (map[string]string{"esxi": "e9", "rack": "r2"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "guestinfo" {
 		t.Errorf("labels %v, should be %v, told by %v", d.self.Labels, want, d.self.LabelSources)
 	}
-	d.DoubtLabels()
+	d.WarnOfLabels()
 	expect(t, said(), strings.Replace(doubt, "esxi, ", "", 1))
 
 	observed(d, ends) // one that says where it is now ends all doubts

@@ -40,7 +40,7 @@ type Daemon interface {
 
 // Machine is this host.
 type Machine interface {
-	DoubtLabels()
+	WarnOfLabels()
 	MovedTo(*wire.Migrating)
 	ProbeAgain(ctx context.Context, when string, then func())
 }
@@ -54,8 +54,8 @@ type Ring interface {
 
 // Pauses pause the ring.
 type Pauses interface {
-	NextWish() uint32
-	Want(ctx context.Context, wish uint32, held func(), refused func(reason string))
+	NextRequest() uint32
+	Want(ctx context.Context, request uint32, held func(), refused func(reason string))
 	End(ctx context.Context, done pause.Done)
 }
 
@@ -80,7 +80,7 @@ type Moves struct {
 
 // move is a move that vSphere has announced.
 type move struct {
-	wish      uint32 // for a pause
+	request   uint32 // for a pause
 	announced bool   // the others know of it
 	over      bool
 	announce  func(text string)  // lets the others know
@@ -169,9 +169,9 @@ func (m *Moves) begin(ctx context.Context, ev migrate.Event, ready func()) {
 		return
 	}
 	begun := time.Now()
-	present.wish = m.cfg.Pauses.NextWish()
+	present.request = m.cfg.Pauses.NextRequest()
 	m.announceWithin(ctx, present, ev.Limit)
-	m.cfg.Pauses.Want(ctx, present.wish, func() {
+	m.cfg.Pauses.Want(ctx, present.request, func() {
 		present.announce(fmt.Sprintf("the ring is paused for the move after %.1f s", time.Since(begun).Seconds()))
 	}, func(reason string) { present.announce("will be moved while operations are under way: " + reason) })
 }
@@ -204,8 +204,8 @@ func (m *Moves) end(ctx context.Context, present *move) {
 	}
 	present.over = true
 	present.stop()
-	if present.wish != 0 {
-		m.cfg.Pauses.End(ctx, pause.Done{Wish: present.wish})
+	if present.request != 0 {
+		m.cfg.Pauses.End(ctx, pause.Done{Request: present.request})
 	}
 }
 
@@ -213,7 +213,7 @@ func (m *Moves) end(ctx context.Context, present *move) {
 // have given this one up.
 func (m *Moves) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if moved {
-		m.cfg.Machine.DoubtLabels()
+		m.cfg.Machine.WarnOfLabels()
 	}
 	greet := m.cfg.Daemon.Rejoin(ctx)
 	if greet == nil {

@@ -1,5 +1,10 @@
-// Package pauses pauses the operations of the whole ring for components that ask: package pause decides when, the
-// engine stops and goes on, and Pauses mediates between them and the askers. The daemon's loop alone calls its methods.
+// Package pauses lets components of a daemon pause the collective operations of all hosts at once. Package moves asks for
+// a pause before vSphere moves the machine; package tune asks for one to change the ring or the cost of messages.
+//
+// An asker takes a number (NextRequest), asks (Want), and is called when the ring is paused; End lets operations continue.
+// Package rendezvous/pause decides whose turn it is, as a pure state machine; Step feeds it and does what it returns: it
+// stops or resumes the engine through Ring, calls the askers, and sends messages to peers. Only the daemon's loop calls
+// the methods of Pauses.
 package pauses
 
 import (
@@ -33,7 +38,7 @@ type Pauses struct {
 	loop    *loop.Loop
 	log     *slog.Logger
 	machine *pause.Machine
-	wish    uint32 // the last one
+	request uint32 // the last one
 	askers  map[uint32]asker
 
 	began time.Time // the present one
@@ -52,26 +57,26 @@ func New(self int, ring Ring, l *loop.Loop, log *slog.Logger) *Pauses {
 	return &Pauses{ring: ring, loop: l, log: log, machine: pause.New(self, maxTicks), askers: map[uint32]asker{}}
 }
 
-// NextWish returns the number of a wish for a pause.
-func (p *Pauses) NextWish() uint32 {
-	p.wish++
-	return p.wish
+// NextRequest returns the number of a request for a pause.
+func (p *Pauses) NextRequest() uint32 {
+	p.request++
+	return p.request
 }
 
 // Want asks for a pause of the whole ring. held is called when the ring is paused, and then it stays so until End;
 // refused if that does not come about. Either may be called before Want returns.
-func (p *Pauses) Want(ctx context.Context, wish uint32, held func(), refused func(reason string)) {
-	p.askers[wish] = asker{held, refused}
-	p.Step(ctx, pause.Event{Want: wish})
+func (p *Pauses) Want(ctx context.Context, request uint32, held func(), refused func(reason string)) {
+	p.askers[request] = asker{held, refused}
+	p.Step(ctx, pause.Event{Want: request})
 }
 
 // End ends what Want began, however far it is.
 func (p *Pauses) End(ctx context.Context, done pause.Done) {
-	delete(p.askers, done.Wish)
+	delete(p.askers, done.Request)
 	p.Step(ctx, pause.Event{Done: &done})
 }
 
-// Step drives the machine and does what it says, in the order of its fields.
+// Step drives the machine and does what it returns, in the order of its fields.
 func (p *Pauses) Step(ctx context.Context, ev pause.Event) {
 	a, err := p.machine.Step(ev)
 	if err != nil {
@@ -89,8 +94,8 @@ func (p *Pauses) Step(ctx context.Context, ev pause.Event) {
 		asker.held()
 	}
 	for _, r := range a.Refused {
-		if asker, ok := p.askers[r.Wish]; ok {
-			delete(p.askers, r.Wish)
+		if asker, ok := p.askers[r.Request]; ok {
+			delete(p.askers, r.Request)
 			asker.refused(r.Reason)
 		}
 	}

@@ -33,8 +33,8 @@ func TestAlone(t *testing.T) {
 		p := pauses.New(0, r, l, slog.New(slog.DiscardHandler))
 		p.Step(t.Context(), pause.Event{World: &pause.WorldHosts{Epoch: 1, Members: []int{0}}})
 		held := false
-		wish := p.NextWish()
-		p.Want(t.Context(), wish, func() { held = true }, func(reason string) { t.Errorf("refused: %s", reason) })
+		request := p.NextRequest()
+		p.Want(t.Context(), request, func() { held = true }, func(reason string) { t.Errorf("refused: %s", reason) })
 		if held {
 			t.Fatal("held before the engine has stopped")
 		}
@@ -49,7 +49,7 @@ func TestAlone(t *testing.T) {
 		if over {
 			continue
 		}
-		p.End(t.Context(), pause.Done{Wish: wish})
+		p.End(t.Context(), pause.Done{Request: request})
 		if count, total := p.Totals(); p.Paused() || count != 1 || total <= 0 || !slices.Equal(r.did, []string{"pause", "resume"}) {
 			t.Errorf("paused %v, %d times, for %v: %q", p.Paused(), count, total, r.did)
 		}

@@ -36,7 +36,7 @@ type recalibration struct {
 	known        int           // seconds of these
 	off          int           // seconds for which the cost has not fitted
 	age          int           // seconds since it is what it is
-	wish         uint32        // for a pause to change it, 0 for none
+	request      uint32        // for a pause to change it, 0 for none
 }
 
 // begin takes the cost of a new world.

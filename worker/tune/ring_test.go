@@ -228,6 +228,6 @@ func (noLinks) Measure(context.Context, int) (schedule.Cost, error) {
 // noPauses never pause.
 type noPauses struct{}
 
-func (noPauses) NextWish() uint32                                   { return 1 }
+func (noPauses) NextRequest() uint32                                { return 1 }
 func (noPauses) Want(context.Context, uint32, func(), func(string)) {}
 func (noPauses) End(context.Context, pause.Done)                    {}

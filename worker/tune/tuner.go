@@ -50,8 +50,8 @@ type Links interface {
 
 // Pauses pause the ring.
 type Pauses interface {
-	NextWish() uint32
-	Want(ctx context.Context, wish uint32, held func(), refused func(reason string))
+	NextRequest() uint32
+	Want(ctx context.Context, request uint32, held func(), refused func(reason string))
 	End(ctx context.Context, done pause.Done)
 }
 
@@ -79,7 +79,7 @@ type Tuner struct {
 	ring   []int           // host ids of the present world, or the one before, in the order of its ring
 	rings  []wire.RailRing // of the present world, if it has several
 
-	change  uint32    // the wish for a pause to change the ring, 0 for none
+	change  uint32    // the request for a pause to change the ring, 0 for none
 	changed time.Time // when the ring changed last, or was to
 }
 
@@ -293,9 +293,9 @@ func (t *Tuner) changeRing(ctx context.Context, ids []int, change topology.Chang
 	for _, at := range change.Ring.Order {
 		done.Order = append(done.Order, ids[at])
 	}
-	done.Wish = t.cfg.Pauses.NextWish()
-	t.change = done.Wish
-	t.cfg.Pauses.Want(ctx, done.Wish, func() {
+	done.Request = t.cfg.Pauses.NextRequest()
+	t.change = done.Request
+	t.cfg.Pauses.Want(ctx, done.Request, func() {
 		t.change = 0
 		t.cfg.Pauses.End(ctx, done)
 	}, func(reason string) {
@@ -312,18 +312,18 @@ func (t *Tuner) recalibrate(ctx context.Context) {
 	c := &t.cost
 	now := t.edges.worst(t.ring)
 	cost, off := c.look(now)
-	if !off || c.wish != 0 || t.change != 0 {
+	if !off || c.request != 0 || t.change != 0 {
 		return
 	}
-	done := pause.Done{Wish: t.cfg.Pauses.NextWish(), Cost: wire.Cost(cost),
+	done := pause.Done{Request: t.cfg.Pauses.NextRequest(), Cost: wire.Cost(cost),
 		Text: fmt.Sprintf("the slowest edge of the ring carries %.0f Mbit/s instead of %.0f", 8e-6*now.bandwidth,
 			8e-6*c.first.bandwidth)}
-	c.wish, c.age = done.Wish, 0
-	t.cfg.Pauses.Want(ctx, done.Wish, func() {
-		c.wish, c.cost, c.off = 0, cost, 0
+	c.request, c.age = done.Request, 0
+	t.cfg.Pauses.Want(ctx, done.Request, func() {
+		c.request, c.cost, c.off = 0, cost, 0
 		t.cfg.Pauses.End(ctx, done)
 	}, func(reason string) {
-		c.wish = 0
+		c.request = 0
 		t.cfg.Daemon.Tell("algorithms are chosen as before, although the edges between hosts are not what they were: " +
 			reason)
 	})

@@ -45,7 +45,7 @@ func TestJobMeasuresItsWays(t *testing.T) {
 		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	}
 	for _, want := range []string{`epoch 1, ring: host1 → host2 → host3 → host4 → `, `epoch 1, the ring changes while the job runs: its slowest edge carries [^\n]* instead of `,
-		`(?s)ways of the ring, at the end of the job:\n.* Mbit/s measured in the job, [0-9.]+ [µm]s`} {
+		`(?s)edges of the ring, at the end of the job:\n.* Mbit/s measured in the job, [0-9.]+ [µm]s`} {
 		if !regexp.MustCompile(want).MatchString(r.Stderr) {
 			t.Errorf("no match for %s in\n%s", want, r.Stderr)
 		}

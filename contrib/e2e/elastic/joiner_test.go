@@ -10,9 +10,9 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestNewcomerCutOff: a host that discovery adds answers the launcher, and a firewall keeps it from hosts that train. It is named
+// TestJoinerCutOff: a host that discovery adds answers the launcher, and a firewall keeps it from hosts that train. It is named
 // and lost, and they go on from where they are.
-func TestNewcomerCutOff(t *testing.T) {
+func TestJoinerCutOff(t *testing.T) {
 	for name, muted := range map[string][]int{"from all": {1, 2}, "from one": {2}} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 3)

@@ -8,7 +8,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// summing has ranks add up numbers for ever, and tells of the first sum.
+// summing has ranks add up numbers for ever, and print the first sum.
 const summing = `
 import time
 import numpy as np
@@ -21,10 +21,10 @@ for n in range(1 << 30):
     time.sleep(0.03)
 `
 
-// TestBrokenWay: the way between two of three hosts breaks, which all others hear, and the launcher. It is told who does not
-// hear whom; at the end of the lease one of the two is lost, and training goes on. A job that cannot go on without it
+// TestBrokenEdge: two of three hosts no longer reach each other, but the launcher reaches both. They report each
+// other; at the end of the lease one of the two is lost, and training goes on. A job that cannot go on without it
 // ends with an error.
-func TestBrokenWay(t *testing.T) {
+func TestBrokenEdge(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	hosts := []string{"--lease", "4", "-H", "host1:1,host2:1,host3:1"}
 	j := c.TrainOn(append(hosts, "--min-np", "1", "--on-failure", "shrink")...)

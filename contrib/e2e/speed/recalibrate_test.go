@@ -12,9 +12,9 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestCostFollowsWays: the network becomes slow in the middle of a job. What a message costs, by which algorithms are chosen,
-// becomes another one at a place between two operations that all hosts agree on; no rank notices.
-func TestCostFollowsWays(t *testing.T) {
+// TestCostFollowsEdges: the network becomes slow in the middle of a job. The cost of a message, which chooses the algorithms,
+// changes between two operations that all hosts agree on; no rank notices.
+func TestCostFollowsEdges(t *testing.T) {
 	c := e2etest.NewClusterAlone(t, 3)
 	links := func(rate int64) {
 		t.Helper()
