@@ -50,7 +50,7 @@ const (
 	headerSize = 64
 	frameMagic = 0x316e7267 // "grn1"
 
-	kindAck Kind = 0x80
+	kindAck SegmentKind = 0x80
 )
 
 var (
@@ -95,7 +95,7 @@ func (f *frame) decode(b *[headerSize]byte) error {
 	}
 	*f = frame{
 		Header: Header{
-			Kind:   Kind(b[offKind]),
+			Kind:   SegmentKind(b[offKind]),
 			Flags:  b[offFlags],
 			Step:   le.Uint16(b[offStep:]),
 			Epoch:  le.Uint32(b[offEpoch:]),

@@ -46,7 +46,7 @@ func TestFrameBytes(t *testing.T) {
 
 func TestFrameLimits(t *testing.T) {
 	for _, c := range []struct {
-		kind   Kind
+		kind   SegmentKind
 		length uint32
 		ok     bool
 	}{

@@ -36,7 +36,7 @@ func TestProtocol(t *testing.T) {
 	} {
 		want = append(want, fmt.Sprintf("| %d | %s |", f.offset, f.field))
 	}
-	for name, kind := range map[string]Kind{"Data": Data, "Control": Control, "kindAck": kindAck} {
+	for name, kind := range map[string]SegmentKind{"Data": Data, "Control": Control, "kindAck": kindAck} {
 		want = append(want, fmt.Sprintf("| %d | %s |", kind, name))
 	}
 	for name, flag := range map[string]uint8{"FlagAckNow": FlagAckNow, "flagChecksum": flagChecksum} {

@@ -2,13 +2,13 @@ package link
 
 import "time"
 
-// Kind is the kind of a segment. Kinds from 0x80 are the link's own and never reach a Handler.
-type Kind uint8
+// SegmentKind is the kind of a segment. Kinds from 0x80 are the link's own and never reach a Handler.
+type SegmentKind uint8
 
 // Kinds of segments.
 const (
-	Data    Kind = 1 // bytes of a tensor, placed by the Handler
-	Control Kind = 2 // a small message between engines
+	Data    SegmentKind = 1 // bytes of a tensor, placed by the Handler
+	Control SegmentKind = 2 // a small message between engines
 )
 
 // MaxPayload bounds the payload of one segment; a longer one on the wire breaks the stream.
@@ -31,7 +31,7 @@ const (
 // Header describes a segment to the receiver before the payload is read, so that the payload can be read straight into
 // its destination.
 type Header struct {
-	Kind   Kind
+	Kind   SegmentKind
 	Flags  uint8
 	Step   uint16 // step of the op's schedule
 	Epoch  uint32 // world the segment belongs to; the Handler refuses any other
