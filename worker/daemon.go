@@ -29,7 +29,7 @@ type daemon struct {
 
 	job      *wire.Job
 	ready    *wire.Ready // that was sent
-	machine  *machine.Machine
+	machine  *machine.HostMachine
 	member   *member.Membership
 	peers    *peerWatch
 	net      *network.Network

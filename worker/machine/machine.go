@@ -48,8 +48,8 @@ type Config struct {
 	Seen   string // its probe.Fingerprint at some time before the job, "" if there is none
 }
 
-// Machine is what this host is like. The daemon's loop alone calls its methods, but for Watch and ProbeAgain.
-type Machine struct {
+// HostMachine is what this host is like. The daemon's loop alone calls its methods, but for Watch and ProbeAgain.
+type HostMachine struct {
 	cfg        Config
 	job        *wire.Job
 	self       topology.Host
@@ -60,7 +60,7 @@ type Machine struct {
 }
 
 // Open looks at the machine, and reads the topology file of the job.
-func Open(ctx context.Context, cfg Config) (*Machine, []probe.Interface, error) {
+func Open(ctx context.Context, cfg Config) (*HostMachine, []probe.Interface, error) {
 	self, interfaces, err := probe.This(ctx, cfg.Job.VMTools)
 	if err != nil {
 		return nil, nil, fmt.Errorf("probe host: %w", err)
@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Machine, []probe.Interface, error) 
 }
 
 // New reads the topology file of the job for a machine that probes have found to be self.
-func New(cfg Config, self topology.Host) (*Machine, error) {
+func New(cfg Config, self topology.Host) (*HostMachine, error) {
 	self.Name = cfg.Job.Name
 	known, err := facts.Parse(cfg.Job.Topology)
 	if err == nil {
@@ -79,30 +79,30 @@ func New(cfg Config, self topology.Host) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read topology file: %w", err)
 	}
-	return &Machine{cfg: cfg, job: cfg.Job, self: self, facts: known, applied: known}, nil
+	return &HostMachine{cfg: cfg, job: cfg.Job, self: self, facts: known, applied: known}, nil
 }
 
 // Host returns what the machine is like.
-func (m *Machine) Host() topology.Host { return m.self }
+func (m *HostMachine) Host() topology.Host { return m.self }
 
 // Facts returns the topology file.
-func (m *Machine) Facts() *facts.File { return m.facts }
+func (m *HostMachine) Facts() *facts.File { return m.facts }
 
 // FindDataNIC notes which NIC carries data, once that is known.
-func (m *Machine) FindDataNIC() { m.self.Data = m.cfg.Daemon.DataNIC(m.self) }
+func (m *HostMachine) FindDataNIC() { m.self.Data = m.cfg.Daemon.DataNIC(m.self) }
 
 // MovedSinceFile reports whether the machine was moved or started again since the topology file was written.
-func (m *Machine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
+func (m *HostMachine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
 
 // tell shows text to users of -v.
-func (m *Machine) tell(text string) {
+func (m *HostMachine) tell(text string) {
 	if m.job.Verbose {
 		m.cfg.Out.Write(&wire.Log{Text: text})
 	}
 }
 
 // Watch looks once in a while whether interfaces or devices come, go or change, until ctx ends.
-func (m *Machine) Watch(ctx context.Context) {
+func (m *HostMachine) Watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	before := m.cfg.Seen
@@ -129,7 +129,7 @@ func (m *Machine) Watch(ctx context.Context) {
 }
 
 // ProbeAgain looks at the whole machine, on the caller's goroutine, and calls then on the loop's.
-func (m *Machine) ProbeAgain(ctx context.Context, when string, then func()) {
+func (m *HostMachine) ProbeAgain(ctx context.Context, when string, then func()) {
 	begun := time.Now()
 	found, _, err := probe.This(ctx, m.job.VMTools)
 	m.cfg.Loop.Post(ctx, func() {
@@ -144,7 +144,7 @@ func (m *Machine) ProbeAgain(ctx context.Context, when string, then func()) {
 
 // Learn takes another topology file, which the launcher has found to be one, and looks at the machine again in its
 // light.
-func (m *Machine) Learn(ctx context.Context, text []byte) {
+func (m *HostMachine) Learn(ctx context.Context, text []byte) {
 	known, err := facts.Parse(text)
 	if err != nil {
 		m.cfg.Out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
@@ -156,7 +156,7 @@ func (m *Machine) Learn(ctx context.Context, text []byte) {
 
 // MovedTo takes the end of a move of this machine that was observed from elsewhere, with the labels of where it is
 // now, if they are known.
-func (m *Machine) MovedTo(end *wire.Migrating) {
+func (m *HostMachine) MovedTo(end *wire.Migrating) {
 	if len(end.Labels) > 0 {
 		m.placed = placed{labels: end.Labels, by: cmp.Or(end.By, "the end of its move"), at: time.Now()}
 	} else {
@@ -165,7 +165,7 @@ func (m *Machine) MovedTo(end *wire.Migrating) {
 }
 
 // WarnOfLabels warns users of labels that may be wrong after a move.
-func (m *Machine) WarnOfLabels() {
+func (m *HostMachine) WarnOfLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
 		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
@@ -175,7 +175,7 @@ func (m *Machine) WarnOfLabels() {
 }
 
 // warnOfPlaced warns users of labels that came with the end of a move and may be wrong since another one.
-func (m *Machine) warnOfPlaced() {
+func (m *HostMachine) warnOfPlaced() {
 	if !m.placed.past {
 		return
 	}
@@ -199,7 +199,7 @@ func SameNetwork(before, now topology.Host) bool {
 // changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that
 // coordinates. Ranks stay where they are. What the topology file gives for a device that is gone counts no more, and
 // all else that it gives still does.
-func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
+func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
 	again, own := m.placed.look(found.Session, begun), found
 	asBefore := own // but for what another file gives
@@ -237,7 +237,7 @@ func (m *Machine) changedInto(ctx context.Context, found topology.Host, begun ti
 // keepLabels keeps labels that were not found again: VMware's programs may not answer right after a move. If they do,
 // and the file speaks of another session, its labels describe where the machine was; and the labels of a former file
 // are wrong.
-func (m *Machine) keepLabels(found *topology.Host, corrected bool) {
+func (m *HostMachine) keepLabels(found *topology.Host, corrected bool) {
 	labels, sources := map[string]string{}, map[string]string{}
 	if !corrected && !m.facts.Moved(*found) {
 		maps.Copy(labels, m.self.Labels)
@@ -250,7 +250,7 @@ func (m *Machine) keepLabels(found *topology.Host, corrected bool) {
 
 // news describes what is new about this machine, and what is new because of another topology file: asBefore is what
 // was found, corrected by the file before.
-func (m *Machine) news(asBefore, found topology.Host, corrected bool) (news, byFile []string) {
+func (m *HostMachine) news(asBefore, found topology.Host, corrected bool) (news, byFile []string) {
 	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
 		news = append(news, "its session is another one")
 	}

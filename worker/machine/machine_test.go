@@ -22,7 +22,7 @@ func (q *quiet) DataNIC(topology.Host) string { return q.nic }
 func (*quiet) NetworkChanged()                {}
 func (*quiet) Changed(context.Context)        {}
 
-func onHost(t *testing.T, self topology.Host, file string) (m *Machine, said func() []string) {
+func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said func() []string) {
 	t.Helper()
 	known, err := facts.Parse([]byte(file))
 	if err != nil {
@@ -31,7 +31,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *Machine, said fun
 	var out bytes.Buffer
 	job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}
 	cfg := Config{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out), Daemon: &quiet{}}
-	m = &Machine{cfg: cfg, job: job, self: self, facts: known, applied: known}
+	m = &HostMachine{cfg: cfg, job: job, self: self, facts: known, applied: known}
 	return m, func() (lines []string) {
 		in := wire.NewReader(&out)
 		for {
@@ -46,7 +46,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *Machine, said fun
 }
 
 // observed tells a machine of the end of its move.
-func observed(m *Machine, end *wire.Migrating) {
+func observed(m *HostMachine, end *wire.Migrating) {
 	m.MovedTo(end)
 	m.WarnOfLabels()
 }
