@@ -34,7 +34,7 @@ func TestAlltoall(t *testing.T) {
 	}
 }
 
-// alltoall submits an operation on all ranks, with some rows that are for nobody, and returns what waits for
+// alltoall submits an operation on all ranks, with some rows that are for no one, and returns what waits for
 // it and compares what every rank gets.
 func (c *cluster) alltoall(name string, scale, spare int) func() {
 	c.t.Helper()

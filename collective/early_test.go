@@ -88,7 +88,7 @@ func TestEarlySegmentsFitTheTensor(t *testing.T) {
 	}
 }
 
-// Where nobody can know how much is to come there is a limit, which ends the world.
+// Where no one can know how much is to come there is a limit, which ends the world.
 func TestEarlySegmentsHaveALimit(t *testing.T) {
 	broken := make(chan error, 100)
 	c := newCluster(t, even(3, 1), 23, collective.Config{Segment: 64, Stash: 1000, Broken: func(_ int, err error) { broken <- err }})

@@ -72,7 +72,7 @@ func BenchmarkLocal(b *testing.B) {
 	}
 }
 
-// A local operation ends although nobody runs the workers.
+// A local operation ends although no one runs the workers.
 func TestWithoutWorkers(t *testing.T) {
 	e := collective.New(collective.Config{Inline: -1})
 	if err := e.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: []int{0}}}, Size: 1}); err != nil {

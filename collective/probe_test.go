@@ -28,7 +28,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Who never answers costs patience, and an answer that nobody waits for is dropped.
+// Who never answers costs patience, and an answer that no one waits for is dropped.
 func TestMeasureGivesUp(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Millisecond, fmt.Errorf("no answer"))
 	defer cancel()

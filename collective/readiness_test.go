@@ -117,7 +117,7 @@ func TestReadinessRefusesPeers(t *testing.T) {
 	}
 }
 
-// Two names that hash alike cannot be used at one time, and nobody adds one to the other.
+// Two names that hash alike cannot be used at one time, and no one adds one to the other.
 func TestCollision(t *testing.T) {
 	g := newGroup(twoHosts, 0, nil)
 	tab := newReadiness(g)

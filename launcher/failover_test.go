@@ -231,7 +231,7 @@ func TestMinority(t *testing.T) {
 		t.Fatalf("after %v in a minority: stopping %v, verdict %v, %d worlds", time.Minute, j.stopping, j.verdict, worlds)
 	}
 
-	// Kept after all, it is told of, and nobody waits.
+	// Kept after all, it is told of, and no one waits.
 	j.stopping, j.verdict, notes = false, nil, nil
 	j.failover.safe(1)
 	pass(3*time.Hour, 4*time.Hour)

@@ -149,7 +149,7 @@ func TestWorldFailsOnAllHosts(t *testing.T) {
 	}
 }
 
-// TestHostLostWhileWorldIsFormed: with a host of which ranks run the job is lost: nobody waits for what becomes of the world.
+// TestHostLostWhileWorldIsFormed: with a host of which ranks run the job is lost: no one waits for what becomes of the world.
 func TestHostLostWhileWorldIsFormed(t *testing.T) {
 	formed := func(c *conversation) bool {
 		if !c.begin() {

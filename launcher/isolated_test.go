@@ -101,7 +101,7 @@ func TestIsolated(t *testing.T) {
 	}
 }
 
-// TestIsolatedElastic: no other world begins while nobody would hear of it; what happened meanwhile counts afterwards.
+// TestIsolatedElastic: no other world begins while no one would hear of it; what happened meanwhile counts afterwards.
 func TestIsolatedElastic(t *testing.T) {
 	began := time.Now()
 	j, notes := solitary(began, membershipOf(3, flexible))

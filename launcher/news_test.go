@@ -16,7 +16,7 @@ type mum struct{ Output }
 func (mum) Close(int)         {}
 func (mum) Tail(int) []string { return nil }
 
-// TestDoomedWorlds: a mistake of the script ends one rank after the other. Of the worlds on the way to the end of the job nobody is told,
+// TestDoomedWorlds: a mistake of the script ends one rank after the other. Of the worlds on the way to the end of the job no one is told,
 // but of one that lasts, of one after which the job ends well, and at once of one that follows a loss.
 func TestDoomedWorlds(t *testing.T) {
 	const told = "gorun: epoch 2: 1 rank on 1 host, because process 0 on a exited with code "

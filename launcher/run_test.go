@@ -215,7 +215,7 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
-// TestGoodbyeComesFirst: when the last host is done its connection is not cut before it was told that nobody comes back,
+// TestGoodbyeComesFirst: when the last host is done its connection is not cut before it was told that no one comes back,
 // or another login would have to tell it.
 func TestGoodbyeComesFirst(t *testing.T) {
 	var mu sync.Mutex

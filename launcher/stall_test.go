@@ -78,7 +78,7 @@ func TestStallNamesRanks(t *testing.T) {
 		return &wire.Stalled{Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: age, Late: late, Missing: missing},
 			{Kind: "barrier", Name: "y", Group: 3, AgeMS: age, Late: late, Missing: missing}}}
 	}
-	// A round: somebody finds something new, both are asked and answer.
+	// A round: someone finds something new, both are asked and answer.
 	step := make(chan bool)
 	answer := func(c *conversation, m *wire.Stalled) bool {
 		for {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestJournal: of a daemon's log the launcher hears warnings, as many as a terminal bears, if the user asked for -v.
-// Nobody who logs waits.
+// No one who logs waits.
 func TestJournal(t *testing.T) {
 	for _, tt := range []struct {
 		verbose bool

@@ -205,7 +205,7 @@ func TestWorldLater(t *testing.T) {
 	c.stop()
 }
 
-// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets nobody, and goes
+// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets no one, and goes
 // on.
 func TestPauseBeforeWorld(t *testing.T) {
 	c := startDaemon(t)

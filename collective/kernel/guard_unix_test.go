@@ -11,7 +11,7 @@ import (
 	"gorun/collective/kernel"
 )
 
-// guarded returns memory between two pages that nobody may touch.
+// guarded returns memory between two pages that no one may touch.
 func guarded(t *testing.T, size int) []byte {
 	page := unix.Getpagesize()
 	size = (size + page - 1) / page * page

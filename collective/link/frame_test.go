@@ -139,7 +139,7 @@ func summed(message []byte) []byte {
 	return b.Bytes()
 }
 
-// forged changes a message like somebody who knows its form, not like a NIC that damages it.
+// forged changes a message like someone who knows its form, not like a NIC that damages it.
 func forged(change func(message []byte)) func([]byte) []byte {
 	return func(p []byte) []byte {
 		p = p[:len(p)-sumSize]

@@ -138,7 +138,7 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 }
 
 // TestLateConnections: a connection of a link that its host has given up, of a process that is no more, or that
-// somebody has recorded, completes when there is a newer link. It means nothing: no stream is replaced and nothing
+// someone has recorded, completes when there is a newer link. It means nothing: no stream is replaced and nothing
 // arrives twice.
 func TestLateConnections(t *testing.T) {
 	for name, restart := range map[string]bool{"of a former link": false, "of a former process": true} {

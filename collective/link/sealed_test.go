@@ -168,7 +168,7 @@ func TestSealedKeys(t *testing.T) {
 			a.reach(1, b.addr())
 			b.reach(0, a.addr())
 			limit := patience
-			if other == nil { // whoever speaks no TLS cannot tell why nobody answers
+			if other == nil { // whoever speaks no TLS cannot tell why no one answers
 				limit = time.Second
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)

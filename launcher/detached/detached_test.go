@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestNobodyKnowsBeforeTheWord: electors hear of a job when its launcher has said that it runs, and until then it decides alone. One that
-// fails before that waits for nobody.
+// fails before that waits for no one.
 func TestNobodyKnowsBeforeTheWord(t *testing.T) {
 	key := failovertest.Key(t)
 	host := failovertest.Disk{Saved: make(chan authority.State, 10)}

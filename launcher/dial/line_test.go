@@ -210,7 +210,7 @@ func TestLineCarriesOn(t *testing.T) {
 	}
 }
 
-// TestLineEndsWithDaemon: the exit status of the daemon ends the line at once, and nobody looks for it again.
+// TestLineEndsWithDaemon: the exit status of the daemon ends the line at once, and no one looks for it again.
 func TestLineEndsWithDaemon(t *testing.T) {
 	d := newDistant(t)
 	l := d.open(t)
@@ -244,7 +244,7 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 }
 
 // TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
-// nobody wants it any more; meanwhile the line tells since when it is away, and whether the host wanted that.
+// no one wants it any more; meanwhile the line tells since when it is away, and whether the host wanted that.
 func TestLineGoesOnLooking(t *testing.T) {
 	for _, hungUp := range []bool{false, true} {
 		d := newDistant(t)
@@ -280,7 +280,7 @@ func TestLineGoesOnLooking(t *testing.T) {
 	}
 }
 
-// TestLineWaitsForBusyHost: a host that answers is not lost, however long it takes to let anybody in.
+// TestLineWaitsForBusyHost: a host that answers is not lost, however long it takes to let anyone in.
 func TestLineWaitsForBusyHost(t *testing.T) {
 	d := newDistant(t)
 	first, err := d.login(t.Context())
@@ -308,7 +308,7 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	d.says(t, l, "still here")
 }
 
-// TestLineDoubts: a connection that is silent without an end is replaced, also if nobody answers at first, as at the address
+// TestLineDoubts: a connection that is silent without an end is replaced, also if no one answers at first, as at the address
 // that the host had before. That is not waited for as long as for a host that has answered.
 func TestLineDoubts(t *testing.T) {
 	d := newDistant(t)
@@ -354,7 +354,7 @@ func TestLineSaysGoodbye(t *testing.T) {
 	}
 }
 
-// A host whose program has said goodbye may be gone before it was told that all has arrived. Nobody waits for that.
+// A host whose program has said goodbye may be gone before it was told that all has arrived. No one waits for that.
 func TestNobodyListensToTheEnd(t *testing.T) {
 	in, out := io.Pipe()
 	in.Close() // whoever writes to out fails

@@ -15,7 +15,7 @@ import (
 	"gorun/launcher/hosts"
 )
 
-// TestLauncherIsKilled: what a script and a command for moves have started ends although nobody is left to end it.
+// TestLauncherIsKilled: what a script and a command for moves have started ends although no one is left to end it.
 func TestLauncherIsKilled(t *testing.T) {
 	if kind := os.Getenv("DISCOVER_TEST_RUN"); kind != "" {
 		watchForever(t, kind)

@@ -481,7 +481,7 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 
 // TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has
 // failed nothing, and the more rarely if it is there, or does not let us in; all of these tries have one id, of which
-// nobody has heard. That is told once. A list that never changes is treated alike.
+// no one has heard. That is told once. A list that never changes is treated alike.
 func TestListedTooEarly(t *testing.T) {
 	for _, p := range []e.Policy{{NP: 1, ResetLimit: -1}, {NP: 1, ResetLimit: -1, Listed: true}, {NP: 1, ResetLimit: -1, CooldownMin: time.Hour, CooldownMax: time.Hour}} {
 		for _, tc := range []struct {

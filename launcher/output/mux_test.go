@@ -537,7 +537,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestBrokenTerminal: files get their output even if nobody looks at the screen.
+// TestBrokenTerminal: files get their output even if no one looks at the screen.
 func TestBrokenTerminal(t *testing.T) {
 	dir := t.TempDir()
 	m, err := output.New(output.Config{Ranks: 1, Stdout: broken{}, Stderr: io.Discard, Dir: dir})

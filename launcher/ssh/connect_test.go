@@ -109,7 +109,7 @@ func TestHangInHandshake(t *testing.T) {
 	}
 }
 
-// TestHangAtLogin: hosts that hang before they let us in keep nobody else out, neither with the built-in client, whose time
+// TestHangAtLogin: hosts that hang before they let us in keep no one else out, neither with the built-in client, whose time
 // limit they would take, nor with a program in its place, which has none.
 func TestHangAtLogin(t *testing.T) {
 	const hung = 2 * ssh.PerServer
@@ -182,7 +182,7 @@ func TestHangAtLogin(t *testing.T) {
 	})
 }
 
-// TestHangAfterLogin: hosts that let us in and answer no more, as with a hanging PAM session, keep nobody else out.
+// TestHangAfterLogin: hosts that let us in and answer no more, as with a hanging PAM session, keep no one else out.
 func TestHangAfterLogin(t *testing.T) {
 	h := newHome(t)
 	c := h.client(t)

@@ -80,7 +80,7 @@ func TestHostsSideEndsByItself(t *testing.T) {
 				client, cache := shellHost(t, login, inner, tc.path, "")
 				ssh.Hasty(client)
 				ssh.Near(client)
-				b := program(300<<10 + 100*i + int(size&1)) // nobody else's
+				b := program(300<<10 + 100*i + int(size&1)) // no one else's
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				b.Open = stuck(ctx, b, size)
 				ended := make(chan error, 1)

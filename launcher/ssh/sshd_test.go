@@ -61,7 +61,7 @@ func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A port chosen by the kernel may be taken by somebody else before sshd binds it.
+	// A port chosen by the kernel may be taken by someone else before sshd binds it.
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -212,7 +212,7 @@ func TestSSHDThroughAnother(t *testing.T) {
 }
 
 // By default sshd drops connections at random from the eleventh on that has not authenticated: never one of ours. One that
-// admits fewer does, and nobody notices.
+// admits fewer does, and no one notices.
 func TestSSHDMaxStartups(t *testing.T) {
 	t.Run("default", func(t *testing.T) {
 		h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 10:30:100")

@@ -105,7 +105,7 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 }
 
 // TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all others are
-// measured. If nobody reaches anybody, that is an error.
+// measured. If no one reaches anyone, that is an error.
 func TestBlockedWays(t *testing.T) {
 	for hosts, wide := range map[int]int{4: 10, 10: 0} {
 		names := strings.Split("abcdefghij", "")[:hosts]

@@ -61,7 +61,7 @@ func relayed(t *testing.T, id string, patience resume.Timeouts) (resume.Session,
 	return session, daemon
 }
 
-// TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that nobody listens to it.
+// TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that no one listens to it.
 func TestRelayLastWords(t *testing.T) {
 	session, daemon := relayed(t, "lastwords0", patient)
 	var wg sync.WaitGroup

@@ -181,7 +181,7 @@ func TestPlacedSinceFile(t *testing.T) {
 }
 
 // TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session
-// speaks, or nobody says where it went: what the machine tells itself counts then, and what nobody tells is doubted.
+// speaks, or no one says where it went: what the machine tells itself counts then, and what no one tells is doubted.
 func TestMovedOnceMore(t *testing.T) {
 	const doubt = "esxi, rack still counts as vCenter reported it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
 	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}

@@ -62,7 +62,7 @@ func worldOf(n int) wire.World {
 
 // TestLinksBegin: where hosts go on in another world without a peer, it is for the launcher to say that one is lost: an attempt
 // that fails at once is followed by others, until the world ends. Elsewhere it ends the start, but for
-// one that nobody has answered: a peer may stand still, which the launcher knows.
+// one that no one has answered: a peer may stand still, which the launcher knows.
 func TestLinksBegin(t *testing.T) {
 	key := fmt.Errorf("connect to host 1: %w", link.ErrKey)
 	for name, tc := range map[string]struct {
@@ -72,7 +72,7 @@ func TestLinksBegin(t *testing.T) {
 		cut     map[int]bool
 		ends    int // the attempt before which the world ends, 0 for none
 		back    int // the attempt before which all answer, 0 for none
-		goOn    int // how often one goes on after nobody has answered
+		goOn    int // how often one goes on after no one has answered
 		want    []string
 		err     error
 	}{
@@ -121,7 +121,7 @@ func TestLinksBegin(t *testing.T) {
 	}
 }
 
-// TestLinksRest: hosts that a large world does not reach keep others from being looked for only where they end the job, and nobody
+// TestLinksRest: hosts that a large world does not reach keep others from being looked for only where they end the job, and no one
 // is looked for when the world has ended.
 func TestLinksRest(t *testing.T) {
 	for name, tc := range map[string]struct {

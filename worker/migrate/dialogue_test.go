@@ -128,7 +128,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestInherited: a registration that nobody ended is ended before the next one, whatever vSphere says to that.
+// TestInherited: a registration that no one ended is ended before the next one, whatever vSphere says to that.
 func TestInherited(t *testing.T) {
 	const busy = `{"result":false,"errorMessage":"The operation is not allowed in the current state."}`
 	for name, tc := range map[string]struct {
@@ -330,7 +330,7 @@ func TestFailures(t *testing.T) {
 	t.Run("one that never does", func(t *testing.T) {
 		g := begin(t)
 		g.d.Quiet(g.now)
-		g.now = g.now.Add(121 * time.Second) // nobody waits for it
+		g.now = g.now.Add(121 * time.Second) // no one waits for it
 		g.ask("ack-event")
 		g.answer("signal: killed")
 		for range 3 {
@@ -411,7 +411,7 @@ func TestFailures(t *testing.T) {
 }
 
 // TestSessionOfTheNextMove: after a move of which vSphere tells, the id that was known before it says nothing about the next
-// one, nor does an id that somebody asked for before the end was read.
+// one, nor does an id that someone asked for before the end was read.
 func TestSessionOfTheNextMove(t *testing.T) {
 	for name, happens := range map[string]func(g *guest){
 		"a move that vSphere ends": func(g *guest) {
@@ -468,7 +468,7 @@ func TestSessionOfTheNextMove(t *testing.T) {
 // vsphere is the other side, which makes mistakes.
 type vsphere struct {
 	rng     *rand.Rand
-	token   int // 0: nobody is registered
+	token   int // 0: no one is registered
 	denied  int // registrations, because there is one already
 	queue   []string
 	acked   map[string]bool
@@ -524,7 +524,7 @@ func (v *vsphere) serve(t *testing.T, command string) string {
 }
 
 // TestSchedules: whatever goes wrong, moves begin and end in turn, nothing is acknowledged before its time, and the
-// dialogue goes on, also by somebody else who knows nothing but the token.
+// dialogue goes on, also by someone else who knows nothing but the token.
 func TestSchedules(t *testing.T) {
 	acknowledged, missed, lasted := 0, 0, 0
 	for seed := range uint64(40) {

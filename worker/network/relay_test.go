@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Who says the word gets the binary that runs, or what is to be run in its place; nobody else gets anything.
+// Who says the word gets the binary that runs, or what is to be run in its place; no one else gets anything.
 func TestRelay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

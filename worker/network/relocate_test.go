@@ -12,7 +12,7 @@ import (
 )
 
 // TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it
-// asks the way to; one that the launcher runs on, and that nobody else is known to belong to, is.
+// asks the way to; one that the launcher runs on, and that no one else is known to belong to, is.
 func TestWayBack(t *testing.T) {
 	for _, toward := range []string{"", "localhost", "127.0.0.1"} {
 		for _, lost := range []bool{false, true} {

@@ -75,5 +75,5 @@ func TestPortRefuses(t *testing.T) {
 	for range 16 {
 		refused("cmd=initack pmiid=0")
 	}
-	refused(fmt.Sprintf("cmd=initack pmiid=%d", other)) // now nobody is let in
+	refused(fmt.Sprintf("cmd=initack pmiid=%d", other)) // now no one is let in
 }

@@ -192,7 +192,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// What a rank published is known on all hosts after a fence, and nobody passes the fence early.
+// What a rank published is known on all hosts after a fence, and no one passes the fence early.
 func TestFence(t *testing.T) {
 	hosts := [][]int{{0, 1}, {2}, {3, 4, 5}}
 	c := newCluster(t, hosts...)

@@ -598,7 +598,7 @@ func TestReapsOrphans(t *testing.T) {
 	}
 }
 
-// TestUnreadExits: nobody has to receive.
+// TestUnreadExits: no one has to receive.
 func TestUnreadExits(t *testing.T) {
 	g, _ := open(t, proc.Config{})
 	for rank := range 20 {

@@ -33,7 +33,7 @@ func (g *guarded) killBoth(t *testing.T) {
 	})
 }
 
-// TestSweep: what is detached from its rank outlives supervisor and daemon if they are killed at once, until somebody
+// TestSweep: what is detached from its rank outlives supervisor and daemon if they are killed at once, until someone
 // sweeps: also what has a session of its own, an empty environment, no descriptors of the rank and no parent.
 func TestSweep(t *testing.T) {
 	n := nap()
@@ -186,7 +186,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 }
 
 // TestNextSupervisorSweeps: a supervisor ends what a dead job has left, of which it knows nothing, and nothing else: not what
-// belongs to a job that lives, or to another user, nor what carries a limit that somebody else has set.
+// belongs to a job that lives, or to another user, nor what carries a limit that someone else has set.
 func TestNextSupervisorSweeps(t *testing.T) {
 	dead, living, foreign, limited := nap(), nap(), nap(), nap()
 	sleeping := func(n int) []int { return carrying(fmt.Sprintf("sleep\x00%d", n)) }

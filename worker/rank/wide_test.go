@@ -7,7 +7,7 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// Who has left a wide slot in the middle is named, once nobody else writes to the tensors any more.
+// Who has left a wide slot in the middle is named, once no one else writes to the tensors any more.
 func TestWhoLeftWideSlotEarly(t *testing.T) {
 	l := &slotTable{memory: make([]byte, 8192), ranks: 4}
 	x := &slot{state: slotTaken, wide: true, use: 3, at: 4 * codec.SlotLine}

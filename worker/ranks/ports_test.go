@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPortIsKept: nobody else gets a port that is kept for the ranks, and who asks there too early is refused.
+// TestPortIsKept: no one else gets a port that is kept for the ranks, and who asks there too early is refused.
 func TestPortIsKept(t *testing.T) {
 	p, err := freePort()
 	if err != nil {

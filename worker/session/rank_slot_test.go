@@ -235,7 +235,7 @@ func TestRankLeavesSlot(t *testing.T) {
 }
 
 // Operations in slots and others may be waited for in any order, and a rank that waits for something else still finds
-// out that somebody does not come to a slot.
+// out that someone does not come to a slot.
 func TestRankWaitsAcrossSlots(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	ranks(t, h, func(r *rank.Session) error {
@@ -371,13 +371,13 @@ func TestRankInSlotIsReleased(t *testing.T) {
 	}
 }
 
-// Who comes to a slot goes to the daemon if somebody never comes, also while others may still come: the last of those
-// wakes nobody.
+// Who comes to a slot goes to the daemon if someone never comes, also while others may still come: the last of those
+// wakes no one.
 func TestRankMissesOneOfTwo(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	given := make(chan struct{}) // the slot, up, by rank 1, which rings nobody here
+	given := make(chan struct{}) // the slot, up, by rank 1, which rings no one here
 	ended := make(chan error, 1)
 	go func() {
 		ended <- func() error {

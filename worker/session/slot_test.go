@@ -181,7 +181,7 @@ func TestSlotOfWhoLeaves(t *testing.T) {
 	}
 }
 
-// A use of a slot that all came to after an error went well; one that somebody came to did not, nor did those of slots that are no more.
+// A use of a slot that all came to after an error went well; one that someone came to did not, nor did those of slots that are no more.
 func TestSlotSaysNotWhyItLeft(t *testing.T) {
 	for _, tt := range []struct {
 		words [2]uint64 // of both ranks in the slot of x after the error
@@ -237,7 +237,7 @@ func TestSlotNonsense(t *testing.T) {
 		}
 		ranks[0].ended()
 	}
-	// Where there are none, nobody may ask for them.
+	// Where there are none, no one may ask for them.
 	h := start(t, 1)
 	h.beginHere()
 	c := join(t, h.name, 0)

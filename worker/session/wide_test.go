@@ -295,7 +295,7 @@ func TestRankDiesInWideSlot(t *testing.T) {
 	}
 }
 
-// What a rank says of its tensors is checked before anybody goes there.
+// What a rank says of its tensors is checked before anyone goes there.
 func TestWideSlotNonsense(t *testing.T) {
 	for name, place := range map[string]struct {
 		region uint32

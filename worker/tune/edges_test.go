@@ -31,7 +31,7 @@ func TestCarried(t *testing.T) {
 	if !is(1000<<20) || c.edge.Tried {
 		t.Errorf("after 100 MiB in 100 ms: %+v", c.edge)
 	}
-	c.tried(9e9) // nobody uses the edge any more, or it would not be tried
+	c.tried(9e9) // no one uses the edge any more, or it would not be tried
 	if !c.edge.Tried || c.edge.Bandwidth != 9e9 {
 		t.Errorf("after another probe: %+v", c.edge)
 	}

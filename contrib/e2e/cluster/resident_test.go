@@ -242,7 +242,7 @@ func TestClusterElastic(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-gone
-	// The others say that it has hung up on them, and nobody answers there: no lease is waited for.
+	// The others say that it has hung up on them, and no one answers there: no lease is waited for.
 	goesOn := j.Again(2, struck)
 	t.Logf("the others went on %v after the host died", goesOn.Sub(struck).Round(time.Millisecond))
 	if took := goesOn.Sub(struck); took > 15*time.Second {

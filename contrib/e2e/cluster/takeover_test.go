@@ -141,7 +141,7 @@ func TestTakeoverOfFixed(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestDeserted: with its launcher a detached job loses so many of the hosts which decide who carries it on that nobody can. One that
+// TestDeserted: with its launcher a detached job loses so many of the hosts which decide who carries it on that no one can. One that
 // is left says how it ended, when its ranks have.
 func TestDeserted(t *testing.T) {
 	const chatty = "import time\nwhile True:\n    print(\"chatty\", flush=True)\n    time.sleep(0.1)"
@@ -157,7 +157,7 @@ func TestDeserted(t *testing.T) {
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
 	j.Await("output for who looks on", func() bool { return seen.Has(`chatty`) })
 	s.Args[1] = "host3"
-	left := detach(s, "--lease", "3", "-np", "3", "--min-np", "1", "-ppn", "1", e2etest.Python, "-c", chatty) // with its launcher where somebody is left
+	left := detach(s, "--lease", "3", "-np", "3", "--min-np", "1", "-ppn", "1", e2etest.Python, "-c", chatty) // with its launcher where someone is left
 	left.awaitLogs(`chatty`)
 	j.powerOff(1)
 	j.powerOff(0)
@@ -188,7 +188,7 @@ func TestDeserted(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestKilledAtStart: the launcher of a detached job is killed before its ranks run. Whoever starts the job is told, and nobody carries it on.
+// TestKilledAtStart: the launcher of a detached job is killed before its ranks run. Whoever starts the job is told, and no one carries it on.
 func TestKilledAtStart(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	j := &away{s, "host2/1"}
@@ -247,7 +247,7 @@ func TestTakeover(t *testing.T) {
 	}
 
 	// Frozen, with the daemon beside it: the others vote when its lease is over. When it is back it stands down, and
-	// disturbs nobody.
+	// disturbs no one.
 	frozen := j.launcherOn(2)
 	both := func(sig syscall.Signal) {
 		if err := errors.Join(syscall.Kill(frozen, sig), s.Daemons[1].Process.Signal(sig)); err != nil {
@@ -265,7 +265,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("a launcher was replaced, and so was the world:\n%s", text)
 	}
 
-	// Without power, while somebody looks on: its ranks are gone too, and what the others do since the last commit.
+	// Without power, while someone looks on: its ranks are gone too, and what the others do since the last commit.
 	attached, _, said := s.Command("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", j.name)
 	seen := &e2etest.Record{}
 	attached.Stdout = seen

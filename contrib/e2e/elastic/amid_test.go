@@ -43,7 +43,7 @@ func kill9(j *e2etest.Training, host int, args string) {
 // TestLossAmid: a process, a daemon, one host or two, or the power of one, is lost while large tensors are under way, while
 // ranks commit, or while the next world is formed because of another loss, so that some of the others may have a result and
 // have committed it, and some not. All of them go on from the newest step that any of them has kept, soon after the loss
-// was noticed, and nobody adds anything twice. All but a few of the losses are left to make soak, which takes other hosts and
+// was noticed, and no one adds anything twice. All but a few of the losses are left to make soak, which takes other hosts and
 // moments each time.
 func TestLossAmid(t *testing.T) {
 	type moment struct {

@@ -30,7 +30,7 @@ func killProcess(j *e2etest.Training, number int) {
 }
 
 // TestLosses: whatever dies in the middle of training, the others go on from the last commit, soon after it was
-// noticed, and end with the weights of a job that nobody disturbed.
+// noticed, and end with the weights of a job that no one disturbed.
 func TestLosses(t *testing.T) {
 	afterLoss := e2etest.InMost(t, "training went on after a loss was noticed", 2*time.Second)
 	kill := func(host int, args string) func(*e2etest.Training) {

@@ -22,7 +22,7 @@ func worlds(j *e2etest.Training) (sizes []string) {
 }
 
 // TestFewerThanMinNP: survivors that are too few wait, in their processes, for a host that comes, and go on from the last
-// commit; or end the job when nobody comes in time.
+// commit; or end the job when no one comes in time.
 func TestFewerThanMinNP(t *testing.T) {
 	begin := func(t *testing.T, timeout string) (*e2etest.HostFile, *e2etest.Training) {
 		c := e2etest.NewCluster(t, 3)

@@ -111,7 +111,7 @@ func (s *soaking) strike() {
 		address := netip.AddrFrom4([4]byte{10, 77, 0, byte(100 + s.moves%100)})
 		s.say("give host%d the address %v", host, address)
 		s.must(s.Host(host).SetAddress(address))
-		s.steady[host] = time.Now().Add(soakLease) // nobody tells the launcher, which looks the name up when it doubts
+		s.steady[host] = time.Now().Add(soakLease) // no one tells the launcher, which looks the name up when it doubts
 	case what == "two" && bothSpared:
 		s.kill(host, "train.py")
 		s.kill(other, "gorun worker --daemon")
@@ -191,7 +191,7 @@ func (s *soaking) kill(host int, args string) {
 
 // TestSoak trains while hosts, daemons and ranks die, one or two at once or while the next world is formed, freeze and are cut
 // off, lose power and connections, get other addresses, and come and go by a script. Soon after the last of it all hosts train
-// again. It ends with the weights of a job that nobody disturbed.
+// again. It ends with the weights of a job that no one disturbed.
 func TestSoak(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	if *soak == 0 && testing.Short() {

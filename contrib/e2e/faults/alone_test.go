@@ -47,7 +47,7 @@ func TestLauncherPower(t *testing.T) {
 		return slices.ContainsFunc(c.Launcher().Processes(), func(p lab.Process) bool { return p.PID == stopped.Cmd.Process.Pid && p.State == 'T' })
 	})
 	gone.Must(c.Launcher().Cut())
-	gone.Must(gone.Cmd.Process.Kill()) // what its kernel says of that nobody hears
+	gone.Must(gone.Cmd.Process.Kill()) // what its kernel says of that no one hears
 	struck := time.Now()
 	gone.Cmd.Wait()
 	time.Sleep(time.Until(struck.Add(22 * time.Second))) // they may be back; what is left of the half minute is for a busy machine

@@ -61,7 +61,7 @@ func TestKillAnything(t *testing.T) {
 		"supervisor": {theSupervisor(1), 255, "gorun: error: host1: run: the supervisor of the daemon was killed"},
 		"daemon":     {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":       {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
-		// Nobody is left on the host who would know what the ranks have detached.
+		// No one is left on the host who would know what the ranks have detached.
 		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
 	} {

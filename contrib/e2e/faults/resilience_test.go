@@ -98,7 +98,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and nobody takes them for dead
+// TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and no one takes them for dead
 // before their lease has ended.
 func TestLongOutages(t *testing.T) {
 	type outage struct {

@@ -66,7 +66,7 @@ func TestSilentHostIsShown(t *testing.T) {
 }
 
 // TestHostMissesTheEnd: a job is stopped while one of its hosts stands still. Users hear that it is waited for, and that it may
-// have ranks left. When it goes on nobody hears a launcher any more, which it knows from the others having ended: so its ranks
+// have ranks left. When it goes on no one hears a launcher any more, which it knows from the others having ended: so its ranks
 // end as well.
 func TestHostMissesTheEnd(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)

@@ -42,7 +42,7 @@ func TestDetach(t *testing.T) {
 	}
 	c.ExpectNothingLeft(5 * time.Second)
 
-	// Nobody is there to end a job whose detached launcher is killed: its hosts notice.
+	// No one is there to end a job whose detached launcher is killed: its hosts notice.
 	if _, err := shell(c.Binary + " --detach -np 4 -H host1:2,host2:2 " + e2etest.Python + " -c \"$BUSY\""); err != nil {
 		t.Fatal(err)
 	}

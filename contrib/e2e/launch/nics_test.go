@@ -77,7 +77,7 @@ func TestNICsOfOtherNames(t *testing.T) {
 	}
 	c.Shell(c.Host(1), "ip link set lan1 mtu 1500")
 
-	// Where nobody chooses, data goes over the NICs by which ssh comes: ring and pictures speak of these, and faster ones are named.
+	// Where no one chooses, data goes over the NICs by which ssh comes: ring and pictures speak of these, and faster ones are named.
 	facts := "hosts:\n"
 	for i, name := range names {
 		facts += fmt.Sprintf("  host%d: {nics: {eth0: {speed_mbit: 1000}, %s: {speed_mbit: 25000}}}\n", i+1, name)

@@ -176,7 +176,7 @@ func TestKeysOfSSH(t *testing.T) {
 	some := c.Write("some", regexp.MustCompile(`(?m)^host3.*\n`).ReplaceAllString(known, ""), 0o600)
 	fails(c, `(?m)^gorun: error: host3: host key: `, "--ssh-config", c.Config("some_config", "UserKnownHostsFile "+some+"\n"))
 
-	// Nobody knows my key or the hosts', but an authority has signed all of them.
+	// No one knows my key or the hosts', but an authority has signed all of them.
 	mine := func(knownHosts string) string {
 		return c.Write("mine", "Host *\n User root\n IdentitiesOnly yes\n IdentityFile "+c.Dir+"/me\n StrictHostKeyChecking yes\n UserKnownHostsFile "+knownHosts+"\n", 0o600)
 	}

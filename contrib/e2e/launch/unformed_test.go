@@ -36,7 +36,7 @@ func TestConnectionBreaksBeforeWorld(t *testing.T) {
 	if killed == 0 {
 		t.Fatal("there is no connection to host2")
 	}
-	time.Sleep(5 * time.Second) // for more than twice as long as a host waits for a launcher of which nobody hears
+	time.Sleep(5 * time.Second) // for more than twice as long as a host waits for a launcher of which no one hears
 	j.Must(c.Host(2).Unmute(c.Launcher()))
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)

@@ -55,7 +55,7 @@ exit $status`
 // manifest's MPIJob.
 type operated struct {
 	*e2etest.SSHCluster
-	workers []string // names, which nobody can resolve yet
+	workers []string // names, which no one can resolve yet
 }
 
 func newOperated(t *testing.T, slots int) *operated {

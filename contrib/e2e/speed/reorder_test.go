@@ -14,7 +14,7 @@ import (
 )
 
 // TestRingChangesWhileTraining: a way of the ring becomes slow in the middle of a job. The hosts notice it by what they
-// send anyway, try the others, and go on in another ring without it: the weights are those of a job that nobody
+// send anyway, try the others, and go on in another ring without it: the weights are those of a job that no one
 // disturbed, to the last bit, and no rank began anew. What happens to an interface is noticed too.
 func TestRingChangesWhileTraining(t *testing.T) {
 	c := e2etest.NewClusterAlone(t, 4)

@@ -14,7 +14,7 @@ import (
 	"gorun/topology/doctor"
 )
 
-// TestDoctor sees a healthy host, one that limps in three ways, one that lets nobody in and one without power, names all of
+// TestDoctor sees a healthy host, one that limps in three ways, one that lets no one in and one without power, names all of
 // it with the way out, and finds the limping one well when its advice was taken.
 func TestDoctor(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 4)

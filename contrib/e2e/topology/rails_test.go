@@ -15,7 +15,7 @@ import (
 )
 
 // TestRingsLoseNetwork: a job has a ring in each of two networks, and in the middle of it a host's NIC in one goes down. The
-// host notices, and all go on in one ring, with the weights of a job that nobody disturbed and without a rank beginning anew.
+// host notices, and all go on in one ring, with the weights of a job that no one disturbed and without a rank beginning anew.
 func TestRingsLoseNetwork(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {

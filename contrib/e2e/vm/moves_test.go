@@ -157,7 +157,7 @@ func TestAnnouncedMoves(t *testing.T) {
 			}
 		}
 	}
-	// An announcement that nobody took in time, and the end of a move that nobody knows of, mean nothing.
+	// An announcement that no one took in time, and the end of a move that no one knows of, mean nothing.
 	if err := c.Host(2).Freeze(); err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
-// TestTwoMoves: the session is another one after each move, by which nobody takes the next one for over.
+// TestTwoMoves: the session is another one after each move, by which no one takes the next one for over.
 func TestTwoMoves(t *testing.T) {
 	m := newMachine(t, nil)
 	m.await(migrate.Registered)
