@@ -41,7 +41,7 @@
 //
 // Goroutines: Run owns the workers and waits for them. Everything else runs on the callers' goroutines:
 // sessions call Submit, the link's streams call Place, Deliver, Prepare and Acked. Lock order: Engine.mu
-// before op.mu; neither is held while a kernel runs (but for the few bytes of strategy_inline.go), a segment is sent or
+// before op.mu; neither is held while a kernel runs (except for the few bytes of inline.go), a segment is sent or
 // a client is notified.
 //
 // A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport)

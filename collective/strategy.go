@@ -20,7 +20,7 @@ type strategy interface {
 	payload(step int, lo, hi int64) []byte
 	// make computes the payload of a Contribute step, right before it is sent.
 	make(step int, lo, hi int64)
-	// target returns where a payload that arrives may be read to, nil if deliver only looks at it. op.mu is held.
+	// target returns where a payload that arrives may be read to, nil if deliver only looks at it.
 	target(step int, lo, hi int64) []byte
 	// deliver takes a payload that arrived. It may lie in its target already.
 	deliver(step int, lo, hi int64, payload []byte)

@@ -193,7 +193,7 @@ func (j *job) lose(h *host, err *HostError) {
 	j.decide(h.lostBy(h.whyLost(err.Error())))
 }
 
-// fails notes why a host ends that runs ranks, unless that is known.
+// fails records why the conversation with a host that runs ranks ended, unless a reason is already recorded.
 func (h *host) fails(err error) {
 	h.failure = cmp.Or(h.failure, &HostError{Host: h.name, Step: "run", Err: err, Code: ExitTransport})
 }

@@ -55,7 +55,7 @@ type host struct {
 	heard  heard
 	spoken spoken
 
-	answered atomic.Bool            // it has, whatever became of that
+	answered atomic.Bool            // true once the host has answered, even if the start failed later
 	daemon   atomic.Pointer[Daemon] // once it was started
 	sendErr  atomic.Pointer[error]  // the first message that could not be sent
 }

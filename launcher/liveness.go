@@ -114,7 +114,7 @@ func (j *job) evidence(h *host, e *wire.Evidence) {
 	j.act(append(j.alive.Report(now, h.id, *e, v), j.alive.Decide(now, v)...))
 }
 
-// act carries out verdicts. Only act and endIsolated evict hosts that have not asked for it.
+// act carries out verdicts. Other evictions follow from what a host itself reports, or from isolation.
 func (j *job) act(verdicts []liveness.Verdict) {
 	for _, v := range verdicts {
 		switch v.Kind {
@@ -204,7 +204,7 @@ func (j *job) whyEvicted(e liveness.Evict) string {
 // eviction is how a host was given up.
 type eviction struct {
 	why     string
-	own     bool // its own daemon reported that it cannot go on
+	own     bool // it follows from what its own daemon sent
 	alive   bool // the launcher heard it until then
 	mayLive bool // the job ended, and its ranks may run on
 }

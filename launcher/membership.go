@@ -16,7 +16,7 @@ import (
 // Package elastic decides who is in a job, and this file carries its decisions out.
 //
 // The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first
-// rank asks for it: to many programs it is of no use, and the others take a while to come to it. A job whose ranks do
+// rank asks for it: many programs never need one, and the others ask late. A job whose ranks do
 // not ask gets a world too, a moment after the last of them has started, because daemons watch each other only in one.
 
 // formAfter is how long after the start of the last rank a world is formed that no rank has asked for. Until then ranks

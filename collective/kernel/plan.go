@@ -13,8 +13,8 @@ type Plan struct {
 	Op Op
 	// Pre scales every source, Post the result; 1 means no scaling, 0 makes zeros.
 	Pre, Post float64
-	// NonTemporal stores past the cache, where the CPU can. It pays for results much larger than the
-	// last-level cache that is not read soon: it saves reading each line before it is overwritten.
+	// NonTemporal stores past the cache, where the CPU can. It pays for results that are much larger
+	// than the last-level cache and not read soon: it saves reading each line before it is overwritten.
 	NonTemporal bool
 }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // algorithms describes them. A new one is a constant above, a line here, a file with its steps, and a method of Cost.
-// Flags, completion, simulations and tests take it from here.
+// Flags, completion, simulations and most tests take it from here.
 //
 // The engine carries out the steps of a new algorithm with its strategy for rings (collective/strategy_ring.go), and
 // with the one for coded sums. Both need that

@@ -3,8 +3,8 @@ package schedule
 import "math/bits"
 
 // Binomial appends the steps of a reduction along a binomial tree to position 0 and a broadcast of the
-// result back along it: every position but the first sends and receives the buffer once, and a segment
-// does not wait for the others.
+// result back along it: each edge of the tree carries the buffer once in each direction, and a segment does
+// not wait for the others.
 //
 // The receives from the children come first, those with the smallest trees before the others; then what goes
 // to the parent and comes from it; then the sends to the children, the largest tree first.

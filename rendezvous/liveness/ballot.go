@@ -9,7 +9,7 @@ import (
 // may be cut off, and quite possibly the one that reports first: it misses the most. So:
 //
 //   - A host that the launcher does not hear either is lost on the report of one peer.
-//   - A host that the launcher hears is lost if more than half of all members agree on it.
+//   - A host that the launcher hears is lost if more than half of the voters report it and none of them suspects another.
 //   - Otherwise all get time to report what they hear. Then the hosts that miss the most others are lost, one by one,
 //     until all that remain hear each other. Of two groups the larger remains, of equal ones the group with the first host.
 //

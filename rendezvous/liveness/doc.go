@@ -44,23 +44,23 @@
 //   - Launcher: it cannot reach the host, or no peer that has met the host is heard. LoginGrace takes the place of
 //     HangUpGrace where only a finished login shows that a host answers.
 //   - Peers: one peer reports the silence, and the launcher has not heard the host for UnheardAfter either.
-//   - Ballot: the launcher hears the suspected host. A host goes at once if more than half of the hosts which hear each
-//     other report it. Otherwise the host goes that misses the most others, EvidenceGrace after the first report; for
-//     that, hosts pre-warn the launcher PreWarning before a lease ends. Of two groups the larger stays, of equal ones
+//   - Ballot: the launcher hears the suspected host. A host goes at once if more than half of the voters report it and
+//     none of them suspects another. Otherwise, EvidenceGrace after the first report, the host that misses the most
+//     others goes; so hosts pre-warn the launcher PreWarning before a lease ends. Of two groups the larger stays, of equal ones
 //     the one with the first host. Joiners have no vote against members. A lease over a link, or of a joiner, lasts at
 //     least LinkLease.
 //   - Host, about its launcher: it does without a silent launcher for Timing.Launcher(lease), 35 s, and then asks its
 //     peers for 2 s whether one of them hears it (worker/command, relayTimeouts). While one does, it waits for
-//     MinLauncherLease, 30 s, more. If the connection has ended, the 35 s are left out. The daemon of a cluster asks for
-//     a minute instead of 2 s if its launcher is silent (resume.DefaultTimeouts), or for as long as another launcher may take over. Ctrl-Z is
+//     MinLauncherLease, 30 s, more. If the connection has ended, it asks at once. The daemon of a
+//     cluster asks for a minute (resume.DefaultTimeouts), or for as long as another launcher may take over. Ctrl-Z is
 //     announced, and suspends the limit.
 //
 // A launcher that hears none of several hosts is isolated: it evicts no host and begins no world. A host or a launcher
 // that was paused itself grants all others their lease again.
 //
 // A host is also evicted without any silence. Hosts.LinkFailed takes a host's report that its link to a peer cannot
-// resume, and evicts the peer at once. These do not pass through the detector, because no one has to decide whether the
-// host is there:
+// resume, and evicts the peer at once. Further losses bypass the detector, because no one has to decide whether the host
+// is there:
 //
 //   - A host reports that it cannot continue (wire.Failed about itself), or sends what no sound daemon sends: a world
 //     of unknown hosts, or a fence that does not fit. It stays connected until the elastic policy begins a world without it.

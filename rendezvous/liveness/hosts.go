@@ -83,7 +83,7 @@ type Line struct {
 type Verdict struct {
 	Kind  Kind
 	Host  int
-	Peer  int           // of BrokenPath, MendedPath and Awaited: the other end
+	Peer  int           // of BrokenPath and MendedPath: the other end
 	Since time.Time     // when the host was last heard, or the path broke
 	For   time.Duration // until now
 	Moves bool          // of Silent: the host moves
@@ -161,7 +161,7 @@ func (s *Hosts) Moved(now time.Time, id int) {
 	}
 }
 
-// Lease returns how long a host may be silent. A host that announced a move has longer, however long ago it did.
+// Lease returns how long a host may be silent. A host that announced a move has longer until the announcement expires.
 func (s *Hosts) Lease(now time.Time, id int, v View) time.Duration {
 	if !v.Fixed && s.of(id).moves.After(now) {
 		return max(v.Lease, s.timing.MoveLease)

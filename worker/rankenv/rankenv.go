@@ -1,4 +1,4 @@
-// Package rankenv is the table of every environment variable that gorun gives a rank.
+// Package rankenv is the table of every environment variable that a daemon gives a rank.
 //
 // A rank inherits variables from its machine and from the user, and gorun adds the variables of the table: who the rank
 // is, and what the frameworks that gorun stands in for would have set. Each variable belongs to a Contract, the
