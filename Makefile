@@ -123,14 +123,20 @@ E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
-	@failed=; $(MAKE) e2e-families || failed=yes; $(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]
+	@failed=; $(MAKE) e2e-families E2E_SKIP='$(ALONE)' || failed=yes; \
+	$(MAKE) e2e-families FAMILIES=faults E2E_RUN='$(ALONE)' E2E_FLAGS="$(E2E_SHORT) -parallel=2" || failed=yes; \
+	$(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]
+
+# Tests of family faults that need a machine for themselves: no rank may wait for half a second, no login for two.
+ALONE := TestAddressChange|TestKillPrograms
 
 # e2e-families tests some families with an existing binary.
 E2E_RUN ?=
+E2E_SKIP ?=
 E2E_FLAGS ?= $(E2E_SHORT) -p=3 -parallel=4
 .PHONY: e2e-families
 e2e-families:
-	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$")
+	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$") $(if $(E2E_SKIP),-skip "^($(E2E_SKIP))$$")
 
 ## e2e-race: end-to-end tests by a binary with the race detector, launcher and daemons alike (RACE_FAMILIES="cluster elastic")
 # Script tests have it too (make unit), but on one machine. A program in which it finds a race exits with status 66.
