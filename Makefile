@@ -118,7 +118,7 @@ allocations: build/report
 	@$(REPORT) -packages ./topology go test -json -run InTime
 
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
-# The binary is made once. The tests mostly wait, so many run at a time; those of package speed run alone.
+# The binary is made once. The tests mostly wait, so many run at a time; package speed runs alone.
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report

@@ -94,7 +94,7 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 
-// config is what is to be measured.
+// config describes a measurement.
 func (o *benchFlags) config() (cfg bench.Config, err error) {
 	name := "allreduce"
 	switch len(o.args) {

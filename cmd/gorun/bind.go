@@ -63,7 +63,7 @@ func mapNote(policy plan.Policy, bind topology.Bind) string {
 	return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host, and are spread over its NUMA nodes", within)
 }
 
-// bindingArgs is what horovodrun's --binding-args asks of mpirun.
+// bindingArgs holds the options of mpirun in horovodrun's --binding-args.
 type bindingArgs struct {
 	to     string
 	report bool

@@ -231,7 +231,7 @@ func checkStart(o *jobFlags) error {
 	return nil
 }
 
-// startTimeout is how long a start may take. In an MPIJob the workers may only now be made.
+// startTimeout limits a start. In an MPIJob the workers may only now be made.
 func startTimeout(o *jobFlags) time.Duration {
 	if !o.given(&o.startTimeout) && hosts.InMPIJob(surroundings()) {
 		return mpiJobPatience + o.startTimeout

@@ -86,7 +86,7 @@ var allowed = map[string][]string{
 	"collective/tcp":         {},
 	"collective/schedule":    {},
 
-	// The extras: those that are not named here import nothing of the module.
+	// The extras. Packages without an entry import nothing of the module.
 	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/rank"},
 	"contrib/lab/cmd/lab":     {"contrib/lab"},
 	"contrib/tools/rankproto": {"worker/session/codec"},

@@ -42,7 +42,7 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 	}
 }
 
-// elasticPlan is what the flags ask of an elastic job.
+// elasticPlan holds the policy of an elastic job, as the flags set it.
 type elasticPlan struct {
 	elastic.Policy
 	Script *discover.Script // nil: -H or a hostfile names the hosts

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// invocation is what command lines of all commands have.
+// invocation holds what the command lines of all commands share.
 type invocation struct {
 	command   string   // "" for a launch
 	args      []string // behind the flags

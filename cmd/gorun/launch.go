@@ -41,7 +41,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	return runJob(ctx, o, hurry, programs, notes)
 }
 
-// jobPlan is what the flags of a job mean, besides its programs and JobOptions.
+// jobPlan holds the meaning of a job's flags, except for its programs and JobOptions.
 type jobPlan struct {
 	*jobFlags
 	changing *elasticPlan // nil if the world stays as it is

@@ -148,7 +148,7 @@ type horovodFlags struct {
 	nics, nic  cli.StringSlice
 }
 
-// knobFlags are what the user gave of the knobs, by name: a text for one with a value, a switch for a toggle.
+// knobFlags holds the knobs that the user set, by name: a text for one with a value, a switch for a toggle.
 type knobFlags struct {
 	texts    map[string]*string
 	switches map[string]*bool

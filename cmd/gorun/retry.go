@@ -12,7 +12,7 @@ import (
 	"gorun/launcher/ssh"
 )
 
-// mpiJobPatience is how long workers of an MPIJob may take to appear: Kubernetes pulls and names pods while the
+// mpiJobPatience limits the wait for the workers of an MPIJob to appear: Kubernetes pulls and names pods while the
 // launcher already runs.
 const mpiJobPatience = 3 * time.Minute
 
