@@ -9,7 +9,8 @@
 //	}
 //
 // It begins with Discovered, and Tick comes several times a second. A job of fixed size is the same machine
-// with the policy Fixed(np): the first failure ends it, and what it does while it starts is in fixed.go.
+// with the policy Fixed(np), whose rules (fixed.go) end it with the first failure. Those of an elastic job are in
+// rules.go.
 //
 // A process is known by its number, which is never used again; a daemon by its host id, likewise if it was ever up. A
 // roster is declarative: what it lists shall run, what it does not list shall stop. Every roster has a

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A job of fixed size ends with the first failure, so that its policy has less to decide once it runs, and more while
+// A job of fixed size ends with the first failure, so that its rules have less to decide once it runs, and more while
 // it starts: a start that fails gathers the failures of all hosts, so that one report names them, and may take too
 // long. Its ranks may start before their world is formed.
 
@@ -26,28 +26,92 @@ type start struct {
 	Limit   time.Duration `json:"limit"`   // when the start has taken too long; 0 for never
 }
 
-// fixed reports whether the first failure ends the job.
-func (m *Machine) fixed() bool { return m.cfg.OnFailure == EndJob }
-
 // Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts
 // form the world for which these did not wait.
-func (m *Machine) Starting() bool {
-	return m.fixed() && (!m.allStarted() || m.job.Start.Formed && !m.allEntered())
-}
+func (m *Machine) Starting() bool { return m.rules.starting() }
 
 // Later reports whether the processes run, or start, before their world is formed.
 func (m *Machine) Later() bool { return m.job.Start.Later }
 
-// Failed returns the hosts that have failed while the job starts.
+// Failed returns the hosts for which the start of a job of fixed size fails.
 func (m *Machine) Failed() []int {
 	var ids []int
 	for _, d := range m.daemons {
-		if d.failed && m.fixed() {
+		if d.failed && m.job.Start.Failing {
 			ids = append(ids, d.id)
 		}
 	}
 	return ids
 }
+
+// fixedRules are the rules of a job of fixed size.
+type fixedRules struct{ *Machine }
+
+func (r fixedRules) decide() {
+	s := &r.job.Start
+	switch {
+	case r.job.Ended:
+	case s.Failing:
+		if r.job.Now-s.Since >= gatherTime || r.decided() {
+			r.endFailed()
+		}
+	case r.job.Epoch == 0:
+		if r.startHosts(); r.allUp() {
+			r.begin()
+		}
+	case r.allEnded():
+		r.end(End{Cause: Finished, Process: -1, Host: -1})
+	case r.allAsked():
+		r.beginAnew()
+	}
+	if !r.job.Ended && (r.starting() || s.Later) {
+		r.hastenStart()
+	}
+}
+
+// hastenStart forms the first world if it is due, and reports a start that takes too long.
+func (r fixedRules) hastenStart() {
+	s := &r.job.Start
+	if s.Later && s.Due == 0 && r.allStarted() {
+		s.Due = r.job.Now + r.cfg.FormAfter
+	}
+	if s.Due > 0 && r.job.Now >= s.Due {
+		r.form()
+	}
+	if s.Limit > 0 && r.job.Now >= s.Limit && r.starting() {
+		s.Limit = r.job.Now + askAgain
+		r.emit(StartLate{})
+	}
+}
+
+// evicted has a daemon that can be reached stop its processes as at any other end.
+func (r fixedRules) evicted(d *daemon, ev HostEvicted) {
+	hangUp := !d.failed && !ev.Own
+	if r.hostFails(d, ev.Reason); hangUp {
+		r.emit(HangUp{d.id})
+	}
+}
+
+func (r fixedRules) lost(d *daemon, ev HostLost, _ bool) { r.hostFails(d, ev.Reason) }
+
+func (r fixedRules) exited(p *process, ev Exited) {
+	p.ends()
+	switch {
+	case r.job.Start.Failing: // a consequence
+	case ev.Asked:
+		r.hostFails(p.host, "its daemon has stopped its processes")
+	case ev.Code != 0:
+		r.end(p.failure(ev.Code))
+	default:
+		p.ok, r.job.Finished = true, true
+	}
+}
+
+func (r fixedRules) starting() bool {
+	return !r.allStarted() || r.job.Start.Formed && !r.allEntered()
+}
+
+func (fixedRules) quiet() bool { return true }
 
 func (m *Machine) allStarted() bool {
 	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.started })
@@ -69,37 +133,13 @@ func (m *Machine) hostFails(d *daemon, why string) {
 	}
 }
 
-// decideFixed does what the facts call for in a job of fixed size.
-func (m *Machine) decideFixed() {
-	s := &m.job.Start
-	switch {
-	case m.job.Ended:
-		return
-	case s.Failing:
-		if m.job.Now-s.Since >= gatherTime || m.decided() {
-			m.endFailed()
-		}
-	case m.job.Epoch == 0:
-		if m.allUp() {
-			m.begin()
-		}
-	case m.allEnded():
-		m.end(End{Cause: Finished, Process: -1, Host: -1})
-	case m.allAsked():
-		m.beginAnew()
+// startFailed ends a start that takes too long because of some hosts.
+func (m *Machine) startFailed(hosts []int) {
+	for _, id := range hosts {
+		m.hostFails(m.daemons[id], "its start takes too long")
 	}
-	if m.job.Ended || !m.Starting() && !s.Later {
-		return
-	}
-	if s.Later && s.Due == 0 && m.allStarted() {
-		s.Due = m.job.Now + m.cfg.FormAfter
-	}
-	if s.Due > 0 && m.job.Now >= s.Due {
-		m.form()
-	}
-	if s.Limit > 0 && m.job.Now >= s.Limit && m.Starting() {
-		s.Limit = m.job.Now + askAgain
-		m.emit(StartLate{})
+	if m.job.Start.Failing {
+		m.endFailed()
 	}
 }
 
@@ -160,7 +200,7 @@ func (m *Machine) form() {
 
 // limitStart gives the start its time, from now on.
 func (m *Machine) limitStart() {
-	if m.fixed() && m.cfg.StartTimeout > 0 {
+	if m.cfg.StartTimeout > 0 {
 		m.job.Start.Limit = m.job.Now + m.cfg.StartTimeout
 	}
 }

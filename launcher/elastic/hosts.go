@@ -1,10 +1,6 @@
 package elastic
 
-import (
-	"fmt"
-	"slices"
-	"time"
-)
+import "time"
 
 // discovered takes a new list of hosts.
 func (m *Machine) discovered(list []DiscoveredHost) {
@@ -87,20 +83,6 @@ func (m *Machine) drop(d *daemon) {
 	}
 }
 
-// evicted gives up a host whose daemon still lives, or may. Where the job ends with it, a daemon that can be reached
-// stops its processes as at any other end.
-func (m *Machine) evicted(d *daemon, ev HostEvicted) {
-	first := !d.failed
-	if m.fixed() {
-		m.hostFails(d, ev.Reason)
-	} else {
-		d.failed = true
-	}
-	if first && !(m.fixed() && ev.Own) {
-		m.emit(HangUp{d.id})
-	}
-}
-
 // hostLost notes that a daemon is gone.
 func (m *Machine) hostLost(d *daemon, ev HostLost) {
 	asked, unmet := d.state == dropped, d.state == starting
@@ -112,24 +94,7 @@ func (m *Machine) hostLost(d *daemon, ev HostLost) {
 	if unmet {
 		d.site.never = d
 	}
-	switch {
-	case asked:
-		return
-	case m.fixed():
-		m.hostFails(d, ev.Reason)
-		return
-	case !unmet:
-		m.emit(GoesOnWithout{d.id, ev.Reason})
-	case !slices.Contains(d.site.noted, ev.Reason): // it may be tried again and again
-		d.site.noted = append(d.site.noted, ev.Reason)
-		m.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.name, ev.Reason)})
-	}
-	if d.born == d.site.born {
-		m.bar(d, unmet, ev)
-	}
-	if d.member {
-		d.member = false
-		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)
-		m.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
+	if !asked {
+		m.rules.lost(d, ev, unmet)
 	}
 }

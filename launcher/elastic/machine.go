@@ -1,13 +1,11 @@
 package elastic
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Machine is the state of a job. The zero value is not usable.
 type Machine struct {
 	cfg       Config
+	rules     rules
 	job       jobState
 	out       []Action
 	sites     []*site // in the order in which discovery first named them
@@ -90,7 +88,7 @@ type process struct {
 }
 
 // New returns the machine of a job whose policy has passed Check.
-func New(cfg Config) *Machine { return &Machine{cfg: cfg} }
+func New(cfg Config) *Machine { return (&Machine{cfg: cfg}).use() }
 
 // Step takes an event and returns what to do about it. now is the time since some fixed moment.
 func (m *Machine) Step(now time.Duration, ev Event) []Action {
@@ -103,11 +101,7 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		m.limitStart()
 	}
 	m.take(ev)
-	if m.fixed() {
-		m.decideFixed()
-	} else {
-		m.decide()
-	}
+	m.rules.decide()
 	out := m.out
 	m.out = nil
 	return out
@@ -117,9 +111,7 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 func (m *Machine) take(ev Event) {
 	switch ev := ev.(type) {
 	case Discovered:
-		if m.discovered(ev.Hosts); m.fixed() {
-			m.startHosts()
-		}
+		m.discovered(ev.Hosts)
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
 			d.state, d.since = up, m.job.Now
@@ -127,19 +119,14 @@ func (m *Machine) take(ev Event) {
 		}
 	case HostEvicted:
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
-			m.evicted(d, ev)
+			m.rules.evicted(d, ev)
 		}
 	case HostLost:
 		if d := m.daemon(ev.Host); d != nil && d.state != gone {
 			m.hostLost(d, ev)
 		}
 	case StartFailed:
-		for _, id := range ev.Hosts {
-			m.hostFails(m.daemons[id], "its start takes too long")
-		}
-		if m.fixed() && m.job.Start.Failing && !m.job.Ended {
-			m.endFailed()
-		}
+		m.startFailed(ev.Hosts)
 	case Started:
 		if p := m.process(ev.Process); p != nil {
 			p.started = true
@@ -148,7 +135,7 @@ func (m *Machine) take(ev Event) {
 		m.form()
 	case Exited:
 		if p := m.process(ev.Process); p != nil && !p.exited {
-			m.exited(p, ev)
+			m.rules.exited(p, ev)
 		}
 	case Rejoining:
 		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.job.Epoch && ev.Epoch > p.left {
@@ -167,28 +154,6 @@ func (m *Machine) take(ev Event) {
 		}
 	case Committed:
 		m.entered(ev)
-	}
-}
-
-// decide does what the facts now call for.
-func (m *Machine) decide() {
-	m.startHosts()
-	m.countTurnover()
-	switch {
-	case m.job.Epoch == 0:
-		m.begin()
-	case m.job.Finished && len(m.live()) == 0:
-		m.allGone()
-	case m.failsEverywhere():
-		m.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything",
-			m.cfg.LossLimit)})
-		m.allGone()
-	case m.job.Broken != "":
-		m.resume(m.job.Broken)
-	case m.allLeft():
-		m.resume("")
-	case m.job.Committed:
-		m.offer()
 	}
 }
 

@@ -9,35 +9,16 @@ func (m *Machine) process(number int) *process {
 	return m.processes[number]
 }
 
-// exited notes that a process has ended, and whether the present world ends with it.
-func (m *Machine) exited(p *process, ev Exited) {
-	if p.host.failed && !m.fixed() {
-		return // a consequence: it counts as lost with its host
-	}
+// ends notes that the process has ended: its slot is free.
+func (p *process) ends() {
 	p.started, p.exited = true, true
 	delete(p.host.used, p.slot)
-	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, ev.Code)
-	failure := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: ev.Code, Why: why}
-	switch {
-	case m.job.Start.Failing: // a consequence
-		return
-	case m.fixed() && ev.Asked:
-		m.hostFails(p.host, "its daemon has stopped its processes")
-		return
-	case m.fixed() && ev.Code != 0:
-		m.end(failure)
-		return
-	case ev.Code != 0 && !ev.Asked:
-		m.emit(ProcessLost{p.number})
-	}
-	switch {
-	case p.dismissed: // it was stopped
-	case ev.Code == 0:
-		p.ok, m.job.Finished = true, true
-	default:
-		m.suspect(p.host.site, p.slot)
-		m.failed(failure)
-	}
+}
+
+// failure returns the end of a job that ends because the process has exited with a code.
+func (p *process) failure(code int) End {
+	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)
+	return End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code, Why: why}
 }
 
 // failed notes the end of the present world.

@@ -89,7 +89,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fail(err)
 	}
-	m := &Machine{cfg: cfg, job: s.jobState}
+	m := (&Machine{cfg: cfg, job: s.jobState}).use()
 	for _, x := range s.Sites {
 		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost,
 			unmet: x.Unmet, failed: map[int]*ban{}}

@@ -1,0 +1,104 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rules say what follows from what happens. There are two sets: an elastic job goes on in another world, and a job of
+// fixed size ends.
+type rules interface {
+	// decide does what the facts now call for.
+	decide()
+	// evicted gives up a host whose daemon still lives, or may.
+	evicted(d *daemon, ev HostEvicted)
+	// lost takes a host whose daemon is gone, and was not ordered to stop. unmet is true if it was never up.
+	lost(d *daemon, ev HostLost, unmet bool)
+	// exited takes a process that has ended.
+	exited(p *process, ev Exited)
+	// starting reports whether a start is going on that a failure of several hosts may end.
+	starting() bool
+	// quiet reports whether worlds follow each other for no reason that the user need hear of.
+	quiet() bool
+}
+
+// use has the machine follow the rules of its policy.
+func (m *Machine) use() *Machine {
+	if m.cfg.OnFailure == EndJob {
+		m.rules = fixedRules{m}
+	} else {
+		m.rules = elasticRules{m}
+	}
+	return m
+}
+
+// elasticRules are the rules of an elastic job.
+type elasticRules struct{ *Machine }
+
+func (r elasticRules) decide() {
+	r.startHosts()
+	r.countTurnover()
+	switch {
+	case r.job.Epoch == 0:
+		r.begin()
+	case r.job.Finished && len(r.live()) == 0:
+		r.allGone()
+	case r.failsEverywhere():
+		r.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything",
+			r.cfg.LossLimit)})
+		r.allGone()
+	case r.job.Broken != "":
+		r.resume(r.job.Broken)
+	case r.allLeft():
+		r.resume("")
+	case r.job.Committed:
+		r.offer()
+	}
+}
+
+func (r elasticRules) evicted(d *daemon, _ HostEvicted) {
+	if !d.failed {
+		d.failed = true
+		r.emit(HangUp{d.id})
+	}
+}
+
+func (r elasticRules) lost(d *daemon, ev HostLost, unmet bool) {
+	switch {
+	case !unmet:
+		r.emit(GoesOnWithout{d.id, ev.Reason})
+	case !slices.Contains(d.site.noted, ev.Reason): // it may be tried again and again
+		d.site.noted = append(d.site.noted, ev.Reason)
+		r.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.name, ev.Reason)})
+	}
+	if d.born == d.site.born {
+		r.bar(d, unmet, ev)
+	}
+	if d.member {
+		d.member = false
+		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)
+		r.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
+	}
+}
+
+func (r elasticRules) exited(p *process, ev Exited) {
+	if p.host.failed {
+		return // a consequence: it counts as lost with its host
+	}
+	p.ends()
+	if ev.Code != 0 && !ev.Asked {
+		r.emit(ProcessLost{p.number})
+	}
+	switch {
+	case p.dismissed: // it was stopped
+	case ev.Code == 0:
+		p.ok, r.job.Finished = true, true
+	default:
+		r.suspect(p.host.site, p.slot)
+		r.failed(p.failure(ev.Code))
+	}
+}
+
+func (elasticRules) starting() bool { return false }
+
+func (elasticRules) quiet() bool { return false }
