@@ -156,7 +156,7 @@ func (e *RankError) NextStep() string {
 }
 
 // frameworkHints complete errors of frameworks: what the framework needs from a program that gorun has started. See
-// docs/frameworks.md.
+// docs/guides/tensorflow-jax.md.
 var frameworkHints = []struct{ said, hint string }{
 	{"nknown backend type gorun", registerBackend},
 	{"nknown c10d backend type GORUN", registerBackend}, // before torch 2

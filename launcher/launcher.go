@@ -20,7 +20,7 @@ import (
 	"gorun/topology"
 )
 
-// Exit codes beside those of the ranks themselves. The README's table lists them.
+// Exit codes beside those of the ranks themselves. docs/reference/exit-status.md lists them.
 const (
 	ExitFailure   = 1   // anything not named below
 	ExitUsage     = 2   // wrong flags or arguments

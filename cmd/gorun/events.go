@@ -11,7 +11,7 @@ import (
 	"gorun/topology"
 )
 
-// The events of --json beside output and note. Their names and fields stay as they are; the README lists them.
+// The events of --json beside output and note. Their names and fields stay as they are; docs/reference/events.md lists them.
 type (
 	jobEvent struct {
 		Event string   `json:"event"` // "job"

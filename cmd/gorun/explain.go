@@ -9,7 +9,7 @@ import (
 	"gorun/worker/command"
 )
 
-// exitStatusHelp is the table of exit codes; the README has the same.
+// exitStatusHelp is the table of exit codes; docs/reference/exit-status.md has the same.
 const exitStatusHelp = `Exit status:
   0        every rank exited with 0
   1        gorun itself failed, or a rank exited with 1

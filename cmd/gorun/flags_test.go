@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -180,14 +179,13 @@ func hintsIn(file *ast.File) []string {
 	return out
 }
 
-// TestEventsInREADME: programs are written by the README's table, so it has every event and field.
-func TestEventsInREADME(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// TestEventsInDocs: programs are written by the table in the docs, so it has every event and field.
+func TestEventsInDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ = bytes.Cut(text, []byte("### Events"))
-	table, _, _ := strings.Cut(string(text), "\n## ")
+	table := string(text)
 	for name, event := range map[string]any{"job": jobEvent{}, "started": startedEvent{}, "exited": exitedEvent{}, "edge": edgeEvent{}, "end": endEvent{}} {
 		row := regexp.MustCompile("(?m)^\\| `" + name + "`.*$").FindString(table)
 		for field := range reflect.TypeOf(event).Fields() {

@@ -64,7 +64,7 @@ func readRing(o *jobFlags) (ringPlan, error) {
 		return p, &usageError{fmt.Errorf("read topology file: %w", err), ""}
 	}
 	if p.File, err = facts.Parse(p.text); err != nil {
-		return p, &usageError{fmt.Errorf("%s: %w", p.file, err), "README.md describes the file"}
+		return p, &usageError{fmt.Errorf("%s: %w", p.file, err), "docs/guides/topology.md describes the file"}
 	}
 	return p, nil
 }

@@ -298,6 +298,28 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestPicturesInDocs checks that the pictures of the docs are those that gorun draws.
+func TestPicturesInDocs(t *testing.T) {
+	pictures, err := filepath.Glob("../../docs/pictures/*.svg")
+	if err != nil || len(pictures) == 0 {
+		t.Fatalf("found %d pictures: %v", len(pictures), err)
+	}
+	for _, picture := range pictures {
+		want, err := os.ReadFile(filepath.Join("testdata", filepath.Base(picture)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *update {
+			if err := os.WriteFile(picture, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(picture); err != nil || string(got) != string(want) {
+			t.Errorf("%s differs from testdata (%v): run go test -update", picture, err)
+		}
+	}
+}
+
 // nccl renders a host and checks what NCCL needs: every device once, below the node it is on.
 func nccl(t *testing.T, h topology.Host) string {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 func TestFrameworks(t *testing.T) {
 	python := os.Getenv("FRAMEWORKS_PYTHON")
 	if python == "" {
-		t.Skip("set FRAMEWORKS_PYTHON to a Python with all that docs/frameworks.md is about: make frameworks")
+		t.Skip("set FRAMEWORKS_PYTHON to a Python with the frameworks of docs/guides: make frameworks")
 	}
 	c := e2etest.NewCluster(t, 2)
 	scripts, err := filepath.Glob(filepath.Join(c.Root, "testdata/frameworks/*_sum.py"))

@@ -177,11 +177,18 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPathsInDocs checks that each path of the tree that README, the changelog or a decision names exists.
+// TestPathsInDocs checks that each path of the tree that README, the changelog or a page of the docs names exists.
 func TestPathsInDocs(t *testing.T) {
-	docs, err := filepath.Glob(filepath.Join(root, "docs/decisions/*.md"))
-	if err != nil || len(docs) < 40 {
-		t.Fatalf("found %d decisions: %v", len(docs), err)
+	var docs []string
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, found...)
+	}
+	if len(docs) < 70 {
+		t.Fatalf("found %d pages", len(docs))
 	}
 	path := regexp.MustCompile("[`(]((?:cmd|collective|contrib|docs|launcher|rendezvous|topology|worker)/[\\w./-]+)[`)]")
 	for _, doc := range append(docs, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md")) {
