@@ -16,8 +16,13 @@ import (
 // ExitCode returns the exit code of the rank.
 func (e *RankError) ExitCode() int { return e.Code }
 
-// Details returns the last lines that the rank wrote to standard error.
-func (e *RankError) Details() []string { return output.TailLines(e.Rank, e.Tail) }
+// Details returns the last lines that the rank wrote to standard error, unless the user has read them.
+func (e *RankError) Details() []string {
+	if e.Shown {
+		return nil
+	}
+	return output.TailLines(e.Rank, e.Tail)
+}
 
 // ExitCode returns the exit code of the first host.
 func (e *HostErrors) ExitCode() int { return e.Failed[0].ExitCode() }

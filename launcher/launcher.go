@@ -200,6 +200,8 @@ type RankError struct {
 	// Alone is the library of an MPI program that exited with 0, or was ended, because it never found the other ranks.
 	Alone string
 	Tail  []string // last lines of its standard error
+	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
+	Shown bool
 }
 
 // failureOf returns the failure of a rank as its host reports it.

@@ -66,4 +66,5 @@ func (j *job) tellLost(process int) {
 	for _, line := range j.spec.Output.Tail(process) {
 		j.spec.Note("    %s", line)
 	}
+	failure.Shown = true
 }

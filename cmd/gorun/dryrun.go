@@ -27,6 +27,9 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 		fmt.Fprintln(os.Stderr, note)
 	}
 	var b strings.Builder
+	if o.maxRestarts > 0 && !elastic {
+		spec.Programs = restarted(spec.Programs, 0, o.maxRestarts)
+	}
 	describeJob(&b, spec, elastic, hereOf(ctx, o, spec))
 	describeEnv(&b, spec, localEnv(o))
 	if o.cluster != "" {
@@ -69,7 +72,8 @@ func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf fun
 		for _, rank := range h.Ranks {
 			program := spec.ProgramOf(rank)
 			r := wire.Rank{Rank: rank, LocalRank: p.Ranks[rank].LocalRank}
-			env := slices.Concat(rankenv.Placed(factsOf(p, rank, elastic)), namesOfInherited(program.Env, spec.Env))
+			placed := without(rankenv.Placed(factsOf(p, rank, elastic)), program.Env)
+			env := slices.Concat(placed, namesOfInherited(program.Env, spec.Env))
 			gpu := strconv.Itoa(r.LocalRank)
 			if set, ok := valueOf(slices.Concat(given, program.Env), "CUDA_VISIBLE_DEVICES"); ok && len(spec.GPUs) > 0 {
 				gpu = set
@@ -137,6 +141,15 @@ func valueOf(env []string, name string) (value string, ok bool) {
 		}
 	}
 	return value, ok
+}
+
+// without returns the variables that another environment does not set.
+func without(env, other []string) []string {
+	return slices.DeleteFunc(env, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		_, set := valueOf(other, name)
+		return set
+	})
 }
 
 // names returns which variables an environment has.

@@ -30,20 +30,26 @@ func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Con
 	return err
 }
 
-// runRestarting runs a job, and runs all of its ranks again when one has failed, up to --max-restarts times. As under
-// torchrun, ranks find the number of restarts in their environment. Standard input that the first ranks have not read
-// is lost.
+// restarted returns the programs of restart n, 0 for the first run. As under torchrun, they find the number of restarts in
+// their environment.
+func restarted(programs []launcher.Program, n, most int) []launcher.Program {
+	programs = slices.Clone(programs)
+	for i := range programs {
+		p := &programs[i]
+		p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
+	}
+	return programs
+}
+
+// runRestarting runs a job, and runs all of its ranks again when one has failed, up to --max-restarts times.
+// Standard input that the first ranks have not read is lost.
 func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func(context.Context) error, note func(format string, args ...any)) error {
 	if most == 0 || spec.Elastic != nil {
 		return runWatching(ctx, spec, watch)
 	}
 	programs, end := spec.Programs, time.Now().Add(spec.Timeout)
 	for n := 0; ; n++ {
-		spec.Programs = slices.Clone(programs)
-		for i := range spec.Programs {
-			p := &spec.Programs[i]
-			p.Env = append(slices.Clip(p.Env), "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(n), "TORCHELASTIC_MAX_RESTARTS="+strconv.Itoa(most))
-		}
+		spec.Programs = restarted(programs, n, most)
 		err := runWatching(ctx, spec, watch)
 		failed, ok := errors.AsType[*launcher.RankError](err)
 		if !ok || failed.Reason != "" || n == most || ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +19,24 @@ const keepOver = 24 * time.Hour
 // States saves the states of a host's electors, a file for each job.
 type States struct{ Dir string }
 
-// StatesOf returns the states that a host has saved in the user's state directory, which hosts may share.
-func StatesOf(stateDir, host string) States { return States{filepath.Join(stateDir, "heirs", host)} }
+// StatesOf returns the states that a host has saved in the user's state directory, which hosts may share. It moves the
+// states that an earlier version has saved.
+func StatesOf(stateDir, host string) States {
+	dir := filepath.Join(stateDir, "failover", host)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		moveStates(filepath.Join(stateDir, "heirs"), host, dir)
+	}
+	return States{dir}
+}
+
+// moveStates moves the states of a host to a directory of another name. If it cannot, their jobs are not continued.
+func moveStates(from, host, to string) {
+	if _, err := os.Stat(filepath.Join(from, host)); err != nil || os.MkdirAll(filepath.Dir(to), 0o700) != nil {
+		return
+	}
+	os.Rename(filepath.Join(from, host), to)
+	os.Remove(from) // if no other host has states there
+}
 
 // Load returns the states of all jobs and removes the ones that ended long ago.
 func (s States) Load() ([]authority.State, error) {

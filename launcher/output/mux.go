@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -270,9 +271,9 @@ func (m *Mux) Tail(rank int) []string {
 	return s.tail.Lines()
 }
 
-// Note prints a line from gorun itself to standard error, between the ranks' lines.
+// Note prints a line from gorun itself to standard error, between the ranks' lines. It keeps the line's indentation.
 func (m *Mux) Note(format string, args ...any) {
-	text := Printable(fmt.Sprintf(format, args...))
+	text := clean(strings.TrimRight(fmt.Sprintf(format, args...), " \t\r\n"))
 	if m.cfg.JSON {
 		m.Event(note{"note", text})
 		return

@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"fmt"
+
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
 )
@@ -9,7 +11,9 @@ import (
 func (r *Ranks) Inspect() {
 	msg := &wire.Inspected{}
 	for _, number := range r.running() {
-		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, State: proc.Describe(r.of(number).pid)})
+		pid := r.of(number).pid
+		state := fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid)
+		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, State: state})
 	}
 	r.cfg.Out.Write(msg)
 }

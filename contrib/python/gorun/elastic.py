@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from gorun import basics, errors
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, NotInitializedError
-from gorun.objects import allgather_object
+from gorun.objects import allgather_object, broadcast_object
 
 LOST_ALL = (
     "gorun: warning: every process that had the training's state is gone: training goes on from what the "
@@ -191,14 +191,20 @@ class State:
 
 
 class ObjectState(State):
-    """State made of attributes: ObjectState(bcast, rank, epoch=0, batch=0)."""
+    """State made of attributes: ObjectState(epoch=0, batch=0).
+
+    Programs written for Horovod pass its broadcast_object and rank first, which need not be named here.
+    """
 
     def __init__(
-        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
+        self,
+        bcast_object: Callable[..., Any] | None = None,
+        get_rank: Callable[[], int] | None = None,
+        **kwargs: Any,
     ) -> None:
         self._saved_state = kwargs
         self._set_attrs()
-        super().__init__(bcast_object=bcast_object, get_rank=get_rank)
+        super().__init__(bcast_object=bcast_object or broadcast_object, get_rank=get_rank or basics.rank)
 
     def save(self) -> None:
         """Copy the attributes."""

@@ -67,6 +67,16 @@ class NewestTest(unittest.TestCase):
                 processes = alive + [Process() for _ in range(rng.randint(0, 2))]
         self.assertGreater(uneven, 100)
 
+    def test_state_of_values_alone(self):
+        """ObjectState(step=0) shares its values by itself."""
+
+        def body(rank):
+            state = ObjectState(step=rank)
+            state.sync()
+            self.assertEqual(state.step, 0)
+
+        run_ranks(2, body)
+
     def test_root_is_the_first_of_the_newest(self):
         """A broadcast of the user's own that knows no root is asked for none as long as rank 0 will do."""
 

@@ -1,0 +1,80 @@
+package proc
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDescribe: users read words, whatever the kernel calls its functions.
+func TestDescribe(t *testing.T) {
+	for _, tc := range []struct {
+		state    byte
+		function string
+		want     string
+	}{
+		{'R', "0", "is computing"},
+		{'R', "futex_wait", "is computing"},
+		{'S', "futex_wait_queue", "waits for another thread"},
+		{'S', "__futex_wait", "waits for another thread"},
+		{'S', "hrtimer_nanosleep", "sleeps"},
+		{'S', "do_sys_poll", "waits for data"},
+		{'D', "nfs_wait_bit_killable", "waits for a file server (NFS)"},
+		{'D', "folio_wait_bit_common", "waits for a disk"},
+		{'D', "some_driver_thing", "is stuck in the kernel (disk or network file system?)"},
+		{'S', "some_driver_thing", "waits"},
+		{'S', "0", "waits"},
+		{'S', "", "waits"},
+		{'T', "do_signal_stop", "is paused by a signal"},
+		{'t', "ptrace_stop", "is paused by a debugger"},
+		{'Z', "0", "has ended"},
+		{'I', "", "runs"},
+	} {
+		if got := describe(tc.state, tc.function); got != tc.want {
+			t.Errorf("%c in %q: %q, want %q", tc.state, tc.function, got, tc.want)
+		}
+	}
+}
+
+// TestDescribeProcess: the words follow what a process does.
+func TestDescribeProcess(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "echo; read line; while :; do :; done")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	becomes := func(begin string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			got := Describe(cmd.Process.Pid)
+			if strings.HasPrefix(got, begin) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%q, want %q", got, begin)
+			}
+		}
+	}
+	becomes("waits")
+	in.Write([]byte("\n"))
+	becomes("is computing")
+	cmd.Process.Signal(syscall.SIGSTOP)
+	becomes("is paused by a signal")
+	cmd.Process.Signal(syscall.SIGCONT)
+	becomes("is computing")
+}
