@@ -7,7 +7,7 @@ export CGO_ENABLED := 0
 # Each module here is built by itself, whatever workspace the user has.
 export GOWORK := off
 CI ?=
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell contrib/tools/version.sh)
 RUFF := 0.16.9
 FUZZTIME ?= 10s
 MINUTES ?= 3
@@ -52,7 +52,7 @@ build:
 
 # gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
 gobuild = GOARCH=$(1) go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION)'
-pyzip = go run ./contrib/tools/pyzip -o $(2) $(1) contrib/python gorun shim
+pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -o $(2) $(1) contrib/python gorun shim
 gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
 	$(call gobuild,$(1)) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
 
@@ -95,7 +95,7 @@ lint: build/ruff-$(RUFF)
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	$(STATICCHECK) ./...
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
@@ -206,6 +206,10 @@ wheel: build
 		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
+
+## licenses: write cmd/gorun/THIRD_PARTY_LICENSES anew, after a change of go.mod; a unit test fails while it is missing something
+licenses:
+	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
 
 ## fix: repair lint errors, where a program can
 fix: build/ruff-$(RUFF)

@@ -3,6 +3,7 @@
     python3 contrib/tools/wheel.py --binary bin/gorun --arch x86_64 --out build/wheel
 
 Needs nothing but Python: a wheel is a zip with a list of its contents. The same input gives the same file.
+The version is the binary's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ PLATFORMS = {
     "x86_64": "manylinux2014_x86_64.musllinux_1_1_x86_64",
     "aarch64": "manylinux2014_aarch64.musllinux_1_1_aarch64",
 }
+# What is not ours comes with licences of its own: gorun version --licenses prints them.
+LICENSES = {"LICENSE": ROOT / "LICENSE", "THIRD_PARTY_LICENSES": ROOT / "cmd" / "gorun" / "THIRD_PARTY_LICENSES"}
 COMMANDS = "[console_scripts]\ngorun = gorun.console:gorun\nhorovodrun = gorun.console:horovodrun\n"
 
 
@@ -33,35 +36,60 @@ def find(text: str, pattern: str) -> str:
 
 
 def contents(binary: Path) -> dict[str, bytes]:
-    """Return the files of the wheel by path, without the metadata."""
+    """Return the files of the wheel by path, without the metadata: what the binary has for Python, and the binary."""
     files = {}
-    for folder in (PYTHON / "gorun", PYTHON / "shim" / "horovod"):
-        for path in sorted(folder.rglob("*.py")):
-            files[path.relative_to(folder.parent).as_posix()] = path.read_bytes()
+    with zipfile.ZipFile(binary) as archive:
+        for name in archive.namelist():
+            files[name.removeprefix("shim/")] = archive.read(name)
     files["gorun/bin/gorun"] = binary.read_bytes()
     return files
 
 
+def expression() -> str:
+    """Return the licences of gorun and of the modules in it, as an SPDX expression."""
+    text = LICENSES["THIRD_PARTY_LICENSES"].read_text(encoding="utf-8")
+    found = re.findall(r"^  ([A-Z][\w.-]+(?: AND [\w.-]+)*)$", text.partition("=" * 80)[0], re.MULTILINE)
+    return " AND ".join(sorted({"MIT", *" AND ".join(found).split(" AND ")}))
+
+
+def metadata(version: str) -> str:
+    """Return the text of METADATA, most of which pyproject.toml has."""
+    project = (PYTHON / "pyproject.toml").read_text(encoding="utf-8")
+    lines = {
+        "Metadata-Version": "2.4",
+        "Name": "gorun",
+        "Version": version,
+        "Summary": find(project, r'^description = "(.*)"'),
+        "Keywords": ",".join(re.findall(r'"(.*?)"', find(project, r"^keywords = \[(.*)\]"))),
+        "Requires-Python": find(project, r'^requires-python = "(.*)"'),
+        "License-Expression": expression(),
+    }
+    fields = list(lines.items())
+    fields += [("License-File", name) for name in LICENSES]
+    classifiers = re.search(r"^classifiers = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    if classifiers is None:
+        raise SystemExit("wheel: error: no classifiers")
+    fields += [("Classifier", name) for name in re.findall(r'"(.*?)"', classifiers.group(1))]
+    fields += [("Description-Content-Type", "text/markdown")]
+    head = "".join(f"{name}: {value}\n" for name, value in fields)
+    return head + "\n" + (PYTHON / "README.md").read_text(encoding="utf-8")
+
+
 def build(binary: Path, arch: str, out: Path) -> Path:
     """Write the wheel and return its path."""
-    version = find((PYTHON / "gorun" / "__init__.py").read_text(), r'^__version__ = "(.*)"')
-    project = (PYTHON / "pyproject.toml").read_text()
+    files = contents(binary)
+    version = find(files["gorun/_version.py"].decode(), r'^__version__ = "(.*)"')
     tag = f"py3-none-{PLATFORMS[arch]}"
     info = f"gorun-{version}.dist-info"
     tags = "".join(f"Tag: py3-none-{platform}\n" for platform in PLATFORMS[arch].split("."))
-    files = contents(binary)
-    description = find(project, r'^description = "(.*)"')
-    requires = find(project, r'^requires-python = "(.*)"')
-    files[f"{info}/METADATA"] = (
-        f"Metadata-Version: 2.1\nName: gorun\nVersion: {version}\n"
-        f"Summary: {description}\nRequires-Python: {requires}\nLicense: MIT\n"
-    ).encode()
+    files[f"{info}/METADATA"] = metadata(version).encode()
     files[f"{info}/WHEEL"] = (
-        f"Wheel-Version: 1.0\nGenerator: gorun\nRoot-Is-Purelib: false\n{tags}".encode()
+        f"Wheel-Version: 1.0\nGenerator: gorun {version}\nRoot-Is-Purelib: false\n{tags}".encode()
     )
     files[f"{info}/entry_points.txt"] = COMMANDS.encode()
     files[f"{info}/top_level.txt"] = b"gorun\nhorovod\n"
-    files[f"{info}/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    for name, path in LICENSES.items():
+        files[f"{info}/licenses/{name}"] = path.read_bytes()
     record = f"{info}/RECORD"
     lines = []
     for name, data in files.items():

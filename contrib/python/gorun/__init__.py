@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.1.0"
+from gorun._version import __version__ as __version__  # of the binary that this came with, and of its wheel
 
 
 def __getattr__(name: str) -> Any:

@@ -59,8 +59,34 @@ class WheelTest(unittest.TestCase):
         return done
 
     def test_name(self):
-        name = r"^gorun-[0-9.]+-py3-none-manylinux2014_\w+\.musllinux_1_1_\w+\.whl$"
+        version = r"\d+\.\d+\.\d+((a|b|rc)\d+)?(\+[0-9a-z.]+)?"
+        name = rf"^gorun-{version}-py3-none-manylinux2014_\w+\.musllinux_1_1_\w+\.whl$"
         self.assertRegex(Path(self.wheel).name, name)
+
+    def test_one_version(self):
+        """Binary, package and metadata differ at most in how they write a pre-release."""
+        text = "import gorun, importlib.metadata as m; print(gorun.__version__, m.version('gorun'))"
+        package, metadata = self.run_([self.bin / "python", "-c", text]).stdout.split()
+        said = self.run_([self.bin / "gorun", "version"]).stdout.split()[1]
+        for long, short in (("-alpha.", "a"), ("-beta.", "b"), ("-rc.", "rc")):
+            said = said.replace(long, short)
+        self.assertEqual([package, metadata], [said, said])
+        self.assertNotEqual(package, "0.0.0+source")
+
+    def test_metadata(self):
+        text = """
+import importlib.metadata as m
+about = m.metadata("gorun")
+for name in ("License-Expression", "License-File", "Requires-Python", "Description-Content-Type", "Summary"):
+    assert about[name], name
+assert "MPL-2.0" in about["License-Expression"] and "horovodrun" in about.get_payload(), about
+files = {str(path) for path in m.files("gorun")}
+folder = next(path for path in files if path.endswith("/METADATA")).rpartition("/")[0]
+for name in about.get_all("License-File"):
+    assert f"{folder}/licenses/{name}" in files, name
+assert "gorun/py.typed" in files and not any("/tests/" in path for path in files)
+"""
+        self.run_([self.bin / "python", "-c", text])
 
     def test_commands(self):
         need("torch")

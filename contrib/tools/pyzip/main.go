@@ -1,9 +1,9 @@
 // Command pyzip appends Python packages to an executable, as a zip archive that Python imports from:
 //
-//	pyzip -o bin/gorun build/gorun contrib/python gorun shim
+//	pyzip -version 1.2.3 -o bin/gorun build/gorun contrib/python gorun shim
 //
-// makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python. The result is
-// the same for the same input, and replaces the old one in one step.
+// makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python, whose _version.py
+// gets the version. The result is the same for the same input, and replaces the old one in one step.
 package main
 
 import (
@@ -15,25 +15,52 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
 
 func main() {
 	out := flag.String("o", "", "write the result to `FILE`")
+	version := flag.String("version", "", "`VERSION` of the packages, as SemVer")
 	flag.Parse()
-	if *out == "" || flag.NArg() < 3 {
-		fmt.Fprintln(os.Stderr, "usage: pyzip -o FILE EXECUTABLE DIRECTORY PACKAGE...")
+	if *out == "" || *version == "" || flag.NArg() < 3 {
+		fmt.Fprintln(os.Stderr, "usage: pyzip -version VERSION -o FILE EXECUTABLE DIRECTORY PACKAGE...")
 		os.Exit(2)
 	}
-	if err := build(*out, flag.Arg(0), flag.Arg(1), flag.Args()[2:]); err != nil {
+	p := packages{dir: flag.Arg(1), names: flag.Args()[2:]}
+	var err error
+	if p.version, err = pythonVersion(*version); err == nil {
+		err = p.build(*out, flag.Arg(0))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "pyzip: error:", err)
 		os.Exit(1)
 	}
 }
 
+// semver matches a version; Python knows no other pre-releases than these three.
+var semver = regexp.MustCompile(`^(\d+\.\d+\.\d+)(?:-(alpha|beta|rc)\.(\d+))?(\+[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)*)?$`)
+
+// pythonVersion returns a version in the form of PEP 440, which differs for pre-releases: 1.2.3rc1 for 1.2.3-rc.1.
+func pythonVersion(version string) (string, error) {
+	m := semver.FindStringSubmatch(version)
+	if m == nil {
+		return "", fmt.Errorf("bad version %q: use 1.2.3 or 1.2.3-rc.1 (or alpha, beta), +BUILD may follow", version)
+	}
+	short := map[string]string{"alpha": "a", "beta": "b", "rc": "rc"}[m[2]]
+	return m[1] + short + m[3] + m[4], nil
+}
+
+// packages are Python packages in a directory, and the version that they get.
+type packages struct {
+	dir     string
+	names   []string
+	version string
+}
+
 // build writes the executable and the archive to a file beside out and renames it.
-func build(out, executable, dir string, packages []string) (err error) {
+func (p packages) build(out, executable string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
@@ -46,13 +73,13 @@ func build(out, executable, dir string, packages []string) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	if err := errors.Join(write(f, executable, dir, packages), f.Chmod(0o755), f.Close()); err != nil {
+	if err := errors.Join(p.write(f, executable), f.Chmod(0o755), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), out)
 }
 
-func write(w io.Writer, executable, dir string, packages []string) error {
+func (p packages) write(w io.Writer, executable string) error {
 	program, err := os.Open(executable)
 	if err != nil {
 		return err
@@ -65,22 +92,22 @@ func write(w io.Writer, executable, dir string, packages []string) error {
 	archive := zip.NewWriter(w)
 	// Offsets count from the start of the file, so that unzip does not have to guess either.
 	archive.SetOffset(size)
-	for _, name := range packages {
-		n, err := addPackage(archive, dir, name)
+	for _, name := range p.names {
+		n, err := p.add(archive, name)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("no Python files in %s", filepath.Join(dir, name))
+			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
 	return archive.Close()
 }
 
-// addPackage adds the modules of a directory in the order of their names, and counts them. Files are
+// add adds the modules of a directory in the order of their names, and counts them. Files are
 // stored as they are: they are small, and a Python without zlib can read them.
-func addPackage(archive *zip.Writer, dir, name string) (n int, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, name), func(path string, e fs.DirEntry, err error) error {
+func (p packages) add(archive *zip.Writer, name string) (n int, err error) {
+	err = filepath.WalkDir(filepath.Join(p.dir, name), func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -89,13 +116,16 @@ func addPackage(archive *zip.Writer, dir, name string) (n int, err error) {
 		case e.IsDir() || !wanted(e.Name()):
 			return nil
 		}
-		inside, err := filepath.Rel(dir, path)
+		inside, err := filepath.Rel(p.dir, path)
 		if err != nil {
 			return err
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		if e.Name() == "_version.py" {
+			text = fmt.Appendf(nil, "__version__ = \"%s\"\n", p.version)
 		}
 		header := &zip.FileHeader{Name: filepath.ToSlash(inside), Method: zip.Store, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
 		header.SetMode(0o644)

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ func TestBuild(t *testing.T) {
 	for name, text := range map[string]string{
 		"program":                           "\x7fELF and so on",
 		"python/gorun/__init__.py":          "x = 1\n",
+		"python/gorun/_version.py":          "__version__ = 'of the source'\n",
 		"python/gorun/py.typed":             "",
 		"python/gorun/notes.txt":            "no",
 		"python/gorun/__pycache__/x.pyc":    "no",
@@ -31,9 +33,10 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "bin", "gorun")
+	p := packages{dir: filepath.Join(dir, "python"), names: []string{"gorun", "shim"}, version: "1.2.3"}
 	var first []byte
 	for range 2 {
-		if err := build(out, filepath.Join(dir, "program"), filepath.Join(dir, "python"), []string{"gorun", "shim"}); err != nil {
+		if err := p.build(out, filepath.Join(dir, "program")); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(out)
@@ -59,14 +62,29 @@ func TestBuild(t *testing.T) {
 	for _, f := range archive.File {
 		names = append(names, f.Name)
 	}
-	want := []string{"gorun/__init__.py", "gorun/py.typed", "shim/horovod/__init__.py", "shim/horovod/torch/test.py"}
+	want := []string{"gorun/__init__.py", "gorun/_version.py", "gorun/py.typed", "shim/horovod/__init__.py", "shim/horovod/torch/test.py"}
 	if !slices.Equal(names, want) {
 		t.Errorf("archive holds %q, want %q", names, want)
 	}
-	if err := build(out, filepath.Join(dir, "program"), filepath.Join(dir, "python"), []string{"nothing"}); err == nil {
+	if text, err := fs.ReadFile(archive, "gorun/_version.py"); err != nil || string(text) != "__version__ = \"1.2.3\"\n" {
+		t.Errorf("_version.py: %q, %v", text, err)
+	}
+	p.names = []string{"nothing"}
+	if err := p.build(out, filepath.Join(dir, "program")); err == nil {
 		t.Error("a package that is not there was accepted")
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "bin", ".pyzip-*")); left != nil {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestPythonVersion(t *testing.T) {
+	for in, want := range map[string]string{
+		"1.2.3": "1.2.3", "1.2.3-rc.1": "1.2.3rc1", "1.2.3-alpha.2+5.g01ab": "1.2.3a2+5.g01ab", "0.0.0+971.g07c3.dirty": "0.0.0+971.g07c3.dirty",
+		"": "", "v1.2.3": "", "1.2": "", "1.2.3-next": "", "1.2.3+": "", "1.2.3+a-b": "", "1.2.3\"": "",
+	} {
+		if got, err := pythonVersion(in); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
+		}
 	}
 }

@@ -6,7 +6,9 @@ from glob import escape, glob
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-__version__ = "0.28.1"  # of Horovod, whose interface this is
+# The version of Horovod whose interface this is, because scripts compare it with the version they need.
+# gorun's own is gorun.__version__.
+__version__ = "0.28.1"
 
 
 def _step_aside() -> None:

@@ -1,2 +1,3 @@
 from gorun.torch import *
-from gorun.torch import __version__, compression, elastic, functions, mpi_ops, optimizer, sync_batch_norm
+from gorun.torch import compression, elastic, functions, mpi_ops, optimizer, sync_batch_norm
+from horovod import __version__

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestComplete fails when a linked module's licence is not in the file that gorun shows: make licenses.
+func TestComplete(t *testing.T) {
+	if err := run(true, "../../../cmd/gorun/THIRD_PARTY_LICENSES"); err != nil {
+		t.Error(err)
+	}
+	makefile, err := os.ReadFile("../../../Makefile")
+	if err != nil || !strings.Contains(string(makefile), "-tags "+tags+",gorund ") {
+		t.Errorf("the Makefile builds with other tags than %s: %v", tags, err)
+	}
+}
+
+// TestStale: a file that lacks a module's text is reported.
+func TestStale(t *testing.T) {
+	whole, err := os.ReadFile("../../../cmd/gorun/THIRD_PARTY_LICENSES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(t.TempDir(), "cut")
+	if err := os.WriteFile(cut, whole[:len(whole)-100], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(true, cut); err == nil || !strings.Contains(err.Error(), "make licenses") {
+		t.Errorf("a file without its end: %v", err)
+	}
+}
+
+// TestReport: texts occur once, copied code brings its own notice, and a module without a licence is refused.
+func TestReport(t *testing.T) {
+	mit := "Permission is hereby granted, free of charge, to any person\nobtaining a copy\nThe above copyright notice and this permission notice"
+	make := func(name string, files map[string]string) module {
+		root := t.TempDir()
+		for file, text := range files {
+			os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755)
+			if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return module{name: name, version: "v1.0.0", source: "https://" + name, root: root, dirs: map[string]bool{filepath.Join(root, "a", "b"): true}}
+	}
+	one := make("one", map[string]string{"LICENSE": mit + "\r\n", "a/NOTICE": "Parts are of A.", "a/b/x.go": "", "c/LICENSE": "of what is not linked"})
+	two := make("two", map[string]string{"LICENCE.md": mit, "a/b/license.go": "package b"})
+	text, err := report([]module{one, two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("=", 80)
+	want := head + "one v1.0.0\n  MIT\n  https://one\ntwo v1.0.0\n  MIT\n  https://two\n\n" +
+		"\n" + line + "\none v1.0.0: LICENSE\ntwo v1.0.0: LICENCE.md\n" + line + "\n\n" + mit + "\n" +
+		"\n" + line + "\none v1.0.0: a/NOTICE\n" + line + "\n\nParts are of A.\n"
+	if string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	none := make("none", map[string]string{"LICENSE": "All rights reserved.", "a/b/x.go": ""})
+	if _, err := report([]module{one, none}); err == nil || !strings.Contains(err.Error(), "none v1.0.0") {
+		t.Errorf("a module without a licence: %v", err)
+	}
+}
+
+func TestIdentify(t *testing.T) {
+	for text, want := range map[string][]string{
+		"Redistribution and use in source and binary forms. Neither the name of": {"BSD-3-Clause"},
+		"Redistribution and use in source\n and binary forms":                    {"BSD-2-Clause"},
+		"Apache License\n  Version 2.0, January 2004":                            {"Apache-2.0"},
+		"all rights reserved": nil,
+	} {
+		if got := identify(text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
