@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -129,7 +130,7 @@ func (j *job) entered(h *host, w wire.World) {
 	if slices.ContainsFunc(w.Order, unknown) ||
 		slices.ContainsFunc(w.Rings, func(r wire.RailRing) bool { return slices.ContainsFunc(r.Order, unknown) }) {
 		err := fmt.Errorf("the daemon reports a world of unknown hosts %v", w.Order)
-		j.evict(h, &HostError{Host: h.name, Step: "join", Err: err}, eviction{own: true})
+		j.evict(h, &failure.HostError{Host: h.name, Step: "join", Err: err}, eviction{own: true})
 		return
 	}
 	h.world = w
@@ -167,6 +168,12 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.checkFence()
 }
 
+// failureOf returns the failure of a rank as its host reports it.
+func failureOf(h *host, e *wire.Exited) *failure.RankError {
+	return &failure.RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error,
+		Unfinished: e.Unfinished, Alone: e.Alone}
+}
+
 // watch reports the start or the end of a rank.
 func (s *Spec) watch(e RankEvent) {
 	if s.Watch != nil {
@@ -182,12 +189,12 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	case f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id:
 		j.act(j.alive.LinkFailed(now, h.id, f.Peer, f.Text, j.view(now)))
 	default:
-		j.evict(h, &HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, eviction{own: true})
+		j.evict(h, &failure.HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, eviction{own: true})
 	}
 }
 
 // lose reports the end of a host whose daemon has not sent Done.
-func (j *job) lose(h *host, err *HostError) {
+func (j *job) lose(h *host, err *failure.HostError) {
 	h.ended = true
 	h.failure = cmp.Or(h.failure, err)
 	j.decide(h.lostBy(h.whyLost(err.Error())))
@@ -195,5 +202,5 @@ func (j *job) lose(h *host, err *HostError) {
 
 // fails records why the conversation with a host that runs ranks ended, unless a reason is already recorded.
 func (h *host) fails(err error) {
-	h.failure = cmp.Or(h.failure, &HostError{Host: h.name, Step: "run", Err: err, Code: ExitTransport})
+	h.failure = cmp.Or(h.failure, &failure.HostError{Host: h.name, Step: "run", Err: err, Code: failure.ExitTransport})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -82,7 +83,7 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 	switch {
 	case f.minority.waits == 0:
 	case f.minority.waits >= limit:
-		return "", &MinorityError{of, left}
+		return "", &failure.MinorityError{Of: of, Left: left}
 	case !known:
 		return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: nothing changes until more of them answer, "+
 			"and if none does the job ends in %v", of, left, limit), nil
@@ -107,14 +108,6 @@ func (m *minority) look(now time.Time, is bool, every time.Duration) {
 		m.waits += min(now.Sub(m.looked), 2*every)
 	}
 	m.looked = now
-}
-
-// MinorityError ends a job that must go on in another world when too few of its electors are left to make its snapshot
-// safe.
-type MinorityError struct{ Of, Left int }
-
-func (e *MinorityError) Error() string {
-	return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: it cannot go on without those that were lost", e.Of, e.Left)
 }
 
 // checkElectors ends a job that waits in vain for a snapshot to be safe.

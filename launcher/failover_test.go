@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -227,7 +228,7 @@ func TestMinority(t *testing.T) {
 		t.Fatal("a majority answered meanwhile")
 	}
 	pass(2*time.Hour+time.Minute-time.Second, 2*time.Hour+time.Minute+time.Second)
-	if lost, ok := errors.AsType[*MinorityError](j.verdict); !j.stopping || !ok || *lost != (MinorityError{3, 1}) || worlds != 0 {
+	if lost, ok := errors.AsType[*failure.MinorityError](j.verdict); !j.stopping || !ok || *lost != (failure.MinorityError{Of: 3, Left: 1}) || worlds != 0 {
 		t.Fatalf("after %v in a minority: stopping %v, verdict %v, %d worlds", time.Minute, j.stopping, j.verdict, worlds)
 	}
 

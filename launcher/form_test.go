@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -81,7 +82,7 @@ func TestWorldThatDoesNotForm(t *testing.T) {
 		s.Verbose, s.StartTimeout = false, 2*time.Second
 		s.FormAfter(time.Millisecond)
 	})
-	var many *launcher.HostErrors
+	var many *failure.HostErrors
 	if !errors.As(err, &many) || len(many.Failed) != 2 || many.Failed[0].Step != "join" {
 		t.Fatalf("verdict %v", err)
 	}
@@ -133,9 +134,9 @@ func TestWorldFailsOnAllHosts(t *testing.T) {
 				},
 			}}
 			_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false; s.FormAfter(time.Millisecond) })
-			var failed []*launcher.HostError
-			var one *launcher.HostError
-			var many *launcher.HostErrors
+			var failed []*failure.HostError
+			var one *failure.HostError
+			var many *failure.HostErrors
 			switch {
 			case errors.As(err, &many):
 				failed = many.Failed
@@ -168,7 +169,7 @@ func TestHostLostWhileWorldIsFormed(t *testing.T) {
 	}}
 	began := time.Now()
 	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false; s.FormAfter(time.Millisecond) })
-	var one *launcher.HostError
+	var one *failure.HostError
 	if !errors.As(err, &one) || one.Host != "a" || one.Step != "run" {
 		t.Fatalf("verdict %v", err)
 	}

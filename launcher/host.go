@@ -9,12 +9,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
 )
@@ -26,8 +26,8 @@ type event struct {
 	up      bool   // the daemon has answered and got its job
 	session string // of the daemon, with up
 	msg     wire.Message
-	err     *HostError      // the last event of this host, unless that was Done
-	seen    chan<- struct{} // closed when the event was handled; nil if its sender does not wait
+	err     *failure.HostError // the last event of this host, unless that was Done
+	seen    chan<- struct{}    // closed when the event was handled; nil if its sender does not wait
 }
 
 // host is the conversation with one daemon. Its goroutines: talk (dial, then read) and the writer.
@@ -43,12 +43,12 @@ type host struct {
 	ended bool        // its conversation is over
 	world wire.World  // the one that it entered last
 
-	leaving bool          // an elastic job has ordered it to stop
-	evicted *eviction     // how it was given up; nil if it was not
-	failure *HostError    // why its conversation ended
-	session string        // identifies the daemon for a successor of this launcher
-	adopted bool          // another launcher has started it
-	silence time.Duration // how long it may not answer when it is taken over; 0 for the default
+	leaving bool               // an elastic job has ordered it to stop
+	evicted *eviction          // how it was given up; nil if it was not
+	failure *failure.HostError // why its conversation ended
+	session string             // identifies the daemon for a successor of this launcher
+	adopted bool               // another launcher has started it
+	silence time.Duration      // how long it may not answer when it is taken over; 0 for the default
 	spec    *Spec
 	queue   mailbox
 
@@ -187,7 +187,7 @@ func (h *host) jobFor(d *Daemon) *wire.Job {
 }
 
 // open begins the conversation. A daemon that is taken over has sent its Hello before, and most likely has its job.
-func (h *host) open(d *Daemon, in *wire.Reader, job *wire.Job) *HostError {
+func (h *host) open(d *Daemon, in *wire.Reader, job *wire.Job) *failure.HostError {
 	if h.adopted {
 		h.queue.put(&wire.Adopt{})
 		return nil
@@ -266,13 +266,13 @@ func (h *host) dial(ctx context.Context) (*Daemon, error) {
 }
 
 // meet takes the Hello of a daemon.
-func (h *host) meet(d *Daemon, in *wire.Reader) *HostError {
+func (h *host) meet(d *Daemon, in *wire.Reader) *failure.HostError {
 	hello, err := h.greet(in)
 	if err != nil {
 		return h.lost(d, "start daemon", err)
 	}
 	if hello.Proto != wire.Proto || hello.Version != h.spec.Version {
-		return &HostError{Host: h.name, Step: "start daemon",
+		return &failure.HostError{Host: h.name, Step: "start daemon",
 			Err:  fmt.Errorf("the daemon is gorun %s, this is %s", hello.Version, h.spec.Version),
 			Hint: "run the same gorun binary on every host"}
 	}
@@ -337,15 +337,15 @@ func (h *host) write(d *Daemon) {
 }
 
 // lost explains a conversation that broke off, with what the daemon last wrote to standard error.
-func (h *host) lost(d *Daemon, step string, err error) *HostError {
+func (h *host) lost(d *Daemon, step string, err error) *failure.HostError {
 	d.Close()
 	stderr, waitErr := d.Wait()
-	e := &HostError{Host: h.name, Step: step, Code: ExitTransport}
+	e := &failure.HostError{Host: h.name, Step: step, Code: failure.ExitTransport}
 	switch sendErr := h.sendErr.Load(); {
 	case sendErr != nil && !isClosed(*sendErr):
 		e.Err = *sendErr
 	case stderr != "":
-		e.Err = errors.New(LastLine(stderr))
+		e.Err = errors.New(failure.LastLine(stderr))
 	case waitErr != nil && errors.Is(err, io.EOF):
 		e.Err = fmt.Errorf("the daemon ended: %w", waitErr)
 	case errors.Is(err, io.EOF):
@@ -375,21 +375,10 @@ func (h *host) sweep(ctx context.Context, d *Daemon) {
 	}
 }
 
-func (h *host) explain(err error) *HostError {
-	var he *HostError
+func (h *host) explain(err error) *failure.HostError {
+	var he *failure.HostError
 	if errors.As(err, &he) {
 		return he
 	}
-	return &HostError{Host: h.name, Step: "connect", Err: err, Code: ExitTransport}
-}
-
-// LastLine returns the last line that a daemon wrote to standard error, or why the Go runtime ended it.
-func LastLine(s string) string {
-	for line := range strings.Lines(s) {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			return strings.TrimSpace(line)
-		}
-	}
-	s = strings.TrimSpace(s)
-	return s[strings.LastIndexByte(s, '\n')+1:]
+	return &failure.HostError{Host: h.name, Step: "connect", Err: err, Code: failure.ExitTransport}
 }

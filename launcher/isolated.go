@@ -2,37 +2,18 @@ package launcher
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"syscall"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
 )
 
 // A launcher that hears none of its hosts is most likely cut off itself. Its hosts may well hear each other and
 // continue to train, so it evicts none of them and begins no world. But the hosts do not hear the launcher either, and
 // end the job after a while. After that the launcher has nothing to wait for. The same holds for a launcher that was
 // stopped.
-
-// IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait
-// for it.
-type IsolatedError struct {
-	Hosts   int
-	Since   time.Time
-	Stopped time.Duration // how long the launcher was stopped, 0 if it was not
-	Limit   time.Duration // after which hosts end a job without its launcher
-}
-
-func (e *IsolatedError) Error() string {
-	if e.Stopped > 0 {
-		return fmt.Sprintf("gorun, or this machine, was stopped for %.0f s, and without it its %s end the job after %v",
-			e.Stopped.Seconds(), topology.Count(e.Hosts, "host"), e.Limit)
-	}
-	return fmt.Sprintf("this machine has heard none of its %s since %s, and without it they end the job after %v",
-		topology.Count(e.Hosts, "host"), e.Since.Format(time.TimeOnly), e.Limit)
-}
 
 // spoken notes when the launcher last spoke to a host, and its last long pause before that.
 type spoken struct {
@@ -115,7 +96,7 @@ func (j *job) abandoned(now time.Time, h *host, ev event) bool {
 
 // endIsolated ends the job, and with it the search for its hosts.
 func (j *job) endIsolated() {
-	e := &IsolatedError{Since: j.alive.IsolatedSince(), Limit: j.timing().Launcher(j.lease())}
+	e := &failure.IsolatedError{Since: j.alive.IsolatedSince(), Limit: j.timing().Launcher(j.lease())}
 	now := time.Now()
 	for _, h := range j.hosts {
 		if h.up && !h.ended {
@@ -126,7 +107,7 @@ func (j *job) endIsolated() {
 	j.stop(e)
 	for _, h := range j.hosts {
 		if h.up {
-			j.evict(h, &HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: ExitTransport}, eviction{})
+			j.evict(h, &failure.HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: failure.ExitTransport}, eviction{})
 		}
 	}
 }

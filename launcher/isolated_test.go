@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
@@ -90,13 +91,13 @@ func TestIsolated(t *testing.T) {
 
 	j, _ = solitary(time.Now().Add(-20*time.Second), fixedMembership(3)) // handle looks at the clock
 	j.listen(time.Now())
-	if j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
+	if j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
 		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
 	}
 	j, _ = solitary(time.Now().Add(-31*time.Second), fixedMembership(3))
 	j.listen(time.Now())
-	j.handle(event{host: 1, err: &HostError{Host: "h1", Err: errors.New("it is not there any more")}})
-	if _, ok := errors.AsType[*IsolatedError](j.verdict); !ok {
+	j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Err: errors.New("it is not there any more")}})
+	if _, ok := errors.AsType[*failure.IsolatedError](j.verdict); !ok {
 		t.Errorf("a host has ended the job by itself, and it ends because %v", j.verdict)
 	}
 }
@@ -158,7 +159,7 @@ func TestStopped(t *testing.T) {
 	const code = 3
 	crash := &wire.Exited{Process: 0, Code: code}
 	consequence := &wire.Exited{Process: 0, Code: 1, Deaf: true}
-	gone := &HostError{Host: "h0", Err: errors.New("gone")}
+	gone := &failure.HostError{Host: "h0", Err: errors.New("gone")}
 	for name, tc := range map[string]struct {
 		spoke, stopped, woke time.Duration // ago
 		event                event
@@ -188,7 +189,7 @@ func TestStopped(t *testing.T) {
 			j.asleep.signalled(int(syscall.SIGTSTP), now)
 		}
 		j.handle(tc.event)
-		e, alone := errors.AsType[*IsolatedError](j.verdict)
+		e, alone := errors.AsType[*failure.IsolatedError](j.verdict)
 		if alone != tc.alone || alone && e.Stopped.Round(time.Second) != tc.spoke {
 			t.Errorf("%s: it ends because %v", name, j.verdict)
 		}

@@ -8,24 +8,13 @@ package launcher
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
-	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
-
 	"gorun/topology"
-)
-
-// Exit codes beside those of the ranks themselves. docs/reference/exit-status.md lists them.
-const (
-	ExitFailure   = 1   // anything not named below
-	ExitUsage     = 2   // wrong flags or arguments
-	ExitTimeout   = 124 // the job took longer than it may
-	ExitTransport = 255 // a host could not be reached, or was lost
 )
 
 // Spec is a job.
@@ -168,67 +157,4 @@ type Daemon struct {
 	// Sweep, called after Wait, ends what a job left on the host if daemon and supervisor were killed; nil if others
 	// do.
 	Sweep func(ctx context.Context, job string) error
-}
-
-// HostError explains why a host cannot take part.
-type HostError = hosts.Error
-
-// HostErrors ends a start that failed on several hosts, or on one before others had answered.
-type HostErrors struct {
-	Hosts  int // of the job
-	Failed []*HostError
-	// Hosts without a daemon when the start was given up. Silent ones had not answered, late ones had.
-	Silent, Late []string
-}
-
-func (e *HostErrors) Error() string {
-	if len(e.Failed) == 1 {
-		return e.Failed[0].Error()
-	}
-	return fmt.Sprintf("%d of %d hosts failed", len(e.Failed), e.Hosts)
-}
-
-// RankError describes the first rank that failed, which decides the job.
-type RankError struct {
-	Rank   int
-	Host   string
-	Code   int
-	Signal int
-	Reason string // why it could not start
-	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize.
-	Unfinished bool
-	// Alone is the library of an MPI program that exited with 0, or was ended, because it never found the other ranks.
-	Alone string
-	Tail  []string // last lines of its standard error
-	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
-	Shown bool
-}
-
-// failureOf returns the failure of a rank as its host reports it.
-func failureOf(h *host, e *wire.Exited) *RankError {
-	return &RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error, Unfinished: e.Unfinished, Alone: e.Alone}
-}
-
-func (e *RankError) Error() string {
-	switch {
-	case e.Reason != "":
-		return fmt.Sprintf("rank %d on %s could not start: %s", e.Rank, e.Host, e.Reason)
-	case e.Alone != "":
-		return fmt.Sprintf("rank %d on %s was alone: its %s knew of none of the other ranks", e.Rank, e.Host, e.Alone)
-	case e.Unfinished:
-		return fmt.Sprintf("rank %d on %s exited without MPI_Finalize", e.Rank, e.Host)
-	case e.Signal != 0:
-		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
-	}
-	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
-}
-
-// TimeoutError ends a job that took longer than it may.
-type TimeoutError struct {
-	After  time.Duration
-	States []string // what every rank did, a line each
-}
-
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("the job has not ended after %v", e.After)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -133,7 +134,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 			}
 		case liveness.Evicted:
 			h := j.hosts[v.Host]
-			e := &HostError{Host: h.name, Step: "run", Err: errors.New(j.whyEvicted(v.Evict)), Code: ExitTransport}
+			e := &failure.HostError{Host: h.name, Step: "run", Err: errors.New(j.whyEvicted(v.Evict)), Code: failure.ExitTransport}
 			if !h.up && v.Evict.Cause != liveness.BrokenLink {
 				e.Step = "start daemon"
 			}
@@ -219,7 +220,7 @@ func (h *host) whyLost(otherwise string) string {
 
 // evict gives up a host. loseEvicted loses it once all hosts that are evicted together are known. If its own daemon
 // asks for the end, the policy decides when.
-func (j *job) evict(h *host, e *HostError, how eviction) {
+func (j *job) evict(h *host, e *failure.HostError, how eviction) {
 	switch {
 	case h.ended || how.own && j.stopping:
 		return

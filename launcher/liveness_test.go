@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -44,9 +45,9 @@ func TestEvict(t *testing.T) {
 		t.Errorf("%s, want %s", told(), want)
 	}
 	before := told()
-	j.handle(event{host: 1, err: &HostError{Host: "h1", Step: "run", Err: fmt.Errorf("the connection ended")}})
+	j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Step: "run", Err: fmt.Errorf("the connection ended")}})
 	j.handle(event{host: 1, msg: &wire.Started{}})
-	j.handle(event{host: 2, from: &host{}, err: &HostError{Host: "h2", Step: "run", Err: fmt.Errorf("of a former host")}})
+	j.handle(event{host: 2, from: &host{}, err: &failure.HostError{Host: "h2", Step: "run", Err: fmt.Errorf("of a former host")}})
 	if told() != before || j.hosts[2].ended {
 		t.Errorf("what conversations bring that are over counts: %s", told())
 	}
@@ -69,7 +70,7 @@ func TestEvict(t *testing.T) {
 // not answer either.
 func TestEvictedWhileItEnds(t *testing.T) {
 	j, told := watched(t, elastic.Fixed(3))
-	j.evict(j.hosts[0], &HostError{Host: "h0", Err: fmt.Errorf("no memory")}, eviction{own: true})
+	j.evict(j.hosts[0], &failure.HostError{Host: "h0", Err: fmt.Errorf("no memory")}, eviction{own: true})
 	if j.hosts[0].evicted == nil || strings.Contains(told(), "hung up") {
 		t.Errorf("its own word: %+v; %s", j.hosts[0].evicted, told())
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/wire"
@@ -257,5 +258,5 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Pla
 	for _, h := range hosts {
 		slots += h.Slots
 	}
-	return plan.Placement{}, &ElasticError{elastic.TooFew, fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
+	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
 }

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 
+	"gorun/launcher/failure"
 	"gorun/launcher/mpi"
 	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
@@ -20,7 +21,7 @@ func (j *job) fenceArrived(h *host, m *wire.Fence) {
 	passed, err := j.mpi.fence.Arrive(h.id, len(j.hosts), m)
 	switch {
 	case err != nil:
-		j.evict(h, &HostError{Host: h.name, Step: "run", Err: err}, eviction{own: true})
+		j.evict(h, &failure.HostError{Host: h.name, Step: "run", Err: err}, eviction{own: true})
 	case passed != nil:
 		j.hosts.broadcast(passed)
 	default:
@@ -37,8 +38,8 @@ func (j *job) checkFence() {
 }
 
 // stuckError is the end of a job whose ranks wait in vain for one that has ended on a host.
-func stuckError(host string, ended int, waiting []int) *HostError {
-	return &HostError{Host: host, Step: "run", Code: ExitFailure,
+func stuckError(host string, ended int, waiting []int) *failure.HostError {
+	return &failure.HostError{Host: host, Step: "run", Code: failure.ExitFailure,
 		Err:  fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", ended, stall.Ranks(waiting)),
 		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does"}
 }

@@ -3,6 +3,7 @@ package launcher
 import (
 	"slices"
 
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -13,8 +14,8 @@ type processes []process
 type process struct {
 	host    int // the id of its host
 	started bool
-	exited  bool       // or it could not start
-	failure *RankError // nil unless it has failed
+	exited  bool               // or it could not start
+	failure *failure.RankError // nil unless it has failed
 }
 
 // place notes on which host a process runs.

@@ -2,20 +2,13 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
-
-// ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
-var ErrStopped = errors.New("stopped")
-
-// ErrInterrupted is the cause of a job that was ended by Ctrl-C. Its ranks get the signal that they would get at a
-// terminal.
-var ErrInterrupted = errors.New("interrupted")
 
 const (
 	// manyHosts is how many hosts get the binary from each other: it reaches fewer as fast from the launcher.
@@ -122,7 +115,7 @@ func (j *job) loop(ctx context.Context) error {
 			j.cutOff(context.Cause(ctx))
 		case <-hurry:
 			hurry = nil
-			j.stop(ErrStopped)
+			j.stop(failure.ErrStopped)
 			j.hosts.broadcast(&wire.Stop{Now: true})
 			last = time.After(hurryGrace)
 		case m := <-j.spec.Moves:

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
@@ -277,7 +278,7 @@ func TestFirstFailureDecides(t *testing.T) {
 		},
 	}}
 	_, _, err := start(t, t.Context(), s, nil)
-	var re *launcher.RankError
+	var re *failure.RankError
 	if !errors.As(err, &re) || re.Rank != 3 || re.Host != "b" || re.Code != 7 || re.Tail[0] != "tail of 3" {
 		t.Fatalf("verdict %#v", err)
 	}
@@ -313,8 +314,8 @@ func TestNobodyAsked(t *testing.T) {
 				},
 			}}
 			_, _, err := start(t, t.Context(), s, nil)
-			var he *launcher.HostError
-			if !errors.As(err, &he) || he.Host != "b" || he.Err.Error() != tc.want || he.ExitCode() != launcher.ExitTransport {
+			var he *failure.HostError
+			if !errors.As(err, &he) || he.Host != "b" || he.Err.Error() != tc.want || he.ExitCode() != failure.ExitTransport {
 				t.Fatalf("verdict %#v", err)
 			}
 		})
@@ -345,8 +346,8 @@ func TestStuckFence(t *testing.T) {
 				"on another host": "b: run: rank 3 has ended, and ranks 0,1 will wait for it for ever, in a barrier of MPI's",
 				"on its host":     "b: run: rank 3 has ended, and rank 2 will wait for it for ever, in a barrier of MPI's",
 			}[name]
-			var he *launcher.HostError
-			if !errors.As(err, &he) || he.Error() != want || he.ExitCode() != launcher.ExitFailure {
+			var he *failure.HostError
+			if !errors.As(err, &he) || he.Error() != want || he.ExitCode() != failure.ExitFailure {
 				t.Fatalf("verdict %v", err)
 			}
 		})
@@ -466,11 +467,11 @@ func TestStrangeWords(t *testing.T) {
 // TestFailuresAreGathered: one report names every host that could not take part.
 func TestFailuresAreGathered(t *testing.T) {
 	s := &script{t: t, refuse: map[string]error{
-		"a": &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("refused"), Code: 255},
-		"b": &launcher.HostError{Host: "b", Step: "authenticate", Err: errors.New("no key"), Code: 255},
+		"a": &failure.HostError{Host: "a", Step: "connect", Err: errors.New("refused"), Code: 255},
+		"b": &failure.HostError{Host: "b", Step: "authenticate", Err: errors.New("no key"), Code: 255},
 	}}
 	_, _, err := start(t, t.Context(), s, nil)
-	var many *launcher.HostErrors
+	var many *failure.HostErrors
 	if !errors.As(err, &many) || len(many.Failed) != 2 {
 		t.Fatalf("verdict %v", err)
 	}
@@ -482,10 +483,10 @@ func TestSilentHosts(t *testing.T) {
 		t.Run(fmt.Sprint(answers), func(t *testing.T) {
 			t.Parallel()
 			s := &script{t: t, refuse: map[string]error{
-				"a": &launcher.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown"), Code: 255},
+				"a": &failure.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown"), Code: 255},
 			}, daemons: map[string]func(*conversation){"b": func(c *conversation) { c.end() }}, answers: answers}
 			_, _, err := start(t, t.Context(), s, nil)
-			var many *launcher.HostErrors
+			var many *failure.HostErrors
 			if !errors.As(err, &many) || len(many.Failed) != 1 || many.Error() != "a: resolve: unknown" {
 				t.Fatalf("verdict %#v", err)
 			}
@@ -502,7 +503,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 		"b": func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "older"}) },
 	}}
 	_, _, err := start(t, t.Context(), s, nil)
-	var he *launcher.HostError
+	var he *failure.HostError
 	if !errors.As(err, &he) || he.Host != "b" || !strings.Contains(he.Error(), "the daemon is gorun older, this is test") {
 		t.Fatalf("verdict %v", err)
 	}
@@ -515,8 +516,8 @@ func TestLostHost(t *testing.T) {
 		"b": func(c *conversation) { c.begin() },
 	}}
 	_, _, err := start(t, t.Context(), s, nil)
-	var he *launcher.HostError
-	if !errors.As(err, &he) || he.Host != "b" || he.ExitCode() != launcher.ExitTransport {
+	var he *failure.HostError
+	if !errors.As(err, &he) || he.Host != "b" || he.ExitCode() != failure.ExitTransport {
 		t.Fatalf("verdict %v", err)
 	}
 }
@@ -549,7 +550,7 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 				"b": func(c *conversation) { tc.comes(c); c.end() },
 			}, answers: tc.step == "start daemon"}
 			_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.StartTimeout = 100 * time.Millisecond })
-			var he *launcher.HostError
+			var he *failure.HostError
 			if !errors.As(err, &he) || he.Host != "b" || he.Step != tc.step || he.Err.Error() != tc.err || he.Hint != tc.hint {
 				t.Fatalf("verdict %#v", err)
 			}
@@ -579,8 +580,8 @@ func TestHowItStops(t *testing.T) {
 		cause     error
 		interrupt bool
 	}{
-		"Ctrl-C": {fmt.Errorf("by a user: %w", launcher.ErrInterrupted), true},
-		"TERM":   {launcher.ErrStopped, false},
+		"Ctrl-C": {fmt.Errorf("by a user: %w", failure.ErrInterrupted), true},
+		"TERM":   {failure.ErrStopped, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())

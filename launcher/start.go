@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 )
 
 // startTimedOut names the hosts that a start which takes too long waits for, unless one of them has more time.
@@ -30,8 +31,8 @@ func (j *job) startTimedOut() {
 
 // lateness returns the step that a host has not done in a start that takes too long, nil if it has done its part.
 // silent is how long the host has been silent, others whether some host is.
-func (j *job) lateness(h *host, silent time.Duration, others bool) *HostError {
-	e := &HostError{Host: h.name, Code: ExitTransport, Hint: "give it more time with --start-timeout"}
+func (j *job) lateness(h *host, silent time.Duration, others bool) *failure.HostError {
+	e := &failure.HostError{Host: h.name, Code: failure.ExitTransport, Hint: "give it more time with --start-timeout"}
 	later := j.membership.policy.Later()
 	switch {
 	case silent > 0:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -41,7 +42,7 @@ func (j *job) tellStragglers(now time.Time) {
 // tellLeft tells the user, when the wait is over, on which hosts ranks may still run: neither the ranks nor the host
 // are known to have ended.
 func (j *job) tellLeft(now time.Time) {
-	if _, alone := errors.AsType[*IsolatedError](j.verdict); alone {
+	if _, alone := errors.AsType[*failure.IsolatedError](j.verdict); alone {
 		return // the verdict explains what becomes of the ranks
 	}
 	silent, _, _ := j.stragglers(now)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
@@ -20,7 +21,7 @@ func TestStragglers(t *testing.T) {
 		j.hosts[0].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp} }})
 		j.stopping = true
 		j.act(j.alive.Look(now, j.view(now)))
-		j.handle(event{host: 0, err: &HostError{}})
+		j.handle(event{host: 0, err: &failure.HostError{}})
 	}
 	for name, tc := range map[string]struct {
 		change         func(j *job)
@@ -47,7 +48,7 @@ func TestStragglers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var said []string
 			j := &job{membership: fixedMembership(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }},
-				processes: processes{{host: 0}, {host: 1}}, verdict: ErrStopped, alive: liveness.NewHosts(liveness.Default())}
+				processes: processes{{host: 0}, {host: 1}}, verdict: failure.ErrStopped, alive: liveness.NewHosts(liveness.Default())}
 			for id := range 2 {
 				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}, up: true, ready: &wire.Ready{}}
 				h.own([]wire.Rank{{Process: id}})

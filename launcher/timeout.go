@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
@@ -51,7 +52,7 @@ func (j *job) inspectedAll() {
 // timedOut ends the job with what was found by now.
 func (j *job) timedOut() {
 	j.inspection.over = nil
-	e := &TimeoutError{After: j.spec.Timeout}
+	e := &failure.TimeoutError{After: j.spec.Timeout}
 	for rank, p := range j.processes {
 		h := j.hosts[p.host]
 		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, h.name, j.inspection.state(rank, p, h, j.stalls.answers)))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -28,7 +29,7 @@ func TestUnmetHosts(t *testing.T) {
 		if why == "ready" {
 			j.handle(event{host: h.id, msg: &wire.Ready{}})
 		}
-		j.handle(event{host: h.id, err: &HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
+		j.handle(event{host: h.id, err: &failure.HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
 		started := false
 		for _, a := range j.membership.policy.Step(time.Duration(n+1)*time.Hour, elastic.Tick{}) { // it is tried again
 			if s, ok := a.(elastic.StartHost); ok {
@@ -53,7 +54,7 @@ func TestUnmetHosts(t *testing.T) {
 type nowhere struct{}
 
 func (nowhere) Dial(_ context.Context, host string) (*Daemon, error) {
-	return nil, &HostError{Host: host, Step: "connect", Err: errors.New("no route")}
+	return nil, &failure.HostError{Host: host, Step: "connect", Err: errors.New("no route")}
 }
 
 // TestTriedAgain: however often a host is tried that was never up, the job has one host of its number.
@@ -96,7 +97,7 @@ func TestLostBy(t *testing.T) {
 		"nobody hears it":                      {func(h *host) { h.evicted = &eviction{} }, elastic.HostLost{}},
 		"a connection ended, nobody knows how": {func(h *host) { h.daemon.Store(&Daemon{Ended: func() bool { return false }}) }, elastic.HostLost{}},
 	} {
-		h := &host{id: 3, failure: &HostError{}}
+		h := &host{id: 3, failure: &failure.HostError{}}
 		tc.how(h)
 		tc.want.Host, tc.want.Reason = 3, "why"
 		if got := h.lostBy("why"); got != tc.want {

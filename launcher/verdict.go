@@ -7,17 +7,10 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
-
-// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
-type ElasticError struct {
-	Cause elastic.Cause
-	Why   string
-}
-
-func (e *ElasticError) Error() string { return e.Why }
 
 // verdictOf returns how the job ends, in the words of its user.
 func (j *job) verdictOf(e elastic.End) error {
@@ -34,7 +27,7 @@ func (j *job) verdictOf(e elastic.End) error {
 	case elastic.Divided:
 		return divided(j.processes)
 	}
-	return &ElasticError{e.Cause, e.Why}
+	return &failure.ElasticError{Cause: e.Cause, Why: e.Why}
 }
 
 // hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it also names
@@ -52,11 +45,11 @@ func (j *job) hostsFailed(e elastic.End) error {
 		}
 	}
 	slices.Sort(e.Hosts)
-	report := &HostErrors{Hosts: len(j.hosts)}
+	report := &failure.HostErrors{Hosts: len(j.hosts)}
 	for _, id := range e.Hosts {
 		h := j.hosts[id]
 		if h.failure == nil {
-			h.failure = &HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: ExitTransport}
+			h.failure = &failure.HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: failure.ExitTransport}
 		}
 		report.Failed = append(report.Failed, h.failure)
 	}
@@ -87,7 +80,7 @@ func (j *job) stop(verdict error) {
 		return
 	}
 	j.stopping, j.verdict = true, verdict
-	j.hosts.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, ErrInterrupted)})
+	j.hosts.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, failure.ErrInterrupted)})
 	if verdict != nil {
 		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {

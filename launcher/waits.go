@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"gorun/launcher/failure"
 	"gorun/rendezvous/wire"
 )
 
@@ -50,8 +51,8 @@ func (j *job) suspended(now time.Time) bool {
 	})
 }
 
-func silentError(h *host, since time.Duration) *HostError {
-	return &HostError{Host: h.name, Step: "run", Err: fmt.Errorf("silent for %.0f s", since.Seconds()), Code: ExitTransport,
+func silentError(h *host, since time.Duration) *failure.HostError {
+	return &failure.HostError{Host: h.name, Step: "run", Err: fmt.Errorf("silent for %.0f s", since.Seconds()), Code: failure.ExitTransport,
 		Hint: "is the host up? A virtual machine that is paused has --lease to be back"}
 }
 

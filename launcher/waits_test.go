@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
@@ -70,7 +71,7 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 		j.hosts = append(j.hosts, h)
 	}
 	j.startTimedOut()
-	e, _ := j.verdict.(*HostError)
+	e, _ := j.verdict.(*failure.HostError)
 	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that is paused has --lease to be back" {
 		t.Errorf("verdict %v", j.verdict)
 	}
@@ -124,7 +125,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 	}{
 		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
 		"a host fails": {func(j *job) {
-			j.evict(j.hosts[0], &HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, eviction{own: true})
+			j.evict(j.hosts[0], &failure.HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, eviction{own: true})
 		}, "a: probe: no memory"},
 	} {
 		j := &job{spec: &Spec{StartTimeout: time.Minute},
@@ -157,7 +158,7 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 		j.hosts = append(j.hosts, &host{id: id, name: name})
 	}
 	j.hosts[0].ready = &wire.Ready{}
-	j.hosts[2].failure = &HostError{Host: "c"}
+	j.hosts[2].failure = &failure.HostError{Host: "c"}
 	if got := j.awaited(began.Add(liveness.Default().StartNoticeAfter - 1)); got != "" {
 		t.Errorf("at once it waits for %q", got)
 	}
@@ -190,11 +191,11 @@ func TestCutOff(t *testing.T) {
 	j.membership.policy.Step(0, elastic.Discovered{Hosts: j.membership.first})
 	j.addHost("a")
 	j.addHost("b")
-	j.handle(event{host: 0, err: &HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
-	j.cutOff(ErrInterrupted)
-	j.handle(event{host: 1, err: &HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
-	j.cutOff(ErrStopped)
-	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, ErrInterrupted) || len(j.hosts) != 2 || !j.hosts.allEnded() {
+	j.handle(event{host: 0, err: &failure.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
+	j.cutOff(failure.ErrInterrupted)
+	j.handle(event{host: 1, err: &failure.HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
+	j.cutOff(failure.ErrStopped)
+	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, failure.ErrInterrupted) || len(j.hosts) != 2 || !j.hosts.allEnded() {
 		t.Errorf("notes %q, verdict %v, all of %d hosts have ended: %v; want %q", notes, j.verdict, len(j.hosts), j.hosts.allEnded(), want)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/rendezvous/standing"
 )
 
@@ -82,14 +82,14 @@ func explainCluster(addr string, err error) error {
 	var refused *standing.RefusedError
 	switch {
 	case errors.As(err, &refused):
-		no := &launcher.HostError{Host: addr, Step: "reserve slots", Err: refused, Hint: refused.Hint, Code: launcher.ExitFailure}
+		no := &failure.HostError{Host: addr, Step: "reserve slots", Err: refused, Hint: refused.Hint, Code: failure.ExitFailure}
 		if refused.Small {
-			no.Code = launcher.ExitUsage
+			no.Code = failure.ExitUsage
 		}
 		return no
 	case errors.Is(err, standing.ErrKey):
-		return &launcher.HostError{Host: addr, Step: "authenticate", Err: standing.ErrKey, Hint: "the key file must be the same everywhere", Code: launcher.ExitTransport}
-	case errors.Is(err, launcher.ErrStopped):
+		return &failure.HostError{Host: addr, Step: "authenticate", Err: standing.ErrKey, Hint: "the key file must be the same everywhere", Code: failure.ExitTransport}
+	case errors.Is(err, failure.ErrStopped):
 		return err
 	}
 	var op *net.OpError
@@ -100,5 +100,5 @@ func explainCluster(addr string, err error) error {
 	if errors.As(err, &call) {
 		err = call.Err // without the name of the system call, since the step has the same
 	}
-	return &launcher.HostError{Host: addr, Step: "connect", Err: err, Code: launcher.ExitTransport, Hint: "is there a daemon? gorun worker --cluster-key-file FILE"}
+	return &failure.HostError{Host: addr, Step: "connect", Err: err, Code: failure.ExitTransport, Hint: "is there a daemon? gorun worker --cluster-key-file FILE"}
 }

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher"
 	"gorun/launcher/detached"
+	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
@@ -90,7 +90,7 @@ func killedAtStart(d *wire.Detached) error {
 	} else {
 		hint += "; hosts of an elastic job keep its slots a minute longer than its --lease (auto: three minutes), which gorun ps shows"
 	}
-	return &launcher.HostError{
+	return &failure.HostError{
 		Host: host, Step: "start job", Hint: hint, Code: d.Code,
 		Err: fmt.Errorf("the launcher was killed by %s before its ranks ran", unix.SignalName(syscall.Signal(d.Signal))),
 	}

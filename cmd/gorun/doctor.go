@@ -11,7 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/output"
 	"gorun/launcher/survey"
 	"gorun/topology/doctor"
@@ -70,7 +70,7 @@ func runDoctor(ctx context.Context, o *doctorFlags) error {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Status == doctor.Fail }) {
-		return command.ExitStatus(launcher.ExitFailure)
+		return command.ExitStatus(failure.ExitFailure)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/output"
 	"gorun/worker/command"
 )
@@ -38,7 +38,7 @@ func explain(w io.Writer, err error) int {
 	if status, ok := errors.AsType[command.ExitStatus](err); ok { // everything is printed already
 		return int(status)
 	}
-	code, hint := launcher.ExitFailure, ""
+	code, hint := failure.ExitFailure, ""
 	report := output.Report{W: w}
 	known, ok := errors.AsType[explained](err)
 	if ok {

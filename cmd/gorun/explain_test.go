@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 )
 
 // TestHalfStarted: of hosts that have no daemon yet when a start is given up it is told whether they have answered.
 func TestHalfStarted(t *testing.T) {
 	var said strings.Builder
-	code := explain(&said, &launcher.HostErrors{Hosts: 3, Silent: []string{"b"}, Late: []string{"c", "d"},
-		Failed: []*launcher.HostError{{Host: "a", Step: "resolve", Err: errors.New("unknown host a"), Code: 255}}})
+	code := explain(&said, &failure.HostErrors{Hosts: 3, Silent: []string{"b"}, Late: []string{"c", "d"},
+		Failed: []*failure.HostError{{Host: "a", Step: "resolve", Err: errors.New("unknown host a"), Code: 255}}})
 	const want = "gorun: error: a: resolve: unknown host a\n    no answer yet from b\n    no daemon yet on c, d\n"
 	if code != 255 || said.String() != want {
 		t.Errorf("exit code %d and\n%s\nwant 255 and\n%s", code, &said, want)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 )
 
 // TestFrameworkHints: what frameworks were seen to say, and what gorun adds to it.
@@ -20,7 +21,7 @@ func TestFrameworkHints(t *testing.T) {
 		"ValueError: Your assigned backend nccl is not available, please use gloo":         "",
 	} {
 		var b strings.Builder
-		code := explain(&b, &launcher.RankError{Rank: 1, Host: "a", Code: 1, Tail: []string{"Traceback (most recent call last):", said}})
+		code := explain(&b, &failure.RankError{Rank: 1, Host: "a", Code: 1, Tail: []string{"Traceback (most recent call last):", said}})
 		_, hint, found := strings.Cut(b.String(), "gorun: hint: ")
 		if code != 1 || found != (want != "") || !strings.HasPrefix(hint, want) {
 			t.Errorf("%s: exit code %d, said\n%s", said, code, &b)

@@ -14,6 +14,7 @@ import (
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
@@ -262,7 +263,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	spec.Facts = corrections
 	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
-	if lesser, ok := errors.AsType[*launcher.MinorityError](err); ok {
+	if lesser, ok := errors.AsType[*failure.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))
 	}
 	quiet()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/worker/command"
 )
 
@@ -118,7 +118,7 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 
 // mistyped is the error of a program that was not found because a command of gorun's was meant.
 type mistyped struct {
-	*launcher.RankError
+	*failure.RankError
 	err  error // of the job
 	hint string
 }
@@ -131,7 +131,7 @@ func (e *mistyped) NextStep() string { return e.hint }
 // meantCommand returns the error of a job, as mistyped if it is that.
 func meantCommand(err error) error {
 	known, ok := errors.AsType[explained](err)
-	rank, failed := known.(*launcher.RankError)
+	rank, failed := known.(*failure.RankError)
 	if !ok || !failed || rank.Code != 127 {
 		return err
 	}

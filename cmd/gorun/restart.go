@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 )
 
 // runWatching runs a job while something else, which may be nil, runs beside it.
@@ -51,7 +52,7 @@ func runRestarting(ctx context.Context, spec launcher.Spec, most int, watch func
 	for n := 0; ; n++ {
 		spec.Programs = restarted(programs, n, most)
 		err := runWatching(ctx, spec, watch)
-		failed, ok := errors.AsType[*launcher.RankError](err)
+		failed, ok := errors.AsType[*failure.RankError](err)
 		if !ok || failed.Reason != "" || n == most || ctx.Err() != nil {
 			return err
 		}

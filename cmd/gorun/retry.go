@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
 )
@@ -37,7 +38,7 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 	began := time.Now()
 	for wait := r.first; ; wait = min(2*wait, r.most) {
 		d, err := dial(ctx, host)
-		var failed *launcher.HostError
+		var failed *failure.HostError
 		broken := errors.Is(err, ssh.ErrBroken)
 		was := broken || errors.Is(err, ssh.ErrPaused)
 		if err == nil || !errors.As(err, &failed) || !was && failed.Stage() != ssh.StepResolve && failed.Stage() != ssh.StepConnect {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 )
 
@@ -41,7 +42,7 @@ func TestRetry(t *testing.T) {
 			if attempts <= len(tt.steps) {
 				step, still := strings.CutSuffix(tt.steps[attempts-1], "!")
 				step, broken := strings.CutSuffix(step, "-")
-				failed := &launcher.HostError{Host: "a", Step: step, Err: errors.New("no")}
+				failed := &failure.HostError{Host: "a", Step: step, Err: errors.New("no")}
 				switch {
 				case still:
 					failed.Err = ssh.ErrPaused
@@ -63,7 +64,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 	r := retry{time.Hour, 0, time.Hour / 4, time.Hour}
 	_, err := r.dial(ctx, "a", func(context.Context, string) (*launcher.Daemon, error) {
 		cancel()
-		return nil, &launcher.HostError{Host: "a", Step: "connect", Err: errors.New("no")}
+		return nil, &failure.HostError{Host: "a", Step: "connect", Err: errors.New("no")}
 	})
 	if err == nil || !strings.Contains(err.Error(), "connect: no") {
 		t.Errorf("got %v", err)

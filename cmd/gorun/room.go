@@ -11,6 +11,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/dial"
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
@@ -195,7 +196,7 @@ func userName() string {
 
 // explainOversubscribe changes the hint for more ranks than slots: a cluster never oversubscribes.
 func explainOversubscribe(err error) error {
-	if no, ok := errors.AsType[*launcher.HostError](err); ok && no.Code == launcher.ExitUsage {
+	if no, ok := errors.AsType[*failure.HostError](err); ok && no.Code == failure.ExitUsage {
 		no.Hint = "a cluster gives each slot to one rank, with --oversubscribe too; gorun worker --slots N gives a host more"
 	}
 	return err

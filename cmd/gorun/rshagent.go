@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/worker/command"
 )
@@ -89,7 +90,7 @@ func rshAgent(ctx context.Context, o *agentFlags) error {
 	code, err := session.Wait()
 	switch {
 	case err != nil:
-		return &launcher.HostError{Host: host, Step: "run", Err: err, Code: launcher.ExitTransport}
+		return &failure.HostError{Host: host, Step: "run", Err: err, Code: failure.ExitTransport}
 	case code != 0:
 		return command.ExitStatus(code)
 	}

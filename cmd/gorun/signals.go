@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 )
 
 // signalError is an interruption by the user or the system.
@@ -22,7 +22,7 @@ func (e signalError) Error() string { return "stopped by " + unix.SignalName(e.s
 func (e signalError) ExitCode() int { return 128 + int(e.sig) }
 
 func (e signalError) Is(target error) bool {
-	return target == launcher.ErrStopped || target == launcher.ErrInterrupted && e.sig == syscall.SIGINT
+	return target == failure.ErrStopped || target == failure.ErrInterrupted && e.sig == syscall.SIGINT
 }
 
 // onInterrupt calls stop at the first INT, TERM or HUP, and closes hurry at the second.

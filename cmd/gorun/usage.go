@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 )
 
 // usageError is a mistake on the command line.
@@ -21,7 +21,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-func (e *usageError) ExitCode() int { return launcher.ExitUsage }
+func (e *usageError) ExitCode() int { return failure.ExitUsage }
 
 func (e *usageError) NextStep() string { return e.hint }
 

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher"
 	"gorun/launcher/failover"
+	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
@@ -132,7 +132,7 @@ func (l *Launcher) save(change func(*jobs.Record)) error {
 }
 
 // Abandoned records why the job ends, and returns an error if it cannot.
-func (l *Launcher) Abandoned(e *launcher.MinorityError) error {
+func (l *Launcher) Abandoned(e *failure.MinorityError) error {
 	return l.save(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
@@ -58,7 +58,7 @@ func Start(ctx context.Context, store jobs.Store, cmd *exec.Cmd, r jobs.Record, 
 		id, err := strconv.Atoi(filepath.Base(job.Dir))
 		return &wire.Detached{Job: id, Text: strings.TrimSpace(text)}, err
 	}
-	failed := failure(cmd.Wait(), out)
+	failed := endOf(cmd.Wait(), out)
 	if r.Name == "" {
 		os.RemoveAll(job.Dir)
 	}
@@ -86,16 +86,16 @@ func startIn(job jobs.Job, cmd *exec.Cmd, out, lock *os.File) (ready *os.File, e
 	return ready, nil
 }
 
-// failure describes the end of a launcher, with what it wrote.
-func failure(err error, out *os.File) *wire.Detached {
-	d := &wire.Detached{Code: launcher.ExitFailure}
+// endOf describes the end of a launcher, with what it wrote.
+func endOf(err error, out *os.File) *wire.Detached {
+	d := &wire.Detached{Code: failure.ExitFailure}
 	if _, err := out.Seek(0, io.SeekStart); err == nil {
 		d.Output, _ = io.ReadAll(io.LimitReader(out, maxOutput))
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		if d.Code = exit.ExitCode(); d.Code < 0 {
-			d.Code, d.Signal = launcher.ExitFailure, int(exit.Sys().(syscall.WaitStatus).Signal())
+			d.Code, d.Signal = failure.ExitFailure, int(exit.Sys().(syscall.WaitStatus).Signal())
 		}
 	}
 	return d

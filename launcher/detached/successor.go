@@ -9,6 +9,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/launcher/failover"
+	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
@@ -102,8 +103,8 @@ func (l *Launcher) RefuseFixed(client standing.Client) error {
 	cfg.Shares, cfg.Note = func() []wire.Share { return nil }, func(string, ...any) {}
 	addrs := failover.Addresses(failover.Members(context.Background(), client, cfg.Home))
 	l.replicate(failover.New(l.from.Job, l.from.Snapshot, l.from.Handover, addrs, cfg))
-	return &launcher.HostError{
-		Host: l.from.Former, Step: "run", Code: launcher.ExitTransport,
+	return &failure.HostError{
+		Host: l.from.Former, Step: "run", Code: failure.ExitTransport,
 		Err:  fmt.Errorf("the launcher of job %s, which ran there, is gone, and with it the job", l.from.Handover.Name),
 		Hint: "an elastic job is carried on by another host: gorun --min-np N",
 	}
@@ -118,5 +119,5 @@ func (l *Launcher) superseded(term uint64) {
 	if err := l.job.Save(l.record); err != nil {
 		complain("error", err)
 	}
-	l.exit(launcher.ExitFailure)
+	l.exit(failure.ExitFailure)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/standing"
@@ -29,7 +30,7 @@ func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.D
 
 func daemonOf(host string, conn *standing.DaemonStream, err error) (*launcher.Daemon, error) {
 	if err != nil {
-		e := &hosts.Error{Host: host, Step: "connect", Err: err, Code: launcher.ExitTransport}
+		e := &hosts.Error{Host: host, Step: "connect", Err: err, Code: failure.ExitTransport}
 		var refused *standing.RefusedError
 		if errors.As(err, &refused) {
 			e.Step, e.Hint = "start daemon", refused.Hint

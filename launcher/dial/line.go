@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
@@ -121,7 +121,7 @@ func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("%w before the daemon said anything: %s", ssh.ErrBroken, launcher.LastLine(said))
+	return nil, fmt.Errorf("%w before the daemon said anything: %s", ssh.ErrBroken, failure.LastLine(said))
 }
 
 // Close ends the conversation, and with it the daemon.
@@ -241,7 +241,7 @@ func (l *line) mend(d *login) *login {
 		return nil
 	}
 	// A program that leads to the daemon may be killed for itself, and a system's ssh exits with 255 when its connection breaks.
-	if code, err := d.Status(); err == nil && code != launcher.ExitTransport && (d.first || code < 128) {
+	if code, err := d.Status(); err == nil && code != failure.ExitTransport && (d.first || code < 128) {
 		l.Fail(io.EOF)
 		return nil
 	}
@@ -268,7 +268,7 @@ func (l *line) mend(d *login) *login {
 // ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh exits with 255 when that breaks.)
 func (d *login) ownEnd() bool {
 	code, err := d.Status()
-	return err == nil && code != launcher.ExitTransport && d.first
+	return err == nil && code != failure.ExitTransport && d.first
 }
 
 // carry lets a connection carry the stream, and waits for its end.

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
@@ -235,7 +235,7 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 	d.says(t, l, "hello")
 	d.present().end(0, true)
 	d.says(t, l, "by another login")
-	d.present().end(launcher.ExitTransport, false)
+	d.present().end(failure.ExitTransport, false)
 	d.says(t, l, "and by yet another")
 	d.present().end(0, false)
 	if _, err := l.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 )
 
@@ -39,7 +40,7 @@ func (l Local) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 2 * time.Second // for what the daemon may have left behind with its standard error
 	if err := cmd.Start(); err != nil {
-		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: launcher.ExitTransport}
+		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
 	wait := sync.OnceValue(cmd.Wait)
 	return &launcher.Daemon{

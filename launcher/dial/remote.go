@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
@@ -66,7 +67,7 @@ func (s *SSH) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
 	}
 	out, err := l.begun(ctx)
 	if err != nil {
-		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: launcher.ExitTransport}
+		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
 	return &launcher.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
 		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
@@ -134,7 +135,7 @@ func (s *SSH) sweep(ctx context.Context, host, job string) error {
 	said := &tail{limit: 4 << 10}
 	io.Copy(said, session.Stderr)
 	if code, err := session.Wait(); err != nil || code != 0 {
-		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, launcher.LastLine(said.String())))
+		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, failure.LastLine(said.String())))
 	}
 	return nil
 }
@@ -166,10 +167,10 @@ func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
 func explainSSH(host string, err error) error {
 	e, ok := errors.AsType[*ssh.Error](err)
 	if !ok {
-		return &hosts.Error{Host: host, Step: "connect", Err: err, Code: launcher.ExitTransport}
+		return &hosts.Error{Host: host, Step: "connect", Err: err, Code: failure.ExitTransport}
 	}
 	at := *e // others may wait for the same bastion
-	at.Host, at.Code = host, launcher.ExitTransport
+	at.Host, at.Code = host, failure.ExitTransport
 	return &at
 }
 

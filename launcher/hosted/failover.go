@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failover"
+	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 )
@@ -59,7 +59,7 @@ func (h Runner) QuorumLost(s authority.State, left int) error {
 	if slices.ContainsFunc(all, func(r jobs.Record) bool { return r.Authority == s.Job && r.Term >= s.Term }) {
 		return nil
 	}
-	r.Ended, r.Code, r.Machine = time.Now(), launcher.ExitTransport, h.Origin.Name
+	r.Ended, r.Code, r.Machine = time.Now(), failure.ExitTransport, h.Origin.Name
 	r.Abandoned = failover.QuorumText(len(s.Electors), left)
 	job, lock, err := store.Create(r)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/topology"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
@@ -27,7 +28,7 @@ func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time
 	timeout := fmt.Errorf("no answer within %v", patience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
 	defer cancel()
-	answers, errs := make([]answer, len(names)), make([]*launcher.HostError, len(names))
+	answers, errs := make([]answer, len(names)), make([]*failure.HostError, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
 		asking.Go(func() {
@@ -35,7 +36,7 @@ func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time
 			if answers[i], err = ask(ctx, d, name); err == nil {
 				answers[i].Name = name
 			} else if !errors.As(err, &errs[i]) {
-				errs[i] = &launcher.HostError{Host: name, Step: "probe", Err: err, Code: launcher.ExitTransport}
+				errs[i] = &failure.HostError{Host: name, Step: "probe", Err: err, Code: failure.ExitTransport}
 			}
 		})
 	}
@@ -43,14 +44,14 @@ func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time
 	if cause := context.Cause(ctx); cause != nil && cause != timeout {
 		return nil, cause // Ctrl-C is not the hosts' fault
 	}
-	errs = slices.DeleteFunc(errs, func(e *launcher.HostError) bool { return e == nil })
+	errs = slices.DeleteFunc(errs, func(e *failure.HostError) bool { return e == nil })
 	switch len(errs) {
 	case 0:
 		return reachedAt(answers), nil
 	case 1:
 		return nil, errs[0]
 	}
-	return nil, &launcher.HostErrors{Hosts: len(names), Failed: errs}
+	return nil, &failure.HostErrors{Hosts: len(names), Failed: errs}
 }
 
 // reachedAt returns the hosts with the NIC that a job's data would use: the one at whose address the launcher reached the

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/topology/doctor"
 )
 
@@ -46,7 +47,7 @@ func TestAskAll(t *testing.T) {
 		"endless": {stdout: strings.Repeat(" ", mostFacts+1)},
 		"failing": {stderr: "gorun: error: probe machine: no sys\ngorun: hint: x\n"},
 		"broken":  {stderr: "panic: x\nexit status 2\n"},
-		"away":    {dial: &launcher.HostError{Host: "away", Step: "connect", Err: errors.New("refused"), Code: 255}},
+		"away":    {dial: &failure.HostError{Host: "away", Step: "connect", Err: errors.New("refused"), Code: 255}},
 	}
 	for _, c := range []struct {
 		hosts []string
@@ -75,13 +76,13 @@ func TestAskAll(t *testing.T) {
 // TestSilentHost: a host that never answers costs no more than the time it is given.
 func TestSilentHost(t *testing.T) {
 	_, err := Hosts(t.Context(), answers{}, []string{"silent"}, time.Millisecond)
-	var failed *launcher.HostError
+	var failed *failure.HostError
 	if !errors.As(err, &failed) || err.Error() != "silent: probe: no answer within 1ms" || failed.ExitCode() != 255 {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(launcher.ErrStopped)
-	if _, err := Hosts(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, launcher.ErrStopped) {
+	cancel(failure.ErrStopped)
+	if _, err := Hosts(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, failure.ErrStopped) {
 		t.Errorf("error %v after an interruption", err)
 	}
 }

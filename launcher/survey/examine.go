@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/topology/doctor"
 )
 
@@ -28,7 +29,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 		asking.Go(func() { answers[i], errs[i] = askFacts(ctx, d, name) })
 	}
 	asking.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
 		return nil, cause // Ctrl-C is not the hosts' fault
 	}
 	var findings []doctor.Finding
@@ -44,7 +45,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 	}
 	findings = append(findings, doctor.Compare(well, nics)...)
 	findings = append(findings, probePaths(ctx, doctor.Paths(well, nics), doing)...)
-	if cause := context.Cause(ctx); errors.Is(cause, launcher.ErrStopped) {
+	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
 		return nil, cause
 	}
 	slices.SortStableFunc(findings, func(a, b doctor.Finding) int {
@@ -70,7 +71,7 @@ func probePaths(ctx context.Context, paths []doctor.Path, doing func(args ...str
 
 func unreachable(name string, err error) doctor.Finding {
 	f := doctor.Finding{Host: name, Check: "reach", Status: doctor.Fail, Text: err.Error()}
-	var failed *launcher.HostError
+	var failed *failure.HostError
 	if errors.As(err, &failed) {
 		f.Text, f.Fix = fmt.Sprintf("%s: %v", failed.Stage(), failed.Err), failed.Hint
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/topology"
 	"gorun/topology/measure"
 )
@@ -101,10 +102,10 @@ func Measure(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics
 
 // LackNICs is an error that names all hosts with none of the NICs to measure over, nil if there are none.
 func LackNICs(hosts []topology.Host, nics []string) error {
-	all := &launcher.HostErrors{Hosts: len(hosts)}
+	all := &failure.HostErrors{Hosts: len(hosts)}
 	for _, host := range topology.WithoutNICs(hosts, nics) {
-		all.Failed = append(all.Failed, &launcher.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
-			Hint: "--network-interfaces takes names, drivers and networks; gorun topo -H " + host + " shows what it has", Code: launcher.ExitUsage})
+		all.Failed = append(all.Failed, &failure.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
+			Hint: "--network-interfaces takes names, drivers and networks; gorun topo -H " + host + " shows what it has", Code: failure.ExitUsage})
 	}
 	switch len(all.Failed) {
 	case 0:
@@ -175,7 +176,7 @@ func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []
 	a := agent{daemon: daemon, forget: context.AfterFunc(ctx, func() { daemon.Close() }), orders: json.NewEncoder(daemon.In), reply: json.NewDecoder(io.LimitReader(daemon.Out, mostFacts))}
 	var where measure.Answer
 	if err := errors.Join(a.orders.Encode(me), a.reply.Decode(&where)); err != nil {
-		return a, &launcher.HostError{Host: h.Name, Step: "measure", Err: err, Code: launcher.ExitTransport}
+		return a, &failure.HostError{Host: h.Name, Step: "measure", Err: err, Code: failure.ExitTransport}
 	}
 	hint, _ := netip.ParseAddr(daemon.LocalIP) // the address at which a job would begin, too
 	for _, addr := range topology.Addresses(h, nics, hint) {
@@ -198,7 +199,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 				var answer measure.Answer
 				err := errors.Join(from.orders.Encode(measure.Order{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
 				if err == nil && answer.Error != "" {
-					lacks[i] = &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: launcher.ExitTransport}
+					lacks[i] = &failure.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: failure.ExitTransport}
 					return nil
 				}
 				if errors.Is(err, io.EOF) { // it ended, and may have printed why
@@ -209,7 +210,7 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 					}
 				}
 				if err != nil {
-					return &launcher.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: err, Code: launcher.ExitTransport}
+					return &failure.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: err, Code: failure.ExitTransport}
 				}
 				found[i] = topology.Edge{From: pair.From, To: pair.To, RTT: answer.RTT, Bandwidth: answer.Bandwidth, Rail: rail}
 				return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/failure"
 	"gorun/topology"
 	"gorun/topology/measure"
 )
@@ -58,10 +59,10 @@ func (stopping) Close() error { return nil }
 func TestInterruptedMeasurement(t *testing.T) {
 	for when, said := range map[string]string{"while agents start": "", "while they measure": `{"port": 9}` + "\n"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		d := interrupts{said, func() { cancel(launcher.ErrStopped) }}
+		d := interrupts{said, func() { cancel(failure.ErrStopped) }}
 		edges, err := Measure(ctx, d, named([]string{"a", "b", "c"}), nil, time.Minute, func(string) {})
-		var blamed *launcher.HostError
-		if !errors.Is(err, launcher.ErrStopped) || errors.As(err, &blamed) || edges != nil {
+		var blamed *failure.HostError
+		if !errors.Is(err, failure.ErrStopped) || errors.As(err, &blamed) || edges != nil {
 			t.Errorf("%s: %v, %v", when, edges, err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestBlockedWays(t *testing.T) {
 			t.Errorf("%d hosts, a firewall before one of them: warned %q, should be %q, %v", hosts, warned, want, err)
 		}
 		edges, warned, err = run(func(string, string) bool { return true })
-		var blamed *launcher.HostError
+		var blamed *failure.HostError
 		if !errors.As(err, &blamed) || edges != nil || len(warned) > 0 {
 			t.Errorf("nobody reaches anybody: %v, warned %q, %v", edges, warned, err)
 		}

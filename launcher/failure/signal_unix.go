@@ -1,4 +1,4 @@
-package launcher
+package failure
 
 import (
 	"syscall"

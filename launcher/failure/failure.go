@@ -1,0 +1,132 @@
+// Package failure says how jobs end that do not end well: an error type for each kind of end, with the exit code of a
+// launcher that ends with it, details that follow its line, and the user's next step.
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/hosts"
+	"gorun/topology"
+)
+
+// Exit codes beside those of the ranks themselves. docs/reference/exit-status.md lists them.
+const (
+	ExitFailure   = 1   // anything not named below
+	ExitUsage     = 2   // wrong flags or arguments
+	ExitTimeout   = 124 // the job took longer than it may
+	ExitTransport = 255 // a host could not be reached, or was lost
+)
+
+// ErrStopped is the cause of a job that was ended from outside (Ctrl-C) and not by one of its ranks.
+var ErrStopped = errors.New("stopped")
+
+// ErrInterrupted is the cause of a job that was ended by Ctrl-C. Its ranks get the signal that they would get at a
+// terminal.
+var ErrInterrupted = errors.New("interrupted")
+
+// HostError explains why a host cannot take part.
+type HostError = hosts.Error
+
+// HostErrors ends a start that failed on several hosts, or on one before others had answered.
+type HostErrors struct {
+	Hosts  int // of the job
+	Failed []*HostError
+	// Hosts without a daemon when the start was given up. Silent ones had not answered, late ones had.
+	Silent, Late []string
+}
+
+func (e *HostErrors) Error() string {
+	if len(e.Failed) == 1 {
+		return e.Failed[0].Error()
+	}
+	return fmt.Sprintf("%d of %d hosts failed", len(e.Failed), e.Hosts)
+}
+
+// RankError describes the first rank that failed, which decides the job.
+type RankError struct {
+	Rank   int
+	Host   string
+	Code   int
+	Signal int
+	Reason string // why it could not start
+	// Unfinished is true of an MPI program that exited with 0 without MPI_Finalize.
+	Unfinished bool
+	// Alone is the library of an MPI program that exited with 0, or was ended, because it never found the other ranks.
+	Alone string
+	Tail  []string // last lines of its standard error
+	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
+	Shown bool
+}
+
+func (e *RankError) Error() string {
+	switch {
+	case e.Reason != "":
+		return fmt.Sprintf("rank %d on %s could not start: %s", e.Rank, e.Host, e.Reason)
+	case e.Alone != "":
+		return fmt.Sprintf("rank %d on %s was alone: its %s knew of none of the other ranks", e.Rank, e.Host, e.Alone)
+	case e.Unfinished:
+		return fmt.Sprintf("rank %d on %s exited without MPI_Finalize", e.Rank, e.Host)
+	case e.Signal != 0:
+		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
+	}
+	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
+}
+
+// TimeoutError ends a job that took longer than it may.
+type TimeoutError struct {
+	After  time.Duration
+	States []string // what every rank did, a line each
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("the job has not ended after %v", e.After)
+}
+
+// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
+type ElasticError struct {
+	Cause elastic.Cause
+	Why   string
+}
+
+func (e *ElasticError) Error() string { return e.Why }
+
+// IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait
+// for it.
+type IsolatedError struct {
+	Hosts   int
+	Since   time.Time
+	Stopped time.Duration // how long the launcher was stopped, 0 if it was not
+	Limit   time.Duration // after which hosts end a job without its launcher
+}
+
+func (e *IsolatedError) Error() string {
+	if e.Stopped > 0 {
+		return fmt.Sprintf("gorun, or this machine, was stopped for %.0f s, and without it its %s end the job after %v",
+			e.Stopped.Seconds(), topology.Count(e.Hosts, "host"), e.Limit)
+	}
+	return fmt.Sprintf("this machine has heard none of its %s since %s, and without it they end the job after %v",
+		topology.Count(e.Hosts, "host"), e.Since.Format(time.TimeOnly), e.Limit)
+}
+
+// MinorityError ends a job that must go on in another world when too few of its electors are left to make its snapshot
+// safe.
+type MinorityError struct{ Of, Left int }
+
+func (e *MinorityError) Error() string {
+	return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: it cannot go on without those that were lost", e.Of, e.Left)
+}
+
+// LastLine returns the last line that a daemon wrote to standard error, or why the Go runtime ended it.
+func LastLine(s string) string {
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
