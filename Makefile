@@ -19,6 +19,10 @@ TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
 TORCH2_NP ?= 1 2 3 4
 
+# The programs of make docs, by pip: a release of the requirements is installed once.
+DOCS_VENV := $(CACHE)/docs-$(shell sha256sum contrib/tools/docs/requirements.txt | cut -c1-12)
+DOCS := $(DOCS_VENV)/bin/python -B contrib/tools/docs
+
 # The Python with most of the modules that the Python tests and examples use; the tests report missing ones.
 PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 	for python in /usr/bin/python3 python3; do \
@@ -210,6 +214,20 @@ wheel: build
 ## licenses: write cmd/gorun/THIRD_PARTY_LICENSES anew, after a change of go.mod; a unit test fails while it is missing something
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
+
+## docs: build the documentation site in build/site, and check every link, anchor, flag, make target, test and path that pages name
+docs: build docs-site
+	$(DOCS)/test_docs.py -q
+	$(DOCS)/check.py
+
+## docs-site: only build the documentation site: open build/site/index.html, it needs no server
+docs-site: $(DOCS_VENV)/ready
+	$(DOCS)/build.py
+
+$(DOCS_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check --require-hashes -r contrib/tools/docs/requirements.txt; touch $@'
 
 ## fix: repair lint errors, where a program can
 fix: build/ruff-$(RUFF)

@@ -1,0 +1,152 @@
+"""What the sources of the pages name: links, anchors, flags, make targets, tests, variables and paths."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from faults import Faults
+from flags import Flags
+from pages import blocks, pages, prose
+
+# Records of the past, which name what no longer exists.
+HISTORY = ("CHANGELOG.md", "docs/changelog.md", "docs/decisions/")
+# What make and users create.
+MADE = ("bin/", "build/", "dist/")
+# Languages of the blocks that hold command lines.
+SHELL = ("bash", "sh", "console", "shell", "")
+SOURCES = (".go", ".py", ".c", ".h", ".sh", "Makefile", ".yaml", ".service")
+
+HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?(?: *\{ *#([\w-]+) *\})?$", re.M)
+SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
+LINKS = (
+    re.compile(r"\]\(<?([^()\s>]+(?:\([^()]*\))?)>?(?:\s+\"[^\"]*\")?\)"),
+    re.compile(r"(?:src|href)=\"([^\"]+)\""),
+    re.compile(r"^ {0,3}\[[^\]]+\]: *(\S+)", re.M),
+)
+QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+MAKE = re.compile(
+    r"(?:^|[$;&|])\s*(?:[A-Z]\w*=\S+ )*make"
+    r"((?: +(?:-\w+|[A-Z_]\w*=(?:\"[^\"]*\"|'[^']*'|\S+)|[a-z][\w-]*))+)"
+)
+TEST = re.compile(r"\b(?:Test|Fuzz|Benchmark)[A-Z]\w*\b")
+VARIABLE = re.compile(r"\bGORUN_[A-Z0-9_]+\b")
+PATH = re.compile(r"(?<![\w/.~$@:-])(?:\./)?((?:[\w.-]+/)+[\w.*@-]*)")
+
+
+def line_of(text: str, at: int) -> int:
+    """Return the number of the line at an offset."""
+    return text.count("\n", 0, at) + 1
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that code hosts and the site give a heading."""
+    heading = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    heading = re.sub(r"[`*]", "", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page: its headings, and the ids of its HTML."""
+    found: set[str] = set()
+    for m in HEADING.finditer(prose(text)):
+        name, n = m[2] or slug(m[1]), 0
+        while f"{name}{f'-{n}' if n else ''}" in found:
+            n += 1
+        found.add(f"{name}{f'-{n}' if n else ''}")
+    found.update(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+    return found
+
+
+class Sources:
+    """The sources of the pages, and what they may name."""
+
+    def __init__(self, root: Path, flags: Flags, faults: Faults) -> None:
+        self.root, self.flags, self.faults = root, flags, faults
+        files = sorted({*pages(root).values(), root / "README.md"})
+        self.texts = {path.relative_to(root).as_posix(): path.read_text() for path in files}
+        makefile = (root / "Makefile").read_text()
+        self.targets = set(re.findall(r"^([a-z0-9][\w./-]*)(?: [\w./-]+)*:(?!=)", makefile, re.M))
+        self.top = {p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")}
+        self.tests: set[str] = set()
+        self.variables: set[str] = set()
+        self.collect()
+
+    def collect(self) -> None:
+        """Collect the tests and the environment variables that the sources declare or read."""
+        command = ["git", "ls-files", "-co", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True).stdout
+        for path in (self.root / name for name in listed.splitlines() if name.endswith(SOURCES)):
+            if path.is_file():
+                text = path.read_text(errors="replace")
+                self.tests.update(re.findall(r"^func ((?:Test|Fuzz|Benchmark)\w+)\(", text, re.M))
+                self.tests.update(re.findall(r"^class (Test\w+)", text, re.M))
+                self.variables.update(VARIABLE.findall(text))
+
+    def check(self) -> None:
+        """Check every page."""
+        for name, text in self.texts.items():
+            self.links(name, text)
+            if not name.startswith(HISTORY):
+                self.words(name, text)
+                for number, line, shell in code(text):
+                    self.command(f"{name}:{number}", line, shell)
+
+    def links(self, name: str, text: str) -> None:
+        """Check that each link of a page leads to a file of the tree and to an anchor in it."""
+        page = self.root / name
+        plain = re.sub(r"(?<!\[)(`+)(?!`).+?(?<!`)\1(?!`|\])", lambda m: " " * len(m[0]), prose(text))
+        for at, target in [(m.start(), m[1]) for pattern in LINKS for m in pattern.finditer(plain)]:
+            if re.match(r"[a-z]+:", target):
+                continue
+            where = f"{name}:{line_of(plain, at)}"
+            file, _, anchor = target.partition("#")
+            to = (page.parent / unquote(file)).resolve() if file else page
+            if not to.exists():
+                self.faults.add(where, f"link to {target}, which does not exist")
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text()):
+                self.faults.add(where, f"link to {target}: {to.name} has no such heading")
+
+    def words(self, name: str, text: str) -> None:
+        """Check the tests and variables that a page names anywhere."""
+        for m in TEST.finditer(text):
+            if m[0] not in self.tests and not text.startswith("*", m.end()):
+                self.faults.add(f"{name}:{line_of(text, m.start())}", f"no test is called {m[0]}")
+        for m in VARIABLE.finditer(text):
+            if m[0] not in self.variables and not m[0].endswith("_"):
+                self.faults.add(f"{name}:{line_of(text, m.start())}", f"nothing reads or sets {m[0]}")
+
+    def command(self, where: str, line: str, shell: bool) -> None:
+        """Check the make targets, flags and paths in a line or span of code."""
+        for m in MAKE.finditer(line) if shell else ():
+            for word in QUOTED.sub("x", m[1]).split():
+                if re.fullmatch(r"[a-z][\w-]*", word) and word not in self.targets:
+                    self.faults.add(where, f"make {word}: no such target")
+        for fault in self.flags.wrong(line):
+            self.faults.add(where, fault)
+        for m in PATH.finditer(line):
+            path = m[1].rstrip("./")
+            if path.split("/")[0] not in self.top or m[1].startswith(MADE) or re.search(r"[A-Z]{3,}$", path):
+                continue
+            if not any(self.root.glob(path)):
+                self.faults.add(where, f"{path} does not exist")
+
+
+def code(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield each line of code blocks and each code span with its line number, and whether a shell might read it."""
+    for block in blocks(text):
+        joined, start = "", 0
+        for number, line in enumerate(block.lines, block.line + 1):
+            start = start or number
+            if line.endswith("\\"):
+                joined += line[:-1]
+                continue
+            yield start, joined + line, block.info.split(" ")[0] in SHELL
+            joined, start = "", 0
+    plain = prose(text)
+    for number, line in enumerate(plain.split("\n"), 1):
+        if line.startswith("    ") and "`" not in line and not re.match(r"\s+([-*+]|\d+\.) ", line):
+            yield number, line, True
+    for m in SPAN.finditer(plain):
+        yield line_of(plain, m.start()), m[2].replace("\n", " "), True
