@@ -2,7 +2,8 @@ package liveness
 
 import "time"
 
-// Timing holds every duration that decides whether a host is there. docs/guides/vsphere.md and docs/guides/elastic.md give users the values of Default.
+// Timing holds every duration that decides whether a host is there. docs/guides/vsphere.md and docs/guides/elastic.md
+// give users the values of Default.
 type Timing struct {
 	// How often the launcher and its hosts send signs of life, and check for them.
 	HostInterval     time.Duration // between a daemon's signs of life to the launcher, and between its looks at its peers
