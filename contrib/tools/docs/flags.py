@@ -11,10 +11,12 @@ OTHERS = {
     "torchrun": (
         "--nproc-per-node --nproc_per_node --nnodes --node-rank --node_rank --master-addr --master-port --rdzv-backend "
         "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --standalone --monitor-interval --local-ranks-filter "
-        "--log-dir --redirects --tee"
+        "--log-dir --redirects --tee --role --local-addr --run-path"
     ),
     "mpirun": (
-        "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root --prefix --tag-output"
+        "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root --prefix --tag-output "
+        "--display --display-allocation --rankfile --npersocket --cpus-per-proc --preload-binary --output-directory "
+        "--report-pid"
     ),
     "srun": "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue",
     "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
@@ -22,7 +24,7 @@ OTHERS = {
     "apt-get": "--no-install-recommends",
     "go": "--race",
     "lab": "--name --share --mbit --delay --loss",
-    "systemctl": "--user --now",
+    "systemctl": "--user --now --kill-whom",
     "docker": "--rm --network --gpus --privileged --shm-size --ulimit",
     "kubectl": "--namespace --dry-run --replicas",
     "ssh": "",
