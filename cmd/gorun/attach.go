@@ -19,7 +19,7 @@ import (
 const attachLines = 10
 
 func attachCommand() *cli.Command {
-	return jobsCommand("attach", "show the output of a detached job from here on, and exit as it does; Ctrl-C stops it, Ctrl-\\ leaves it", "[JOB]",
+	return jobsCommand("attach", "follow the output of a detached job, and exit as it does", "[JOB]", inCluster,
 		func(*jobsFlags) []cli.Flag { return nil }, attach)
 }
 

@@ -55,10 +55,11 @@ func (o *benchFlags) table() []cli.Flag {
 func benchCommand(hurry <-chan struct{}) *cli.Command {
 	o := new(benchFlags)
 	return &cli.Command{
-		Name:      "bench",
-		Usage:     "measure collectives: gorun bench [allreduce|allgather|broadcast|…] -np 4 -H host1:2,host2:2",
-		ArgsUsage: "[" + strings.Join(bench.Kinds(), "|") + "]",
-		Flags:     o.table(),
+		Name:        "bench",
+		Usage:       "measure collectives: time and bandwidth by size",
+		UsageText:   "gorun bench [OPERATION] [-np N] [-H host1:slots,host2:slots]",
+		Description: "An OPERATION is allreduce, which is measured without one, or another of " + strings.Join(bench.Kinds(), ", ") + ".",
+		Flags:       o.table(),
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			cfg, err := o.config()

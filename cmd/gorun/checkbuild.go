@@ -7,7 +7,7 @@ import (
 
 // checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here.
 func checkBuild(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `gorun %s, in place of Horovod v0.28.1:
+	_, err := fmt.Fprintf(w, `gorun %s, in place of Horovod v%s:
 
 Available Frameworks:
     [ ] TensorFlow
@@ -24,6 +24,6 @@ Available Tensor Operations:
     [ ] CCL
     [ ] MPI
     [X] Gloo
-`, version)
+`, version, horovodVersion)
 	return err
 }

@@ -19,11 +19,11 @@ const clusterPort = "7575"
 
 const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FILE), and copy it to every host"
 
-// clusterTable binds the fields of clusterFlags.
-func (o *clusterFlags) clusterTable() []cli.Flag {
+// clusterTable binds the fields of clusterFlags, given what the command does with the cluster.
+func (o *clusterFlags) clusterTable(does string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cluster", Destination: &o.cluster, EnvVars: []string{"GORUN_CLUSTER"}, Usage: "start the job by the long-running daemons, one of which is at `HOST[:PORT]`, instead of ssh"},
-		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "`FILE` with the key of that cluster"},
+		&cli.StringFlag{Name: "cluster", Destination: &o.cluster, EnvVars: []string{"GORUN_CLUSTER"}, Usage: does},
+		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "read the key of that cluster from `FILE`"},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/collective/schedule"
+	"gorun/worker/bench"
 )
 
 // completionCommand prints completion for a shell. Like the manual page it is made from the flag tables, so
@@ -18,9 +19,14 @@ func completionCommand(newApp func() *cli.App) *cli.Command {
 	shells := map[string]func(io.Writer, *cli.App){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 	return &cli.Command{
 		Name:      "completion",
-		Usage:     "print completion for a shell: source <(gorun completion bash)",
+		Usage:     "print completion for bash, zsh or fish",
 		UsageText: "gorun completion bash|zsh|fish",
+		Description: "Completion of a shell comes from one of these lines in its start-up file:\n" +
+			"  source <(gorun completion bash)\n  source <(gorun completion zsh)\n  gorun completion fish | source",
 		Action: func(c *cli.Context) error {
+			if list := candidates[c.Args().First()]; list != nil && c.NArg() == 1 {
+				return printCandidates(c.App.Writer, list())
+			}
 			write := shells[c.Args().First()]
 			if write == nil || c.NArg() != 1 {
 				return &usageError{errors.New("completion is for one of bash, zsh, fish"), "source <(gorun completion bash)"}
@@ -37,8 +43,10 @@ type flagInfo struct {
 	value  string   // what it takes, "" if nothing
 	usage  string
 	preset string
+	env    []string // variables that stand for it
 	hidden bool
 	words  []string // that the value may be, where completion knows them
+	hosts  bool     // the value names hosts
 }
 
 // choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
@@ -56,8 +64,23 @@ var choices = map[string][]string{
 // ofJobs are the commands whose argument is a job.
 var ofJobs = []string{"attach", "logs", "stop", "top"}
 
-// jobNumbers is a command line that prints the numbers of the user's jobs.
-const jobNumbers = "gorun ps 2>/dev/null | sed \"1d;s/ .*//\""
+// ofHosts are the flags whose value is a list of hosts, or a host.
+var ofHosts = []string{"hosts", "cluster"}
+
+// Command lines that print what a user may mean: jobs and hosts.
+const (
+	listJobNames  = "gorun completion jobs 2>/dev/null"
+	listHostNames = "gorun completion hosts 2>/dev/null"
+)
+
+// argumentWords returns the words that may be the argument of some commands.
+func argumentWords(app *cli.App) map[string][]string {
+	return map[string][]string{
+		"bench":      bench.Kinds(),
+		"completion": {"bash", "fish", "zsh"},
+		"help":       slices.Concat(commandNames(app), []string{"flags"}, topicNames()),
+	}
+}
 
 // flagInfos describes flags in their order.
 func flagInfos(flags []cli.Flag) []flagInfo {
@@ -67,7 +90,7 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 		if !ok {
 			continue
 		}
-		info := flagInfo{usage: doc.GetUsage(), words: choices[f.Names()[0]]}
+		info := flagInfo{usage: doc.GetUsage(), words: choices[f.Names()[0]], hosts: slices.Contains(ofHosts, f.Names()[0])}
 		if v, ok := f.(cli.VisibleFlag); ok {
 			info.hidden = !v.IsVisible()
 		}
@@ -84,11 +107,23 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 				name, after, _ := strings.Cut(rest, "`")
 				info.value, info.usage = name, before+name+after
 			}
-			info.preset = doc.GetDefaultText()
 		}
+		info.preset, info.env = presetOf(doc), doc.GetEnvVars()
 		out = append(out, info)
 	}
 	return out
+}
+
+// presetOf returns a flag's default as users write it, "" for off and none.
+func presetOf(f cli.DocGenerationFlag) string {
+	text := strings.Trim(f.GetDefaultText(), `"`)
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if text == "false" || text == "0s" {
+		return ""
+	}
+	return text
 }
 
 // namesOf lists the names of flags; with withValue, only of the flags that take a value.
@@ -140,8 +175,17 @@ _gorun() {
     case $prev in
 `)
 	for _, f := range infos {
-		if len(f.words) > 0 {
+		switch {
+		case len(f.words) > 0:
 			fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", strings.Join(f.names, "|"), strings.Join(f.words, " "))
+		case f.hosts:
+			fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -P \"${cur%%\"${cur##*,}\"}\" -W \"$(%s)\" -- \"${cur##*,}\")); return ;;\n", strings.Join(f.names, "|"), listHostNames)
+		}
+	}
+	var words strings.Builder
+	for _, c := range visibleCommands(app) {
+		if list := argumentWords(app)[c.Name]; list != nil {
+			fmt.Fprintf(&words, "            %s) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) && return ;;\n", c.Name, strings.Join(list, " "))
 		}
 	}
 	fmt.Fprintf(w, `    esac
@@ -149,9 +193,10 @@ _gorun() {
         COMPREPLY=($(compgen -f -- "$cur"))
         return
     fi
-    if [[ $cur != -* && " %s " == *" ${COMP_WORDS[1]} "* ]]; then
-        COMPREPLY=($(compgen -W "$(%s)" -- "$cur"))
-        return
+    if [[ $cur != -* ]]; then
+        case ${COMP_WORDS[1]} in
+            %s) COMPREPLY=($(compgen -W "$(%s)" -- "$cur")); return ;;
+%s        esac
     fi
     # What follows the first word that is neither a flag nor its value is the program's.
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -173,7 +218,7 @@ _gorun() {
     fi
 }
 complete -o filenames -F _gorun gorun horovodrun
-`, strings.Join(ofJobs, " "), jobNumbers)
+`, strings.Join(ofJobs, "|"), listJobNames, words.String())
 }
 
 func zshCompletion(w io.Writer, app *cli.App) {
@@ -184,6 +229,8 @@ func zshCompletion(w io.Writer, app *cli.App) {
 			switch {
 			case len(f.words) > 0:
 				value = fmt.Sprintf(":%s:(%s)", clean.Replace(f.value), strings.Join(f.words, " "))
+			case f.hosts:
+				value = fmt.Sprintf(":%s:_gorun_hosts", clean.Replace(f.value))
 			case f.value != "":
 				value = fmt.Sprintf(":%s:_files", clean.Replace(f.value))
 			}
@@ -199,9 +246,12 @@ func zshCompletion(w io.Writer, app *cli.App) {
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "    %s) shift words; ((CURRENT--)); _arguments \\\n", c.Name)
 		specs(visibleFlags(c))
-		if slices.Contains(ofJobs, c.Name) {
+		switch words := argumentWords(app)[c.Name]; {
+		case slices.Contains(ofJobs, c.Name):
 			fmt.Fprint(w, "        '*:job:_gorun_jobs' ;;\n")
-		} else {
+		case words != nil:
+			fmt.Fprintf(w, "        '1:word:(%s)' ;;\n", strings.Join(words, " "))
+		default:
 			fmt.Fprint(w, "        '*:argument:_files' ;;\n")
 		}
 	}
@@ -212,13 +262,15 @@ func zshCompletion(w io.Writer, app *cli.App) {
 		fmt.Fprintf(w, "        '%s:%s'\n", c.Name, clean.Replace(c.Usage))
 	}
 	fmt.Fprint(w, "    )\n    _describe command commands\n    _command_names -e\n}\n")
-	fmt.Fprintf(w, "_gorun_jobs() { compadd -- ${(f)\"$(%s)\"} }\n", strings.ReplaceAll(jobNumbers, `"`, "'"))
+	fmt.Fprintf(w, "_gorun_jobs() { compadd -- ${(f)\"$(%s)\"} }\n", listJobNames)
+	fmt.Fprintf(w, "_gorun_hosts() { compset -P '*,'; compadd -- ${(f)\"$(%s)\"} }\n", listHostNames)
 	fmt.Fprint(w, "compdef _gorun gorun horovodrun\n")
 }
 
 func fishCompletion(w io.Writer, app *cli.App) {
 	clean := strings.NewReplacer("'", "’", "\\", "", "\n", " ")
 	fmt.Fprint(w, "# fish completion for gorun: gorun completion fish >~/.config/fish/completions/gorun.fish\n")
+	fmt.Fprintf(w, "function __gorun_hosts\n    set -l before (commandline -ct | string replace -r '[^,]*$' '')\n    for host in (%s)\n        echo $before$host\n    end\nend\n", listHostNames)
 	specs := func(flags []cli.Flag, condition string) {
 		for _, f := range flagInfos(flags) {
 			for _, name := range f.names {
@@ -232,6 +284,8 @@ func fishCompletion(w io.Writer, app *cli.App) {
 				switch {
 				case len(f.words) > 0:
 					fmt.Fprintf(w, " -x -a '%s'", strings.Join(f.words, " "))
+				case f.hosts:
+					fmt.Fprint(w, " -x -a '(__gorun_hosts)'")
 				case f.value != "":
 					fmt.Fprint(w, " -r")
 				}
@@ -243,8 +297,11 @@ func fishCompletion(w io.Writer, app *cli.App) {
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, "complete -c gorun -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, clean.Replace(c.Usage))
 		specs(visibleFlags(c), "__fish_seen_subcommand_from "+c.Name)
-		if slices.Contains(ofJobs, c.Name) {
-			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '(%s)'\n", c.Name, jobNumbers)
+		switch words := argumentWords(app)[c.Name]; {
+		case slices.Contains(ofJobs, c.Name):
+			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '(%s)'\n", c.Name, listJobNames)
+		case words != nil:
+			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", c.Name, strings.Join(words, " "))
 		}
 	}
 	specs(app.Flags, "not __fish_seen_subcommand_from "+names)

@@ -38,7 +38,7 @@ func TestCompletionKeys(t *testing.T) {
 				"zsh":  func() { zshCompletion(&text, app) },
 				"fish": func() { fishCompletion(&text, app) },
 			}[tt.shell]()
-			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": "", "gorun": "#!/bin/sh\necho JOB PROGRAM\necho 4711 train\n"} {
+			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": "", "gorun": "#!/bin/sh\n[ $2 = jobs ] && echo 4711 || printf 'node1\\nother2\\n'\n"} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 					t.Fatal(err)
 				}
@@ -63,6 +63,12 @@ func TestCompletionKeys(t *testing.T) {
 				{"gorun -np 2 --ring-order mea\t", "measured"},
 				{"gorun -np 2 -ring-order mea\t", "measured"},
 				{"gorun logs 47\t", "4711"},
+				{"gorun stop 47\t", "4711"},
+				{"gorun attach 47\t", "4711"},
+				{"gorun bench allr\t", "allreduce"},
+				{"gorun help elas\t", "elastic"},
+				{"gorun -np 2 -H node\t", "node1"},
+				{"gorun -np 2 -H node1,oth\t", "node1,other2"},
 				{"gorun -np 2 --hostfile hosts.o\t", "hosts.of.mine"},
 				{"gorun completio\t", "completion"},
 				{"gorun topo --sv\t", "--svg"},

@@ -26,7 +26,8 @@ type doctorFlags struct {
 
 func (o *doctorFlags) table() []cli.Flag {
 	return append([]cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write the findings as JSON"}},
-		pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces")...)
+		reworded(pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces"),
+			map[string]string{"start-timeout": "give up if a host has not answered after this `TIME`"})...)
 }
 
 // doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
@@ -34,12 +35,10 @@ func doctorCommand() *cli.Command {
 	o := new(doctorFlags)
 	return &cli.Command{
 		Name:        "doctor",
-		Usage:       "check hosts for what makes jobs fail or slow, and say how to mend it",
+		Usage:       "check hosts for what makes jobs fail or slow",
 		UsageText:   "gorun doctor [-H host1,host2] [--network-interfaces LIST] [--json]",
-		Description: "The exit status is 1 if any check says FAIL. WARN costs speed, or may cost a job.",
+		Description: "Each finding that is not in order has a line with what to do. The exit status is 1 if any check says FAIL. WARN costs speed, or may cost a job.",
 		Flags:       o.table(),
-
-		CustomHelpTemplate: commandHelp,
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			return runDoctor(c.Context, o)

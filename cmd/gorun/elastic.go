@@ -32,7 +32,7 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 		&cli.IntFlag{Name: "min-np", Destination: &o.minNP, Aliases: []string{"min-num-proc"}, Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
 		&cli.IntFlag{Name: "max-np", Destination: &o.maxNP, Aliases: []string{"max-num-proc"}, Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "host-discovery-script", Destination: &o.script, Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
-		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line does not say"},
+		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"}, Usage: "`N` slots on hosts whose line names no number", DefaultText: "as many as ranks need"},
 		&cli.StringFlag{Name: "on-failure", Destination: &o.onFailure, Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
 		&cli.IntFlag{Name: "reset-limit", Destination: &o.resetLimit, Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
 		&cli.IntFlag{Name: "loss-limit", Destination: &o.lossLimit, Usage: "end the job when all ranks were lost `N` times without a commit in between", DefaultText: strconv.Itoa(elastic.DefaultLossLimit)},

@@ -9,17 +9,6 @@ import (
 	"gorun/worker/command"
 )
 
-// exitStatusHelp is the table of exit codes; docs/reference/exit-status.md has the same.
-const exitStatusHelp = `Exit status:
-  0        every rank exited with 0
-  1        gorun itself failed, or a rank exited with 1
-  2        wrong flags or arguments, or a host lacks what they ask for: slots, CPUs, GPUs, NICs
-  124      the job took longer than --timeout
-  126 127  the program is not executable, or was not found on a host
-  128+n    a rank was killed by signal n, or gorun was stopped by it (130: Ctrl-C)
-  255      a host could not be reached, or was lost
-  other    the exit status of the first rank that failed`
-
 // An explained error is the one to report of all that it wraps or is wrapped in, and knows the exit code. It may also
 // have a NextStep, which is the hint, and Details, the lines between.
 type explained interface {

@@ -3,46 +3,194 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 )
 
-// helpTemplate shows what people look for first: usage, flags, then what the exit status means. Flags are
-// accepted with one dash and with two, as users of mpirun and of horovodrun write them.
-const helpTemplate = `{{.Name}} - {{.Usage}}
+// helpWidth is how many columns help has, and helpColumn where the meaning of a flag begins.
+const (
+	helpWidth  = 80
+	helpColumn = 24
+)
 
-Usage:
-  {{.UsageText}}
+// The library asks this function for every page of help, so one place decides how help looks.
+func init() {
+	cli.HelpPrinter = func(w io.Writer, _ string, what any) {
+		switch what := what.(type) {
+		case *cli.App:
+			if what.Name == horovodrun {
+				horovodHelp(w, what)
+			} else {
+				mainHelp(w, what)
+			}
+		case *cli.Command:
+			commandHelp(w, what)
+		}
+	}
+}
 
-Flags (one dash or two; they go before the program):
-{{range .VisibleFlags}}  {{.}}
-{{end}}
-{{.Description}}
-`
+// everyday are the flags that gorun --help shows, each with a meaning that fits on its line.
+var everyday = []struct{ name, value, meaning string }{
+	{"np", "-np N", "start N ranks (default: one for every slot)"},
+	{"hosts", "-H LIST", "hosts and slots: host1:2,user@host2:4,node[01-16]:8"},
+	{"hostfile", "--hostfile FILE", "read the hosts from FILE, a line each: host slots=N"},
+	{"x", "-x NAME=VALUE", "set a variable for the ranks, or pass NAME on"},
+	{"gpus", "--gpus auto", "give each rank a GPU of its host"},
+	{"min-np", "--min-np N", "elastic: go on with N ranks when others are lost"},
+	{"output-filename", "--output-filename DIR", "also write each rank's output to a file"},
+	{"timeout", "--timeout TIME", "end the job after this time: 90, 10m, 2h"},
+	{"detach", "--detach", "return when the ranks run; gorun logs shows them"},
+	{"dry-run", "--dry-run", "show what would run where, and start nothing"},
+}
 
-// commandHelp is helpTemplate for a command.
-const commandHelp = `{{.HelpName}} - {{.Usage}}
+// mainHelp is gorun --help: what fits on a screen and a half, and where the rest is.
+func mainHelp(w io.Writer, app *cli.App) {
+	fmt.Fprintf(w, "%s - %s\n\nUsage: gorun [flags] program [arguments]\n       gorun command [flags]\n\nFlags that most people need (they go before the program):\n", app.Name, app.Usage)
+	for _, f := range everyday {
+		fmt.Fprintf(w, "  %-*s%s\n", helpColumn-2, f.value, f.meaning)
+	}
+	fmt.Fprint(w, "\nCommands (gorun COMMAND --help explains one):\n")
+	for _, c := range commands(nil) { // app has none when its arguments are those of a launch
+		if c.Name != "help" && !c.Hidden {
+			fmt.Fprintf(w, "  %-*s%s\n", 14-2, c.Name, c.Usage)
+		}
+	}
+	fmt.Fprintln(w)
+	wrap(w, "gorun help flags lists every flag. gorun help TOPIC explains "+strings.Join(topicNames(), ", ")+".", 0, 0, helpWidth)
+}
 
-Usage:
-  {{.UsageText}}
+// commandHelp is the help of a command.
+func commandHelp(w io.Writer, c *cli.Command) {
+	fmt.Fprintf(w, "gorun %s - %s\n\nUsage:\n", c.Name, c.Usage)
+	usage := cmp.Or(c.UsageText, strings.TrimSpace("gorun "+c.Name+" "+c.ArgsUsage))
+	wrap(w, usage, 2, 2+len("gorun "+c.Name+" "), helpWidth)
+	if c.Description != "" {
+		fmt.Fprintln(w)
+		paragraphs(w, c.Description)
+	}
+	own, shared := ownFlags(visibleFlags(c))
+	fmt.Fprint(w, "\nFlags (one dash or two):\n")
+	writeFlags(w, append(own, cli.HelpFlag))
+	for _, t := range topics {
+		if flags := t.flagsOf(shared); len(flags) > 0 {
+			fmt.Fprintf(w, "\n%s:\n", t.title)
+			writeFlags(w, flags)
+		}
+	}
+}
 
-Flags (one dash or two):
-{{range .VisibleFlags}}  {{.}}
-{{end}}
-{{.Description}}
-`
+// ownFlags parts the flags of a command from those that it shares with launches, which have a topic.
+func ownFlags(flags []cli.Flag) (own, shared []cli.Flag) {
+	for _, f := range flags {
+		switch {
+		case f == cli.HelpFlag:
+		case *commonOf(f).category == "":
+			own = append(own, f)
+		default:
+			shared = append(shared, f)
+		}
+	}
+	return own, shared
+}
+
+// writeFlags explains flags, each on one line or with its meaning below its names.
+func writeFlags(w io.Writer, flags []cli.Flag) {
+	for _, f := range flagInfos(flags) {
+		f.write(w)
+	}
+}
+
+func (f flagInfo) write(w io.Writer) {
+	term := f.term()
+	if utf8.RuneCountInString(term) > helpColumn-4 {
+		wrap(w, term, 2, 6, helpWidth)
+		wrap(w, f.meaning(), helpColumn, helpColumn, helpWidth)
+		return
+	}
+	wrap(w, fmt.Sprintf("%-*s%s", helpColumn-2, term, f.meaning()), 2, helpColumn, helpWidth)
+}
+
+// term returns the names of a flag, the short ones first, and what it takes.
+func (f flagInfo) term() string {
+	names := slices.Clone(f.names)
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(min(len(a), 3), min(len(b), 3)) })
+	return strings.TrimSpace(strings.Join(names, ", ") + " " + f.value)
+}
+
+// meaning returns what a flag does, its default, and the variable that stands for it.
+func (f flagInfo) meaning() string {
+	text := f.usage
+	if f.preset != "" {
+		text += " (default: " + f.preset + ")"
+	}
+	for _, name := range f.env {
+		text += " [$" + name + "]"
+	}
+	return text
+}
+
+// wrap writes words in lines of at most width columns: the first line is indented by first, the others by rest. Spaces
+// within a line stay as they are.
+func wrap(w io.Writer, text string, first, rest, width int) {
+	line, indent := "", first
+	for word := range strings.SplitAfterSeq(text, " ") {
+		if line != "" && indent+utf8.RuneCountInString(line+strings.TrimRight(word, " ")) > width {
+			fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
+			line, indent = "", rest
+		}
+		line += word
+	}
+	fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
+}
+
+// paragraphs writes a text: lines that begin with a space stay as they are.
+func paragraphs(w io.Writer, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, " ") {
+			fmt.Fprintln(w, line)
+		} else {
+			wrap(w, line, 0, 0, helpWidth)
+		}
+	}
+}
 
 func helpCommand() *cli.Command {
-	return &cli.Command{Name: "help", Usage: "show the flags, or those of a command: gorun help topo", Action: func(c *cli.Context) error {
-		name := c.Args().First()
-		if name == "" {
-			return cli.ShowAppHelp(c)
+	return &cli.Command{Name: "help", Usage: "explain a command or a topic: gorun help elastic", UsageText: "gorun help [COMMAND | TOPIC | flags]",
+		Description: "Topics: " + strings.Join(topicNames(), ", ") + ".",
+		Action: func(c *cli.Context) error {
+			name := c.Args().First()
+			if name == "" {
+				return cli.ShowAppHelp(c)
+			}
+			if command := c.App.Command(name); command != nil {
+				commandHelp(c.App.Writer, command)
+				return nil
+			}
+			if name == "flags" {
+				allFlags(c.App.Writer, c.App.Flags)
+				return nil
+			}
+			if t := findTopic(name); t != nil {
+				t.write(c.App.Writer, c.App.Flags)
+				return nil
+			}
+			return &usageError{fmt.Errorf("help: there is no command or topic %s", name), unknownHelp(name)}
+		}}
+}
+
+// unknownHelp says what may have been meant, or what there is.
+func unknownHelp(name string) string {
+	if meant := commandsLike(name); len(meant) > 0 {
+		return "gorun help " + meant[0]
+	}
+	for _, t := range topicNames() {
+		if typos(name, t) <= min(2, len(name)/3) {
+			return "gorun help " + t
 		}
-		command := c.App.Command(name)
-		if command == nil {
-			return &usageError{fmt.Errorf("help: there is no command %s", name), "gorun help; to run a program of that name: gorun -np N help …"}
-		}
-		cli.HelpPrinter(c.App.Writer, cmp.Or(command.CustomHelpTemplate, cli.CommandHelpTemplate), command)
-		return nil
-	}}
+	}
+	return "gorun help; to run a program of that name: gorun -np N help …"
 }

@@ -20,10 +20,14 @@ type jobsFlags struct {
 	lines                   int
 }
 
-// jobsCommand makes a command about detached jobs, given its own flags. It also has the flags of a cluster.
-func jobsCommand(name, usage, takes string, own func(o *jobsFlags) []cli.Flag, run func(ctx context.Context, o *jobsFlags) error) *cli.Command {
+// inCluster is what commands about one job do with a cluster.
+const inCluster = "look for the job in the cluster that has a daemon at `HOST[:PORT]`"
+
+// jobsCommand makes a command about detached jobs, given its own flags. It also has the flags of a cluster,
+// whose meaning is does.
+func jobsCommand(name, usage, takes, does string, own func(o *jobsFlags) []cli.Flag, run func(ctx context.Context, o *jobsFlags) error) *cli.Command {
 	o := new(jobsFlags)
-	return &cli.Command{Name: name, Usage: usage, UsageText: "gorun " + name + " " + takes, Flags: append(o.clusterTable(), own(o)...),
+	return &cli.Command{Name: name, Usage: usage, UsageText: "gorun " + name + " " + takes, Flags: append(own(o), o.clusterTable(does)...),
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			return run(c.Context, o)

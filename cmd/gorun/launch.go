@@ -23,7 +23,10 @@ import (
 
 // launch is the main job: gorun -np 4 -H host1:2,host2:2 python train.py
 func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
-	if o.version {
+	switch {
+	case o.version && calledHorovodrun(os.Args):
+		return printHorovodVersion(o.out, o.errs)
+	case o.version:
 		return printVersion(o.out)
 	}
 	if o.checkBuild {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/failure"
 	"gorun/worker/command"
 )
 
@@ -31,6 +29,9 @@ func run(args []string) int {
 		return explain(os.Stderr, serve(ctx))
 	}
 	app := newApp(hurry)
+	if calledHorovodrun(args) {
+		app.Name = horovodrun
+	}
 	var err error
 	if len(args) > 2 && slices.Contains(helpWords, args[1]) && app.Command(args[2]) == nil {
 		args = args[:2] // whatever the rest is
@@ -59,15 +60,12 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 	flags := o.table()
 	return &cli.App{
 		Name:            "gorun",
-		Usage:           "run a Horovod, torch.distributed or other data-parallel program on many hosts",
+		Usage:           "run a data-parallel program (Horovod, torch, MPI) on many hosts",
 		UsageText:       "gorun [-np N] [-H host1:slots,host2:slots] program [arguments]\n  gorun topo [-H host1,host2]",
 		HideVersion:     true, // its -v is ours for verbose
 		HideHelpCommand: true,
 
 		DisableSliceFlagSeparator: true,
-		Description:               exitStatusHelp,
-
-		CustomAppHelpTemplate: helpTemplate,
 		// The library has --help only where it has its own help command too.
 		Flags: append(flags, cli.HelpFlag),
 		Action: func(c *cli.Context) error {
@@ -77,15 +75,15 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 		Commands: commands(hurry),
 		// Errors are printed in one place, by explain; the library must not exit by itself.
 		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   explainFlag(flags, "gorun --help lists the flags; flags go before the program"),
+		OnUsageError:   explainFlag(flags, "gorun help flags lists them; flags go before the program"),
 	}
 }
 
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
 	plain := func() *cli.App { return newApp(nil) }
-	all := append([]*cli.Command{topoCommand(), benchCommand(hurry), doctorCommand(), workerCommand(hurry), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand(), rshAgentCommand()},
-		psCommand(), topCommand(), logsCommand(), attachCommand(), stopCommand())
+	all := append([]*cli.Command{psCommand(), topCommand(), logsCommand(), attachCommand(), stopCommand()},
+		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand())
 	for _, c := range all {
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
 		c.HideHelpCommand = true
@@ -114,41 +112,4 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 		}
 		return &usageError{err: reword(err), hint: hint}
 	}
-}
-
-// mistyped is the error of a program that was not found because a command of gorun's was meant.
-type mistyped struct {
-	*failure.RankError
-	err  error // of the job
-	hint string
-}
-
-func (e *mistyped) Unwrap() error { return e.err }
-
-// NextStep names the command.
-func (e *mistyped) NextStep() string { return e.hint }
-
-// meantCommand returns the error of a job, as mistyped if it is that.
-func meantCommand(err error) error {
-	known, ok := errors.AsType[explained](err)
-	rank, failed := known.(*failure.RankError)
-	if !ok || !failed || rank.Code != 127 {
-		return err
-	}
-	program, _, searched := strings.Cut(rank.Reason, ": not found in PATH")
-	command := commandLike(program)
-	if _, here := os.Stat(program); here == nil || !searched || strings.Contains(program, " ") || command == "" {
-		return err
-	}
-	return &mistyped{rank, err, "did you mean gorun " + command + "? What is not a command of gorun's is a program that it starts"}
-}
-
-// commandLike is the command of gorun's for which a program may have been meant, "" if there is none.
-func commandLike(program string) string {
-	for _, c := range commands(nil) {
-		if !c.Hidden && typos(program, c.Name) == 1 {
-			return c.Name
-		}
-	}
-	return ""
 }

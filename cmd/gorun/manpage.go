@@ -22,18 +22,24 @@ func manPage(w io.Writer, app *cli.App) {
 	fmt.Fprint(w, ".SH DESCRIPTION\ngorun copies what hosts need of it there over ssh, starts a daemon on each, and runs the program's ranks there.\n"+
 		"Called by the name horovodrun it takes that command's place.\n")
 	fmt.Fprint(w, ".SH OPTIONS\nOne dash or two; they go before the program.\n")
-	infos := flagInfos(app.Flags)
-	manFlags(w, infos, false)
-	fmt.Fprint(w, ".SH OPTIONS OF HOROVODRUN AND MPIRUN\nThese are for command lines that were written for them.\n")
-	manFlags(w, infos, true)
+	for _, peers := range []bool{false, true} {
+		if peers {
+			fmt.Fprint(w, ".SH OPTIONS OF OTHER LAUNCHERS\nThese are for command lines that were written for them.\n")
+		}
+		for _, t := range topics {
+			if flags := t.flagsOf(app.Flags); t.peer == peers && len(flags) > 0 {
+				fmt.Fprintf(w, ".SS %s\n", roff(t.title))
+				manFlags(w, flagInfos(flags))
+			}
+		}
+	}
 	fmt.Fprint(w, ".SH COMMANDS\n")
 	for _, c := range visibleCommands(app) {
 		fmt.Fprintf(w, ".SS gorun %s\n%s\n", roff(c.Name), roff(c.Usage))
-		manFlags(w, flagInfos(c.Flags), false)
+		manFlags(w, flagInfos(visibleFlags(c)))
 	}
 	fmt.Fprint(w, ".SH EXIT STATUS\n.nf\n")
-	_, table, _ := strings.Cut(exitStatusHelp, "\n")
-	for line := range strings.SplitSeq(table, "\n") {
+	for line := range strings.SplitSeq(exitCodeText(), "\n") {
 		fmt.Fprintln(w, roff(line))
 	}
 	fmt.Fprint(w, ".fi\n.SH FILES\n")
@@ -53,11 +59,8 @@ var ownFiles = []struct{ path, what string }{
 	{"~/.local/state/gorun/vmtools", "on virtual machines: registrations with vSphere that are not ended yet (XDG_STATE_HOME)"},
 }
 
-func manFlags(w io.Writer, infos []flagInfo, hidden bool) {
+func manFlags(w io.Writer, infos []flagInfo) {
 	for _, f := range infos {
-		if f.hidden != hidden {
-			continue
-		}
 		names := make([]string, len(f.names))
 		for i, n := range f.names {
 			names[i] = "\\fB" + roff(n) + "\\fR"
@@ -95,8 +98,8 @@ func roff(s string) string {
 func manCommand(newApp func() *cli.App) *cli.Command {
 	return &cli.Command{
 		Name:      "man",
-		Usage:     "print the manual page: gorun man | man -l -",
-		UsageText: "gorun man",
+		Usage:     "print the manual page",
+		UsageText: "gorun man | man -l -",
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return &usageError{errors.New("man takes no arguments"), "gorun man | man -l -"}

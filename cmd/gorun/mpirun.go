@@ -17,7 +17,7 @@ func (o *jobFlags) mpirunTable() []cli.Flag {
 		&cli.StringFlag{Name: "launcher", Destination: &o.launcher, Aliases: []string{"bootstrap", "rmk"}, Usage: "Hydra's `WAY` to the hosts", Hidden: true},
 		&cli.BoolFlag{Name: "report-state-on-timeout", Destination: &o.reportState, Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
 		&cli.PathFlag{Name: "configfile", Destination: &o.programsFile, Aliases: []string{"app"}, Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
-		&cli.StringFlag{Name: "stdin", Destination: &o.stdin, Aliases: []string{"s"}, Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
+		&cli.StringFlag{Name: "stdin", Destination: &o.stdin, Aliases: []string{"s"}, Category: "output", Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
 		&cli.StringFlag{Name: "usize", Destination: &o.universe, Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
 		&cli.BoolFlag{Name: "quiet", Destination: &o.quiet, Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
 	}

@@ -18,7 +18,7 @@ func (o *jobFlags) placeTable() []cli.Flag {
 		&cli.IntFlag{Name: "np", Destination: &o.np, Aliases: []string{"n", "num-proc", "c"}, Usage: "start `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "hosts", Destination: &o.hosts, Aliases: []string{"H", "host"}, Usage: "`LIST` of hosts and their slots: host1:2,user@host2:4,node[01-16]:8", DefaultText: "this machine"},
 		&cli.PathFlag{Name: "hostfile", Destination: &o.hostfile, Aliases: []string{"machinefile"}, Usage: "read the hosts from `FILE`, a line each: host slots=N, or host:N"},
-		&cli.PathFlag{Name: "hydra-hostfile", Destination: &o.hydraHostfile, Aliases: []string{"f"}, Usage: "Hydra's --hostfile", Hidden: true},
+		&cli.PathFlag{Name: "hydra-hostfile", Destination: &o.hydraHostfile, Aliases: []string{"f"}, Usage: "read the hosts from `FILE`: Hydra's --hostfile", Hidden: true},
 		&cli.IntFlag{Name: "ppn", Destination: &o.ppn, Aliases: []string{"npernode", "N", "ntasks-per-node", "perhost"}, Usage: "`N` ranks on each host, whatever its slots", DefaultText: "one for each slot"},
 		&cli.StringFlag{Name: "map-by", Destination: &o.mapBy, Usage: "deal ranks to hosts by `HOW`: slot (fill one host after the other), node (in turn), ppr:N:node; with :oversubscribe, :PE=N (cores for each)", DefaultText: "slot"},
 		&cli.StringFlag{Name: "rank-by", Destination: &o.rankBy, Usage: "number ranks by `HOW`: slot (host by host) or node (across the hosts)", DefaultText: "as they are dealt"},

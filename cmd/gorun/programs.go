@@ -101,7 +101,7 @@ func checkProgram(argv []string, side string, colon bool) error {
 	case len(argv) == 0:
 		return &usageError{errNoProgram, "gorun -np 4 -H host1:2,host2:2 python train.py"}
 	case strings.HasPrefix(argv[0], "-"):
-		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun --help lists the flags"}
+		return &usageError{fmt.Errorf("unknown flag %s", argv[0]), "gorun help flags lists them"}
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func afterColon(err error) error {
 		if slices.ContainsFunc(new(jobFlags).table(), func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }) {
 			why = fmt.Errorf("--%s is for the whole job, not for one program", name)
 		} else {
-			hint = "gorun --help lists the flags"
+			hint = "gorun help flags lists them"
 		}
 	}
 	return &usageError{fmt.Errorf("after %q: %w", ":", why), hint}

@@ -19,9 +19,10 @@ import (
 
 // psCommand shows jobs.
 func psCommand() *cli.Command {
-	return jobsCommand("ps", "list your detached jobs; with --cluster the jobs and hosts of a cluster", "[--cluster HOST --cluster-key-file FILE]", func(o *jobsFlags) []cli.Flag {
-		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "for programs"}}
-	}, ps)
+	return jobsCommand("ps", "list your detached jobs, or the jobs and hosts of a cluster", "[--json] [--cluster HOST --cluster-key-file FILE]",
+		"list the jobs and hosts of the cluster that has a daemon at `HOST[:PORT]`", func(o *jobsFlags) []cli.Flag {
+			return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON, for programs"}}
+		}, ps)
 }
 
 func ps(ctx context.Context, o *jobsFlags) error {

@@ -22,10 +22,11 @@ import (
 func rshAgentCommand() *cli.Command {
 	var o agentFlags
 	return &cli.Command{
-		Name:      "rsh-agent",
-		Usage:     "run a command on a host, for Open MPI: mpirun --mca plm_rsh_agent 'gorun rsh-agent' …",
-		UsageText: "gorun rsh-agent [flags] HOST COMMAND…",
-		Flags:     o.table(),
+		Name:        "rsh-agent",
+		Usage:       "run a command on a host by ssh, for Open MPI's mpirun",
+		UsageText:   "gorun rsh-agent [flags] HOST COMMAND…",
+		Description: "mpirun --mca plm_rsh_agent 'gorun rsh-agent' … reaches hosts as gorun does.",
+		Flags:       o.table(),
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			return rshAgent(c.Context, &o)
@@ -42,10 +43,10 @@ type agentFlags struct {
 }
 
 func (o *agentFlags) table() []cli.Flag {
-	return append(o.connectTable(),
+	return append(about("", o.sshTable()),
 		&cli.StringFlag{Name: "l", Destination: &o.user, Usage: "log in as `USER`"},
 		&cli.BoolFlag{Name: "x", Destination: &o.x11, Usage: "ssh's: there is no X11 here", Hidden: true},
-		&cli.BoolFlag{Name: "n", Destination: &o.noInput, Usage: "ssh's: take no standard input"},
+		&cli.BoolFlag{Name: "n", Destination: &o.noInput, Usage: "take no standard input"},
 		&cli.BoolFlag{Name: "q", Destination: &o.quietness, Usage: "ssh's", Hidden: true})
 }
 

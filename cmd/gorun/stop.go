@@ -11,8 +11,8 @@ import (
 )
 
 func stopCommand() *cli.Command {
-	return jobsCommand("stop", "stop a detached job", "[JOB]", func(o *jobsFlags) []cli.Flag {
-		return []cli.Flag{&cli.BoolFlag{Name: "now", Destination: &o.now, Usage: "without giving its ranks time"}}
+	return jobsCommand("stop", "stop a detached job", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+		return []cli.Flag{&cli.BoolFlag{Name: "now", Destination: &o.now, Usage: "kill its ranks at once, without time to end by themselves"}}
 	}, stop)
 }
 

@@ -41,12 +41,11 @@ func (o *topoFlags) table() []cli.Flag {
 	}
 	shared := pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order",
 		"np", "bind-to", "map-by", "network-interfaces")
-	for _, f := range shared {
-		if d, ok := f.(*cli.GenericFlag); ok {
-			d.Usage = "give up if a host has not answered after this `TIME`"
-		}
-	}
-	return append(flags, shared...)
+	return append(flags, reworded(shared, map[string]string{
+		"start-timeout": "give up if a host has not answered after this `TIME`",
+		"np":            "show where `N` ranks would run",
+		"bind-to":       "show the CPUs of each rank if it is bound to `WHAT`: none, hwthread, core, core:N, numa, socket",
+	})...)
 }
 
 func topoCommand() *cli.Command {
@@ -54,12 +53,10 @@ func topoCommand() *cli.Command {
 	flags := o.table()
 	return &cli.Command{
 		Name:        "topo",
-		Usage:       "show this machine's NUMA nodes, NICs and GPUs; with -H those of hosts, and their ring",
+		Usage:       "show NUMA nodes, NICs and GPUs of hosts, and their ring",
 		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] ] [-np N --bind-to WHAT] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
-		Description: "JSON has these names, which stay as they are:\n" + picture.JSONHelp,
+		Description: "Without -H it shows this machine. Names in JSON, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
-
-		CustomHelpTemplate: commandHelp,
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			if err := o.checkFiles(flags); err != nil {

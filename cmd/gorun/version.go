@@ -24,7 +24,7 @@ func printVersion(w io.Writer) error {
 
 func versionCommand() *cli.Command {
 	show := &cli.BoolFlag{Name: "licenses", Usage: "print the licences of the software that is part of gorun"}
-	return &cli.Command{Name: "version", Usage: "print the version", Flags: []cli.Flag{show}, Action: func(c *cli.Context) error {
+	return &cli.Command{Name: "version", Usage: "print the version", UsageText: "gorun version [--licenses]", Flags: []cli.Flag{show}, Action: func(c *cli.Context) error {
 		if c.Args().Present() {
 			return &usageError{errors.New("version takes no arguments"), "to run a program of that name: gorun -np N version …"}
 		}

@@ -47,26 +47,35 @@ type edge struct {
 
 // JSONHelp documents the format of JSON for users.
 const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, …]}; -1 is an unknown number, and the ring of one host is empty.
-  host   name, hostname, platform, hypervisor (by CPUID), hardware (version of virtual hardware), identity
-         (of the machine), system (of its installation), kernel, arch,
-         processor [vendor, family, model] (x86), cpus and mem_bytes (usable), usable_cpus
-         (those it may run on), labels, label_sources (who told: guestinfo, topology file, or whom
-         that names, such as vCenter),
-         nodes [id, cpus, mem_bytes, distance (to each node, in the order of nodes), socket,
-                caches [level, type, bytes (of one), count], cores (lists of CPUs that are one core)],
-         nics  [name, driver, speed_mbit, speed_told (by the topology file), mtu, node, queues, pci, pci_path (root and bridges), vf, lower
-                (interfaces it is made of), mac, up, addrs], data_nic (that data goes over, if it is known),
-         rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit, link, gids [index, type, gid]]],
-         gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none, passthrough, vgpu), profile,
-                licence, mig [uuid, profile], links (to each GPU, as nvidia-smi topo says)], nvswitches
-  edge   from, to (names of hosts, in the order of the ring), speed_mbit, speed_source (measured, job:
-         measured by a job on its own traffic, nic, nominal: what such a NIC says of any network,
-         file: what the topology file says of it, or unknown),
-         rtt_us, slowest (true on the bottleneck), why
-  site   hosts (names of those on one ESXi host), told (by a label; or else it is a guess from measurements),
-         told_by (who told the label, where that is known), confidence (to 1), why
-Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and
-"split" says why they do, or do not, if what was measured gave a choice.`
+  host   name, hostname, platform, hypervisor (by CPUID), hardware (version of
+         virtual hardware), identity (of the machine), system (of its
+         installation), kernel, arch, processor [vendor, family, model] (x86),
+         cpus and mem_bytes (usable), usable_cpus (those it may run on), labels,
+         label_sources (who told: guestinfo, topology file, or whom that names,
+         such as vCenter),
+         nodes [id, cpus, mem_bytes, distance (to each node, in the order of
+                nodes), socket, caches [level, type, bytes (of one), count],
+                cores (lists of CPUs that are one core)],
+         nics  [name, driver, speed_mbit, speed_told (by the topology file),
+                mtu, node, queues, pci, pci_path (root and bridges), vf, lower
+                (interfaces it is made of), mac, up, addrs], data_nic (that data
+                goes over, if it is known),
+         rdma  [name, driver, pci, node, nic, ports [number, active, speed_mbit,
+                link, gids [index, type, gid]]],
+         gpus  [index, uuid, name, pci, pci_path, node, mem_bytes, mode (none,
+                passthrough, vgpu), profile, licence, mig [uuid, profile], links
+                (to each GPU, as nvidia-smi topo says)], nvswitches
+  edge   from, to (names of hosts, in the order of the ring), speed_mbit,
+         speed_source (measured, job: measured by a job on its own traffic, nic,
+         nominal: what such a NIC says of any network, file: what the topology
+         file says of it, or unknown), rtt_us, slowest (true on the bottleneck),
+         why
+  site   hosts (names of those on one ESXi host), told (by a label; or else it
+         is a guess from measurements), told_by (who told the label, where that
+         is known), confidence (to 1), why
+Where large tensors take several rings at once there is also "rings": [network,
+share (of a tensor, to 1), ring], and "split" says why they do, or do not, if
+what was measured gave a choice.`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"gorun/launcher/failure"
+)
+
+// mistyped is the error of a program that was not found because a command of gorun's was meant.
+type mistyped struct {
+	*failure.RankError
+	err  error // of the job
+	hint string
+}
+
+func (e *mistyped) Unwrap() error { return e.err }
+
+// NextStep names the command.
+func (e *mistyped) NextStep() string { return e.hint }
+
+// meantCommand returns the error of a job, as mistyped if it is that.
+func meantCommand(err error) error {
+	known, ok := errors.AsType[explained](err)
+	rank, failed := known.(*failure.RankError)
+	if !ok || !failed || rank.Code != 127 {
+		return err
+	}
+	program, _, searched := strings.Cut(rank.Reason, ": not found in PATH")
+	if _, here := os.Stat(program); here == nil || !searched || strings.Contains(program, " ") {
+		return err
+	}
+	if slices.Contains(startWords, program) {
+		return &mistyped{rank, err, "gorun starts programs without such a word: gorun -np 4 python train.py"}
+	}
+	if meant := commandsLike(program); len(meant) > 0 {
+		return &mistyped{rank, err, "did you mean gorun " + strings.Join(meant, " or gorun ") + "? What is not a command of gorun's is a program that it starts"}
+	}
+	return err
+}
+
+// startWords are how other tools ask for what gorun does without a word.
+var startWords = []string{"run", "start", "launch", "exec", "submit"}
+
+// otherWords are what other tools call commands of gorun's.
+var otherWords = map[string]string{
+	"status": "ps", "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps", "squeue": "ps", "qstat": "ps",
+	"cancel": "stop", "kill": "stop", "scancel": "stop", "qdel": "stop", "delete": "stop", "terminate": "stop",
+	"log": "logs", "tail": "logs", "output": "logs", "watch": "top", "stats": "top", "monitor": "top",
+	"check": "doctor", "diagnose": "doctor", "benchmark": "bench", "perf": "bench", "test": "bench",
+	"topology": "topo", "lstopo": "topo", "daemon": "worker", "serve": "worker", "server": "worker", "agent": "worker",
+	"manual": "man", "completions": "completion", "connect": "attach",
+}
+
+// commandsLike returns the commands of gorun's that may have been meant by a word: one that other tools call so, or those
+// that differ in one letter. The ones that lack only a letter of the word come first.
+func commandsLike(word string) (names []string) {
+	if command := otherWords[word]; command != "" {
+		return []string{command}
+	}
+	for _, c := range commands(nil) {
+		if !c.Hidden && typos(word, c.Name) == 1 {
+			names = append(names, c.Name)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return len(a) - len(b) })
+	return names
+}
