@@ -10,16 +10,15 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
 
 // handle takes what the conversation with a host reports.
-func (j *job) handle(ev event) {
-	if ev.seen != nil {
-		defer close(ev.seen)
-	}
-	h := j.hosts[ev.host]
-	if ev.from != nil && ev.from != h || h.evicted != nil && h.ended {
+func (j *job) handle(ev talk.Event) {
+	defer ev.Handled()
+	h := j.hosts[ev.Host]
+	if ev.From != nil && ev.From != &h.Conversation || h.evicted != nil && h.ended {
 		return // it was evicted, and another host may have its id
 	}
 	defer j.loseEvicted()
@@ -27,19 +26,19 @@ func (j *job) handle(ev event) {
 		j.endIsolated() // the event is a consequence
 	}
 	switch {
-	case ev.err != nil:
-		j.lose(h, ev.err)
-	case ev.up:
+	case ev.Err != nil:
+		j.lose(h, ev.Err)
+	case ev.Up:
 		h.up = true
-		h.session = ev.session
+		h.session = ev.Session
 		if j.facts != nil {
-			h.queue.put(j.facts) // its Job may be from before
+			h.Queue.Put(j.facts) // its Job may be from before
 		}
 		if j.stopping || h.adopted && h.leaving {
-			h.queue.put(&wire.Stop{})
+			h.Queue.Put(&wire.Stop{})
 		}
 	default:
-		j.message(h, ev.msg)
+		j.message(h, ev.Msg)
 	}
 }
 
@@ -106,7 +105,7 @@ func (j *job) notice(h *host, msg wire.Message) {
 		}
 	case *wire.Name:
 		if j.processes.on(h.id, msg.Rank) {
-			h.queue.put(j.mpi.names.Answer(msg))
+			h.Queue.Put(j.mpi.names.Answer(msg))
 		}
 	case *wire.Stalled:
 		j.stalled(h, msg)
@@ -115,10 +114,7 @@ func (j *job) notice(h *host, msg wire.Message) {
 	case *wire.Usage:
 		j.spec.reportUsage(h, msg, j.processes)
 	case *wire.Taken:
-		select {
-		case <-h.queue.room:
-		default: // it acknowledges what was never sent: nothing to make room for
-		}
+		h.Queue.MakeRoom()
 	case *wire.Log:
 		j.spec.Note("gorun: %s: %s", h.name, msg.Text)
 	}

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -24,12 +23,6 @@ type Replicator interface {
 	// Answering returns how many electors there are, how many of them have answered within the lease, and how long
 	// those wait that are no majority.
 	Answering(lease time.Duration) (of, left int, limit time.Duration)
-}
-
-// Adopter is a Dialer that can take over a daemon which another launcher has started.
-type Adopter interface {
-	// Adopt takes over the daemon of a session. silence is how long the host may not answer, 0 for the default.
-	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
 }
 
 // failover keeps the job ready for a successor.

@@ -12,6 +12,7 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -41,8 +42,8 @@ func TestJobAfterTakeOver(t *testing.T) {
 			t.Fatalf("took over %d hosts", len(next.hosts))
 		}
 		for i, h := range next.hosts {
-			if want := first.hosts[i].job; !reflect.DeepEqual(h.job, want) || h.job.Open == listed || h.job.Toward == "" {
-				t.Errorf("host %s is told %+v, and was to be told %+v", h.name, h.job, want)
+			if want := first.hosts[i].Job(); !reflect.DeepEqual(h.Job(), want) || h.Job().Open == listed || h.Job().Toward == "" {
+				t.Errorf("host %s is told %+v, and was to be told %+v", h.name, h.Job(), want)
 			}
 		}
 	}
@@ -52,8 +53,10 @@ func TestJobAfterTakeOver(t *testing.T) {
 // before it has been taken over; not once the move is over, nor for longer than the announcement is believed.
 func TestMoveAfterTakeOver(t *testing.T) {
 	kept := keeper{}
+	var asked time.Duration
+	dial := adopter(func(silence time.Duration) { asked = silence })
 	begin := func(snapshot []byte) *job {
-		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Snapshot: snapshot, Replicator: &kept})
+		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Snapshot: snapshot, Replicator: &kept, Dial: dial})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,11 +65,14 @@ func TestMoveAfterTakeOver(t *testing.T) {
 	}
 	first := begin(nil)
 	first.addHost("a")
-	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveStarts}})
+	first.handle(talk.Event{Host: 0, Msg: &wire.Migrating{State: wire.MoveStarts}})
 	next := begin(kept.snapshot)
-	var asked time.Duration
-	next.spec.Dial = adopter(func(silence time.Duration) { asked = silence })
-	if _, err := next.hosts[0].dial(t.Context()); err == nil || asked != liveness.Default().MoveLease {
+	adopt := func(j *job) *failure.HostError {
+		events := make(chan talk.Event, 1)
+		j.hosts[0].Talk(t.Context(), t.Context(), events)
+		return (<-events).Err
+	}
+	if err := adopt(next); err == nil || asked != liveness.Default().MoveLease {
 		t.Errorf("it may not answer for %v, %v", asked, err)
 	}
 	now := time.Now()
@@ -76,8 +82,9 @@ func TestMoveAfterTakeOver(t *testing.T) {
 	if got := next.leaseOf(now.Add(liveness.Default().MoveLimit+time.Minute), next.hosts[0]); got != liveness.Default().Lease {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
-	first.handle(event{host: 0, msg: &wire.Migrating{State: wire.MoveEnds}})
-	if last := begin(kept.snapshot); last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || last.hosts[0].silence != 0 {
+	first.handle(talk.Event{Host: 0, Msg: &wire.Migrating{State: wire.MoveEnds}})
+	last := begin(kept.snapshot)
+	if err := adopt(last); err == nil || last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || asked != 0 {
 		t.Errorf("after its move it may be silent for %v", last.leaseOf(now, last.hosts[0]))
 	}
 }
@@ -85,11 +92,11 @@ func TestMoveAfterTakeOver(t *testing.T) {
 // adopter takes over no daemon, and hears for how long to look for one.
 type adopter func(silence time.Duration)
 
-func (adopter) Dial(context.Context, string) (*Daemon, error) {
+func (adopter) Dial(context.Context, string) (*talk.Daemon, error) {
 	return nil, errors.New("not to be started")
 }
 
-func (a adopter) Adopt(_ context.Context, _, _ string, silence time.Duration) (*Daemon, error) {
+func (a adopter) Adopt(_ context.Context, _, _ string, silence time.Duration) (*talk.Daemon, error) {
 	a(silence)
 	return nil, errors.New("not to be had")
 }
@@ -164,8 +171,8 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	}
 	defer j.membership.tick.Stop()
 	a, b := j.hosts[0], j.hosts[1]
-	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.job.HostID != 1 || b.job.Name != "b" || b.job.ID != "job" || !b.job.Elastic {
-		t.Errorf("took over %+v and %+v", a.job, b.job)
+	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.Job().HostID != 1 || b.Job().Name != "b" || b.Job().ID != "job" || !b.Job().Elastic {
+		t.Errorf("took over %+v and %+v", a.Job(), b.Job())
 	}
 }
 

@@ -3,8 +3,41 @@ package launcher
 import (
 	"slices"
 
+	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
+
+// host is what the loop knows of a host, and the conversation with its daemon.
+type host struct {
+	talk.Conversation
+	id     int
+	name   string
+	hangUp func() // ends the conversation
+
+	up    bool        // its daemon has got the job
+	ready *wire.Ready // what its daemon reported when it was ready; nil before
+	ended bool        // its conversation is over
+	world wire.World  // the one that it entered last
+
+	leaving bool               // an elastic job has ordered it to stop
+	evicted *eviction          // how it was given up; nil if it was not
+	failure *failure.HostError // why its conversation ended
+	session string             // identifies the daemon for a successor of this launcher
+	adopted bool               // another launcher has started it
+}
+
+// newHost returns a host before its conversation. template is what all daemons get.
+func newHost(id int, name string, spec *Spec, template wire.Job) *host {
+	template.HostID, template.Name = id, name
+	return &host{id: id, name: name, Conversation: talk.New(spec.talks(), template)}
+}
+
+// talks returns what the conversations with all hosts have in common.
+func (s *Spec) talks() talk.Config {
+	return talk.Config{Dial: s.Dial, Relay: s.Relay, Version: s.Version, Env: s.Env, Interval: s.Timing().LauncherInterval,
+		Output: s.Output, Watched: s.Watch != nil, Note: s.Note}
+}
 
 // hostList are the hosts of a job, by id.
 type hostList []*host
@@ -13,7 +46,7 @@ type hostList []*host
 func (l hostList) broadcast(m wire.Message) {
 	for _, h := range l {
 		if h.up {
-			h.queue.put(m)
+			h.Queue.Put(m)
 		}
 	}
 }
@@ -56,6 +89,6 @@ func (l hostList) sendPeers(r *wire.Roster) {
 	}
 	r.Peers = nil
 	for _, h := range l {
-		h.queue.put(peers)
+		h.Queue.Put(peers)
 	}
 }

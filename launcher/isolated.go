@@ -2,11 +2,11 @@ package launcher
 
 import (
 	"errors"
-	"sync"
 	"syscall"
 	"time"
 
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
 
@@ -14,42 +14,6 @@ import (
 // continue to train, so it evicts none of them and begins no world. But the hosts do not hear the launcher either, and
 // end the job after a while. After that the launcher has nothing to wait for. The same holds for a launcher that was
 // stopped.
-
-// spoken notes when the launcher last spoke to a host, and its last long pause before that.
-type spoken struct {
-	every time.Duration // how often it should
-	mu    sync.Mutex
-	last  time.Time
-	pause pause
-}
-
-// pause is a time in which the launcher did not speak.
-type pause struct{ from, to time.Time }
-
-// lasted returns the length of the pause, by wall clock if that is more: the monotonic clock stops while a machine is
-// suspended.
-func (p pause) lasted() time.Duration {
-	return max(p.to.Sub(p.from), p.to.Round(0).Sub(p.from.Round(0)))
-}
-
-func (s *spoken) note(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*s.every {
-		s.pause = p
-	}
-	s.last = now
-}
-
-// silent returns the present pause, or else the last one.
-func (s *spoken) silent(now time.Time) pause {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := (pause{s.last, now}); !s.last.IsZero() && p.lasted() > 2*s.every {
-		return p
-	}
-	return s.pause
-}
 
 // asleep notes when the user stops the launcher with Ctrl-Z: hosts wait for that as long as it takes.
 type asleep struct {
@@ -68,13 +32,13 @@ func (a *asleep) signalled(number int, now time.Time) {
 
 // stopped returns how long the launcher was stopped, if a host has ended the job for it; otherwise 0.
 func (j *job) stopped(now time.Time, h *host) time.Duration {
-	d, p := h.daemon.Load(), h.spoken.silent(now)
-	announced := j.asleep.now || p.from.Before(j.asleep.until)
-	if d == nil || d.Away == nil || j.spec.Replicator != nil || announced || now.Sub(p.to) > j.timing().Aftermath ||
-		p.lasted() < j.timing().Launcher(j.lease()) {
+	p := h.Spoken.Silent(now)
+	announced := j.asleep.now || p.From.Before(j.asleep.until)
+	if _, renewed := h.Line(); !renewed || j.spec.Replicator != nil || announced || now.Sub(p.To) > j.timing().Aftermath ||
+		p.Lasted() < j.timing().Launcher(j.lease()) {
 		return 0
 	}
-	return p.lasted()
+	return p.Lasted()
 }
 
 // outlived reports whether the hosts have ended the job, or are about to, because they do not hear the launcher.
@@ -84,14 +48,14 @@ func (j *job) outlived(now time.Time) bool {
 }
 
 // abandoned reports whether an event shows that hosts have ended the job because they did not hear its launcher.
-func (j *job) abandoned(now time.Time, h *host, ev event) bool {
-	switch m := ev.msg.(type) {
+func (j *job) abandoned(now time.Time, h *host, ev talk.Event) bool {
+	switch m := ev.Msg.(type) {
 	case *wire.Exited:
 		return m.Deaf && j.stopped(now, h) > 0
 	case *wire.Failed, *wire.Rejoining:
 		return j.stopped(now, h) > 0
 	}
-	return ev.err != nil && (j.outlived(now) || j.stopped(now, h) > 0)
+	return ev.Err != nil && (j.outlived(now) || j.stopped(now, h) > 0)
 }
 
 // endIsolated ends the job, and with it the search for its hosts.

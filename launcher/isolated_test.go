@@ -3,18 +3,28 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
+
+// renewed is the end of a daemon whose connection is renewed when it breaks.
+type renewed struct {
+	line  liveness.Line
+	ended bool
+}
+
+func (renewed) Close() error          { return nil }
+func (renewed) Wait() (string, error) { return "", nil }
+func (r renewed) Away() liveness.Line { return r.line }
+func (r renewed) Ended() bool         { return r.ended }
 
 // solitary is a job of three hosts with a lease of 10 s, which were last heard when it began.
 func solitary(began time.Time, membership *membership) (j *job, notes *[]string) {
@@ -26,8 +36,8 @@ func solitary(began time.Time, membership *membership) (j *job, notes *[]string)
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
-		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
-		h.heard.reading(began)
+		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Heard.Reading(began)
 		j.hosts = append(j.hosts, h)
 		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}
 	}
@@ -65,13 +75,13 @@ func TestIsolated(t *testing.T) {
 		t.Errorf("after 29 s it has told %q, stops: %v, and has given up %q", *notes, j.stopping, lost(j))
 	}
 	j.evidence(j.hosts[0], &wire.Evidence{Peer: 1})
-	j.hosts[2].heard.reading(at(29))
+	j.hosts[2].Heard.Reading(at(29))
 	j.pass(at(29), at(32))
-	if j.hosts[2].heard.reading(at(32)); j.stopping || lost(j) != nil {
+	if j.hosts[2].Heard.Reading(at(32)); j.stopping || lost(j) != nil {
 		t.Errorf("one is heard again, and it stops: %v, and has given up %q", j.stopping, lost(j))
 	}
 	for s := 32; s < 50; s++ {
-		j.hosts[2].heard.reading(at(s))
+		j.hosts[2].Heard.Reading(at(s))
 		j.pass(at(s), at(s+1))
 	}
 	if j.stopping || lost(j) != nil {
@@ -91,12 +101,12 @@ func TestIsolated(t *testing.T) {
 
 	j, _ = solitary(time.Now().Add(-20*time.Second), fixedMembership(3)) // handle looks at the clock
 	j.listen(time.Now())
-	if j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
+	if j.handle(talk.Event{Host: 1, Err: &failure.HostError{Host: "h1", Err: errors.New("gone")}}); j.verdict == nil || j.verdict.Error() != "h1: : gone" {
 		t.Errorf("it ends because %v although hosts wait for it still", j.verdict)
 	}
 	j, _ = solitary(time.Now().Add(-31*time.Second), fixedMembership(3))
 	j.listen(time.Now())
-	j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Err: errors.New("it is not there any more")}})
+	j.handle(talk.Event{Host: 1, Err: &failure.HostError{Host: "h1", Err: errors.New("it is not there any more")}})
 	if _, ok := errors.AsType[*failure.IsolatedError](j.verdict); !ok {
 		t.Errorf("a host has ended the job by itself, and it ends because %v", j.verdict)
 	}
@@ -112,37 +122,11 @@ func TestIsolatedElastic(t *testing.T) {
 	if len(j.membership.held) != 1 || len(j.hosts) != 3 || j.stopping || len(*notes) != 1 {
 		t.Errorf("%d events wait, there are %d hosts, it stops: %v, and has told %q", len(j.membership.held), len(j.hosts), j.stopping, *notes)
 	}
-	j.hosts[0].heard.reading(began.Add(12 * time.Second))
+	j.hosts[0].Heard.Reading(began.Add(12 * time.Second))
 	j.listen(began.Add(12 * time.Second))
 	if j.decide(elastic.Tick{}); len(j.membership.held) != 0 || !j.alive.IsolatedSince().IsZero() {
 		t.Errorf("it is alone since %v although a host is heard, and %d events wait", j.alive.IsolatedSince(), len(j.membership.held))
 	}
-}
-
-// TestLauncherSpeaks: a daemon hears every few seconds that its launcher is there, also if that has nothing to say.
-func TestLauncherSpeaks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, w := io.Pipe()
-		h := newHost(0, "h0", &Spec{}, wire.Job{})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			h.write(&Daemon{In: w, Close: w.Close})
-		}()
-		in, began := wire.NewReader(r), time.Now()
-		h.queue.put(&wire.Form{})
-		for _, want := range []struct {
-			m  wire.Message
-			at time.Duration
-		}{{&wire.Form{}, 0}, {&wire.Alive{}, liveness.Default().LauncherInterval}, {&wire.Alive{}, 2 * liveness.Default().LauncherInterval}} {
-			m, err := in.Read()
-			if at := time.Since(began); err != nil || fmt.Sprintf("%T", m) != fmt.Sprintf("%T", want.m) || at != want.at {
-				t.Errorf("%T (%v) after %v, want %T after %v", m, err, at, want.m, want.at)
-			}
-		}
-		h.queue.close()
-		<-ended
-	})
 }
 
 // quiet is an Output of ranks that write nothing.
@@ -162,22 +146,22 @@ func TestStopped(t *testing.T) {
 	gone := &failure.HostError{Host: "h0", Err: errors.New("gone")}
 	for name, tc := range map[string]struct {
 		spoke, stopped, woke time.Duration // ago
-		event                event
+		event                talk.Event
 		alone                bool
 	}{
-		"its host is gone":             {spoke: 45 * time.Second, event: event{err: gone}, alone: true},
-		"a rank fails because of it":   {spoke: 45 * time.Second, event: event{msg: consequence}, alone: true},
-		"a peer is lost":               {spoke: 45 * time.Second, event: event{msg: &wire.Failed{Peer: 1}}, alone: true},
-		"a rank had failed before":     {spoke: 45 * time.Second, event: event{msg: crash}},
-		"not for long enough":          {spoke: 25 * time.Second, event: event{err: gone}},
-		"by Ctrl-Z":                    {spoke: time.Hour, stopped: time.Hour, event: event{err: gone}},
-		"by Ctrl-Z, and woken":         {spoke: time.Hour, stopped: time.Hour, woke: time.Second, event: event{err: gone}},
-		"by Ctrl-Z once, and now kill": {spoke: 45 * time.Second, stopped: time.Hour, woke: 50 * time.Minute, event: event{err: gone}, alone: true},
+		"its host is gone":             {spoke: 45 * time.Second, event: talk.Event{Err: gone}, alone: true},
+		"a rank fails because of it":   {spoke: 45 * time.Second, event: talk.Event{Msg: consequence}, alone: true},
+		"a peer is lost":               {spoke: 45 * time.Second, event: talk.Event{Msg: &wire.Failed{Peer: 1}}, alone: true},
+		"a rank had failed before":     {spoke: 45 * time.Second, event: talk.Event{Msg: crash}},
+		"not for long enough":          {spoke: 25 * time.Second, event: talk.Event{Err: gone}},
+		"by Ctrl-Z":                    {spoke: time.Hour, stopped: time.Hour, event: talk.Event{Err: gone}},
+		"by Ctrl-Z, and woken":         {spoke: time.Hour, stopped: time.Hour, woke: time.Second, event: talk.Event{Err: gone}},
+		"by Ctrl-Z once, and now kill": {spoke: 45 * time.Second, stopped: time.Hour, woke: 50 * time.Minute, event: talk.Event{Err: gone}, alone: true},
 	} {
 		now := time.Now()
 		j, _ := solitary(now, fixedMembership(3))
 		j.processes, j.spec.Output = processes{{host: 0}, {host: 1}, {host: 2}}, quiet{}
-		j.hosts[0].spoken.note(now.Add(-tc.spoke))
+		j.hosts[0].Spoken.Note(now.Add(-tc.spoke))
 		if tc.stopped > 0 {
 			j.asleep.signalled(int(syscall.SIGTSTP), now.Add(-tc.stopped))
 		}
@@ -193,20 +177,5 @@ func TestStopped(t *testing.T) {
 		if alone != tc.alone || alone && e.Stopped.Round(time.Second) != tc.spoke {
 			t.Errorf("%s: it ends because %v", name, j.verdict)
 		}
-	}
-}
-
-// TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is suspended.
-func TestPause(t *testing.T) {
-	began := time.Now()
-	s := spoken{every: liveness.Default().LauncherInterval}
-	s.note(began)
-	s.note(began.Add(liveness.Default().LauncherInterval))
-	if p := s.silent(began.Add(2 * liveness.Default().LauncherInterval)); p.lasted() != 0 {
-		t.Errorf("a launcher that speaks as often as it should was silent for %v", p.lasted())
-	}
-	s.note(began.Add(time.Hour).Round(0))
-	if p := s.silent(began.Add(time.Hour).Round(0)); p.lasted().Round(time.Second) != time.Hour-liveness.Default().LauncherInterval {
-		t.Errorf("it was silent for %v", p.lasted())
 	}
 }

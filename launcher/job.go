@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"gorun/launcher/plan"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
@@ -21,7 +21,7 @@ type job struct {
 	// template is what the jobs of all daemons have in common.
 	template wire.Job
 	hosts    hostList
-	events   chan event
+	events   chan talk.Event
 
 	processes  processes
 	began      time.Time
@@ -48,7 +48,7 @@ func newJob(spec *Spec) (*job, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
-	j := &job{spec: spec, events: make(chan event), membership: newMembership(spec),
+	j := &job{spec: spec, events: make(chan talk.Event), membership: newMembership(spec),
 		failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
 		network: network{edges: map[int][]wire.Edge{}}}
 	for rank, r := range spec.Placement.Ranks {
@@ -82,5 +82,3 @@ func (s *Spec) programOf(rank int) (number int, p Program) {
 
 // bare is a host's name without the user that logs in there.
 func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
-
-func (h *host) env(remote bool) []string { return plan.UserEnv(h.spec.Env, remote) }

@@ -7,12 +7,11 @@
 package launcher
 
 import (
-	"context"
 	"io"
 	"time"
 
 	"gorun/launcher/plan"
-	"gorun/rendezvous/liveness"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -38,9 +37,9 @@ type Spec struct {
 	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
 	Timeout      time.Duration // of the whole job; 0 for none
 
-	Dial   Dialer
-	Relay  Relay     // nil if every host gets the binary by itself
-	Stdin  io.Reader // nil for none
+	Dial   talk.Dialer
+	Relay  talk.Relay // nil if every host gets the binary by itself
+	Stdin  io.Reader  // nil for none
 	Output Output
 	// Progress, if not nil, is called with how far the start has come.
 	Progress func(Progress)
@@ -118,43 +117,4 @@ const (
 type Progress struct {
 	Hosts, Reached, Ready, Started, Ranks int
 	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
-}
-
-// Dialer starts `gorun worker` on a host.
-type Dialer interface {
-	Dial(ctx context.Context, host string) (*Daemon, error)
-}
-
-// Relay has hosts that miss the binary get it from hosts that have it.
-type Relay interface {
-	// Begin is called when the job has so many hosts that this is worth it.
-	Begin()
-	// Word returns the secret with which a host asks a daemon for the binary, "" if no host waits for it.
-	Word() string
-	// Offer adds a daemon that hands the binary out, at host:port.
-	Offer(address string)
-}
-
-// Daemon is a started daemon: its standard streams and how to end it.
-type Daemon struct {
-	In  io.WriteCloser
-	Out io.Reader
-	// LocalIP is the address at which the launcher reached the host, "" if it is the launcher's own.
-	LocalIP string
-	// Remote is false for the launcher's own machine.
-	Remote bool
-	// Close ends the connection at once; the daemon, if it lives, then stops its job.
-	Close func() error
-	// Away returns the state of the connection; nil for a daemon whose connection ends with it.
-	Away func() liveness.Line
-	// Session identifies the daemon for another launcher that takes it over, "" if none can.
-	Session string
-	// Wait returns when the daemon has ended, with what it last wrote to standard error.
-	Wait func() (stderr string, err error)
-	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there; nil if Wait shows
-	// that.
-	Ended func() bool
-	// Sweep, called after Wait, ends what a job left on the host if daemon and supervisor were killed; nil if others
-	// do.
-	Sweep func(ctx context.Context, job string) error
 }

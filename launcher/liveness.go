@@ -65,9 +65,9 @@ func (j *job) view(now time.Time) liveness.View {
 
 // contact returns what the launcher sees of a host. view adds whether it is a member of the world.
 func (j *job) contact(now time.Time, h *host) liveness.Contact {
-	c := liveness.Contact{ID: h.id, Heard: h.heard.last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
-	if d := h.daemon.Load(); d != nil && d.Away != nil {
-		c.Line = d.Away()
+	c := liveness.Contact{ID: h.id, Heard: h.Heard.Last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
+	if line, renewed := h.Line(); renewed {
+		c.Line = line
 		c.Line.Kept = true
 	}
 	return c

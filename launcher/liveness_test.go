@@ -8,6 +8,7 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -23,8 +24,8 @@ func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	for id := range 3 {
 		h := newHost(id, fmt.Sprint("h", id), j.spec, wire.Job{})
 		h.hangUp = func() { lines = append(lines, h.name+" hung up on") }
-		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
-		h.heard.has(time.Now())
+		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Heard.Has(time.Now())
 		j.hosts = append(j.hosts, h)
 		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 4}
 	}
@@ -35,8 +36,8 @@ func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 // TestEvict: a host that a peer does not hear, and the launcher neither, is evicted, and the user reads why.
 func TestEvict(t *testing.T) {
 	j, told := watched(t, flexible)
-	j.hosts[1].heard.reading(time.Now().Add(-4 * time.Second))
-	j.handle(event{host: 0, msg: &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver}})
+	j.hosts[1].Heard.Reading(time.Now().Add(-4 * time.Second))
+	j.handle(talk.Event{Host: 0, Msg: &wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver}})
 	h := j.hosts[1]
 	if h.evicted == nil || h.evicted.why != "silent for 30s, as h0 reports" || h.evicted.alive || h.evicted.own || !strings.Contains(told(), "h1 hung up on") {
 		t.Errorf("evicted: %+v; %s", h.evicted, told())
@@ -45,9 +46,9 @@ func TestEvict(t *testing.T) {
 		t.Errorf("%s, want %s", told(), want)
 	}
 	before := told()
-	j.handle(event{host: 1, err: &failure.HostError{Host: "h1", Step: "run", Err: fmt.Errorf("the connection ended")}})
-	j.handle(event{host: 1, msg: &wire.Started{}})
-	j.handle(event{host: 2, from: &host{}, err: &failure.HostError{Host: "h2", Step: "run", Err: fmt.Errorf("of a former host")}})
+	j.handle(talk.Event{Host: 1, Err: &failure.HostError{Host: "h1", Step: "run", Err: fmt.Errorf("the connection ended")}})
+	j.handle(talk.Event{Host: 1, Msg: &wire.Started{}})
+	j.handle(talk.Event{Host: 2, From: &talk.Conversation{}, Err: &failure.HostError{Host: "h2", Step: "run", Err: fmt.Errorf("of a former host")}})
 	if told() != before || j.hosts[2].ended {
 		t.Errorf("what conversations bring that are over counts: %s", told())
 	}
@@ -77,7 +78,7 @@ func TestEvictedWhileItEnds(t *testing.T) {
 	j.stopping = true
 	since := time.Now().Add(-2 * time.Second)
 	for _, h := range j.hosts[:2] {
-		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: since, Unanswered: since} }})
+		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: since, Unanswered: since}}})
 	}
 	j.listen(time.Now())
 	for _, h := range j.hosts {
@@ -93,11 +94,11 @@ func TestTellSilence(t *testing.T) {
 	now := time.Now()
 	j.migrating(j.hosts[1], &wire.Migrating{State: wire.MoveStarts})
 	for _, h := range j.hosts[:2] {
-		h.heard.reading(now.Add(-7 * time.Second))
+		h.Heard.Reading(now.Add(-7 * time.Second))
 	}
 	j.listen(now)
 	for _, h := range j.hosts[:2] {
-		h.heard.reading(now)
+		h.Heard.Reading(now)
 	}
 	j.listen(now)
 	const want = `h0 silent to ""; gorun: h0 has been silent for 7 s; h1 silent to ""; gorun: h1 has been silent for 7 s, while it moves; ` +
@@ -111,12 +112,12 @@ func TestTellSilence(t *testing.T) {
 func TestTellPaths(t *testing.T) {
 	j, told := watched(t, flexible)
 	for _, ms := range []int64{5000, 0} {
-		j.handle(event{host: 1, msg: &wire.Evidence{Peer: 2, UnansweredMS: ms}})
+		j.handle(talk.Event{Host: 1, Msg: &wire.Evidence{Peer: 2, UnansweredMS: ms}})
 		j.listen(time.Now())
 	}
-	j.handle(event{host: 1, msg: &wire.Evidence{Peer: 9, UnansweredMS: 5000}})
+	j.handle(talk.Event{Host: 1, Msg: &wire.Evidence{Peer: 9, UnansweredMS: 5000}})
 	for range 2 {
-		j.handle(event{host: 1, msg: &wire.Evidence{Peer: 0, Epoch: 5, AwaitedMS: 4200}})
+		j.handle(talk.Event{Host: 1, Msg: &wire.Evidence{Peer: 0, Epoch: 5, AwaitedMS: 4200}})
 	}
 	const want = `gorun: h2 has been silent to h1 for 5 s, although both are heard here: look at the network between them; h2 silent to "h1"; ` +
 		`gorun: h1 hears h2 again after 5 s; h2 back to "h1"; gorun: epoch 5 has waited for h0 for 4 s: it and h1 do not reach each other`
@@ -135,7 +136,7 @@ func TestOutOfReachBeforeWorld(t *testing.T) {
 	}
 	forms := func() (n int) {
 		for _, h := range j.hosts {
-			msgs, _ := h.queue.take()
+			msgs, _ := h.Queue.Take()
 			for _, m := range msgs {
 				if _, ok := m.(*wire.Form); ok {
 					n++
@@ -148,28 +149,12 @@ func TestOutOfReachBeforeWorld(t *testing.T) {
 	if j.listen(now); forms() != 0 {
 		t.Error("a world is formed although all connections are there")
 	}
-	j.hosts[1].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: now} }})
+	j.hosts[1].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: now}}})
 	if j.listen(now); forms() != 3 {
 		t.Error("no world is formed")
 	}
 	if j.listen(now); forms() != 0 {
 		t.Error("a world is formed twice")
-	}
-}
-
-func TestHeard(t *testing.T) {
-	var h heard
-	start := time.Unix(1000, 0)
-	if !h.last(start).IsZero() {
-		t.Error("heard before it spoke")
-	}
-	h.reading(start)
-	if got := h.last(start.Add(time.Minute)); got != start {
-		t.Errorf("last heard at %v", got)
-	}
-	h.has(start) // and then the terminal takes nothing
-	if now := start.Add(time.Minute); h.last(now) != now {
-		t.Error("a host is silent because the launcher does not read")
 	}
 }
 

@@ -188,9 +188,9 @@ func (j *job) addHost(name string) *host {
 
 // newHost returns a host with what its daemon is sent.
 func (j *job) newHost(id int, name string) *host {
-	h := newHost(id, name, j.spec, j.template)
-	h.job.Slots, h.job.Toward = max(j.membership.slots[name], 1), j.membership.toward(name, j.hosts)
-	return h
+	job := j.template
+	job.Slots, job.Toward = max(j.membership.slots[name], 1), j.membership.toward(name, j.hosts)
+	return newHost(id, name, j.spec, job)
 }
 
 // toward returns the name of another host, by which a host finds its path to the others: one that was started or else,
@@ -213,7 +213,7 @@ func (m *membership) toward(name string, started hostList) string {
 func (h *host) drop() {
 	h.leaving = true
 	if h.up {
-		h.queue.put(&wire.Stop{})
+		h.Queue.Put(&wire.Stop{})
 	} else {
 		h.hangUp()
 	}
@@ -222,17 +222,17 @@ func (h *host) drop() {
 // lostBy returns the event that a host is lost, with what is known about its machine.
 func (h *host) lostBy(why string) elastic.HostLost {
 	ev := elastic.HostLost{Host: h.id, Reason: why}
-	switch d := h.daemon.Load(); {
+	switch d := h.Daemon(); {
 	case h.evicted != nil && h.evicted.own:
 		ev.Ended = true
 	case h.evicted != nil:
 		ev.Alive = h.evicted.alive
 	case d != nil:
-		ev.Ended = d.Ended == nil || d.Ended()
+		ev.Ended = d.Ended()
 	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
 		ev.Refused = true
 	default:
-		ev.Alive = h.answered.Load()
+		ev.Alive = h.Answered()
 	}
 	return ev
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
 
@@ -46,9 +47,9 @@ func TestDoomedWorlds(t *testing.T) {
 			j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
 			j.decide(elastic.HostUp{Host: 0})
 			j.decide(elastic.HostUp{Host: 1})
-			j.handle(event{host: 0, msg: &tc.first})
+			j.handle(talk.Event{Host: 0, Msg: &tc.first})
 			if tc.last != nil {
-				j.handle(event{host: 1, msg: tc.last})
+				j.handle(talk.Event{Host: 1, Msg: tc.last})
 			}
 			if n := strings.Count(notes.String(), told); n != tc.atOnce || j.membership.epoch != 2 || j.stopping != (tc.last != nil) {
 				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.membership.epoch, n, tc.atOnce, j.stopping, &notes)

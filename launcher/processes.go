@@ -72,6 +72,5 @@ func (p processes) hosts() []int {
 
 // missing reports whether a rank of a host has not started yet.
 func (p processes) missing(h *host) bool {
-	ranks := h.ranks.Load()
-	return ranks != nil && slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !p.at(r.Process).started })
+	return slices.ContainsFunc(h.Ranks(), func(r wire.Rank) bool { return !p.at(r.Process).started })
 }

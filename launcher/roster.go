@@ -41,7 +41,7 @@ func (j *job) enter(w elastic.Roster) {
 		}
 	}
 	for _, h := range j.hosts {
-		h.own(byHost[h.id])
+		h.Own(byHost[h.id])
 	}
 	j.replicate(func() {
 		var names []string
@@ -70,7 +70,7 @@ func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 	for _, h := range present {
 		mine := roster
 		mine.Ranks = ranks[h.id]
-		h.queue.put(&mine)
+		h.Queue.Put(&mine)
 	}
 }
 
@@ -113,7 +113,7 @@ func (j *job) relocated(h *host, m *wire.Moved) {
 	h.ready = &ready
 	for _, other := range j.hosts {
 		if other != h && other.ready != nil && !other.ended {
-			other.queue.put(m)
+			other.Queue.Put(m)
 		}
 	}
 }

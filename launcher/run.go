@@ -17,8 +17,6 @@ const (
 	// Ctrl-C leaves them.
 	stopGrace  = 10 * time.Second
 	hurryGrace = time.Second
-	// sweepLimit is how long a host may take to clean up behind a daemon that was killed.
-	sweepLimit = 5 * time.Second
 )
 
 // Run runs the job and returns nil when every rank exited with 0. Otherwise the error explains the end:
@@ -82,7 +80,7 @@ func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*ho
 				case <-line.Done():
 				}
 			}
-			h.talk(ctx, line, j.events)
+			h.Talk(ctx, line, j.events)
 		})
 	}
 }

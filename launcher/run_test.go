@@ -19,6 +19,7 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -124,7 +125,7 @@ type script struct {
 	wg      sync.WaitGroup
 }
 
-func (s *script) Dial(line context.Context, host string) (*launcher.Daemon, error) {
+func (s *script) Dial(line context.Context, host string) (*talk.Daemon, error) {
 	if err := s.refuse[host]; err != nil {
 		return nil, err
 	}
@@ -138,16 +139,20 @@ func (s *script) Dial(line context.Context, host string) (*launcher.Daemon, erro
 		outW.Close()
 		io.Copy(io.Discard, inR)
 	})
-	return &launcher.Daemon{In: inW, Out: outR, Remote: true,
-		Close: func() error {
-			if s.closing != nil {
-				s.closing(line)
-			}
-			inW.Close()
-			return outR.Close()
-		},
-		Wait: func() (string, error) { return "", nil }}, nil
+	return &talk.Daemon{In: inW, Out: outR, Remote: true, Ending: hangsUp(func() error {
+		if s.closing != nil {
+			s.closing(line)
+		}
+		inW.Close()
+		return outR.Close()
+	})}, nil
 }
+
+// hangsUp is the end of a daemon that has nothing to say.
+type hangsUp func() error
+
+func (end hangsUp) Close() error      { return end() }
+func (hangsUp) Wait() (string, error) { return "", nil }
 
 // recorder is an Output that remembers.
 type recorder struct {

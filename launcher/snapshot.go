@@ -38,7 +38,7 @@ func (j *job) snapshot() ([]byte, error) {
 	}
 	s := snapshot{ID: j.template.ID, Secret: j.template.Secret, Processes: j.processes.hosts(), Members: members}
 	for _, h := range j.hosts {
-		x := hostSnapshot{Name: h.name, Slots: h.job.Slots, Session: h.session, Ended: h.ended, Leaving: h.leaving}
+		x := hostSnapshot{Name: h.name, Slots: h.Job().Slots, Session: h.session, Ended: h.ended, Leaving: h.leaving}
 		if until := j.alive.Moving(h.id); !until.IsZero() {
 			x.Moves = until.Sub(j.membership.began)
 		}
@@ -75,10 +75,12 @@ func (j *job) restore(text []byte) error {
 	for id, x := range s.Hosts {
 		h := j.addHost(x.Name)
 		h.session, h.adopted, h.leaving, h.ended = x.Session, true, x.Leaving, x.Ended
+		silence := time.Duration(0)
 		if x.Moves > 0 {
 			j.alive.Moves(id, m.began.Add(x.Moves))
-			h.silence = j.leaseOf(time.Now(), h)
+			silence = j.leaseOf(time.Now(), h)
 		}
+		h.Adopt(x.Session, silence)
 	}
 	return j.restoreProcesses(s)
 }
@@ -90,7 +92,7 @@ func (j *job) restoreProcesses(s snapshot) error {
 			return fmt.Errorf("take over job: process %d of host id %d", process, id)
 		}
 		j.processes.place(process, id)
-		j.hosts[id].own([]wire.Rank{{Process: process}})
+		j.hosts[id].Own([]wire.Rank{{Process: process}})
 		if err := j.membership.admit(process, j.hosts[id].name); err != nil {
 			return err
 		}

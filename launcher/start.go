@@ -39,7 +39,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *failure.Host
 		return silentError(h, silent)
 	case others && h.up:
 		return nil // it waits for them
-	case !h.up && h.answered.Load():
+	case !h.up && h.Answered():
 		e.Step, e.Err = "start daemon", fmt.Errorf("the host answers, but no daemon runs there after %v", j.spec.StartTimeout)
 		e.Hint = "is the host busy, or the path to it slow? Give it more time with --start-timeout"
 	case !h.up:

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
 
@@ -17,24 +18,24 @@ func (s *Spec) feedStdin(started int, of processes, hosts hostList) {
 	if s.Stdin == nil || !slices.Contains(readers, started) || slices.ContainsFunc(readers, waits) {
 		return
 	}
-	var queues []*mailbox
+	var queues []*talk.Mailbox
 	for _, h := range hosts {
 		if slices.ContainsFunc(readers, func(p int) bool { return of.on(h.id, p) }) {
-			queues = append(queues, &h.queue)
+			queues = append(queues, &h.Queue)
 		}
 	}
 	go forwardStdin(s.Stdin, queues) // not waited for: a read from a terminal cannot be interrupted
 }
 
 // forwardStdin sends standard input to the hosts of the ranks that read it. The slowest one sets the pace.
-func forwardStdin(r io.Reader, queues []*mailbox) {
+func forwardStdin(r io.Reader, queues []*talk.Mailbox) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.Read(buf)
 		m := &wire.Stdin{Data: append([]byte(nil), buf[:n]...), EOF: err != nil}
 		for _, q := range queues {
-			q.room <- struct{}{}
-			q.put(m)
+			q.AwaitRoom()
+			q.Put(m)
 		}
 		if err != nil {
 			return

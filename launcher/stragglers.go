@@ -61,11 +61,7 @@ func (j *job) tellLeft(now time.Time) {
 
 // mayRun reports whether a host has ranks that are not known to have ended.
 func (j *job) mayRun(h *host) bool {
-	ranks := h.ranks.Load()
-	if ranks == nil || h.ready == nil {
-		return false
-	}
-	return slices.ContainsFunc(*ranks, func(r wire.Rank) bool { return !j.processes.at(r.Process).exited })
+	return h.ready != nil && slices.ContainsFunc(h.Ranks(), func(r wire.Rank) bool { return !j.processes.at(r.Process).exited })
 }
 
 // someOf lists names, no more than fit into a line.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
@@ -18,10 +19,10 @@ func TestStragglers(t *testing.T) {
 	const hint = "gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have"
 	given := func(j *job, hungUp bool) {
 		broken := now.Add(-5 * time.Second)
-		j.hosts[0].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp} }})
+		j.hosts[0].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp}}})
 		j.stopping = true
 		j.act(j.alive.Look(now, j.view(now)))
-		j.handle(event{host: 0, err: &failure.HostError{}})
+		j.handle(talk.Event{Host: 0, Err: &failure.HostError{}})
 	}
 	for name, tc := range map[string]struct {
 		change         func(j *job)
@@ -51,11 +52,11 @@ func TestStragglers(t *testing.T) {
 				processes: processes{{host: 0}, {host: 1}}, verdict: failure.ErrStopped, alive: liveness.NewHosts(liveness.Default())}
 			for id := range 2 {
 				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}, up: true, ready: &wire.Ready{}}
-				h.own([]wire.Rank{{Process: id}})
+				h.Own([]wire.Rank{{Process: id}})
 				j.hosts = append(j.hosts, h)
 			}
-			j.hosts[0].heard.reading(began.Add(3 * time.Second))
-			j.hosts[1].heard.reading(now)
+			j.hosts[0].Heard.Reading(began.Add(3 * time.Second))
+			j.hosts[1].Heard.Reading(now)
 			tc.change(j)
 			j.tellStragglers(now)
 			if !slices.Equal(said, tc.waiting) {

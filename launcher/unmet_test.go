@@ -12,6 +12,7 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
 )
 
@@ -27,9 +28,9 @@ func TestUnmetHosts(t *testing.T) {
 	j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}}})
 	for n, why := range []string{"no route", "no answer", "no route", "ready", "no route"} {
 		if why == "ready" {
-			j.handle(event{host: h.id, msg: &wire.Ready{}})
+			j.handle(talk.Event{Host: h.id, Msg: &wire.Ready{}})
 		}
-		j.handle(event{host: h.id, err: &failure.HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
+		j.handle(talk.Event{Host: h.id, Err: &failure.HostError{Host: "a", Step: "connect", Err: errors.New(why)}})
 		started := false
 		for _, a := range j.membership.policy.Step(time.Duration(n+1)*time.Hour, elastic.Tick{}) { // it is tried again
 			if s, ok := a.(elastic.StartHost); ok {
@@ -53,7 +54,7 @@ func TestUnmetHosts(t *testing.T) {
 // nowhere is a Dialer that reaches no host.
 type nowhere struct{}
 
-func (nowhere) Dial(_ context.Context, host string) (*Daemon, error) {
+func (nowhere) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	return nil, &failure.HostError{Host: host, Step: "connect", Err: errors.New("no route")}
 }
 
@@ -80,22 +81,21 @@ func TestTriedAgain(t *testing.T) {
 
 // TestLostBy: what is known of a host that is lost decides when it is tried again.
 func TestLostBy(t *testing.T) {
-	yes := func() bool { return true }
 	for name, tc := range map[string]struct {
 		how  func(h *host)
 		want elastic.HostLost
 	}{
 		"it does not answer":                   {func(h *host) { h.failure.Step = "connect" }, elastic.HostLost{}},
-		"it answers, and that is all":          {func(h *host) { h.failure.Step = "upload"; h.answered.Store(true) }, elastic.HostLost{Alive: true}},
-		"it does not let us in":                {func(h *host) { h.failure.Step = "authenticate"; h.answered.Store(true) }, elastic.HostLost{Refused: true}},
+		"it answers, and that is all":          {func(h *host) { h.failure.Step = "upload"; h.Answers(true) }, elastic.HostLost{Alive: true}},
+		"it does not let us in":                {func(h *host) { h.failure.Step = "authenticate"; h.Answers(true) }, elastic.HostLost{Refused: true}},
 		"a bastion does not let us in":         {func(h *host) { h.failure.Step = "authenticate (bastion b)" }, elastic.HostLost{Refused: true}},
 		"it is not the one that is known":      {func(h *host) { h.failure.Step = "host key" }, elastic.HostLost{Refused: true}},
-		"its daemon has ended":                 {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}) }, elastic.HostLost{Ended: true}},
-		"its daemon cannot be reached":         {func(h *host) { h.daemon.Store(&Daemon{Ended: yes}); h.evicted = &eviction{} }, elastic.HostLost{}},
+		"its daemon has ended":                 {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{ended: true}}) }, elastic.HostLost{Ended: true}},
+		"its daemon cannot be reached":         {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{ended: true}}); h.evicted = &eviction{} }, elastic.HostLost{}},
 		"others do not hear it":                {func(h *host) { h.evicted = &eviction{alive: true} }, elastic.HostLost{Alive: true}},
 		"it says itself that it ends":          {func(h *host) { h.evicted = &eviction{own: true, alive: true} }, elastic.HostLost{Ended: true}},
 		"nobody hears it":                      {func(h *host) { h.evicted = &eviction{} }, elastic.HostLost{}},
-		"a connection ended, nobody knows how": {func(h *host) { h.daemon.Store(&Daemon{Ended: func() bool { return false }}) }, elastic.HostLost{}},
+		"a connection ended, nobody knows how": {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{}}) }, elastic.HostLost{}},
 	} {
 		h := &host{id: 3, failure: &failure.HostError{}}
 		tc.how(h)

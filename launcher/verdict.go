@@ -56,7 +56,7 @@ func (j *job) hostsFailed(e elastic.End) error {
 	for _, h := range j.hosts {
 		switch {
 		case !e.Starting || h.up || h.ended || h.failure != nil:
-		case h.answered.Load():
+		case h.Answered():
 			report.Late = append(report.Late, h.name)
 		default:
 			report.Silent = append(report.Silent, h.name)

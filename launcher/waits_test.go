@@ -11,6 +11,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/plan"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
@@ -28,17 +29,17 @@ func TestStartWaits(t *testing.T) {
 		"it does not go on":         {quiet: time.Minute},
 		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.hosts[1].ended = true }},
 		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[1].daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{Broken: time.Now()} }})
+			j.hosts[1].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: time.Now()}}})
 		}},
 		"the other one has been silent while it tried": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[1].heard.reading(time.Now().Add(-time.Minute))
+			j.hosts[1].Heard.Reading(time.Now().Add(-time.Minute))
 			j.listen(time.Now())
-			j.hosts[1].heard.reading(time.Now())
+			j.hosts[1].Heard.Reading(time.Now())
 		}},
 		"it has been silent itself": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[0].heard.reading(time.Now().Add(-liveness.Default().StragglerAfter))
+			j.hosts[0].Heard.Reading(time.Now().Add(-liveness.Default().StragglerAfter))
 			j.listen(time.Now())
-			j.hosts[0].heard.reading(time.Now())
+			j.hosts[0].Heard.Reading(time.Now())
 		}},
 		"the other one was silent long before": {again: true, change: func(j *job) { wasMissing(j, 1, liveness.Default().RejoinGrace) }},
 		"the job has started":                  {quiet: time.Minute, again: true, change: func(j *job) { j.membership = fixedMembership(2) }},
@@ -65,8 +66,8 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
-		h.heard.reading(time.Now().Add(time.Duration(-id) * time.Minute))
+		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Heard.Reading(time.Now().Add(time.Duration(-id) * time.Minute))
 		h.up, h.ready = true, &wire.Ready{}
 		j.hosts = append(j.hosts, h)
 	}
@@ -102,7 +103,7 @@ func TestStartIsSuspended(t *testing.T) {
 			for _, h := range j.hosts {
 				h.up, h.world = true, wire.World{Epoch: 1}
 			}
-			j.hosts[1].own([]wire.Rank{{Process: 1}})
+			j.hosts[1].Own([]wire.Rank{{Process: 1}})
 			if tc.absent > 0 {
 				wasMissing(j, 1, tc.absent)
 			}
@@ -137,9 +138,9 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 			if id == 1 {
 				broken.Broken = time.Now()
 			}
-			h.daemon.Store(&Daemon{Away: func() liveness.Line { return broken }})
-			h.heard.reading(time.Now().Add(-time.Second))
-			h.own([]wire.Rank{{Process: id}})
+			h.Started(&talk.Daemon{Ending: renewed{line: broken}})
+			h.Heard.Reading(time.Now().Add(-time.Second))
+			h.Own([]wire.Rank{{Process: id}})
 			h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}
 			j.hosts = append(j.hosts, h)
 		}
@@ -171,12 +172,12 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.daemon.Store(&Daemon{Away: func() liveness.Line { return liveness.Line{} }})
-		h.heard.reading(now)
+		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Heard.Reading(now)
 		h.ready = &wire.Ready{}
 		j.hosts = append(j.hosts, h)
 	}
-	j.hosts[1].heard.reading(now.Add(-quiet))
+	j.hosts[1].Heard.Reading(now.Add(-quiet))
 }
 
 // TestCutOff: when a start is cut off, what is known of hosts that have failed is told, and nothing of those that are only cut off with it.
@@ -191,9 +192,9 @@ func TestCutOff(t *testing.T) {
 	j.membership.policy.Step(0, elastic.Discovered{Hosts: j.membership.first})
 	j.addHost("a")
 	j.addHost("b")
-	j.handle(event{host: 0, err: &failure.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
+	j.handle(talk.Event{Host: 0, Err: &failure.HostError{Host: "a", Step: "resolve", Err: errors.New("unknown")}})
 	j.cutOff(failure.ErrInterrupted)
-	j.handle(event{host: 1, err: &failure.HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
+	j.handle(talk.Event{Host: 1, Err: &failure.HostError{Host: "b", Step: "handshake", Err: context.Canceled}})
 	j.cutOff(failure.ErrStopped)
 	if want := []string{"gorun: a: resolve: unknown"}; !slices.Equal(notes, want) || !errors.Is(j.verdict, failure.ErrInterrupted) || len(j.hosts) != 2 || !j.hosts.allEnded() {
 		t.Errorf("notes %q, verdict %v, all of %d hosts have ended: %v; want %q", notes, j.verdict, len(j.hosts), j.hosts.allEnded(), want)

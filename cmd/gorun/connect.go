@@ -19,12 +19,12 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"gorun/launcher"
 	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 )
 
 // sshTable binds the fields of connectFlags.
@@ -57,7 +57,7 @@ type voice struct {
 // speakThrough lets the ssh client print between the lines of a job.
 func (d *dialer) speakThrough(m *output.Mux) { d.voice.note, d.voice.pause = m.Note, m.Pause }
 
-func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
+func (d dialer) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	if d.own(ctx, host) {
 		return d.local.Dial(ctx, host)
 	}
@@ -65,7 +65,7 @@ func (d dialer) Dial(ctx context.Context, host string) (*launcher.Daemon, error)
 }
 
 // doing returns a dialer that starts another command in place of a daemon, which needs no cleaning up.
-func (d *dialer) doing(args ...string) launcher.Dialer {
+func (d *dialer) doing(args ...string) talk.Dialer {
 	other, remote := *d, *d.remote
 	other.local.Patience = 0
 	other.local.Args, remote.Args, remote.Session = args, args, nil

@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 )
 
 // mpiJobPatience limits the wait for the workers of an MPIJob to appear: Kubernetes pulls and names pods while the
@@ -34,7 +34,7 @@ func newRetry(o *jobFlags) retry {
 }
 
 // dial calls dial until it succeeds, fails for good, or patience ends.
-func (r retry) dial(ctx context.Context, host string, dial func(context.Context, string) (*launcher.Daemon, error)) (*launcher.Daemon, error) {
+func (r retry) dial(ctx context.Context, host string, dial func(context.Context, string) (*talk.Daemon, error)) (*talk.Daemon, error) {
 	began := time.Now()
 	for wait := r.first; ; wait = min(2*wait, r.most) {
 		d, err := dial(ctx, host)

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 )
 
 func TestRetry(t *testing.T) {
@@ -37,7 +37,7 @@ func TestRetry(t *testing.T) {
 		if tt.patience == time.Nanosecond {
 			r.start = tt.patience
 		}
-		d, err := r.dial(context.Background(), "a", func(context.Context, string) (*launcher.Daemon, error) {
+		d, err := r.dial(context.Background(), "a", func(context.Context, string) (*talk.Daemon, error) {
 			attempts++
 			if attempts <= len(tt.steps) {
 				step, still := strings.CutSuffix(tt.steps[attempts-1], "!")
@@ -51,7 +51,7 @@ func TestRetry(t *testing.T) {
 				}
 				return nil, failed
 			}
-			return &launcher.Daemon{}, nil
+			return &talk.Daemon{}, nil
 		})
 		if tt.want == "" && (err != nil || d == nil) || tt.want != "" && (err == nil || err.Error() != tt.want) || attempts != tt.attempts {
 			t.Errorf("%s: %d attempts, error %v; want %d, %q", tt.name, attempts, err, tt.attempts, tt.want)
@@ -62,7 +62,7 @@ func TestRetry(t *testing.T) {
 func TestRetryEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := retry{time.Hour, 0, time.Hour / 4, time.Hour}
-	_, err := r.dial(ctx, "a", func(context.Context, string) (*launcher.Daemon, error) {
+	_, err := r.dial(ctx, "a", func(context.Context, string) (*talk.Daemon, error) {
 		cancel()
 		return nil, &failure.HostError{Host: "a", Step: "connect", Err: errors.New("no")}
 	})

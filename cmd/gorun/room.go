@@ -14,6 +14,7 @@ import (
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -166,7 +167,7 @@ func hostsOf(shares []wire.Share) []elastic.DiscoveredHost {
 	return out
 }
 
-func (p room) dialer(o *jobFlags) (launcher.Dialer, error) {
+func (p room) dialer(o *jobFlags) (talk.Dialer, error) {
 	if p.lease != nil {
 		return dial.Cluster{Lease: p.lease}, nil
 	}

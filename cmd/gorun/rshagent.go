@@ -11,9 +11,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 	"gorun/worker/command"
 )
 
@@ -64,7 +64,7 @@ func rshAgent(ctx context.Context, o *agentFlags) error {
 	}
 	defer d.remote.Client.Close()
 	var conn *ssh.Conn
-	if _, err := d.retry.dial(ctx, host, func(ctx context.Context, host string) (*launcher.Daemon, error) {
+	if _, err := d.retry.dial(ctx, host, func(ctx context.Context, host string) (*talk.Daemon, error) {
 		var err error
 		conn, err = d.remote.Connect(ctx, host)
 		return nil, err

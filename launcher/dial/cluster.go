@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/standing"
 )
@@ -17,18 +17,18 @@ import (
 type Cluster struct{ Lease *standing.Lease }
 
 // Dial implements Dialer.
-func (c Cluster) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
+func (c Cluster) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	conn, err := c.Lease.Start(ctx, host)
 	return daemonOf(host, conn, err)
 }
 
 // Adopt implements Adopter.
-func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.Duration) (*launcher.Daemon, error) {
+func (c Cluster) Adopt(ctx context.Context, host, session string, silence time.Duration) (*talk.Daemon, error) {
 	conn, err := c.Lease.Adopt(ctx, host, session, silence)
 	return daemonOf(host, conn, err)
 }
 
-func daemonOf(host string, conn *standing.DaemonStream, err error) (*launcher.Daemon, error) {
+func daemonOf(host string, conn *standing.DaemonStream, err error) (*talk.Daemon, error) {
 	if err != nil {
 		e := &hosts.Error{Host: host, Step: "connect", Err: err, Code: failure.ExitTransport}
 		var refused *standing.RefusedError
@@ -37,13 +37,24 @@ func daemonOf(host string, conn *standing.DaemonStream, err error) (*launcher.Da
 		}
 		return nil, e
 	}
-	d := &launcher.Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Close: conn.Close, Wait: func() (string, error) { return "", nil }}
-	d.Away = func() liveness.Line { // the connection ends at the resident daemon: its end proves nothing about the job's daemon
-		since, silent := conn.Away()
-		return liveness.Line{Broken: since, Unanswered: silent}
-	}
+	d := &talk.Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Ending: resident{conn}}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()
 	}
 	return d, nil
+}
+
+// resident is the end of a daemon that a resident daemon has started.
+type resident struct{ conn *standing.DaemonStream }
+
+// Close implements talk.Ending.
+func (e resident) Close() error { return e.conn.Close() }
+
+// Wait implements talk.Ending.
+func (e resident) Wait() (string, error) { return "", nil }
+
+// Away implements talk.Line. The connection ends at the resident daemon: its end proves nothing about the job's daemon.
+func (e resident) Away() liveness.Line {
+	since, silent := e.conn.Away()
+	return liveness.Line{Broken: since, Unanswered: silent}
 }

@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"sync"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
+	"gorun/launcher/talk"
 )
 
 // Local starts daemons as children of the launcher, for hosts that are the launcher's own machine.
@@ -24,7 +25,7 @@ type Local struct {
 }
 
 // Dial implements Dialer.
-func (l Local) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	cmd := exec.Command(l.Exe, l.Args...)
 	cmd.Env = l.Env
 	cmd.SysProcAttr = ownGroup() // a Ctrl-C at the terminal is for the launcher, which then stops the job in order
@@ -43,26 +44,40 @@ func (l Local) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
 		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
 	wait := sync.OnceValue(cmd.Wait)
-	return &launcher.Daemon{
-		In:  in,
-		Out: out,
-		// The worker takes the end of its input as the order to stop its ranks and itself. One that does
-		// not is killed; what it started notices that.
-		Close: func() error {
-			time.AfterFunc(l.Patience, func() { cmd.Process.Kill() })
-			return in.Close()
-		},
-		Wait: func() (string, error) { err := wait(); return stderr.String(), err },
-		Sweep: func(ctx context.Context, job string) error {
-			wait()
-			if cmd.ProcessState.Exited() && cmd.ProcessState.ExitCode() < 128 || stderr.String() != "" {
-				return nil // not killed, or the supervisor has reported it
-			}
-			sweep := exec.CommandContext(ctx, l.Exe, append(slices.Clone(l.Args), "--sweep", job)...)
-			sweep.Env = l.Env
-			return sweep.Run()
-		},
-	}, nil
+	return &talk.Daemon{In: in, Out: out, Ending: &child{l, cmd, in, stderr, wait}}, nil
+}
+
+// child is a worker that is a child of the launcher.
+type child struct {
+	Local
+	cmd    *exec.Cmd
+	in     io.Closer
+	stderr *tail
+	wait   func() error
+}
+
+// Close implements talk.Ending. The worker takes the end of its input as the order to stop its ranks and itself. One
+// that does not is killed; what it started notices that.
+func (c *child) Close() error {
+	time.AfterFunc(c.Patience, func() { c.cmd.Process.Kill() })
+	return c.in.Close()
+}
+
+// Wait implements talk.Ending.
+func (c *child) Wait() (string, error) {
+	err := c.wait()
+	return c.stderr.String(), err
+}
+
+// Sweep implements talk.Sweeper.
+func (c *child) Sweep(ctx context.Context, job string) error {
+	c.wait()
+	if c.cmd.ProcessState.Exited() && c.cmd.ProcessState.ExitCode() < 128 || c.stderr.String() != "" {
+		return nil // not killed, or the supervisor has reported it
+	}
+	sweep := exec.CommandContext(ctx, c.Exe, append(slices.Clone(c.Args), "--sweep", job)...)
+	sweep.Env = c.Env
+	return sweep.Run()
 }
 
 // tail keeps the last bytes written to it.

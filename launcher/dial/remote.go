@@ -14,10 +14,10 @@ import (
 	"slices"
 	"sync"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 )
 
@@ -34,20 +34,14 @@ type SSH struct {
 }
 
 // Dial implements Dialer.
-func (s *SSH) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
+func (s *SSH) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	if s.Session == nil {
 		d, ip, err := s.login(ctx, host, s.Args)
 		if err != nil {
 			return nil, err
 		}
 		d.first = true
-		return &launcher.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Close: d.Close,
-			Wait: func() (string, error) {
-				_, err := d.Status()
-				return d.Stderr(), err
-			},
-			Ended: d.ownEnd,
-			Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, d, host, job) }}, nil
+		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Ending: &single{d, s, host}}, nil
 	}
 	session, token, err := newSession()
 	if err != nil {
@@ -69,8 +63,46 @@ func (s *SSH) Dial(ctx context.Context, host string) (*launcher.Daemon, error) {
 	if err != nil {
 		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
-	return &launcher.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Close: l.Close, Wait: l.Wait, Away: l.Away, Ended: func() bool { return l.last.ownEnd() },
-		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
+	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Ending: &renewed{l, s, host}}, nil
+}
+
+// single is the end of a daemon whose conversation ends with its only login.
+type single struct {
+	login *login
+	ssh   *SSH
+	host  string
+}
+
+// Close implements talk.Ending.
+func (e *single) Close() error { return e.login.Close() }
+
+// Wait implements talk.Ending.
+func (e *single) Wait() (string, error) {
+	_, err := e.login.Status()
+	return e.login.Stderr(), err
+}
+
+// Ended implements talk.Witness.
+func (e *single) Ended() bool { return e.login.ownEnd() }
+
+// Sweep implements talk.Sweeper.
+func (e *single) Sweep(ctx context.Context, job string) error {
+	return e.ssh.sweepAfter(ctx, e.login, e.host, job)
+}
+
+// renewed is the end of a daemon whose conversation outlives its logins.
+type renewed struct {
+	*line
+	ssh  *SSH
+	host string
+}
+
+// Ended implements talk.Witness.
+func (e *renewed) Ended() bool { return e.last.ownEnd() }
+
+// Sweep implements talk.Sweeper.
+func (e *renewed) Sweep(ctx context.Context, job string) error {
+	return e.ssh.sweepAfter(ctx, e.last, e.host, job)
 }
 
 // login starts the binary on a host, and returns the host's address as far as it is known.

@@ -1,5 +1,5 @@
 // Package survey examines hosts before there is a job: their hardware, what makes jobs fail or slow there, and how fast
-// they reach each other. On each host it starts a gorun through a launcher.Dialer, reads its output, and ends it.
+// they reach each other. On each host it starts a gorun through a talk.Dialer, reads its output, and ends it.
 //
 // It prints and stores nothing: gorun topo and gorun doctor show the results.
 package survey
@@ -16,15 +16,15 @@ import (
 	"sync"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/topology"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
 )
 
 // Hosts asks every host at once. Its error names all hosts that failed.
-func Hosts(ctx context.Context, d launcher.Dialer, names []string, patience time.Duration) ([]topology.Host, error) {
+func Hosts(ctx context.Context, d talk.Dialer, names []string, patience time.Duration) ([]topology.Host, error) {
 	timeout := fmt.Errorf("no answer within %v", patience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
 	defer cancel()
@@ -83,8 +83,8 @@ type answer struct {
 }
 
 // ask runs gorun topo --facts on the host.
-func ask(ctx context.Context, d launcher.Dialer, host string) (found answer, err error) {
-	_, _, err = converse(ctx, d, host, func(text []byte, d *launcher.Daemon) (err error) {
+func ask(ctx context.Context, d talk.Dialer, host string) (found answer, err error) {
+	_, _, err = converse(ctx, d, host, func(text []byte, d *talk.Daemon) (err error) {
 		if found.Host, err = picture.ParseHost(text); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func reason(said string) string {
 }
 
 // converse parses the output of a host, and reports that it has answered.
-func converse(ctx context.Context, d launcher.Dialer, host string, parse func(text []byte, d *launcher.Daemon) error) (asked, came time.Time, err error) {
+func converse(ctx context.Context, d talk.Dialer, host string, parse func(text []byte, d *talk.Daemon) error) (asked, came time.Time, err error) {
 	daemon, err := d.Dial(ctx, host)
 	if err != nil {
 		return asked, came, err

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/topology/doctor"
 )
 
@@ -24,7 +24,7 @@ type nothing struct{ io.Writer }
 
 func (nothing) Close() error { return nil }
 
-func (a answers) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+func (a answers) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	said, ok := a[host]
 	if said.dial != nil {
 		return nil, said.dial
@@ -34,9 +34,18 @@ func (a answers) Dial(_ context.Context, host string) (*launcher.Daemon, error) 
 	if ok {
 		out = strings.NewReader(said.stdout)
 	}
-	return &launcher.Daemon{In: nothing{io.Discard}, Out: out, Close: w.Close,
-		Wait: func() (string, error) { return said.stderr, nil }}, nil
+	return &talk.Daemon{In: nothing{io.Discard}, Out: out, Ending: ending{close: w.Close, stderr: said.stderr}}, nil
 }
+
+// ending is the end of a program.
+type ending struct {
+	close  func() error
+	stderr string
+	err    error
+}
+
+func (e ending) Close() error          { return e.close() }
+func (e ending) Wait() (string, error) { return e.stderr, e.err }
 
 func TestAskAll(t *testing.T) {
 	good := `{"hosts": [{"name": "other", "hostname": "h", "cpus": 4}], "ring": []}`
@@ -96,7 +105,7 @@ func TestProbeWays(t *testing.T) {
 		"failing": {stderr: "gorun: error: probe path to 10.0.0.1: no route\n"},
 		"away":    {dial: errors.New("refused")},
 	}
-	found := probePaths(t.Context(), ways, func(...string) launcher.Dialer { return d })
+	found := probePaths(t.Context(), ways, func(...string) talk.Dialer { return d })
 	for i, want := range []doctor.Finding{
 		{Host: "good", Status: doctor.Pass, Text: "packets of 9000 bytes arrive"},
 		{Host: "lost", Status: doctor.Fail, Text: "packets of 9000 bytes are lost"},

@@ -11,15 +11,15 @@ import (
 	"sync"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/topology/doctor"
 )
 
 // Examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
 //
 // Hosts that answer then examine the paths between them, over the NICs that the user's list selects, by what doing returns.
-func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) launcher.Dialer) ([]doctor.Finding, error) {
+func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) talk.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
 	d := doing("doctor", "--facts")
@@ -55,13 +55,13 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 }
 
 // probePaths lets hosts examine which packets reach each other.
-func probePaths(ctx context.Context, paths []doctor.Path, doing func(args ...string) launcher.Dialer) []doctor.Finding {
+func probePaths(ctx context.Context, paths []doctor.Path, doing func(args ...string) talk.Dialer) []doctor.Finding {
 	found := make([]doctor.Finding, len(paths))
 	var probing sync.WaitGroup
 	for i, w := range paths {
 		probing.Go(func() {
 			var arrive int
-			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &arrive) })
+			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *talk.Daemon) error { return json.Unmarshal(text, &arrive) })
 			found[i] = doctor.JudgePath(w, arrive, err)
 		})
 	}
@@ -80,7 +80,7 @@ func unreachable(name string, err error) doctor.Finding {
 }
 
 // askFacts runs gorun doctor --facts on the host.
-func askFacts(ctx context.Context, d launcher.Dialer, host string) (a doctor.Answer, err error) {
-	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, _ *launcher.Daemon) error { return json.Unmarshal(text, &a.Facts) })
+func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, err error) {
+	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, _ *talk.Daemon) error { return json.Unmarshal(text, &a.Facts) })
 	return a, err
 }

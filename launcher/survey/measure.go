@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/topology"
 	"gorun/topology/measure"
 )
@@ -27,7 +27,7 @@ const probing = 200 * time.Millisecond
 
 // agent is a measuring process that the launcher has started on a host.
 type agent struct {
-	daemon *launcher.Daemon
+	daemon *talk.Daemon
 	orders *json.Encoder
 	reply  *json.Decoder
 	addrs  []string
@@ -37,7 +37,7 @@ type agent struct {
 // Measure measures round-trip times between all hosts and then bandwidths on the edges that matter, over the NICs of the
 // list, if it names some. An edge that cannot be measured, because of a firewall for example, is marked as blocked, with a
 // warning.
-func Measure(ctx context.Context, d launcher.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
+func Measure(ctx context.Context, d talk.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
 	defer func() {
 		if cause := context.Cause(stopped); err != nil && cause != nil {
@@ -168,7 +168,7 @@ func merged(first, later []topology.Edge) []topology.Edge {
 }
 
 // startAgent starts an agent, which runs no longer than ctx.
-func startAgent(ctx context.Context, d launcher.Dialer, h topology.Host, nics []string, me measure.Order) (agent, error) {
+func startAgent(ctx context.Context, d talk.Dialer, h topology.Host, nics []string, me measure.Order) (agent, error) {
 	daemon, err := d.Dial(ctx, h.Name)
 	if err != nil {
 		return agent{}, err

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/talk"
 	"gorun/topology"
 	"gorun/topology/measure"
 )
@@ -34,10 +34,10 @@ type interrupts struct {
 	stop func()
 }
 
-func (d interrupts) Dial(context.Context, string) (*launcher.Daemon, error) {
+func (d interrupts) Dial(context.Context, string) (*talk.Daemon, error) {
 	r, w := io.Pipe()
-	return &launcher.Daemon{In: stopping{d.stop, d.said == ""}, Out: io.MultiReader(strings.NewReader(d.said), r), Close: w.Close,
-		Wait: func() (string, error) { return "", errors.New("signal: killed") }}, nil
+	return &talk.Daemon{In: stopping{d.stop, d.said == ""}, Out: io.MultiReader(strings.NewReader(d.said), r),
+		Ending: ending{close: w.Close, err: errors.New("signal: killed")}}, nil
 }
 
 // stopping stops at its first order, or at one to measure.
@@ -74,7 +74,7 @@ type firewalled struct {
 	blocked func(from, to string) bool
 }
 
-func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, error) {
+func (d firewalled) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	orders, in := io.Pipe()
 	out, answers := io.Pipe()
 	var working sync.WaitGroup
@@ -102,8 +102,14 @@ func (d firewalled) Dial(_ context.Context, host string) (*launcher.Daemon, erro
 		}
 	})
 	end := func() error { in.Close(); out.Close(); working.Wait(); return nil }
-	return &launcher.Daemon{In: in, Out: out, Close: end, Wait: func() (string, error) { return "", end() }}, nil
+	return &talk.Daemon{In: in, Out: out, Ending: agentEnd(end)}, nil
 }
+
+// agentEnd is the end of an agent, which ends when its connection does.
+type agentEnd func() error
+
+func (end agentEnd) Close() error          { return end() }
+func (end agentEnd) Wait() (string, error) { return "", end() }
 
 // TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all others are
 // measured. If no one reaches anyone, that is an error.

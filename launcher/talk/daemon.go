@@ -1,0 +1,91 @@
+package talk
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"gorun/rendezvous/liveness"
+)
+
+// Dialer starts `gorun worker` on a host.
+type Dialer interface {
+	Dial(ctx context.Context, host string) (*Daemon, error)
+}
+
+// Adopter is a Dialer that can take over a daemon which another launcher has started.
+type Adopter interface {
+	// Adopt takes over the daemon of a session. silence is how long the host may not answer, 0 for the default.
+	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
+}
+
+// Relay has hosts that miss the binary get it from hosts that have it.
+type Relay interface {
+	// Begin is called when the job has so many hosts that this is worth it.
+	Begin()
+	// Word returns the secret with which a host asks a daemon for the binary, "" if no host waits for it.
+	Word() string
+	// Offer adds a daemon that hands the binary out, at host:port.
+	Offer(address string)
+}
+
+// Daemon is a started daemon: its standard streams, and its end.
+type Daemon struct {
+	In  io.WriteCloser
+	Out io.Reader
+	// LocalIP is the address at which the launcher reached the host, "" if it is the launcher's own.
+	LocalIP string
+	// Remote is false for the launcher's own machine.
+	Remote bool
+	// Session identifies the daemon for another launcher that takes it over, "" if none can.
+	Session string
+	Ending
+}
+
+// Ending ends a daemon. It may be a Line, a Witness and a Sweeper too.
+type Ending interface {
+	// Close ends the connection at once; the daemon, if it lives, then stops its job.
+	Close() error
+	// Wait returns when the daemon has ended, with what it last wrote to standard error.
+	Wait() (stderr string, err error)
+}
+
+// Line is a connection that is renewed when it breaks. Any other ends with its connection.
+type Line interface {
+	// Away returns the state of the connection.
+	Away() liveness.Line
+}
+
+// Witness knows what has ended: without one, Wait shows that the daemon itself has.
+type Witness interface {
+	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there.
+	Ended() bool
+}
+
+// Sweeper cleans up after a daemon. Without one, others do.
+type Sweeper interface {
+	// Sweep ends, after Wait, what a job left on the host if daemon and supervisor were killed.
+	Sweep(ctx context.Context, job string) error
+}
+
+// Away returns the state of the connection, and whether it is renewed when it breaks.
+func (d *Daemon) Away() (line liveness.Line, renewed bool) {
+	if l, ok := d.Ending.(Line); ok {
+		return l.Away(), true
+	}
+	return liveness.Line{}, false
+}
+
+// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there.
+func (d *Daemon) Ended() bool {
+	w, ok := d.Ending.(Witness)
+	return !ok || w.Ended()
+}
+
+// Sweep ends, after Wait, what a job left on the host if daemon and supervisor were killed.
+func (d *Daemon) Sweep(ctx context.Context, job string) error {
+	if s, ok := d.Ending.(Sweeper); ok {
+		return s.Sweep(ctx, job)
+	}
+	return nil
+}
