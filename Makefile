@@ -215,15 +215,28 @@ wheel: build
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
 
-## docs: build the documentation site in build/site, and check every link, anchor, flag, make target, test and path that pages name
+## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium
+# What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
 docs: build docs-site
 	$(DOCS)/test_docs.py -q
 	$(DOCS)/check.py
+	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
+	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
+	@$(call skippable,$(DOCS)/browse.py)
+	@if [ -s build/docs-skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/docs-skips; [ -z "$(CI)" ]; fi
+# A check that exits with status 3 has printed why this machine cannot make it.
+skippable = status=0; $(1) >build/docs-log || status=$$?; if [ $$status = 3 ]; then cat build/docs-log >>build/docs-skips; else cat build/docs-log; exit $$status; fi
+
+## docs-pictures: draw every page of the site as it looks narrow and wide, light and dark, in build/docs-pictures
+docs-pictures: docs-site
+	$(DOCS)/browse.py --pictures build/docs-pictures
 
 ## docs-site: only build the documentation site: open build/site/index.html, it needs no server
 docs-site: $(DOCS_VENV)/ready
 	$(DOCS)/build.py
 
+## docs-ready: make the Python with the site's generator that make docs uses, by pip; 300 MB in ~/.cache/gorun-ci
+docs-ready: $(DOCS_VENV)/ready
 $(DOCS_VENV)/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \

@@ -38,11 +38,8 @@ func stateDir() (string, error) {
 	return dir, nil
 }
 
-// jobStore returns the user's jobs.
+// jobStore returns the user's detached jobs.
 func jobStore() (jobs.Store, error) {
 	dir, err := stateDir()
-	return jobsIn(dir), err
+	return detached.JobsIn(dir), err
 }
-
-// jobsIn is the store of the user's jobs in the state directory.
-func jobsIn(stateDir string) jobs.Store { return detached.JobsIn(stateDir) }

@@ -14,7 +14,8 @@ OTHERS = {
         "--log-dir --redirects --tee --role --local-addr --run-path"
     ),
     "mpirun": (
-        "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root --prefix --tag-output "
+        "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
+        "--prefix --tag-output "
         "--display --display-allocation --rankfile --npersocket --cpus-per-proc --preload-binary --output-directory "
         "--report-pid"
     ),

@@ -6,7 +6,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from playwright.sync_api import sync_playwright
+
 import readability
+import runnable
+from browse import Browser, chromium, served
 from built import Site
 from faults import Faults
 from flags import Flags
@@ -150,6 +154,61 @@ class Staging(Tree):
 
     def test_slug(self) -> None:
         self.assertEqual(slug("What `--np` does, and [why](x.md)"), "what---np-does-and-why")
+
+
+class Runnable(Tree):
+    """Blocks run in one shell, and stop a page at the first command that fails."""
+
+    def run_page(self, text: str) -> list[str]:
+        steps = runnable.play(text).steps
+        done = subprocess.run(["bash", "-c", runnable.script(steps)], cwd=self.root, stdout=subprocess.PIPE, text=True)
+        faults = Faults()
+        runnable.judge("p.md", steps, done.stdout, faults)
+        return faults.lines()
+
+    def test_run(self) -> None:
+        good = "```bash runnable\ncd docs\nx=1\necho one; echo two 22 >&2\n```\n"
+        more = "```bash runnable\n[ $x = 1 ]\npwd | grep docs\n```\n```bash\nfalse\n```\n"
+        self.assertEqual(self.run_page(good + "```text output\none\n…\ntwo … \n```\n".replace("… ", "…2") + more), [])
+        for bad, fault in (
+            (good + "```text output\ntwo 22\none\n```\n", "does not print: one"),
+            (good + "```text output\ntwo\n```\n" + more, "does not print: two"),
+            ("```bash runnable\ntrue\nfalse | cat\necho end\n```\n" + more, "exited with status 1"),
+            ("```bash runnable\nf() { (exit 3); }; f\n```\n", "exited with status 3"),
+            (good + "```bash runnable\nexit 0\n```\n" + more, "its block did not end"),
+            (good + "```bash runnable\nif then\n```\n", "its block did not end"),
+            (good + "```bash runnable\necho $x; nosuchprogram\n```\n", "exited with status 127: nosuchprogram"),
+        ):
+            with self.subTest(bad):
+                [line] = self.run_page(bad)
+                self.assertIn(fault, line)
+
+    def test_files(self) -> None:
+        found = runnable.play("```python file=a.py\nx\n```\n```text output\ny\n```\n")
+        self.assertEqual((found.files, found.steps), ({"a.py": ["x"]}, []))
+
+
+@unittest.skipUnless(chromium(), "apt-get install chromium")
+class Opened(Tree):
+    """Chromium finds what is wrong with a page."""
+
+    def test_browse(self) -> None:
+        head = '<!DOCTYPE html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        self.write("good.html", head + "<article><pre style='overflow: auto'>" + "x" * 999 + "</pre></article>")
+        self.write("bad.html", head + "<script>console.error('planted'); missing()</script><img src='gone.svg'>"
+                   "<img src='http://127.0.0.2:8009/a.svg'><article><p style='width: 999px'>xxx")
+        faults = Faults()
+        with served(self.root) as base, sync_playwright() as p:
+            browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+            page = Browser(browser.new_context(), base, faults)
+            page.open("good.html")
+            self.assertEqual(faults.lines(), [])
+            page.open("bad.html")
+            browser.close()
+        found = "\n".join(faults.lines())
+        for fault in ("console: planted", "script: missing is not defined", "picture gone.svg is broken", "status 404",
+                      "asks another host for http://127.0.0.2:8009/a.svg", "wider than a screen of 390 pixels: p xxx"):
+            self.assertIn(fault, found)
 
 
 if __name__ == "__main__":
