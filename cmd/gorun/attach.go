@@ -32,6 +32,9 @@ func attach(parent context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := noOutput(job); err != nil {
+		return err
+	}
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(parent))
 	defer leave(nil)
 	var present atomic.Pointer[follow.Target] // which gets the signals
@@ -64,7 +67,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 
 // passOn sends a signal to a job's launcher and prints a note if that fails.
 func passOn(ctx context.Context, to *follow.Target, s syscall.Signal) {
-	if err := to.Signal(ctx, int(s)); err != nil && ctx.Err() == nil {
+	if err := to.Signal(ctx, int(s), stopper()); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.Label, err)
 	}
 }

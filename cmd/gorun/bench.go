@@ -74,14 +74,19 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 	}
 }
 
-// operationLast moves the operation of a benchmark behind its flags, because the flag parser stops at the first
-// argument.
-func operationLast(args []string) []string {
-	if len(args) > 3 && args[1] == "bench" && !strings.HasPrefix(args[2], "-") {
+// argumentFirst are the commands whose argument users put before the flags, too: gorun logs 3 -f.
+var argumentFirst = []string{"bench", "top", "logs", "attach", "stop"}
+
+// argumentLast moves the argument of such a command behind its flags, because the flag parser stops at the first argument.
+func argumentLast(args []string) []string {
+	if len(args) > 3 && slices.Contains(argumentFirst, args[1]) && !strings.HasPrefix(args[2], "-") {
 		return slices.Concat(args[:2], args[3:], args[2:3])
 	}
 	return args
 }
+
+// benchProgram is the program of the ranks: the daemon's own binary, wherever it is on the host.
+const benchProgram = "/proc/self/exe"
 
 // benchJob launches the ranks.
 func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan struct{}) error {
@@ -90,9 +95,8 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	o.noTag = true // rank 0 prints the table itself
-	// Ranks run in a directory that exists everywhere. Their program is the daemon's own binary, wherever it is on the
-	// host: a child of the daemon has the same executable until it starts the rank.
-	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{"/proc/self/exe", "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
+	// Ranks run in a directory that exists everywhere. A child of the daemon has the same executable until it starts the rank.
+	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{benchProgram, "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 
 // config describes a measurement.

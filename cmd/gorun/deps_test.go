@@ -15,7 +15,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey", "launcher/talk",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk",
 		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/command", "worker/proc", "worker/rankenv"},
@@ -27,7 +27,8 @@ var allowed = map[string][]string{
 	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
-	"launcher/detached":    {"launcher", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/detached":    {"launcher", "launcher/failover", "launcher/failure", "launcher/jobs", "launcher/register", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/register":    {"launcher", "launcher/jobs"},
 	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},

@@ -38,8 +38,11 @@ func stateDir() (string, error) {
 	return dir, nil
 }
 
-// jobStore returns the user's detached jobs.
+// jobStore returns the user's jobs.
 func jobStore() (jobs.Store, error) {
 	dir, err := stateDir()
-	return detached.JobsIn(dir), err
+	return jobsIn(dir), err
 }
+
+// jobsIn is the store of the user's jobs in the state directory.
+func jobsIn(stateDir string) jobs.Store { return detached.JobsIn(stateDir) }

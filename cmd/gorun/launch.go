@@ -17,6 +17,7 @@ import (
 	"gorun/launcher/failure"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
+	"gorun/launcher/register"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 )
@@ -48,6 +49,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 // jobPlan holds the meaning of a job's flags, except for its programs and JobOptions.
 type jobPlan struct {
 	*jobFlags
+	listed   *register.Registration
 	changing *elasticPlan // nil if the world stays as it is
 	settings settings
 	ring     ringPlan
@@ -165,10 +167,15 @@ func (p jobPlan) place(ctx context.Context, programs []program, note func(format
 }
 
 // runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
-func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []program, notes []string) error {
+func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []program, notes []string) (err error) {
 	p, err := o.validate(ctx)
 	if err != nil {
 		return err
+	}
+	if !o.dryRun {
+		listed, end := listJob(ctx, programs)
+		defer func() { end(err) }()
+		p.listed = listed
 	}
 	var mux *output.Mux
 	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
@@ -248,9 +255,10 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 			unsaved = saveTopology(p.saveTopology, hosts, edges)
 		}
 	}
-	if err := detachedOf(ctx).Watch(spec); err != nil {
+	if err := p.listed.Watch(spec); err != nil {
 		return err
 	}
+	detachedOf(ctx).Watch(spec)
 	if lease != nil {
 		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {

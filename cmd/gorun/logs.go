@@ -21,6 +21,9 @@ func logs(ctx context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := noOutput(job); err != nil {
+		return err
+	}
 	lines := -1
 	if o.given(&o.lines) {
 		if lines = o.lines; lines < 0 {

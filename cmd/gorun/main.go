@@ -47,9 +47,9 @@ func run(args []string) int {
 	if err != nil {
 		return explain(os.Stderr, err)
 	}
-	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), operationLast(args))
+	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), argumentLast(args))
 	code := explain(os.Stderr, meantCommand(err))
-	d.End(code)
+	d.End(code, endText(err))
 	return code
 }
 

@@ -124,6 +124,9 @@ func splitWords(s string) ([]string, error) {
 // a flag: a script's name is of more use than python3.
 func programName(programs []program) string {
 	name := filepath.Base(programs[0].Argv[0])
+	if programs[0].Argv[0] == benchProgram {
+		name = "gorun"
+	}
 	for _, arg := range programs[0].Argv[1:] {
 		if !strings.HasPrefix(arg, "-") {
 			if !strings.ContainsAny(arg, "\n;=") { // a script in an argument

@@ -19,7 +19,7 @@ import (
 
 // psCommand shows jobs.
 func psCommand() *cli.Command {
-	return jobsCommand("ps", "list your detached jobs, or the jobs and hosts of a cluster", "[--json] [--cluster HOST --cluster-key-file FILE]",
+	return jobsCommand("ps", "list your jobs, or the jobs and hosts of a cluster", "[--json] [--cluster HOST --cluster-key-file FILE]",
 		"list the jobs and hosts of the cluster that has a daemon at `HOST[:PORT]`", func(o *jobsFlags) []cli.Flag {
 			return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON, for programs"}}
 		}, ps)

@@ -11,7 +11,7 @@ import (
 )
 
 func stopCommand() *cli.Command {
-	return jobsCommand("stop", "stop a detached job", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+	return jobsCommand("stop", "stop a job", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{&cli.BoolFlag{Name: "now", Destination: &o.now, Usage: "kill its ranks at once, without time to end by themselves"}}
 	}, stop)
 }
@@ -21,11 +21,14 @@ func stop(ctx context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := job.Signal(ctx, int(unix.SIGTERM)); err != nil {
+	if job.Paused && job.Dial == nil {
+		unix.Kill(job.PID, unix.SIGCONT) // or it could not answer
+	}
+	if err := job.Signal(ctx, int(unix.SIGTERM), stopper()); err != nil {
 		return err
 	}
 	if o.now {
-		job.Signal(ctx, int(unix.SIGTERM)) // the second does not wait; it fails if the job has ended meanwhile
+		job.Signal(ctx, int(unix.SIGTERM), stopper()) // the second does not wait; it fails if the job has ended meanwhile
 	}
 	if _, err := job.Wait(ctx); err != nil {
 		if o.cluster == "" {

@@ -122,7 +122,7 @@ func boundSockets(pid int, protocol, state string) []socket {
 }
 
 // Leftovers lists what the host has now but did not have after its boot: processes, bound sockets, and files in
-// /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary. After a job the list must become empty.
+// /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary and its records of jobs. After a job the list must become empty.
 func (h *LabHost) Leftovers() []string {
 	pid, err := h.runningPID()
 	if err != nil {
@@ -169,7 +169,8 @@ func unixSockets(pid int) []string {
 
 // files lists the files below a directory that the host did not have after its boot.
 func (h *LabHost) files(root, dir string) []string {
-	born := map[string]bool{"/run/lab": true, "/run/sshd": true, home + "/.ssh": true, home + "/.cache/gorun": true}
+	born := map[string]bool{"/run/lab": true, "/run/sshd": true, home + "/.ssh": true, home + "/.cache/gorun": true,
+		home + "/.local/state/gorun/jobs": true}
 	for _, dir := range h.lab.share {
 		born[dir] = true
 	}

@@ -1,9 +1,8 @@
 // Package detached starts launchers that run without a terminal, and gives such a launcher what it has in place of one.
 //
 // Start runs a launcher in a session of its own and waits until the launcher reports that its job runs, or fails. The
-// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job's record and the
-// states of the ranks for lists of jobs, answers at the job's socket, and in a cluster has other hosts ready to
-// continue the job (package failover). End is last.
+// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job listed (package
+// register), and in a cluster has other hosts ready to continue the job (package failover). End is last.
 package detached
 
 import (
@@ -12,14 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"gorun/launcher"
 	"gorun/launcher/failover"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
+	"gorun/launcher/register"
 	"gorun/rendezvous/wire"
 )
 
@@ -55,20 +54,16 @@ func OriginFrom(text string) Origin {
 
 // Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with one.
 type Launcher struct {
-	job      jobs.Job
-	origin   Origin // empty unless one of its daemons has started the launcher
-	server   *jobs.Server
-	askUsage chan struct{}
-	exit     func(code int)
+	origin Origin // empty unless one of its daemons has started the launcher
+	listed *register.Registration
+	exit   func(code int)
 
 	request *wire.Detach         // of the user, in a cluster
 	from    *failover.Succession // nil unless this launcher is a successor
 
 	mu         sync.Mutex
 	replicator *failover.Replicator // nil if no other host could continue the job
-	record     jobs.Record          // changed by save
-	ranks      []jobs.RankStatus
-	ready      *os.File // until something was reported
+	ready      *os.File             // until something was reported
 }
 
 // Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is called
@@ -76,31 +71,43 @@ type Launcher struct {
 func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD) // it stays open to the end
-	l := &Launcher{job: jobs.Job{Dir: dir}, origin: origin, ready: os.NewFile(readyFD, "ready"), askUsage: make(chan struct{}, 1), exit: exit}
+	job := jobs.Job{Dir: dir}
+	l := &Launcher{origin: origin, ready: os.NewFile(readyFD, "ready"), exit: exit}
 	var err error
-	if l.record, err = l.job.Load(); err != nil {
-		return nil, err
-	}
-	if l.request, l.from, err = failover.Read(l.job); err != nil {
+	if l.request, l.from, err = failover.Read(job); err != nil {
 		return nil, err
 	}
 	if l.from != nil {
 		l.Report("goes on")
 	}
-	if err := l.save(func(r *jobs.Record) { r.PID = os.Getpid() }); err != nil {
-		return nil, err
-	}
-	l.server, err = l.job.Serve(jobs.Handler{Signal: signalSelf, Ranks: l.list})
+	l.listed, err = register.Open(job)
 	return l, err
 }
 
-// signalSelf does what a terminal would.
-func signalSelf(number int) error {
-	switch sig := syscall.Signal(number); sig {
-	case unix.SIGINT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2:
-		return unix.Kill(os.Getpid(), sig)
+// Registration is where the job is listed.
+func (l *Launcher) Registration() *register.Registration {
+	if l == nil {
+		return nil
 	}
-	return fmt.Errorf("signal %d is not passed on", number)
+	return l.listed
+}
+
+// Watch records the launcher's events, and reports that the job runs.
+func (l *Launcher) Watch(spec *launcher.Spec) {
+	if l == nil {
+		return
+	}
+	ranks := max(len(spec.Placement.Ranks), 1) // an elastic job is under way with its first rank
+	started, next := 0, spec.Watch
+	spec.Watch = func(e launcher.RankEvent) {
+		next(e)
+		if !e.Ended {
+			started++
+		}
+		if started == ranks {
+			l.Report("runs detached")
+		}
+	}
 }
 
 // Report sends the state of the job to the process that waits in Start. Only the first report counts: after it no one waits any more,
@@ -123,31 +130,16 @@ func (l *Launcher) Report(text string) {
 	}
 }
 
-// save changes the record. The launcher's loop and the Replicator's goroutines call it.
-func (l *Launcher) save(change func(*jobs.Record)) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	change(&l.record)
-	return l.job.Save(l.record)
-}
-
 // Abandoned records why the job ends, and returns an error if it cannot.
 func (l *Launcher) Abandoned(e *failure.MinorityError) error {
-	return l.save(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
+	return l.listed.Update(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
 }
 
-// End records the end of the job and reports it to the electors and to clients that wait.
-func (l *Launcher) End(code int) {
+// End records the end of the job, with the error that was reported, and reports it to the electors and to clients that wait.
+func (l *Launcher) End(code int, why string) {
 	if l == nil {
 		return
 	}
 	l.replicator.Close(code)
-	err := l.save(func(r *jobs.Record) { r.Ended, r.Code, r.Silent, r.Partitions = time.Now(), code, nil, nil })
-	if err != nil {
-		complain("error", err)
-	}
-	l.server.End(code)
+	l.listed.End(code, why)
 }
-
-// complain writes into the job's output.
-func complain(level string, err error) { fmt.Fprintf(os.Stderr, "gorun: %s: %v\n", level, err) }

@@ -33,7 +33,8 @@ func (l *Launcher) Identify(r *wire.Reserve) (held bool) {
 	if l == nil {
 		return false
 	}
-	r.Job, r.Term = l.record.Authority, l.record.Term
+	record := l.listed.Record()
+	r.Job, r.Term = record.Authority, record.Term
 	if l.from == nil {
 		return false
 	}
@@ -50,9 +51,10 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 	if err != nil {
 		return fmt.Errorf("find hosts that could carry the job on: %w", err)
 	}
+	record := l.listed.Record()
 	cfg := l.config(client, cmp.Or(spec.Lease, spec.Timing().Lease))
 	cfg.Note, cfg.Shares = spec.Note, lease.Shares
-	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.origin.Name, l.record.ID), Started: l.record.Started, Request: l.request}
+	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.origin.Name, record.ID), Started: record.Started, Request: l.request}
 	var snapshot authority.Snapshot
 	if from := l.from; from != nil {
 		cfg.Lease, snapshot, handover = from.Lease, from.Snapshot, from.Handover
@@ -65,8 +67,8 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 	if snapshot.Electors == nil {
 		return nil
 	}
-	r := failover.New(l.record.Authority, snapshot, handover, failover.Addresses(known.Members), cfg)
-	if err := l.save(func(record *jobs.Record) { record.Started, record.Term = handover.Started, r.Term() }); err != nil {
+	r := failover.New(record.Authority, snapshot, handover, failover.Addresses(known.Members), cfg)
+	if err := l.listed.Update(func(record *jobs.Record) { record.Started, record.Term = handover.Started, r.Term() }); err != nil {
 		return err
 	}
 	if spec.Elastic != nil {
@@ -111,13 +113,9 @@ func (l *Launcher) RefuseFixed(client standing.Client) error {
 }
 
 // superseded ends the launcher because another one has taken over. What the job has now is the other's, so nothing is
-// cleaned up. The mutex stays locked, so that no one here records another end of the job after this.
+// cleaned up.
 func (l *Launcher) superseded(term uint64) {
 	fmt.Fprintf(os.Stderr, "gorun: another host carries the job on (launcher %d of it), this launcher stands down\n", term)
-	l.mu.Lock()
-	l.record.Ended, l.record.Moved = time.Now(), true
-	if err := l.job.Save(l.record); err != nil {
-		complain("error", err)
-	}
+	l.listed.Supersede()
 	l.exit(failure.ExitFailure)
 }

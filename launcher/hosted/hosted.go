@@ -96,6 +96,7 @@ func (h Runner) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
 	if err != nil {
 		return nil, err
 	}
+	all = slices.DeleteFunc(all, func(r jobs.Record) bool { return r.Foreground }) // they are no business of the cluster's
 	for _, b := range standbys {
 		r, err := failover.RecordOf(b.State)
 		if err != nil {
@@ -117,7 +118,10 @@ func (h Runner) Open(r *wire.Reach) (io.ReadWriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	job, _, err := store.Find(strconv.Itoa(r.Job), false)
+	job, record, err := store.Find(strconv.Itoa(r.Job), false)
+	if err == nil && record.Foreground {
+		err = fmt.Errorf("find job %d: %w", r.Job, jobs.ErrNone)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 type request struct {
 	Do     string `json:"do"` // signal, ranks or wait
 	Signal int    `json:"signal,omitempty"`
+	By     string `json:"by,omitempty"` // who sends the signal, for people to read
 }
 
 type answer struct {
@@ -49,7 +50,7 @@ type answer struct {
 
 // Handler answers clients for a launcher; its functions are called from several goroutines.
 type Handler struct {
-	Signal func(number int) error
+	Signal func(number int, by string) error
 	Ranks  func() []RankStatus
 }
 
@@ -122,7 +123,7 @@ func (s *Server) serve(conn net.Conn) {
 	} else {
 		switch r.Do {
 		case "signal":
-			if err := s.handler.Signal(r.Signal); err != nil {
+			if err := s.handler.Signal(r.Signal, r.By); err != nil {
 				a.Error = err.Error()
 			}
 		case "ranks":
@@ -151,9 +152,9 @@ func (s *Server) serve(conn net.Conn) {
 	json.NewEncoder(conn).Encode(a)
 }
 
-// Signal sends a signal to the job's launcher, which handles it like one from a terminal.
-func (j Job) Signal(ctx context.Context, number int) error {
-	_, err := j.askNow(ctx, request{Do: "signal", Signal: number})
+// Signal sends a signal to the job's launcher, which handles it like one from a terminal. The record names who stops a job.
+func (j Job) Signal(ctx context.Context, number int, by string) error {
+	_, err := j.askNow(ctx, request{Do: "signal", Signal: number, By: by})
 	return err
 }
 

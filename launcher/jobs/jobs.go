@@ -1,14 +1,15 @@
-// Package jobs keeps the jobs that run without a terminal. Each has a directory with a record of its state, its output,
-// and the socket of its launcher.
+// Package jobs keeps a user's jobs. Each has a directory with a record of its state and the socket of its launcher, and a
+// job that runs without a terminal also its output.
 //
 // The directories and sockets are accessible only to the user. They are in the state directory, not in the runtime
 // directory, because that one is removed with the user's last login while jobs run on. A launcher that is killed cannot
-// record that it ended; a lock that dies with it shows that.
+// record that it ended; a lock that dies with it shows that. Limits says how long jobs are kept when they have ended.
 //
 // A Server owns a goroutine for each connection; End waits for all of them. The package starts no process.
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +24,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// keepFor is how long an ended job is kept.
-const keepFor = 30 * 24 * time.Hour
 
 // Partition is a pair of hosts, Host and To, that do not hear each other.
 type Partition struct {
@@ -45,7 +43,16 @@ type Record struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Code    int       `json:"code"`
-	State   string    `json:"state"` // running, ended, moved, lost or bereft; determined when the record is read
+	Why     string    `json:"why,omitempty"` // the error with which it ended
+	State   string    `json:"state"`         // running, ended, moved, lost or bereft; determined when the record is read
+	// Foreground jobs have a terminal, or what their user put in place of one; OutputTo names that, if it has a name.
+	Foreground bool   `json:"foreground,omitempty"`
+	OutputTo   string `json:"output,omitempty"`
+	// Stopping is when the launcher was stopped, by StoppedBy.
+	Stopping  time.Time `json:"stopping,omitzero"`
+	StoppedBy string    `json:"stopped_by,omitempty"`
+	// Paused is true while the launcher is stopped by a signal; determined when the record is read.
+	Paused bool `json:"paused,omitempty"`
 	// Silent lists the hosts that are silent while the job runs, with when they were last heard.
 	Silent map[string]time.Time `json:"silent,omitempty"`
 	// Partitions lists the hosts that another host does not hear, although the launcher does.
@@ -83,7 +90,7 @@ var (
 	errNumber = errors.New("not the number of a job")
 )
 
-// Create creates the directory of a job and removes jobs that ended long ago. The file is the job's lock, which the
+// Create creates the directory of a job and removes jobs that DefaultLimits does not keep. The file is the job's lock, which the
 // launcher holds as long as it lives.
 func (s Store) Create(r Record) (Job, *os.File, error) {
 	fail := func(err error) (Job, *os.File, error) { return Job{}, nil, fmt.Errorf("make job: %w", err) }
@@ -96,9 +103,9 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	}
 	for _, old := range known {
 		r.ID = max(r.ID, old.ID)
-		if old.State == Ended && time.Since(old.Ended) > keepFor || old.State == Lost && time.Since(old.Started) > keepFor {
-			os.RemoveAll(s.job(old.ID).Dir)
-		}
+	}
+	for _, old := range DefaultLimits.Expired(known, time.Now(), machine()) {
+		s.Remove(old.ID) // the next Create tries again
 	}
 	for {
 		r.ID++
@@ -155,7 +162,7 @@ func (s Store) List() ([]Record, error) {
 }
 
 // Find returns the job with a number. Without a number it returns the latest running job or, if none runs and running
-// is false, the latest one.
+// is false, the latest one; a job in the foreground only if there is no other.
 func (s Store) Find(id string, running bool) (Job, Record, error) {
 	all, err := s.List()
 	if err != nil {
@@ -173,16 +180,23 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 		}
 		return Job{}, Record{}, fmt.Errorf("find job %d: %w", n, ErrNone)
 	}
-	for _, r := range slices.Backward(all) {
-		if r.State == Running {
-			return s.job(r.ID), r, nil
-		}
-	}
-	if len(all) == 0 || running {
+	slices.SortStableFunc(all, func(a, b Record) int { return preference(a) - preference(b) })
+	if len(all) == 0 || running && all[len(all)-1].State != Running {
 		return Job{}, Record{}, ErrIdle
 	}
 	last := all[len(all)-1]
 	return s.job(last.ID), last, nil
+}
+
+// preference orders jobs by how likely a user means them who names none.
+func preference(r Record) (n int) {
+	if r.State == Running {
+		n += 2
+	}
+	if !r.Foreground {
+		n++
+	}
+	return n
 }
 
 // Output returns the path of the job's output.
@@ -222,10 +236,24 @@ func (j Job) Load() (Record, error) {
 		r.State = Ended
 	case j.locked():
 		r.State = Running
+		r.Paused = r.Machine == machine() && stopped(r.PID)
 	default:
 		r.State = Lost
 	}
 	return r, nil
+}
+
+// machine is the name of this machine, as records have it.
+func machine() string {
+	name, _ := os.Hostname() // "" is another machine's
+	return name
+}
+
+// stopped reports whether a process is stopped by a signal, as far as this system reveals it.
+func stopped(pid int) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := bytes.Cut(text, []byte(") "))
+	return len(state) > 0 && state[0] == 'T'
 }
 
 func (j Job) locked() bool {

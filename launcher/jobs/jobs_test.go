@@ -80,7 +80,7 @@ func TestNoAnswer(t *testing.T) {
 		go io.Copy(io.Discard, there)
 		j := jobs.Job{Dial: func(context.Context) (net.Conn, error) { return here, nil }}
 		began := time.Now()
-		err := j.Signal(t.Context(), 15)
+		err := j.Signal(t.Context(), 15, "me@here")
 		if err == nil || !strings.HasPrefix(err.Error(), "ask the job's launcher: it has not answered for 10s; is it stopped") || time.Since(began) != 10*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
@@ -95,8 +95,8 @@ func TestControl(t *testing.T) {
 	}
 	signals := make(chan int, 1)
 	s, err := j.Serve(jobs.Handler{
-		Signal: func(n int) error {
-			if n != 15 {
+		Signal: func(n int, by string) error {
+			if n != 15 || by != "me@here" {
 				return errors.New("not that one")
 			}
 			signals <- n
@@ -114,10 +114,10 @@ func TestControl(t *testing.T) {
 	if ranks, err := j.Ranks(t.Context()); err != nil || len(ranks) != 1 || ranks[0].RSS != 5 {
 		t.Errorf("ranks: %+v, %v", ranks, err)
 	}
-	if err := j.Signal(t.Context(), 15); err != nil || <-signals != 15 {
+	if err := j.Signal(t.Context(), 15, "me@here"); err != nil || <-signals != 15 {
 		t.Errorf("signal: %v", err)
 	}
-	if err := j.Signal(t.Context(), 9); err == nil || !strings.Contains(err.Error(), "not that one") {
+	if err := j.Signal(t.Context(), 9, ""); err == nil || !strings.Contains(err.Error(), "not that one") {
 		t.Errorf("signal: %v", err)
 	}
 	for _, bad := range []string{"{\n", "{\"do\":\"dance\"}\n", strings.Repeat("x", 10000), ""} {

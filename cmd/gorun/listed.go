@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"gorun/launcher/follow"
+	"gorun/launcher/jobs"
+	"gorun/launcher/output"
+	"gorun/launcher/register"
+	"gorun/worker/command"
+)
+
+// listJob has ps, top and stop find a job. end takes the error with which it ends.
+func listJob(ctx context.Context, programs []program) (listed *register.Registration, end func(error)) {
+	if d := detachedOf(ctx); d != nil { // it ends with the process
+		listed = d.Registration()
+		release := listed.StoppingAfter(ctx, stoppedBy)
+		return listed, func(error) { release() }
+	}
+	dir, err := command.StateDir(os.Getenv)
+	if err != nil {
+		return nil, func(error) {} // there is no place for lists
+	}
+	listed = register.Begin(jobsIn(dir), jobs.Record{Program: programName(programs)})
+	release := listed.StoppingAfter(ctx, stoppedBy)
+	return listed, func(err error) {
+		release()
+		listed.End(explain(io.Discard, err), endText(err))
+	}
+}
+
+// stoppedBy describes in a list of jobs what ended a launcher.
+func stoppedBy(cause error) string {
+	sig, ok := errors.AsType[signalError](cause)
+	switch {
+	case ok && sig.sig == syscall.SIGINT:
+		return "Ctrl-C"
+	case ok && sig.sig == syscall.SIGHUP:
+		return "the end of its terminal (SIGHUP)"
+	}
+	return fmt.Sprint(cause)
+}
+
+// endText describes in a list of jobs the error with which one ended, "" for none.
+func endText(err error) string {
+	if known, ok := errors.AsType[explained](err); ok {
+		err = known
+	}
+	if _, ok := errors.AsType[command.ExitStatus](err); err == nil || ok {
+		return ""
+	}
+	return output.Printable(err.Error())
+}
+
+// stopper names this user in a list of jobs, as the one who stopped one.
+func stopper() string {
+	host, _ := os.Hostname() // for people to read
+	return userName() + "@" + host
+}
+
+// noOutput is the error of a command that would show the output of a job, if gorun does not keep it.
+func noOutput(job follow.Target) error {
+	if !job.Foreground {
+		return nil
+	}
+	runs, where := "runs", "goes to "
+	if job.State != jobs.Running {
+		runs, where = "ran", "went to "
+	}
+	if where += job.OutputTo; job.OutputTo == "" {
+		where = "is where its user has it"
+	}
+	hint := "gorun --detach keeps the output for gorun logs, --output-filename DIR a copy of each rank's"
+	if info, err := os.Stat(job.OutputTo); err == nil && info.Mode().IsRegular() {
+		hint = "tail -f " + job.OutputTo
+	}
+	return &usageError{fmt.Errorf("job %s %s in the foreground: its output %s, and gorun keeps no copy", job.Label, runs, where), hint}
+}

@@ -1,0 +1,151 @@
+// Package register lists a running job where ps, top and stop find it: in the directory of its record (package jobs), with
+// a socket at which its launcher answers.
+//
+// A Registration takes what happens to the job, keeps its record and the states of its ranks, and answers clients. A
+// detached launcher opens the directory that was made for it, and each change of its record is on the file system when Update
+// returns. A launcher at a terminal calls Begin and never waits for a file system: a goroutine makes the directory and
+// saves the latest record, and End gives it a limited time for the rest. Its job runs as well where it cannot be listed.
+package register
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/launcher/jobs"
+)
+
+// endTimeout is how long End waits for the file system of a job in the foreground.
+const endTimeout = time.Second
+
+// Registration is the place of a job among the user's jobs. Its methods do nothing on nil.
+type Registration struct {
+	askUsage   chan struct{}
+	background *background // nil of a detached job
+
+	mu     sync.Mutex
+	job    jobs.Job
+	server *jobs.Server
+	record jobs.Record
+	ranks  []jobs.RankStatus
+	ran    bool // a rank has started
+}
+
+// Open registers the job whose directory was made before.
+func Open(job jobs.Job) (*Registration, error) {
+	r := &Registration{job: job, askUsage: make(chan struct{}, 1)}
+	var err error
+	if r.record, err = job.Load(); err != nil {
+		return nil, err
+	}
+	if err := r.Update(func(record *jobs.Record) { record.PID = os.Getpid() }); err != nil {
+		return nil, err
+	}
+	r.server, err = job.Serve(r.handler())
+	return r, err
+}
+
+func (r *Registration) handler() jobs.Handler {
+	return jobs.Handler{Signal: r.signal, Ranks: r.list}
+}
+
+// signal does what a terminal would, and notes who stops the job.
+func (r *Registration) signal(number int, by string) error {
+	sig := syscall.Signal(number)
+	switch sig {
+	case unix.SIGINT, unix.SIGTERM:
+		if by == "" {
+			by = unix.SignalName(sig)
+		}
+		r.Stopping(by)
+	case unix.SIGUSR1, unix.SIGUSR2:
+	default:
+		return fmt.Errorf("signal %d is not passed on", number)
+	}
+	return unix.Kill(os.Getpid(), sig)
+}
+
+// Stopping notes who stops the job, or what does. The first one counts.
+func (r *Registration) Stopping(by string) {
+	if r == nil {
+		return
+	}
+	r.change(func(record *jobs.Record) {
+		if record.Stopping.IsZero() {
+			record.Stopping, record.StoppedBy = time.Now(), by
+		}
+	})
+}
+
+// StoppingAfter calls Stopping when ctx ends, with a text made of the cause, until release is called.
+func (r *Registration) StoppingAfter(ctx context.Context, by func(cause error) string) (release func() bool) {
+	return context.AfterFunc(ctx, func() { r.Stopping(by(context.Cause(ctx))) })
+}
+
+// Record returns the record as it is now.
+func (r *Registration) Record() jobs.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record := r.record
+	record.Silent, record.Partitions = maps.Clone(record.Silent), slices.Clone(record.Partitions)
+	return record
+}
+
+// Update changes the record. Any goroutine may call it.
+func (r *Registration) Update(change func(*jobs.Record)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.record)
+	if r.background != nil {
+		r.background.wake()
+		return nil
+	}
+	return r.job.Save(r.record)
+}
+
+// change is Update for what is not worth ending a job: a failure is a warning in the job's output.
+func (r *Registration) change(change func(*jobs.Record)) {
+	if err := r.Update(change); err != nil {
+		complain("warning", err)
+	}
+}
+
+// Supersede records that another launcher has taken over. The mutex stays locked, so that this launcher records no other
+// end of the job after it.
+func (r *Registration) Supersede() {
+	r.mu.Lock()
+	r.record.Ended, r.record.Moved = time.Now(), true
+	if err := r.job.Save(r.record); err != nil {
+		complain("error", err)
+	}
+}
+
+// End records the end of the job, with the error that the user has read, and reports it to clients that wait. Nothing is left of a
+// foreground job that ended before its ranks ran.
+func (r *Registration) End(code int, why string) {
+	if r == nil {
+		return
+	}
+	err := r.Update(func(record *jobs.Record) {
+		record.Ended, record.Code, record.Silent, record.Partitions = time.Now(), code, nil, nil
+		record.Why = why
+	})
+	switch {
+	case r.background != nil:
+		r.background.end()
+		return
+	case err != nil:
+		complain("error", err)
+	}
+	r.server.End(code)
+}
+
+// complain writes into the job's output.
+func complain(level string, err error) { fmt.Fprintf(os.Stderr, "gorun: %s: %v\n", level, err) }

@@ -1,0 +1,184 @@
+package register
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRecordOfManyWriters: what the launcher's loop and the Replicator's goroutines record at once is all there.
+func TestRecordOfManyWriters(t *testing.T) {
+	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{Program: "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	d := &Registration{job: job}
+	if d.record, err = job.Load(); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 200
+	var writing sync.WaitGroup
+	for _, change := range []func(*jobs.Record){
+		func(r *jobs.Record) { r.Term++ },
+		func(r *jobs.Record) { r.Code++ },
+		func(r *jobs.Record) { r.Hosts = append(r.Hosts, fmt.Sprint("host", r.Term)) },
+	} {
+		writing.Go(func() {
+			for range rounds {
+				if err := d.Update(change); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+	if r, err := job.Load(); err != nil || r.Term != rounds || r.Code != rounds || len(r.Hosts) != rounds || r.Program != "true" {
+		t.Errorf("of %d changes each the record has %d, %d and %d (%q, %v)", rounds, r.Term, r.Code, len(r.Hosts), r.Program, err)
+	}
+}
+
+// TestRecordOfHostsApart: the status of a job says which host another one does not hear, until it does, or one of the two is lost.
+func TestRecordOfHostsApart(t *testing.T) {
+	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{State: jobs.Running})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	d := &Registration{job: job, askUsage: make(chan struct{}, 1), ranks: []jobs.RankStatus{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
+	d.record.State, d.record.Ranks = jobs.Running, 2
+	since := time.Now()
+	shows := func(want ...string) {
+		t.Helper()
+		got := d.record.StateText()
+		for _, r := range d.list() {
+			got += "; " + r.State
+		}
+		if want := strings.ReplaceAll(strings.Join(want, "; "), "NOW", since.Local().Format(time.TimeOnly)); got != want {
+			t.Errorf("it shows %q, want %q", got, want)
+		}
+	}
+	apart := launcher.HostEvent{Host: "host3", To: "host2", State: launcher.HostSilent, Since: since}
+	d.host(apart)
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host3", To: "host1", State: launcher.HostBack, Since: since})
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host3", To: "host2", State: launcher.HostBack, Since: since})
+	shows("running", "runs", "runs")
+	d.host(apart)
+	d.world(2, []string{"host2", "host3"})
+	shows("running, host3 silent to host2 since NOW", "runs", "host silent to host2 since NOW")
+	d.host(launcher.HostEvent{Host: "host2", State: launcher.HostLost})
+	shows("running", "ended with its host", "runs")
+	d.host(apart)
+	d.world(1, []string{"host3"})
+	shows("running", "ended with its host", "runs")
+}
+
+// TestForeground: a job in the foreground is listed from its start, with what happens to it, and its last record is there when End
+// returns.
+func TestForeground(t *testing.T) {
+	store := jobs.Store{Dir: filepath.Join(t.TempDir(), "gorun", "jobs")}
+	begin := func() *Registration { return Begin(store, jobs.Record{Program: "true"}) }
+	find := func(id string) (r jobs.Record) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			var err error
+			if _, r, err = store.Find(id, false); err == nil {
+				return r
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := begin()
+	if got := find("1"); got.State != jobs.Running || !got.Foreground || got.PID != os.Getpid() || got.Started.IsZero() {
+		t.Errorf("%+v", got)
+	}
+	r.rank(launcher.RankEvent{PID: 7, Host: "a"})
+	r.Stopping("me@here")
+	r.Stopping("another")
+	r.End(143, "")
+	if got := find("1"); got.State != jobs.Ended || got.Code != 143 || got.StoppedBy != "me@here" || got.Stopping.IsZero() {
+		t.Errorf("%+v", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(store.Dir, "1", "*")); len(left) != 2 {
+		t.Errorf("beside the record and its lock there is %v", left)
+	}
+
+	r = begin()
+	r.rank(launcher.RankEvent{Ended: true, Code: 127, Host: "a"}) // it could not start
+	r.End(127, "not found")
+	if _, _, err := store.Find("2", false); err == nil {
+		t.Error("a job that has not run is listed")
+	}
+
+	var none *Registration
+	none.Stopping("me")
+	none.End(0, "")
+}
+
+// TestForegroundWaitsForNoDisk: a job runs and ends though its record cannot be kept, or its file system hangs.
+func TestForegroundWaitsForNoDisk(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	Begin(jobs.Store{Dir: filepath.Join(file, "jobs")}, jobs.Record{}).End(0, "")
+	if waited := time.Since(began); waited > endTimeout/2 {
+		t.Errorf("it ended after %v", waited)
+	}
+
+	hangs := &Registration{background: &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}}
+	began = time.Now()
+	for range 100 {
+		hangs.Stopping("me")
+	}
+	if waited := time.Since(began); waited > endTimeout/2 {
+		t.Errorf("changes took %v", waited)
+	}
+	hangs.End(0, "")
+	if waited := time.Since(began); waited > 2*endTimeout {
+		t.Errorf("it ended after %v", waited)
+	}
+}
+
+// TestOwned: only below the user's own directories is anything made.
+func TestOwned(t *testing.T) {
+	own := t.TempDir()
+	for dir, want := range map[string]bool{own: true, filepath.Join(own, "a", "b"): true, "/not/there": false, "/": false} {
+		if got := owned(dir); got != want {
+			t.Errorf("%s: %v", dir, got)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := os.Chown(own, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if owned(filepath.Join(own, "a")) {
+		t.Error("in the home of another user, too")
+	}
+}
+
+// TestOtherSignals: only the signals that a terminal's user would send are passed on.
+func TestOtherSignals(t *testing.T) {
+	if err := new(Registration).signal(9, "me"); err == nil || err.Error() != "signal 9 is not passed on" {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,132 @@
+package register
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+)
+
+// Watch records the launcher's events.
+func (r *Registration) Watch(spec *launcher.Spec) error {
+	if r == nil {
+		return nil
+	}
+	p := spec.Placement
+	r.mu.Lock()
+	for rank, at := range p.Ranks {
+		r.ranks = append(r.ranks, jobs.RankStatus{Rank: rank, Host: p.Hosts[at.Host].Name, State: "has not started"})
+	}
+	r.mu.Unlock()
+	next := spec.Watch
+	spec.Watch = func(e launcher.RankEvent) {
+		next(e)
+		r.rank(e)
+	}
+	nextHost := spec.WatchHosts
+	spec.WatchHosts = func(e launcher.HostEvent) {
+		nextHost(e)
+		r.host(e)
+	}
+	if spec.Elastic != nil {
+		spec.Elastic.World = r.world
+	}
+	spec.AskUsage, spec.Used = r.askUsage, r.usage
+	return r.Update(func(record *jobs.Record) {
+		if len(p.Ranks) == 0 { // an elastic job, whose record may be from another launcher
+			return
+		}
+		record.Ranks, record.Hosts = len(p.Ranks), nil
+		for _, h := range p.Hosts {
+			record.Hosts = append(record.Hosts, h.Name)
+		}
+	})
+}
+
+// rank notes the start or the end of a rank.
+func (r *Registration) rank(e launcher.RankEvent) {
+	r.update(e.Rank, func(rank *jobs.RankStatus) {
+		if rank.Host = e.Host; e.Ended {
+			rank.State = "ended with " + strconv.Itoa(e.Code)
+		} else {
+			r.ran, rank.PID, rank.State = true, e.PID, "runs"
+		}
+	})
+}
+
+// usage notes what a rank uses.
+func (r *Registration) usage(u launcher.RankUsage) {
+	r.update(u.Rank, func(rank *jobs.RankStatus) {
+		rank.CPUMS, rank.RSS, rank.Processes, rank.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
+	})
+}
+
+func (r *Registration) update(rank int, f func(*jobs.RankStatus)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for rank >= len(r.ranks) { // of an elastic job
+		r.ranks = append(r.ranks, jobs.RankStatus{Rank: len(r.ranks)})
+	}
+	f(&r.ranks[rank])
+}
+
+// world records the size and the hosts of an elastic job's new world.
+func (r *Registration) world(ranks int, hosts []string) {
+	r.change(func(record *jobs.Record) {
+		record.Ranks, record.Hosts = ranks, hosts
+		record.Partitions = slices.DeleteFunc(record.Partitions, func(p jobs.Partition) bool {
+			return !slices.Contains(hosts, p.Host) || !slices.Contains(hosts, p.To)
+		})
+	})
+}
+
+// host records which hosts are silent, and to which others.
+func (r *Registration) host(e launcher.HostEvent) {
+	r.change(func(record *jobs.Record) {
+		record.Partitions = slices.DeleteFunc(record.Partitions, func(p jobs.Partition) bool {
+			return p.Host == e.Host && p.To == e.To || e.State == launcher.HostLost && (p.Host == e.Host || p.To == e.Host)
+		})
+		switch {
+		case e.To != "" && e.State == launcher.HostSilent:
+			record.Partitions = append(record.Partitions, jobs.Partition{Host: e.Host, To: e.To, Since: e.Since})
+		case e.To != "":
+		case e.State == launcher.HostSilent:
+			if record.Silent == nil {
+				record.Silent = map[string]time.Time{}
+			}
+			record.Silent[e.Host] = e.Since
+		default:
+			delete(record.Silent, e.Host)
+		}
+		for i := range r.ranks {
+			if rank := &r.ranks[i]; e.State == launcher.HostLost && rank.Host == e.Host && !rank.Ended() {
+				rank.State = "ended with its host"
+			}
+		}
+	})
+}
+
+// list returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
+func (r *Registration) list() []jobs.RankStatus {
+	select {
+	case r.askUsage <- struct{}{}:
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ranks := slices.Clone(r.ranks)
+	for i := range ranks {
+		if since, silent := r.record.Silent[ranks[i].Host]; silent && !ranks[i].Ended() {
+			ranks[i].State = "host silent since " + since.Local().Format(time.TimeOnly)
+			continue
+		}
+		for _, p := range r.record.Partitions {
+			if p.Host == ranks[i].Host && !ranks[i].Ended() {
+				ranks[i].State = "host silent to " + p.To + " since " + p.Since.Local().Format(time.TimeOnly)
+			}
+		}
+	}
+	return ranks
+}
