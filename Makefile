@@ -242,6 +242,10 @@ $(DOCS_VENV)/ready:
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check --require-hashes -r contrib/tools/docs/requirements.txt; touch $@'
 
+## reference: write the pages of docs/reference, and the help that tests compare with, from the code; a unit test fails while they are older
+reference:
+	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
+
 ## fix: repair lint errors, where a program can
 fix: build/ruff-$(RUFF)
 	gofmt -w $(GOFILES)

@@ -11,12 +11,13 @@ import (
 	"gorun/topology"
 )
 
-// The events of --json beside output and note. Their names and fields stay as they are; docs/reference/events.md lists them.
+// The events of --json beside output and note. Their names and fields stay as they are; docs/reference/events.md lists
+// them, with what the tags jsonschema say.
 type (
 	jobEvent struct {
 		Event string   `json:"event"` // "job"
-		Ranks int      `json:"ranks"`
-		Hosts []string `json:"hosts"`
+		Ranks int      `json:"ranks" jsonschema:"the number of ranks"`
+		Hosts []string `json:"hosts" jsonschema:"names, in the order of the list"`
 	}
 	startedEvent struct {
 		Event string `json:"event"` // "started"
@@ -28,28 +29,28 @@ type (
 		Event  string `json:"event"` // "exited"
 		Rank   int    `json:"rank"`
 		Host   string `json:"host"`
-		Code   int    `json:"code"`
-		Signal int    `json:"signal,omitempty"`
+		Code   int    `json:"code" jsonschema:"exit status; 128+n for signal n"`
+		Signal int    `json:"signal,omitempty" jsonschema:"the signal that killed the rank, if one did"`
 	}
 	hostEvent struct {
-		Event string    `json:"event"` // "host", which is silent, or back
+		Event string    `json:"event"` // "host"
 		Host  string    `json:"host"`
-		To    string    `json:"to,omitempty"`   // the host that does not hear it, if the launcher does
-		State string    `json:"state"`          // a launcher.HostState
-		Since time.Time `json:"since,omitzero"` // UTC: when it was last heard
+		To    string    `json:"to,omitempty" jsonschema:"the other host that does not hear it, or hears it again, if gorun hears both"`
+		State string    `json:"state" jsonschema:"silent, back, or lost: an elastic job continues without it"`
+		Since time.Time `json:"since,omitzero" jsonschema:"when a host that is silent or back was last heard (UTC)"`
 	}
 	edgeEvent struct {
-		Event  string  `json:"event"` // "edge", one that the job has measured
+		Event  string  `json:"event"` // "edge"
 		From   string  `json:"from"`
 		To     string  `json:"to"`
-		Speed  float64 `json:"speed_mbit"` // -1 unknown
-		Source string  `json:"speed_source"`
-		RTT    float64 `json:"rtt_us"` // -1 unknown
+		Speed  float64 `json:"speed_mbit" jsonschema:"-1 if it is unknown"`
+		Source string  `json:"speed_source" jsonschema:"job, or unknown"`
+		RTT    float64 `json:"rtt_us" jsonschema:"round-trip time; -1 if it is unknown"`
 	}
 	endEvent struct {
-		Event string `json:"event"` // "end", the last
-		Code  int    `json:"code"`
-		Error string `json:"error,omitempty"`
+		Event string `json:"event"` // "end"
+		Code  int    `json:"code" jsonschema:"exit status of gorun"`
+		Error string `json:"error,omitempty" jsonschema:"why, if the code is not 0"`
 	}
 )
 

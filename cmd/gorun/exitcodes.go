@@ -12,7 +12,7 @@ type exitCode struct{ code, meaning string }
 // exitCodes are what gorun ends with.
 var exitCodes = []exitCode{
 	{"0", "every rank exited with 0"},
-	{"1", "gorun itself failed, or a rank exited with 1"},
+	{"1", "gorun itself failed, a rank exited with 1, or an elastic job had too few slots left"},
 	{"2", "wrong flags or arguments, or a host lacks what they ask for: slots, CPUs, GPUs, NICs"},
 	{"124", "the job took longer than --timeout"},
 	{"126", "the program is not executable"},

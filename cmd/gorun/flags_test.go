@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -177,22 +176,4 @@ func hintsIn(file *ast.File) []string {
 		return true
 	})
 	return out
-}
-
-// TestEventsInDocs: programs are written by the table in the docs, so it has every event and field.
-func TestEventsInDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/reference/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := string(text)
-	for name, event := range map[string]any{"job": jobEvent{}, "started": startedEvent{}, "exited": exitedEvent{}, "edge": edgeEvent{}, "end": endEvent{}} {
-		row := regexp.MustCompile("(?m)^\\| `" + name + "`.*$").FindString(table)
-		for field := range reflect.TypeOf(event).Fields() {
-			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if key != "event" && !strings.Contains(row, "`"+key+"`") {
-				t.Errorf("event %s: %s is not in %q", name, key, row)
-			}
-		}
-	}
 }

@@ -25,7 +25,7 @@ func helpPages() map[string]func(app *cli.App) []string {
 		},
 	}
 	for _, c := range visibleCommands(newApp(nil)) {
-		if c.Name == "help" { // its help is that of gorun
+		if c.Name == "help" { // it shows the help of gorun itself
 			continue
 		}
 		pages["command-"+c.Name] = func(*cli.App) []string { return []string{"gorun", c.Name, "--help"} }

@@ -61,10 +61,10 @@ func readRing(o *jobFlags) (ringPlan, error) {
 		return p, nil
 	}
 	if p.text, err = discover.ReadFacts(p.file); err != nil {
-		return p, &usageError{fmt.Errorf("read topology file: %w", err), ""}
+		return p, &usageError{fmt.Errorf("read topology file: %w", err), "gorun help topology-file"}
 	}
 	if p.File, err = facts.Parse(p.text); err != nil {
-		return p, &usageError{fmt.Errorf("%s: %w", p.file, err), "docs/guides/topology.md describes the file"}
+		return p, &usageError{fmt.Errorf("%s: %w", p.file, err), "gorun help topology-file"}
 	}
 	return p, nil
 }

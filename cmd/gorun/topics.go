@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/topology/facts"
 )
 
 // topic is a page of gorun help. Its flags are those whose category has its name.
@@ -18,14 +20,14 @@ type topic struct {
 
 // topics are in the order of gorun help flags.
 var topics = []topic{
-	{name: "hosts", title: "Hosts and ranks", about: "A job runs on the hosts of -H or --hostfile, on those that a batch scheduler (Slurm, LSF, PBS, SGE, Cobalt) or " +
+	{name: "hosts", title: "Hosts and ranks", about: "A job runs on the hosts of -H or --hostfile, on those that a batch scheduler (Slurm, LSF, PBS, Grid Engine) or " +
 		"a Kubernetes MPIJob gave it, or on this machine. Each host has slots; without -np there is one rank for each.\n" +
-		" gorun -np 4 -H host1:2,host2:2 python train.py\n  gorun -ppn 8 --hostfile hosts python train.py"},
+		"  gorun -np 4 -H host1:2,host2:2 python train.py\n  gorun -ppn 8 --hostfile hosts python train.py"},
 	{name: "binding", title: "Binding ranks to CPUs", about: "gorun topo -np N --bind-to WHAT shows which CPUs each rank would get."},
 	{name: "ssh", title: "Reaching hosts", about: "Hosts need sshd and nothing else: gorun brings itself along. It has an ssh client of its own, which reads " +
 		"~/.ssh/config, keys, agents and known_hosts. gorun doctor -H host1,host2 finds what is wrong with a host."},
 	{name: "cluster", title: "Clusters", about: "Hosts with a resident daemon (gorun worker --cluster-key-file FILE) form a cluster, which has a queue and needs no ssh.\n" +
-		" gorun --cluster host1 --cluster-key-file key -np 8 python train.py\n  gorun ps --cluster host1 --cluster-key-file key"},
+		"  gorun --cluster host1 --cluster-key-file key -np 8 python train.py\n  gorun ps --cluster host1 --cluster-key-file key"},
 	{name: "program", title: "The program and its environment", about: "Ranks get the environment of this shell. " +
 		"gorun adds its own, which --dry-run shows.\n  gorun -np 1 python first.py : -np 3 python others.py"},
 	{name: "output", title: "Output, input and events", about: "Each line of a rank has its number before it. Rank 0 reads standard input."},
@@ -39,6 +41,8 @@ var topics = []topic{
 	{name: "horovodrun", title: "Flags of horovodrun", peer: true, about: "A link to gorun with the name horovodrun takes that command's place. gorun takes its flags too."},
 	{name: "mpirun", title: "Flags of mpirun and mpiexec", peer: true, about: "Command lines of Open MPI and Hydra (MPICH, Intel MPI) work as they are. MPI programs run too."},
 	{name: "torchrun", title: "Flags of torchrun", peer: true, about: "Ranks get RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. One gorun starts all hosts."},
+	{name: "topology-file", title: "The topology file"},
+	{name: "environment", title: "Environment variables"},
 	{name: "exit-status", title: "Exit status", about: exitCodeText()},
 }
 
@@ -68,6 +72,14 @@ func (t topic) flagsOf(flags []cli.Flag) []cli.Flag {
 // write writes the page of a topic.
 func (t topic) write(w io.Writer, flags []cli.Flag) {
 	fmt.Fprintf(w, "%s\n\n", t.title)
+	switch t.name {
+	case "topology-file":
+		writeFormat(w)
+		return
+	case "environment":
+		writeVariables(w, flags)
+		return
+	}
 	paragraphs(w, t.about)
 	if flags := t.flagsOf(flags); len(flags) > 0 {
 		fmt.Fprint(w, "\nFlags (one dash or two; they go before the program):\n")
@@ -143,4 +155,20 @@ func reworded(flags []cli.Flag, meanings map[string]string) []cli.Flag {
 		}
 	}
 	return flags
+}
+
+// writeFormat is gorun help topology-file.
+func writeFormat(w io.Writer) {
+	fmt.Fprint(w, "A YAML file with what machines do not tell, for --topology:\n\n")
+	for line := range strings.Lines(facts.Example) {
+		fmt.Fprint(w, "  "+line)
+	}
+	in := ""
+	for _, k := range facts.Keys {
+		if k.In != in {
+			in = k.In
+			fmt.Fprintf(w, "\nKeys of %s:\n", in)
+		}
+		wrap(w, fmt.Sprintf("%-12s%s (%s)", k.Name, k.Meaning, k.Value), 2, 14, helpWidth)
+	}
 }

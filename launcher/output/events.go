@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// line is an event of --json: a line that a rank wrote.
-type line struct {
+// LineEvent is an event of --json: a line that a rank wrote. The tags jsonschema of events describe their fields to users.
+type LineEvent struct {
 	Event  string    `json:"event"` // "output"
-	Time   time.Time `json:"time"`
+	Time   time.Time `json:"time" jsonschema:"when the launcher read the line (UTC, RFC 3339)"`
 	Rank   int       `json:"rank"`
 	Host   string    `json:"host,omitempty"`
-	Stream string    `json:"stream"`
-	Text   string    `json:"text"`
-	Part   bool      `json:"part,omitempty"` // the next event of this rank and stream continues the line
+	Stream string    `json:"stream" jsonschema:"stdout or stderr"`
+	Text   string    `json:"text" jsonschema:"the line, without its end"`
+	Part   bool      `json:"part,omitempty" jsonschema:"the next event of this rank and stream continues the line, which happens after each MiB of it"`
 }
 
-// note is an event of --json: a line from gorun itself.
-type note struct {
+// NoteEvent is an event of --json: a line from gorun itself.
+type NoteEvent struct {
 	Event string `json:"event"` // "note"
 	Text  string `json:"text"`
 }
 
 // object returns a rank's line, or a part of it, as JSON. Invalid UTF-8 becomes the replacement character.
 func (m *Mux) object(s *stream, text []byte, end End) []byte {
-	l := line{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text), Part: end == Part}
+	l := LineEvent{Event: "output", Time: m.cfg.Now().UTC(), Rank: s.rank, Stream: s.name.String(), Text: string(text), Part: end == Part}
 	if m.cfg.Host != nil {
 		l.Host = m.cfg.Host(s.rank)
 	}

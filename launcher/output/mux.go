@@ -275,7 +275,7 @@ func (m *Mux) Tail(rank int) []string {
 func (m *Mux) Note(format string, args ...any) {
 	text := clean(strings.TrimRight(fmt.Sprintf(format, args...), " \t\r\n"))
 	if m.cfg.JSON {
-		m.Event(note{"note", text})
+		m.Event(NoteEvent{"note", text})
 		return
 	}
 	m.screen.put(m.cfg.Stderr, []byte(text+"\n"))

@@ -83,41 +83,12 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestDocument: the page for users shows the table as it is.
-func TestDocument(t *testing.T) {
-	golden(t, "../../docs/environment.md", document())
-}
-
 // TestReader: Python looks for the CPUs that are to spare by the name that the table gives them.
 func TestReader(t *testing.T) {
 	reader, err := os.ReadFile("../../contrib/python/gorun/spare.py")
 	if err != nil || !strings.Contains(string(reader), `VARIABLE = "GORUN_SPARE_CPUS"`) {
 		t.Errorf("the binding does not read GORUN_SPARE_CPUS: %v", err)
 	}
-}
-
-func document() string {
-	const head = `# The environment of a rank
-
-A rank inherits the variables of its machine and those that gorun passes on from the shell in which it was started, and gorun adds
-these. ` + "`gorun --dry-run`" + ` shows their values before a job. The rule says who wins if you set a variable yourself: with **place**
-what you set for a program (` + "`-x NAME=value`" + `) wins over gorun, with **fixed** gorun wins, and with **default** you do.
-
-`
-	var b strings.Builder
-	b.WriteString(head + "| variable | defined by | rule | set for |\n|---|---|---|---|\n")
-	for _, v := range rankenv.Table() {
-		when := v.When
-		if when == "" {
-			when = "every rank"
-		}
-		if v.Note != "" {
-			when += "; " + v.Note
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, v.Contract, v.Rule, when)
-	}
-	b.WriteString("\nThis page is written by `go test ./worker/rankenv -update`, from the table in `worker/rankenv/table.go`.\n")
-	return b.String()
 }
 
 func golden(t *testing.T, path, got string) {

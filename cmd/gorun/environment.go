@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// variable is one that gorun reads, or several that mean the same.
+type variable struct {
+	names   []string
+	meaning string
+}
+
+// variableGroup is a group of variables of the same use.
+type variableGroup struct {
+	title string
+	list  []variable
+}
+
+// otherVariables are the variables that gorun and its bindings read, beside those of the tables of flags and of horovodrun's
+// knobs. Package rankenv has those that gorun sets.
+var otherVariables = []variableGroup{
+	{"Where gorun runs", []variable{
+		{[]string{"SSH_AUTH_SOCK"}, "socket of the ssh agent"},
+		{[]string{"HOME"}, "where ~/.ssh and ~/.local are"},
+		{[]string{"USER"}, "the user's name, if the system does not know it"},
+		{[]string{"XDG_STATE_HOME"}, "where detached jobs are kept, instead of ~/.local/state"},
+		{[]string{"XDG_CACHE_HOME"}, "on hosts: where the gorun of launchers is kept, instead of ~/.cache"},
+		{[]string{"NO_COLOR", "TERM"}, "whether --color auto gives tags a colour"},
+		{[]string{"LC_ALL", "LC_CTYPE", "LANG"}, "whether gorun topo draws with Unicode"},
+		{[]string{"CUDA_VISIBLE_DEVICES"}, "GPUs that programs may use; if it is set, --gpus chooses none on this machine"},
+		{[]string{"GORUN"}, "for horovod.run in Python: the gorun to start, if none is on the PATH"},
+	}},
+	{"Hosts of a batch scheduler, unless -H or --hostfile names others", []variable{
+		{[]string{"GORUN_HOSTFILE"}, "a hostfile"},
+		{[]string{"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}, "a hostfile, as MPI libraries name it"},
+		{[]string{"OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"}, "slots of hosts without a number"},
+		{[]string{"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK"}, "Slurm"},
+		{[]string{"LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS"}, "LSF"},
+		{[]string{"PBS_JOBID", "PBS_NODEFILE"}, "PBS and Torque"},
+		{[]string{"JOB_ID", "PE_HOSTFILE"}, "Grid Engine"},
+		{[]string{"K_MPI_JOB_ROLE"}, "launcher in the launcher of a Kubernetes MPIJob, whose workers may start later"},
+		{[]string{"OMPI_MCA_plm_rsh_agent"}, "tells horovod.runner's helpers of an MPIJob"},
+	}},
+	{"Programs of ranks", []variable{
+		{[]string{"HOROVOD_DYNAMIC_PROCESS_SETS"}, "1 lets programs add and remove process sets after init"},
+		{[]string{"GOGC", "GOMAXPROCS", "GODEBUG"}, "the Go runtime of gorun and its daemons"},
+	}},
+	{"Resident daemons and tools", []variable{
+		{[]string{"NOTIFY_SOCKET"}, "systemd's: gorun worker reports there that it is ready"},
+		{[]string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}, "how gorun-vsphere reaches vCenter"},
+	}},
+	{"gorun's own: do not set these", []variable{
+		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "tell a launcher that it has no terminal, and which cluster runs it"},
+		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
+		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_MARK"}, "the function of horovod.run"},
+		{[]string{"_HOROVOD_SECRET_KEY"}, "horovodrun's; not passed on"},
+	}},
+}
+
+// userVariables are all variables that gorun reads, by use.
+func userVariables(flags []cli.Flag) []variableGroup {
+	stand := variableGroup{title: "Instead of flags, which win over them"}
+	for _, f := range flagInfos(flags) {
+		for _, name := range f.env {
+			stand.list = append(stand.list, variable{[]string{name}, f.names[0]})
+		}
+	}
+	knobbed := variableGroup{title: "horovodrun's, which its flags set for the ranks"}
+	for _, k := range knobs {
+		if k.env != "" {
+			knobbed.list = append(knobbed.list, variable{[]string{k.env}, "--" + k.names[0] + ": " + strings.ReplaceAll(k.help(), "`", "")})
+		}
+	}
+	return append([]variableGroup{stand}, append(append([]variableGroup{}, otherVariables...), knobbed)...)
+}
+
+// writeVariables is gorun help environment.
+func writeVariables(w io.Writer, flags []cli.Flag) {
+	fmt.Fprint(w, "Variables that gorun reads. Those that ranks get are shown by gorun --dry-run.\n")
+	for _, g := range userVariables(flags) {
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, v := range g.list {
+			flagInfo{names: v.names, usage: v.meaning}.write(w)
+		}
+	}
+}
