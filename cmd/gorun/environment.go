@@ -20,7 +20,7 @@ type variableGroup struct {
 	list  []variable
 }
 
-// otherVariables are the variables that gorun and its bindings read, beside those of the tables of flags and of horovodrun's
+// otherVariables are the variables that gorun and its bindings read, beside the tables of flags and of horovodrun's
 // knobs. Package rankenv has those that gorun sets.
 var otherVariables = []variableGroup{
 	{"Where gorun runs", []variable{

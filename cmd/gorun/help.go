@@ -54,7 +54,7 @@ func mainHelp(w io.Writer, app *cli.App) {
 		fmt.Fprintf(w, "  %-*s%s\n", helpColumn-2, f.value, f.meaning)
 	}
 	fmt.Fprint(w, "\nCommands (gorun COMMAND --help explains one):\n")
-	for _, c := range commands(nil) { // app has none when its arguments are those of a launch
+	for _, c := range commands(nil) { // app has none when its arguments start a job
 		if c.Name != "help" && !c.Hidden {
 			fmt.Fprintf(w, "  %-*s%s\n", 14-2, c.Name, c.Usage)
 		}

@@ -15,7 +15,7 @@ import (
 type topic struct {
 	name, title string
 	about       string // paragraphs above the flags
-	peer        bool   // its flags are those of another launcher, which are hidden elsewhere
+	peer        bool   // another launcher has its flags, which are hidden elsewhere
 }
 
 // topics are in the order of gorun help flags.
