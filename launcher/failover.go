@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gorun/launcher/failure"
+	"gorun/rendezvous/liveness"
 )
 
 // An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated
@@ -72,7 +73,7 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 // minority measures how long too few electors have answered.
 type minority struct {
 	waits  time.Duration
-	looked time.Time
+	pauses liveness.Pauses
 }
 
 // look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could
@@ -82,8 +83,7 @@ func (m *minority) look(now time.Time, is bool, every time.Duration) {
 		*m = minority{}
 		return
 	}
-	if !m.looked.IsZero() {
-		m.waits += min(now.Sub(m.looked), 2*every)
-	}
-	m.looked = now
+	m.pauses.Limit = 2 * every
+	gap, _ := m.pauses.Look(now)
+	m.waits += min(gap, m.pauses.Limit)
 }
