@@ -17,6 +17,8 @@ CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
 TORCH2_VERSION := 2.15.0
 TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
+# A program that reads bills of materials, for make release-check.
+SPDX_VENV := $(CACHE)/spdx-tools-0.8.5
 TORCH2_NP ?= 1 2 3 4
 
 # The programs of make docs, by pip: a release of the requirements is installed once.
@@ -50,21 +52,15 @@ endif
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
 
-##@ Every day
-
 ## build: make bin/gorun, one static binary that contains the Python binding and the program for hosts
 build:
 	$(call gorun,$$(go env GOARCH),bin/gorun)
 
 # gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
-gobuild = GOARCH=$(1) go build -trimpath -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION)'
+gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION) $(2)'
 pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -o $(2) $(1) contrib/python gorun shim
-gorun = $(call gobuild,$(1)) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
-	$(call gobuild,$(1)) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
-
-## demo: two lab hosts train a small network with 4 ranks over ssh
-demo:
-	contrib/demo/demo.sh
+gorun = $(call gobuild,$(1),) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
+	$(call gobuild,$(1),) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 # The end-to-end tests that show most faults in little time.
@@ -93,12 +89,11 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= || failed=yes; \
+	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
 	for part in e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
-
-##@ Parts of make test
 
 ## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck
 lint: build/ruff-$(RUFF)
@@ -107,13 +102,8 @@ lint: build/ruff-$(RUFF)
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	$(STATICCHECK) ./...
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
-
-## fix: repair lint errors, where a program can
-fix: build/ruff-$(RUFF)
-	gofmt -w $(GOFILES)
-	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
 
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
 # These flags must not prevent caching: no -count, no -shuffle.
@@ -187,12 +177,6 @@ c: build
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
-## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
-vsphere: build/report
-	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
-
-##@ With other versions and frameworks
-
 ## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
 torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
@@ -222,8 +206,6 @@ pythons: build
 			-W error::SyntaxWarning -m unittest discover -s contrib/python/tests 2>&1 | tail -3; \
 	done
 
-##@ Releases
-
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
 wheel: build
 	for pair in amd64:x86_64 arm64:aarch64; do \
@@ -232,11 +214,84 @@ wheel: build
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
+## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, a bill of materials and checksums
+# The same source and version give the same bytes anywhere, with the same Go and the same zlib of Python.
+RELEASE = build/release/$(VERSION)
+# The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(shell date +%s))
+REVISION ?= $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)
+release:
+	rm -rf build/release
+	@mkdir -p build/release/bin $(RELEASE)
+	$(call gorun,arm64,build/release/bin/gorun-linux-arm64)
+	$(call gorun,amd64,build/release/bin/gorun-linux-amd64)
+	@# A launcher on macOS brings its hosts what was just built for them.
+	for arch in amd64 arm64; do \
+		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64) -o build/gorun ./cmd/gorun; unset GOOS; \
+		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch); \
+	done
+	for pair in amd64:x86_64 arm64:aarch64; do \
+		$(PYTHON) contrib/tools/wheel.py --binary build/release/bin/gorun-linux-$${pair%:*} --arch $${pair#*:} --out $(RELEASE); \
+	done
+	cd contrib/tools/release && go build -o ../../../build/release/pack .
+	build/release/pack -version $(VERSION) -revision $(REVISION) -date $(SOURCE_DATE_EPOCH) -bin build/release/bin -out $(RELEASE)
+	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
+	@cat $(RELEASE)/SHA256SUMS
+
+## release-sign: sign the checksums of a release with the releaser's ssh key (KEY=FILE), for a version that is a tag
+release-sign:
+	@case '$(VERSION)' in *+*) echo "release-sign: $(VERSION) is no tag: git tag v1.2.3, and make release"; exit 1;; esac
+	@[ -n '$(KEY)' ] || { echo "release-sign: name the private key: make release-sign KEY=FILE"; exit 1; }
+	ssh-keygen -Y sign -f '$(KEY)' -n gorun $(RELEASE)/SHA256SUMS
+KEY ?=
+
+## release-check: install each file of build/release in a fresh root, and run a job of two ranks there (needs root)
+release-check: release-ready
+	@[ -e $(RELEASE)/SHA256SUMS ] || $(MAKE) release
+	SPDX=$(SPDX_VENV)/bin/pyspdxtools contrib/packaging/check.sh $(RELEASE) '$(VERSION)' $(DEBIAN)/root
+
+## release-again: make the release a second time, in another directory with an empty build cache and without a network, and compare (needs root)
+release-again:
+	@[ -e $(RELEASE)/SHA256SUMS ] || $(MAKE) release
+	contrib/packaging/again.sh $(RELEASE) '$(VERSION)' $(REVISION) $(SOURCE_DATE_EPOCH)
+
+## compatibility: try this gorun with the last release: which of their parts work together, and how others refuse each other (BASELINE=REVISION)
+# Before the first release the baseline is the commit that raised the control protocol last.
+BASELINE ?= $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null),9fde478f91ea9858bfc456d82fe34db8dbcda1d4)
+compatibility: build
+	@git cat-file -e '$(BASELINE)^{commit}' || { echo "compatibility: this clone lacks $(BASELINE): git fetch --unshallow --tags"; exit 1; }
+	@if [ "$$(cat build/baseline/revision 2>/dev/null)" != '$(BASELINE)' ]; then \
+		rm -rf build/baseline; mkdir -p build/baseline; \
+		git archive '$(BASELINE)' | tar -x -C build/baseline; \
+		$(MAKE) -C build/baseline build VERSION='$(BASELINE:v%=%)'; \
+		echo '$(BASELINE)' >build/baseline/revision; \
+	fi
+	PYTHON=$(PYTHON) contrib/packaging/compatibility.sh bin/gorun build/baseline/bin/gorun build/baseline
+
+## release-ready: what make release and make release-check need, in ~/.cache/gorun-ci: a Debian with Python, by mmdebstrap, and more; minutes, once
+DEBIAN := $(CACHE)/debian-bookworm-1
+release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready
+	cd contrib/tools/release && go mod download
+$(DEBIAN)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; mmdebstrap --quiet --variant=minbase \
+		--include=python3-numpy,python3-sklearn,python3-venv,rpm bookworm $(@D)/root.tar; \
+		mkdir -p $(@D)/root; tar -C $(@D)/root -xf $(@D)/root.tar; rm $(@D)/root.tar; touch $@'
+
+$(SPDX_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check spdx-tools==0.8.5; touch $@'
+
+## rename-module: give the Go module another name everywhere: make rename-module MODULE=example.org/gorun
+MODULE ?=
+rename-module:
+	@[ -n '$(MODULE)' ] || { echo "rename-module: name it: make rename-module MODULE=example.org/gorun"; exit 1; }
+	go run ./contrib/tools/rename '$(MODULE)'
+
 ## licenses: write cmd/gorun/THIRD_PARTY_LICENSES anew, after a change of go.mod; a unit test fails while it is missing something
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
-
-##@ Documentation
 
 ## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
@@ -269,7 +324,14 @@ $(DOCS_VENV)/ready:
 reference:
 	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
 
-##@ Faults at random, and simulations
+## fix: repair lint errors, where a program can
+fix: build/ruff-$(RUFF)
+	gofmt -w $(GOFILES)
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
+
+## demo: two lab hosts train a small network with 4 ranks over ssh
+demo:
+	contrib/demo/demo.sh
 
 ## churn: disturb elastic jobs on this machine at random, without root (MINUTES=3 SEED=0), and check their results
 churn: build
@@ -292,6 +354,10 @@ trials: build
 vm: build
 	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./contrib/e2e/vm -vm
 
+## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
+vsphere: build/report
+	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
+
 ## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; some of each is part of the tests
 SOAK ?= 3m
 SEED ?= 0
@@ -300,8 +366,6 @@ soak: build
 	go test -timeout=24h -count=1 -v -run 'TestSoak' ./contrib/e2e/elastic -long -soak $(SOAK) -soak-seed $(SEED)
 	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
-
-##@ Measurements
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build
@@ -324,8 +388,6 @@ bench-go:
 rings:
 	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench='[Oo]rder' ./topology
-
-##@ Stock Horovod and other frameworks
 
 ## compat: Horovod scripts timed under gorun and under stock Horovod; a table in build/compat.md (HVD=a Python with it, COMPAT="--quick --rounds 1")
 # Without HVD, pip builds Horovod 0.28.1 with its Gloo in the user's cache. That takes 5 minutes, and needs
@@ -364,8 +426,6 @@ build/frameworks/ready:
 		requests certifi charset-normalizer idna typing_extensions urllib3
 	touch $@
 
-##@ The rest
-
 ## metrics: figures of the source to compare a change with: sizes, arrows between files, durations, words
 metrics:
 	@go run ./contrib/tools/metrics
@@ -376,10 +436,7 @@ clean:
 
 ## help: show this list
 help:
-	@awk -F ': ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^## [a-z0-9-]+: / { line = sprintf("  %-14s", substr($$1, 4)); n = split(substr($$0, length($$1) + 3), words, " "); \
-		for (i = 1; i <= n; i++) { if (length(line) + length(words[i]) > 79) { print line; line = sprintf("%16s", "") } line = line " " words[i] } \
-		print line }' Makefile
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | expand -t 12
 
 build/report: $(wildcard contrib/tools/report/*.go)
 	go build -o $@ ./contrib/tools/report

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"time"
 
+	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 )
 
-// lateHosts returns the hosts that a start which takes too long waits for; none if one of them has more time.
-func (j *job) lateHosts() (failed []int) {
+// startTimedOut names the hosts that a start which takes too long waits for, unless one of them has more time.
+func (j *job) startTimedOut() {
 	now := time.Now()
 	if j.suspended(now) {
-		return nil
+		return
 	}
 	silent := j.silentHosts(now)
+	var failed []int
 	for _, h := range j.hosts {
 		if h.failure == nil {
 			h.failure = j.lateness(h, silent[h], len(silent) > 0)
@@ -22,7 +24,9 @@ func (j *job) lateHosts() (failed []int) {
 			failed = append(failed, h.id)
 		}
 	}
-	return failed
+	if len(failed) > 0 {
+		j.decide(elastic.StartFailed{Hosts: failed})
+	}
 }
 
 // lateness returns the step that a host has not done in a start that takes too long, nil if it has done its part.
@@ -47,7 +51,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *failure.Host
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
 			"and by gorun doctor whether large packets are lost on the way"
-	case (h.world.Epoch > 0 || later) && j.processes.missing(h.Ranks()):
+	case (h.world.Epoch > 0 || later) && j.processes.missing(h):
 		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 	default:

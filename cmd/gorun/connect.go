@@ -156,10 +156,14 @@ func localEnv(o *jobFlags) []string {
 	})
 }
 
-// platform is what uname -sm prints on a host that can run this very binary.
+// hostArch is the GOARCH of hostProgram. The linker sets it where that is not this binary's: a launcher on macOS brings
+// hosts a program for Linux.
+var hostArch = runtime.GOARCH
+
+// platform is what uname -sm prints on a host that can run what hosts get.
 func platform() string {
-	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	if runtime.GOOS != "linux" || arch == "" {
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[hostArch]
+	if arch == "" || runtime.GOOS != "linux" && hostProgram == nil {
 		return ""
 	}
 	return "Linux " + arch

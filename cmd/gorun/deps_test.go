@@ -6,9 +6,12 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/rendezvous/wire"
 )
 
 // allowed lists, for each package of the module, which other packages of the module it may import.
@@ -112,6 +115,7 @@ var (
 
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
+	module := strings.TrimSuffix(reflect.TypeFor[wire.Job]().PkgPath(), "rendezvous/wire")
 	sources(t, func(dir, file string, f *ast.File) {
 		seen[dir] = true
 		may, ok := allowed[dir]
@@ -122,10 +126,10 @@ func TestImports(t *testing.T) {
 		}
 		for _, imp := range f.Imports {
 			path := strings.Trim(imp.Path.Value, `"`)
-			if inner, ok := strings.CutPrefix(path, "gorun/"); ok && !slices.Contains(may, inner) {
+			if inner, ok := strings.CutPrefix(path, module); ok && !slices.Contains(may, inner) {
 				t.Errorf("%s imports %s, which the table does not allow", file, inner)
 			}
-			if strings.HasPrefix(path, "gorun/contrib") && !extra {
+			if strings.HasPrefix(path, module+"contrib") && !extra {
 				t.Errorf("%s imports %s: the product does without the extras", file, path)
 			}
 			if owner, ok := only[path]; ok && owner != dir && !extra {

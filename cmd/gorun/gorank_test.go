@@ -3,24 +3,40 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/rendezvous/wire"
 )
 
-// The example of a rank that is a Go program does what it says.
+// TestGoRank runs the example of a rank that is a Go program. It is built as users build theirs: in a module of its own,
+// outside of this one, with the two lines that docs/guides/c-and-go.md names.
 func TestGoRank(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/examples/gorank")
 	binary, err := e2etest.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "gorank")
-	build := exec.Command("go", "build", "-o", program, "./contrib/examples/gorank")
-	build.Dir = e2etest.Root()
+	dir := t.TempDir()
+	source, err := os.ReadFile(filepath.Join(e2etest.Root(), "contrib/examples/gorank/main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimSuffix(reflect.TypeFor[wire.Job]().PkgPath(), "/rendezvous/wire")
+	mod := "module example.org/outside\n\ngo 1.26.0\n\nrequire " + name + " v0.0.0\n\nreplace " + name + " => " + e2etest.Root() + "\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "gorank")
+	build := exec.Command("go", "build", "-mod=mod", "-o", program, ".")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOPROXY=off", "GONOSUMDB=*") // what it needs is there
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

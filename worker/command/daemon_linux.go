@@ -149,7 +149,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 		}()
 		stream := resume.NewRelay()
 		cfg.LauncherLease = worker.NewLauncherLease()
-		err = serveJob(ctx, cfg, socket, stream, leased(resume.LoginTimeouts, cfg.LauncherLease))
+		err = serveJob(ctx, cfg, socket, stream, relayTimeouts(cfg.LauncherLease))
 		select {
 		case <-ended: // the last messages are sent
 		case <-time.After(relayCloseTimeout):
@@ -179,9 +179,11 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		}
 		showAs(isBusy)
 		cfg.LauncherLease = worker.NewLauncherLease()
-		waits := leased(resume.ResidentTimeouts, cfg.LauncherLease)
+		waits := resume.DefaultTimeouts
+		lease := cfg.LauncherLease
+		waits.Silent, waits.Extend, waits.Connected = lease.Limit, lease.Extend, lease.Hears
 		if timeouts > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan, waits.Quiet = timeouts, timeouts, timeouts
+			waits.Broken, waits.Orphan = timeouts, timeouts
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next

@@ -1,0 +1,122 @@
+// Command release makes the files of a release from binaries that make has built:
+//
+//	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
+//
+// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. It writes an SPDX bill of
+// materials, which it reads from the binaries, and at last SHA256SUMS of every file in the output directory, the wheels
+// among them. Nothing in the files depends on the time or place at which they are made, so everyone gets the same ones.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// A release is what all of its files need to know.
+type release struct {
+	version  string
+	revision string // of the source
+	date     time.Time
+	root     string // of the source
+	bin, out string
+	share    map[string][]byte // what accompanies the binary on every system, by name
+}
+
+// system is an operating system and an architecture, in Go's words.
+type system struct{ os, arch string }
+
+var systems = []system{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+
+func (s system) String() string { return s.os + "-" + s.arch }
+
+func main() {
+	var r release
+	flag.StringVar(&r.version, "version", "", "`VERSION`, as SemVer")
+	flag.StringVar(&r.revision, "revision", "", "`HASH` of the source's commit")
+	date := flag.Int64("date", 0, "date of all files, in `SECONDS` since 1970")
+	flag.StringVar(&r.root, "root", ".", "`DIRECTORY` of the source")
+	flag.StringVar(&r.bin, "bin", "", "`DIRECTORY` with the binaries: gorun-linux-amd64 and so on")
+	flag.StringVar(&r.out, "out", "", "`DIRECTORY` for the files, in which wheels may be already")
+	flag.Parse()
+	r.date = time.Unix(*date, 0).UTC()
+	if r.version == "" || r.revision == "" || *date == 0 || r.bin == "" || r.out == "" || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "usage: release -version VERSION -revision HASH -date SECONDS -bin DIRECTORY -out DIRECTORY [-root DIRECTORY]")
+		os.Exit(2)
+	}
+	if err := r.make(); err != nil {
+		fmt.Fprintln(os.Stderr, "release: error:", err)
+		os.Exit(1)
+	}
+}
+
+// make writes all files.
+func (r *release) make() error {
+	if err := r.gather(); err != nil {
+		return err
+	}
+	for _, s := range systems {
+		if err := r.tarball(s); err != nil {
+			return fmt.Errorf("make tarball for %s: %w", s, err)
+		}
+		if s.os != "linux" {
+			continue
+		}
+		for _, format := range []string{"deb", "rpm"} {
+			if err := r.pack(format, s); err != nil {
+				return fmt.Errorf("make %s for %s: %w", format, s, err)
+			}
+		}
+	}
+	if err := r.image(); err != nil {
+		return fmt.Errorf("make image: %w", err)
+	}
+	if err := r.bill(); err != nil {
+		return fmt.Errorf("make bill of materials: %w", err)
+	}
+	return r.sum()
+}
+
+// binary returns the path of the binary for a system.
+func (r *release) binary(s system) string { return filepath.Join(r.bin, "gorun-"+s.String()) }
+
+// file returns the path of a file of the release.
+func (r *release) file(name string) string { return filepath.Join(r.out, name) }
+
+// gather reads what accompanies the binary. The manual and the completions come from the binary of this machine, which
+// must have the version of the release.
+func (r *release) gather() error {
+	own := r.binary(system{runtime.GOOS, runtime.GOARCH})
+	said, err := exec.Command(own, "version").Output()
+	if err != nil {
+		return fmt.Errorf("run %s version: %w", own, err)
+	}
+	if got := strings.TrimSpace(string(said)); got != "gorun "+r.version {
+		return fmt.Errorf("%s is %q, not of version %s", own, got, r.version)
+	}
+	r.share = map[string][]byte{}
+	for name, args := range map[string][]string{
+		"gorun.1": {"man"}, "gorun.bash": {"completion", "bash"}, "gorun.zsh": {"completion", "zsh"}, "gorun.fish": {"completion", "fish"},
+	} {
+		if r.share[name], err = exec.Command(own, args...).Output(); err != nil {
+			return fmt.Errorf("run %s %s: %w", own, strings.Join(args, " "), err)
+		}
+	}
+	for name, path := range map[string]string{
+		"LICENSE": "LICENSE", "THIRD_PARTY_LICENSES": "cmd/gorun/THIRD_PARTY_LICENSES",
+		"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md",
+		"c/gorun.h": "contrib/c/gorun.h", "c/gorun.c": "contrib/c/gorun.c", "c/example.c": "contrib/c/example.c",
+		"examples/digits_numpy.py": "contrib/examples/digits_numpy.py", "examples/digits_torch.py": "contrib/examples/digits_torch.py",
+		"gorun-worker@.service": "contrib/systemd/gorun-worker@.service",
+	} {
+		if r.share[name], err = os.ReadFile(filepath.Join(r.root, path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
