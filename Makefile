@@ -52,6 +52,8 @@ endif
 # Every target that a line below documents.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p' Makefile)
 
+##@ Every day
+
 ## build: make bin/gorun, one static binary that contains the Python binding and the program for hosts
 build:
 	$(call gorun,$$(go env GOARCH),bin/gorun)
@@ -61,6 +63,10 @@ gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_doc
 pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -o $(2) $(1) contrib/python gorun shim
 gorun = $(call gobuild,$(1),) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
 	$(call gobuild,$(1),) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
+
+## demo: two lab hosts train a small network with 4 ranks over ssh
+demo:
+	contrib/demo/demo.sh
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 # The end-to-end tests that show most faults in little time.
@@ -95,6 +101,8 @@ test-all:
 ## check: the same as test
 check: test
 
+##@ Parts of make test
+
 ## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck
 lint: build/ruff-$(RUFF)
 	@wrong=$$(gofmt -l $(GOFILES)); [ -z "$$wrong" ] || { echo "gofmt: make fix would change $$wrong"; exit 1; }
@@ -104,6 +112,11 @@ lint: build/ruff-$(RUFF)
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
+
+## fix: repair lint errors, where a program can
+fix: build/ruff-$(RUFF)
+	gofmt -w $(GOFILES)
+	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
 
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
 # These flags must not prevent caching: no -count, no -shuffle.
@@ -177,6 +190,12 @@ c: build
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 
+## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
+vsphere: build/report
+	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
+
+##@ With other versions and frameworks
+
 ## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
 torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
@@ -205,6 +224,8 @@ pythons: build
 		PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 $$python -S -W error::DeprecationWarning \
 			-W error::SyntaxWarning -m unittest discover -s contrib/python/tests 2>&1 | tail -3; \
 	done
+
+##@ Releases
 
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
 wheel: build
@@ -293,6 +314,8 @@ rename-module:
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
 
+##@ Documentation
+
 ## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
 docs: build docs-site
@@ -324,14 +347,7 @@ $(DOCS_VENV)/ready:
 reference:
 	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
 
-## fix: repair lint errors, where a program can
-fix: build/ruff-$(RUFF)
-	gofmt -w $(GOFILES)
-	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check --fix contrib testdata; fi
-
-## demo: two lab hosts train a small network with 4 ranks over ssh
-demo:
-	contrib/demo/demo.sh
+##@ Faults at random, and simulations
 
 ## churn: disturb elastic jobs on this machine at random, without root (MINUTES=3 SEED=0), and check their results
 churn: build
@@ -354,10 +370,6 @@ trials: build
 vm: build
 	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./contrib/e2e/vm -vm
 
-## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
-vsphere: build/report
-	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
-
 ## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; some of each is part of the tests
 SOAK ?= 3m
 SEED ?= 0
@@ -366,6 +378,8 @@ soak: build
 	go test -timeout=24h -count=1 -v -run 'TestSoak' ./contrib/e2e/elastic -long -soak $(SOAK) -soak-seed $(SEED)
 	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
+
+##@ Measurements
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md
 bench: build
@@ -388,6 +402,8 @@ bench-go:
 rings:
 	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench='[Oo]rder' ./topology
+
+##@ Stock Horovod and other frameworks
 
 ## compat: Horovod scripts timed under gorun and under stock Horovod; a table in build/compat.md (HVD=a Python with it, COMPAT="--quick --rounds 1")
 # Without HVD, pip builds Horovod 0.28.1 with its Gloo in the user's cache. That takes 5 minutes, and needs
@@ -426,6 +442,8 @@ build/frameworks/ready:
 		requests certifi charset-normalizer idna typing_extensions urllib3
 	touch $@
 
+##@ The rest
+
 ## metrics: figures of the source to compare a change with: sizes, arrows between files, durations, words
 metrics:
 	@go run ./contrib/tools/metrics
@@ -436,7 +454,10 @@ clean:
 
 ## help: show this list
 help:
-	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | expand -t 12
+	@awk -F ': ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^## [a-z0-9-]+: / { line = sprintf("  %-14s", substr($$1, 4)); n = split(substr($$0, length($$1) + 3), words, " "); \
+		for (i = 1; i <= n; i++) { if (length(line) + length(words[i]) > 79) { print line; line = sprintf("%16s", "") } line = line " " words[i] } \
+		print line }' Makefile
 
 build/report: $(wildcard contrib/tools/report/*.go)
 	go build -o $@ ./contrib/tools/report

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -120,6 +119,13 @@ func (j *job) notice(h *host, msg wire.Message) {
 	}
 }
 
+// accounted takes the end of a daemon's account. A member that does not know the last roster never got it.
+func (j *job) accounted(h *host, a *wire.Account) {
+	if m := j.membership; a.HasJob && a.Epoch < m.epoch && m.policy.Member(h.id) {
+		j.decide(elastic.Interrupted{Why: fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)})
+	}
+}
+
 // entered notes the world that a host has entered.
 func (j *job) entered(h *host, w wire.World) {
 	unknown := func(id int) bool { return id < 0 || id >= len(j.hosts) }
@@ -135,6 +141,22 @@ func (j *job) entered(h *host, w wire.World) {
 		j.showRing(w)
 	}
 	j.decide(elastic.Committed{Host: h.id, Epoch: w.Epoch})
+}
+
+// relocated passes the new address of a host on: a peer that has moved as well may not have heard it.
+func (j *job) relocated(h *host, m *wire.Moved) {
+	former := h.ready
+	if former == nil || m.Host != h.id {
+		return
+	}
+	ready := *former
+	ready.Gossip, ready.Data = m.Gossip, m.Data
+	h.ready = &ready
+	for _, other := range j.hosts {
+		if other != h && other.ready != nil && !other.ended {
+			other.Queue.Put(m)
+		}
+	}
 }
 
 // rankStarted notes that a rank runs.
@@ -170,13 +192,6 @@ func failureOf(h *host, e *wire.Exited) *failure.RankError {
 		Unfinished: e.Unfinished, Alone: e.Alone}
 }
 
-// watch reports the start or the end of a rank.
-func (s *Spec) watch(e RankEvent) {
-	if s.Watch != nil {
-		s.Watch(e)
-	}
-}
-
 // daemonFailed takes a daemon's report that it cannot continue, or that its link to a peer has failed.
 func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	now := time.Now()
@@ -187,16 +202,4 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	default:
 		j.evict(h, &failure.HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, eviction{own: true})
 	}
-}
-
-// lose reports the end of a host whose daemon has not sent Done.
-func (j *job) lose(h *host, err *failure.HostError) {
-	h.ended = true
-	h.failure = cmp.Or(h.failure, err)
-	j.decide(h.lostBy(h.whyLost(err.Error())))
-}
-
-// fails records why the conversation with a host that runs ranks ended, unless a reason is already recorded.
-func (h *host) fails(err error) {
-	h.failure = cmp.Or(h.failure, &failure.HostError{Host: h.name, Step: "run", Err: err, Code: failure.ExitTransport})
 }

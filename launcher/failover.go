@@ -2,28 +2,14 @@ package launcher
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
-	"gorun/rendezvous/wire"
+	"gorun/rendezvous/liveness"
 )
 
 // An elastic job survives its launcher: a successor goes on from the latest snapshot. So each snapshot is replicated
 // before the launcher does anything that follows from it.
-
-// Replicator replicates the snapshots of a job to the electors, which would start its successor.
-type Replicator interface {
-	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent
-	// from now on. It returns the number of the snapshot.
-	Keep(snapshot []byte, lease time.Duration) uint64
-	// Kept delivers the number of the latest snapshot that is safe.
-	Kept() <-chan uint64
-	// Answering returns how many electors there are, how many of them have answered within the lease, and how long
-	// those wait that are no majority.
-	Answering(lease time.Duration) (of, left int, limit time.Duration)
-}
 
 // failover keeps the job ready for a successor.
 type failover struct {
@@ -87,7 +73,7 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 // minority measures how long too few electors have answered.
 type minority struct {
 	waits  time.Duration
-	looked time.Time
+	pauses liveness.Pauses
 }
 
 // look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could
@@ -97,52 +83,7 @@ func (m *minority) look(now time.Time, is bool, every time.Duration) {
 		*m = minority{}
 		return
 	}
-	if !m.looked.IsZero() {
-		m.waits += min(now.Sub(m.looked), 2*every)
-	}
-	m.looked = now
-}
-
-// checkElectors ends a job that waits in vain for a snapshot to be safe.
-func (j *job) checkElectors(now time.Time) {
-	if j.stopping {
-		return
-	}
-	note, err := j.failover.check(now, j.lease(), j.timing().LookInterval)
-	if err != nil {
-		j.stop(err)
-	} else if note != "" {
-		j.spec.Note("gorun: %s", note)
-	}
-}
-
-// replicate has the present state kept for a successor, and calls then, if it is not nil, when that is safe. A job
-// without failover goes on at once.
-func (j *job) replicate(then func()) {
-	if j.failover.replicator == nil {
-		if then != nil {
-			then()
-		}
-		return
-	}
-	text, err := j.snapshot()
-	if err != nil {
-		j.stop(err)
-		return
-	}
-	j.failover.save(text, j.lease(), then)
-}
-
-// unaccounted reports whether a host that was taken over has yet to report its state: no world can be made without it.
-func (l hostList) unaccounted() bool {
-	return slices.ContainsFunc(l, func(h *host) bool {
-		return h.adopted && !h.leaving && h.evicted == nil && h.ready == nil && !h.ended
-	})
-}
-
-// accounted takes the end of a daemon's account. A member that does not know the last roster never got it.
-func (j *job) accounted(h *host, a *wire.Account) {
-	if m := j.membership; a.HasJob && a.Epoch < m.epoch && m.policy.Member(h.id) {
-		j.decide(elastic.Interrupted{Why: fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)})
-	}
+	m.pauses.Limit = 2 * every
+	gap, _ := m.pauses.Look(now)
+	m.waits += min(gap, m.pauses.Limit)
 }

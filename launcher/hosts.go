@@ -1,11 +1,16 @@
 package launcher
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
+	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
+	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // host is what the loop knows of a host, and the conversation with its daemon.
@@ -37,6 +42,55 @@ func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 func (s *Spec) talks() talk.Config {
 	return talk.Config{Dial: s.Dial, Relay: s.Relay, Version: s.Version, Env: s.Env, Interval: s.Timing().LauncherInterval,
 		Output: s.Output, Watched: s.Watch != nil, Note: s.Note}
+}
+
+// eviction is how a host was given up.
+type eviction struct {
+	why     string
+	own     bool // it follows from what its own daemon sent
+	alive   bool // the launcher heard it until then
+	mayLive bool // the job ended, and its ranks may run on
+}
+
+// whyLost returns why a host was evicted; if it was not, the reason that its conversation shows.
+func (h *host) whyLost(otherwise string) string {
+	if h.evicted != nil {
+		return h.evicted.why
+	}
+	return otherwise
+}
+
+// fails records why the conversation with a host that runs ranks ended, unless a reason is already recorded.
+func (h *host) fails(err error) {
+	h.failure = cmp.Or(h.failure, &failure.HostError{Host: h.name, Step: "run", Err: err, Code: failure.ExitTransport})
+}
+
+// drop ends a daemon that is of no use any more. Its end is reported like any other.
+func (h *host) drop() {
+	h.leaving = true
+	if h.up {
+		h.Queue.Put(&wire.Stop{})
+	} else {
+		h.hangUp()
+	}
+}
+
+// lostBy returns the event that a host is lost, with what is known about its machine.
+func (h *host) lostBy(why string) elastic.HostLost {
+	ev := elastic.HostLost{Host: h.id, Reason: why}
+	switch d := h.Daemon(); {
+	case h.evicted != nil && h.evicted.own:
+		ev.Ended = true
+	case h.evicted != nil:
+		ev.Alive = h.evicted.alive
+	case d != nil:
+		ev.Ended = d.Ended()
+	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
+		ev.Refused = true
+	default:
+		ev.Alive = h.Answered()
+	}
+	return ev
 }
 
 // hostList are the hosts of a job, by id.
@@ -80,6 +134,36 @@ func (l hostList) allReady() bool {
 	return !slices.ContainsFunc(l, func(h *host) bool { return h.ready == nil })
 }
 
+// unaccounted reports whether a host that was taken over has yet to report its state: no world can be made without it.
+func (l hostList) unaccounted() bool {
+	return slices.ContainsFunc(l, func(h *host) bool {
+		return h.adopted && !h.leaving && h.evicted == nil && h.ready == nil && !h.ended
+	})
+}
+
+// lastRing returns the ring of the last world, by host ids.
+func (l hostList) lastRing() (order []int) {
+	last := uint32(0)
+	for _, h := range l {
+		if w := h.world; w.Epoch > last {
+			last, order = w.Epoch, w.Order
+		}
+	}
+	return order
+}
+
+// described returns how the hosts describe themselves, by id.
+func (l hostList) described() []topology.Host {
+	hosts := make([]topology.Host, len(l))
+	for i, h := range l {
+		if ready := h.ready; ready != nil {
+			hosts[i] = ready.Host
+		}
+		hosts[i].Name = h.name
+	}
+	return hosts
+}
+
 // sendPeers sends hosts what is the same for all of them in the rosters that follow. It is encoded once: a copy for
 // each of 1,000 hosts, each naming all the others, would be most of the launcher's memory.
 func (l hostList) sendPeers(r *wire.Roster) {
@@ -92,3 +176,6 @@ func (l hostList) sendPeers(r *wire.Roster) {
 		h.Queue.Put(peers)
 	}
 }
+
+// bare is a host's name without the user that logs in there.
+func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"errors"
-	"syscall"
 	"time"
 
 	"gorun/launcher/failure"
@@ -14,21 +13,6 @@ import (
 // continue to train, so it evicts none of them and begins no world. But the hosts do not hear the launcher either, and
 // end the job after a while. After that the launcher has nothing to wait for. The same holds for a launcher that was
 // stopped.
-
-// asleep notes when the user stops the launcher with Ctrl-Z: hosts wait for that as long as it takes.
-type asleep struct {
-	now   bool
-	until time.Time // when it was last woken
-}
-
-func (a *asleep) signalled(number int, now time.Time) {
-	switch {
-	case syscall.Signal(number) == syscall.SIGTSTP:
-		a.now = true
-	case syscall.Signal(number) == syscall.SIGCONT && a.now: // it ends kill -STOP as well
-		a.now, a.until = false, now
-	}
-}
 
 // stopped returns how long the launcher was stopped, if a host has ended the job for it; otherwise 0.
 func (j *job) stopped(now time.Time, h *host) time.Duration {

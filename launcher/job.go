@@ -1,10 +1,6 @@
 package launcher
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"fmt"
-	"strings"
 	"time"
 
 	"gorun/launcher/talk"
@@ -39,46 +35,67 @@ type job struct {
 	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began
 }
 
-func newJob(spec *Spec) (*job, error) {
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return nil, fmt.Errorf("make job secret: %w", err)
-	}
-	id := make([]byte, 8)
-	if _, err := rand.Read(id); err != nil {
-		return nil, fmt.Errorf("make job id: %w", err)
-	}
-	j := &job{spec: spec, events: make(chan talk.Event), membership: newMembership(spec),
-		failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
-		network: network{edges: map[int][]wire.Edge{}}}
-	for rank, r := range spec.Placement.Ranks {
-		j.processes.place(rank, r.Host)
-	}
-	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
-	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret,
-		Argv: first.Argv, Dir: first.Dir, Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
-	if spec.Snapshot != nil {
-		return j, j.restore(spec.Snapshot)
-	}
-	return j, nil
-}
+func (j *job) timing() liveness.Timing { return j.spec.Timing() }
 
-// ProgramOf returns the program of a rank.
-func (s *Spec) ProgramOf(rank int) Program {
-	_, p := s.programOf(rank)
-	return p
-}
-
-// programOf returns the number of a rank's program, too.
-func (s *Spec) programOf(rank int) (number int, p Program) {
-	for number, p = range s.Programs {
-		if rank < p.Ranks {
-			break
+// lease returns how long the hosts of a world may be silent.
+func (j *job) lease() time.Duration {
+	if j.spec.Lease > 0 {
+		return j.spec.Lease
+	}
+	for _, h := range j.hosts {
+		if h.ready == nil {
+			continue
 		}
-		rank -= p.Ranks
+		for _, g := range h.ready.Host.GPUs {
+			if g.Mode == "vgpu" {
+				return j.timing().MoveLease
+			}
+		}
 	}
-	return number, p
+	return j.timing().Lease
 }
 
-// bare is a host's name without the user that logs in there.
-func bare(name string) string { return name[strings.LastIndexByte(name, '@')+1:] }
+// addHost adds a host of an elastic job.
+func (j *job) addHost(name string) *host {
+	h := j.newHost(len(j.hosts), name)
+	j.hosts = append(j.hosts, h)
+	return h
+}
+
+// newHost returns a host with what its daemon is sent.
+func (j *job) newHost(id int, name string) *host {
+	job := j.template
+	job.Slots, job.Toward = max(j.membership.slots[name], 1), j.membership.toward(name, j.hosts)
+	return newHost(id, name, j.spec, job)
+}
+
+func (j *job) watchHost(e HostEvent) {
+	if j.spec.WatchHosts != nil {
+		j.spec.WatchHosts(e)
+	}
+}
+
+// tell prints lines for the user, but not while the job ends.
+func (j *job) tell(lines []string) {
+	for _, line := range lines {
+		if !j.stopping {
+			j.spec.Note("%s", line)
+		}
+	}
+}
+
+// tellLost notifies the user of a rank that failed in a job that goes on.
+func (j *job) tellLost(process int) {
+	failure := j.processes.at(process).failure
+	if failure == nil {
+		return
+	}
+	if failure.Signal == 0 {
+		j.news.mistake = time.Now()
+	}
+	j.spec.Note("gorun: %v", failure)
+	for _, line := range j.spec.Output.Tail(process) {
+		j.spec.Note("    %s", line)
+	}
+	failure.Shown = true
+}

@@ -4,117 +4,118 @@
 //
 // Run owns all goroutines it starts and returns when they have ended. What the launcher knows about a
 // daemon it knows from the messages of rendezvous/wire, nothing else.
+//
+// The files form layers, each of which uses only those below it:
+//
+//   - launcher.go, run.go: Run, and the loop that handles one event at a time;
+//   - events.go, fence.go, moves.go: what hosts, and others, report;
+//   - liveness.go, isolated.go, evict.go: which hosts are lost;
+//   - decide.go: what package elastic decides, carried out by roster.go, start.go and replicate.go;
+//   - timeout.go, verdict.go: how the job ends;
+//   - view.go, waits.go, stragglers.go, snapshot.go, ring.go: what the launcher knows of its hosts;
+//   - job.go: the state of the job, and then its parts: hosts.go, membership.go, failover.go, stall.go, …;
+//   - spec.go: what a caller says about the job.
 package launcher
 
 import (
-	"io"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"sync"
 	"time"
 
-	"gorun/launcher/plan"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
-	"gorun/topology"
 )
 
-// Spec is a job.
-type Spec struct {
-	wire.JobOptions // for its daemons
-
-	Placement plan.Placement
-	Env       []string // of the launcher; filtered for the ranks
-	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on,
-	// and the last, which is often the only one, as all that are left.
-	Programs []Program
-	Version  string // of this binary; daemons of another version are refused
-
-	Elastic *ElasticSpec // nil for a job of fixed size, which Placement describes
-
-	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover.
-	// Snapshot is what the former launcher kept, nil if there was none.
-	Replicator Replicator
-	Snapshot   []byte
-
-	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
-	Timeout      time.Duration // of the whole job; 0 for none
-
-	Dial   talk.Dialer
-	Relay  talk.Relay // nil if every host gets the binary by itself
-	Stdin  io.Reader  // nil for none
-	Output Output
-	// Progress, if not nil, is called with how far the start has come.
-	Progress func(Progress)
-	// Watch, if not nil, is called for every rank that starts or ends.
-	Watch func(RankEvent)
-	// WatchHosts, if not nil, is called for hosts that fall silent, are back or are lost.
-	WatchHosts func(HostEvent)
-	// Measured, if not nil, is called at the end of the job with what it measured between its hosts.
-	Measured func([]topology.Host, []topology.Edge)
-	// Moves announces moves of hosts, as others see them; nil for none.
-	Moves <-chan Move
-	// Facts delivers each new content of the file of facts; nil if it stays as it is.
-	Facts <-chan []byte
-	// AskUsage has the daemons report what their ranks use. Used is called with the answers.
-	AskUsage <-chan struct{}
-	Used     func(RankUsage)
-	// Note prints a line for the user, without a prefix.
-	Note func(format string, args ...any)
-	// Signals are forwarded to every rank.
-	Signals <-chan int
-	// Hurry, when closed, makes an ongoing stop immediate (a second Ctrl-C).
-	Hurry <-chan struct{}
-
-	formAfter time.Duration // in place of the constant, for tests; 0 for that
+// Run runs the job and returns nil when every rank exited with 0. Otherwise the error explains the end:
+// *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
+// its connection is closed, which ends it.
+func Run(ctx context.Context, spec Spec) error {
+	j, err := newJob(&spec)
+	if err != nil {
+		return err
+	}
+	talk, hangUp := context.WithCancel(context.Background()) // the end of ctx stops the job in order
+	defer hangUp()
+	var talks sync.WaitGroup
+	j.converse = j.conversations(talk, &talks)
+	for _, h := range j.hosts { // of another launcher
+		if !h.ended {
+			j.converse(h)
+		}
+	}
+	j.began = time.Now()
+	if j.membership.first != nil {
+		j.discovered(j.membership.first)
+	}
+	err = j.loop(ctx)
+	j.tellLeft(time.Now())
+	hangUp()
+	if !j.hosts.allEnded() {
+		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
+	}
+	talks.Wait()
+	j.tellEdges()
+	if text := j.network.carried.text(); spec.Verbose && text != "" {
+		spec.Note("gorun: %s", text)
+	}
+	return err
 }
 
-// Program is what the ranks of a job run, or some of them.
-type Program struct {
-	Ranks int // ignored for the last program
-	Argv  []string
-	Dir   string   // working directory of its ranks
-	Env   []string // wins over everything else
+func newJob(spec *Spec) (*job, error) {
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, fmt.Errorf("make job secret: %w", err)
+	}
+	id := make([]byte, 8)
+	if _, err := rand.Read(id); err != nil {
+		return nil, fmt.Errorf("make job id: %w", err)
+	}
+	j := &job{spec: spec, events: make(chan talk.Event), membership: newMembership(spec),
+		failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
+		network: network{edges: map[int][]wire.Edge{}}}
+	for rank, r := range spec.Placement.Ranks {
+		j.processes.place(rank, r.Host)
+	}
+	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
+	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret,
+		Argv: first.Argv, Dir: first.Dir, Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
+	if spec.Snapshot != nil {
+		return j, j.restore(spec.Snapshot)
+	}
+	return j, nil
 }
 
-// Output takes what ranks write, from one goroutine for each host.
-type Output interface {
-	Write(rank int, stream wire.OutputStream, data []byte)
-	// Close flushes a rank's unfinished line.
-	Close(rank int)
-	// Tail returns the last lines a rank wrote to standard error.
-	Tail(rank int) []string
-	// Abandon lets calls of Write that wait return.
-	Abandon()
-}
-
-// RankEvent is the start or the end of a rank.
-type RankEvent struct {
-	Rank   int
-	Host   string
-	Ended  bool
-	PID    int // of one that started
-	Code   int // exit status of one that ended
-	Signal int // by which it was killed, 0 if it was not
-}
-
-// HostEvent reports that a host is silent, that it is back, or that an elastic job goes on without it.
-type HostEvent struct {
-	Host  string
-	To    string // the one that does not hear it, or does again; "" for the launcher
-	State HostState
-	Since time.Time // when it was last heard, for one that is silent or back
-}
-
-// HostState is the state of a host.
-type HostState string
-
-// States of a host.
-const (
-	HostSilent HostState = "silent"
-	HostBack   HostState = "back"
-	HostLost   HostState = "lost"
-)
-
-// Progress of a start.
-type Progress struct {
-	Hosts, Reached, Ready, Started, Ranks int
-	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
+// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it. A host that
+// is used again is cleaned up first: the conversation before is over by then.
+func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*host) {
+	type conversation struct {
+		host *host
+		over chan struct{}
+	}
+	last := map[string]conversation{} // by the name of the host
+	return func(h *host) {
+		former, present := last[h.name], conversation{h, make(chan struct{})}
+		last[h.name] = present
+		again := former.host != nil && former.host.ended
+		if j.spec.Relay != nil && max(len(j.hosts), len(j.membership.slots)) >= manyHosts {
+			j.spec.Relay.Begin()
+		}
+		line, hangUp := context.WithCancel(ctx)
+		h.hangUp = hangUp
+		talks.Go(func() {
+			defer close(present.over)
+			defer hangUp()
+			if again {
+				select {
+				case <-former.over:
+				case <-line.Done():
+				}
+			}
+			h.Talk(ctx, line, j.events)
+		})
+	}
 }

@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,84 +15,6 @@ import (
 
 // Package liveness decides which hosts are there. This file shows it what the launcher sees, and carries out its
 // verdicts.
-
-// Timing returns the limits that decide whether a host is there.
-func (s *Spec) Timing() liveness.Timing { return liveness.Default().Scaled(s.TimeScale) }
-
-func (j *job) timing() liveness.Timing { return j.spec.Timing() }
-
-// lease returns how long the hosts of a world may be silent.
-func (j *job) lease() time.Duration {
-	if j.spec.Lease > 0 {
-		return j.spec.Lease
-	}
-	for _, h := range j.hosts {
-		if h.ready == nil {
-			continue
-		}
-		for _, g := range h.ready.Host.GPUs {
-			if g.Mode == "vgpu" {
-				return j.timing().MoveLease
-			}
-		}
-	}
-	return j.timing().Lease
-}
-
-// leaseOf returns how long a host may be silent: longer while it moves.
-func (j *job) leaseOf(now time.Time, h *host) time.Duration {
-	return j.alive.Lease(now, h.id, j.limits())
-}
-
-// limits returns the part of the view that decides how long a host may be silent.
-func (j *job) limits() liveness.View { return liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0} }
-
-// view returns what the launcher sees of its hosts.
-func (j *job) view(now time.Time) liveness.View {
-	v := liveness.View{Lease: j.lease(), Fixed: j.spec.Lease > 0, Stopping: j.stopping, Epoch: j.membership.epoch, Met: j.met, Joiner: j.joiners()}
-	members := map[int]bool{}
-	for _, id := range j.membership.hosts {
-		members[id] = true
-	}
-	for _, h := range j.hosts {
-		c := j.contact(now, h)
-		c.Member = h.evicted == nil && (j.membership.hosts == nil || members[h.id])
-		v.Contacts = append(v.Contacts, c)
-	}
-	return v
-}
-
-// contact returns what the launcher sees of a host. view adds whether it is a member of the world.
-func (j *job) contact(now time.Time, h *host) liveness.Contact {
-	c := liveness.Contact{ID: h.id, Heard: h.Heard.Last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
-	if line, renewed := h.Line(); renewed {
-		c.Line = line
-		c.Line.Kept = true
-	}
-	return c
-}
-
-// met reports whether the last worlds of two hosts were the same one, as at least one of them has reported.
-func (j *job) met(a, b int) bool {
-	of, other := j.hosts[a].world, j.hosts[b].world
-	return of.Epoch > 0 && of.Epoch == other.Epoch || slices.Contains(of.Order, b) || slices.Contains(other.Order, a)
-}
-
-// joiners returns which hosts have not been in a world yet, so that they hold nothing of the ranks' state.
-func (j *job) joiners() func(id int) bool {
-	var known map[int]bool
-	return func(id int) bool {
-		if known == nil {
-			known = map[int]bool{}
-			for _, h := range j.hosts { // only one host reports who is in it
-				for _, member := range h.world.Order {
-					known[member] = true
-				}
-			}
-		}
-		return !known[id] && j.hosts[id].world.Epoch == 0
-	}
-}
 
 // listen looks for hosts that are silent, lost or back.
 func (j *job) listen(now time.Time) {
@@ -175,12 +96,6 @@ func (j *job) tellPath(v liveness.Verdict) {
 	j.watchHost(event)
 }
 
-func (j *job) watchHost(e HostEvent) {
-	if j.spec.WatchHosts != nil {
-		j.spec.WatchHosts(e)
-	}
-}
-
 // whyEvicted explains to users why a host is lost.
 func (j *job) whyEvicted(e liveness.Evict) string {
 	switch e.Cause {
@@ -200,57 +115,6 @@ func (j *job) whyEvicted(e liveness.Evict) string {
 		from = append(from, j.hosts[id].name)
 	}
 	return fmt.Sprintf("cut off from %s: %s", topology.Count(len(from), "host"), strings.Join(from, ", "))
-}
-
-// eviction is how a host was given up.
-type eviction struct {
-	why     string
-	own     bool // it follows from what its own daemon sent
-	alive   bool // the launcher heard it until then
-	mayLive bool // the job ended, and its ranks may run on
-}
-
-// whyLost returns why a host was evicted; if it was not, the reason that its conversation shows.
-func (h *host) whyLost(otherwise string) string {
-	if h.evicted != nil {
-		return h.evicted.why
-	}
-	return otherwise
-}
-
-// evict gives up a host. loseEvicted loses it once all hosts that are evicted together are known. If its own daemon
-// asks for the end, the policy decides when.
-func (j *job) evict(h *host, e *failure.HostError, how eviction) {
-	switch {
-	case h.ended || how.own && j.stopping:
-		return
-	case h.evicted != nil && !how.own: // it asked for its end, and now it does not even answer
-		h.evicted.mayLive = how.mayLive
-		j.evicted = append(j.evicted, h)
-		return
-	case h.evicted != nil:
-		return
-	}
-	how.why = e.Err.Error()
-	h.evicted, h.failure = &how, e
-	if h.ready != nil || how.own {
-		j.decide(elastic.HostEvicted{Host: h.id, Own: how.own, Reason: how.why})
-	}
-	if !how.own {
-		j.evicted = append(j.evicted, h)
-	}
-}
-
-// loseEvicted reports to the policy that the hosts which were evicted are lost, and hangs up on them. Nothing that
-// their conversations bring after that counts.
-func (j *job) loseEvicted() {
-	for len(j.evicted) > 0 {
-		h := j.evicted[0]
-		if j.evicted = j.evicted[1:]; !h.ended {
-			h.hangUp()
-			j.lose(h, h.failure)
-		}
-	}
 }
 
 // migrating takes a host's report about its own move.

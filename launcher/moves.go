@@ -2,15 +2,6 @@ package launcher
 
 import "gorun/rendezvous/wire"
 
-// Move is a move of a host as reported by others, such as vCenter.
-type Move struct {
-	Host   string // its name
-	Starts bool   // or it ends
-	Text   string
-	Labels map[string]string // of its place, as in a topology file, if that is known
-	By     string            // who reports it
-}
-
 // moved notifies all daemons that a host is about to be moved, or has been.
 func (j *job) moved(m Move) {
 	state := wire.MoveEnds

@@ -43,28 +43,3 @@ func (n *worldNews) all() (texts []string) {
 	n.held = nil
 	return texts
 }
-
-// tell prints lines for the user, but not while the job ends.
-func (j *job) tell(lines []string) {
-	for _, line := range lines {
-		if !j.stopping {
-			j.spec.Note("%s", line)
-		}
-	}
-}
-
-// tellLost notifies the user of a rank that failed in a job that goes on.
-func (j *job) tellLost(process int) {
-	failure := j.processes.at(process).failure
-	if failure == nil {
-		return
-	}
-	if failure.Signal == 0 {
-		j.news.mistake = time.Now()
-	}
-	j.spec.Note("gorun: %v", failure)
-	for _, line := range j.spec.Output.Tail(process) {
-		j.spec.Note("    %s", line)
-	}
-	failure.Shown = true
-}

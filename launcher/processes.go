@@ -70,7 +70,7 @@ func (p processes) hosts() []int {
 	return ids
 }
 
-// missing reports whether a rank of a host has not started yet.
-func (p processes) missing(h *host) bool {
-	return slices.ContainsFunc(h.Ranks(), func(r wire.Rank) bool { return !p.at(r.Process).started })
+// missing reports whether one of the ranks of a host has not started yet.
+func (p processes) missing(ranks []wire.Rank) bool {
+	return slices.ContainsFunc(ranks, func(r wire.Rank) bool { return !p.at(r.Process).started })
 }

@@ -90,3 +90,28 @@ func describeHost(h topology.Host) string {
 	}
 	return desc
 }
+
+// tellEdges reports, at the end of the job, what was measured between its hosts.
+func (j *job) tellEdges() {
+	edges := j.network.measured(j.hosts)
+	if len(edges) == 0 {
+		return
+	}
+	hosts := j.hosts.described()
+	if j.spec.Measured != nil {
+		j.spec.Measured(hosts, edges)
+	}
+	if !j.spec.Verbose {
+		return
+	}
+	if order := j.hosts.lastRing(); len(order) > 1 {
+		j.spec.Note("gorun: edges of the ring, at the end of the job:")
+		ring := topology.Keep(hosts, edges, order)
+		for _, leg := range ring.Legs(hosts, edges) {
+			j.spec.Note("gorun:   %s → %s: %s", hosts[leg.From].Name, hosts[leg.To].Name, leg.Why)
+		}
+	}
+	for _, site := range topology.Together(hosts, edges) {
+		j.spec.Note("gorun: %s", site)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/failure"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -102,18 +103,26 @@ func placementOf(w elastic.Roster, name func(id int) string) (p plan.Placement, 
 	return p, ids
 }
 
-// relocated passes the new address of a host on: a peer that has moved as well may not have heard it.
-func (j *job) relocated(h *host, m *wire.Moved) {
-	former := h.ready
-	if former == nil || m.Host != h.id {
-		return
-	}
-	ready := *former
-	ready.Gossip, ready.Data = m.Gossip, m.Data
-	h.ready = &ready
-	for _, other := range j.hosts {
-		if other != h && other.ready != nil && !other.ended {
-			other.Queue.Put(m)
+// FirstWorld returns the first world of an elastic job if all of its hosts can be used.
+func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Placement, error) {
+	machine := elastic.New(elastic.Config{Policy: policy})
+	events := []elastic.Event{elastic.Discovered{Hosts: hosts}}
+	var names []string
+	for ; len(events) > 0; events = events[1:] {
+		for _, a := range machine.Step(0, events[0]) {
+			switch a := a.(type) {
+			case elastic.StartHost:
+				names = append(names, a.Name)
+				events = append(events, elastic.HostUp{Host: a.Host})
+			case elastic.Roster:
+				p, _ := placementOf(a, func(id int) string { return names[id] })
+				return p, nil
+			}
 		}
 	}
+	slots := 0
+	for _, h := range hosts {
+		slots += h.Slots
+	}
+	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
 }

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"gorun/launcher/elastic"
@@ -18,72 +17,6 @@ const (
 	stopGrace  = 10 * time.Second
 	hurryGrace = time.Second
 )
-
-// Run runs the job and returns nil when every rank exited with 0. Otherwise the error explains the end:
-// *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
-// its connection is closed, which ends it.
-func Run(ctx context.Context, spec Spec) error {
-	j, err := newJob(&spec)
-	if err != nil {
-		return err
-	}
-	talk, hangUp := context.WithCancel(context.Background()) // the end of ctx stops the job in order
-	defer hangUp()
-	var talks sync.WaitGroup
-	j.converse = j.conversations(talk, &talks)
-	for _, h := range j.hosts { // of another launcher
-		if !h.ended {
-			j.converse(h)
-		}
-	}
-	j.began = time.Now()
-	if j.membership.first != nil {
-		j.discovered(j.membership.first)
-	}
-	err = j.loop(ctx)
-	j.tellLeft(time.Now())
-	hangUp()
-	if !j.hosts.allEnded() {
-		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
-	}
-	talks.Wait()
-	j.tellEdges()
-	if text := j.network.carried.text(); spec.Verbose && text != "" {
-		spec.Note("gorun: %s", text)
-	}
-	return err
-}
-
-// conversations returns what starts the conversation with a host. It ends with ctx, and talks waits for it. A host that
-// is used again is cleaned up first: the conversation before is over by then.
-func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*host) {
-	type conversation struct {
-		host *host
-		over chan struct{}
-	}
-	last := map[string]conversation{} // by the name of the host
-	return func(h *host) {
-		former, present := last[h.name], conversation{h, make(chan struct{})}
-		last[h.name] = present
-		again := former.host != nil && former.host.ended
-		if j.spec.Relay != nil && max(len(j.hosts), len(j.membership.slots)) >= manyHosts {
-			j.spec.Relay.Begin()
-		}
-		line, hangUp := context.WithCancel(ctx)
-		h.hangUp = hangUp
-		talks.Go(func() {
-			defer close(present.over)
-			defer hangUp()
-			if again {
-				select {
-				case <-former.over:
-				case <-line.Done():
-				}
-			}
-			h.Talk(ctx, line, j.events)
-		})
-	}
-}
 
 // loop handles one event at a time until every conversation has ended.
 func (j *job) loop(ctx context.Context) error {

@@ -42,29 +42,3 @@ func (s *stalls) take(h *host, m *wire.Stalled, hosts hostList) bool {
 	}
 	return false
 }
-
-// stalled takes a report of a daemon.
-func (j *job) stalled(h *host, m *wire.Stalled) {
-	switch {
-	case j.stopping || !j.stalls.take(h, m, j.hosts):
-	case j.inspection.over != nil:
-		j.inspectedAll()
-	default:
-		j.judgeStalls()
-	}
-}
-
-// judgeStalls prints what is new after a round of answers.
-func (j *job) judgeStalls() {
-	s := &j.stalls
-	s.asking, s.timeout = false, nil
-	lines, giveUp := s.reports.Judge(time.Now(), s.answers)
-	for _, line := range lines {
-		j.spec.Note("gorun: stall: %s", line)
-	}
-	if giveUp != nil {
-		j.hosts.broadcast(giveUp)
-	} else if s.again {
-		s.ask(j.hosts)
-	}
-}

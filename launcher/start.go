@@ -4,18 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 )
 
-// startTimedOut names the hosts that a start which takes too long waits for, unless one of them has more time.
-func (j *job) startTimedOut() {
+// lateHosts returns the hosts that a start which takes too long waits for; none if one of them has more time.
+func (j *job) lateHosts() (failed []int) {
 	now := time.Now()
 	if j.suspended(now) {
-		return
+		return nil
 	}
 	silent := j.silentHosts(now)
-	var failed []int
 	for _, h := range j.hosts {
 		if h.failure == nil {
 			h.failure = j.lateness(h, silent[h], len(silent) > 0)
@@ -24,9 +22,7 @@ func (j *job) startTimedOut() {
 			failed = append(failed, h.id)
 		}
 	}
-	if len(failed) > 0 {
-		j.decide(elastic.StartFailed{Hosts: failed})
-	}
+	return failed
 }
 
 // lateness returns the step that a host has not done in a start that takes too long, nil if it has done its part.
@@ -51,7 +47,7 @@ func (j *job) lateness(h *host, silent time.Duration, others bool) *failure.Host
 		e.Step, e.Err = "join", fmt.Errorf("the hosts could not form a world within %v", j.spec.StartTimeout)
 		e.Hint = "hosts must reach each other directly: check firewalls between them, " +
 			"and by gorun doctor whether large packets are lost on the way"
-	case (h.world.Epoch > 0 || later) && j.processes.missing(h):
+	case (h.world.Epoch > 0 || later) && j.processes.missing(h.Ranks()):
 		e.Step, e.Err = "start ranks", fmt.Errorf("not all of its ranks run after %v", j.spec.StartTimeout)
 		e.Hint = "is the program, or the working directory, on a file system that does not answer?"
 	default:

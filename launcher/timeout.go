@@ -2,22 +2,14 @@ package launcher
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"gorun/launcher/failure"
-	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
 )
 
 // inspectTime is how long daemons have to report what their ranks do.
 const inspectTime = 2 * time.Second
-
-// inspection is what the daemons of a job that takes too long report.
-type inspection struct {
-	over  <-chan time.Time // when the job no longer waits for them; nil while it does not
-	found map[int]*wire.Inspected
-}
 
 // inspect begins the end of a job that takes too long: every daemon is asked what its ranks do, and what operations
 // wait for as for a stall.
@@ -60,24 +52,28 @@ func (j *job) timedOut() {
 	j.stop(e)
 }
 
-// state describes what a rank of a host does.
-func (i *inspection) state(rank int, p process, h *host, all stall.Answers) string {
-	found := i.found[h.id]
+// stalled takes a report of a daemon.
+func (j *job) stalled(h *host, m *wire.Stalled) {
 	switch {
-	case p.exited:
-		return "has ended"
-	case !h.up:
-		return "its host was not reached"
-	case !p.started:
-		return "has not started"
-	case found == nil:
-		return "its host does not answer"
+	case j.stopping || !j.stalls.take(h, m, j.hosts):
+	case j.inspection.over != nil:
+		j.inspectedAll()
+	default:
+		j.judgeStalls()
 	}
-	does := "runs"
-	for _, s := range found.Ranks {
-		if s.Process == rank {
-			does = s.State
-		}
+}
+
+// judgeStalls prints what is new after a round of answers.
+func (j *job) judgeStalls() {
+	s := &j.stalls
+	s.asking, s.timeout = false, nil
+	lines, giveUp := s.reports.Judge(time.Now(), s.answers)
+	for _, line := range lines {
+		j.spec.Note("gorun: stall: %s", line)
 	}
-	return strings.Join(append([]string{does}, all.Of(rank, h.id)...), "; ")
+	if giveUp != nil {
+		j.hosts.broadcast(giveUp)
+	} else if s.again {
+		s.ask(j.hosts)
+	}
 }

@@ -23,7 +23,7 @@ func (j *job) awaited(now time.Time) string {
 		if h.ended || h.leaving || h.failure != nil {
 			continue
 		}
-		if h.ready == nil || ready && j.processes.missing(h) {
+		if h.ready == nil || ready && j.processes.missing(h.Ranks()) {
 			names = append(names, h.name)
 		}
 	}

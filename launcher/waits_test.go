@@ -71,7 +71,7 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 		h.up, h.ready = true, &wire.Ready{}
 		j.hosts = append(j.hosts, h)
 	}
-	j.startTimedOut()
+	j.startLate()
 	e, _ := j.verdict.(*failure.HostError)
 	if e == nil || e.Error() != "b: run: silent for 60 s" || e.Hint != "is the host up? A virtual machine that is paused has --lease to be back" {
 		t.Errorf("verdict %v", j.verdict)
@@ -110,7 +110,7 @@ func TestStartIsSuspended(t *testing.T) {
 			if tc.late > 0 {
 				j.late = now.Add(-tc.late)
 			}
-			if j.startTimedOut(); j.stopping != tc.ended {
+			if j.startLate(); j.stopping != tc.ended {
 				t.Errorf("ended %v, want %v: %v", j.stopping, tc.ended, j.verdict)
 			}
 		})
@@ -124,7 +124,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 		fails func(j *job)
 		want  string
 	}{
-		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startTimedOut() }, "a: start ranks: not all of its ranks run after 1m0s"},
+		"a start takes too long": {func(j *job) { j.late = time.Now().Add(-time.Hour); j.startLate() }, "a: start ranks: not all of its ranks run after 1m0s"},
 		"a host fails": {func(j *job) {
 			j.evict(j.hosts[0], &failure.HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, eviction{own: true})
 		}, "a: probe: no memory"},

@@ -21,15 +21,9 @@ import (
 // A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
 // of its host, and a later login there carries it on. So a job goes on when a connection breaks, when its host gets
 // another address, or when this machine does. It ends with the daemon, whose exit status ssh reports. The line looks for a
-// host that cannot be reached again and again: package liveness decides when it is lost.
+// host that cannot be reached again and again: package liveness decides when it is lost, and how long each try may take.
 
 const (
-	// attempt is how long such a login may take. A host has to answer sooner, see Timing.AnswerTimeout: TCP by itself
-	// would ask ever more rarely. One that answers may take its time with the rest, because it may be busy.
-	attempt = 20 * time.Second
-	// mendAtFirst is the pause between two tries, which grows up to mendAtMost: a host that refuses at once may do so for long.
-	mendAtFirst = 100 * time.Millisecond
-	mendAtMost  = 500 * time.Millisecond
 	// goodbye is how long it may take to let the daemon know that its launcher will not come back.
 	goodbye = time.Second
 	// lastWords is how long an exit status may come after the end of the output.
@@ -86,7 +80,7 @@ func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool
 
 // newLine begins a conversation over the connection to a daemon. Answers is false if again cannot report that a host answers.
 func newLine(token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{ResumableStream: resume.New(), token: token, again: again, timing: t, prompt: attempt, blind: !answers, ended: make(chan struct{})}
+	l := &line{ResumableStream: resume.New(), token: token, again: again, timing: t, prompt: t.LoginTimeout, blind: !answers, ended: make(chan struct{})}
 	if answers {
 		l.prompt = t.AnswerTimeout
 	}
@@ -171,7 +165,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 // beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that has another
 // address may be thought to be at its former one for some seconds, where nothing refuses either.
 func (l *line) beside(until context.Context, silent func() bool) (*login, bool) {
-	for pause := mendAtFirst; silent(); pause = longer(pause) {
+	for pause := l.timing.RetryMin; silent(); pause = l.longer(pause) {
 		if d, err := l.once(until, func() {}); err == nil {
 			return d, true
 		}
@@ -183,11 +177,11 @@ func (l *line) beside(until context.Context, silent func() bool) (*login, bool) 
 }
 
 // longer returns the next pause between two tries.
-func longer(pause time.Duration) time.Duration { return min(pause*3/2, mendAtMost) }
+func (l *line) longer(pause time.Duration) time.Duration { return min(pause*3/2, l.timing.RetryMax) }
 
 // once tries to log in to a host that has to answer soon.
 func (l *line) once(until context.Context, answered func()) (*login, error) {
-	ctx, cancel := context.WithTimeout(until, attempt)
+	ctx, cancel := context.WithTimeout(until, l.timing.LoginTimeout)
 	defer cancel()
 	late := time.AfterFunc(l.prompt, cancel)
 	defer late.Stop()
@@ -249,7 +243,7 @@ func (l *line) mend(d *login) *login {
 	l.note(func(a *liveness.Line) {
 		*a = liveness.Line{Broken: now, Unanswered: now, Blind: l.blind, HungUp: d.HungUp != nil && d.HungUp()}
 	})
-	for pause := mendAtFirst; l.ctx.Err() == nil; pause = longer(pause) {
+	for pause := l.timing.RetryMin; l.ctx.Err() == nil; pause = l.longer(pause) {
 		next, err := l.once(l.ctx, func() { l.note(func(a *liveness.Line) { a.Unanswered = time.Time{} }) })
 		if err == nil {
 			l.note(func(a *liveness.Line) { *a = liveness.Line{} })

@@ -338,7 +338,7 @@ func TestLineDoubts(t *testing.T) {
 	if n := d.logins.Load(); n < 2 {
 		t.Errorf("%d logins", n)
 	}
-	if took := <-waited; took > attempt/2 {
+	if took := <-waited; took > liveness.Default().LoginTimeout/2 {
 		t.Errorf("an address where nobody answers was waited for %v", took)
 	}
 }

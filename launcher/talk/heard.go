@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gorun/rendezvous/liveness"
 )
 
 // Heard is when the goroutine that reads from a daemon last got something from it.
@@ -38,37 +40,23 @@ func (h *Heard) Last(now time.Time) time.Time {
 
 // Spoken notes when the launcher last spoke to a host, and its last long pause before that.
 type Spoken struct {
-	Every time.Duration // how often it should
-	mu    sync.Mutex
-	last  time.Time
-	pause Pause
+	mu     sync.Mutex
+	pauses liveness.Pauses
 }
 
-// Pause is a time in which the launcher did not speak.
-type Pause struct{ From, To time.Time }
-
-// Lasted returns the length of the pause, by wall clock if that is more: the monotonic clock stops while a machine is
-// suspended.
-func (p Pause) Lasted() time.Duration {
-	return max(p.To.Sub(p.From), p.To.Round(0).Sub(p.From.Round(0)))
-}
+// spokenEvery returns the notes of a launcher that should speak this often.
+func spokenEvery(d time.Duration) Spoken { return Spoken{pauses: liveness.Pauses{Limit: 2 * d}} }
 
 // Note takes a moment at which the launcher speaks.
 func (s *Spoken) Note(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := (Pause{s.last, now}); !s.last.IsZero() && p.Lasted() > 2*s.Every {
-		s.pause = p
-	}
-	s.last = now
+	s.pauses.Look(now)
 }
 
 // Silent returns the present pause, or else the last one.
-func (s *Spoken) Silent(now time.Time) Pause {
+func (s *Spoken) Silent(now time.Time) liveness.Pause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := (Pause{s.last, now}); !s.last.IsZero() && p.Lasted() > 2*s.Every {
-		return p
-	}
-	return s.pause
+	return s.pauses.Latest(now)
 }

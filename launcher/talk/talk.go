@@ -89,7 +89,7 @@ type adoption struct {
 
 // New returns a conversation before it begins. job is what the daemon gets, as far as it is known before.
 func New(conf Config, job wire.Job) Conversation {
-	return Conversation{conf: conf, job: job, Spoken: Spoken{Every: conf.Interval}, Queue: newMailbox()}
+	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox()}
 }
 
 // Adopt has the conversation take over the daemon of a session. silence is how long it may not answer; 0 for the

@@ -60,7 +60,7 @@ func TestLauncherSpeaks(t *testing.T) {
 // TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is suspended.
 func TestPause(t *testing.T) {
 	began := time.Now()
-	s := Spoken{Every: liveness.Default().LauncherInterval}
+	s := spokenEvery(liveness.Default().LauncherInterval)
 	s.Note(began)
 	s.Note(began.Add(liveness.Default().LauncherInterval))
 	if p := s.Silent(began.Add(2 * liveness.Default().LauncherInterval)); p.Lasted() != 0 {

@@ -12,7 +12,7 @@ import (
 // report about each other; both return verdicts.
 type Hosts struct {
 	timing Timing
-	looked time.Time
+	pauses Pauses
 	floor  time.Time // before this, nothing could be heard: this machine was paused or isolated
 	hosts  map[int]*host
 	pairs  map[[2]int]*pair // broken paths, by the ids of both ends, the lesser first
@@ -43,7 +43,8 @@ type pair struct {
 
 // NewHosts returns a detector for no hosts yet.
 func NewHosts(t Timing) *Hosts {
-	return &Hosts{timing: t, hosts: map[int]*host{}, pairs: map[[2]int]*pair{}, ballot: ballot{grace: t.EvidenceGrace}}
+	return &Hosts{timing: t, pauses: Pauses{Limit: t.Late()}, hosts: map[int]*host{}, pairs: map[[2]int]*pair{},
+		ballot: ballot{grace: t.EvidenceGrace}}
 }
 
 // View is what the launcher sees at one moment.
@@ -203,7 +204,7 @@ func (s *Hosts) State(id int) State { return s.of(id).state }
 func (s *Hosts) observe(now time.Time, v View) {
 	for _, c := range v.Contacts {
 		h := s.of(c.ID)
-		silent := !h.noticed.IsZero() || !s.Hears(now, c) // until users know that it is back
+		former, silent := h.state, !s.Hears(now, c)
 		switch {
 		case h.state == Dead:
 		case silent && h.moves.After(now) && !v.Fixed && s.Quiet(now, c.Heard) < s.Lease(now, c.ID, v):
@@ -214,6 +215,9 @@ func (s *Hosts) observe(now time.Time, v View) {
 			h.state = Suspect
 		default:
 			h.state = Alive
+		}
+		if former == Paused && h.state != Dead && !silent {
+			h.back = now
 		}
 	}
 }
@@ -259,10 +263,9 @@ func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news 
 
 // Look takes what the launcher sees now, several times a second, and returns what follows.
 func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
-	if !s.looked.IsZero() && now.Sub(s.looked) > s.timing.Late() {
+	if _, paused := s.pauses.Look(now); paused {
 		s.floor = now
 	}
-	s.looked = now
 	s.observe(now, v)
 	out = append(out, s.lookIsolated(now, v)...)
 	if len(out) > 0 && out[len(out)-1].Kind == Abandoned {
@@ -290,13 +293,11 @@ func (s *Hosts) lookSilence(now time.Time, c Contact) []Verdict {
 	}
 	moves := h.moves.After(now)
 	switch {
-	case !h.noticed.IsZero() && c.Heard.After(h.noticed):
+	case h.state == Alive && !h.noticed.IsZero() && c.Heard.After(h.noticed):
 		since := h.noticed
-		if h.noticed = (time.Time{}); moves {
-			h.back = now
-		}
+		h.noticed = time.Time{}
 		return []Verdict{{Kind: Back, Host: c.ID, Since: since, For: c.Heard.Sub(since), Moves: moves}}
-	case h.noticed.IsZero() && s.Quiet(now, c.Heard) >= s.timing.NoticeAfter:
+	case h.state != Alive && h.noticed.IsZero() && s.Quiet(now, c.Heard) >= s.timing.NoticeAfter:
 		h.noticed = c.Heard
 		return []Verdict{{Kind: Silent, Host: c.ID, Since: c.Heard, For: now.Sub(c.Heard), Moves: moves}}
 	}
@@ -455,7 +456,7 @@ func (s *Hosts) vote(now time.Time, by int, v View) {
 // that is heard here: then the path to the others is broken, and either end of it may be at fault.
 func (s *Hosts) excused(now time.Time, c Contact, v View) bool {
 	h := s.of(c.ID)
-	return h.state == Paused || s.Hears(now, c) && h.noticed.IsZero() && !v.Fixed && now.Sub(h.back) < s.timing.ReunionGrace
+	return h.state == Paused || s.Hears(now, c) && !v.Fixed && now.Sub(h.back) < s.timing.ReunionGrace
 }
 
 // reason returns why a host is lost: a peer's evidence against it, or else the peers that it does not hear.

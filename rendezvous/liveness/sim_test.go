@@ -225,7 +225,7 @@ func (w *network) stepHost(id int, h *simHost) {
 // stepLease does what resume.Serve does on a host with a connection that is silent or has ended: it waits relayWait at a
 // time, in which its peers report whether they hear the launcher, and asks the lease.
 func (w *network) stepLease(id int, h *simHost) {
-	const relayWait = 2 * time.Second // worker/command.relayTimeouts
+	relayWait := liveness.Default().BrokenGrace
 	limit := h.lease.Limit()
 	switch {
 	case !w.cuts[id] && (limit == 0 || w.now.Sub(h.spoken) < limit):

@@ -44,6 +44,16 @@ type Timing struct {
 	LauncherExtra    time.Duration // beyond their own lease, to hear a paused launcher again
 	AbandonGrace     time.Duration // an isolated launcher ends the job this long after the limit of its hosts
 	Aftermath        time.Duration // a launcher that was paused receives for this long what its hosts did meanwhile
+
+	// How long both ends look for a connection. A daemon does so before it knows the scale of its job: not scaled.
+	FirstConnection time.Duration // a daemon waits this long for its launcher after it was started
+	BrokenGrace     time.Duration // and this long after a connection that ended or fell silent; then it asks its peers
+	ResidentGrace   time.Duration // the same in a cluster, if it ended: the resident daemon may be being replaced
+	AdoptGrace      time.Duration // a host that another launcher takes over may lack a resident daemon for this long
+	ConnectTimeout  time.Duration // a resident daemon that was reached before has to answer within this time
+	LoginTimeout    time.Duration // a login may take this long, if its host answers within AnswerTimeout
+	RetryMin        time.Duration // the first pause between two logins; a host that refuses may do so for long
+	RetryMax        time.Duration // the longest
 }
 
 // Default returns the timing of a job.
@@ -82,11 +92,21 @@ func Default() Timing {
 		LauncherExtra:    5 * time.Second,
 		AbandonGrace:     5 * time.Second,
 		Aftermath:        30 * time.Second,
+
+		FirstConnection: 20 * time.Second,
+		BrokenGrace:     2 * time.Second,
+		ResidentGrace:   time.Minute,
+		AdoptGrace:      45 * time.Second,
+		ConnectTimeout:  2 * time.Second,
+		LoginTimeout:    20 * time.Second,
+		RetryMin:        100 * time.Millisecond,
+		RetryMax:        500 * time.Millisecond,
 	}
 }
 
 // Scaled returns t with its durations multiplied by factor: tests that wait for leases take a fifth of the time with
-// 0.2. PauseAfter stays, because a busy machine is as late as before. A factor of 0 leaves t as it is.
+// 0.2. PauseAfter stays, because a busy machine is as late as before, and so does how long both ends look for a
+// connection. A factor of 0 leaves t as it is.
 func (t Timing) Scaled(factor float64) Timing {
 	if factor == 0 {
 		return t

@@ -134,7 +134,7 @@ func TestFlush(t *testing.T) {
 		t.Error("words arrived without a connection")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { serve(t, l, far, DefaultTimeouts) })
+	wg.Go(func() { serve(t, l, far, ResidentTimeouts) })
 	wg.Go(func() {
 		for !near.Over() {
 			line(s, near, make([]byte, TokenSize), 1<<30)
@@ -157,7 +157,7 @@ func TestGoodbyeComesLast(t *testing.T) {
 	s, l := newSession(t)
 	near, far := New(), New()
 	var wg sync.WaitGroup
-	wg.Go(func() { serve(t, l, far, DefaultTimeouts) })
+	wg.Go(func() { serve(t, l, far, ResidentTimeouts) })
 	wg.Go(func() {
 		far.Write([]byte("last words"))
 		far.Close(20 * time.Second)
@@ -252,8 +252,8 @@ func TestWhoWaits(t *testing.T) {
 	})
 	t.Run("silent", func(t *testing.T) {
 		p := long
-		p.Orphan, p.Broken = 20*time.Millisecond, 20*time.Millisecond
-		var patience atomic.Int64 // for ever
+		p.Quiet = 20 * time.Millisecond // a connection that breaks would leave more time
+		var patience atomic.Int64       // for ever
 		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
 		connected := make(chan bool, 10)
 		p.Connected = func(here bool) { connected <- here }

@@ -2,6 +2,7 @@ package resume
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -41,6 +42,7 @@ type Timeouts struct {
 	First  time.Duration // for the first one
 	Broken time.Duration // after one that broke: the resident daemon is being replaced
 	Orphan time.Duration // after one that the launcher closed: most likely it was killed
+	Quiet  time.Duration // after one fell silent; 0 for the same as Broken
 	// Silent returns how long a launcher may send nothing before its connection counts as broken, 0 for no limit. Nil
 	// for no limit.
 	Silent func() time.Duration
@@ -51,8 +53,13 @@ type Timeouts struct {
 	Connected func(bool)
 }
 
-// DefaultTimeouts are those of a job's daemon.
-var DefaultTimeouts = Timeouts{First: 20 * time.Second, Broken: time.Minute, Orphan: 2 * time.Second}
+// Timeouts of a job's daemon whose launcher reaches it by a resident daemon, which may be being replaced, or by logins,
+// when a live launcher notices the end of its connection and logs in again.
+var (
+	ResidentTimeouts = Timeouts{First: timing.FirstConnection, Broken: timing.ResidentGrace, Orphan: timing.BrokenGrace,
+		Quiet: timing.BrokenGrace}
+	LoginTimeouts = Timeouts{First: timing.FirstConnection, Broken: timing.BrokenGrace, Orphan: timing.BrokenGrace}
+)
 
 // timing decides how often to look for a silent launcher, how late a timer is only if this host was paused, and how
 // long its peers have to reconnect afterwards. A job's own scale is not known yet when its stream begins.
@@ -336,9 +343,12 @@ func (v *server) ended() {
 	if v.timeouts.Connected != nil {
 		v.timeouts.Connected(false)
 	}
-	if v.orphaned {
+	switch {
+	case v.orphaned:
 		v.wait(v.timeouts.Orphan)
-	} else {
+	case v.silent:
+		v.wait(cmp.Or(v.timeouts.Quiet, v.timeouts.Broken))
+	default:
 		v.wait(v.timeouts.Broken)
 	}
 }

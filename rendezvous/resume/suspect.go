@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"gorun/rendezvous/liveness"
 )
 
 // A connection that delivers nothing may be dead: the host has another address, a middlebox has forgotten it, or the
@@ -40,17 +42,17 @@ func (l *Listener) Waits() int64 { return l.since.Load() }
 
 // silence measures how long a connection has delivered nothing while this host could hear it.
 type silence struct {
-	looked time.Time
+	pauses liveness.Pauses
 	since  time.Time
 }
 
 // look returns the length of the silence. waits is since when a Read has been waiting, zero if none is: without a
 // reader nothing can be heard.
 func (s *silence) look(now, waits time.Time) time.Duration {
-	paused := now.Sub(s.looked) > timing.LookInterval+timing.Late() // this host was paused, or has just started: its peer could not reach it meanwhile
-	s.looked = now
+	s.pauses.Limit = timing.LookInterval + timing.Late()
+	_, paused := s.pauses.Look(now)
 	switch {
-	case paused || waits.IsZero():
+	case paused || s.since.IsZero() || waits.IsZero(): // its peer could not reach this host, or it has just started
 		s.since = now
 	case waits.After(s.since):
 		s.since = waits
@@ -90,14 +92,14 @@ func (c Carrier[C]) Follow(ctx context.Context, s *ResumableStream) (next C, fou
 	silent := func() bool { return false }
 	look := time.NewTicker(c.SuspectAfter / 4)
 	defer look.Stop()
-	looked := time.Now()
+	pauses := liveness.Pauses{Limit: c.SuspectAfter / 2}
+	pauses.Look(time.Now())
 	for {
 		select {
 		case <-c.Over:
 			return next, false
 		case now := <-look.C:
-			paused := now.Sub(looked) > c.SuspectAfter/2 // this machine was paused, so all connections have been silent
-			looked = now
+			_, paused := pauses.Look(now) // all connections have been silent meanwhile
 			since := c.Waits()
 			if other != nil || paused || since == 0 || now.Sub(time.Unix(0, since)) < c.SuspectAfter {
 				continue

@@ -49,7 +49,7 @@ func (c Client) Reserve(ctx context.Context, addr string, r wire.Reserve, waitin
 	for q := newLookup(addr); ; {
 		asker := c
 		if q.at != addr {
-			asker.knownHostTimeout = knownHostTimeout // the host it was redirected to may be gone
+			asker.knownHostTimeout = timing.ConnectTimeout // the host it was redirected to may be gone
 		}
 		g, next, err := asker.reserve(ctx, q.at, &r, func(m *wire.Queued) {
 			q.queued(m.Others)
@@ -159,7 +159,7 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 		if err != nil && addr != first {
 			return c.Members(ctx, first)
 		}
-		c.knownHostTimeout = knownHostTimeout // the host it was redirected to may be gone
+		c.knownHostTimeout = timing.ConnectTimeout // the host it was redirected to may be gone
 		if err != nil {
 			return nil, fmt.Errorf("ask %s for jobs: %w", addr, err)
 		}

@@ -129,7 +129,7 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.D
 
 // Detached asks the daemon at addr, one of many that may be gone, for the detached jobs of its host.
 func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, error) {
-	c.knownHostTimeout = knownHostTimeout
+	c.knownHostTimeout = timing.ConnectTimeout
 	msg, err := c.ask(ctx, addr, &wire.AskDetached{})
 	switch msg := msg.(type) {
 	case *wire.DetachedJobs:

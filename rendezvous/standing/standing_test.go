@@ -56,7 +56,7 @@ func echoOne(l net.Listener) {
 	s := resume.NewRelay()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { resume.Serve(ctx, l, s, resume.DefaultTimeouts) })
+	wg.Go(func() { resume.Serve(ctx, l, s, resume.ResidentTimeouts) })
 	for buf := make([]byte, 64<<10); ; {
 		n, err := s.Read(buf)
 		if err != nil {

@@ -19,13 +19,11 @@ import (
 	"gorun/rendezvous/wire"
 )
 
+// timing limits how long a launcher looks for a daemon that it was connected to. For a host whose daemon this launcher
+// has met, the job decides when it is lost: see Away.
+var timing = liveness.Default()
+
 const (
-	// replaceTimeout is the least time that an adopted host may be without its daemon, as its ranks go on. For a host
-	// whose daemon this launcher has met, the job decides: see Away.
-	replaceTimeout = 45 * time.Second
-	// knownHostTimeout is how long a host has to answer when it was reached before, or when another host named it. TCP
-	// alone would retry ever more rarely.
-	knownHostTimeout = 2 * time.Second
 	// startTimeout is how long a host may take to start or find a daemon.
 	startTimeout = 20 * time.Second
 	// closeTimeout bounds the exchange of shutdown messages.
@@ -84,7 +82,7 @@ func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Du
 		return nil, err
 	}
 	s.session = session
-	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, replaceTimeout))
+	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, timing.AdoptGrace))
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
 	}
@@ -184,7 +182,7 @@ func (s *DaemonStream) carry(ctx context.Context, c carrying) (next carrying, fo
 		c.conn.Close()
 	})
 	client := s.lease.client
-	client.knownHostTimeout = knownHostTimeout
+	client.knownHostTimeout = timing.ConnectTimeout
 	find := func(ctx context.Context, silent func() bool) (carrying, bool) {
 		for silent() {
 			conn, in, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
@@ -201,7 +199,7 @@ func (s *DaemonStream) carry(ctx context.Context, c carrying) (next carrying, fo
 		}
 		return carrying{}, false
 	}
-	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: liveness.Default().ReconnectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
+	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: timing.ReconnectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
 	return present.Follow(ctx, s.ResumableStream)
 }
 
@@ -240,10 +238,10 @@ func (s *DaemonStream) connected() {
 }
 
 // again reconnects to a running daemon. It gives up when the host has no such job. A host without a daemon gets at
-// least replaceTimeout to start another one; a silent host gets the given time. With 0 both last until ctx ends.
+// least AdoptGrace to start another one; a silent host gets the given time. With 0 both last until ctx ends.
 func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
 	client := s.lease.client
-	client.knownHostTimeout = knownHostTimeout
+	client.knownHostTimeout = timing.ConnectTimeout
 	var answered time.Time // since when the host answers but has no daemon
 	for {
 		began := time.Now()
@@ -264,7 +262,7 @@ func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time
 			}
 		case answered.IsZero():
 			answered = began
-		case time.Since(answered) >= max(silence, replaceTimeout):
+		case time.Since(answered) >= max(silence, timing.AdoptGrace):
 			return nil, nil, notAgain(err)
 		}
 		if !resume.Pause(ctx, retry) {

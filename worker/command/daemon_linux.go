@@ -149,7 +149,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 		}()
 		stream := resume.NewRelay()
 		cfg.LauncherLease = worker.NewLauncherLease()
-		err = serveJob(ctx, cfg, socket, stream, relayTimeouts(cfg.LauncherLease))
+		err = serveJob(ctx, cfg, socket, stream, leased(resume.LoginTimeouts, cfg.LauncherLease))
 		select {
 		case <-ended: // the last messages are sent
 		case <-time.After(relayCloseTimeout):
@@ -179,11 +179,9 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		}
 		showAs(isBusy)
 		cfg.LauncherLease = worker.NewLauncherLease()
-		waits := resume.DefaultTimeouts
-		lease := cfg.LauncherLease
-		waits.Silent, waits.Extend, waits.Connected = lease.Limit, lease.Extend, lease.Hears
+		waits := leased(resume.ResidentTimeouts, cfg.LauncherLease)
 		if timeouts > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan = timeouts, timeouts
+			waits.Broken, waits.Orphan, waits.Quiet = timeouts, timeouts, timeouts
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next

@@ -16,11 +16,11 @@ import (
 // and the process that ssh starts copies bytes between that and the connection. At first this is the daemon itself,
 // later `gorun worker --relay`.
 
-// relayTimeouts are short, because a live launcher notices the end of its connection and reconnects. How long that
-// takes on a busy machine or a broken network is unknown, so the daemon waits while other hosts hear the launcher.
-func relayTimeouts(lease *worker.LauncherLease) resume.Timeouts {
-	return resume.Timeouts{First: 20 * time.Second, Broken: 2 * time.Second, Orphan: 2 * time.Second,
-		Silent: lease.Limit, Extend: lease.Extend, Connected: lease.Hears}
+// leased returns timeouts that a lease extends. How long it takes the launcher to connect again, on a busy machine or a
+// broken network, is unknown, so the daemon waits while other hosts hear the launcher.
+func leased(t resume.Timeouts, lease *worker.LauncherLease) resume.Timeouts {
+	t.Silent, t.Extend, t.Connected = lease.Limit, lease.Extend, lease.Hears
+	return t
 }
 
 // relayCloseTimeout is how long the last messages may take.

@@ -26,6 +26,7 @@ func trainSaving(c *e2etest.Cluster, args ...string) *e2etest.Training {
 // TestAllProcessesLost: where all processes of a world are lost at once, new ones go on from the checkpoint, on a host that is
 // ready or on one that returns, and one line says so.
 func TestAllProcessesLost(t *testing.T) {
+	t.Parallel()
 	one := []string{"--min-np", "1", "--max-np", "1", "--lease", "6", "-H", "host1:1,host2:1"}
 	kill := func(j *e2etest.Training, host int) { kill9(j, host, "train.py") }
 	off := func(j *e2etest.Training, host int) { j.Must(j.Host(host).PowerOff()) }

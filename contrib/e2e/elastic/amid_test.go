@@ -46,6 +46,7 @@ func kill9(j *e2etest.Training, host int, args string) {
 // was noticed, and no one adds anything twice. All but a few of the losses are left to make soak, which takes other hosts and
 // moments each time.
 func TestLossAmid(t *testing.T) {
+	t.Parallel()
 	type moment struct {
 		name   string
 		hosts  int

@@ -14,6 +14,7 @@ import (
 // TestHorovodScenarios: what Horovod's own tests of elastic jobs look at comes out the same under the name horovodrun: the size of the
 // world after a failure, when a host is used again, and what ends a job.
 func TestHorovodScenarios(t *testing.T) {
+	t.Parallel()
 	e2etest.NeedTorch(t)
 	four := []string{"-np", "4", "--min-np", "2", "--max-np", "4"}
 	both := []string{"host1:2", "host2:2"}

@@ -13,6 +13,7 @@ import (
 // TestJoinerCutOff: a host that discovery adds answers the launcher, and a firewall keeps it from hosts that train. It is named
 // and lost, and they go on from where they are.
 func TestJoinerCutOff(t *testing.T) {
+	t.Parallel()
 	for name, muted := range map[string][]int{"from all": {1, 2}, "from one": {2}} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 3)

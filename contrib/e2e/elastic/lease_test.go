@@ -14,6 +14,7 @@ import (
 // TestLeaseOfOne: a host that no other one watches, since it is the only one of the job's world, is lost when its lease ends, and
 // not when TCP gives up. That ends a fixed job; an elastic one goes on on a spare host.
 func TestLeaseOfOne(t *testing.T) {
+	t.Parallel()
 	const lease = 6 * time.Second
 	for name, args := range map[string][]string{
 		"alone":               {"-np", "1", "-H", "host1"},

@@ -32,6 +32,7 @@ func killProcess(j *e2etest.Training, number int) {
 // TestLosses: whatever dies in the middle of training, the others go on from the last commit, soon after it was
 // noticed, and end with the weights of a job that no one disturbed.
 func TestLosses(t *testing.T) {
+	t.Parallel()
 	afterLoss := e2etest.InMost(t, "training went on after a loss was noticed", 2*time.Second)
 	kill := func(host int, args string) func(*e2etest.Training) {
 		return func(j *e2etest.Training) {
@@ -97,6 +98,7 @@ func TestLosses(t *testing.T) {
 // TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether hosts
 // come or go, and when the next world takes over the state. Nothing that survivors committed is done again.
 func TestLossesInCommit(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		die  []string
 		left int
@@ -220,6 +222,7 @@ func TestRestartElsewhere(t *testing.T) {
 // TestSpareHost: a host that the job has no ranks for is ready all the same, so that a lost one is replaced by nothing
 // but the start of its processes; also if it is found at another address by then.
 func TestSpareHost(t *testing.T) {
+	t.Parallel()
 	for name, address := range map[string]string{"where it was": "", "elsewhere": "10.77.0.79"} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 3)

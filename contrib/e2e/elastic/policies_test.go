@@ -62,6 +62,7 @@ func TestResetLimit(t *testing.T) {
 // TestOnFailure: free slots take the place of a lost rank at once, at the next commit, or are waited for, as the user says;
 // and process sets are in every world.
 func TestOnFailure(t *testing.T) {
+	t.Parallel()
 	for how, want := range map[string]struct {
 		args   []string
 		worlds string
@@ -132,6 +133,7 @@ func TestRankLeaves(t *testing.T) {
 // TestOthersThanAnnounced: ranks leave a world because slots were withdrawn, and the next one has a rank that is new all the
 // same, for one of them has died on its way, or another slot was offered meanwhile. It is given what the others have.
 func TestOthersThanAnnounced(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		args  []string
 		then  func(j *e2etest.Training, list *e2etest.HostFile)
@@ -165,6 +167,7 @@ func TestOthersThanAnnounced(t *testing.T) {
 // TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered later, by
 // whatever name that machine is called, and even if it had no network then.
 func TestOwnMachineFirst(t *testing.T) {
+	t.Parallel()
 	for name, own := range map[string]string{"localhost": "localhost", "launcher": "launcher", "unplugged": "localhost"} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)

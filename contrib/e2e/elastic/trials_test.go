@@ -287,6 +287,7 @@ func (j *trial) finish(seed uint64) {
 // the right result or with an exit status that fits what happened, and leaves nothing behind. A trial can be repeated by its
 // number, as far as the machine repeats its timing.
 func TestTrials(t *testing.T) {
+	t.Parallel()
 	for first := 0; first < *trials; first += trialsPerLab {
 		t.Run(fmt.Sprint(*trialSeed+uint64(first)), func(t *testing.T) {
 			c := e2etest.NewCluster(t, trialHosts)

@@ -13,6 +13,7 @@ import (
 // memory, say. The host is looked for until it is back, within its lease; no rank is started again, and the weights are
 // those of an undisturbed job.
 func TestResetWhileCutOff(t *testing.T) {
+	t.Parallel()
 	t.Run("the world stays", func(t *testing.T) {
 		const batches = 100
 		c := e2etest.NewCluster(t, 2)

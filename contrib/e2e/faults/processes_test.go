@@ -41,6 +41,7 @@ func both(one, other victims) victims {
 
 // TestKillAnything kills -9 each kind of process in the middle of a job. Soon nothing may be left of it on any host.
 func TestKillAnything(t *testing.T) {
+	t.Parallel()
 	supervisor, daemon := regexp.MustCompile(`gorun worker --session \w+$`), "gorun worker --daemon"
 	theSupervisor := func(host int) victims {
 		return func(c *e2etest.Cluster, _ int) []int {

@@ -82,6 +82,7 @@ var strikes = map[string]func(*e2etest.Cluster) (begin, end func() error){
 // TestPaths: whatever a network does to a host for some seconds, training goes on at once after it with every bit in its
 // place. What is lost is the outage and at most half a second.
 func TestPaths(t *testing.T) {
+	t.Parallel()
 	for name := range strikes {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
@@ -101,6 +102,7 @@ func TestPaths(t *testing.T) {
 // TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and no one takes them for dead
 // before their lease has ended.
 func TestLongOutages(t *testing.T) {
+	t.Parallel()
 	type outage struct {
 		name  string
 		lasts time.Duration
@@ -262,6 +264,7 @@ func TestNoNetworkForAMoment(t *testing.T) {
 // TestLauncherConnectionBreaks: the connections of gorun, or of the system's ssh in its place, to its hosts break, one after the
 // other, and the job goes on as if nothing had been.
 func TestLauncherConnectionBreaks(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"own": nil, "system's": {"--ssh-command", "ssh"}} {
 		t.Run(name, func(t *testing.T) {
 			const batches = 60

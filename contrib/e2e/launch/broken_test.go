@@ -81,6 +81,7 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 // TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host says from before the login until the job is over.
 // The job goes well all the same.
 func TestBrokenAtStart(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		step  int
 		pause time.Duration

@@ -13,6 +13,7 @@ import (
 // TestLoginFiles: what a login file of a host does that keeps gorun from it is named as the cause, soon, and what only takes its time or
 // prints something does no harm. So it is in a first start, and in others.
 func TestLoginFiles(t *testing.T) {
+	t.Parallel()
 	const (
 		reads  = "reads the standard input that is meant for gorun"
 		hides  = "hides what commands write"

@@ -50,6 +50,7 @@ func TestConnectionBreaksBeforeWorld(t *testing.T) {
 // TestHostDiesBeforeWorld: a host that is killed while ranks run that have not asked for a world is found dead as soon as in
 // one.
 func TestHostDiesBeforeWorld(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		args []string
 		most time.Duration

@@ -27,6 +27,7 @@ func uploading(c *e2etest.SSHCluster) (bytes int) {
 // TestAddressChangeInUpload: the launcher gets another address while it brings the binary, at its beginning, later, and once it has sent all.
 // The start takes a little longer, and nothing of the former connections stays on a host.
 func TestAddressChangeInUpload(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		bytes int
 		times int

@@ -227,6 +227,7 @@ gorun: hint: something around the program takes away PMI_FD or PMI_RANK, which i
 // TestOpenMPILeavesNothing: Open MPI's daemons end, and what they started, when its mpirun or the agents by which it
 // reached the hosts are killed.
 func TestOpenMPILeavesNothing(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("mpirun.openmpi"); err != nil {
 		t.Skip("install openmpi-bin")
 	}

@@ -42,6 +42,7 @@ func TestTrainOnTwoHosts(t *testing.T) {
 // TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts: by one rank, by two that share memory,
 // and by three of which one is elsewhere. The long tests have more worlds: each rank imports torch, which is most of the work.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	scripts, err := filepath.Glob(filepath.Join(e2etest.Root(), "contrib/python/tests/mp/*.py"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("found %d scripts, error %v", len(scripts), err)

@@ -16,6 +16,7 @@ import (
 // TestNarrowPaths: a path between two hosts silently loses packets that both NICs take, as behind a tunnel whose
 // ICMP a firewall drops. The job goes on with packets that pass, and reports their size.
 func TestNarrowPaths(t *testing.T) {
+	t.Parallel()
 	for largest, goingOn := range map[int]int{1400: 1280, 1200: 576, 1000: 576, 576: 576} {
 		t.Run(fmt.Sprint(largest), func(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
@@ -38,6 +39,7 @@ func TestNarrowPaths(t *testing.T) {
 // TestNarrowLogin: gorun reaches a host over a path that silently loses packets of more than 576 bytes: it logs in, brings the
 // binary, and prints all that ranks write; so does a gorun that uses a long-running daemon.
 func TestNarrowLogin(t *testing.T) {
+	t.Parallel()
 	narrow := func(t *testing.T, c *e2etest.Cluster) {
 		t.Helper()
 		for _, h := range c.Hosts() {

@@ -17,6 +17,7 @@ import (
 // TestStandstill: a host that is paused or unreachable for a while costs that while and half a second at most: no
 // rank is started again, and the weights are right.
 func TestStandstill(t *testing.T) {
+	t.Parallel()
 	lostBeyond := e2etest.InMost(t, "lost beyond the outage", 500*time.Millisecond)
 	freeze := func(h *lab.LabHost) (begin, end func() error) { return h.Freeze, h.Thaw }
 	cut := func(h *lab.LabHost) (begin, end func() error) { return h.Cut, h.Heal }

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, Request, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
@@ -119,17 +120,15 @@ class Browser:
             self.fault(f"the first result for {word} is {self.page.inner_text('h1')}")
 
 
-def draw(context: BrowserContext, base: str, names: list[str], to: Path) -> None:
+def draw(browser: Chromium, base: str, names: list[str], to: Path) -> None:
     """Draw pages at both widths, light and dark."""
-    page = context.new_page()
-    for name in names:
-        for width in (NARROW, WIDE):
-            for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
+    for scheme in ("light", "dark"):
+        page = browser.new_context(color_scheme=scheme).new_page()  # a context keeps the scheme of its first page
+        for name in names:
+            for width in (NARROW, WIDE):
                 page.set_viewport_size({"width": width, "height": 1000})
                 page.goto(base + name, wait_until="load")
-                picture = to / f"{name.removesuffix('.html').replace('/', '_')}-{width}-{scheme}.png"
-                page.screenshot(path=picture)
+                page.screenshot(path=to / f"{name.removesuffix('.html').replace('/', '_')}-{width}-{scheme}.png")
 
 
 def main() -> None:
@@ -152,7 +151,7 @@ def main() -> None:
         Browser(browser.new_context(), f"{args.site.as_uri()}/", faults).search(WORD)
         if args.pictures:
             args.pictures.mkdir(parents=True, exist_ok=True)
-            draw(browser.new_context(), base, names, args.pictures)
+            draw(browser, base, names, args.pictures)
         browser.close()
     for line in faults.lines():
         print(f"docs: error: {line}")

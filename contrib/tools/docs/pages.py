@@ -119,7 +119,9 @@ class Stage:
                 out.append(self.shift(self.fence(line), columns))
                 continue
             m = ITEM.match(line)
-            if m and not (not columns and len(m[1]) > 3):
+            # As a code host sees it, no code block starts a list, and in a paragraph only a 1 does.
+            inside = bool(out and out[-1].strip())
+            if m and (columns or (len(m[1]) < 4 and not (inside and m[2][0].isdigit() and m[2][:-1] != "1"))):
                 indent = len(m[1])
                 while columns and indent < columns[-1][0]:
                     columns.pop()

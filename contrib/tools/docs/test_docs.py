@@ -138,6 +138,7 @@ class Staging(Tree):
             self.convert("see\n- one\n  more\n  - two\n- three\n\nend\n"),
             "see\n\n- one\n    more\n    - two\n- three\n\nend\n",
         )
+        self.assertEqual(self.convert("on node\n0. It is\n"), "on node\n0. It is\n")
         fenced = self.convert("1. one\n   ```bash runnable\n   x\n   ```\n")
         self.assertEqual(fenced, "1. one\n    ```bash\n    x\n    ```\n")
 

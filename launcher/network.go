@@ -2,10 +2,38 @@ package launcher
 
 import (
 	"fmt"
+	"math"
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
+
+// network is what the job found out about the network between its hosts.
+type network struct {
+	shown   uint32              // epoch of the ring that the user saw last
+	edges   map[int][]wire.Edge // by the host that measured them
+	carried carried
+}
+
+// measured returns what daemons have measured, by host ids, without values that cannot be true.
+func (n *network) measured(hosts hostList) (edges []topology.Edge) {
+	number := func(x float64) float64 {
+		if x > 0 && !math.IsInf(x, 0) {
+			return x
+		}
+		return 0
+	}
+	for _, h := range hosts {
+		for _, e := range n.edges[h.id] {
+			found := topology.Edge{From: h.id, To: e.To, RTT: number(e.RTT), Bandwidth: number(e.Bandwidth)}
+			if e.To >= 0 && e.To < len(hosts) && e.To != h.id && found.RTT+found.Bandwidth > 0 {
+				found.InJob = found.Bandwidth > 0
+				edges = append(edges, found)
+			}
+		}
+	}
+	return edges
+}
 
 // carried sums up what the links of all hosts have done, as far as daemons lived to report it.
 type carried wire.Links

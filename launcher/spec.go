@@ -1,0 +1,188 @@
+package launcher
+
+import (
+	"io"
+	"time"
+
+	"gorun/launcher/elastic"
+	"gorun/launcher/plan"
+	"gorun/launcher/talk"
+	"gorun/rendezvous/liveness"
+	"gorun/rendezvous/wire"
+	"gorun/topology"
+)
+
+// Spec is a job.
+type Spec struct {
+	wire.JobOptions // for its daemons
+
+	Placement plan.Placement
+	Env       []string // of the launcher; filtered for the ranks
+	// Programs are what the ranks run: the first program runs as the first ranks, the second as the next, and so on,
+	// and the last, which is often the only one, as all that are left.
+	Programs []Program
+	Version  string // of this binary; daemons of another version are refused
+
+	Elastic *ElasticSpec // nil for a job of fixed size, which Placement describes
+
+	// Replicator keeps what a successor of this launcher would need to carry an elastic job on; nil for no failover.
+	// Snapshot is what the former launcher kept, nil if there was none.
+	Replicator Replicator
+	Snapshot   []byte
+
+	StartTimeout time.Duration // until every rank runs, and then until the hosts have formed their world
+	Timeout      time.Duration // of the whole job; 0 for none
+
+	Dial   talk.Dialer
+	Relay  talk.Relay // nil if every host gets the binary by itself
+	Stdin  io.Reader  // nil for none
+	Output Output
+	// Progress, if not nil, is called with how far the start has come.
+	Progress func(Progress)
+	// Watch, if not nil, is called for every rank that starts or ends.
+	Watch func(RankEvent)
+	// WatchHosts, if not nil, is called for hosts that fall silent, are back or are lost.
+	WatchHosts func(HostEvent)
+	// Measured, if not nil, is called at the end of the job with what it measured between its hosts.
+	Measured func([]topology.Host, []topology.Edge)
+	// Moves announces moves of hosts, as others see them; nil for none.
+	Moves <-chan Move
+	// Facts delivers each new content of the file of facts; nil if it stays as it is.
+	Facts <-chan []byte
+	// AskUsage has the daemons report what their ranks use. Used is called with the answers.
+	AskUsage <-chan struct{}
+	Used     func(RankUsage)
+	// Note prints a line for the user, without a prefix.
+	Note func(format string, args ...any)
+	// Signals are forwarded to every rank.
+	Signals <-chan int
+	// Hurry, when closed, makes an ongoing stop immediate (a second Ctrl-C).
+	Hurry <-chan struct{}
+
+	formAfter time.Duration // in place of the constant, for tests; 0 for that
+}
+
+// Program is what the ranks of a job run, or some of them.
+type Program struct {
+	Ranks int // ignored for the last program
+	Argv  []string
+	Dir   string   // working directory of its ranks
+	Env   []string // wins over everything else
+}
+
+// ElasticSpec makes a job elastic.
+type ElasticSpec struct {
+	elastic.Policy
+	// Hosts delivers all hosts there are, at once and whenever they change.
+	Hosts <-chan []elastic.DiscoveredHost
+	// Admit is called for every process before it starts, so that Spec.Output takes what it writes.
+	Admit func(process int, host string) error
+	// World, if not nil, is called for every world before its ranks run, with their number and hosts.
+	World func(ranks int, hosts []string)
+}
+
+// Replicator replicates the snapshots of a job to the electors, which would start its successor.
+type Replicator interface {
+	// Keep replicates a snapshot, which replaces all before it, and how long hosts, and the launcher, may be silent
+	// from now on. It returns the number of the snapshot.
+	Keep(snapshot []byte, lease time.Duration) uint64
+	// Kept delivers the number of the latest snapshot that is safe.
+	Kept() <-chan uint64
+	// Answering returns how many electors there are, how many of them have answered within the lease, and how long
+	// those wait that are no majority.
+	Answering(lease time.Duration) (of, left int, limit time.Duration)
+}
+
+// Output takes what ranks write, from one goroutine for each host.
+type Output interface {
+	Write(rank int, stream wire.OutputStream, data []byte)
+	// Close flushes a rank's unfinished line.
+	Close(rank int)
+	// Tail returns the last lines a rank wrote to standard error.
+	Tail(rank int) []string
+	// Abandon lets calls of Write that wait return.
+	Abandon()
+}
+
+// RankEvent is the start or the end of a rank.
+type RankEvent struct {
+	Rank   int
+	Host   string
+	Ended  bool
+	PID    int // of one that started
+	Code   int // exit status of one that ended
+	Signal int // by which it was killed, 0 if it was not
+}
+
+// HostEvent reports that a host is silent, that it is back, or that an elastic job goes on without it.
+type HostEvent struct {
+	Host  string
+	To    string // the one that does not hear it, or does again; "" for the launcher
+	State HostState
+	Since time.Time // when it was last heard, for one that is silent or back
+}
+
+// HostState is the state of a host.
+type HostState string
+
+// States of a host.
+const (
+	HostSilent HostState = "silent"
+	HostBack   HostState = "back"
+	HostLost   HostState = "lost"
+)
+
+// Progress of a start.
+type Progress struct {
+	Hosts, Reached, Ready, Started, Ranks int
+	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
+}
+
+// Move is a move of a host as reported by others, such as vCenter.
+type Move struct {
+	Host   string // its name
+	Starts bool   // or it ends
+	Text   string
+	Labels map[string]string // of its place, as in a topology file, if that is known
+	By     string            // who reports it
+}
+
+// RankUsage is what a rank uses, with all processes that it started.
+type RankUsage struct {
+	Rank      int
+	CPU       time.Duration // so far
+	RSS       int64         // bytes
+	Processes int
+	State     string // in words
+}
+
+// Timing returns the limits that decide whether a host is there.
+func (s *Spec) Timing() liveness.Timing { return liveness.Default().Scaled(s.TimeScale) }
+
+// ProgramOf returns the program of a rank.
+func (s *Spec) ProgramOf(rank int) Program {
+	_, p := s.programOf(rank)
+	return p
+}
+
+// programOf returns the number of a rank's program, too.
+func (s *Spec) programOf(rank int) (number int, p Program) {
+	for number, p = range s.Programs {
+		if rank < p.Ranks {
+			break
+		}
+		rank -= p.Ranks
+	}
+	return number, p
+}
+
+// watch reports the start or the end of a rank.
+func (s *Spec) watch(e RankEvent) {
+	if s.Watch != nil {
+		s.Watch(e)
+	}
+}
+
+// formAfter is how long after the start of the last rank a world is formed that no rank has asked for. Until then ranks
+// mostly load, for which they need the CPUs.
+const formAfter = time.Second
