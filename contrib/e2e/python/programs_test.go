@@ -40,32 +40,59 @@ func TestTrainOnTwoHosts(t *testing.T) {
 }
 
 // TestPrograms runs the semantic checks of the Python binding over real ssh on two hosts: by one rank, by two that share memory,
-// and by three of which one is elsewhere. The long tests have more worlds: each rank imports torch, which is most of the work.
+// and by three of which one is elsewhere. A job runs all of them, one after the other, each in fresh processes and a new world:
+// to import torch takes longer than most of them. The long tests have more worlds, and a job for each program in each.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	scripts, err := filepath.Glob(filepath.Join(e2etest.Root(), "contrib/python/tests/mp/*.py"))
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("found %d scripts, error %v", len(scripts), err)
+	programs, err := filepath.Glob(filepath.Join(e2etest.Root(), "contrib/python/tests/mp/*.py"))
+	if err != nil || len(programs) < 20 {
+		t.Fatalf("found %d programs, error %v", len(programs), err)
 	}
-	for _, script := range scripts {
-		name := filepath.Base(script)
-		t.Run(strings.TrimSuffix(name, ".py"), func(t *testing.T) {
-			c := e2etest.NewCluster(t, 2)
-			if source, err := os.ReadFile(script); err != nil {
-				t.Fatal(err)
-			} else if strings.Contains(string(source), "torch") {
-				e2etest.NeedTorch(t)
-			}
-			worlds := []string{"host1:1", "host1:2", "host1:2,host2:1"}
-			if !testing.Short() {
-				worlds = append(worlds, "host1:1,host2:1", "host1:2,host2:2")
-			}
-			for _, hosts := range worlds {
-				r := c.Gorun("-H", hosts, e2etest.Python, "contrib/python/tests/mp/"+name)
-				if r.Code != 0 {
-					t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.Code, r.Stdout, r.Stderr)
-				}
-			}
-		})
+	for i, program := range programs {
+		programs[i] = "contrib/python/tests/mp/" + filepath.Base(program)
+	}
+	worlds := []string{"host1:1", "host1:2", "host1:2,host2:1"}
+	if testing.Short() {
+		for _, hosts := range worlds {
+			t.Run(hosts, func(t *testing.T) { runPrograms(t, programs, hosts) })
+		}
+		return
+	}
+	worlds = append(worlds, "host1:1,host2:1", "host1:2,host2:2")
+	for _, program := range programs {
+		t.Run(strings.TrimSuffix(filepath.Base(program), ".py"), func(t *testing.T) { runProgram(t, program, worlds) })
+	}
+}
+
+// runPrograms runs programs in one job.
+func runPrograms(t *testing.T, programs []string, hosts string) {
+	c := e2etest.NewCluster(t, 2)
+	e2etest.NeedTorch(t)
+	r := c.Gorun(append([]string{"-H", hosts, e2etest.Python, "testdata/python/programs.py"}, programs...)...)
+	if r.Code != 0 {
+		t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	for _, program := range programs {
+		if !strings.Contains(r.Stdout, "<stdout>:"+program+" has ended well\n") {
+			t.Errorf("%s has not ended well", program)
+		}
+	}
+}
+
+// runProgram runs a program in a job for each world.
+func runProgram(t *testing.T, program string, worlds []string) {
+	c := e2etest.NewCluster(t, 2)
+	source, err := os.ReadFile(filepath.Join(c.Root, program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(source), "torch") {
+		e2etest.NeedTorch(t)
+	}
+	for _, hosts := range worlds {
+		r := c.Gorun("-H", hosts, e2etest.Python, program)
+		if r.Code != 0 {
+			t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.Code, r.Stdout, r.Stderr)
+		}
 	}
 }
