@@ -8,8 +8,9 @@
 // nothing else shows, to the file of -figures.
 //
 // With -again, up to three tests that failed beside others run a second time, alone, and pass if they pass then, because a
-// deadline may be missed on a busy machine. Their names are appended to the file. No test runs a third time: one whose name
-// is in the file already has failed. A test with a data race has failed too, because the race is a fault however rarely it
+// deadline may be missed on a busy machine. Reports beside this one with a file in the same directory wait meanwhile, once their own
+// tests have ended. The names are appended to the file. No test runs a third time: one whose name is in the file already
+// has failed. A test with a data race has failed too, because the race is a fault however rarely it
 // shows, and so has a package that did not build or that ended in the middle of a test.
 package main
 
@@ -23,8 +24,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // The tests that a report calls slow.
@@ -60,10 +63,19 @@ func main() {
 
 // run reports the tests, and the tests that run again.
 func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
+	release, err := o.lock(syscall.LOCK_SH)
+	if err != nil {
+		return false, err
+	}
 	r, err := o.test(in, out, nil)
+	release()
 	if err != nil || r.failed == 0 || o.again == "" {
 		return err == nil && r.failed == 0, err
 	}
+	if release, err = o.lock(syscall.LOCK_EX); err != nil {
+		return false, err
+	}
+	defer release()
 	names, err := r.repeatable(o.again)
 	if err != nil || len(names) == 0 {
 		return false, err
@@ -85,6 +97,22 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// lock keeps tests apart: reports beside each other share the lock while they run theirs, and each has it for itself while it
+// runs tests again.
+func (o *options) lock(how int) (release func(), err error) {
+	if o.again == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(o.again), "again.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
+	return func() { f.Close() }, nil
 }
 
 // test runs go test, for all packages or with other flags, and reports its output.
