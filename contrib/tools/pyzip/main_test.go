@@ -50,8 +50,20 @@ func TestBuild(t *testing.T) {
 			t.Error("the program is not at the start, or the second result differs from the first")
 		}
 	}
-	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+	info, err := os.Stat(out)
+	if err != nil || info.Mode().Perm() != 0o755 {
+		t.Fatalf("mode %v, %v", info.Mode(), err)
+	}
+	if built, err := stat(p, out, filepath.Join(dir, "program")); err != nil || !os.SameFile(info, built) {
+		t.Errorf("a file with the same contents was replaced: %v", err)
+	}
+	p.version = "1.2.4"
+	if built, err := stat(p, out, filepath.Join(dir, "program")); err != nil || os.SameFile(info, built) {
+		t.Errorf("a file of another version was not replaced: %v", err)
+	}
+	p.version = "1.2.3"
+	if _, err := stat(p, out, filepath.Join(dir, "program")); err != nil {
+		t.Fatal(err)
 	}
 	archive, err := zip.OpenReader(out)
 	if err != nil {
@@ -87,4 +99,12 @@ func TestPythonVersion(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
 		}
 	}
+}
+
+// stat builds a program, and returns what there is of it then.
+func stat(p packages, out, executable string) (fs.FileInfo, error) {
+	if err := p.build(out, executable); err != nil {
+		return nil, err
+	}
+	return os.Stat(out)
 }
