@@ -35,8 +35,9 @@ PURE := $(shell sed -n '/pure *= \[\]string{/s/.*{\(.*\)}/\1/p' cmd/gorun/deps_t
 $(if $(PURE),,$(error no list of pure packages in cmd/gorun/deps_test.go))
 PURE_PACKAGES := $(PURE:%=./%)
 # The families of end-to-end tests. Package speed, which measures rates, runs by itself.
-# The family of VMs starts first: it takes longest, since its machines move one after the other.
-FAMILIES ?= vm $(filter-out vm speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
+# Those that take longest start first.
+LONG_FAMILIES := elastic faults launch vm python cluster
+FAMILIES ?= $(LONG_FAMILIES) $(filter-out $(LONG_FAMILIES) speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
 # Runs go test and reports the results; a few tests that fail beside others run again, alone.
@@ -55,8 +56,10 @@ endif
 ##@ Every day
 
 ## build: make bin/gorun, one static binary that contains the Python binding and the program for hosts
+# A make that has built it calls others with BUILT=yes.
+BUILT ?=
 build:
-	$(call gorun,$$(go env GOARCH),bin/gorun)
+	$(if $(BUILT),@:,$(call gorun,$$(go env GOARCH),bin/gorun))
 
 # gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
 gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION) $(2)'
@@ -72,21 +75,26 @@ demo:
 # The end-to-end tests that show most faults in little time.
 SMOKE := TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms
 quick: build build/report
-	@failed=; $(MAKE) -k lint unit || failed=yes; $(MAKE) e2e-families E2E_RUN='$(SMOKE)' || failed=yes; \
+	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(MAKE) e2e-families E2E_RUN='$(SMOKE)' || failed=yes; \
 	$(again); [ -z "$$failed" ]
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:|a part of make test-all
-TESTS := lint unit allocations python c e2e vsphere
-test: build
+# Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
+TESTS = $(UNIT) python lint c vsphere
+TESTS_AFTER := e2e allocations
+test: build build/report
 	@rm -f build/skips build/figures
-	@failed=; $(MAKE) -k $(TESTS) || failed=yes; \
+	@failed=; $(BESIDE) $(TESTS) || failed=yes; $(MAKE) -k BUILT=yes $(TESTS_AFTER) || failed=yes; \
 	if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
 	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; \
 	else echo "Nothing was skipped."; fi; \
 	$(again); [ -z "$$failed" ]
+
+# Makes targets beside each other; what each prints comes when it has ended. Many tests wait, so three keep two processors busy.
+BESIDE = $(MAKE) -k -j3 -Otarget BUILT=yes
 
 # Prints the tests that ran a second time.
 again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test may be once:"; sort $(AGAIN) | uniq -c; rm $(AGAIN); \
@@ -122,15 +130,28 @@ fix: build/ruff-$(RUFF)
 # These flags must not prevent caching: no -count, no -shuffle.
 UNIT_FLAGS ?=
 # Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
-UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestMessages|TestParsers
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
-unit: build/report
+UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys
+# Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
+SOURCES := TestImports|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
+UNIT := unit-race $(if $(RACE),unit-gorun-race) unit-gorun unit-pure unit-sources
+.PHONY: unit-race unit-gorun-race unit-gorun unit-pure unit-sources
+unit: build build/report
+	@$(BESIDE) $(UNIT)
+# Packages wait for different things at different times, so three at a time keep two processors busy.
+unit-race: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
+	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -p=3 -timeout=10m $(UNIT_FLAGS)
+unit-pure: build/report
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
-	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -timeout=10m $(UNIT_FLAGS)
-	@$(if $(RACE),$(if $(UNRACED),$(plain) -run '$(UNRACED)'),$(plain))
-	@$(if $(RACE),CGO_ENABLED=1 $(REPORT) -packages ./cmd/gorun go test -json -race -timeout=20m $(if $(UNRACED),-skip '$(UNRACED)') $(UNIT_FLAGS))
-plain = $(REPORT) -packages ./cmd/gorun go test -json -timeout=10m $(UNIT_FLAGS)
+unit-gorun: build build/report
+	@$(call unit-of-gorun) -timeout=10m $(if $(RACE),-run '$(or $(UNRACED),^$$)') -skip '$(SOURCES)'
+unit-gorun-race: build build/report
+	@CGO_ENABLED=1 $(call unit-of-gorun) -race -timeout=20m -skip '$(if $(UNRACED),$(UNRACED)|)$(SOURCES)'
+unit-sources: build/report
+	@$(call unit-of-gorun) -run '$(SOURCES)'
+	@$(REPORT) -packages ./contrib/tools/words go test -json $(UNIT_FLAGS)
+unit-of-gorun = GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages ./cmd/gorun go test -json $(UNIT_FLAGS)
 
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
 allocations: build/report
