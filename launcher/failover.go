@@ -73,7 +73,7 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 // minority measures how long too few electors have answered.
 type minority struct {
 	waits  time.Duration
-	pauses liveness.Pauses
+	pauses liveness.Gaps
 }
 
 // look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could

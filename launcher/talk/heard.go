@@ -41,11 +41,11 @@ func (h *Heard) Last(now time.Time) time.Time {
 // Spoken notes when the launcher last spoke to a host, and its last long pause before that.
 type Spoken struct {
 	mu     sync.Mutex
-	pauses liveness.Pauses
+	pauses liveness.Gaps
 }
 
 // spokenEvery returns the notes of a launcher that should speak this often.
-func spokenEvery(d time.Duration) Spoken { return Spoken{pauses: liveness.Pauses{Limit: 2 * d}} }
+func spokenEvery(d time.Duration) Spoken { return Spoken{pauses: liveness.Gaps{Limit: 2 * d}} }
 
 // Note takes a moment at which the launcher speaks.
 func (s *Spoken) Note(now time.Time) {
@@ -55,7 +55,7 @@ func (s *Spoken) Note(now time.Time) {
 }
 
 // Silent returns the present pause, or else the last one.
-func (s *Spoken) Silent(now time.Time) liveness.Pause {
+func (s *Spoken) Silent(now time.Time) liveness.Gap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pauses.Latest(now)

@@ -12,7 +12,7 @@ import (
 // report about each other; both return verdicts.
 type Hosts struct {
 	timing Timing
-	pauses Pauses
+	gaps   Gaps
 	floor  time.Time // before this, nothing could be heard: this machine was paused or isolated
 	hosts  map[int]*host
 	pairs  map[[2]int]*pair // broken paths, by the ids of both ends, the lesser first
@@ -43,7 +43,7 @@ type pair struct {
 
 // NewHosts returns a detector for no hosts yet.
 func NewHosts(t Timing) *Hosts {
-	return &Hosts{timing: t, pauses: Pauses{Limit: t.Late()}, hosts: map[int]*host{}, pairs: map[[2]int]*pair{},
+	return &Hosts{timing: t, gaps: Gaps{Limit: t.Late()}, hosts: map[int]*host{}, pairs: map[[2]int]*pair{},
 		ballot: ballot{grace: t.EvidenceGrace}}
 }
 
@@ -263,7 +263,7 @@ func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news 
 
 // Look takes what the launcher sees now, several times a second, and returns what follows.
 func (s *Hosts) Look(now time.Time, v View) (out []Verdict) {
-	if _, paused := s.pauses.Look(now); paused {
+	if _, paused := s.gaps.Look(now); paused {
 		s.floor = now
 	}
 	s.observe(now, v)

@@ -42,7 +42,7 @@ func (l *Listener) Waits() int64 { return l.since.Load() }
 
 // silence measures how long a connection has delivered nothing while this host could hear it.
 type silence struct {
-	pauses liveness.Pauses
+	pauses liveness.Gaps
 	since  time.Time
 }
 
@@ -92,7 +92,7 @@ func (c Carrier[C]) Follow(ctx context.Context, s *ResumableStream) (next C, fou
 	silent := func() bool { return false }
 	look := time.NewTicker(c.SuspectAfter / 4)
 	defer look.Stop()
-	pauses := liveness.Pauses{Limit: c.SuspectAfter / 2}
+	pauses := liveness.Gaps{Limit: c.SuspectAfter / 2}
 	pauses.Look(time.Now())
 	for {
 		select {

@@ -224,6 +224,54 @@ func TestClusterDaemonStaysAway(t *testing.T) {
 	s.ExpectIdle()
 }
 
+// TestClusterLauncherCut: a launcher is cut off from the hosts of its job for good. They end the job soon after they have
+// missed it for as long as they wait for one: a minute more would be for the resident daemon that is being replaced.
+func TestClusterLauncherCut(t *testing.T) {
+	s := e2etest.NewLasting(t, 2)
+	s.Hurry(0.2)
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
+	working := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = working
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	ranks := func() (n int) {
+		for _, h := range s.Hosts() {
+			for _, p := range h.Processes() {
+				if strings.Contains(p.Args, "import gorun.numpy as hvd") {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := ranks(); n != 4 {
+		t.Fatalf("%d ranks are found, want 4", n)
+	}
+	if err := s.Launcher().Cut(); err != nil {
+		t.Fatal(err)
+	}
+	struck := time.Now()
+	for ranks() > 0 && time.Since(struck) < 2*time.Minute {
+		time.Sleep(100 * time.Millisecond)
+	}
+	took, limit := time.Since(struck), s.Scaled(35*time.Second)
+	t.Logf("the ranks ended after %v", took.Round(time.Millisecond))
+	if took < limit-s.Scaled(5*time.Second)-time.Second || took > limit+15*time.Second { // 5 s pass between two signs of life
+		t.Errorf("the ranks ended after %v, want %v and a little", took, limit)
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "this machine has heard none of its 2 hosts since") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	if err := s.Launcher().Heal(); err != nil {
+		t.Fatal(err)
+	}
+	s.ExpectIdle()
+}
+
 // TestClusterElastic: a job goes on when a host of the cluster dies, and uses it again when it has booted.
 func TestClusterElastic(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)

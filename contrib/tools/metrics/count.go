@@ -25,7 +25,8 @@ type count struct {
 	words                      int
 	functions                  []function
 	types                      map[string]*bigType
-	durations, decideLiveness  int
+	durations, limits          int                 // named ones, and those in liveness.Timing
+	besideLiveness             []string            // named ones in packages that use that
 	names                      map[string][]string // exported type names, with their packages
 	arrows                     map[string]arrows
 	packages, documented       int
@@ -162,6 +163,9 @@ func (c *count) addDecl(s *source, d ast.Decl) {
 				c.documentedName(spec.Name, d.Doc != nil || spec.Doc != nil || spec.Comment != nil)
 				if structure, ok := spec.Type.(*ast.StructType); ok {
 					c.bigType(s.path + "." + spec.Name.Name).fields = fields(structure)
+					if s.path == liveness && spec.Name.Name == "Timing" {
+						c.limits = fields(structure)
+					}
 				}
 			}
 		}
@@ -226,10 +230,15 @@ func (c *count) addDurations(s *source, n ast.Node) {
 			continue
 		}
 		c.durations++
-		if slices.Contains(liveness, s.path) || slices.Contains(liveness, s.path+"/"+s.file(name.Pos())) {
-			c.decideLiveness++
+		if s.path == liveness || usesLiveness(s) {
+			c.besideLiveness = append(c.besideLiveness, s.path+"."+name.Name)
 		}
 	}
+}
+
+// usesLiveness reports whether a package imports the one that decides whether a host is there.
+func usesLiveness(s *source) bool {
+	return slices.ContainsFunc(s.types.Imports(), func(p *types.Package) bool { return strings.HasSuffix(p.Path(), "/"+liveness) })
 }
 
 // print writes the table.
@@ -266,7 +275,9 @@ func (c *count) print(out io.Writer, longest int) {
 		a := c.arrows[folder]
 		row("arrows between files of "+folder, "%d, in circles %d, up %d", a.all, a.circular, a.up)
 	}
-	row("named durations", "%d, that decide liveness %d", c.durations, c.decideLiveness)
+	row("named durations", "%d, limits in liveness.Timing %d", c.durations, c.limits)
+	slices.Sort(c.besideLiveness)
+	row("named durations in packages that use it", "%d: %s", len(c.besideLiveness), strings.Join(c.besideLiveness, ", "))
 	var several []string
 	for name, packages := range c.names {
 		if len(packages) > 1 {

@@ -12,7 +12,8 @@
 //     other. A greedy search orders the files so that few arrows lead up, against the order. The number of uses does not
 //     count.
 //   - A named duration is a constant or variable of type time.Duration with a fixed value, in a function or
-//     outside. It decides liveness if its package or file is in the list liveness.
+//     outside. Those that decide whether a host is there belong into liveness.Timing. So the durations of packages that
+//     import package liveness are listed: each of them should be about something else.
 //   - An exported type name in several packages counts once for each name. Interfaces are left out, as a consumer names
 //     one for what it consumes, and so are "Options", "Config" and "Error", which Go uses with the package's name.
 package main
@@ -32,11 +33,8 @@ var bigTypes = []string{
 // folders are the folders whose files' arrows are counted, each package by itself.
 var folders = []string{"cmd/gorun", "worker", "launcher", "collective"}
 
-// liveness names the packages and files whose durations decide whether a host is there.
-var liveness = []string{
-	"rendezvous/liveness", "rendezvous/gossip", "worker/liveness.go", "worker/lease.go",
-	"launcher/liveness.go", "launcher/isolated.go", "launcher/waits.go", "launcher/stragglers.go",
-}
+// liveness is the package that decides whether a host is there. Its type Timing holds the limits.
+const liveness = "rendezvous/liveness"
 
 // maxLine is the width of a line that needs no scrolling.
 const maxLine = 120
