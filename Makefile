@@ -300,6 +300,9 @@ release-again:
 ## compatibility: try this gorun with the last release: which of their parts work together, and how others refuse each other (BASELINE=REVISION)
 # Before the first release the baseline is the commit that raised the control protocol last.
 BASELINE ?= $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null),9fde478f91ea9858bfc456d82fe34db8dbcda1d4)
+.PHONY: baseline
+baseline:
+	@echo '$(BASELINE)'
 compatibility: build
 	@git cat-file -e '$(BASELINE)^{commit}' || { echo "compatibility: this clone lacks $(BASELINE): git fetch --unshallow --tags"; exit 1; }
 	@if [ "$$(cat build/baseline/revision 2>/dev/null)" != '$(BASELINE)' ]; then \

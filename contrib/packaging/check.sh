@@ -101,6 +101,7 @@ step "tarballs for macOS"
 for mac in amd64 arm64; do
 	tar -C "$scratch" -xzf "$release/$(only "gorun-*-darwin-$mac.tar.gz")"
 	go version -m "$scratch"/gorun-*-darwin-$mac/gorun | grep -q "GOOS=darwin" || fail "the binary for macOS on $mac is for another system"
+	grep -aq "GOOS=linux" "$scratch"/gorun-*-darwin-$mac/gorun || fail "the launcher for macOS on $mac has no program for hosts"
 	[ "$(head -c 4 "$scratch"/gorun-*-darwin-$mac/gorun | od -An -tx1 | tr -d ' ')" = cffaedfe ] || fail "the binary for macOS on $mac is no Mach-O file"
 done
 
