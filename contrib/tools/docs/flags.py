@@ -37,7 +37,7 @@ OTHERS = {
 # Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
 CONTRIB = "--host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit"
 # Flags of gorun that its help does not show: gorun gives them to itself.
-HIDDEN = {"worker": "--sweep"}
+HIDDEN = {"worker": "--sweep --daemon"}
 
 
 @dataclass

@@ -32,6 +32,7 @@ SAME = {"README.md": "index.md"}
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})\s*([^`]*)$")
 ITEM = re.compile(r"^( *)([-*+]|\d+[.)])( +)(?=\S)")
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`|\[[^\]]*\])*)\]\(([^()\s]+)(\s+\"[^\"]*\")?\)")
+SPAN_OR_LINK = re.compile(rf"(?P<link>{LINK.pattern})|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.S)
 
 
 @dataclass
@@ -192,5 +193,4 @@ class Stage:
             return f"{image}[{words}]({relative}{'#' + anchor if anchor else ''}{m[4] or ''})"
 
         # Code spans stay as they are, unless they are in the text of a link.
-        parts = re.split(r"(\[(?:[^\[\]`]|`[^`]*`)*\]\([^()\s]+\)|`[^`]+`)", text)
-        return "".join(part if part.startswith("`") else LINK.sub(replace, part) for part in parts)
+        return SPAN_OR_LINK.sub(lambda m: LINK.sub(replace, m[0]) if m["link"] else m[0], text)

@@ -148,6 +148,8 @@ class Staging(Tree):
         self.assertEqual(self.convert("[`a`\nb](../../worker/x_test.go)"), "`a`\nb\n")
         self.assertEqual(self.convert("`[a](../../README.md)`"), "`[a](../../README.md)`\n")
 
+        self.assertEqual(self.convert("```` ```x ```` [a](../../README.md)"), "```` ```x ```` [a](../index.md)\n")
+
     def test_blocks(self) -> None:
         [first, second] = blocks("a\n```bash runnable\nx\n```\n~~~\n```\n~~~\n")
         self.assertEqual((first.line, first.info, first.lines), (2, "bash runnable", ["x"]))
