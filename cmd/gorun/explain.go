@@ -40,6 +40,9 @@ func explain(w io.Writer, err error) int {
 	if e, ok := known.(interface{ NextStep() string }); ok {
 		hint = e.NextStep()
 	}
+	if hint == "" {
+		hint = failure.LimitHint(err.Error())
+	}
 	if hint != "" {
 		report.Hintf("%s", hint)
 	}

@@ -33,6 +33,9 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	if o.checkBuild {
 		return checkBuild(o.out)
 	}
+	if err := checkThreads(); err != nil {
+		return err
+	}
 	programs, notes, err := readPrograms(ctx, o)
 	if err != nil {
 		return err

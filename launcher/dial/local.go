@@ -80,19 +80,23 @@ func (c *child) Sweep(ctx context.Context, job string) error {
 	return sweep.Run()
 }
 
-// tail keeps the last bytes written to it.
+// tail keeps the last bytes written to it, and as many of the first: the Go runtime begins with the reason when it ends.
 type tail struct {
 	mu    sync.Mutex
+	head  []byte
 	buf   bytes.Buffer
 	limit int
+	cut   bool // bytes between head and buf are gone, or in both
 }
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.head = append(t.head, b[:min(len(b), t.limit-len(t.head))]...)
 	t.buf.Write(b)
 	if n := t.buf.Len() - t.limit; n > 0 {
 		t.buf.Next(n)
+		t.cut = true
 	}
 	return len(b), nil
 }
@@ -100,5 +104,8 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.cut {
+		return string(t.head) + "\n" + t.buf.String()
+	}
 	return t.buf.String()
 }

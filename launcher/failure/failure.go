@@ -123,6 +123,9 @@ func (e *MinorityError) Error() string {
 // LastLine returns the last line that a daemon wrote to standard error, or why the Go runtime ended it.
 func LastLine(s string) string {
 	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, noThread) {
+			return "no more threads can be started: " + strings.TrimSpace(line)
+		}
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return strings.TrimSpace(line)
 		}

@@ -538,7 +538,13 @@ func readTail(r io.Reader) string {
 	}
 }
 
+// lastLine returns the last line of a text, or why the Go runtime ended the program.
 func lastLine(text string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "runtime: failed to create new OS thread") {
+			return oneLine(line)
+		}
+	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return oneLine(lines[len(lines)-1])
 }

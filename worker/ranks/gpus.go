@@ -3,6 +3,7 @@ package ranks
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -29,6 +30,15 @@ func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
 		return nil, fmt.Errorf("%s, but %s", topology.Count(ranks, "rank"), topology.Count(len(list), "GPU"))
 	}
 	return list, nil
+}
+
+// reportGPUs notes that the user lists GPUs of a host that seems to have none. It is no error, since gorun does not know
+// every way to see one.
+func (r *Ranks) reportGPUs() {
+	_, set := rankenv.Lookup(r.job.Env, "CUDA_VISIBLE_DEVICES")
+	if list := r.job.GPUs; len(list) > 0 && list[0] != "auto" && !set && len(r.cfg.Daemon.Host().GPUs) == 0 && !hasAccelerator(os.DirFS("/")) {
+		r.say(fmt.Sprintf("--gpus %s: no GPU is to be seen on this host: nvidia-smi -L lists those that programs can use", strings.Join(list, ",")))
+	}
 }
 
 // findGPUs asks the driver's own tool, which knows the parts that GPUs are cut into (MIG); without it, it takes

@@ -29,6 +29,7 @@ func (r *Ranks) Start(ctx context.Context) {
 		r.refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
 		return
 	}
+	r.reportGPUs()
 	r.reportBindings(roster)
 	r.reportThreads()
 	r.cfg.Describe()
