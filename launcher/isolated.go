@@ -15,31 +15,31 @@ import (
 // stopped.
 
 // stopped returns how long the launcher was stopped, if a host has ended the job for it; otherwise 0.
-func (j *job) stopped(now time.Time, h *host) time.Duration {
+func (s *state) stopped(now time.Time, h *host) time.Duration {
 	p := h.Spoken.Silent(now)
-	announced := j.asleep.now || p.From.Before(j.asleep.until)
-	if _, renewed := h.Line(); !renewed || j.spec.Replicator != nil || announced || now.Sub(p.To) > j.timing().Aftermath ||
-		p.Lasted() < j.timing().Launcher(j.lease()) {
+	announced := s.asleep.now || p.From.Before(s.asleep.until)
+	if _, renewed := h.Line(); !renewed || s.spec.Replicator != nil || announced || now.Sub(p.To) > s.timing().Aftermath ||
+		p.Lasted() < s.timing().Launcher(s.lease()) {
 		return 0
 	}
 	return p.Lasted()
 }
 
 // outlived reports whether the hosts have ended the job, or are about to, because they do not hear the launcher.
-func (j *job) outlived(now time.Time) bool {
-	since := j.alive.IsolatedSince()
-	return !since.IsZero() && now.Sub(since) >= j.timing().Launcher(j.lease())
+func (s *state) outlived(now time.Time) bool {
+	since := s.alive.IsolatedSince()
+	return !since.IsZero() && now.Sub(since) >= s.timing().Launcher(s.lease())
 }
 
 // abandoned reports whether an event shows that hosts have ended the job because they did not hear its launcher.
-func (j *job) abandoned(now time.Time, h *host, ev talk.Event) bool {
+func (s *state) abandoned(now time.Time, h *host, ev talk.Event) bool {
 	switch m := ev.Msg.(type) {
 	case *wire.Exited:
-		return m.Deaf && j.stopped(now, h) > 0
+		return m.Deaf && s.stopped(now, h) > 0
 	case *wire.Failed, *wire.Rejoining:
-		return j.stopped(now, h) > 0
+		return s.stopped(now, h) > 0
 	}
-	return ev.Err != nil && (j.outlived(now) || j.stopped(now, h) > 0)
+	return ev.Err != nil && (s.outlived(now) || s.stopped(now, h) > 0)
 }
 
 // endIsolated ends the job, and with it the search for its hosts.

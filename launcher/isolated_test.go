@@ -30,8 +30,8 @@ func (r renewed) Ended() bool         { return r.ended }
 func solitary(began time.Time, membership *membership) (j *job, notes *[]string) {
 	notes = new([]string)
 	note := func(format string, args ...any) { *notes = append(*notes, fmt.Sprintf(format, args...)) }
-	j = &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, membership: membership,
-		alive: liveness.NewHosts(liveness.Default())}
+	j = &job{state: state{spec: &Spec{JobOptions: wire.JobOptions{Lease: 10 * time.Second}, Note: note}, membership: membership,
+		alive: liveness.NewHosts(liveness.Default())}}
 	membership.epoch = 1
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})

@@ -4,75 +4,23 @@ import (
 	"time"
 
 	"gorun/launcher/talk"
-	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
-// job is the launcher's state. Only loop touches it once Run has started the conversations.
+// job acts on what the launcher knows. Only loop touches it once Run has started the conversations.
 type job struct {
-	spec       *Spec
-	converse   func(*host) // starts the conversation with a host
-	membership *membership
-	failover   failover
-	// template is what the jobs of all daemons have in common.
-	template wire.Job
-	hosts    hostList
+	state
+	converse func(*host) // starts the conversation with a host
 	events   chan talk.Event
+	failover failover
 
-	processes  processes
-	began      time.Time
-	late       time.Time // when the start had taken too long; zero if it has not
-	verdict    error
-	stopping   bool
-	inspection inspection
+	evicted    []*host // that are yet to be reported as lost
 	mpi        mpiPrograms
 	stalls     stalls
-	alive      *liveness.Hosts
-	evicted    []*host // that are yet to be reported as lost
-	asleep     asleep
+	inspection inspection
 	network    network
 	news       worldNews
 	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began
-}
-
-func (j *job) timing() liveness.Timing { return j.spec.Timing() }
-
-// lease returns how long the hosts of a world may be silent.
-func (j *job) lease() time.Duration {
-	if j.spec.Lease > 0 {
-		return j.spec.Lease
-	}
-	for _, h := range j.hosts {
-		if h.ready == nil {
-			continue
-		}
-		for _, g := range h.ready.Host.GPUs {
-			if g.Mode == "vgpu" {
-				return j.timing().MoveLease
-			}
-		}
-	}
-	return j.timing().Lease
-}
-
-// addHost adds a host of an elastic job.
-func (j *job) addHost(name string) *host {
-	h := j.newHost(len(j.hosts), name)
-	j.hosts = append(j.hosts, h)
-	return h
-}
-
-// newHost returns a host with what its daemon is sent.
-func (j *job) newHost(id int, name string) *host {
-	job := j.template
-	job.Slots, job.Toward = max(j.membership.slots[name], 1), j.membership.toward(name, j.hosts)
-	return newHost(id, name, j.spec, job)
-}
-
-func (j *job) watchHost(e HostEvent) {
-	if j.spec.WatchHosts != nil {
-		j.spec.WatchHosts(e)
-	}
 }
 
 // tell prints lines for the user, but not while the job ends.

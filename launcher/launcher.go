@@ -13,7 +13,7 @@
 //   - decide.go: what package elastic decides, carried out by roster.go, start.go and replicate.go;
 //   - timeout.go, verdict.go: how the job ends;
 //   - view.go, waits.go, stragglers.go, snapshot.go, ring.go: what the launcher knows of its hosts;
-//   - job.go: the state of the job, and then its parts: hosts.go, membership.go, failover.go, stall.go, …;
+//   - job.go and state.go: job acts on what state knows; then their parts: hosts.go, membership.go, failover.go, …;
 //   - spec.go: what a caller says about the job.
 package launcher
 
@@ -74,8 +74,8 @@ func newJob(spec *Spec) (*job, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("make job id: %w", err)
 	}
-	j := &job{spec: spec, events: make(chan talk.Event), membership: newMembership(spec),
-		failover: failover{replicator: spec.Replicator}, alive: liveness.NewHosts(spec.Timing()),
+	j := &job{state: state{spec: spec, membership: newMembership(spec), alive: liveness.NewHosts(spec.Timing())},
+		events: make(chan talk.Event), failover: failover{replicator: spec.Replicator},
 		network: network{edges: map[int][]wire.Edge{}}}
 	for rank, r := range spec.Placement.Ranks {
 		j.processes.place(rank, r.Host)

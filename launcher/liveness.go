@@ -64,45 +64,45 @@ func (j *job) act(verdicts []liveness.Verdict) {
 	}
 }
 
-func (j *job) tellSilence(v liveness.Verdict) {
-	h := j.hosts[v.Host]
+func (s *state) tellSilence(v liveness.Verdict) {
+	h := s.hosts[v.Host]
 	event, text := HostEvent{Host: h.name, State: HostSilent, Since: v.Since}, "has been silent for"
 	if v.Kind == liveness.Back {
 		event.State, text = HostBack, "is back after"
 	}
-	j.watchHost(event)
-	if v.Kind == liveness.Silent && !j.alive.IsolatedSince().IsZero() {
+	s.watchHost(event)
+	if v.Kind == liveness.Silent && !s.alive.IsolatedSince().IsZero() {
 		return // one line is enough
 	}
 	text = fmt.Sprintf("%s %.0f s", text, v.For.Seconds())
 	if v.Moves {
 		text += ", while it moves"
 	}
-	j.spec.Note("gorun: %s %s", h.name, text)
+	s.spec.Note("gorun: %s %s", h.name, text)
 }
 
-func (j *job) tellPath(v liveness.Verdict) {
-	by, of := j.hosts[v.Peer].name, j.hosts[v.Host].name
+func (s *state) tellPath(v liveness.Verdict) {
+	by, of := s.hosts[v.Peer].name, s.hosts[v.Host].name
 	event := HostEvent{Host: of, To: by, State: HostSilent, Since: v.Since}
 	switch {
 	case v.Kind == liveness.BrokenPath:
-		j.spec.Note("gorun: %s has been silent to %s for %.0f s, although both are heard here: look at the network between them", of, by, v.For.Seconds())
-	case j.stopping:
+		s.spec.Note("gorun: %s has been silent to %s for %.0f s, although both are heard here: look at the network between them", of, by, v.For.Seconds())
+	case s.stopping:
 		return
 	default:
 		event.State = HostBack
-		j.spec.Note("gorun: %s hears %s again after %.0f s", by, of, v.For.Seconds())
+		s.spec.Note("gorun: %s hears %s again after %.0f s", by, of, v.For.Seconds())
 	}
-	j.watchHost(event)
+	s.watchHost(event)
 }
 
 // whyEvicted explains to users why a host is lost.
-func (j *job) whyEvicted(e liveness.Evict) string {
+func (s *state) whyEvicted(e liveness.Evict) string {
 	switch e.Cause {
 	case liveness.Reported:
-		return fmt.Sprintf("silent for %v, as %s reports", e.Lease, j.hosts[e.By].name)
+		return fmt.Sprintf("silent for %v, as %s reports", e.Lease, s.hosts[e.By].name)
 	case liveness.Unreached:
-		return fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", j.hosts[e.By].name, e.Lease)
+		return fmt.Sprintf("%s has not reached it for %v: check firewalls between hosts", s.hosts[e.By].name, e.Lease)
 	case liveness.NotHeard:
 		return fmt.Sprintf("silent for %v", e.Lease)
 	case liveness.BrokenLink:
@@ -112,7 +112,7 @@ func (j *job) whyEvicted(e liveness.Evict) string {
 	}
 	var from []string
 	for _, id := range e.From {
-		from = append(from, j.hosts[id].name)
+		from = append(from, s.hosts[id].name)
 	}
 	return fmt.Sprintf("cut off from %s: %s", topology.Count(len(from), "host"), strings.Join(from, ", "))
 }

@@ -17,7 +17,7 @@ import (
 // watched is a job of three hosts in one world, all heard a moment ago, with what it tells its user.
 func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	var lines []string
-	j = &job{alive: liveness.NewHosts(liveness.Default()), membership: membershipOf(3, policy)}
+	j = &job{state: state{alive: liveness.NewHosts(liveness.Default()), membership: membershipOf(3, policy)}}
 	j.membership.epoch = 5
 	j.spec = &Spec{Note: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) },
 		WatchHosts: func(e HostEvent) { lines = append(lines, fmt.Sprintf("%s %s to %q", e.Host, e.State, e.To)) }}
@@ -159,7 +159,7 @@ func TestOutOfReachBeforeWorld(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
-	j := &job{spec: &Spec{}, hosts: []*host{{ready: &wire.Ready{}}, {ready: &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "passthrough"}}}}}}}
+	j := &job{state: state{spec: &Spec{}, hosts: []*host{{ready: &wire.Ready{}}, {ready: &wire.Ready{Host: topology.Host{GPUs: []topology.GPU{{Mode: "passthrough"}}}}}}}}
 	if got := j.lease(); got != 30*time.Second {
 		t.Errorf("lease %v", got)
 	}
@@ -175,7 +175,7 @@ func TestLease(t *testing.T) {
 
 // TestTimeScale: a scale of the job's time is that of its leases, but for the one that the user gives.
 func TestTimeScale(t *testing.T) {
-	j := &job{spec: &Spec{JobOptions: wire.JobOptions{TimeScale: 0.2}}}
+	j := &job{state: state{spec: &Spec{JobOptions: wire.JobOptions{TimeScale: 0.2}}}}
 	if got := j.lease(); got != 6*time.Second {
 		t.Errorf("lease %v", got)
 	}

@@ -86,12 +86,12 @@ func after(d time.Duration) <-chan time.Time {
 }
 
 // report shows how far the start has come.
-func (j *job) report() {
-	if j.spec.Progress == nil {
+func (s *state) report() {
+	if s.spec.Progress == nil {
 		return
 	}
-	p := Progress{Hosts: len(j.hosts), Started: j.processes.started(), Ranks: len(j.processes), Waits: j.awaited(time.Now())}
-	for _, h := range j.hosts {
+	p := Progress{Hosts: len(s.hosts), Started: s.processes.started(), Ranks: len(s.processes), Waits: s.awaited(time.Now())}
+	for _, h := range s.hosts {
 		if h.up {
 			p.Reached++
 		}
@@ -99,5 +99,5 @@ func (j *job) report() {
 			p.Ready++
 		}
 	}
-	j.spec.Progress(p)
+	s.spec.Progress(p)
 }

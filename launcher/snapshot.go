@@ -31,21 +31,21 @@ type hostSnapshot struct {
 }
 
 // snapshot encodes the state of the job.
-func (j *job) snapshot() ([]byte, error) {
-	members, err := j.membership.policy.Snapshot()
+func (s *state) snapshot() ([]byte, error) {
+	members, err := s.membership.policy.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	s := snapshot{ID: j.template.ID, Secret: j.template.Secret, Processes: j.processes.hosts(), Members: members}
-	for _, h := range j.hosts {
+	snap := snapshot{ID: s.template.ID, Secret: s.template.Secret, Processes: s.processes.hosts(), Members: members}
+	for _, h := range s.hosts {
 		x := hostSnapshot{Name: h.name, Slots: h.Job().Slots, Session: h.session, Ended: h.ended, Leaving: h.leaving}
-		if until := j.alive.Moving(h.id); !until.IsZero() {
-			x.Moves = until.Sub(j.membership.began)
+		if until := s.alive.Moving(h.id); !until.IsZero() {
+			x.Moves = until.Sub(s.membership.began)
 		}
-		s.Hosts = append(s.Hosts, x)
+		snap.Hosts = append(snap.Hosts, x)
 	}
-	s.Exited, _ = j.processes.exited()
-	text, err := json.Marshal(s)
+	snap.Exited, _ = s.processes.exited()
+	text, err := json.Marshal(snap)
 	if err != nil {
 		return nil, fmt.Errorf("write down the job: %w", err)
 	}
@@ -53,55 +53,55 @@ func (j *job) snapshot() ([]byte, error) {
 }
 
 // restore begins where another launcher was.
-func (j *job) restore(text []byte) error {
-	var s snapshot
-	if err := json.Unmarshal(text, &s); err != nil {
+func (s *state) restore(text []byte) error {
+	var snap snapshot
+	if err := json.Unmarshal(text, &snap); err != nil {
 		return fmt.Errorf("take over job: %w", err)
 	}
-	if len(s.Secret) != 32 || j.spec.Elastic == nil {
+	if len(snap.Secret) != 32 || s.spec.Elastic == nil {
 		return errors.New("take over job: it is not elastic, or has no secret")
 	}
-	j.template.ID, j.template.Secret = s.ID, s.Secret
-	m := j.membership
-	policy, now, err := elastic.Restore(m.config, s.Members)
+	s.template.ID, s.template.Secret = snap.ID, snap.Secret
+	m := s.membership
+	policy, now, err := elastic.Restore(m.config, snap.Members)
 	if err != nil {
 		return fmt.Errorf("take over job: %w", err)
 	}
 	m.policy, m.began, m.epoch = policy, time.Now().Add(-now), policy.Epoch()
-	j.alive.Begin(time.Now()) // no host could be heard before
-	for _, x := range s.Hosts {
+	s.alive.Begin(time.Now()) // no host could be heard before
+	for _, x := range snap.Hosts {
 		m.names, m.slots[x.Name] = append(m.names, x.Name), x.Slots
 	}
-	for id, x := range s.Hosts {
-		h := j.addHost(x.Name)
+	for id, x := range snap.Hosts {
+		h := s.addHost(x.Name)
 		h.session, h.adopted, h.leaving, h.ended = x.Session, true, x.Leaving, x.Ended
 		silence := time.Duration(0)
 		if x.Moves > 0 {
-			j.alive.Moves(id, m.began.Add(x.Moves))
-			silence = j.leaseOf(time.Now(), h)
+			s.alive.Moves(id, m.began.Add(x.Moves))
+			silence = s.leaseOf(time.Now(), h)
 		}
 		h.Adopt(x.Session, silence)
 	}
-	return j.restoreProcesses(s)
+	return s.restoreProcesses(snap)
 }
 
 // restoreProcesses takes the processes of a snapshot whose hosts are restored.
-func (j *job) restoreProcesses(s snapshot) error {
-	for process, id := range s.Processes {
-		if id < 0 || id >= len(j.hosts) {
+func (s *state) restoreProcesses(snap snapshot) error {
+	for process, id := range snap.Processes {
+		if id < 0 || id >= len(s.hosts) {
 			return fmt.Errorf("take over job: process %d of host id %d", process, id)
 		}
-		j.processes.place(process, id)
-		j.hosts[id].Own([]wire.Rank{{Process: process}})
-		if err := j.membership.admit(process, j.hosts[id].name); err != nil {
+		s.processes.place(process, id)
+		s.hosts[id].Own([]wire.Rank{{Process: process}})
+		if err := s.membership.admit(process, s.hosts[id].name); err != nil {
 			return err
 		}
 	}
-	for _, process := range s.Exited {
-		if process < 0 || process >= len(j.processes) {
-			return fmt.Errorf("take over job: process %d has ended, of %d", process, len(j.processes))
+	for _, process := range snap.Exited {
+		if process < 0 || process >= len(s.processes) {
+			return fmt.Errorf("take over job: process %d has ended, of %d", process, len(s.processes))
 		}
-		p := &j.processes[process]
+		p := &s.processes[process]
 		p.started, p.exited = true, true
 	}
 	return nil

@@ -48,8 +48,8 @@ func TestStragglers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said []string
-			j := &job{membership: fixedMembership(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }},
-				processes: processes{{host: 0}, {host: 1}}, verdict: failure.ErrStopped, alive: liveness.NewHosts(liveness.Default())}
+			j := &job{state: state{membership: fixedMembership(2), spec: &Spec{Note: func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) }},
+				processes: processes{{host: 0}, {host: 1}}, verdict: failure.ErrStopped, alive: liveness.NewHosts(liveness.Default())}}
 			for id := range 2 {
 				h := &host{id: id, name: fmt.Sprint("host", id), hangUp: func() {}, up: true, ready: &wire.Ready{}}
 				h.Own([]wire.Rank{{Process: id}})

@@ -11,15 +11,13 @@ import (
 // has heard nothing of hosts b and c; on b, rank 2 has called the allreduce and rank 3 has not.
 func TestRankState(t *testing.T) {
 	all := []wire.Missing{{Host: "a", Ranks: []int{1}}, {Host: "b", Ranks: []int{2, 3}}, {Host: "c", Ranks: []int{6, 7}}}
-	j := &job{
-		hosts: []*host{{id: 0, name: "a", up: true}, {id: 1, name: "b", up: true}, {id: 2, name: "c", up: true}, {id: 3, name: "d"}},
+	j := &job{state: state{hosts: []*host{{id: 0, name: "a", up: true}, {id: 1, name: "b", up: true}, {id: 2, name: "c", up: true}, {id: 3, name: "d"}},
 		processes: processes{{started: true}, {started: true}, {started: true}, {started: true}, {},
-			{started: true, exited: true}, {started: true}},
+			{started: true, exited: true}, {started: true}}},
 		inspection: inspection{found: map[int]*wire.Inspected{
 			0: {Ranks: []wire.RankState{{Process: 0, State: "sleeps"}}},
 			1: {},
-		}},
-	}
+		}}}
 	j.stalls.answers = stall.Answers{Hosts: []string{"a", "b", "c", "d"}, By: map[int]*wire.Stalled{
 		0: {Asked: true, Ops: []wire.Waiting{{Kind: "barrier", AgeMS: 10}, {Kind: "allreduce", Name: "x", AgeMS: 61000, Missing: all}}},
 		1: {Asked: true, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}}},

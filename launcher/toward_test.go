@@ -16,7 +16,7 @@ func TestToward(t *testing.T) {
 		"one by its user's name": {nil, []string{"host1", "me@host2"}, "host1", "host2"},
 		"the only one":           {nil, []string{"host1"}, "host1", ""},
 	} {
-		j := &job{membership: &membership{slots: map[string]int{}}}
+		j := &job{state: state{membership: &membership{slots: map[string]int{}}}}
 		for _, n := range tc.started {
 			j.hosts = append(j.hosts, &host{name: n})
 		}

@@ -13,31 +13,31 @@ import (
 )
 
 // verdictOf returns how the job ends, in the words of its user.
-func (j *job) verdictOf(e elastic.End) error {
+func (s *state) verdictOf(e elastic.End) error {
 	switch e.Cause {
 	case elastic.Finished:
 		return nil
 	case elastic.ProcessFailed:
-		if f := j.processes.at(e.Process).failure; f != nil {
-			f.Tail = j.spec.Output.Tail(e.Process)
+		if f := s.processes.at(e.Process).failure; f != nil {
+			f.Tail = s.spec.Output.Tail(e.Process)
 			return f
 		}
 	case elastic.HostFailed:
-		return j.hostsFailed(e)
+		return s.hostsFailed(e)
 	case elastic.Divided:
-		return divided(j.processes)
+		return divided(s.processes)
 	}
 	return &failure.ElasticError{Cause: e.Cause, Why: e.Why}
 }
 
 // hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it also names
 // hosts that have not answered: they may be slow, or fail next. A silent host may be why others failed.
-func (j *job) hostsFailed(e elastic.End) error {
+func (s *state) hostsFailed(e elastic.End) error {
 	if e.Hosts == nil {
 		e.Hosts = []int{e.Host}
 	}
 	if e.Starting {
-		for h, since := range j.silentHosts(time.Now()) {
+		for h, since := range s.silentHosts(time.Now()) {
 			if h.failure == nil {
 				h.failure = silentError(h, since)
 				e.Hosts = append(e.Hosts, h.id)
@@ -45,15 +45,15 @@ func (j *job) hostsFailed(e elastic.End) error {
 		}
 	}
 	slices.Sort(e.Hosts)
-	report := &failure.HostErrors{Hosts: len(j.hosts)}
+	report := &failure.HostErrors{Hosts: len(s.hosts)}
 	for _, id := range e.Hosts {
-		h := j.hosts[id]
+		h := s.hosts[id]
 		if h.failure == nil {
 			h.failure = &failure.HostError{Host: h.name, Step: "run", Err: errors.New(e.Why), Code: failure.ExitTransport}
 		}
 		report.Failed = append(report.Failed, h.failure)
 	}
-	for _, h := range j.hosts {
+	for _, h := range s.hosts {
 		switch {
 		case !e.Starting || h.up || h.ended || h.failure != nil:
 		case h.Answered():

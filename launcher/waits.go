@@ -13,17 +13,17 @@ import (
 // fails, users read of that host, and not of the hosts that cannot reach it.
 
 // awaited names the hosts that keep the start waiting.
-func (j *job) awaited(now time.Time) string {
-	if now.Sub(j.began) < j.timing().StartNoticeAfter || j.stopping {
+func (s *state) awaited(now time.Time) string {
+	if now.Sub(s.began) < s.timing().StartNoticeAfter || s.stopping {
 		return ""
 	}
-	ready := j.hosts.allReady()
+	ready := s.hosts.allReady()
 	var names []string
-	for _, h := range j.hosts {
+	for _, h := range s.hosts {
 		if h.ended || h.leaving || h.failure != nil {
 			continue
 		}
-		if h.ready == nil || ready && j.processes.missing(h.Ranks()) {
+		if h.ready == nil || ready && s.processes.missing(h.Ranks()) {
 			names = append(names, h.name)
 		}
 	}
@@ -31,10 +31,10 @@ func (j *job) awaited(now time.Time) string {
 }
 
 // silentHosts returns the hosts whose silence explains why a start fails, and how long each has been silent.
-func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
+func (s *state) silentHosts(now time.Time) map[*host]time.Duration {
 	silent := map[*host]time.Duration{}
-	for _, h := range j.hosts {
-		if quiet, failing := j.alive.Failing(now, j.contact(now, h)); failing {
+	for _, h := range s.hosts {
+		if quiet, failing := s.alive.Failing(now, s.contact(now, h)); failing {
 			silent[h] = quiet
 		}
 	}
@@ -42,12 +42,12 @@ func (j *job) silentHosts(now time.Time) map[*host]time.Duration {
 }
 
 // suspended reports whether a start that has taken too long still waits for a silent host.
-func (j *job) suspended(now time.Time) bool {
-	if j.late.IsZero() {
-		j.late = now
+func (s *state) suspended(now time.Time) bool {
+	if s.late.IsZero() {
+		s.late = now
 	}
-	return slices.ContainsFunc(j.hosts, func(h *host) bool {
-		return j.alive.MayReturn(now, j.contact(now, h), j.late, j.limits())
+	return slices.ContainsFunc(s.hosts, func(h *host) bool {
+		return s.alive.MayReturn(now, s.contact(now, h), s.late, s.limits())
 	})
 }
 
@@ -58,7 +58,7 @@ func silentError(h *host, since time.Duration) *failure.HostError {
 
 // waitsForSilent reports whether to ignore a host's report that it cannot join the others, because one of them was
 // silent while it tried. The host keeps trying, and the silent one has its lease.
-func (j *job) waitsForSilent(now time.Time, f *wire.Failed) bool {
-	return f.Again && j.membership.policy.Starting() &&
-		slices.ContainsFunc(j.hosts, func(h *host) bool { return !h.ended && j.alive.Returning(now, j.contact(now, h)) })
+func (s *state) waitsForSilent(now time.Time, f *wire.Failed) bool {
+	return f.Again && s.membership.policy.Starting() &&
+		slices.ContainsFunc(s.hosts, func(h *host) bool { return !h.ended && s.alive.Returning(now, s.contact(now, h)) })
 }

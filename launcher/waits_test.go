@@ -46,8 +46,8 @@ func TestStartWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}},
-				membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
+			j := &job{state: state{spec: &Spec{JobOptions: wire.JobOptions{Lease: time.Hour}, Note: func(string, ...any) {}},
+				membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}}
 			addTwoHosts(j, now, tc.quiet)
 			if tc.change != nil {
 				tc.change(j)
@@ -62,8 +62,8 @@ func TestStartWaits(t *testing.T) {
 // TestStartTimeoutNamesSilentHost: when a start has taken too long, the host that is silent is named, and not those that could not
 // join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
-	j := &job{spec: &Spec{StartTimeout: time.Minute},
-		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}
+	j := &job{state: state{spec: &Spec{StartTimeout: time.Minute},
+		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
 		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
@@ -96,9 +96,9 @@ func TestStartIsSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			j := &job{spec: &Spec{StartTimeout: time.Minute},
+			j := &job{state: state{spec: &Spec{StartTimeout: time.Minute},
 				processes:  processes{{host: 0}, {host: 1}},
-				membership: membershipOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}
+				membership: membershipOf(2, elastic.Fixed(2)), alive: liveness.NewHosts(liveness.Default())}}
 			addTwoHosts(j, now, tc.quiet)
 			for _, h := range j.hosts {
 				h.up, h.world = true, wire.World{Epoch: 1}
@@ -129,9 +129,9 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 			j.evict(j.hosts[0], &failure.HostError{Host: "a", Step: "probe", Err: errors.New("no memory")}, eviction{own: true})
 		}, "a: probe: no memory"},
 	} {
-		j := &job{spec: &Spec{StartTimeout: time.Minute},
+		j := &job{state: state{spec: &Spec{StartTimeout: time.Minute},
 			processes: processes{{host: 0}, {host: 1, started: true}}, alive: liveness.NewHosts(liveness.Default()),
-			membership: membershipOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}
+			membership: membershipOf(2, elastic.Fixed(2), elastic.Started{Process: 1})}}
 		for id, name := range []string{"a", "b"} {
 			h := newHost(id, name, j.spec, wire.Job{})
 			var broken liveness.Line
@@ -154,7 +154,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 // TestStartNamesWhomItWaitsFor: not at once, and not hosts that have failed.
 func TestStartNamesWhomItWaitsFor(t *testing.T) {
 	began := time.Unix(1000, 0)
-	j := &job{spec: &Spec{}, began: began}
+	j := &job{state: state{spec: &Spec{}, began: began}}
 	for id, name := range []string{"a", "b", "c"} {
 		j.hosts = append(j.hosts, &host{id: id, name: name})
 	}
