@@ -13,12 +13,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"gorun/topology"
 	"gorun/topology/doctor"
 	"gorun/topology/measure"
 	"gorun/topology/picture"
 	"gorun/topology/probe"
+	"gorun/worker/cached"
 )
 
 // Process is the process that a command line started.
@@ -43,6 +45,10 @@ func (p Process) Parse(words []string) func(context.Context) error {
 		return func(ctx context.Context) error { return measure.Agent(ctx, os.Stdin, os.Stdout) }
 	case command == "doctor --facts":
 		return func(ctx context.Context) error { return p.writeFacts(ctx, os.Stdout) }
+	case len(words) == 3 && words[0] == "clean" && words[1] == "--programs":
+		return func(context.Context) error { return p.cleanPrograms(os.Stdout, words[2], false) }
+	case len(words) == 4 && words[0] == "clean" && words[1] == "--programs" && words[3] == "--remove":
+		return func(context.Context) error { return p.cleanPrograms(os.Stdout, words[2], true) }
 	case len(words) == 5 && words[0] == "doctor" && words[1] == "--path" && words[3] == "--bytes":
 		return func(ctx context.Context) error { return writePath(ctx, os.Stdout, words[2], words[4]) }
 	}
@@ -80,6 +86,16 @@ func (p Process) writeFacts(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	return json.NewEncoder(to).Encode(facts)
+}
+
+// cleanPrograms removes uploaded programs that were not used for a time, or finds them, and writes all as JSON.
+func (p Process) cleanPrograms(to io.Writer, unused string, remove bool) error {
+	d, err := time.ParseDuration(unused)
+	if err != nil {
+		return fmt.Errorf("clean programs: %w", err)
+	}
+	all := cached.Clean(cached.Places(p.getenv), d, time.Now(), remove)
+	return json.NewEncoder(to).Encode(all)
 }
 
 // writePath writes the greatest packet size that reaches an address, up to the given number of bytes.

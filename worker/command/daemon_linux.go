@@ -21,6 +21,7 @@ import (
 	"gorun/rendezvous/resume"
 	"gorun/topology/probe"
 	"gorun/worker"
+	"gorun/worker/cached"
 	"gorun/worker/proc"
 )
 
@@ -130,6 +131,10 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
+	tending, stop := context.WithCancel(ctx)
+	var cache sync.WaitGroup
+	cache.Go(func() { cached.Tend(tending, exe) })
+	defer func() { stop(); cache.Wait() }()
 	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env,
 		Cgroup: group, Report: func(text string) { report("/dev/log", text) }}
 	cfg.State, _ = StateDir(p.getenv) // without a home nothing is kept

@@ -1,0 +1,214 @@
+// Package cached manages the programs that launchers have uploaded to this host by ssh.
+//
+// Each lies in a directory that is named after its hash, in the user's cache or, where that does not work, in one of the
+// shared directories that launcher/ssh tries. A daemon that runs such a program marks it as used, at its start and every
+// hour, because hosts may share a home: a program that another host runs must stay. At its start it also removes those
+// that no one needs, so that a cache stays small by itself. Clean removes more, for gorun clean.
+package cached
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// keepLatest is how many programs a cache keeps by itself: those used last.
+	keepLatest = 3
+	// keepUnused is how long it keeps the others, and keepUnmarked those of versions that do not mark what they use.
+	keepUnused   = 24 * time.Hour
+	keepUnmarked = 30 * 24 * time.Hour
+	// markInterval is how often a daemon marks its program. One that was marked within markedTimeout may be in use, if only
+	// on another host.
+	markInterval  = time.Hour
+	markedTimeout = 2 * markInterval
+	// uploadTimeout is how long an upload may take. A file that is older was left by a loss of power.
+	uploadTimeout = time.Hour
+)
+
+// marker is the file in a program's directory whose time is that of the last use.
+const marker = "used"
+
+// Program is an uploaded program.
+type Program struct {
+	Dir     string    `json:"dir"`
+	Size    int64     `json:"size"`
+	Used    time.Time `json:"used"` // when a job last used it, as far as is known
+	Marked  bool      `json:"marked"`
+	InUse   bool      `json:"in_use"` // on this host
+	Removed bool      `json:"removed"`
+}
+
+// Hash returns the beginning of the hash that names the program.
+func (p Program) Hash() string {
+	hash := filepath.Base(p.Dir)
+	return hash[:min(12, len(hash))]
+}
+
+// MayRun reports whether the program may be in use, or about to be.
+func (p Program) MayRun(now time.Time) bool {
+	if p.Marked {
+		return p.InUse || now.Sub(p.Used) < markedTimeout
+	}
+	return p.InUse || now.Sub(p.Used) < uploadTimeout
+}
+
+var isHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
+
+// Places returns the directories of programs: in the user's cache, and in shared directories.
+func Places(getenv func(name string) string) (dirs []string) {
+	if cache := getenv("XDG_CACHE_HOME"); filepath.IsAbs(cache) {
+		dirs = append(dirs, filepath.Join(cache, "gorun"))
+	} else if home := getenv("HOME"); filepath.IsAbs(home) {
+		dirs = append(dirs, filepath.Join(home, ".cache", "gorun"))
+	}
+	own := fmt.Sprintf("gorun-%d", os.Getuid())
+	for _, shared := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
+		dirs = append(dirs, filepath.Join(shared, own))
+	}
+	return dirs
+}
+
+// List returns the programs in a directory of the user's, those used last first.
+func List(dir string) (all []Program) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return nil
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if isHash().MatchString(e.Name()) && e.IsDir() {
+			all = append(all, read(filepath.Join(dir, e.Name())))
+		}
+	}
+	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
+	return all
+}
+
+func read(dir string) Program {
+	p := Program{Dir: dir}
+	for _, name := range []string{"gorun", "ok", marker, "."} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "gorun":
+			p.Size = info.Size()
+		case marker:
+			p.Marked, p.Used = true, info.ModTime() // the others are older, or were touched by a copy of the directory
+		case ".":
+			if p.Used.IsZero() {
+				p.Used = info.ModTime() // an upload that was broken off
+			}
+		default:
+			p.Used = info.ModTime()
+		}
+	}
+	return p
+}
+
+// findRunning notes which programs this host executes.
+func findRunning(all []Program) {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		exe, err := os.Readlink(link)
+		if err != nil {
+			continue // another user's, or it has ended
+		}
+		for i := range all {
+			all[i].InUse = all[i].InUse || strings.HasPrefix(exe, all[i].Dir+"/")
+		}
+	}
+}
+
+// Clean removes the programs that were not used for a time, and may not be in use. Without remove, it only finds them:
+// their Removed is true all the same.
+func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all []Program) {
+	for _, dir := range dirs {
+		here := List(dir)
+		findRunning(here)
+		for i := range here {
+			p := &here[i]
+			if p.MayRun(now) || now.Sub(p.Used) < unused {
+				continue
+			}
+			p.Removed = !remove || os.RemoveAll(p.Dir) == nil
+		}
+		all = append(all, here...)
+	}
+	return all
+}
+
+// Tend marks the program of this process as used until ctx ends, if it was uploaded, and removes what its cache need not keep.
+func Tend(ctx context.Context, exe string) {
+	dir := filepath.Dir(exe)
+	if filepath.Base(exe) != "gorun" || !isHash().MatchString(filepath.Base(dir)) {
+		return
+	}
+	mark(dir)
+	limit(filepath.Dir(dir), time.Now())
+	tick := time.NewTicker(markInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			mark(dir)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// mark notes that a program is used now. A full disk does not matter: then the program counts as used when it was uploaded.
+func mark(dir string) {
+	path, now := filepath.Join(dir, marker), time.Now()
+	if os.Chtimes(path, now, now) == nil {
+		return
+	}
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		f.Close()
+	}
+}
+
+// limit removes the programs of a directory that it does not keep by itself, and what is left of uploads.
+func limit(dir string, now time.Time) {
+	all := List(dir)
+	for _, p := range all {
+		left, _ := filepath.Glob(filepath.Join(p.Dir, ".up-*"))
+		for _, file := range left {
+			if info, err := os.Stat(file); err == nil && now.Sub(info.ModTime()) > uploadTimeout {
+				os.Remove(file)
+			}
+		}
+	}
+	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool {
+		age := keepUnused
+		if !p.Marked {
+			age = keepUnmarked
+		}
+		return now.Sub(p.Used) < age
+	})
+	if len(old) == 0 {
+		return
+	}
+	findRunning(old)
+	for _, p := range old {
+		if !p.InUse {
+			os.RemoveAll(p.Dir)
+		}
+	}
+}

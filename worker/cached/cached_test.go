@@ -1,0 +1,192 @@
+package cached
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// program makes a program of a directory that was used some time ago; marked as of now, or as of a version that marks none.
+func program(t *testing.T, dir string, number int, ago time.Duration, marked bool) string {
+	t.Helper()
+	at := filepath.Join(dir, strings.Repeat(strconv.Itoa(number), 64))
+	names := []string{"gorun", "ok"}
+	if marked {
+		names = append(names, marker)
+	}
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-ago)
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(at, name), []byte("x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(at, name), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return at
+}
+
+func there(t *testing.T, dir string) (numbers string) {
+	t.Helper()
+	for _, p := range List(dir) {
+		numbers = p.Hash()[:1] + numbers
+	}
+	return numbers
+}
+
+// run has a process execute a program until the test ends.
+func run(t *testing.T, at string) {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	path := filepath.Join(at, "gorun")
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(to, from)
+	to.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "1000")
+	if err := cmd.Start(); err != nil {
+		t.Skipf("this place allows no programs: %v", err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+}
+
+const day = 24 * time.Hour
+
+// TestLimit: a cache keeps by itself what was used last, what other hosts may use, and what runs here.
+func TestLimit(t *testing.T) {
+	dir := t.TempDir()
+	program(t, dir, 1, 90*day, true)
+	program(t, dir, 2, 40*day, false)
+	program(t, dir, 3, 20*day, false) // may be in use by an older version elsewhere
+	run(t, program(t, dir, 4, 30*day, true))
+	program(t, dir, 5, 23*time.Hour, true)
+	for _, number := range []int{6, 7, 8} {
+		program(t, dir, number, time.Hour, true)
+	}
+	for name, age := range map[string]time.Duration{".up-old": 2 * time.Hour, ".up-new": time.Minute} {
+		file := filepath.Join(dir, strings.Repeat("8", 64), name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(dir, "id")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limit(dir, time.Now())
+	got := there(t, dir)
+	for _, number := range "345678" {
+		got = strings.Replace(got, string(number), "", 1)
+		if _, err := os.Stat(filepath.Join(dir, strings.Repeat(string(number), 64))); err != nil {
+			t.Errorf("program %c is gone", number)
+		}
+	}
+	if got != "" {
+		t.Errorf("programs %s are still there", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*", ".up-*")); len(left) != 1 || filepath.Base(left[0]) != ".up-new" {
+		t.Errorf("of uploads there is %v", left)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClean: what a user removes was not used for as long as they say, and may not be in use.
+func TestClean(t *testing.T) {
+	dir := t.TempDir()
+	program(t, dir, 1, 3*day, true)
+	program(t, dir, 2, 3*time.Hour, true)
+	program(t, dir, 3, time.Hour, true) // another host may run it
+	program(t, dir, 4, time.Hour, false)
+	run(t, program(t, dir, 5, 9*day, true))
+	os.Mkdir(filepath.Join(dir, "not-a-hash"), 0o700)
+	for _, tc := range []struct {
+		unused time.Duration
+		remove bool
+		want   string // removed
+		left   string
+	}{
+		{day, false, "1", "12345"}, {day, true, "1", "2345"}, {0, false, "24", "2345"}, {0, true, "24", "35"},
+	} {
+		removed := ""
+		for _, p := range Clean([]string{dir, filepath.Join(dir, "none")}, tc.unused, time.Now(), tc.remove) {
+			if p.Removed {
+				removed += p.Hash()[:1]
+			}
+		}
+		left := there(t, dir)
+		if sorted(removed) != tc.want || sorted(left) != tc.left {
+			t.Errorf("unused for %v, remove %v: %s, left %s; want %s, %s", tc.unused, tc.remove, removed, left, tc.want, tc.left)
+		}
+	}
+	if link := filepath.Join(t.TempDir(), "link"); os.Symlink(dir, link) != nil || List(link) != nil {
+		t.Error("a link to a directory is no place of ours")
+	}
+}
+
+func sorted(s string) (out string) {
+	for _, number := range "123456789" {
+		if strings.ContainsRune(s, number) {
+			out += string(number)
+		}
+	}
+	return out
+}
+
+// TestTend: a program marks itself, if it was uploaded, and nothing else.
+func TestTend(t *testing.T) {
+	dir := t.TempDir()
+	at := program(t, dir, 1, 9*day, false)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	Tend(ended, filepath.Join(at, "gorun"))
+	if p := List(dir)[0]; !p.Marked || time.Since(p.Used) > time.Minute || !p.MayRun(time.Now()) {
+		t.Errorf("%+v", p)
+	}
+	own := filepath.Join(t.TempDir(), "gorun")
+	Tend(t.Context(), own) // returns at once
+	if left, _ := os.ReadDir(filepath.Dir(own)); len(left) > 0 {
+		t.Errorf("made %v", left)
+	}
+}
+
+// TestPlaces: they are those of the script that uploads.
+func TestPlaces(t *testing.T) {
+	env := map[string]string{"HOME": "/home/me"}
+	getenv := func(name string) string { return env[name] }
+	own := "gorun-" + strconv.Itoa(os.Getuid())
+	shared := " /tmp/" + own + " /var/tmp/" + own + " /dev/shm/" + own
+	if got := strings.Join(Places(getenv), " "); got != "/home/me/.cache/gorun"+shared {
+		t.Error(got)
+	}
+	env["XDG_CACHE_HOME"] = "/cache"
+	if got := strings.Join(Places(getenv), " "); got != "/cache/gorun"+shared {
+		t.Error(got)
+	}
+}
