@@ -64,7 +64,8 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.rankStarted(h, msg)
 		}
 	case *wire.Exited:
-		if j.processes.on(h.id, msg.Process) && !j.processes.at(msg.Process).exited { // a launcher that took over may hear of it once more
+		// A launcher that took over may hear of it once more.
+		if j.processes.on(h.id, msg.Process) && !j.processes.at(msg.Process).exited {
 			j.rankExited(h, msg)
 		}
 	case *wire.Evidence:
@@ -122,7 +123,8 @@ func (j *job) notice(h *host, msg wire.Message) {
 // accounted takes the end of a daemon's account. A member that does not know the last roster never got it.
 func (j *job) accounted(h *host, a *wire.Account) {
 	if m := j.membership; a.HasJob && a.Epoch < m.epoch && m.policy.Member(h.id) {
-		j.decide(elastic.Interrupted{Why: fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)})
+		why := fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)
+		j.decide(elastic.Interrupted{Why: why})
 	}
 }
 
@@ -200,6 +202,7 @@ func (j *job) daemonFailed(h *host, f *wire.Failed) {
 	case f.Peer >= 0 && f.Peer < len(j.hosts) && f.Peer != h.id:
 		j.act(j.alive.LinkFailed(now, h.id, f.Peer, f.Text, j.view(now)))
 	default:
-		j.evict(h, &failure.HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}, eviction{own: true})
+		why := &failure.HostError{Host: h.name, Step: f.Step, Err: errors.New(f.Text), Hint: f.Hint, Code: f.Code}
+		j.evict(h, why, eviction{own: true})
 	}
 }

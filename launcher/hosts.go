@@ -85,7 +85,8 @@ func (h *host) lostBy(why string) elastic.HostLost {
 		ev.Alive = h.evicted.alive
 	case d != nil:
 		ev.Ended = d.Ended()
-	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)) || strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)): // of a bastion, too
+	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)), // of a bastion, too
+		strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)):
 		ev.Refused = true
 	default:
 		ev.Alive = h.Answered()

@@ -55,7 +55,8 @@ func (j *job) endIsolated() {
 	j.stop(e)
 	for _, h := range j.hosts {
 		if h.up {
-			j.evict(h, &failure.HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: failure.ExitTransport}, eviction{})
+			why := &failure.HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: failure.ExitTransport}
+			j.evict(h, why, eviction{})
 		}
 	}
 }

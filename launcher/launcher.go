@@ -82,7 +82,8 @@ func newJob(spec *Spec) (*job, error) {
 	}
 	first, elastic := spec.ProgramOf(0), spec.Elastic != nil
 	j.template = wire.Job{JobOptions: spec.JobOptions, ID: hex.EncodeToString(id), Secret: secret,
-		Argv: first.Argv, Dir: first.Dir, Elastic: elastic, Open: !j.membership.config.Listed, Alone: !elastic && len(spec.Placement.Hosts) == 1}
+		Argv: first.Argv, Dir: first.Dir, Elastic: elastic, Open: !j.membership.config.Listed,
+		Alone: !elastic && len(spec.Placement.Hosts) == 1}
 	if spec.Snapshot != nil {
 		return j, j.restore(spec.Snapshot)
 	}

@@ -124,5 +124,6 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Pla
 	for _, h := range hosts {
 		slots += h.Slots
 	}
-	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)}
+	why := fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)
+	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: why}
 }

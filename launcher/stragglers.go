@@ -61,7 +61,8 @@ func (s *state) tellLeft(now time.Time) {
 
 // mayRun reports whether a host has ranks that are not known to have ended.
 func (s *state) mayRun(h *host) bool {
-	return h.ready != nil && slices.ContainsFunc(h.Ranks(), func(r wire.Rank) bool { return !s.processes.at(r.Process).exited })
+	runs := func(r wire.Rank) bool { return !s.processes.at(r.Process).exited }
+	return h.ready != nil && slices.ContainsFunc(h.Ranks(), runs)
 }
 
 // someOf lists names, no more than fit into a line.

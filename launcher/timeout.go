@@ -47,7 +47,8 @@ func (j *job) timedOut() {
 	e := &failure.TimeoutError{After: j.spec.Timeout}
 	for rank, p := range j.processes {
 		h := j.hosts[p.host]
-		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, h.name, j.inspection.state(rank, p, h, j.stalls.answers)))
+		does := j.inspection.state(rank, p, h, j.stalls.answers)
+		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, h.name, does))
 	}
 	j.stop(e)
 }

@@ -19,7 +19,8 @@ func (s *state) limits() liveness.View {
 
 // view returns what the launcher sees of its hosts.
 func (s *state) view(now time.Time) liveness.View {
-	v := liveness.View{Lease: s.lease(), Fixed: s.spec.Lease > 0, Stopping: s.stopping, Epoch: s.membership.epoch, Met: s.met, Joiner: s.joiners()}
+	v := liveness.View{Lease: s.lease(), Fixed: s.spec.Lease > 0, Stopping: s.stopping, Epoch: s.membership.epoch,
+		Met: s.met, Joiner: s.joiners()}
 	members := map[int]bool{}
 	for _, id := range s.membership.hosts {
 		members[id] = true
@@ -34,7 +35,8 @@ func (s *state) view(now time.Time) liveness.View {
 
 // contact returns what the launcher sees of a host. view adds whether it is a member of the world.
 func (s *state) contact(now time.Time, h *host) liveness.Contact {
-	c := liveness.Contact{ID: h.id, Heard: h.Heard.Last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted, Leaving: h.leaving, Ended: h.ended}
+	c := liveness.Contact{ID: h.id, Heard: h.Heard.Last(now), Up: h.up, Ready: h.ready != nil, Adopted: h.adopted,
+		Leaving: h.leaving, Ended: h.ended}
 	if line, renewed := h.Line(); renewed {
 		c.Line = line
 		c.Line.Kept = true

@@ -26,7 +26,8 @@ func (h *Heard) Has(now time.Time) {
 	h.busy.Store(true)
 }
 
-// Last returns when the host was last heard, which is now while the launcher does not listen; zero if it has not spoken yet.
+// Last returns when the host was last heard, which is now while the launcher does not listen; zero if it has not spoken
+// yet.
 func (h *Heard) Last(now time.Time) time.Time {
 	at := h.at.Load()
 	switch {
