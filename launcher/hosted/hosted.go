@@ -61,9 +61,16 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 	cmd := h.command(r)
 	d, err := h.start(ctx, cmd, record, func(job jobs.Job) error { return failover.WriteRequest(job, r) })
 	if err == nil && d.Code == 0 {
-		go cmd.Wait() // reaps it
+		h.Log.Info("a detached job starts", "job", d.Job, "program", r.Program)
+		go h.await(cmd, d.Job, r.Program)
 	}
 	return d, err
+}
+
+// await waits for the end of a launcher, and logs how it ended.
+func (h Runner) await(cmd *exec.Cmd, job int, program string) {
+	cmd.Wait()
+	h.Log.Info("a detached job has ended", "job", job, "program", program, "exit", cmd.ProcessState.String())
 }
 
 func (h Runner) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {

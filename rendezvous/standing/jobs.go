@@ -2,8 +2,10 @@ package standing
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -42,6 +44,8 @@ type job struct {
 	resume.Session
 	watch net.Conn // a daemon that another one started; the connection ends when it does
 	over  func() error
+	about []any // of the job, for the log; nil if another daemon has started it
+	began time.Time
 }
 
 type endMessage struct{ session, text string }
@@ -63,6 +67,7 @@ func (s *server) adopt() {
 
 // follow counts a job's slots until its daemon has ended.
 func (s *server) follow(j *job) {
+	j.began = time.Now()
 	s.mu.Lock()
 	s.jobs.running[j.ID] = j
 	if j.watch != nil {
@@ -75,6 +80,7 @@ func (s *server) follow(j *job) {
 	}
 	ends.Go(func() {
 		err := j.over()
+		s.logEnd(j, err)
 		s.change(func() {
 			delete(s.jobs.running, j.ID)
 			s.used -= j.Slots
@@ -89,6 +95,16 @@ func (s *server) follow(j *job) {
 			s.jobs.ended = s.jobs.ended[max(0, len(s.jobs.ended)-maxEnded):]
 		})
 	})
+}
+
+// logEnd logs that the daemon of a job has ended here, which may be before the job ends elsewhere.
+func (s *server) logEnd(j *job, err error) {
+	about := append(slices.Clip(j.about), "session", j.ID, "after", time.Since(j.began).Round(time.Millisecond))
+	level := slog.LevelInfo
+	if err != nil {
+		level, about = slog.LevelWarn, append(about, "err", err)
+	}
+	s.cfg.Log.Log(context.Background(), level, "a job has ended", about...)
 }
 
 func (s *server) allJobs() []*job {
@@ -141,7 +157,8 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 		return
 	}
 	session := resume.Session{Cluster: s.jobs.cluster, ID: r.Session, Slots: r.Slots}
-	if err := s.begin(session, time.Duration(r.PatienceMS)*time.Millisecond); err != nil {
+	about := []any{"user", r.User, "program", r.Program, "ranks", r.Ranks, "here", r.Slots}
+	if err := s.begin(session, about, time.Duration(r.PatienceMS)*time.Millisecond); err != nil {
 		s.change(func() { s.used -= r.Slots })
 		s.cfg.Log.Warn("daemon of a job", "err", err)
 		s.refuse(conn, "", "%v", err)
@@ -151,7 +168,7 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 }
 
 // begin gives the job a daemon: the prestarted one, if it is still alive.
-func (s *server) begin(session resume.Session, patience time.Duration) error {
+func (s *server) begin(session resume.Session, about []any, patience time.Duration) error {
 	defer s.stir()
 	p := s.takePrestarted()
 	if p != nil && p.give(session, patience) != nil {
@@ -168,14 +185,12 @@ func (s *server) begin(session resume.Session, patience time.Duration) error {
 			return err
 		}
 	}
-	s.follow(&job{Session: session, over: func() error {
+	s.cfg.Log.Info("a job starts", append(slices.Clip(about), "session", session.ID)...)
+	s.follow(&job{Session: session, about: about, over: func() error {
 		defer s.stir()
 		free, err := p.finish()
 		if free {
 			s.putPrestarted(p)
-		}
-		if err != nil {
-			s.cfg.Log.Warn("daemon of a job", "session", session.ID, "err", err)
 		}
 		return err
 	}})

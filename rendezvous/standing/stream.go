@@ -65,7 +65,11 @@ func (l *Lease) Start(ctx context.Context, host string) (*DaemonStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.ReconnectTimeout.Milliseconds())}
+	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.ReconnectTimeout.Milliseconds()),
+		User: l.request.User, Program: l.request.Program}
+	for _, share := range l.Shares() {
+		ask.Ranks += share.Slots
+	}
 	conn, in, err := l.client.enter(ctx, s.share.Addr, ask)
 	if err != nil {
 		return nil, err

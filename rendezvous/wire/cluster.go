@@ -74,6 +74,10 @@ type Serve struct {
 	Session string `msgpack:"session"` // identifies it for Resume
 	// PatienceMS is how long the daemon waits for a successor of its launcher, 0 for the time to replace the resident daemon.
 	PatienceMS int `msgpack:"patience"`
+	// User, Program and Ranks describe the whole job, for the log of the resident daemon.
+	User    string `msgpack:"user"`
+	Program string `msgpack:"program"`
+	Ranks   int    `msgpack:"ranks"`
 }
 
 // Resume asks for a connection to a daemon that Serve has started, or for its end.
