@@ -344,6 +344,7 @@ licenses:
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
 docs: build docs-site
 	$(DOCS)/test_docs.py -q
+	contrib/tools/api.py --check
 	$(DOCS)/check.py
 	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
 	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
@@ -367,9 +368,10 @@ $(DOCS_VENV)/ready:
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check --require-hashes -r contrib/tools/docs/requirements.txt; touch $@'
 
-## reference: write the pages of docs/reference, and the help that tests compare with, from the code; a unit test fails while they are older
+## reference: write the pages of docs/reference, and the help that tests compare with, from the code; a unit test or make docs fails while they are older
 reference:
 	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
+	contrib/tools/api.py
 
 ##@ Faults at random, and simulations
 

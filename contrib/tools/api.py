@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Write the pages of docs/reference about the interfaces for Python, C and Go, from docstrings and comments.
+
+    contrib/tools/api.py           # writes them anew: make reference
+    contrib/tools/api.py --check   # fails if they are older than the code
+
+Nothing is imported: the pages are the same whatever frameworks this machine has. Go's page is what go doc prints.
+"""
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "contrib/python"
+WRITTEN = "\nThis page is written by `make reference`.\n"
+
+# The modules that programs import, and what users know them by.
+MODULES = {
+    "gorun.torch": "import gorun.torch as hvd, or horovod.torch: PyTorch",
+    "gorun.numpy": "import gorun.numpy as hvd: NumPy",
+    "gorun.torch.elastic": "hvd.elastic of both: state that survives the loss of ranks",
+    "gorun.torch.distributed": "import gorun.torch.distributed: a backend of torch.distributed",
+    "gorun.launch": "gorun.run and horovod.run: start a function on many ranks",
+}
+
+
+class Module:
+    """The source of a module of the binding."""
+
+    def __init__(self, name: str) -> None:
+        path = PYTHON / name.replace(".", "/")
+        self.path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        self.name, self.tree = name, ast.parse(self.path.read_text())
+
+    def exported(self) -> list[str]:
+        """Return the names of __all__, or those without an underscore that the module defines."""
+        names: list[str] = []
+        for node in self.tree.body:
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if isinstance(target, ast.Name) and target.id == "__all__":
+                if isinstance(node.value, ast.Name):
+                    names += self.found_module(node.value.id).exported()
+                else:
+                    names += ast.literal_eval(node.value)
+        defined = [n.name for n in self.tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+        return sorted(set(names)) or sorted(n for n in defined if not n.startswith("_"))
+
+    def found_module(self, alias: str) -> "Module":
+        """Return the module whose __all__ is imported by another name."""
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and any(a.name == "__all__" and a.asname == alias for a in node.names):
+                return Module(node.module)
+        raise SystemExit(f"{self.path}: {alias} is imported from nowhere")
+
+    def definition(self, name: str, seen: "tuple[str, ...]" = ()) -> "ast.FunctionDef | ast.ClassDef | None":
+        """Return where a name is defined, here or in a module of gorun from which it comes."""
+        for node in self.tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+                return node
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node) == f"{name} = _operations.{name}":
+                return method(Module("gorun.operations"), "Operations", name)
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gorun") and node.module not in seen:
+                for alias in node.names:
+                    if alias.name == "*" or (alias.asname or alias.name) == name:
+                        there = PYTHON / node.module.replace(".", "/")
+                        if not (there.is_dir() or there.with_suffix(".py").exists()):
+                            continue
+                        found = Module(node.module).definition(
+                            name if alias.name == "*" else alias.name, (*seen, self.name)
+                        )
+                        if found is not None:
+                            return found
+        return None
+
+
+def method(module: Module, of: str, name: str) -> "ast.FunctionDef | None":
+    """Return a method of a class."""
+    cls = module.definition(of)
+    return next((n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == name), None) if cls else None
+
+
+def signature(node: ast.FunctionDef, name: str) -> str:
+    """Return a function's name and parameters."""
+    args = node.args
+    args.posonlyargs = [a for a in args.posonlyargs if a.arg != "self"]
+    args.args = [a for a in args.args if a.arg not in ("self", "cls")]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{name}({ast.unparse(args)}){returns}"
+
+
+def starred(text: str) -> str:
+    """Return prose in which stars outside code are what they are, and calls with stars are code."""
+    parts = re.sub(r"(?<!`)\b\w+\([^)`]*\*[^)`]*\)", r"`\g<0>`", text).split("`")
+    return "`".join(part if i % 2 else part.replace("*", "\\*") for i, part in enumerate(parts))
+
+
+def entry(name: str, node: "ast.FunctionDef | ast.ClassDef") -> str:
+    """Return a function or class in Markdown."""
+    text = starred(ast.get_docstring(node) or "")
+    if isinstance(node, ast.FunctionDef):
+        return f"\n```python\n{signature(node, name)}\n```\n\n{text}\n"
+    members = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    inits = [n for n in members if n.name == "__init__"]
+    out = f"\n```python\nclass {signature(inits[0], name) if inits else name}\n```\n\n{text}\n"
+    for member in members:
+        if not member.name.startswith("_") and ast.get_docstring(member):
+            out += f"\n- `{signature(member, member.name)}`: {starred(' '.join(ast.get_docstring(member).split()))}"
+    return out.rstrip("\n") + "\n"
+
+
+def python_page() -> str:
+    """Return the page of the Python binding."""
+    out = "# Python interface\n\nThe names and meanings are Horovod's, where Horovod has them. [Horovod programs](../guides/horovod.md) lists what differs.\n"
+    for name, title in MODULES.items():
+        module = Module(name)
+        about = ast.get_docstring(module.tree) or ""
+        out += f"\n## {name}\n\n{title}.\n\n{fenced(about)}"
+        plain = []
+        for exported in module.exported():
+            node = module.definition(exported)
+            if node is None:
+                plain.append(f"`{exported}`")
+            else:
+                out += entry(exported, node)
+        if plain:
+            out += f"\nConstants and modules: {', '.join(plain)}.\n"
+    return out + WRITTEN
+
+
+def fenced(text: str) -> str:
+    """Return prose with its indented parts as blocks of code."""
+    out = []
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("    "):
+            lines = [line[4:] for line in paragraph.splitlines()]
+            paragraph = "\n".join(["```python", *lines, "```"])
+        out.append(paragraph)
+    return "\n\n".join(out) + "\n"
+
+
+def c_page() -> str:
+    """Return the page of the C binding: the header's comments as text, its declarations as code."""
+    text = (ROOT / "contrib/c/gorun.h").read_text()
+    about, rest = re.match(r"/\* (.*?) \*/\n(.*)", text, re.DOTALL).groups()
+    lines = [re.sub(r"^ \* ?", "", line) if line.startswith(" *") else line for line in about.splitlines()]
+    lines = [line if line.startswith("    ") else line.strip(" *") for line in lines]
+    out = "# C interface\n\n" + fenced("\n".join(lines)).replace("```python", "```c") + "\n## Declarations\n"
+    rest = rest.partition("#endif\n")[2].rpartition("#ifdef __cplusplus")[0]
+    rest = re.sub(r"\t/\* (begin|end) table.*?\*/\n", "", rest)
+    for part in rest.strip().split("\n\n"):
+        comment = re.match(r"/\* (.*?) ?\*/\n?(.*)", part, re.DOTALL)
+        code = part
+        if comment:
+            words = starred(" ".join(re.sub(r"^ \*", "", line).strip() for line in comment[1].splitlines()))
+            out, code = out + f"\n{words}\n", comment[2]
+        if code.strip():
+            out += f"\n```c\n{code.strip()}\n```\n"
+    return out + WRITTEN
+
+
+def go_page() -> str:
+    """Return the page of the Go package, as go doc shows it."""
+    doc = subprocess.run(["go", "doc", "-all", "./worker/rank"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    head = "# Go interface\n\nPackage `gorun/worker/rank` is for programs in Go whose processes are ranks. [C and Go programs](../guides/c-and-go.md)\nshows one.\n"
+    return f"{head}\n```text\n{doc.rstrip()}\n```\n" + WRITTEN
+
+
+def main() -> None:
+    """Write or check the pages."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only compare")
+    check = parser.parse_args().check
+    old = []
+    for name, page in {"python.md": python_page(), "c.md": c_page(), "go.md": go_page()}.items():
+        file = ROOT / "docs/reference" / name
+        if not file.exists() or file.read_text() != page:
+            old.append(str(file.relative_to(ROOT)))
+            if not check:
+                file.write_text(page)
+    if check and old:
+        sys.exit(f"older than the code: {', '.join(old)}; make reference writes them anew")
+
+
+if __name__ == "__main__":
+    main()
