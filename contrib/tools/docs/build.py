@@ -18,10 +18,13 @@ SITE = ROOT / "build/site"
 def main() -> None:
     Stage(ROOT, STAGED).write()
     shutil.rmtree(SITE, ignore_errors=True)
+    # From a copy of its configuration in build, it keeps its cache there too.
+    config = (ROOT / "mkdocs.yml").read_text()
+    (ROOT / "build/mkdocs.yml").write_text(config.replace("_dir: build/", "_dir: "))
     zensical = Path(sys.executable).with_name("zensical")
     # Its warnings of links are repeated by the check of the built site, which sees anchors as well.
     done = subprocess.run(
-        [zensical, "build", "--clean", "-f", "mkdocs.yml"],
+        [zensical, "build", "--clean", "-f", "build/mkdocs.yml"],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"},
     )
     if done.returncode or not (SITE / "index.html").exists():
