@@ -103,7 +103,7 @@ func (r *Relay) supersede() {
 		}
 	}
 	if from < r.written {
-		next.out = slices.Clone(out[from-base : r.written-base])
+		next.out = out[from-base : r.written-base]
 	}
 	r.written, r.ends, r.stream = uint64(len(next.out)), ends, next
 }

@@ -384,6 +384,19 @@ func TestWhoWaits(t *testing.T) {
 	})
 }
 
+// TestLateAcknowledgement: what the next launcher is sent stays as it is when the former one acknowledges more of it.
+func TestLateAcknowledgement(t *testing.T) {
+	s := New()
+	s.Write([]byte("abcdef"))
+	base, out := s.unacknowledged()
+	if err := s.acknowledged(4, 6); err != nil {
+		t.Fatal(err)
+	}
+	if base != 0 || string(out) != "abcdef" {
+		t.Errorf("from byte %d, the next launcher would be sent %q", base, out)
+	}
+}
+
 // TestTakenOver: another launcher with a greater term goes on with what the former one has not acknowledged, write by
 // write, while others write; the former one, and whoever has no greater term, can do nothing any more.
 func TestTakenOver(t *testing.T) {

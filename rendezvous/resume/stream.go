@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -366,11 +367,12 @@ func (s *ResumableStream) acknowledgedUpTo() uint64 {
 	return s.base
 }
 
-// unacknowledged returns the bytes that the other side may lack, and the number of bytes before them.
+// unacknowledged returns a copy of the bytes that the other side may lack, and the number of bytes before them. An
+// acknowledgement that comes later moves the bytes of the stream.
 func (s *ResumableStream) unacknowledged() (base uint64, out []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.base, s.out
+	return s.base, slices.Clone(s.out)
 }
 
 // took handles one frame.
