@@ -364,9 +364,8 @@ def allreduce_soon(
             ready = _prepare(world, binding, tensor, key, how)
         if ready is not None:
             operation = Operation(world, key[0])
-            operation.repeat(ready)
             ready.cell.put(tensor)
-            return operation.launch(lambda _: ready.cell.get(tensor, target))
+            return operation.repeat(ready, lambda _: ready.cell.get(tensor, target))
     return _start(binding, tensor, target, name, op, prescale, postscale, process_set)
 
 

@@ -215,12 +215,13 @@ class DaemonSession(Session):
         self._submit(encoded, handle)
 
     def _submit(self, encoded: _Encoded, handle: int, follows: bool = False, leads: bool = False) -> None:
-        self._check_process()
+        if self._closed or self._forks != _forks:
+            self._check_process()
         if self.slots is not None and encoded.group == 0:
             self.slots.close(encoded.name)
         if self._failure is not None:
             raise self._again(self._failure)
-        if self.room() < 1:
+        if len(self._open) >= MAX_IN_FLIGHT:
             raise InvalidArgument(f"submit {encoded.name}: {MAX_IN_FLIGHT} operations are in flight already")
         message.set_handle(encoded.data, handle)
         pending = _Pending(encoded.shape, encoded)
@@ -283,7 +284,9 @@ class DaemonSession(Session):
         self._check_process()
         pending = self._find(handle)
         try:
-            result = self._await(pending)
+            result = pending.outcome
+            if not isinstance(result, Result):  # most have ended by now where many were begun
+                result = self._await(pending)
         except GorunError:
             self._open.pop(handle, None)
             raise

@@ -34,8 +34,8 @@ MOST_READY = 4096  # operations whose memory is kept for the next one of their n
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
 
-# Process set and name of a request, and the other arguments of the session; Ready has all of them.
-Part = tuple[tuple[int, str], "dict[str, Any] | Ready"]
+# Process set and name of a request, and the other arguments of the session.
+Part = tuple[tuple[int, str], "dict[str, Any]"]
 
 
 class Ready(NamedTuple):
@@ -200,12 +200,31 @@ class World:
                 submitted[:] = [part for part in submitted if self.session.has(part[1])]
                 raise
 
+    def repeat(
+        self, operation: Operation, ready: Ready, submitted: list[tuple[tuple[int, str], int]]
+    ) -> int:
+        """Do what check_slots(), submit() and launch() do, with what is ready, in one step."""
+        if self._cut_short:
+            self._end_cut_short()
+        if self._abandoned:
+            self._sweep()
+        key = ready.key
+        with self._lock:
+            if self._in_flight(key) or (key[0] == 0 and key[1] in self._in_slots):
+                raise ValueError(DUPLICATE)
+            try:
+                self._begin(key, submitted, self.session.submit_encoded, ready.request)
+            except BaseException:
+                submitted[:] = [part for part in submitted if self.session.has(part[1])]
+                raise
+            handle = self._launched
+            self._operations[handle] = operation
+            self._launched += 1
+        return handle
+
     def _hand_in(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         timeline = self.timeline
         for key, request in parts:
-            if isinstance(request, Ready):
-                self._begin(key, submitted, self.session.submit_encoded, encoded=request.request)
-                continue
             since = timeline.now() if timeline else 0.0
             if request.get("splits") is LEADS:
                 request["splits"] = [number for _, number in submitted]
@@ -216,14 +235,14 @@ class World:
 
     def _begin(
         self, key: tuple[int, str], submitted: list[tuple[tuple[int, str], int]], submit: Callable[..., Any],
-        **request: Any,
+        *encoded: Encoded, **request: Any,
     ) -> int:  # fmt: skip
         # Noted before: once submitted it has its memory and its name, even if Ctrl-C comes right then.
         number = self.session.reserve()
         submitted.append((key, number))
         self._names[key] = number
         try:
-            submit(handle=number, **request)
+            submit(*encoded, handle=number, **request)
         except errors.InvalidArgument:
             raise
         except errors.GorunError as error:
@@ -283,26 +302,29 @@ class Operation:
 
     request()  prepares a request
     launch()   submits all of them, as submit() does: begun() is true from the first one on
+    repeat()   does both for an allreduce that is ready
     over()     reports whether all have ended, and takes their results in order; poll() returns polled()
     wait()     waits for the others; then the operation has ended, and it returns the results or raises
     release()  frees the memory: the last step of wait(), or of World for an operation that was abandoned
     """
 
+    # These belong to the class because __init__ runs for each of many small operations.
+    ended = False  # wait() has all results
+    wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
+    _polled = False
+    _ready: Ready | None = None
+    _error: errors.GorunError | None = None
+    _finish: Callable[[Sequence[Any]], Any]
+
     def __init__(self, world: World, group: int) -> None:
-        self.ended = False  # wait() has all results
-        self.wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
-        self._polled = False
         self._world = world
         self._group = group
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
         self._parts: list[Part] = []  # prepared, not submitted
         self._requests: list[tuple[tuple[int, str], int]] = []
         self._blocks: list[Block] = []
-        self._ready: Ready | None = None
         self._lock = threading.Lock()  # held by the thread that takes results
         self._results: list[Result | None] = []
-        self._error: errors.GorunError | None = None
-        self._finish: Callable[[Sequence[Any]], Any] = lambda _: None
 
     def request(
         self,
@@ -326,10 +348,14 @@ class Operation:
         if block is not None and not keep:
             self._blocks.append(block)
 
-    def repeat(self, ready: Ready) -> None:
-        """Submit what is ready, and nothing else."""
-        self._ready = ready
-        self._parts.append((ready.key, ready))
+    def repeat(self, ready: Ready, finish: Callable[[Sequence[Any]], Any]) -> int:
+        """Submit what is ready, and nothing else, and return the handle, as launch() does."""
+        self._ready, self._finish = ready, finish
+        try:
+            return self._world.repeat(self, ready, self._requests)
+        except BaseException:
+            self._world.abandon(self)
+            raise
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Keep types and shapes for the text of an error; other ranks only get their signature."""
@@ -419,13 +445,13 @@ class Operation:
                     self.release()
 
     def _outcome(self) -> Any:
+        if self._error is None:
+            return self._finish(self._results)
         if self.wrong and isinstance(self._error, (errors.InvalidArgument, errors.Mismatch)):
             raise ValueError(self.wrong)
         if isinstance(self._error, errors.InvalidArgument):
             raise self._error
-        if self._error is not None:
-            raise HorovodInternalError(str(self._error)) from self._error
-        return self._finish(self._results)
+        raise HorovodInternalError(str(self._error)) from self._error
 
     def release(self) -> None:
         """Free all memory, after the end."""
