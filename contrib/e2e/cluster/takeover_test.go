@@ -132,7 +132,7 @@ func TestTakeoverOfFixed(t *testing.T) {
 	j.awaitLogs(`gorun: error: host2: run: the launcher of job host2/1, which ran there, is gone, and with it the job`)
 	j.Await("word in ps", func() bool {
 		out, _ := j.ask("ps")
-		return strings.Contains(out, "host2/1") && strings.Contains(out, "ended with 255, on host1")
+		return strings.Contains(out, "host2/1") && regexp.MustCompile(`ended with 255 at [\d :-]+\d: .*, on host1`).MatchString(out)
 	})
 	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "hint: an elastic job is carried on by another host") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -338,7 +338,7 @@ func TestTakeoverAgain(t *testing.T) {
 	}
 	j.Await("end", func() bool {
 		out, _ := j.ask("ps")
-		return strings.Contains(out, "ended with 0, on host")
+		return regexp.MustCompile(`ended with 0 at [\d :-]+\d, on host`).MatchString(out)
 	})
 	text := j.logs()
 	ends := regexp.MustCompile(`ends as rank \d+ of 2 after (\d+) batches, \d+ worlds: [0-9.]+ (\w+)`).FindAllStringSubmatch(text, -1)
