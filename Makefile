@@ -132,7 +132,7 @@ UNIT_FLAGS ?=
 # Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
 UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
-SOURCES := TestImports|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
+SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 UNIT := unit-race $(if $(RACE),unit-gorun-race) unit-gorun unit-pure unit-sources
 .PHONY: unit-race unit-gorun-race unit-gorun unit-pure unit-sources
