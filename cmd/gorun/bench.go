@@ -85,9 +85,6 @@ func argumentLast(args []string) []string {
 	return args
 }
 
-// benchProgram is the program of the ranks: the daemon's own binary, wherever it is on the host.
-const benchProgram = "/proc/self/exe"
-
 // benchJob launches the ranks.
 func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan struct{}) error {
 	text, err := json.Marshal(cfg)
@@ -96,7 +93,7 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 	}
 	o.noTag = true // rank 0 prints the table itself
 	// Ranks run in a directory that exists everywhere. A child of the daemon has the same executable until it starts the rank.
-	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{benchProgram, "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
+	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{ownBinary, "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 
 // config describes a measurement.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/collective/schedule"
 	"gorun/worker/bench"
 )
 
@@ -37,35 +36,8 @@ func completionCommand(newApp func() *cli.App) *cli.Command {
 	}
 }
 
-// flagInfo is a flag as completion and manual show it.
-type flagInfo struct {
-	names  []string // with their dashes
-	value  string   // what it takes, "" if nothing
-	usage  string
-	preset string
-	env    []string // variables that stand for it
-	hidden bool
-	words  []string // that the value may be, where completion knows them
-	hosts  bool     // the value names hosts
-}
-
-// choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
-var choices = map[string][]string{
-	"algorithm":        slices.Sorted(slices.Values(schedule.AlgorithmNames())),
-	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
-	"color":            {"always", "auto", "never"},
-	"map-by":           {"node", "slot"},
-	"on-failure":       {"replace", "shrink", "wait"},
-	"rank-by":          {"node", "slot"},
-	"ring-order":       {"host", "measured", "topology"},
-	"wire-compression": {"bf16", "fp16", "int8", "none"},
-}
-
 // ofJobs are the commands whose argument is a job.
 var ofJobs = []string{"attach", "logs", "stop", "top"}
-
-// ofHosts are the flags whose value is a list of hosts, or a host.
-var ofHosts = []string{"hosts", "cluster"}
 
 // Command lines that print what a user may mean: jobs and hosts.
 const (
@@ -80,50 +52,6 @@ func argumentWords(app *cli.App) map[string][]string {
 		"completion": {"bash", "fish", "zsh"},
 		"help":       slices.Concat(commandNames(app), []string{"flags"}, topicNames()),
 	}
-}
-
-// flagInfos describes flags in their order.
-func flagInfos(flags []cli.Flag) []flagInfo {
-	var out []flagInfo
-	for _, f := range flags {
-		doc, ok := f.(cli.DocGenerationFlag)
-		if !ok {
-			continue
-		}
-		info := flagInfo{usage: doc.GetUsage(), words: choices[f.Names()[0]], hosts: slices.Contains(ofHosts, f.Names()[0])}
-		if v, ok := f.(cli.VisibleFlag); ok {
-			info.hidden = !v.IsVisible()
-		}
-		for _, name := range f.Names() {
-			dashes := "--"
-			if len(name) == 1 {
-				dashes = "-"
-			}
-			info.names = append(info.names, dashes+name)
-		}
-		if doc.TakesValue() {
-			info.value = "VALUE"
-			if before, rest, ok := strings.Cut(info.usage, "`"); ok {
-				name, after, _ := strings.Cut(rest, "`")
-				info.value, info.usage = name, before+name+after
-			}
-		}
-		info.preset, info.env = presetOf(doc), doc.GetEnvVars()
-		out = append(out, info)
-	}
-	return out
-}
-
-// presetOf returns a flag's default as users write it, "" for off and none.
-func presetOf(f cli.DocGenerationFlag) string {
-	text := strings.Trim(f.GetDefaultText(), `"`)
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if text == "false" || text == "0s" {
-		return ""
-	}
-	return text
 }
 
 // namesOf lists the names of flags; with withValue, only of the flags that take a value.

@@ -4,34 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 )
-
-// helpWidth is how many columns help has, and helpColumn where the meaning of a flag begins.
-const (
-	helpWidth  = 80
-	helpColumn = 24
-)
-
-// The library asks this function for every page of help, so one place decides how help looks.
-func init() {
-	cli.HelpPrinter = func(w io.Writer, _ string, what any) {
-		switch what := what.(type) {
-		case *cli.App:
-			if what.Name == horovodrun {
-				horovodHelp(w, what)
-			} else {
-				mainHelp(w, what)
-			}
-		case *cli.Command:
-			commandHelp(w, what)
-		}
-	}
-}
 
 // everyday are the flags that gorun --help shows, each with a meaning that fits on its line.
 var everyday = []struct{ name, value, meaning string }{
@@ -47,14 +23,15 @@ var everyday = []struct{ name, value, meaning string }{
 	{"dry-run", "--dry-run", "show what would run where, and start nothing"},
 }
 
-// mainHelp is gorun --help: what fits on a screen and a half, and where the rest is.
-func mainHelp(w io.Writer, app *cli.App) {
+// mainHelp is gorun --help: what fits on a screen and a half, and where the rest is. It takes the commands beside the app,
+// which has none when its arguments start a job.
+func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
 	fmt.Fprintf(w, "%s - %s\n\nUsage: gorun [flags] program [arguments]\n       gorun command [flags]\n\nFlags that most people need (they go before the program):\n", app.Name, app.Usage)
 	for _, f := range everyday {
 		fmt.Fprintf(w, "  %-*s%s\n", helpColumn-2, f.value, f.meaning)
 	}
 	fmt.Fprint(w, "\nCommands (gorun COMMAND --help explains one):\n")
-	for _, c := range commands(nil) { // app has none when its arguments start a job
+	for _, c := range commands {
 		if c.Name != "help" && !c.Hidden {
 			fmt.Fprintf(w, "  %-*s%s\n", 14-2, c.Name, c.Usage)
 		}
@@ -97,67 +74,6 @@ func ownFlags(flags []cli.Flag) (own, shared []cli.Flag) {
 	return own, shared
 }
 
-// writeFlags explains flags, each on one line or with its meaning below its names.
-func writeFlags(w io.Writer, flags []cli.Flag) {
-	for _, f := range flagInfos(flags) {
-		f.write(w)
-	}
-}
-
-func (f flagInfo) write(w io.Writer) {
-	term := f.term()
-	if utf8.RuneCountInString(term) > helpColumn-4 {
-		wrap(w, term, 2, 6, helpWidth)
-		wrap(w, f.meaning(), helpColumn, helpColumn, helpWidth)
-		return
-	}
-	wrap(w, fmt.Sprintf("%-*s%s", helpColumn-2, term, f.meaning()), 2, helpColumn, helpWidth)
-}
-
-// term returns the names of a flag, the short ones first, and what it takes.
-func (f flagInfo) term() string {
-	names := slices.Clone(f.names)
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(min(len(a), 3), min(len(b), 3)) })
-	return strings.TrimSpace(strings.Join(names, ", ") + " " + f.value)
-}
-
-// meaning returns what a flag does, its default, and the variable that stands for it.
-func (f flagInfo) meaning() string {
-	text := f.usage
-	if f.preset != "" {
-		text += " (default: " + f.preset + ")"
-	}
-	for _, name := range f.env {
-		text += " [$" + name + "]"
-	}
-	return text
-}
-
-// wrap writes words in lines of at most width columns: the first line is indented by first, the others by rest. Spaces
-// within a line stay as they are.
-func wrap(w io.Writer, text string, first, rest, width int) {
-	line, indent := "", first
-	for word := range strings.SplitAfterSeq(text, " ") {
-		if line != "" && indent+utf8.RuneCountInString(line+strings.TrimRight(word, " ")) > width {
-			fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
-			line, indent = "", rest
-		}
-		line += word
-	}
-	fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
-}
-
-// paragraphs writes a text: lines that begin with a space stay as they are.
-func paragraphs(w io.Writer, text string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		if strings.HasPrefix(line, " ") {
-			fmt.Fprintln(w, line)
-		} else {
-			wrap(w, line, 0, 0, helpWidth)
-		}
-	}
-}
-
 func helpCommand() *cli.Command {
 	return &cli.Command{Name: "help", Usage: "explain a command or a topic: gorun help elastic", UsageText: "gorun help [COMMAND | TOPIC | flags]",
 		Description: "Topics: " + strings.Join(topicNames(), ", ") + ".",
@@ -178,13 +94,13 @@ func helpCommand() *cli.Command {
 				t.write(c.App.Writer, c.App.Flags)
 				return nil
 			}
-			return &usageError{fmt.Errorf("help: there is no command or topic %s", name), unknownHelp(name)}
+			return &usageError{fmt.Errorf("help: there is no command or topic %s", name), unknownHelp(name, c.App.Commands)}
 		}}
 }
 
-// unknownHelp says what may have been meant, or what there is.
-func unknownHelp(name string) string {
-	if meant := commandsLike(name); len(meant) > 0 {
+// unknownHelp returns what may have been meant, or what there is.
+func unknownHelp(name string, commands []*cli.Command) string {
+	if meant := commandsLike(name, commands); len(meant) > 0 {
 		return "gorun help " + meant[0]
 	}
 	for _, t := range topicNames() {

@@ -80,7 +80,7 @@ func TestHelp(t *testing.T) {
 func TestMainHelp(t *testing.T) {
 	var page bytes.Buffer
 	app := newApp(nil)
-	mainHelp(&page, app)
+	mainHelp(&page, app, commands(nil))
 	if n := strings.Count(page.String(), "\n"); n > 36 {
 		t.Errorf("%d lines", n)
 	}

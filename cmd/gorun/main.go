@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,22 @@ import (
 
 	"gorun/worker/command"
 )
+
+// The library asks this function for every page of help, so one place decides how help looks.
+func init() {
+	cli.HelpPrinter = func(w io.Writer, _ string, what any) {
+		switch what := what.(type) {
+		case *cli.App:
+			if what.Name == horovodrun {
+				horovodHelp(w, what)
+			} else {
+				mainHelp(w, what, commands(nil))
+			}
+		case *cli.Command:
+			commandHelp(w, what)
+		}
+	}
+}
 
 func main() { os.Exit(run(os.Args)) }
 
@@ -48,7 +65,7 @@ func run(args []string) int {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), argumentLast(args))
-	code := explain(os.Stderr, meantCommand(err))
+	code := explain(os.Stderr, meantCommand(err, commands(nil)))
 	d.End(code, endText(err))
 	return code
 }

@@ -120,11 +120,14 @@ func splitWords(s string) ([]string, error) {
 	return words, nil
 }
 
+// ownBinary is a program of ranks that is the daemon's own binary, wherever it is on the host.
+const ownBinary = "/proc/self/exe"
+
 // programName describes in a few words what a job runs. Arguments may be secret, so it shows only the first that is not
 // a flag: a script's name is of more use than python3.
 func programName(programs []program) string {
 	name := filepath.Base(programs[0].Argv[0])
-	if programs[0].Argv[0] == benchProgram {
+	if programs[0].Argv[0] == ownBinary {
 		name = "gorun"
 	}
 	for _, arg := range programs[0].Argv[1:] {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"gorun/launcher/failure"
 )
 
@@ -21,8 +23,8 @@ func (e *mistyped) Unwrap() error { return e.err }
 // NextStep names the command.
 func (e *mistyped) NextStep() string { return e.hint }
 
-// meantCommand returns the error of a job, as mistyped if it is that.
-func meantCommand(err error) error {
+// meantCommand returns the error of a job, as mistyped if its program has almost the name of one of the commands.
+func meantCommand(err error, commands []*cli.Command) error {
 	known, ok := errors.AsType[explained](err)
 	rank, failed := known.(*failure.RankError)
 	if !ok || !failed || rank.Code != 127 {
@@ -35,7 +37,7 @@ func meantCommand(err error) error {
 	if slices.Contains(startWords, program) {
 		return &mistyped{rank, err, "gorun starts programs without such a word: gorun -np 4 python train.py"}
 	}
-	if meant := commandsLike(program); len(meant) > 0 {
+	if meant := commandsLike(program, commands); len(meant) > 0 {
 		return &mistyped{rank, err, "did you mean gorun " + strings.Join(meant, " or gorun ") + "? What is not a command of gorun's is a program that it starts"}
 	}
 	return err
@@ -54,13 +56,13 @@ var otherWords = map[string]string{
 	"manual": "man", "completions": "completion", "connect": "attach",
 }
 
-// commandsLike returns the commands of gorun's that may have been meant by a word: one that other tools call so, or those
-// that differ in one letter. The ones that lack only a letter of the word come first.
-func commandsLike(word string) (names []string) {
+// commandsLike returns the commands that may have been meant by a word: one that other tools call so, or those that differ
+// in one letter. The ones that lack only a letter of the word come first.
+func commandsLike(word string, commands []*cli.Command) (names []string) {
 	if command := otherWords[word]; command != "" {
 		return []string{command}
 	}
-	for _, c := range commands(nil) {
+	for _, c := range commands {
 		if !c.Hidden && typos(word, c.Name) == 1 {
 			names = append(names, c.Name)
 		}

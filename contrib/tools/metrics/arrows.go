@@ -4,20 +4,24 @@ import (
 	"go/types"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // arrows counts the arrows of one package.
-type arrows struct{ all, circular, up int }
+type arrows struct {
+	all, circular int
+	up            []string // each as "FROM uses NAMES of TO"
+}
 
-// graph holds for each file the files that it uses.
-type graph map[string]map[string]bool
+// graph holds for each file the files that it uses, with what it uses of them.
+type graph map[string]map[string][]string
 
 // fileArrows counts the arrows between the files of a package.
 func fileArrows(s *source) arrows {
 	uses := graph{}
 	for name, object := range s.info.Uses {
 		if object.Pkg() == s.types && object.Pos().IsValid() && shared(s, object) {
-			uses.add(s.file(name.Pos()), s.file(object.Pos()))
+			uses.add(s.file(name.Pos()), s.file(object.Pos()), name.Name)
 		}
 	}
 	return uses.count()
@@ -34,14 +38,14 @@ func shared(s *source, object types.Object) bool {
 }
 
 // add draws an arrow, unless it leads from a file to itself.
-func (g graph) add(from, to string) {
+func (g graph) add(from, to, name string) {
 	for _, file := range []string{from, to} {
 		if g[file] == nil {
-			g[file] = map[string]bool{}
+			g[file] = map[string][]string{}
 		}
 	}
-	if from != to {
-		g[from][to] = true
+	if from != to && !slices.Contains(g[from][to], name) {
+		g[from][to] = append(g[from][to], name)
 	}
 }
 
@@ -51,16 +55,18 @@ func (g graph) count() (n arrows) {
 		rank[file] = i
 	}
 	for from, targets := range g {
-		for to := range targets {
+		for to, names := range targets {
 			n.all++
 			if g.reaches(to, from, map[string]bool{}) {
 				n.circular++
 			}
 			if rank[to] < rank[from] {
-				n.up++
+				slices.Sort(names)
+				n.up = append(n.up, from+" uses "+strings.Join(names, ", ")+" of "+to)
 			}
 		}
 	}
+	slices.Sort(n.up)
 	return n
 }
 
@@ -109,10 +115,10 @@ func (g graph) order() []string {
 // degrees counts the arrows from a file and to it, among the remaining files.
 func (g graph) degrees(file string, left []string) (out, in int) {
 	for _, other := range left {
-		if g[file][other] {
+		if g[file][other] != nil {
 			out++
 		}
-		if g[other][file] {
+		if g[other][file] != nil {
 			in++
 		}
 	}

@@ -1,26 +1,62 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"slices"
+	"testing"
+)
 
 func TestArrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		arrows [][2]string
-		want   arrows
+		all    int
+		circle int
+		up     int
 	}{
-		{"none", nil, arrows{}},
-		{"down", [][2]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"c", "c"}}, arrows{3, 0, 0}},
-		{"whatever the names", [][2]string{{"c", "b"}, {"b", "a"}}, arrows{2, 0, 0}},
-		{"circle", [][2]string{{"a", "b"}, {"b", "c"}, {"c", "a"}, {"a", "d"}}, arrows{4, 3, 1}},
-		{"both ways", [][2]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}, arrows{4, 4, 2}},
-		{"twice", [][2]string{{"a", "b"}, {"a", "b"}}, arrows{1, 0, 0}},
+		{"none", nil, 0, 0, 0},
+		{"down", [][2]string{{"a", "b"}, {"b", "c"}, {"a", "c"}, {"c", "c"}}, 3, 0, 0},
+		{"whatever the names", [][2]string{{"c", "b"}, {"b", "a"}}, 2, 0, 0},
+		{"circle", [][2]string{{"a", "b"}, {"b", "c"}, {"c", "a"}, {"a", "d"}}, 4, 3, 1},
+		{"both ways", [][2]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}, 4, 4, 2},
+		{"twice", [][2]string{{"a", "b"}, {"a", "b"}}, 1, 0, 0},
 	} {
 		g := graph{}
 		for _, a := range c.arrows {
-			g.add(a[0], a[1])
+			g.add(a[0], a[1], "name")
 		}
-		if got := g.count(); got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		if got := g.count(); got.all != c.all || got.circular != c.circle || len(got.up) != c.up {
+			t.Errorf("%s: %+v, want %d arrows, %d in circles, %d up", c.name, got, c.all, c.circle, c.up)
+		}
+	}
+}
+
+func TestArrowsUpName(t *testing.T) {
+	g := graph{}
+	for _, a := range [][3]string{{"a", "b", "f"}, {"a", "c", "f"}, {"b", "a", "h"}, {"b", "a", "g"}, {"b", "a", "g"}} {
+		g.add(a[0], a[1], a[2])
+	}
+	if got, want := g.count().up, []string{"b uses g, h of a"}; !slices.Equal(got, want) {
+		t.Errorf("up are %q, want %q", got, want)
+	}
+}
+
+// TestNoArrowUp holds packages that can be read from the top down to that.
+func TestNoArrowUp(t *testing.T) {
+	t.Chdir("../../..")
+	packages, err := load("./cmd/gorun", "./launcher", "./worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(packages) != 3 {
+		t.Fatalf("read %d packages, want 3", len(packages))
+	}
+	for _, p := range packages {
+		if _, err := os.ReadDir(p.dir); err != nil { // so that a file more is no cached result
+			t.Error(err)
+		}
+		for _, up := range fileArrows(p).up {
+			t.Errorf("%s: %s, which is above it: move it to a file of its own, or pass it in", p.path, up)
 		}
 	}
 }

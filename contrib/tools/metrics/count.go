@@ -242,7 +242,7 @@ func usesLiveness(s *source) bool {
 }
 
 // print writes the table.
-func (c *count) print(out io.Writer, longest int) {
+func (c *count) print(out io.Writer, longest int, up bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(out, "%-44s %s\n", name, fmt.Sprintf(format, args...))
 	}
@@ -273,7 +273,12 @@ func (c *count) print(out io.Writer, longest int) {
 	}
 	for _, folder := range folders {
 		a := c.arrows[folder]
-		row("arrows between files of "+folder, "%d, in circles %d, up %d", a.all, a.circular, a.up)
+		row("arrows between files of "+folder, "%d, in circles %d, up %d", a.all, a.circular, len(a.up))
+		for _, arrow := range a.up {
+			if up {
+				row("", "%s", arrow)
+			}
+		}
 	}
 	row("named durations", "%d, limits in liveness.Timing %d", c.durations, c.limits)
 	slices.Sort(c.besideLiveness)

@@ -34,15 +34,18 @@ func (s *source) file(pos token.Pos) string { return filepath.Base(s.fset.Positi
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
+	DepOnly                 bool // only imported by a package that matches
 	Module                  *struct {
 		Path string
 		Main bool
 	}
 }
 
-// load reads every package of the module for this system. Export data of other packages comes from the compiler's cache.
-func load() ([]*source, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module", "./...")
+// load reads the packages of this module that match patterns, for this system. Export data of the packages that they
+// import comes from the compiler's cache.
+func load(patterns ...string) ([]*source, error) {
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module,DepOnly"}
+	cmd := exec.Command("go", append(args, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -58,7 +61,7 @@ func load() ([]*source, error) {
 			return nil, fmt.Errorf("list packages: %w", err)
 		}
 		exports[l.ImportPath] = l.Export
-		if l.Module != nil && l.Module.Main && len(l.GoFiles) > 0 {
+		if !l.DepOnly && l.Module != nil && l.Module.Main && len(l.GoFiles) > 0 {
 			own = append(own, l)
 		}
 	}

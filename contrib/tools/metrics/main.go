@@ -41,19 +41,20 @@ const maxLine = 120
 
 func main() {
 	root := flag.String("root", ".", "the module's `DIRECTORY`")
+	up := flag.Bool("up", false, "list the arrows that lead up")
 	longest := flag.Int("longest", 8, "list so `MANY` of the longest functions")
 	flag.Parse()
-	if err := run(*root, *longest); err != nil {
+	if err := run(*root, *longest, *up); err != nil {
 		fmt.Fprintln(os.Stderr, "metrics: error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(root string, longest int) error {
+func run(root string, longest int, up bool) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	packages, err := load()
+	packages, err := load("./...")
 	if err != nil {
 		return err
 	}
@@ -64,6 +65,6 @@ func run(root string, longest int) error {
 	for _, p := range packages {
 		c.add(p)
 	}
-	c.print(os.Stdout, longest)
+	c.print(os.Stdout, longest, up)
 	return nil
 }
