@@ -37,7 +37,7 @@ func (o *jobFlags) programTable() []cli.Flag {
 		&cli.BoolFlag{Name: "tf-config", Destination: &o.TF, Usage: "set TF_CONFIG, for tf.distribute"},
 		&cli.BoolFlag{Name: "pmi-port", Destination: &o.PMIPort, Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
 		&cli.BoolFlag{Name: "strict", Destination: &o.strict, Usage: "end the job as soon as a rank is seen to be alone by its MPI library, as under Open MPI; --strict=false only warns of it", DefaultText: "a job in which ranks were alone fails at its end"},
-		&cli.BoolFlag{Name: "no-horovod-shim", Destination: &o.noShim, Usage: "do not offer gorun's drop-in when the program imports horovod"},
+		&cli.BoolFlag{Name: "no-horovod-shim", Destination: &o.noShim, Usage: "let programs import the Horovod that is installed on the hosts, not gorun's drop-in"},
 	}
 }
 

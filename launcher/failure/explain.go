@@ -146,6 +146,8 @@ func (e *RankError) NextStep() string {
 		return "this binary carries no Python binding: build it with make"
 	case strings.Contains(tail, "module 'horovod.torch' has no attribute 'init'"):
 		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
+	case strings.Contains(tail, "horovod/common/gloo/memory_store.cc"):
+		return "this is a Horovod that is installed, and it got no rendezvous: let Python find gorun's drop-in (without -I and -E), or add --no-horovod-shim"
 	case strings.HasPrefix(e.Reason, "working directory"):
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
 	case e.Alone == "Open MPI":

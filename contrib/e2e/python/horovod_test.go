@@ -35,6 +35,12 @@ func TestStockHorovod(t *testing.T) {
 			if r.Code != 0 || !strings.Contains(r.Stdout, "accuracy") {
 				t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 			}
+			// Without the flag, the drop-in takes its place, and says so.
+			r = c.Gorun("-np", ranks, "-H", hosts, python, "-c", "import horovod.torch as h; h.init(); print(h.size(), h.__file__)")
+			if r.Code != 0 || strings.Count(r.Stdout, ranks+" ") != len(strings.Split(strings.TrimSpace(r.Stdout), "\n")) || strings.Contains(r.Stdout, filepath.Dir(filepath.Dir(python))) ||
+				strings.Count(r.Stderr, "using gorun's drop-in instead of ") != 1 {
+				t.Errorf("without --no-horovod-shim: exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+			}
 			if which := c.Gorun("--no-horovod-shim", "-np", "1", "-H", "host1", python, "-c", "import horovod.torch as h; print(h.__file__)"); !strings.Contains(which.Stdout, filepath.Dir(filepath.Dir(python))) {
 				t.Errorf("this is not stock Horovod: %s", which.Stdout)
 			}

@@ -25,9 +25,10 @@ class PackageTest(unittest.TestCase):
                     archive.write(path, path.relative_to(ROOT))
         self.binary.write_bytes(b"\x7fELF not really" * 1000 + self.binary.read_bytes())
 
-    def script(self, text, *path):
-        """Run a script with a PYTHONPATH and no gorun environment; return what it printed."""
+    def script(self, text, *path, **variables):
+        """Run a script with a PYTHONPATH and no gorun environment but variables; return what it printed."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GORUN_")}
+        environ.update(variables)
         environ["PYTHONPATH"] = os.pathsep.join(map(str, path))
         environ["PYTHONDONTWRITEBYTECODE"] = "1"
         done = subprocess.run(
@@ -93,13 +94,18 @@ class PackageTest(unittest.TestCase):
             """
         self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "horovod 2")
 
-    def test_real_horovod_wins(self):
+    def real_horovod(self):
+        """Return a folder of the shape of a Horovod that was built."""
         real = Path(self.folder.name) / "site" / "horovod"
         (real / "torch").mkdir(parents=True)
         (real / "__init__.py").write_text("__version__ = 'real'\n")
         (real / "torch" / "__init__.py").write_text("from . import part\n")
         (real / "torch" / "part.py").write_text("import horovod\nname = horovod.__version__\n")
         (real / "torch" / "mpi_lib_v2.cpython-311-x86_64-linux-gnu.so").touch()
+        return real
+
+    def test_real_horovod_wins_outside_jobs(self):
+        real = self.real_horovod()
         text = """
             import horovod.torch as hvd
             import horovod, sys
@@ -111,6 +117,17 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.script(text, self.binary, f"{shim}/", real.parent), "real real False")
         plain = ROOT / "shim"
         self.assertEqual(self.script(text, ROOT, plain, real.parent), "real real False")
+
+    def test_the_drop_in_wins_in_a_job(self):
+        """The real one would not find its ranks there, unless it got a rendezvous (--no-horovod-shim)."""
+        real = self.real_horovod()
+        path = self.binary, self.binary / "shim", real.parent
+        text = "import sys; sys.stderr = sys.stdout; import horovod; print(horovod.__version__)"
+        said = f"gorun: using gorun's drop-in instead of {real}, which --no-horovod-shim would run\n0.28.1"
+        self.assertEqual(self.script(text, *path, GORUN_SOCKET="@s", GORUN_RANK="0"), said)
+        self.assertEqual(self.script(text, *path, GORUN_SOCKET="@s", GORUN_RANK="1"), "0.28.1")
+        rendezvous = {"GORUN_SOCKET": "@s", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}
+        self.assertEqual(self.script(text, *path, **rendezvous), "real")
 
     def test_a_source_tree_of_horovod_does_not(self):
         tree = Path(self.folder.name) / "source [1]" / "horovod"

@@ -1,4 +1,8 @@
-"""Lets a script's ``import horovod.torch as hvd`` find gorun; a real Horovod further down the path wins."""
+"""Lets a script's ``import horovod.torch as hvd`` find gorun.
+
+In a job of gorun this drop-in wins over a Horovod that is installed. Elsewhere, and with
+``--no-horovod-shim``, that one wins.
+"""
 
 import os
 import sys
@@ -20,13 +24,20 @@ def _step_aside() -> None:
         return
     folder = os.path.dirname(spec.origin)
     if not glob(escape(folder) + "/*/mpi_lib*"):
-        if os.environ.get("GORUN_RANK", "0") == "0":
-            text = "is a source tree of Horovod that was not built: using gorun's drop-in"
-            print(f"gorun: {folder} {text}", file=sys.stderr)
+        _note(f"{folder} is a source tree of Horovod that was not built: using gorun's drop-in")
+        return
+    # Without a rendezvous, the ranks of the installed one would wait for each other in vain.
+    if "GORUN_SOCKET" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
+        _note(f"using gorun's drop-in instead of {folder}, which --no-horovod-shim would run")
         return
     sys.path[:] = [entry for entry in sys.path if entry.rstrip("/") != here]
     sys.modules[__name__] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules[__name__])
+
+
+def _note(text: str) -> None:
+    if os.environ.get("GORUN_RANK", "0") == "0":
+        print(f"gorun: {text}", file=sys.stderr)
 
 
 def __getattr__(name: str) -> object:
