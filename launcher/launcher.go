@@ -1,9 +1,10 @@
-// Package launcher starts a job and sees it through: it places ranks, starts a daemon on every host,
-// passes output on, waits, and comes to one verdict. It is a library first: Run takes everything it
-// needs in a Spec, reads no environment and exits no process.
+// Package launcher starts a job and sees it through: it has a daemon started on every host, sends each the ranks that
+// package plan or package elastic placed there, passes output on, waits, and comes to one verdict. Run takes everything
+// it needs in a Spec, reads no environment and exits no process.
 //
-// Run owns all goroutines it starts and returns when they have ended. What the launcher knows about a
-// daemon it knows from the messages of rendezvous/wire, nothing else.
+// Run owns all goroutines it starts and returns when they have ended. Package talk holds the conversations with the
+// daemons, and Spec.Dial begins them (package dial). What the launcher knows about a daemon it knows from the messages of
+// rendezvous/wire, and from when it last heard one.
 //
 // The files form layers, each of which uses only those below it:
 //
@@ -31,7 +32,7 @@ import (
 )
 
 // Run runs the job and returns nil when every rank exited with 0. Otherwise the error explains the end:
-// *RankError, *HostError, HostErrors, or the cause of ctx. When it returns, every daemon has ended or
+// one of the types of package failure, or the cause of ctx. When it returns, every daemon has ended or
 // its connection is closed, which ends it.
 func Run(ctx context.Context, spec Spec) error {
 	j, err := newJob(&spec)

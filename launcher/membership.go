@@ -8,7 +8,7 @@ import (
 	"gorun/launcher/elastic"
 )
 
-// Package elastic decides who is in a job, and this file carries its decisions out.
+// Package elastic decides who is in a job. This file holds what it decides on, and decide.go carries its decisions out.
 //
 // The ranks of a job of fixed size start as soon as all its hosts are ready. The hosts form their world when the first
 // rank asks for it: many programs never need one, and the others ask late. A job whose ranks do

@@ -1,5 +1,7 @@
-// Package dial starts daemons on hosts and carries on the conversations with them. It has the three Dialers of package
-// launcher: Local starts a daemon as a child on the launcher's own machine, SSH logs in on a host and brings the binary
-// where it is missing, and Cluster asks a resident daemon. A conversation over ssh is a line: when its connection breaks it
-// logs in again, and goes on where it was (line.go).
+// Package dial starts daemons on hosts, and keeps the launcher connected with them. It has the three Dialers of package
+// talk, which holds the conversations: Local starts a daemon as a child on the launcher's own machine, SSH logs in on a
+// host and brings the binary where it is missing, and Cluster asks a resident daemon.
+//
+// A connection over ssh is a line: when it breaks, or is silent, the line logs in again and goes on where it was
+// (line.go).
 package dial

@@ -1,5 +1,5 @@
-// Package failure says how jobs end that do not end well: an error type for each kind of end, with the exit code of a
-// launcher that ends with it, details that follow its line, and the user's next step.
+// Package failure has an error type for each way in which a job fails. An error gives one line for the user, lines with
+// details below it, the next step, and the exit code of the launcher (explain.go).
 package failure
 
 import (

@@ -57,7 +57,9 @@ func (c *Conn) Close() error {
 
 const (
 	// silenceLimit is how long a host may be silent while gorun starts a command there and asks for answers: one of the
-	// two may have got another address. Once the command runs, its user watches the connection.
+	// two may have got another address. Once the command runs, its user watches the connection. It is no limit of
+	// liveness.Timing, because it ends a connection, not a host: no daemon runs yet that could be suspected, and a start
+	// logs in again until --start-timeout.
 	silenceLimit = 10 * time.Second
 	// silenceLooks is how often watch checks in that time.
 	silenceLooks = 20

@@ -52,8 +52,9 @@
 //   - Host, about its launcher: it does without a silent launcher for Timing.Launcher(lease), 35 s, and then asks its
 //     peers for BrokenGrace, 2 s, whether one of them hears it. While one does, it waits for MinLauncherLease, 30 s,
 //     more. If the connection has ended, it asks at once; the daemon of a cluster then waits for ResidentGrace, 60 s,
-//     because its resident daemon may be being replaced. Where another launcher may take over, daemons wait for as long
-//     as that may take. Ctrl-Z is announced, and suspends the limit.
+//     because its resident daemon may be being replaced. Where another launcher may take over, which is so in a detached
+//     elastic job of a cluster, the daemons wait for 180 s: MoveLease or the lease of the user, and
+//     authority.SuccessionTimeout (launcher/detached, Launcher.Replicate). Ctrl-Z is announced, and suspends the limit.
 //   - Host, in the start of a job of fixed size: it tries to reach the others for LinkTimeout, 15 s, and then reports
 //     that it cannot continue. The start fails, unless a host is silent or was so within RejoinGrace. The links that a
 //     large world begins without have the lease and LinkTimeout, 45 s. The hosts of an elastic job report NeverReached
@@ -71,6 +72,8 @@
 //     without it.
 //   - The conversation with a host ends and cannot be renewed (Line.Kept is false): a local daemon, or a login that
 //     fails before its daemon answers. The host is lost with it.
+//   - The start of a job of fixed size takes longer than --start-timeout and waits for the host (launcher/start.go). A
+//     silent host has its lease first.
 //
 // Tests run at another speed: GORUN_TIME_SCALE=0.2 in the launcher's environment multiplies the durations of Timing, on
 // the hosts too (wire.JobOptions.TimeScale). PauseAfter, the lease of the user, and the limits of package resume and of

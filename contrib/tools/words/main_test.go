@@ -148,7 +148,8 @@ func TestGlossary(t *testing.T) {
 	}
 }
 
-// TestPaths checks that each path that ARCHITECTURE names exists, and that the names in parentheses behind a Go file are declared there.
+// TestPaths checks that each path that ARCHITECTURE names exists, and that the names behind a Go file, or before it, are
+// declared there: "`FILE` (`NAME`, `NAME`)", "(`FILE`, `NAME`)" and "`NAME` in `FILE`".
 func TestPaths(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {
@@ -163,15 +164,20 @@ func TestPaths(t *testing.T) {
 			t.Errorf("ARCHITECTURE.md names %s, which does not exist", path[1])
 		}
 	}
-	named := regexp.MustCompile("`([\\w/]+\\.go)`\\s+\\(((?:`[\\w.]+`(?:,\\s+)?)+)\\)").FindAllStringSubmatch(string(text), -1)
-	if len(named) < 20 {
-		t.Errorf("found %d files with names, want at least 20", len(named))
-	}
-	for _, file := range named {
-		declared := declarations(t, filepath.Join(root, file[1]))
-		for _, name := range regexp.MustCompile("`(.+?)`").FindAllStringSubmatch(file[2], -1) {
-			if !declared[name[1]] {
-				t.Errorf("ARCHITECTURE.md names %s in %s, which does not declare it", name[1], file[1])
+	const file, names = "`(?P<file>[\\w/]+/[\\w/]+\\.go)`", "(?P<names>(?:`[\\w.]+`(?:,\\s+)?)+)"
+	for form, atLeast := range map[string]int{file + "\\s+\\(" + names + "\\)": 20, "\\(" + file + ",\\s+" + names + "\\)": 10, names + "\\s+in\\s+" + file: 4} {
+		match := regexp.MustCompile(form)
+		found := match.FindAllStringSubmatch(string(text), -1)
+		if len(found) < atLeast {
+			t.Errorf("found %d places of the form %s, want at least %d", len(found), form, atLeast)
+		}
+		for _, place := range found {
+			path := place[match.SubexpIndex("file")]
+			declared := declarations(t, filepath.Join(root, path))
+			for _, name := range regexp.MustCompile("`(.+?)`").FindAllStringSubmatch(place[match.SubexpIndex("names")], -1) {
+				if !declared[name[1]] {
+					t.Errorf("ARCHITECTURE.md names %s in %s, which does not declare it", name[1], path)
+				}
 			}
 		}
 	}
@@ -204,7 +210,7 @@ func TestPathsInDocs(t *testing.T) {
 	}
 }
 
-// declarations returns the functions of a Go file, its methods as Type.Method, and its constants and variables.
+// declarations returns the types and functions of a Go file, its methods as Type.Method, and its constants and variables.
 func declarations(t *testing.T, path string) map[string]bool {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -227,10 +233,13 @@ func declarations(t *testing.T, path string) map[string]bool {
 			declared[name] = true
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				if v, ok := spec.(*ast.ValueSpec); ok {
-					for _, name := range v.Names {
+				switch spec := spec.(type) {
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
 						declared[name.Name] = true
 					}
+				case *ast.TypeSpec:
+					declared[spec.Name.Name] = true
 				}
 			}
 		}
