@@ -173,15 +173,18 @@ func logStop(ctx context.Context, log *slog.Logger, status systemd) (done func()
 }
 
 // ownAddress returns the address at which others reach this host: on the route to the hosts that it joins, or else the
-// first one that other hosts can use.
+// first one that other hosts can use. A host that joins itself may know its name as 127.0.1.1, as on Debian.
 func ownAddress(bind string, join []string) string {
 	if bind != "" && !net.ParseIP(bind).IsUnspecified() {
 		return bind
 	}
 	for _, other := range join {
 		if conn, err := net.DialTimeout("udp", other, 2*time.Second); err == nil { // sends nothing
-			defer conn.Close()
-			return conn.LocalAddr().(*net.UDPAddr).IP.String()
+			local := conn.LocalAddr().(*net.UDPAddr).IP
+			conn.Close()
+			if !local.IsLoopback() {
+				return local.String()
+			}
 		}
 	}
 	addrs, _ := net.InterfaceAddrs()

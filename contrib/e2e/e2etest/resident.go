@@ -71,10 +71,11 @@ func NewLasting(t *testing.T, hosts int) *Lasting {
 // Start starts the daemon of a host.
 func (s *Lasting) Start(i int) {
 	s.T.Helper()
-	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2"}
-	if i > 0 {
-		args = append(args, "--join", "host1")
+	join := "host1"
+	if i == 0 {
+		join = "127.0.1.1" // as /etc/hosts of Debian has it for the host's own name
 	}
+	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2", "--join", join}
 	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, args...)
 	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
 	log := &Watch{Buf: new(bytes.Buffer)}
