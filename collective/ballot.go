@@ -10,8 +10,8 @@ type vote struct {
 
 func (v *vote) clear() { *v = vote{raw: v.raw[:0]} }
 
-// ballot is what the hosts of a group declared about a use of a name. Once the operation starts, votes are what
-// the strategy learns from them, and everything is constant.
+// ballot is what the hosts of a group declared about a use of a name. The negotiation fills it; operations and
+// strategies ask it by its methods. It is constant once the operation starts.
 type ballot struct {
 	votes []vote // by position
 	next  []vote // the same, for the use after this one
@@ -37,6 +37,55 @@ func (b *ballot) startFrom(last *ballot) {
 	b.votes, last.next = last.next, b.votes
 	b.voted, last.ahead = last.ahead, 0
 }
+
+// What follows is all that operations and strategies ask a ballot. How hosts declare it, and in which bytes, is the
+// negotiation's business.
+
+// full reports whether all hosts have declared this use.
+func (b *ballot) full() bool { return b.voted == len(b.votes) }
+
+// declared reports whether the host at a position has declared this use.
+func (b *ballot) declared(pos int) bool { return b.votes[pos].set }
+
+// ranks returns what the ranks of a host submitted to an operation that all ranks agree on.
+func (b *ballot) ranks(pos int) variant {
+	v, _, _ := readVariant(b.votes[pos].body)
+	return v
+}
+
+// room returns the bytes of the largest result that a host has memory for, 0 if there is no limit.
+func (b *ballot) room(pos int) uint64 { return b.votes[pos].ready.room }
+
+// inlined returns the contribution of a host to an operation that is inline.
+func (b *ballot) inlined(pos int) []byte { return b.votes[pos].inline }
+
+// kind returns what the operation is as far as hosts declared it, 0 if none did that has not joined as a whole.
+func (b *ballot) kind() Kind {
+	for i := range b.votes {
+		if v := &b.votes[i]; v.set && v.real() {
+			return v.kind()
+		}
+	}
+	return 0
+}
+
+// agreed sets r to what the first rank that has not joined submitted, as far as it was declared, and reports whether
+// there is one.
+func (b *ballot) agreed(r *Request) bool {
+	for pos := range b.votes {
+		for rest, n := b.votes[pos].body, b.votes[pos].variants; n > 0; n-- {
+			var v variant
+			if v, rest, _ = readVariant(rest); v.kind() != Join {
+				v.read(r)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// permute puts the votes in another order of hosts; was are the positions that they had.
+func (b *ballot) permute(was []int) { b.votes, b.next = permute(b.votes, was), permute(b.next, was) }
 
 // early is a contribution to the next use of a name.
 type early struct {

@@ -280,7 +280,7 @@ func (e *Engine) find(peer int, h *link.Header) (*op, error) {
 	}
 	// A peer sends data when it knows that all hosts are ready, so this one has its contributions, although it
 	// may not have heard of every other host.
-	if o := e.ops.open[h.Op]; o != nil && h.Kind == link.Data && o.votes[o.group.self].set {
+	if o := e.ops.open[h.Op]; o != nil && h.Kind == link.Data && o.declared(o.group.self) {
 		return o, nil
 	}
 	return nil, errUnknown
@@ -318,7 +318,7 @@ func (e *Engine) fresh(g *group, id uint64, name string) *op {
 // remove frees an op's name for its next use.
 func (e *Engine) remove(o *op) {
 	e.mu.Lock()
-	if e.ops.open[o.id] == o && len(o.votes) > 1 {
+	if e.ops.open[o.id] == o && len(o.group.hosts) > 1 {
 		e.ops.keep(o)
 	}
 	e.negotiation.finish(o)
@@ -351,7 +351,7 @@ func (e *Engine) drain(all []event) []event {
 		switch v := &all[i]; {
 		case v.send != nil:
 			v.message, v.send = e.compose(v.to, v.op.id, v.send), nil
-		case v.start && len(v.op.votes) > 1:
+		case v.start && len(v.op.group.hosts) > 1:
 			e.ops.live++
 		}
 	}

@@ -48,7 +48,7 @@ func (t *readiness) retire(g *group) {
 	awaited := slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return len(names) > 0 })
 	for id, o := range t.open {
 		switch {
-		case o.group != g || o.voted == len(o.votes):
+		case o.group != g || o.full():
 		case o.promised():
 			awaited = true
 		default:

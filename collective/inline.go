@@ -50,11 +50,11 @@ func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
 }
 
 // checkInline checks that a host sent as large a contribution as this one. It did if it is of the same job.
-func (o *op) checkInline(pos int) *Error {
-	own, theirs := &o.votes[o.group.self], &o.votes[pos]
-	if len(own.inline) == len(theirs.inline) {
+func (*readiness) checkInline(o *op, pos int) *Error {
+	own, theirs := o.inlined(o.group.self), o.inlined(pos)
+	if len(own) == len(theirs) {
 		return nil
 	}
 	return &Error{Code: CodeInternal, Text: fmt.Sprintf("allreduce %q: %s sent %d bytes with its word, %s %d",
-		o.name, o.group.hosts[pos].Name, len(theirs.inline), o.group.hosts[o.group.self].Name, len(own.inline))}
+		o.name, o.group.hosts[pos].Name, len(theirs), o.group.hosts[o.group.self].Name, len(own))}
 }

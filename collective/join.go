@@ -17,7 +17,7 @@ func (o *op) hasJoined(index int) bool {
 
 // ready reports whether all local ranks submitted their contributions or joined. A rank has joined when none of its
 // contributions is pending.
-func (o *op) ready() bool {
+func (*readiness) ready(o *op) bool {
 	for i := range o.own.reqs {
 		more := o.name == joinName && o.group.id == 0 && len(o.group.pending[i]) > 0
 		if more || !o.own.have[i] && !o.hasJoined(i) {
@@ -28,7 +28,7 @@ func (o *op) ready() bool {
 }
 
 // requested reports whether a rank that has not joined submitted a contribution in this round.
-func (o *op) requested() bool {
+func (*readiness) requested(o *op) bool {
 	return o.own.count > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
 }
 
@@ -57,7 +57,7 @@ func (t *readiness) resolve(g *group, index int, name string) {
 		t.contributeZeros(o)
 	}
 	// If that was all that the last round of joins waited for, it ends.
-	if o := t.open[hash(g.id, joinName)]; o != nil && !o.votes[g.self].set && o.ready() {
+	if o := t.open[hash(g.id, joinName)]; o != nil && !o.declared(g.self) && t.ready(o) {
 		t.declare(o)
 	}
 }
@@ -83,7 +83,7 @@ func (e *Engine) Resolve(epoch uint32, rank int, group uint32, name string) {
 // contributeZeros declares this host ready for an operation if only ranks that joined are missing, and reports whether
 // it did.
 func (t *readiness) contributeZeros(o *op) bool {
-	if o.group.id != 0 || o.name == joinName || o.votes[o.group.self].set || !o.ready() || !o.requested() {
+	if o.group.id != 0 || o.name == joinName || o.declared(o.group.self) || !t.ready(o) || !t.requested(o) {
 		return false
 	}
 	t.declare(o)
@@ -92,12 +92,12 @@ func (t *readiness) contributeZeros(o *op) bool {
 
 // closed reports whether this host has declared what its ranks contribute, or will when a pause ends, although some
 // had joined: what one of these submits now is for the next use of the name.
-func (o *op) closed() bool {
-	return o.votes[o.group.self].set || o.held && o.own.lacking()
+func (*readiness) closed(o *op) bool {
+	return o.declared(o.group.self) || o.held && o.own.lacking()
 }
 
 // postponed reports whether a local rank has contributed to the next use.
-func (o *op) postponed(index int) bool {
+func (*readiness) postponed(o *op, index int) bool {
 	return slices.ContainsFunc(o.waiting, func(w early) bool { return w.index == index })
 }
 

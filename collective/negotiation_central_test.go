@@ -84,7 +84,7 @@ func (c *central) hear(_ int, p []byte) error {
 // decide has an operation start or fail when everything is known of it. The first host passes it on before.
 func (c *central) decide(o *op) {
 	g := o.group
-	if o.voted < len(o.votes) {
+	if !o.full() {
 		return
 	}
 	for _, v := range o.votes {

@@ -137,7 +137,7 @@ func (o *op) start() {
 }
 
 // alone reports whether an op is being carried out on this host alone.
-func (o *op) alone() bool { return len(o.group.hosts) == 1 && o.votes[0].set }
+func (o *op) alone() bool { return len(o.group.hosts) == 1 && o.declared(0) }
 
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
@@ -171,15 +171,8 @@ func (o *op) lead() *Request {
 	if i := o.own.first(); i >= 0 {
 		return &o.own.reqs[i]
 	}
-	for pos := range o.votes {
-		for rest, n := o.votes[pos].body, o.votes[pos].variants; n > 0; n-- {
-			var v variant
-			v, rest, _ = readVariant(rest)
-			if v.kind() != Join {
-				v.read(&o.other)
-				return &o.other
-			}
-		}
+	if o.agreed(&o.other) {
+		return &o.other
 	}
 	return &o.own.reqs[0]
 }
@@ -235,7 +228,7 @@ func (o *op) advance() {
 			}
 			// The link may still refer to an aborted op.
 			if !dead {
-				if len(o.votes) > 1 {
+				if len(o.group.hosts) > 1 {
 					o.engine.finished(o)
 				}
 				o.engine.recycle(o)
@@ -315,10 +308,5 @@ func (o *op) announced() Kind {
 			return o.own.reqs[i].Kind
 		}
 	}
-	for i := range o.votes {
-		if v := &o.votes[i]; v.set && v.real() {
-			return v.kind()
-		}
-	}
-	return 0
+	return o.kind()
 }

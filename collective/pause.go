@@ -148,7 +148,7 @@ func (e *Engine) reorder(order []int) error {
 	}
 	for _, o := range e.ops.open {
 		if was := former[o.group]; was != nil {
-			o.votes, o.next = permute(o.votes, was), permute(o.next, was)
+			o.permute(was)
 		}
 	}
 	return nil

@@ -62,5 +62,5 @@ func (o *op) has(rank int) bool {
 	if at.pos == o.group.self {
 		return o.own.have[at.index]
 	}
-	return o.votes[at.pos].set
+	return o.declared(at.pos)
 }

@@ -52,7 +52,7 @@ func (o *op) absent() []Absent {
 	for pos, h := range o.group.hosts {
 		a := Absent{Host: h.Name}
 		for i, r := range h.Ranks {
-			if pos == o.group.self && !o.own.have[i] && !o.hasJoined(i) || pos != o.group.self && !o.votes[pos].set {
+			if pos == o.group.self && !o.own.have[i] && !o.hasJoined(i) || pos != o.group.self && !o.declared(pos) {
 				a.Ranks = append(a.Ranks, r)
 			}
 		}

@@ -56,7 +56,7 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 	if o == nil {
 		o = t.begin(g, id, r.Name)
 	}
-	if o.closed() {
+	if t.closed(o) {
 		w := early{index, r}
 		w.req.Splits = slices.Clone(r.Splits)
 		o.waiting = append(o.waiting, w)
@@ -71,7 +71,7 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 		o.own.reqs[index].stamp = t.stampOf(&r)
 		t.join(g, index, r.Pending)
 	}
-	if o.ready() {
+	if t.ready(o) {
 		t.declare(o)
 	}
 	t.resolve(g, index, r.Name)
@@ -93,7 +93,7 @@ func (t *readiness) refuses(g *group, o *op, index int, r *Request) *Error {
 	case o == nil:
 	case o.name != r.Name || o.group != g:
 		return refuse("%s %q: cannot be told apart from %q, change the name", r.Kind, r.Name, o.name)
-	case o.own.have[index] || o.postponed(index):
+	case o.own.have[index] || t.postponed(o, index):
 		return refuse("%s %q: rank %d has an operation of this name in flight", r.Kind, r.Name, rank)
 	}
 	return nil
@@ -212,7 +212,7 @@ func (m *ready) from(ranks []int) bool {
 
 // decide compares what all hosts declared, once they did, and has the operation start or fail.
 func (t *readiness) decide(o *op) {
-	if o.voted < len(o.votes) {
+	if !o.full() {
 		return
 	}
 	if o.name == joinName {
@@ -246,11 +246,11 @@ func (t *readiness) check(o *op) *Error {
 		return err
 	}
 	// A host whose ranks all joined sent no contribution: then none counts, and zeros take its place as ever.
-	if o.inline = !joined && len(o.votes[o.group.self].inline) > 0; joined {
+	if o.inline = !joined && len(o.inlined(o.group.self)) > 0; joined {
 		return nil
 	}
 	for pos := range o.votes {
-		if err := o.checkInline(pos); err != nil {
+		if err := t.checkInline(o, pos); err != nil {
 			return err
 		}
 	}

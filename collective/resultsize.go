@@ -14,8 +14,8 @@ func (o *op) unfit() *Error {
 		return nil
 	}
 	most, who, more := o.need(allRanks), -1, 0
-	for pos := range o.votes {
-		if room := o.votes[pos].room; room == 0 || most <= room || o.need(pos) <= room {
+	for pos := range g.hosts {
+		if room := o.room(pos); room == 0 || most <= room || o.need(pos) <= room {
 			continue
 		}
 		if who < 0 {
@@ -28,7 +28,7 @@ func (o *op) unfit() *Error {
 		return nil
 	}
 	text := fmt.Sprintf("%s %q: the result of %d bytes is too large for %s, which has room for %d",
-		r.Kind, o.name, o.need(who), g.hosts[who].Name, o.votes[who].room)
+		r.Kind, o.name, o.need(who), g.hosts[who].Name, o.room(who))
 	if more > 0 {
 		text += fmt.Sprintf(", and for %d more hosts", more)
 	}
@@ -44,8 +44,8 @@ func (o *op) need(pos int) uint64 {
 	}
 	var rows uint64
 	add := func(n int) { rows = min(rows+uint64(n), math.MaxInt64) }
-	for i := range o.votes {
-		v, _, _ := readVariant(o.votes[i].body)
+	for from := range o.group.hosts {
+		v := o.ranks(from)
 		for i := range v.count() {
 			if pos == allRanks || r.Kind == Allgather {
 				_, n := v.rank(i)

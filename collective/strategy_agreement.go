@@ -38,11 +38,11 @@ func (s *join) layout(o *op, _ *Request) {
 	for i, r := range g.local() {
 		see(r, o.own.reqs[i].stamp)
 	}
-	for pos := range o.votes {
+	for pos := range g.hosts {
 		if pos == g.self {
 			continue
 		}
-		v, _, _ := readVariant(o.votes[pos].body)
+		v := o.ranks(pos)
 		for i := range v.count() {
 			see(v.rank(i))
 		}

@@ -73,11 +73,11 @@ func (s *allgather) rowsByRank() []int {
 	for i, r := range g.local() {
 		put(r, o.own.reqs[i].rows())
 	}
-	for pos := range o.votes {
+	for pos := range g.hosts {
 		if pos == g.self {
 			continue
 		}
-		v, _, _ := readVariant(o.votes[pos].body)
+		v := o.ranks(pos)
 		for i := range v.count() {
 			put(v.rank(i))
 		}

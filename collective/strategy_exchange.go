@@ -94,11 +94,11 @@ func (s *exchange) setRows() {
 			}
 		}
 	}
-	for pos := range o.votes {
+	for pos := range g.hosts {
 		if pos == g.self {
 			continue
 		}
-		v, _, _ := readVariant(o.votes[pos].body)
+		v := o.ranks(pos)
 		for i := range v.count() {
 			rank, _ := v.rank(i)
 			from, _ := slices.BinarySearch(g.ranks, rank)

@@ -17,8 +17,8 @@ func (s *inline) layout(o *op, r *Request) {
 func (s *inline) local(int64, int64) {
 	o := s.o
 	v := o.engine.view()
-	for pos := range o.votes {
-		v.src = append(v.src, o.votes[pos].inline)
+	for pos := range o.group.hosts {
+		v.src = append(v.src, o.inlined(pos))
 	}
 	v.dst = append(v.dst, o.outs...)
 	s.combine.Reduce(v.dst, nil, v.src)
