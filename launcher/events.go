@@ -177,7 +177,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	j.spec.Output.Close(e.Process)
 	j.spec.watch(RankEvent{Rank: e.Process, Host: h.name, Ended: true, Code: e.Code, Signal: e.Signal})
 	p := &j.processes[e.Process]
-	p.started, p.exited = true, true
+	p.started, p.exited, p.split = true, true, e.Split
 	switch {
 	case e.Asked:
 		h.fails(errors.New("the daemon has stopped its ranks by itself"))

@@ -60,6 +60,7 @@ func Run(ctx context.Context, spec Spec) error {
 	}
 	talks.Wait()
 	j.tellEdges()
+	j.showSplits()
 	if text := j.network.carried.text(); spec.Verbose && text != "" {
 		spec.Note("gorun: %s", text)
 	}

@@ -16,6 +16,7 @@ type process struct {
 	started bool
 	exited  bool               // or it could not start
 	failure *failure.RankError // nil unless it has failed
+	split   *wire.Split        // where its time went, once it has ended; nil if it counted nothing
 }
 
 // place notes on which host a process runs.

@@ -153,7 +153,8 @@ type RankUsage struct {
 	CPU       time.Duration // so far
 	RSS       int64         // bytes
 	Processes int
-	State     string // in words
+	State     string      // in words
+	Split     *wire.Split // where its time went; nil if it counts nothing
 }
 
 // Timing returns the limits that decide whether a host is there.

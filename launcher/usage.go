@@ -13,7 +13,7 @@ func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes) {
 	}
 	for _, u := range msg.Ranks {
 		if of.on(h.id, u.Rank) {
-			s.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State})
+			s.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State, u.Split})
 		}
 	}
 }

@@ -67,6 +67,7 @@ var allowed = map[string][]string{
 		"worker/moves", "worker/pauses", "worker/proc", "worker/ranks", "worker/session", "worker/shm", "worker/stall", "worker/tune"},
 	"worker/compat":          {"collective/tcp", "rendezvous/kvhttp", "rendezvous/wire", "topology", "worker/loop", "worker/member", "worker/pmi", "worker/rankenv"},
 	"worker/cached":          {},
+	"worker/counters":        {"worker/session/codec"},
 	"worker/loop":            {},
 	"worker/machine":         {"rendezvous/wire", "topology", "topology/facts", "topology/probe", "worker/loop"},
 	"worker/member":          {"collective", "collective/link", "rendezvous/epoch", "rendezvous/wire", "topology", "worker/loop"},
@@ -77,7 +78,7 @@ var allowed = map[string][]string{
 	"worker/pauses":          {"rendezvous/pause", "rendezvous/wire", "worker/loop"},
 	"worker/pmi":             {},
 	"worker/rankenv":         {},
-	"worker/ranks":           {"rendezvous/resume", "rendezvous/wire", "topology", "topology/picture", "worker/compat", "worker/loop", "worker/member", "worker/proc", "worker/rankenv"},
+	"worker/ranks":           {"worker/counters", "rendezvous/resume", "rendezvous/wire", "topology", "topology/picture", "worker/compat", "worker/loop", "worker/member", "worker/proc", "worker/rankenv"},
 	"worker/proc":            {},
 	"worker/tune":            {"collective/link", "collective/schedule", "rendezvous/epoch", "rendezvous/pause", "rendezvous/wire", "topology", "topology/facts", "worker/loop"},
 	"worker/session":         {"collective", "collective/kernel", "worker/session/codec", "worker/session/slots", "worker/shm"},
@@ -96,7 +97,7 @@ var allowed = map[string][]string{
 	// The extras. Packages without an entry import nothing of the module.
 	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/rank"},
 	"contrib/lab/cmd/lab":     {"contrib/lab"},
-	"contrib/tools/rankproto": {"worker/session/codec"},
+	"contrib/tools/rankproto": {"worker/counters", "worker/session/codec"},
 }
 
 // only names the packages that may import a library, and where decisions are pure, what may not appear.

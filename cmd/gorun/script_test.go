@@ -18,12 +18,17 @@ func TestMain(m *testing.M) {
 // TestScripts runs the command line as a user does; each file of testdata/script is a session.
 func TestScripts(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/python")
+	binding, err := filepath.Abs("../../contrib/python")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("BINDING", binding)                               // Python's, which the binary of the tests does not carry
 			env.Setenv("BIN", filepath.SplitList(env.Getenv("PATH"))[0]) // for scripts with a PATH of their own
 			// Every process that the race detector looks at sleeps a second before it ends, and a job has three in a row.
 			env.Setenv("GORACE", "atexit_sleep_ms=20")

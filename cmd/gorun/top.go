@@ -72,13 +72,33 @@ func top(ctx context.Context, o *jobsFlags) error {
 func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus, between time.Duration) {
 	fmt.Fprintf(to, "job %s, %s, since %s\n", job.Label, jobs.Clean(job.Program), job.Started.Local().Format(time.DateTime))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTATE")
+	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTEP\tDATA %\tCOMM %\tOTHERS %\tSTATE")
 	for i, x := range now {
 		share := "-"
 		if i < len(before) && before[i].CPUMS > 0 && x.CPUMS >= before[i].CPUMS {
 			share = fmt.Sprintf("%.0f", 100*float64(x.CPUMS-before[i].CPUMS)/float64(between.Milliseconds()))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%d MiB\t%d\t%s\n", x.Rank, jobs.Clean(x.Host), x.PID, share, x.RSS>>20, x.Processes, jobs.Clean(x.State))
+		var earlier *jobs.Split
+		if i < len(before) {
+			earlier = before[i].Split
+		}
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%d MiB\t%d\t%s\t%s\n", x.Rank, jobs.Clean(x.Host), x.PID, share, x.RSS>>20, x.Processes,
+			splitColumns(x.Split, earlier), jobs.Clean(x.State))
 	}
 	w.Flush()
+}
+
+// splitColumns returns the length of a rank's last step, and which shares of the time since an earlier look it waited for
+// data, for communication and for other ranks.
+func splitColumns(now, earlier *jobs.Split) string {
+	if now == nil {
+		return "-\t-\t-\t-"
+	}
+	step := "-"
+	if now.Step > 0 {
+		step = fmt.Sprintf("%.3g s", float64(now.Step)/1e6)
+	}
+	s := now.Since(earlier)
+	share := func(t int64) string { return fmt.Sprintf("%.0f", 100*float64(max(t, 0))/float64(max(s.Elapsed, 1))) }
+	return step + "\t" + share(s.Data) + "\t" + share(s.Communication) + "\t" + share(s.Others)
 }

@@ -30,6 +30,35 @@ type RankStatus struct {
 	CPUMS     int64  `json:"cpu_ms"`
 	RSS       int64  `json:"rss"`
 	Processes int    `json:"processes"`
+	Split     *Split `json:"split,omitempty"` // nil if the rank counts nothing
+}
+
+// Split is where the time of a rank has gone since it began to count. Times are in microseconds.
+type Split struct {
+	Elapsed       int64  `json:"elapsed_us"`
+	Steps         int64  `json:"steps"`
+	Step          int64  `json:"step_us"` // length of the last step
+	Data          int64  `json:"data_us"` // waiting for input data
+	Others        int64  `json:"others_us"`
+	Communication int64  `json:"communication_us"` // that the rank waited for
+	Hidden        int64  `json:"hidden_us"`        // that ran while the rank did something else
+	Operations    int64  `json:"operations"`
+	Activity      string `json:"activity"` // what the rank does now, in words
+	For           int64  `json:"for_us"`   // how long already
+}
+
+// Since returns the split of the time after an earlier one, all of it if there is none.
+func (s Split) Since(earlier *Split) Split {
+	if earlier != nil {
+		s.Elapsed -= earlier.Elapsed
+		s.Steps -= earlier.Steps
+		s.Data -= earlier.Data
+		s.Others -= earlier.Others
+		s.Communication -= earlier.Communication
+		s.Hidden -= earlier.Hidden
+		s.Operations -= earlier.Operations
+	}
+	return s
 }
 
 // Ended reports whether the process of the rank has ended.

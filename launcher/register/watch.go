@@ -60,6 +60,7 @@ func (r *Registration) rank(e launcher.RankEvent) {
 func (r *Registration) usage(u launcher.RankUsage) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
 		rank.CPUMS, rank.RSS, rank.Processes, rank.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
+		rank.Split = (*jobs.Split)(u.Split)
 	})
 }
 

@@ -201,6 +201,8 @@ type Exited struct {
 	Alone string `msgpack:"alone"`
 	// Deaf is true if the daemon did not hear its launcher when the process ended.
 	Deaf bool `msgpack:"deaf"`
+	// Split is nil if the process counted nothing.
+	Split *Split `msgpack:"split"`
 }
 
 // Failed reports that the daemon cannot continue, or could not for a while, with the step and a hint for the user.

@@ -15,6 +15,21 @@ type RankUsage struct {
 	RSS       int64  `msgpack:"rss"` // bytes in memory; shared memory counts for each process
 	Processes int    `msgpack:"processes"`
 	State     string `msgpack:"state"` // in words
+	Split     *Split `msgpack:"split"` // nil if it counts nothing
+}
+
+// Split is where the time of a rank has gone since it began to count. Times are in microseconds.
+type Split struct {
+	Elapsed       int64  `msgpack:"elapsed"`
+	Steps         int64  `msgpack:"steps"`
+	Step          int64  `msgpack:"step"` // length of the last step
+	Data          int64  `msgpack:"data"` // waiting for input data
+	Others        int64  `msgpack:"others"`
+	Communication int64  `msgpack:"communication"` // that the rank waited for
+	Hidden        int64  `msgpack:"hidden"`        // that ran while the rank did something else
+	Operations    int64  `msgpack:"operations"`
+	Activity      string `msgpack:"activity"` // what the rank does now, in words
+	For           int64  `msgpack:"for"`      // how long already
 }
 
 func (*AskUsage) kind() byte { return 80 }

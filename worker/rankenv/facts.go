@@ -21,6 +21,7 @@ type Facts struct {
 	Binary    string // gorun, which Python imports its binding from
 	Socket    string // of the session
 	Token     string // proves the rank's identity there
+	Counters  string // path of the rank's counters, "" for none
 	SpareCPUs []int  // for what the rank starts, nil for none
 	GPU       string // the device of the rank, "" to leave the choice to the program
 	Threads   int    // each rank's share of the CPUs

@@ -75,6 +75,8 @@ var fixed = []Variable{
 	given(MPI, Fixed, "PMI_FD", constant("3"),
 		firstWorld+", without --pmi-port", func(f *Facts) bool { return hasPMI(f) && !hasPMIPort(f) }),
 
+	given(Gorun, Fixed, "GORUN_COUNTERS", func(f *Facts) string { return f.Counters },
+		"the host has memory for them", func(f *Facts) bool { return f.Counters != "" }),
 	given(Gorun, Fixed, "GORUN_SPARE_CPUS", spareCPUs,
 		"ranks bound to cores of their own", func(f *Facts) bool { return len(f.SpareCPUs) > 0 }),
 }

@@ -60,7 +60,7 @@ func (r *Ranks) ended(e proc.Exit, unfinished bool) {
 // verdict returns how the launcher is to take the end of a process.
 func (r *Ranks) verdict(p *process, e proc.Exit, unfinished bool) *wire.Exited {
 	msg := &wire.Exited{Process: e.Process, Code: e.Code, Signal: int(e.Signal), Asked: r.stopping || p.dropped,
-		Deaf: r.cfg.Daemon.Deaf()}
+		Deaf: r.cfg.Daemon.Deaf(), Split: r.split(e.Process)}
 	if p.aborted != 0 {
 		msg.Code, msg.Signal = p.aborted, 0
 	}

@@ -28,6 +28,9 @@ func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os
 		Accelerator: hasAccelerator(os.DirFS("/"))}
 	_, f.Dir = r.program(rank, "")
 	f.Group, f.Groups = groupOf(roster, r.job.HostID)
+	if page := r.of(rank.Process).counters; page != nil {
+		f.Counters = page.Path()
+	}
 	if rank.LocalRank < len(gpus) {
 		f.GPU = gpus[rank.LocalRank]
 	}

@@ -19,6 +19,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/compat"
+	"gorun/worker/counters"
 	"gorun/worker/loop"
 	"gorun/worker/member"
 	"gorun/worker/proc"
@@ -93,6 +94,7 @@ type process struct {
 	aborted   int             // the exit code that it gave MPI_Abort, 0 if it did not call it
 	dropped   bool            // it was ended because the roster has it no more
 	mpi       singleton
+	counters  *counters.Page // nil if it has none
 }
 
 // Open prepares for the ranks of a host: it reserves their ports, and becomes their processes' parent.
@@ -215,6 +217,9 @@ func (r *Ranks) Close() error {
 	for _, p := range r.processes {
 		if p.leaving != nil {
 			p.leaving.Stop()
+		}
+		if p.counters != nil {
+			p.counters.Close()
 		}
 	}
 	r.ports.release()

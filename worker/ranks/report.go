@@ -33,7 +33,7 @@ func (r *Ranks) Usage() {
 		pid := r.of(number).pid
 		u := used[pid]
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
-			Processes: u.Processes, State: proc.Describe(pid)})
+			Processes: u.Processes, State: proc.Describe(pid), Split: r.split(number)})
 	}
 	r.cfg.Out.Write(msg)
 }

@@ -48,6 +48,7 @@ func (r *Ranks) Start(ctx context.Context) {
 
 // start starts the process of a rank.
 func (r *Ranks) start(ctx context.Context, rank wire.Rank, gpus []string) {
+	r.count(rank.Process)
 	inherit, facts := r.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(r.cfg.Env), r.job.Env), rank.Env)
 	argv, dir := r.program(rank, deviceOf(env, gpus, rank.LocalRank))

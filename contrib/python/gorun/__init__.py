@@ -24,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from gorun.wire import wire_compression
 
         return wire_compression
+    if name in ("step", "loading"):
+        from gorun.counters import counters
+
+        return getattr(counters, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

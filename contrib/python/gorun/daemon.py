@@ -27,6 +27,7 @@ from . import message
 from . import slot as slot_module
 from .arena import Arena, Block, Region
 from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_ANSWER, MAX_IN_FLIGHT, SUM
+from .counters import counters
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
 from .session import Result, Session
 from .slot import Slots
@@ -64,10 +65,11 @@ os.register_at_fork(after_in_child=_forked)
 class _Pending:
     """A request that the daemon will answer. outcome is None until then, and set once, complete."""
 
-    __slots__ = ("encoded", "outcome", "shape")
+    __slots__ = ("encoded", "outcome", "shape", "took")
 
     def __init__(self, shape: tuple[int, ...] = (), encoded: _Encoded | None = None) -> None:
         self.shape = shape
+        self.took = 0  # microseconds from when all ranks had submitted their part to the end
         self.encoded = encoded  # None once the daemon has answered
         self.outcome: Result | Region | Slots | message.Welcome | GorunError | MemoryError | None = None
 
@@ -139,6 +141,7 @@ class DaemonSession(Session):
         self.local_rank, self.local_size = welcome.local_rank, welcome.local_size
         self.cross_rank, self.cross_size = welcome.cross_rank, welcome.cross_size
         self.epoch = welcome.epoch
+        counters.begin()
         if self.local_size < len(os.sched_getaffinity(0)):
             self._spin = SPIN_SECONDS
         if welcome.flags & message.BATCH_TAKEN:
@@ -285,8 +288,14 @@ class DaemonSession(Session):
         pending = self._find(handle)
         try:
             result = pending.outcome
-            if not isinstance(result, Result):  # most have ended by now where many were begun
-                result = self._await(pending)
+            if isinstance(result, Result):  # most have ended by now where many were begun
+                counters.ran(pending.took * 1000)
+            else:
+                began = counters.waits()
+                try:
+                    result = self._await(pending)
+                finally:
+                    counters.waited(began, pending.took * 1000)
         except GorunError:
             self._open.pop(handle, None)
             raise
@@ -445,9 +454,10 @@ class DaemonSession(Session):
                     if offset:
                         self.slots.open(encoded.name, offset, *encoded.offer)
                 pending.encoded = None
+                pending.took = message.took(self._buffer)
                 pending.outcome = Result(pending.shape)
                 if self.on_end is not None:
-                    self.on_end(handle, message.took(self._buffer))
+                    self.on_end(handle, pending.took)
             return
         several = message.completed(self._buffer, length)
         if several:
@@ -455,9 +465,10 @@ class DaemonSession(Session):
                 pending = self._open.get(handle)
                 if pending is not None and pending.outcome is None:
                     pending.encoded = None
+                    pending.took = flags >> 1
                     pending.outcome = Result(pending.shape)
                     if self.on_end is not None:
-                        self.on_end(handle, flags >> 1)
+                        self.on_end(handle, pending.took)
             return
         if length == 0:
             strange = (
@@ -476,9 +487,10 @@ class DaemonSession(Session):
                     self._once(self._socket.send, message.release(m.handle))  # the waiter has given up
             elif pending.outcome is None:
                 pending.encoded = None
+                pending.took = m.flags >> 1
                 pending.outcome = self._outcome(m, pending)
                 if self.on_end is not None:
-                    self.on_end(m.handle, m.flags >> 1)
+                    self.on_end(m.handle, pending.took)
         elif isinstance(m, message.Refusal):
             refused = error(m.code, m.text)
             if m.what == message.SUBMIT and m.number in self._open:

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable
 
 from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
+from .counters import counters
 
 # Written by go generate ./worker/session/codec.
 # begin table: slots
@@ -165,7 +166,14 @@ class Slots:
     def _wait(self, name: str, slot: Slot, goal: int) -> bool:
         words = self._words
         for at, _ in slot.ranks:
-            if words[at] < goal and not self._await(slot, at, goal):
+            if words[at] >= goal:
+                continue
+            began = counters.waits()
+            try:
+                came = self._await(slot, at, goal)
+            finally:
+                counters.waited(began, 0)
+            if not came:
                 with self._lock:
                     if self._open.get(name) is slot:
                         self._forget(name)

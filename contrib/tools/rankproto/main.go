@@ -1,5 +1,5 @@
 // Command rankproto writes the numbers of the rank protocol into the bindings for Python and C, so that they have one
-// source: the tables of worker/session/codec.
+// source: the tables of worker/session/codec and worker/counters.
 //
 //	go generate ./worker/session/codec
 //
@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 
+	"gorun/worker/counters"
 	"gorun/worker/session/codec"
 )
 
@@ -104,7 +105,7 @@ func table(path, line string) (string, error) {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	_, wanted, _ := strings.Cut(line, "begin table: ")
 	words := strings.Fields(strings.TrimSuffix(strings.TrimSpace(wanted), "*/"))
-	tables := codec.Tables()
+	tables := append(codec.Tables(), counters.Table())
 	i := slices.IndexFunc(tables, func(t codec.Table) bool { return len(words) > 0 && t.Name == words[0] })
 	if i < 0 || len(words) > 2 {
 		return "", fmt.Errorf("unknown table %q", wanted)

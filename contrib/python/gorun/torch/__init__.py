@@ -8,7 +8,7 @@ from gorun import __version__
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.features import check_extension
 from gorun.process_sets import ProcessSet, add_process_set, remove_process_set
-from gorun.torch import elastic
+from gorun.torch import elastic, loading
 from gorun.torch.compression import Compression
 from gorun.torch.functions import (
     allgather_object,
@@ -27,3 +27,5 @@ __all__ = [
     "broadcast_optimizer_state", "broadcast_parameters", "check_extension", "elastic", "remove_process_set",
 ]  # fmt: skip
 __all__ += _ops
+
+loading.count()

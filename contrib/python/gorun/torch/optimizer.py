@@ -13,6 +13,7 @@ from typing import Any, Callable
 import torch
 
 from gorun.collectives import Adasum, Average
+from gorun.counters import counters
 from gorun.features import split_list
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch import mpi_ops
@@ -122,6 +123,7 @@ class _Distributed:
         try:
             loss = super().step(closure, **kwargs)
             self._reducer.used()
+            counters.step()
             return loss
         finally:
             self._synchronized = self._unscaled = False
@@ -200,6 +202,7 @@ class _DistributedAdasum:
                 started.append((handle, ctx))
             for (_, parameter), start, (handle, ctx) in zip(named, before, started):
                 parameter.copy_(start + self._compression.decompress(mpi_ops.synchronize(handle), ctx))
+        counters.step()
         return loss
 
 

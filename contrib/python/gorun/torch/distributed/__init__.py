@@ -14,7 +14,9 @@ import torch
 from torch import distributed as dist
 
 from gorun import basics, process_sets
+from gorun.counters import counters
 from gorun.features import is_version_greater_equal_than
+from gorun.torch import loading
 from gorun.torch.distributed.group import ProcessGroup, devices, meet
 
 __all__ = ["ProcessGroup"]
@@ -31,6 +33,18 @@ def _create(store: dist.Store, rank: int, size: int, timeout: Any) -> Any:
         return ProcessGroup(process_sets.global_process_set, store, timeout)
     return ProcessGroup(meet(store, rank, size), store, timeout)
 
+
+def _stepped(optimizer: Any, *_: Any) -> None:
+    """Count a step of any optimizer but those that count by themselves."""
+    if getattr(optimizer, "_reducer", None) is None:
+        counters.step()
+
+
+loading.count()
+# Since torch 2.
+_hook = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+if _hook is not None:
+    _hook(_stepped)
 
 # Before torch 2, a backend serves every device.
 _DEVICES = {"devices": devices()} if is_version_greater_equal_than(torch.__version__, "2.0") else {}

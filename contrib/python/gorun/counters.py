@@ -1,0 +1,129 @@
+"""What this rank counts about its own time, in a page of memory that its daemon reads.
+
+gorun shows at the end of a job, and in gorun top, where the time of each rank went: into computing, into
+waiting for data, for other ranks and for bytes to move. The page is that of worker/counters. Without gorun,
+or where the page cannot be opened, the numbers go into memory of this process, and no one looks at them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+# Written by go generate ./worker/session/codec.
+# begin table: counters
+PAGE_BYTES = 4096  # of the page
+BEGAN = 0  # offsets in the page: stamp of the first count
+STEPS = 8
+STEP_TIME = 16  # of the last step
+DATA = 24  # waiting for input data
+OTHERS = 32  # waiting for other ranks
+COMMUNICATION = 40  # waiting while an operation ran
+HIDDEN = 48  # operations that ran meanwhile
+OPERATIONS = 56
+ACTIVITY = 64
+SINCE = 72  # stamp of its begin
+COMPUTING = 0  # activities
+WAITING_FOR_DATA = 1
+WAITING_IN_GORUN = 2
+# end table
+
+_Item = TypeVar("_Item")
+
+now = time.monotonic_ns  # the clock of all stamps
+
+
+def _words(environ: Mapping[str, str]) -> memoryview:
+    """Return the page that the environment names, or private memory."""
+    path = environ.get("GORUN_COUNTERS", "")
+    if path:
+        try:
+            with open(path, "r+b", buffering=0) as file:
+                return memoryview(mmap.mmap(file.fileno(), PAGE_BYTES)).cast("Q")
+        except (OSError, ValueError):
+            pass  # another container, or another user
+    return memoryview(bytearray(PAGE_BYTES)).cast("Q")
+
+
+class Counters:
+    """The counters of a process. Threads may race for them: a count that is lost that way is not missed."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._words = _words(environ)
+        self._last_step = 0
+
+    def begin(self) -> None:
+        """Count from now on. A second call does nothing."""
+        if not self._words[BEGAN // 8]:
+            self._words[BEGAN // 8] = self._last_step = now()
+
+    def waits(self) -> int:
+        """Note that the rank waits for an operation, and return the time."""
+        words, began = self._words, now()
+        words[SINCE // 8] = began
+        words[ACTIVITY // 8] = WAITING_IN_GORUN
+        return began
+
+    def waited(self, began: int, took: int) -> None:
+        """Count a wait that waits() started. The operation ran for took nanoseconds once all had come."""
+        words = self._words
+        blocked = now() - began
+        seen = min(blocked, took)
+        words[OTHERS // 8] += blocked - seen
+        words[COMMUNICATION // 8] += seen
+        words[HIDDEN // 8] += took - seen
+        words[OPERATIONS // 8] += 1
+        words[ACTIVITY // 8] = COMPUTING
+
+    def ran(self, took: int) -> None:
+        """Count an operation that had ended before the rank waited for it."""
+        self._words[HIDDEN // 8] += took
+        self._words[OPERATIONS // 8] += 1
+
+    def step(self) -> None:
+        """Count the end of a training step."""
+        self.begin()
+        stamp = now()
+        self._words[STEP_TIME // 8] = stamp - self._last_step
+        self._last_step = stamp
+        self._words[STEPS // 8] += 1
+
+    def loading(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items, and count how long each takes to come."""
+        self.begin()
+        iterator = iter(items)
+        while True:
+            began = self.loads()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self.loaded(began)
+            yield item
+
+    def loads(self) -> int:
+        """Note that the rank waits for data, and return the time."""
+        words, began = self._words, now()
+        words[SINCE // 8] = began
+        words[ACTIVITY // 8] = WAITING_FOR_DATA
+        return began
+
+    def loaded(self, began: int) -> None:
+        """Count a wait for data that loads() started."""
+        self._words[DATA // 8] += now() - began
+        self._words[ACTIVITY // 8] = COMPUTING
+
+
+counters = Counters()
+
+
+def _forked() -> None:
+    """Leave the page to the parent: a forked process counts for itself."""
+    counters.__init__({})  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_forked)

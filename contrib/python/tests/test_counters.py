@@ -1,0 +1,86 @@
+"""What a rank counts about its own time."""
+
+import os
+import tempfile
+import time
+import unittest
+
+from gorun import counters
+
+
+def value(c: counters.Counters, at: int) -> int:
+    return c._words[at // 8]
+
+
+class TestCounters(unittest.TestCase):
+    def setUp(self) -> None:
+        file = tempfile.NamedTemporaryFile()
+        self.addCleanup(file.close)
+        file.truncate(counters.PAGE_BYTES)
+        self.file = file
+        self.counters = counters.Counters({"GORUN_COUNTERS": file.name})
+        self.counters.begin()
+
+    def read(self, at: int) -> int:
+        """Return a counter as another process reads it."""
+        return int.from_bytes(os.pread(self.file.fileno(), 8, at), "little")
+
+    def test_wait_is_split_when_all_had_come(self) -> None:
+        began = counters.now() - 10_000_000
+        self.counters.waited(began, 4_000_000)
+        self.assertEqual(self.read(counters.COMMUNICATION), 4_000_000)
+        self.assertGreaterEqual(self.read(counters.OTHERS), 6_000_000)
+        self.assertEqual(self.read(counters.HIDDEN), 0)
+
+    def test_operation_that_began_before_the_wait_is_hidden_in_part(self) -> None:
+        self.counters.waited(counters.now(), 4_000_000)
+        self.assertLess(self.read(counters.OTHERS), 1_000_000)
+        shown, hidden = self.read(counters.COMMUNICATION), self.read(counters.HIDDEN)
+        self.assertEqual(shown + hidden, 4_000_000)
+        self.assertLess(shown, 4_000_000)
+        self.counters.ran(1_000)
+        self.assertEqual(self.read(counters.HIDDEN), hidden + 1_000)
+        self.assertEqual(self.read(counters.OPERATIONS), 2)
+
+    def test_loading_counts_the_wait_for_each_item_and_not_the_work_on_it(self) -> None:
+        def items():  # type: ignore[no-untyped-def]
+            for i in range(3):
+                time.sleep(0.01)
+                self.assertEqual(self.read(counters.ACTIVITY), counters.WAITING_FOR_DATA)
+                yield i
+
+        seen = []
+        for i in self.counters.loading(items()):
+            self.assertEqual(self.read(counters.ACTIVITY), counters.COMPUTING)
+            time.sleep(0.02)
+            seen.append(i)
+        self.assertEqual(seen, [0, 1, 2])
+        data = self.read(counters.DATA)
+        self.assertGreaterEqual(data, 30_000_000)
+        self.assertGreaterEqual(counters.now() - self.read(counters.BEGAN) - data, 60_000_000)
+
+    def test_steps(self) -> None:
+        self.counters.step()
+        time.sleep(0.01)
+        self.counters.step()
+        self.assertEqual(self.read(counters.STEPS), 2)
+        self.assertGreaterEqual(self.read(counters.STEP_TIME), 10_000_000)
+
+    def test_without_a_page(self) -> None:
+        for environ in ({}, {"GORUN_COUNTERS": "/nowhere"}, {"GORUN_COUNTERS": "/dev/null"}):
+            alone = counters.Counters(environ)
+            alone.step()
+            self.assertEqual(value(alone, counters.STEPS), 1)
+
+    def test_a_forked_process_counts_for_itself(self) -> None:
+        before = value(counters.counters, counters.STEPS)
+        child = os.fork()
+        if not child:
+            counters.counters.step()
+            os._exit(0 if value(counters.counters, counters.STEPS) == 1 else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(value(counters.counters, counters.STEPS), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

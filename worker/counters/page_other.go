@@ -1,0 +1,20 @@
+//go:build !linux
+
+package counters
+
+import "errors"
+
+// Page is the memory of one rank's counters, which only Linux has.
+type Page struct{}
+
+// NewPage fails.
+func NewPage() (*Page, error) { return nil, errors.New("make counters: ranks run on Linux only") }
+
+// Path returns no path.
+func (p *Page) Path() string { return "" }
+
+// Read returns no counts.
+func (p *Page) Read() Counts { return Counts{} }
+
+// Close does nothing.
+func (p *Page) Close() {}
