@@ -253,3 +253,36 @@ func TestSystemdMistake(t *testing.T) {
 	m.run("sh", "-c", "echo GORUN_WORKER=--slots 3 >/etc/gorun/worker.conf")
 	m.Await("daemon", func() bool { return m.show("StatusText") == "takes jobs at [::]:7575, 3 slots" })
 }
+
+// TestSystemdSecondCluster: a second daemon of the unit belongs to another cluster, by a file of its own.
+func TestSystemdSecondCluster(t *testing.T) {
+	m := newMachine(t)
+	key := strings.Repeat("another cluster's key ", 4)
+	m.run("sh", "-euc", `install -m 600 -o bob /dev/null /etc/gorun/bob.key
+		echo "$0" >/etc/gorun/bob.key
+		echo GORUN_WORKER_KEY=/etc/gorun/bob.key >/etc/gorun/worker-bob.conf
+		echo 'GORUN_WORKER=--listen :7585 --join host1 --slots 2' >>/etc/gorun/worker-bob.conf
+		systemctl enable --now gorun-worker@bob`, key)
+	if got := strings.TrimSpace(m.run("systemctl", "show", "--value", "-p", "StatusText", "gorun-worker@bob")); got != "takes jobs at [::]:7585, 2 slots" {
+		t.Errorf("the second daemon: %s", got)
+	}
+	if got := m.show("StatusText"); got != "takes jobs at [::]:7575, 8 slots" {
+		t.Errorf("the first daemon: %s", got)
+	}
+	if _, err := m.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; echo \""+key+"\" >/root/.ssh/bob"); err != nil {
+		t.Fatal(err)
+	}
+	first := m.args
+	for cluster, want := range map[string]string{"host1": "alice", "host1:7585": "bob"} {
+		for file, owner := range map[string]string{"/root/.ssh/key": "alice", "/root/.ssh/bob": "bob"} {
+			m.args = []string{"--cluster", cluster, "--cluster-key-file", file}
+			cmd, stdout, stderr := m.launch("-np", "2", "--no-tag-output", "id", "-un")
+			err := cmd.Wait()
+			if accepted := owner == want; accepted != (err == nil) || accepted != (stdout.Count(want+"\n") == 2) || accepted == (stderr.Count("authenticate") > 0) {
+				t.Errorf("%s with the key of %s: %v\n%s\n%s", cluster, owner, err, stdout.Buf, stderr.Buf)
+			}
+		}
+	}
+	m.args = first
+	m.run("systemctl", "stop", unit, "gorun-worker@bob")
+}

@@ -30,13 +30,15 @@ echo 0123456789abcdef0123456789abcdef >/etc/machine-id
 cat >/etc/passwd <<END
 root:x:0:0:root:/root:/bin/sh
 alice:x:1000:1000::/home/alice:/bin/sh
+bob:x:1001:1000::/home/bob:/bin/sh
 END
 cat >/etc/group <<END
 root:x:0:
 alice:x:1000:
 END
-mkdir -m 700 /home/alice
+mkdir -m 700 /home/alice /home/bob
 chown alice:alice /home/alice
+chown bob:alice /home/bob
 mount -n -t tmpfs -o mode=755 lab /usr/local/bin
 
 # Only what the unit asks for: the targets of a real machine would mount, load and start much.
