@@ -1,6 +1,6 @@
 """Run the command blocks of pages on lab hosts, as a reader would.
 
-    python blocks.py --lab LAB --gorun BINARY --python PYTHON [PAGE ...]
+    python runnable.py --lab LAB --gorun BINARY --python PYTHON [PAGE ...]
 
 A block whose fence line is `bash runnable` runs on a machine from which host1 and host2 can be reached by ssh, in a
 directory that both see. The blocks of a page run one after the other in one shell, and every command must succeed. If
@@ -153,7 +153,8 @@ def main() -> None:
     args = parser.parse_args()
     faults = Faults()
     count = ran = 0
-    for name, path in pages(ROOT).items():
+    # README is no page of the site, but its blocks are the first that a reader tries.
+    for name, path in {"README.md": ROOT / "README.md", **pages(ROOT)}.items():
         found = play(path.read_text())
         if not found.steps or (args.pages and name not in args.pages):
             continue
