@@ -63,7 +63,7 @@ func TestStallNamesCrossings(t *testing.T) {
 	for _, want := range []string{
 		`gorun: stall: the same name, different operations: ranks 0,1 on a in allreduce "x", ranks 2,3 on b in broadcast "x"; call the same one on all of them`,
 		`gorun: stall: the same name, different operations: ranks 2,3 on b in allgather "y" of process set 3, ranks 0,1 on a in allgather of 2 tensors "y" of process set 3; call the same one on all of them`,
-		`gorun: stall: allreduce "allreduce.x", allgather "allgather.y_1of2" of process set 3, allgather "allgather.y_2of2" of process set 3 wait for ranks 2,3 on b since`,
+		`gorun: stall: allreduce "allreduce.x", allgather "allgather.y_1of2" of process set 3, allgather "allgather.y_2of2" of process set 3 have waited up to `,
 	} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("notes:\n%s\nwithout\n%s", got, want)
@@ -133,7 +133,7 @@ func TestStallNamesRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(notes, "\n")
-	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 wait for rank 3 on b since up to 61 s
+	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 have waited up to 61 s for rank 3 on b
 gorun: stall: allreduce "x", barrier "y" of process set 3 are over after up to `
 	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
 		t.Errorf("notes:\n%s\nwant\n%s", got, want)
@@ -215,9 +215,9 @@ func TestStallOfMany(t *testing.T) {
 		}
 	})}
 	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
-	if err != nil || len(notes) != 3 || !strings.Contains(notes[0], `stall: allreduce "other" waits for rank 2 on b since 9.0 s`) ||
+	if err != nil || len(notes) != 3 || !strings.Contains(notes[0], `stall: allreduce "other" has waited 9.0 s for rank 2 on b`) ||
 		!strings.Contains(notes[1], `stall: allreduce "x00", allreduce "x01", `) ||
-		!strings.Contains(notes[1], `, allreduce "x15" and 4 more wait for rank 3 on b since up to 9.0 s`) {
+		!strings.Contains(notes[1], `, allreduce "x15" and 4 more have waited up to 9.0 s for rank 3 on b`) {
 		t.Errorf("error %v, notes:\n%s", err, strings.Join(notes, "\n"))
 	}
 }
@@ -247,7 +247,7 @@ func TestStallWithoutAnswer(t *testing.T) {
 		s.Verbose = false
 		s.Note = func(f string, a ...any) { line = fmt.Sprintf(f, a...); close(over) }
 	})
-	if err != nil || !strings.HasPrefix(line, `gorun: stall: allreduce "x" waits for ranks 2,3 on b (which does not answer) since `) {
+	if err != nil || !strings.HasPrefix(line, `gorun: stall: allreduce "x" has waited `) || !strings.HasSuffix(line, " for ranks 2,3 on b (which does not answer)") {
 		t.Errorf("error %v, line %q", err, line)
 	}
 }

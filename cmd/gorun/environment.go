@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -43,18 +42,19 @@ var otherVariables = []variableGroup{
 		{[]string{"PBS_JOBID", "PBS_NODEFILE"}, "PBS and Torque"},
 		{[]string{"JOB_ID", "PE_HOSTFILE"}, "Grid Engine"},
 		{[]string{"K_MPI_JOB_ROLE"}, "launcher in the launcher of a Kubernetes MPIJob, whose workers may start later"},
-		{[]string{"OMPI_MCA_plm_rsh_agent"}, "tells horovod.runner's helpers of an MPIJob"},
+		{[]string{"OMPI_MCA_plm_rsh_agent"}, "shows horovod.runner's helpers that they run in an MPIJob"},
 	}},
 	{"Programs of ranks", []variable{
 		{[]string{"HOROVOD_DYNAMIC_PROCESS_SETS"}, "1 lets programs add and remove process sets after init"},
 		{[]string{"GOGC", "GOMAXPROCS", "GODEBUG"}, "the Go runtime of gorun and its daemons"},
 	}},
 	{"Resident daemons and tools", []variable{
+		{[]string{"GORUN_WORKER", "GORUN_WORKER_KEY"}, "of the systemd unit, in /etc/gorun/worker.conf: options and key file of gorun worker"},
 		{[]string{"NOTIFY_SOCKET"}, "systemd's: gorun worker reports there that it is ready"},
 		{[]string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}, "how gorun-vsphere reaches vCenter"},
 	}},
 	{"gorun's own: do not set these", []variable{
-		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "tell a launcher that it has no terminal, and which cluster runs it"},
+		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "show a launcher that it has no terminal, and which cluster runs it"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
 		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_MARK"}, "the function of horovod.run"},
 		{[]string{"_HOROVOD_SECRET_KEY"}, "horovodrun's; not passed on"},
@@ -72,7 +72,7 @@ func userVariables(flags []cli.Flag) []variableGroup {
 	knobbed := variableGroup{title: "horovodrun's, which its flags set for the ranks"}
 	for _, k := range knobs {
 		if k.env != "" {
-			knobbed.list = append(knobbed.list, variable{[]string{k.env}, "--" + k.names[0] + ": " + strings.ReplaceAll(k.help(), "`", "")})
+			knobbed.list = append(knobbed.list, variable{[]string{k.env}, "--" + k.names[0] + ": " + k.meaning()})
 		}
 	}
 	return append([]variableGroup{stand}, append(append([]variableGroup{}, otherVariables...), knobbed)...)

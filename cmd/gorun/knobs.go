@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ type knob struct {
 	opposed []string // the flags that turn a switch off
 	kind    kind
 	env     string // "" if there is none
+	means   string // what the variable says, if that is not what the flag says
 	inverse bool   // the variable is 1 when the switch is off
 	file    string // section.key in a --config-file
 	needs   string // exported only beside this flag
@@ -47,7 +49,7 @@ const (
 
 // knobs is the table of horovodrun's engine flags, in the order of its help.
 var knobs = []knob{
-	{names: []string{"fusion-threshold-mb"}, kind: megabytes, env: "HOROVOD_FUSION_THRESHOLD", file: "params.fusion_threshold_mb", usage: "size of gradient buckets in `MB`"},
+	{names: []string{"fusion-threshold-mb"}, kind: megabytes, env: "HOROVOD_FUSION_THRESHOLD", means: "size of gradient buckets in bytes", file: "params.fusion_threshold_mb", usage: "size of gradient buckets in `MB`"},
 	{names: []string{"cycle-time-ms"}, kind: decimal, env: "HOROVOD_CYCLE_TIME", file: "params.cycle_time_ms", usage: "`MS` between two looks for work", idle: noCycle},
 	{names: []string{"cache-capacity"}, kind: number, env: "HOROVOD_CACHE_CAPACITY", file: "params.cache_capacity", usage: "`N` tensors whose negotiation is remembered", idle: noCycle},
 	{names: []string{"hierarchical-allreduce"}, opposed: []string{"no-hierarchical-allreduce"}, kind: toggle, env: "HOROVOD_HIERARCHICAL_ALLREDUCE", file: "params.hierarchical_allreduce", usage: "reduce within hosts first", idle: "it always does"},
@@ -64,7 +66,7 @@ var knobs = []knob{
 	{names: []string{"timeline-filename"}, kind: text, env: "HOROVOD_TIMELINE", file: "timeline.filename", usage: "write a timeline of operations to `FILE`"},
 	{names: []string{"timeline-mark-cycles"}, opposed: []string{"no-timeline-mark-cycles"}, kind: toggle, env: "HOROVOD_TIMELINE_MARK_CYCLES", file: "timeline.mark_cycles", needs: "timeline-filename", usage: "mark in the timeline when each operation begins"},
 
-	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for"},
+	{names: []string{"stall-check"}, opposed: []string{"no-stall-check"}, kind: toggle, env: "HOROVOD_STALL_CHECK_DISABLE", means: "1 stops the warnings of ranks that others wait for", inverse: true, file: "stall_check.enabled", usage: "warn of ranks that others wait for"},
 	{names: []string{"stall-check-warning-time-seconds"}, kind: number, env: "HOROVOD_STALL_CHECK_TIME_SECONDS", file: "stall_check.warning_time_seconds", usage: "warn after `S` seconds"},
 	{names: []string{"stall-check-shutdown-time-seconds"}, kind: number, env: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", file: "stall_check.shutdown_time_seconds", usage: "end the job after `S` seconds, 0 for never"},
 
@@ -76,8 +78,8 @@ var knobs = []knob{
 	{names: []string{"thread-affinity"}, kind: number, env: "HOROVOD_THREAD_AFFINITY", file: "library_options.thread_affinity", usage: "`CPU` of the engine's thread", idle: "the engine is a process of its own"},
 	{names: []string{"gloo-timeout-seconds"}, kind: number, env: "HOROVOD_GLOO_TIMEOUT_SECONDS", file: "library_options.gloo_timeout_seconds", usage: "`S` until Gloo gives up", idle: notGloo},
 
-	{names: []string{"log-level"}, kind: level, env: "HOROVOD_LOG_LEVEL", file: "logging.level", usage: "`LEVEL` of the engine's log: TRACE, DEBUG, INFO, WARNING, ERROR, FATAL", idle: "gorun -v tells what happens"},
-	{names: []string{"log-with-timestamp", "no-log-hide-timestamp"}, opposed: []string{"log-without-timestamp", "log-hide-timestamp"}, kind: toggle, env: "HOROVOD_LOG_HIDE_TIME", inverse: true, file: "logging.with_timestamp", usage: "put the time into the engine's log", idle: "gorun -v tells what happens"},
+	{names: []string{"log-level"}, kind: level, env: "HOROVOD_LOG_LEVEL", file: "logging.level", usage: "`LEVEL` of the engine's log: TRACE, DEBUG, INFO, WARNING, ERROR, FATAL", idle: "gorun -v reports what happens"},
+	{names: []string{"log-with-timestamp", "no-log-hide-timestamp"}, opposed: []string{"log-without-timestamp", "log-hide-timestamp"}, kind: toggle, env: "HOROVOD_LOG_HIDE_TIME", means: "1 leaves the time out of the engine's log", inverse: true, file: "logging.with_timestamp", usage: "put the time into the engine's log", idle: "gorun -v reports what happens"},
 
 	{names: []string{"disable-cache"}, kind: toggle, usage: "do not use what an earlier run found out", idle: noCache},
 	{names: []string{"gloo"}, kind: toggle, file: "controller.gloo", usage: "use the Gloo controller", idle: notGloo},
@@ -110,18 +112,24 @@ func (o *jobFlags) knobTable() []cli.Flag {
 }
 
 // help is the usage of the flag, with what it takes to have an effect.
-func (k knob) help() string {
+func (k knob) help() string { return k.conditional(k.usage) }
+
+// meaning is what the variable says, with what it takes to have an effect.
+func (k knob) meaning() string { return k.conditional(cmp.Or(k.means, strings.ReplaceAll(k.usage, "`", ""))) }
+
+// conditional adds to a text what the knob takes to have an effect.
+func (k knob) conditional(text string) string {
 	switch {
 	case k.idle != "" && k.stock():
-		return k.usage + "; accepted, for stock Horovod (--no-horovod-shim) only: " + k.idle
+		return text + "; accepted, for stock Horovod (--no-horovod-shim) only: " + k.idle
 	case k.idle != "":
-		return k.usage + "; accepted, without effect here: " + k.idle
+		return text + "; accepted, without effect here: " + k.idle
 	case k.serves != "":
-		return k.usage + "; only beside --" + k.serves
+		return text + "; only beside --" + k.serves
 	case k.needs != "":
-		return k.usage + "; only beside --" + k.needs
+		return text + "; only beside --" + k.needs
 	}
-	return k.usage
+	return text
 }
 
 // toggles reports whether the knob is a switch.

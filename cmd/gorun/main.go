@@ -117,7 +117,7 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 				return &usageError{fmt.Errorf("--%s is ambiguous", name), "write out which one is meant: --" + strings.Join(names, ", --")}
 			}
 			if meant := peerHint(name); meant != "" && findFlag(flags, "np") != nil {
-				hint = "instead of --" + name + " here: " + meant
+				hint = meant
 			} else if meant := likeFlag(flags, name); meant != "" {
 				hint = "did you mean --" + meant + "? " + hint
 			}

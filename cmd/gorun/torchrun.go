@@ -34,7 +34,7 @@ func (o *jobFlags) torchrunTable() []cli.Flag {
 	return flags
 }
 
-const needless = "daemons meet by themselves, and tell ranks where rank 0 is"
+const needless = "daemons find each other, and ranks learn where rank 0 is"
 
 // idleTorchrun are the flags of torchrun that change nothing.
 func idleTorchrun(o *jobFlags) []string {

@@ -40,9 +40,9 @@ func (r *Reports) Judge(now time.Time, a Answers) (lines []string, giveUp *wire.
 	}
 	lines = waiting(fresh, late, func(w waited, several bool) string {
 		if several {
-			return fmt.Sprintf("wait for %s since up to %s", w.missing, ago(now.Sub(w.since)))
+			return fmt.Sprintf("have waited up to %s for %s", ago(now.Sub(w.since)), w.missing)
 		}
-		return fmt.Sprintf("waits for %s since %s", w.missing, ago(now.Sub(w.since)))
+		return fmt.Sprintf("has waited %s for %s", ago(now.Sub(w.since)), w.missing)
 	})
 	lines = append(lines, crossings(fresh, late)...)
 	lines = append(lines, waiting(gone, r.shown, func(w waited, several bool) string {
