@@ -18,42 +18,47 @@ func TestLeave(t *testing.T) {
 			continue
 		}
 		t.Run(w.name, func(t *testing.T) {
-			c := newCluster(t, w.layout, 10, w.cfg)
-			c.allreduce("before", kernel.Int32, kernel.Sum, 1000, 1, 1)()
-			leaver := size - 1
-			var waiting []*promise
-			for rank := range size {
-				// The leaver takes part in neither; the first is known everywhere, the second hardly.
-				if rank != leaver {
-					waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "everybody"}))
-				}
-				if rank == 0 {
-					waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "one"}))
-				}
-			}
-			c.engine(leaver).Leave(1, leaver)
-			c.engine(leaver).Leave(1, leaver)
-			host := fmt.Sprintf("rank %d on host%d left", leaver, c.hostOf[leaver]+1)
-			for _, p := range waiting {
-				r := p.wait()
-				if r.Err == nil || code(t, r.Err) != collective.CodeShutdown || !strings.Contains(r.Err.Error(), host) {
-					t.Errorf("%s: %v", p.what, r.Err)
-				}
-			}
-			// Whoever comes later fails at once.
-			for rank := range size - 1 {
-				eventually(t, "new operations are refused", func() bool {
-					p, err := c.try(rank, collective.Request{Kind: collective.Barrier, Name: "later"})
-					if err == nil { // the news is under way and will end it
-						err = p.wait().Err
-					}
-					return err != nil && code(t, err) == collective.CodeShutdown && strings.Contains(err.Error(), host)
-				})
-			}
-			for _, e := range c.engines {
-				eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
-			}
+			checkLeave(newCluster(t, w.layout, 10, w.cfg))
 		})
+	}
+}
+
+// checkLeave has the last rank leave, while others wait for it.
+func checkLeave(c *cluster) {
+	t, size := c.t, c.layout.size()
+	c.allreduce("before", kernel.Int32, kernel.Sum, 1000, 1, 1)()
+	leaver := size - 1
+	var waiting []*promise
+	for rank := range size {
+		// The leaver takes part in neither; the first is known everywhere, the second hardly.
+		if rank != leaver {
+			waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "everybody"}))
+		}
+		if rank == 0 {
+			waiting = append(waiting, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "one"}))
+		}
+	}
+	c.engine(leaver).Leave(1, leaver)
+	c.engine(leaver).Leave(1, leaver)
+	host := fmt.Sprintf("rank %d on host%d left", leaver, c.hostOf[leaver]+1)
+	for _, p := range waiting {
+		r := p.wait()
+		if r.Err == nil || code(t, r.Err) != collective.CodeShutdown || !strings.Contains(r.Err.Error(), host) {
+			t.Errorf("%s: %v", p.what, r.Err)
+		}
+	}
+	// Whoever comes later fails at once.
+	for rank := range size - 1 {
+		eventually(t, "new operations are refused", func() bool {
+			p, err := c.try(rank, collective.Request{Kind: collective.Barrier, Name: "later"})
+			if err == nil { // the news is under way and will end it
+				err = p.wait().Err
+			}
+			return err != nil && code(t, err) == collective.CodeShutdown && strings.Contains(err.Error(), host)
+		})
+	}
+	for _, e := range c.engines {
+		eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
 	}
 }
 

@@ -60,3 +60,29 @@ func TestNewNegotiation(t *testing.T) {
 		})
 	}
 }
+
+// TestNewNegotiationLeaves: what waits for a rank that has left fails on all hosts, whoever finds out.
+func TestNewNegotiationLeaves(t *testing.T) {
+	for _, l := range []layout{even(1, 3), even(2, 2), {{4, 0}, {2}, {1, 5, 3}}, even(7, 1)} {
+		t.Run(fmt.Sprint(l), func(t *testing.T) {
+			c := newCluster(t, l, 6, collective.Config{})
+			for _, e := range c.engines {
+				collective.UseCentral(e)
+			}
+			checkLeave(c)
+		})
+	}
+}
+
+// TestNewNegotiationPauses: a pause has one boundary, and the hosts another order afterwards.
+func TestNewNegotiationPauses(t *testing.T) {
+	c := newCluster(t, even(3, 2), 1, collective.Config{})
+	for _, e := range c.engines {
+		collective.UseCentral(e)
+	}
+	for _, p := range c.sums("before", 0, 1, 2, 3, 4, 5) {
+		p.wait() // a pause of the first host keeps even what all hosts have declared
+	}
+	checkPause(c, nil)
+	c.allreduce("in another order", kernel.Float32, kernel.Sum, 1000, 1, 1)()
+}
