@@ -3,7 +3,7 @@
 #
 #   contrib/packaging/check.sh build/release/1.2.3 1.2.3 DEBIAN
 #
-# DEBIAN is the tree of a Debian with Python, NumPy, scikit-learn, venv and rpm, which make debian-root makes. Each root
+# DEBIAN is the tree of a Debian with Python, NumPy, scikit-learn, venv and rpm, which make release-ready makes. Each root
 # is a copy of it that lives in an overlay and in namespaces of its own: nothing is left of it, and it has no network.
 set -euo pipefail
 

@@ -73,9 +73,7 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
   site   hosts (names of those on one ESXi host), told (by a label; or else it
          is a guess from measurements), told_by (who told the label, where that
          is known), confidence (to 1), why
-Where large tensors take several rings at once there is also "rings": [network,
-share (of a tensor, to 1), ring], and "split" says why they do, or do not, if
-what was measured gave a choice.`
+Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and "split" says why they do, or do not, if what was measured gave a choice.`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {

@@ -246,6 +246,5 @@ func report(modules []module) ([]byte, error) {
 
 const head = `gorun contains software of others. Below are its modules, each with its licences (by SPDX name) and where its source is, and
 then the texts of these licences and the notices that come with the modules. Nothing in them was changed.
-make licenses writes this file.
 
 `
