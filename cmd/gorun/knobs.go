@@ -115,7 +115,9 @@ func (o *jobFlags) knobTable() []cli.Flag {
 func (k knob) help() string { return k.conditional(k.usage) }
 
 // meaning is what the variable says, with what it takes to have an effect.
-func (k knob) meaning() string { return k.conditional(cmp.Or(k.means, strings.ReplaceAll(k.usage, "`", ""))) }
+func (k knob) meaning() string {
+	return k.conditional(cmp.Or(k.means, strings.ReplaceAll(k.usage, "`", "")))
+}
 
 // conditional adds to a text what the knob takes to have an effect.
 func (k knob) conditional(text string) string {

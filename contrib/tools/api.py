@@ -18,13 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "contrib/python"
 WRITTEN = "\nThis page is written by `make reference`.\n"
 
-# The modules that programs import, and what users know them by.
+# The modules that programs import, and what users know them by: the page has a section for each line.
 MODULES = {
-    "gorun.torch": "import gorun.torch as hvd, or horovod.torch: PyTorch",
-    "gorun.numpy": "import gorun.numpy as hvd: NumPy",
-    "gorun.torch.elastic": "hvd.elastic of both: state that survives the loss of ranks",
-    "gorun.torch.distributed": "import gorun.torch.distributed: a backend of torch.distributed",
-    "gorun.launch": "gorun.run and horovod.run: start a function on many ranks",
+    "gorun.torch": "PyTorch: `import gorun.torch as hvd`, or `horovod.torch`",
+    "gorun.numpy": "NumPy: `import gorun.numpy as hvd`",
+    "gorun.torch.elastic": "State of PyTorch that survives the loss of ranks: `hvd.elastic`, or `horovod.torch.elastic`",
+    "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",
+    "gorun.torch.distributed": "A backend of torch.distributed: `import gorun.torch.distributed`",
+    "gorun.launch": "Start a function on many ranks: `gorun.run`, or `horovod.run`",
+    "gorun.wire": "How sums travel between hosts: `gorun.wire_compression`",
 }
 
 
@@ -85,6 +87,12 @@ def method(module: Module, of: str, name: str) -> "ast.FunctionDef | None":
     return next((n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == name), None) if cls else None
 
 
+def parameters(node: ast.FunctionDef) -> list[str]:
+    """Return the names of a function's parameters."""
+    args = node.args
+    return [a.arg for a in [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg] if a]
+
+
 def signature(node: ast.FunctionDef, name: str) -> str:
     """Return a function's name and parameters."""
     args = node.args
@@ -100,14 +108,52 @@ def starred(text: str) -> str:
     return "`".join(part if i % 2 else part.replace("*", "\\*") for i, part in enumerate(parts))
 
 
+def listed(text: str, names: list[str]) -> str:
+    """Return prose in which the lines that begin with a parameter and a colon are items of a list."""
+    out: list[str] = []
+    for paragraph in text.split("\n\n"):
+        items: list[str] = []
+        for line in paragraph.splitlines():
+            m = re.match(r"(\w+(?:, \w+)*): (.*)", line)
+            if m and set(m[1].split(", ")) <= set(names):
+                items.append("- " + ", ".join(f"`{name}`" for name in m[1].split(", ")) + f": {m[2]}")
+            elif items:
+                items[-1] += "\n  " + line.strip()
+            else:
+                out.append(line)
+        out += ["", *items, ""] if items else [""]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip("\n")
+
+
+def broken(text: str) -> str:
+    """Return a signature that is long with a line for each parameter."""
+    call = ast.parse(f"def {text}: ...").body[0] if len(text) > 100 else None
+    if call is None:
+        return text
+    args, lines = call.args, []
+    plain = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(plain) - len(args.defaults)) + args.defaults
+    for arg, default in zip(plain, defaults):
+        lines.append(ast.unparse(arg) + (f" = {ast.unparse(default)}" if default else ""))
+    if args.vararg or args.kwonlyargs:
+        lines.append("*" + (ast.unparse(args.vararg) if args.vararg else ""))
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults):
+        lines.append(ast.unparse(arg) + (f" = {ast.unparse(default)}" if default else ""))
+    if args.kwarg:
+        lines.append("**" + ast.unparse(args.kwarg))
+    returns = f" -> {ast.unparse(call.returns)}" if call.returns else ""
+    return f"{call.name}(\n" + "".join(f"    {line},\n" for line in lines) + f"){returns}"
+
+
 def entry(name: str, node: "ast.FunctionDef | ast.ClassDef") -> str:
     """Return a function or class in Markdown."""
     text = starred(ast.get_docstring(node) or "")
     if isinstance(node, ast.FunctionDef):
-        return f"\n```python\n{signature(node, name)}\n```\n\n{text}\n"
+        return f"\n```python\n{broken(signature(node, name))}\n```\n\n{listed(text, parameters(node))}\n"
     members = [n for n in node.body if isinstance(n, ast.FunctionDef)]
     inits = [n for n in members if n.name == "__init__"]
-    out = f"\n```python\nclass {signature(inits[0], name) if inits else name}\n```\n\n{text}\n"
+    text = listed(text, parameters(inits[0]) if inits else [])
+    out = f"\n```python\nclass {broken(signature(inits[0], name)) if inits else name}\n```\n\n{text}\n"
     for member in members:
         if not member.name.startswith("_") and ast.get_docstring(member):
             out += f"\n- `{signature(member, member.name)}`: {starred(' '.join(ast.get_docstring(member).split()))}"
@@ -116,7 +162,10 @@ def entry(name: str, node: "ast.FunctionDef | ast.ClassDef") -> str:
 
 def python_page() -> str:
     """Return the page of the Python binding."""
-    out = "# Python interface\n\nThe names and meanings are Horovod's, where Horovod has them. [Horovod programs](../guides/horovod.md) lists what differs.\n"
+    out = (
+        "# Python interface\n\nWhat Horovod has too has Horovod's names and meanings. "
+        "[Migrate from horovodrun](../migrate/horovodrun.md#what-differs) lists what differs.\n"
+    )
     for name, title in MODULES.items():
         module = Module(name)
         about = ast.get_docstring(module.tree) or ""
@@ -166,9 +215,24 @@ def c_page() -> str:
 
 def go_page() -> str:
     """Return the page of the Go package, as go doc shows it."""
-    doc = subprocess.run(["go", "doc", "-all", "./worker/rank"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    head = "# Go interface\n\nPackage `gorun/worker/rank` is for programs in Go whose processes are ranks. [C and Go programs](../guides/c-and-go.md)\nshows one.\n"
-    return f"{head}\n```text\n{doc.rstrip()}\n```\n" + WRITTEN
+    module = (ROOT / "go.mod").read_text().split(None, 2)[1]
+
+    def documented(*what: str) -> str:
+        return subprocess.run(["go", "doc", *what], cwd=ROOT, capture_output=True, text=True, check=True).stdout.rstrip()
+
+    out = f"# Go interface\n\nPackage `{module}/worker/rank` is for programs in Go whose processes are ranks. "
+    out += "[C and Go programs](../guides/c-and-go.md) shows\none.\n"
+    out += f"\n```text\n{documented('-all', './worker/rank')}\n```\n"
+    out += "\n## Types of an Operation\n\nThe fields of an `Operation` take constants of these types:\n"
+    for package, name in (
+        ("collective", "Kind"), ("collective/kernel", "Type"), ("collective/kernel", "Op"), ("collective/kernel", "Coding"),
+    ):  # fmt: skip
+        text = documented(f"./{package}.{name}")
+        short = re.search(r"^const (\w+) .*\.\.\.$", text, re.MULTILINE)  # go doc shows the first constant only
+        constants = documented(f"./{package}.{short[1]}").partition("\n\n")[2]
+        text = text.replace(short[0], constants + "\n")
+        out += f"\n### {package.rpartition('/')[2]}.{name}\n\n```text\n{text}\n```\n"
+    return out + WRITTEN
 
 
 def main() -> None:

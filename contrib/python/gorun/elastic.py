@@ -26,6 +26,11 @@ from gorun import basics, errors
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, NotInitializedError
 from gorun.objects import allgather_object, broadcast_object
 
+__all__ = [
+    "HorovodInternalError", "HostUpdateResult", "HostsUpdatedInterrupt", "ObjectState", "State",
+    "WorkerNotificationManager", "notification_manager", "run", "run_fn",
+]  # fmt: skip
+
 LOST_ALL = (
     "gorun: warning: every process that had the training's state is gone: training goes on from what the "
     "script itself loads, or from the beginning\n"
@@ -314,7 +319,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
     """Return a wrapper of func(state, …) that starts func over with every new world until it returns.
 
-    It raises HorovodInternalError if another try would be in vain: see Failures.
+    It raises HorovodInternalError if another try would be in vain: after ten failures of this rank itself
+    in a row without a commit, or when the script makes ranks disagree about an operation.
     """
 
     @functools.wraps(func)

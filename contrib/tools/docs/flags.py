@@ -11,12 +11,14 @@ OTHERS = {
     "torchrun": (
         "--nproc-per-node --nproc_per_node --nnodes --node-rank --node_rank --master-addr --master-port --rdzv-backend "
         "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --standalone --monitor-interval --local-ranks-filter "
-        "--log-dir --redirects --tee --role --local-addr --run-path"
+        "--log-dir --redirects --tee --role --local-addr --run-path --logs-specs --duplicate-stdout-filters "
+        "--duplicate-stderr-filters --event-log-handler --start-method --signals-to-handle --numa-binding "
+        "--virtual-local-rank"
     ),
     "mpirun": (
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
         "--prefix --tag-output "
-        "--display --display-allocation --rankfile --npersocket --cpus-per-proc --preload-binary --output-directory "
+        "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary --output-directory "
         "--report-pid"
     ),
     "srun": "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue",

@@ -2,8 +2,8 @@
 //
 //	rename example.org/gorun
 //
-// In the module that it is run in, and in those below it, it changes the module lines of go.mod, and in the sources and
-// documents the import paths of the module's packages. Other names, such as paths of files and of the Python package,
+// In the module that it is run in, and in those below it, it changes the module lines of go.mod, also where a document shows
+// one, and in the sources and documents the import paths of the module's packages. Other names, such as paths of files and of the Python package,
 // stay as they are.
 package main
 
@@ -63,7 +63,7 @@ func rename(root, to string) (n int, err error) {
 			}
 			return nil
 		}
-		if !e.Type().IsRegular() || !slices.Contains([]string{".go", ".mod", ".md", ".txtar"}, filepath.Ext(path)) {
+		if !e.Type().IsRegular() || !slices.Contains([]string{".go", ".mod", ".md", ".py", ".txtar"}, filepath.Ext(path)) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -119,8 +119,15 @@ func importsOf(module string, tops []string) *regexp.Regexp {
 
 // change returns the text of a file with the new name.
 func change(text []byte, name, from, to string, imports *regexp.Regexp) []byte {
-	if name != "go.mod" {
+	begin := "module |replace |require "
+	switch filepath.Ext(name) {
+	case ".mod":
+		begin += `|\t`
+	case ".md":
+		text = imports.ReplaceAll(text, []byte("${1}"+to+"${2}"))
+	default:
 		return imports.ReplaceAll(text, []byte("${1}"+to+"${2}"))
 	}
-	return regexp.MustCompile(`(?m)^(module |replace |require |\t)`+regexp.QuoteMeta(from)+`(/| |$)`).ReplaceAll(text, []byte("${1}"+to+"${2}"))
+	lines := regexp.MustCompile(`(?m)^(` + begin + `)` + regexp.QuoteMeta(from) + `(/| v| =>|$)`)
+	return lines.ReplaceAll(text, []byte("${1}"+to+"${2}"))
 }

@@ -53,6 +53,13 @@ func TestRename(t *testing.T) {
 	if out := command(dir, "gofmt", "-l", "cmd", "worker", "launcher"); out != "" {
 		t.Errorf("gofmt would change %s", out)
 	}
+	if _, err := exec.LookPath("python3"); err == nil {
+		command(dir, "python3", "-B", "contrib/tools/api.py", "--check") // the pages have the new name where the code has it
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "docs/guides/c-and-go.md"))
+	if err != nil || !strings.Contains(string(page), "require example.org/Some/gorun v0.0.0\nreplace example.org/Some/gorun => ") {
+		t.Errorf("a document shows the old name: %v", err)
+	}
 	if !*build {
 		return
 	}
@@ -81,6 +88,11 @@ func TestChange(t *testing.T) {
 	want := strings.NewReplacer("module gorun", "module a.b/gorun", "\tgorun v", "\ta.b/gorun v", "replace gorun ", "replace a.b/gorun ").Replace(mod)
 	if got := change([]byte(mod), "go.mod", "gorun", "a.b/gorun", imports); string(got) != want {
 		t.Errorf("go.mod became %s", got)
+	}
+	shown := "require gorun v0.0.0\nreplace gorun => ../gorun\nrequire gorun on hosts; module gorun/torch\n"
+	want = "require a.b/gorun v0.0.0\nreplace a.b/gorun => ../gorun\nrequire gorun on hosts; module gorun/torch\n"
+	if got := change([]byte(shown), "x.md", "gorun", "a.b/gorun", imports); string(got) != want {
+		t.Errorf("a document became %s", got)
 	}
 	for _, bad := range []string{"", "/x", "a b", "x/", "https://x"} {
 		if _, err := rename(t.TempDir(), bad); err == nil || !strings.Contains(err.Error(), "bad module path") {
