@@ -63,9 +63,13 @@ build:
 
 # gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
 gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION) $(2)'
-pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -o $(2) $(1) contrib/python gorun shim
-gorun = $(call gobuild,$(1),) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund); \
-	$(call gobuild,$(1),) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2))
+pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -library build/libgorun-$(3).so -o $(2) $(1) contrib/python gorun shim
+gorun = ZIG=$(ZIG) contrib/tools/library.sh $(1) build/libgorun-$(1).so; \
+	$(call gobuild,$(1),) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund,$(1)); \
+	$(call gobuild,$(1),) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2),$(1))
+# A C compiler for both architectures and old versions of glibc. What is built for others has the library by it.
+ZIG_VERSION := 0.16.0
+ZIG := $(CACHE)/zig-$(ZIG_VERSION)
 
 ## demo: two lab hosts train a small network with 4 ranks over ssh
 demo:
@@ -200,10 +204,10 @@ python: build
 ## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
 c: build
 	@if ! command -v cc >/dev/null; then echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; exit; fi; \
-	set -x; flags="-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -fsanitize=address,undefined"; \
+	set -x; flags="-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread -fsanitize=address,undefined"; \
 	cc $$flags -o build/check-c contrib/c/check.c contrib/c/gorun.c; \
 	cc $$flags -o build/check-messages contrib/c/check_messages.c; \
-	cc -std=c11 -O2 -Wall -Werror -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
+	cc -std=c11 -O2 -Wall -Werror -pthread -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
 	if cc -ffast-math -fsyntax-only contrib/c/gorun.c 2>build/fast-math; then echo "gorun.c takes -ffast-math"; exit 1; fi; grep -q 'without -ffast-math' build/fast-math; \
 	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
 	build/check-messages testdata/rankproto.txt; build/check-c; \
@@ -249,7 +253,7 @@ pythons: build
 ##@ Releases
 
 ## wheel: make wheels for pip, with the binary inside, for Linux on x86_64 and aarch64
-wheel: build
+wheel: build zig-ready
 	for pair in amd64:x86_64 arm64:aarch64; do \
 		$(call gorun,$${pair%:*},build/wheel/gorun); \
 		$(PYTHON) contrib/tools/wheel.py --binary build/wheel/gorun --arch $${pair#*:} --out build/wheel; \
@@ -262,7 +266,7 @@ RELEASE = build/release/$(VERSION)
 # The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(shell date +%s))
 REVISION ?= $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)
-release:
+release: zig-ready
 	rm -rf build/release
 	@mkdir -p build/release/bin $(RELEASE)
 	$(call gorun,arm64,build/release/bin/gorun-linux-arm64)
@@ -270,7 +274,7 @@ release:
 	@# A launcher on macOS brings its hosts what was just built for them.
 	for arch in amd64 arm64; do \
 		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64) -o build/gorun ./cmd/gorun; unset GOOS; \
-		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch); \
+		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch,none); \
 	done
 	for pair in amd64:x86_64 arm64:aarch64; do \
 		$(PYTHON) contrib/tools/wheel.py --binary build/release/bin/gorun-linux-$${pair%:*} --arch $${pair#*:} --out $(RELEASE); \
@@ -313,9 +317,16 @@ compatibility: build
 	fi
 	PYTHON=$(PYTHON) contrib/packaging/compatibility.sh bin/gorun build/baseline/bin/gorun build/baseline
 
+## zig-ready: the C compiler that builds libgorun for hosts, by pip; 300 MB in ~/.cache/gorun-ci
+zig-ready: $(ZIG)/ready
+$(ZIG)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check --no-cache-dir ziglang==$(ZIG_VERSION); touch $@'
+
 ## release-ready: what make release and make release-check need, in ~/.cache/gorun-ci: a Debian with Python, by mmdebstrap, and more; minutes, once
 DEBIAN := $(CACHE)/debian-bookworm-1
-release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready
+release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready $(ZIG)/ready
 	cd contrib/tools/release && go mod download
 $(DEBIAN)/ready:
 	mkdir -p $(@D)

@@ -1,7 +1,7 @@
 /* A rank of gorun_allreduce. See measure.h for the rules. Instead of BYTES there may be many: MANY sums of a float each, all
  * begun, then waited for, as rank.py has it.
  *
- *     cc -O3 -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce allreduce SECONDS BYTES...
+ *     cc -O3 -pthread -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce allreduce SECONDS BYTES...
  */
 #include "measure.h"
 

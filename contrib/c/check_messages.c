@@ -106,7 +106,6 @@ static int is_text(const char *line, const char *name, const char *got) {
  * of the vectors become that of the one operation that is open. */
 static int decodes(const char *line, unsigned char *b, size_t n) {
 	static unsigned char result[2 << 20];
-	struct region fresh = {0};
 	gorun_handle handle;
 	struct operation *o = open_operation(ALLGATHER, &handle);
 	if (!o || n < 8)
@@ -121,9 +120,10 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 		     world.cross_rank == number_of(line, "cross_rank") && world.cross_size == number_of(line, "cross_size") &&
 		     world.batches == ((number_of(line, "flags") & BATCH_TAKEN) != 0);
 	} else if (strncmp(line, "region ", 7) == 0) {
-		world.request = (uint32_t)number_of(line, "request");
-		world.answered = &fresh; /* without a descriptor it cannot be mapped, which is found out last */
-		ok = on_message(b, n, -1) == GORUN_OK && fresh.number == number_of(line, "region") && (int64_t)fresh.bytes == number_of(line, "bytes");
+		struct request r = {.number = (uint32_t)number_of(line, "request")};
+		world.requests = &r; /* without a descriptor it cannot be mapped, which is found out last */
+		ok = on_message(b, n, -1) == GORUN_OK && r.answered && r.region.number == number_of(line, "region") &&
+		     (int64_t)r.region.bytes == number_of(line, "bytes");
 	} else if (strncmp(line, "fail ", 5) == 0) {
 		put32(b + 4, open);
 		ok = on_message(b, n, -1) == GORUN_OK && number_of(line, "what") == SUBMIT && o->stage == DONE &&
@@ -151,11 +151,11 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 	} else if (strncmp(line, "changed ", 8) == 0) {
 		ok = on_message(b, n, -1) == GORUN_OK;
 	} else if (strncmp(line, "goodbye", 7) == 0 && type == GOODBYE) {
-		ok = on_message(b, n, -1) == GORUN_OK && world.state == ENDED;
+		ok = on_message(b, n, -1) == GORUN_OK && world.goodbye;
 	}
 	close_operation(o);
 	world.results.count = 0;
-	world.answered = NULL;
+	world.requests = NULL;
 	return ok;
 }
 
@@ -210,7 +210,7 @@ int main(int argc, char **argv) {
 	*add_region(&world.seen) = (struct region){.number = 1, .data = others, .bytes = 4096, .rank = 1};
 	for (int round = 0; round < 300000; round++) {
 		gorun_handle handle;
-		struct region fresh = {0};
+		struct request request = {.number = chance(3)};
 		world.state = JOINED;
 		world.lost = 0;
 		world.size = 2;
@@ -221,11 +221,11 @@ int main(int argc, char **argv) {
 			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
 		slot.state = OFFERED;
 		world.operations[0].slot = &slot;
-		world.operations[0].wide = chance(2);
-		world.operations[0].call = (struct call){.kind = ALLREDUCE, .in = own, .out = own, .dims = {chance(300)}, .type = GORUN_FLOAT32};
+		slot.type = GORUN_FLOAT32, slot.count = chance(300), slot.bytes = 4 * (size_t)slot.count;
+		slot.may_wide = chance(2), slot.in_region = slot.out_region = 1;
 		world.local_size = 1 + (int)chance(4);
 		world.slots_awaited = chance(2);
-		world.answered = chance(2) ? &fresh : NULL;
+		world.requests = chance(2) ? &request : NULL;
 		size_t n = message(buffer);
 		for (uint32_t damage = chance(4); damage; damage--)
 			buffer[chance((uint32_t)n)] = (unsigned char)chance(256);
@@ -256,7 +256,7 @@ int main(int argc, char **argv) {
 		for (int i = 0; i < 2; i++)
 			close_operation(&world.operations[i]);
 	}
-	free(world.operations);
+	munmap(world.operations, MAX_IN_FLIGHT * sizeof *world.operations);
 	free(world.slots);
 	free(world.arena.list);
 	free(world.seen.list);

@@ -1,18 +1,27 @@
-/* The rank's end of gorun's rank protocol, version 1 (worker/session/codec/PROTOCOL.md). One session per process; nothing
- * here starts a thread. Steady state costs one send and one receive per operation and no allocation. */
+/* The rank's end of gorun's rank protocol, version 1 (worker/session/codec/PROTOCOL.md). One session per process. Steady
+ * state costs one send and one receive per operation and no allocation.
+ *
+ * One lock guards all state. It is never held while a thread receives, copies a tensor or is in a slot. Of the threads
+ * that wait, one receives for all, and the others sleep until it has what they wait for: until(). The only thread that is
+ * started here calls back, from the first gorun_then on until gorun_finalize. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "gorun.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -78,6 +87,7 @@ enum {
 
 /* begin table: flags define */
 #define VERSION 1 /* of the protocol */
+#define COMPANION 1 /* flag of HELLO: beside the session that its process has */
 #define NO_REGION 4294967295u /* the number of no region */
 #define SLOTS_THERE 2 /* flag of WELCOME: there are slots */
 #define BATCH_TAKEN 4 /* flag of WELCOME: BATCH is understood */
@@ -144,6 +154,7 @@ static const unsigned char sizes[] = {
 
 #define MAX_CLOSED 16 /* slots of a name, when different tensors come under it: each takes memory for good */
 #define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
+#define FOLLOWS 4294967295u /* in place of splits: the operation follows a later one */
 #define NAME_ROOM 4096 /* lists of names in flight */
 #define SLOT_ROOM 8192 /* a power of two, twice the slots at most */
 
@@ -168,21 +179,6 @@ struct regions {
 	size_t count, room;
 };
 
-struct call {
-	int kind;
-	const char *name;
-	const void *in;
-	void *out;
-	int ndim;
-	int64_t dims[2];
-	gorun_type type;
-	int op, root;
-	const int32_t *splits;
-	int nsplits; /* of the set's size unless this says otherwise */
-	uint32_t set;
-	int wire;
-};
-
 /* A slot is where the ranks of this host reduce what all of them submit under a name by themselves; see "Slots" in
  * PROTOCOL.md. Ranks offer to take one, and the daemon says where it is. */
 struct slot {
@@ -198,9 +194,11 @@ struct slot {
 	unsigned char *words, *buffers;
 	int wide;
 	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the others were shown */
+	int may_wide;                   /* a wide one is offered */
 };
 
-enum stage { UNUSED, OPEN, DONE, READABLE };
+/* BUSY: a thread copies the result, and no other may have it. */
+enum stage { UNUSED, OPEN, DONE, READABLE, BUSY };
 
 /* An operation from its submission to its wait, or to the release of its result. Its index is its handle on the wire. */
 struct operation {
@@ -219,25 +217,58 @@ struct operation {
 	int64_t *counts;
 	void *own; /* result memory in a world of one */
 	struct slot *slot; /* that it offers to take next time */
-	struct call call;  /* what that slot would be for */
-	int wide;          /* it offers to take a wide slot as well */
+	int set, set_size; /* that it adds or removes */
+	gorun_done then; /* to be called at the end, with */
+	void *argument;
+	struct operation *later; /* in world.due */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
 	uint32_t next;     /* operation in the same list of world.names: 1 and its index, or 0 */
 };
 
+/* A request for memory, until it is answered. */
+struct request {
+	uint32_t number;
+	int answered, refused;
+	char text[512];
+	struct region region;
+	struct request *next;
+};
+
+/* A thread that waits while another one receives: it sleeps until over(of). */
+struct waiter {
+	pthread_cond_t woken;
+	int (*over)(const void *);
+	const void *of;
+	struct waiter *next;
+};
+
+enum { OUTSIDE, JOINING, JOINED, LEAVING, ENDED, FORKED };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 static struct {
-	enum { OUTSIDE, JOINED, ENDED, FORKED } state;
+	int state;
+	int inside; /* threads that are in a function of this library */
+	int reading; /* one of them receives */
+	struct waiter *waiters;
+	struct slot *meeting; /* the slot that a thread is in */
+	int goodbye; /* the daemon has answered BYE */
+	int calling; /* there is a thread that calls back */
+	pthread_t caller;
+	int callbacks;               /* operations at whose end it shall */
+	struct operation *due, *last; /* those that have ended, as a list */
+	int polling, bell;           /* it waits for messages, and for this descriptor */
+	uint32_t generation;
 	int fd; /* -1 in a world of one */
 	int rank, size, local_rank, local_size, cross_rank, cross_size;
 	int lost; /* why nothing works any more: a gorun_code, with lost_text */
 	char lost_text[512];
 	struct regions arena, results, seen; /* seen: of other ranks */
-	struct operation *operations;
-	uint32_t count, room, hint;
+	struct operation *operations; /* room for MAX_IN_FLIGHT, so that they stay where they are */
+	uint32_t count, hint;
 	uint32_t names[NAME_ROOM]; /* lists of operations whose names are in flight, by hash: 1 and the first index */
-	uint32_t request;        /* of the ALLOC under way */
-	struct region *answered; /* where its REGION goes; NULL when there is none or it has come */
-	int refused;
+	uint32_t request;         /* number of the last ALLOC */
+	struct request *requests; /* under way */
 	unsigned char *in, *out;
 	unsigned char *slots; /* NULL: without */
 	uint64_t slots_bytes;
@@ -255,9 +286,9 @@ static struct {
 		int size;
 	} *sets; /* those but the world */
 	size_t set_count;
-} world = {.fd = -1, .doorbell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+} world = {.fd = -1, .doorbell = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 
-static char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
+static _Thread_local char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
 
 __attribute__((format(printf, 2, 3))) static int fail(int code, const char *format, ...) {
 	va_list args;
@@ -269,20 +300,25 @@ __attribute__((format(printf, 2, 3))) static int fail(int code, const char *form
 
 const char *gorun_error(void) { return error_text; }
 
+static void wake(void);
+
 /* lose ends the session for good: every later call fails with this. */
 __attribute__((format(printf, 2, 3))) static int lose(int code, const char *format, ...) {
 	va_list args;
 	va_start(args, format);
 	vsnprintf(world.lost_text, sizeof world.lost_text, format, args);
 	va_end(args);
-	world.lost = code;
+	__atomic_store_n(&world.lost, code, __ATOMIC_RELAXED); /* a thread in a slot looks at it without the lock */
+	wake();
 	return fail(code, "%s", world.lost_text);
 }
 
 static int ready(void) {
 	switch (world.state) {
 	case OUTSIDE:
+	case JOINING:
 		return fail(GORUN_INVALID, "call gorun: gorun_init comes first");
+	case LEAVING:
 	case ENDED:
 		return fail(GORUN_INVALID, "call gorun: after gorun_finalize");
 	case FORKED:
@@ -293,15 +329,110 @@ static int ready(void) {
 	return world.lost ? fail(world.lost, "%s", world.lost_text) : GORUN_OK;
 }
 
-/* forked drops the parent's session in a child, so that the daemon sees the end of the parent. */
+/* ---- threads ---- */
+
+static pthread_cond_t emptied = PTHREAD_COND_INITIALIZER; /* the last thread but that in gorun_finalize has gone */
+static pthread_cond_t stirred = PTHREAD_COND_INITIALIZER; /* the thread that calls back has something to do */
+static pthread_cond_t met = PTHREAD_COND_INITIALIZER;     /* no thread is in a slot any more */
+
+static void acquire(void) { pthread_mutex_lock(&lock); }
+static void let_go(void) { pthread_mutex_unlock(&lock); }
+
+/* enter begins a call of this library, if there is a session; leave ends it and passes its code on. */
+static int enter(void) {
+	acquire();
+	int code = ready();
+	if (code)
+		let_go();
+	else
+		world.inside++;
+	return code;
+}
+
+static int leave(int code) {
+	if (--world.inside == 1 && world.state == LEAVING)
+		pthread_cond_signal(&emptied);
+	let_go();
+	return code;
+}
+
+/* stir wakes the thread that calls back, if there is something to do for it. */
+static void stir(void) {
+	int over = world.due || world.lost || world.state != JOINED;
+	if (!world.calling || (!over && (world.reading || !world.callbacks)))
+		return;
+	if (world.polling)
+		(void)!write(world.bell, &(uint64_t){1}, sizeof(uint64_t));
+	else
+		pthread_cond_signal(&stirred);
+}
+
+static void ring(int rank);
+
+/* wake wakes the threads that have what they wait for. */
+static void wake(void) {
+	for (struct waiter *w = world.waiters; w; w = w->next)
+		if (world.lost || w->over(w->of))
+			pthread_cond_signal(&w->woken);
+	if (world.meeting && (world.lost || world.state != JOINED))
+		ring(world.local_rank);
+	stir();
+}
+
+/* appoint wakes a thread to receive from now on. */
+static void appoint(void) {
+	for (struct waiter *w = world.waiters; w && !world.reading; w = w->next)
+		if (!w->over(w->of)) {
+			pthread_cond_signal(&w->woken);
+			return;
+		}
+	if (!world.reading)
+		stir();
+}
+
+static int receive(int flags, int *none);
+
+/* until returns when over says so of something, or when the session is lost. */
+static int until(int (*over)(const void *), const void *of) {
+	int code = GORUN_OK;
+	while (!over(of) && !code) {
+		if (world.lost) {
+			code = fail(world.lost, "%s", world.lost_text);
+		} else if (world.reading) {
+			struct waiter self = {.woken = PTHREAD_COND_INITIALIZER, .over = over, .of = of, .next = world.waiters}, **at = &world.waiters;
+			world.waiters = &self;
+			pthread_cond_wait(&self.woken, &lock);
+			while (*at != &self)
+				at = &(*at)->next;
+			*at = self.next;
+			pthread_cond_destroy(&self.woken);
+		} else {
+			world.reading = 1;
+			while (!over(of) && !(code = receive(0, NULL)))
+				;
+			world.reading = 0;
+		}
+	}
+	appoint();
+	return code;
+}
+
+/* The kernel copies this thread alone to a child. It holds the lock then, so that what it copies is whole. */
 static void forked(void) {
-	if (world.fd >= 0)
+	if (world.fd >= 0) /* so that the daemon sees the end of the parent */
 		close(world.fd);
 	if (world.doorbell >= 0)
 		close(world.doorbell);
 	world.fd = world.doorbell = -1;
-	if (world.state == JOINED)
+	if (world.state == JOINED || world.state == JOINING || world.state == LEAVING)
 		world.state = FORKED;
+	world.inside = world.reading = 0;
+	world.waiters = NULL, world.meeting = NULL;
+	if (world.bell >= 0)
+		close(world.bell);
+	world.bell = -1, world.calling = world.polling = 0;
+	emptied = stirred = met = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	let_go();
 }
 
 /* ---- socket ---- */
@@ -358,6 +489,19 @@ static struct operation *find(uint32_t handle) {
 	return o && o->stage == OPEN ? o : NULL;
 }
 
+/* end_operation notes that an operation has ended. */
+static void end_operation(struct operation *o) {
+	o->stage = DONE;
+	if (!o->then)
+		return;
+	if (world.due)
+		world.last->later = o;
+	else
+		world.due = o;
+	world.last = o;
+	o->later = NULL;
+}
+
 static int set_text(struct operation *o, int code, const unsigned char *text, size_t n) {
 	o->code = code;
 	o->text = malloc(n + 1);
@@ -368,33 +512,27 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 	return GORUN_OK;
 }
 
-static struct region *holder(const void *p, size_t n);
+static int has_tensor(int kind);
 
 /* open_slot takes the slot that the daemon gave a name. */
-static int open_slot(const struct operation *o, uint64_t offset) {
-	struct slot *l = o->slot;
-	const struct call *c = &o->call;
-	size_t ranks = (size_t)world.local_size;
+static int open_slot(struct slot *l, uint64_t offset) {
+	size_t ranks = (size_t)world.local_size, stride;
 	int wide = offset & WIDE;
 	offset &= ~(uint64_t)WIDE;
-	l->type = c->type, l->op = c->op, l->wire = c->wire, l->count = c->dims[0];
-	l->bytes = (size_t)c->dims[0] * sizes[c->type];
-	l->stride = wide ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
-	if (wide ? !o->wide : l->bytes > MAX_SLOT_BYTES)
+	stride = wide ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
+	if (wide ? !l->may_wide : l->bytes > MAX_SLOT_BYTES)
 		return malformed(COMPLETE, 0);
 	if (!world.slots || offset % LINE || offset > world.slots_bytes || offset < LINE * ranks ||
-	    ranks * (LINE + 2 * l->stride) > world.slots_bytes - offset)
+	    ranks * (LINE + 2 * stride) > world.slots_bytes - offset)
 		return malformed(COMPLETE, 0);
 	if (l->state != OFFERED)
 		return GORUN_OK;
 	l->words = world.slots + offset;
 	l->buffers = l->words + LINE * ranks;
+	l->stride = stride;
 	l->use = 0;
+	l->wide = wide;
 	l->state = TAKEN;
-	if ((l->wide = wide)) { /* memory of an offered wide slot is not given back before its operation has ended */
-		l->in_region = holder(c->in, l->bytes)->number;
-		l->out_region = holder(c->out, l->bytes)->number;
-	}
 	return GORUN_OK;
 }
 
@@ -409,7 +547,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	if (!o || 56 + 8 * (ndim + rows) + text != n)
 		return malformed(COMPLETE, n);
 	o->region = get32(b + 12);
-	o->stage = DONE;
+	end_operation(o);
 	if (get32(b + 8))
 		return set_text(o, (int)get32(b + 8), b + n - text, text);
 	if (rows) {
@@ -420,9 +558,9 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 		}
 		memcpy(o->counts, b + 56 + 8 * ndim, rows * sizeof *o->counts);
 	}
-	o->rows = ndim ? (int64_t)get64(b + 56) : 0;
+	o->rows = ndim ? (int64_t)get64(b + 56) : has_tensor(o->kind) ? 0 : (int64_t)rows;
 	if (o->region == NO_REGION)
-		return o->slot && get64(b + 16) ? open_slot(o, get64(b + 16)) : GORUN_OK;
+		return o->slot && get64(b + 16) ? open_slot(o->slot, get64(b + 16)) : GORUN_OK;
 	offset = get64(b + 16), bytes = get64(b + 24), size = get64(b + 48);
 	if (offset > size || bytes > size - offset)
 		return malformed(COMPLETE, n);
@@ -477,6 +615,14 @@ static int on_hide(const unsigned char *b, size_t n) {
 	return GORUN_OK;
 }
 
+/* asked finds the request that an answer is for. */
+static struct request *asked(uint32_t number) {
+	struct request *r = world.requests;
+	while (r && (r->answered || r->number != number))
+		r = r->next;
+	return r;
+}
+
 static int on_message(const unsigned char *b, size_t n, int fd) {
 	uint32_t type = get32(b);
 	int code;
@@ -499,32 +645,39 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 			world.slots_bytes = get64(b + 8);
 		return code;
 	case WAKE:
+		if (world.meeting)
+			ring(world.local_rank);
 		return n == 8 ? GORUN_OK : malformed(type, n);
 	case SHOW:
 		return on_show(b, n, fd);
 	case HIDE:
 		return on_hide(b, n);
-	case REGION:
-		if (n != 24 || !world.answered || get32(b + 4) != world.request)
+	case REGION: {
+		struct request *r = n == 24 ? asked(get32(b + 4)) : NULL;
+		if (!r)
 			return malformed(type, n);
-		world.answered->number = get32(b + 8);
-		world.answered->bytes = get64(b + 16);
-		world.refused = map(fd, world.answered->bytes, PROT_READ | PROT_WRITE, &world.answered->data);
-		world.answered = NULL;
+		r->region.number = get32(b + 8);
+		r->region.bytes = get64(b + 16);
+		r->answered = 1;
+		if ((r->refused = map(fd, r->region.bytes, PROT_READ | PROT_WRITE, &r->region.data)))
+			snprintf(r->text, sizeof r->text, "%.500s", error_text);
 		return GORUN_OK;
+	}
 	case FAIL: {
 		struct operation *o;
+		struct request *r;
 		if (n < 20 || n != 20 + (size_t)get32(b + 16))
 			return malformed(type, n);
 		if (get32(b + 8) == SUBMIT) {
 			if (!(o = find(get32(b + 4))))
 				return malformed(type, n);
-			o->stage = DONE;
+			end_operation(o);
 			return set_text(o, (int)get32(b + 12), b + 20, n - 20);
 		}
-		if (get32(b + 8) == ALLOC && world.answered) {
-			world.refused = fail((int)get32(b + 12), "%.*s", (int)(n - 20), b + 20);
-			world.answered = NULL;
+		if (get32(b + 8) == ALLOC && (r = asked(get32(b + 4)))) {
+			r->answered = 1;
+			r->refused = (int)get32(b + 12);
+			snprintf(r->text, sizeof r->text, "%.*s", n < 520 ? (int)(n - 20) : 500, b + 20);
 			return GORUN_OK;
 		}
 		return lose((int)get32(b + 12), "refused by gorun's daemon: %.*s", (int)(n - 20), b + 20);
@@ -538,7 +691,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 			struct operation *o = find(get32(at));
 			if (!o)
 				return malformed(type, n);
-			o->stage = DONE;
+			end_operation(o);
 		}
 		return GORUN_OK;
 	case GONE:
@@ -548,15 +701,16 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 	case CHANGED: /* hosts came or went: a program that keeps its world need not know */
 		return n == 16 ? GORUN_OK : malformed(type, n);
 	case GOODBYE:
-		world.state = ENDED;
+		world.goodbye = 1;
 		return GORUN_OK;
 	default:
 		return malformed(type, n);
 	}
 }
 
-/* receive takes one message. Without wait it returns GORUN_OK and sets *none if there is no message. */
-static int receive(int wait, int *none) {
+/* receive takes one message. With MSG_DONTWAIT it returns GORUN_OK and sets *none if there is none, and else it waits for one
+ * without the lock, and its caller has set world.reading. */
+static int receive(int flags, int *none) {
 	union {
 		struct cmsghdr header;
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -564,24 +718,30 @@ static int receive(int wait, int *none) {
 	struct iovec part = {world.in, MAX_ANSWER};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	ssize_t n;
-	int fd = -1, code;
+	int fd = -1, code, from = world.fd;
+	if (!flags)
+		let_go();
 	do
-		n = recvmsg(world.fd, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
+		n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | flags);
 	while (n < 0 && errno == EINTR);
-	if (n < 0 && !wait && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+	int wrong = errno;
+	if (!flags)
+		acquire();
+	if (n < 0 && flags && (wrong == EAGAIN || wrong == EWOULDBLOCK)) {
 		*none = 1;
 		return GORUN_OK;
 	}
-	if (n < 0 && errno != ECONNRESET)
-		return lose(GORUN_LOST, "receive from gorun's daemon: %s", strerror(errno));
+	if (n < 0 && wrong != ECONNRESET)
+		return lose(GORUN_LOST, "receive from gorun's daemon: %s", strerror(wrong));
 	if (n <= 0)
-		return lose(GORUN_LOST, "gorun's daemon closed the connection");
+		return world.lost ? fail(world.lost, "%s", world.lost_text) : lose(GORUN_LOST, "gorun's daemon closed the connection");
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
 			memcpy(&fd, CMSG_DATA(c), sizeof fd);
 	code = n < 8 || message.msg_flags & MSG_TRUNC ? malformed(0, (size_t)n) : on_message(world.in, (size_t)n, fd);
 	if (fd >= 0)
 		close(fd);
+	wake();
 	return code;
 }
 
@@ -627,6 +787,8 @@ static struct region *holder(const void *p, size_t n) {
 	return NULL;
 }
 
+static int answered(const void *request) { return ((const struct request *)request)->answered || world.state != JOINED; }
+
 /* grow gets a region of at least n bytes from the daemon. */
 static struct region *grow(size_t n) {
 	struct region fresh = {0}, *r;
@@ -641,19 +803,25 @@ static struct region *grow(size_t n) {
 		}
 		fresh.data = p;
 	} else {
+		struct request r = {.number = ++world.request, .next = world.requests}, **at = &world.requests;
 		put32(world.out, ALLOC);
-		put32(world.out + 4, ++world.request);
+		put32(world.out + 4, r.number);
 		put64(world.out + 8, n);
-		world.answered = &fresh;
-		world.refused = GORUN_OK;
+		world.requests = &r;
 		int code = send_message(16);
-		while (!code && world.answered)
-			code = receive(1, NULL);
-		world.answered = NULL;
-		if (!code && world.refused && fresh.bytes) /* the daemon has made it, and this process cannot map it */
-			send_pair(FREE, fresh.number);
-		if (code || world.refused)
+		if (!code)
+			code = until(answered, &r);
+		while (*at != &r)
+			at = &(*at)->next;
+		*at = r.next;
+		if (!code && r.refused && r.region.bytes) /* the daemon has made it, and this process cannot map it */
+			send_pair(FREE, r.region.number);
+		if (code || !r.answered || r.refused) {
+			if (!code)
+				r.answered ? fail(r.refused, "%s", r.text) : ready();
 			return NULL;
+		}
+		fresh = r.region;
 	}
 	fresh.blocks = malloc(sizeof *fresh.blocks);
 	if (!fresh.blocks || !(r = add_region(&world.arena))) {
@@ -728,19 +896,23 @@ static int arena_give(struct region *r, struct block *b) {
 
 void *gorun_alloc(size_t bytes) {
 	void *p;
+	if (enter())
+		return NULL;
+	struct block *b = arena_take(bytes, &p);
+	leave(GORUN_OK);
 	/* Blocks are used again, and regions come zeroed: clear what may have been used. */
-	return ready() || !arena_take(bytes, &p) ? NULL : memset(p, 0, bytes);
+	return b ? memset(p, 0, bytes) : NULL;
 }
 
 int gorun_free(void *memory) {
-	int code = ready();
+	int code = enter();
 	if (code || !memory)
-		return code;
+		return code ? code : leave(GORUN_OK);
 	struct region *r = holder(memory, 0);
 	for (struct block *b = r ? r->blocks : NULL; b; b = b->next)
 		if (b->used && r->data + b->offset == (unsigned char *)memory)
-			return arena_give(r, b);
-	return fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory);
+			return leave(arena_give(r, b));
+	return leave(fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory));
 }
 
 /* ---- slots ---- */
@@ -800,14 +972,14 @@ static struct slot *slot_of(const char *name, int add) {
 
 /* may_wide reports whether a call is one for a wide slot: its rank stays until it has ended, and others can be shown
  * where its tensors are. */
-static int may_wide(const struct call *c, size_t bytes) {
+static int may_wide(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
 	return bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
-static int fits(const struct slot *l, const struct call *c) {
-	if (c->kind != ALLREDUCE || l->type != c->type || l->op != c->op || l->wire != c->wire || l->count != c->dims[0])
+static int fits(const struct slot *l, const gorun_call *c) {
+	if (l->type != c->type || l->op != (int)c->op || l->wire != (int)c->wire || l->count != c->dims[0])
 		return 0;
 	/* The others reach into this memory and no other. */
 	return !l->wide || (may_wide(c, l->bytes) && holder(c->in, l->bytes)->number == l->in_region &&
@@ -815,8 +987,9 @@ static int fits(const struct slot *l, const struct call *c) {
 }
 
 /* may_take reports whether a call is one that slots are for. */
-static int may_take(const struct call *c, size_t bytes) {
-	if (c->kind != ALLREDUCE || c->set || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes)))
+static int may_take(const gorun_call *c, size_t bytes) {
+	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes)) ||
+	    c->prescale != 1 || c->postscale != 1 || c->root || c->follows || c->nfollowers)
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -867,12 +1040,18 @@ static void ring(int rank) {
 static int await_doorbell(void) {
 	struct pollfd fds[] = {{world.doorbell, POLLIN, 0}, {world.fd, POLLIN, 0}};
 	char byte;
-	int none = 0;
-	if (poll(fds, 2, -1) < 0)
-		return errno == EINTR ? GORUN_OK : lose(GORUN_LOST, "wait for other ranks: %s", strerror(errno));
+	int none = 0, code = GORUN_OK, wrong = poll(fds, 2, -1) < 0 && errno != EINTR ? errno : 0;
 	while (fds[0].revents && recv(world.doorbell, &byte, 1, MSG_DONTWAIT) >= 0)
 		;
-	return fds[1].revents ? receive(0, &none) : GORUN_OK;
+	if (!wrong && !fds[1].revents)
+		return GORUN_OK;
+	acquire();
+	if (wrong)
+		code = lose(GORUN_LOST, "wait for other ranks: %s", strerror(wrong));
+	else if (!world.reading) /* a thread that receives takes it, and rings */
+		code = receive(MSG_DONTWAIT, &none);
+	let_go();
+	return code;
 }
 
 static void rouse(void) {
@@ -900,7 +1079,7 @@ static void leave_slot(struct slot *l) {
 
 /* show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
  * not come again before all are done. */
-static void show(const struct slot *l, const struct call *c) {
+static void show(const struct slot *l, const gorun_call *c) {
 	unsigned char *line = l->words + LINE * world.local_rank;
 	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
 	put64(line + 24, (uint64_t)((const unsigned char *)c->in - holder(c->in, l->bytes)->data));
@@ -919,7 +1098,7 @@ static void leave_slots(void) {
 	world.left_slots = 1;
 }
 
-static void enter_slot(struct slot *l, const struct call *c) {
+static void enter_slot(struct slot *l, const gorun_call *c) {
 	l->use++;
 	if (l->wide)
 		show(l, c);
@@ -1023,9 +1202,28 @@ ADD_ALL(_16, , 16)
 ADD_ALL(_avx2, __attribute__((target("avx2"))), 32)
 #endif
 
+#ifdef __x86_64__
+/* has_avx2 asks the CPU, and whether the kernel saves its registers. The compiler's own function needs a library that not every
+ * one brings along. */
+static int has_avx2(void) {
+	static int known; /* 1: no, 2: yes */
+	int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
+	if (!answer) {
+		unsigned a, b, c, d, low = 0, high;
+		answer = 1;
+		if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE && c & bit_AVX)
+			__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+		if ((low & 6) == 6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_AVX2)
+			answer = 2;
+		__atomic_store_n(&known, answer, __ATOMIC_RELAXED);
+	}
+	return answer == 2;
+}
+#endif
+
 static void add(const struct slot *l, const struct sum *s) {
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2")) {
+	if (has_avx2()) {
 		add_avx2(l, s);
 		return;
 	}
@@ -1081,26 +1279,30 @@ static int desert(const struct slot *l) {
 	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", l->name, who);
 }
 
-/* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
-static int reduce_slice(const struct slot *l, const struct call *c) {
+/* aim finds this rank's slice of everybody's tensors. */
+static int aim(const struct slot *l, const gorun_call *c, struct sum *s) {
 	size_t ranks = (size_t)world.local_size;
 	size_t share = ((l->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE, lo = share * (size_t)world.local_rank;
 	lo = lo < l->bytes ? lo : l->bytes;
 	share = share < l->bytes - lo ? share : l->bytes - lo;
-	struct sum s = {.outs = world.local_size, .count = share / sizes[l->type]};
+	*s = (struct sum){.outs = world.local_size, .count = share / sizes[l->type]};
 	for (int r = 0; r < world.local_size; r++) {
 		int self = r == world.local_rank;
 		const unsigned char *in = self ? c->in : tensor(l, r, 16, 24);
 		unsigned char *out = self ? c->out : tensor(l, r, 20, 32);
 		if (!in || !out)
 			return lose(GORUN_LOST, "allreduce %s: rank %d of this host shows no tensor", l->name, r);
-		s.in[r] = in + lo, s.out[r] = out + lo;
+		s->in[r] = in + lo, s->out[r] = out + lo;
 	}
-	add(l, &s);
+	return GORUN_OK;
+}
+
+/* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
+static void reduce_slice(const struct slot *l, const struct sum *s) {
+	add(l, s);
 	__atomic_store_n(done(l, world.local_rank), l->use, __ATOMIC_SEQ_CST);
 	if (all_reduced(l))
 		rouse();
-	return GORUN_OK;
 }
 
 /* sleep_until waits for the doorbell or a message of the daemon, which it takes, unless look has something to say. */
@@ -1112,13 +1314,17 @@ static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 	return code;
 }
 
-/* await asks look, which says 1, or -1 if somebody never comes, until that is known. */
+/* await asks look, which says 1, or -1 if somebody never comes, until that is known. It runs without the lock. */
 static int await(int (*look)(const struct slot *), const struct slot *l, int *how) {
 	double since = 0;
 	int yields = world.yields, code;
 	for (uint32_t turn = 0; !(*how = look(l)); turn++) {
-		if (world.lost)
-			return ready();
+		if (__atomic_load_n(&world.lost, __ATOMIC_RELAXED) || __atomic_load_n(&world.state, __ATOMIC_RELAXED) != JOINED) {
+			acquire();
+			code = ready();
+			let_go();
+			return code;
+		}
 		if (yields)
 			sched_yield();
 #if defined __x86_64__ || defined __i386__
@@ -1137,48 +1343,65 @@ static int await(int (*look)(const struct slot *), const struct slot *l, int *ho
 	return GORUN_OK;
 }
 
-/* meet does a call in its slot. It sets *met to 0, and closes the slot, if somebody does not come. */
-static int meet(struct slot *l, const struct call *c, int *met) {
-	int how, code;
-	*met = 1;
+/* meet does a call in its slot. It sets *done to 0, and closes the slot, if somebody does not come. */
+static int meet(struct slot *l, const gorun_call *c, int *done) {
+	struct sum slice;
+	int how = 0, code;
+	*done = 1;
+	world.meeting = l;
 	enter_slot(l, c);
-	if ((code = await(all_here, l, &how)))
-		return code;
-	if (how < 0) {
-		close_slot(l);
-		*met = 0;
-		return GORUN_OK;
-	}
-	if (!l->wide) {
+	let_go();
+	if (!(code = await(all_here, l, &how)) && how > 0 && !l->wide)
 		reduce(l, c->out);
-		return GORUN_OK;
+	acquire();
+	if (!code && how > 0 && l->wide && !(code = aim(l, c, &slice))) {
+		let_go();
+		reduce_slice(l, &slice);
+		code = await(all_reduced, l, &how);
+		acquire();
+		if (!code && how < 0)
+			code = desert(l);
+	} else if (!code && how < 0) {
+		close_slot(l);
+		*done = 0;
 	}
-	if ((code = reduce_slice(l, c)) || (code = await(all_reduced, l, &how)))
-		return code;
-	return how < 0 ? desert(l) : GORUN_OK;
+	world.meeting = NULL;
+	pthread_cond_broadcast(&met);
+	return code;
 }
 
 /* ---- operations ---- */
 
 static const char *const kinds[] = {"",		     "allreduce",	   "allgather", "broadcast", "barrier", "alltoall", "reducescatter",
 				    "add process set", "remove process set", "join",	  "reduce",    "gather",  "scatter",  "send",
-				    "recv"};
+				    "recv",		     "peek"};
 
-static int has_tensor(int kind) { return kind != BARRIER && kind != ADD_GROUP && kind != REMOVE_GROUP && kind != JOIN; }
+static int has_tensor(int kind) { return kind != BARRIER && kind != ADD_GROUP && kind != REMOVE_GROUP && kind != JOIN && kind != PEEK; }
 static int reduces(int kind) { return kind == ALLREDUCE || kind == REDUCESCATTER || kind == REDUCE; }
+static int has_numbers(int kind) { return kind == ADD_GROUP || kind == JOIN || kind == PEEK; }
 static int has_result(int kind) { return has_tensor(kind) && kind != ALLREDUCE && kind != BROADCAST && kind != SEND && kind != RECV; }
 
+static int has_target(int kind) { return kind == ALLREDUCE || kind == BROADCAST || kind == RECV; }
+
 /* measure checks a call as far as memory is concerned, and sets its bytes. */
-static int measure(const struct call *c, size_t *bytes) {
-	const char *kind = kinds[c->kind];
+static int measure(const gorun_call *c, size_t *bytes) {
+	const char *kind = kinds[(int)c->kind];
 	uint64_t n;
 	if (!c->name || !*c->name || strlen(c->name) > MAX_NAME)
 		return fail(GORUN_INVALID, "submit %s: a name has 1 to %d bytes", kind, MAX_NAME);
+	if ((c->nsplits && !c->splits) || (c->nfollowers && !c->followers) || (c->ndim && !c->dims) || c->nsplits < 0 || c->nfollowers < 0 || c->ndim < 0)
+		return fail(GORUN_INVALID, "submit %s %s: a list is missing", kind, c->name);
+	if ((size_t)c->nsplits + (size_t)c->nfollowers > (MAX_MESSAGE - 128 - MAX_NAME - 8 * MAX_DIMS) / 4)
+		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, c->nsplits + c->nfollowers);
+	if (((int)c->kind != ALLREDUCE || c->nsplits) && (c->follows || c->nfollowers))
+		return fail(GORUN_INVALID, "submit %s %s: only an allreduce follows, or is followed", kind, c->name);
 	*bytes = 0;
-	if (!has_tensor(c->kind))
+	if (!has_tensor((int)c->kind))
 		return GORUN_OK;
 	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX128)
 		return fail(GORUN_INVALID, "submit %s %s: unknown element type %d", kind, c->name, (int)c->type);
+	if (c->ndim > MAX_DIMS)
+		return fail(GORUN_INVALID, "submit %s %s: %d dimensions", kind, c->name, c->ndim);
 	n = sizes[c->type];
 	for (int i = 0; i < c->ndim; i++) {
 		if (c->dims[i] < 0)
@@ -1187,13 +1410,11 @@ static int measure(const struct call *c, size_t *bytes) {
 			return fail(GORUN_INVALID, "submit %s %s: too many elements", kind, c->name);
 		n *= (uint64_t)c->dims[i];
 	}
-	if (n && !c->in && c->kind != RECV)
+	if (n && !c->in && (int)c->kind != RECV && ((int)c->kind != BROADCAST || c->root == world.rank))
 		return fail(GORUN_INVALID, "submit %s %s: no memory for %llu bytes", kind, c->name, (unsigned long long)n);
-	if (n && !c->out && (c->kind == ALLREDUCE || c->kind == BROADCAST || c->kind == RECV))
+	if (n && !c->out && has_target((int)c->kind))
 		return fail(GORUN_INVALID, "submit %s %s: no memory for the result of %llu bytes", kind, c->name,
 			    (unsigned long long)n);
-	if (c->splits && (size_t)c->nsplits > (MAX_MESSAGE - 128 - MAX_NAME) / 4)
-		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, c->nsplits);
 	*bytes = (size_t)n;
 	return GORUN_OK;
 }
@@ -1201,27 +1422,30 @@ static int measure(const struct call *c, size_t *bytes) {
 /* open_operation finds a free place. */
 static struct operation *open_operation(int kind, gorun_handle *handle) {
 	struct operation *o = NULL;
+	if (!world.operations) {
+		void *p = mmap(NULL, MAX_IN_FLIGHT * sizeof *o, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED) {
+			fail(GORUN_MEMORY, "submit operation: out of memory");
+			return NULL;
+		}
+		world.operations = p;
+	}
 	for (uint32_t i = 0; !o && i < world.count; i++) {
 		world.hint = world.hint + 1 < world.count ? world.hint + 1 : 0;
 		if (world.operations[world.hint].stage == UNUSED)
 			o = &world.operations[world.hint];
 	}
-	if (!o) {
-		uint32_t room = world.room ? 2 * world.room : 64;
-		struct operation *more = realloc(world.operations, room * sizeof *more);
-		if (!more) {
-			fail(GORUN_MEMORY, "submit operation: out of memory");
-			return NULL;
-		}
-		memset(more + world.room, 0, (room - world.room) * sizeof *more);
-		world.operations = more;
-		world.hint = world.count;
-		world.count = world.room = room;
-		o = &more[world.hint];
+	if (!o && world.count == MAX_IN_FLIGHT) {
+		fail(GORUN_INVALID, "submit operation: %d operations are in flight already", MAX_IN_FLIGHT);
+		return NULL;
 	}
-	uint32_t generation = o->generation + 1;
+	if (!o) {
+		world.hint = world.count;
+		world.count = world.count ? 2 * world.count : 64;
+		o = &world.operations[world.hint];
+	}
 	memset(o, 0, sizeof *o);
-	o->generation = generation & INT32_MAX;
+	o->generation = world.generation = (world.generation + 1) & INT32_MAX;
 	o->kind = kind;
 	o->region = NO_REGION;
 	o->stage = OPEN;
@@ -1236,11 +1460,11 @@ static void unstage(struct operation *o) {
 }
 
 /* key_of returns the hash of what ranks know an operation by. Sets have names of their own, and so have pairs of ranks. */
-static uint64_t key_of(const struct call *c) {
-	uint64_t hash = hash_of(c->name) ^ (uint64_t)c->set << 32;
-	if (c->kind == SEND || c->kind == RECV)
+static uint64_t key_of(const gorun_call *c) {
+	uint64_t hash = hash_of(c->name) ^ (uint64_t)(uint32_t)c->set << 32;
+	if ((int)c->kind == SEND || (int)c->kind == RECV)
 		hash ^= (uint64_t)c->root + 1;
-	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_GROUP || c->kind == REMOVE_GROUP || c->kind == JOIN)
+	if ((int)c->kind == SEND || (int)c->kind == RECV || (int)c->kind == ADD_GROUP || (int)c->kind == REMOVE_GROUP || (int)c->kind == JOIN)
 		hash ^= (uint64_t)c->kind << 56;
 	hash *= 1099511628211u;
 	return hash ? hash : 1;
@@ -1292,58 +1516,137 @@ static int defined_for(int op, gorun_type type, int kind) {
 	return op >= GORUN_AVERAGE && op <= GORUN_PRODUCT;
 }
 
+static float bits_float(uint32_t bits) {
+	float f;
+	memcpy(&f, &bits, 4);
+	return f;
+}
+
+static uint32_t float_bits(float f) {
+	uint32_t bits;
+	memcpy(&bits, &f, 4);
+	return bits;
+}
+
+static float from_half(uint16_t h) {
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+	float f = rest < 0x400 ? (float)rest * 0x1p-24f : bits_float(rest >= 0x7c00 ? 0x7f800000 | rest << 13 : (rest << 13) + (112u << 23));
+	return bits_float(sign | float_bits(f));
+}
+
+/* Rounds to the nearest, to even if halfway, as to_brain does. */
+static uint16_t to_half(float f) {
+	uint32_t bits = float_bits(f), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+	if (rest > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (rest >= 0x477ff000) /* 65520 is halfway to what is too large */
+		return (uint16_t)(sign | 0x7c00);
+	if (rest < 0x38800000) /* below 2**-14 the distance is 2**-24: added to a float whose own is that, it is rounded to it */
+		return (uint16_t)(sign | (float_bits(bits_float(rest) + 0.5f) - float_bits(0.5f)));
+	return (uint16_t)(sign | (rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13);
+}
+
+static uint16_t to_brain(float f) {
+	uint32_t bits = float_bits(f);
+	if (f != f)
+		return 0x7fc0;
+	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#define SCALE_ALL(type, load, store)                                                                                  \
+	for (type *x = data, *end = x + bytes / sizeof *x; x < end; x++)                                              \
+	*x = (type)store((double)load(*x) * by)
+#define SAME(x) (x)
+#define FROM_BRAIN(x) bits_float((uint32_t)(x) << 16)
+#define TO_HALF(x) to_half((float)(x))
+#define TO_BRAIN(x) to_brain((float)(x))
+
+/* scale multiplies a tensor in a world of one, as the engine does in larger ones. */
+static int scale(const gorun_call *c, void *data, size_t bytes) {
+	double by = c->prescale * c->postscale;
+	if (by == 1)
+		return GORUN_OK;
+	switch (c->type) {
+	case GORUN_UINT8: SCALE_ALL(uint8_t, SAME, SAME); break;
+	case GORUN_INT8: SCALE_ALL(int8_t, SAME, SAME); break;
+	case GORUN_UINT16: SCALE_ALL(uint16_t, SAME, SAME); break;
+	case GORUN_INT16: SCALE_ALL(int16_t, SAME, SAME); break;
+	case GORUN_UINT32: SCALE_ALL(uint32_t, SAME, SAME); break;
+	case GORUN_INT32: SCALE_ALL(int32_t, SAME, SAME); break;
+	case GORUN_UINT64: SCALE_ALL(uint64_t, SAME, SAME); break;
+	case GORUN_INT64: SCALE_ALL(int64_t, SAME, SAME); break;
+	case GORUN_FLOAT16: SCALE_ALL(uint16_t, from_half, TO_HALF); break;
+	case GORUN_BFLOAT16: SCALE_ALL(uint16_t, FROM_BRAIN, TO_BRAIN); break;
+	case GORUN_FLOAT32: case GORUN_COMPLEX64: SCALE_ALL(float, SAME, SAME); break;
+	case GORUN_FLOAT64: case GORUN_COMPLEX128: SCALE_ALL(double, SAME, SAME); break;
+	default: return fail(GORUN_INVALID, "submit %s %s: element type %d cannot be scaled", kinds[(int)c->kind], c->name, (int)c->type);
+	}
+	return GORUN_OK;
+}
+
 /* alone completes an operation in a world of one, where every reduction is the input. */
-static int alone(struct operation *o, const struct call *c, size_t bytes) {
-	const char *kind = kinds[c->kind];
-	if (reduces(c->kind) && !defined_for(c->op, c->type, c->kind))
-		return fail(GORUN_INVALID, "submit %s %s: reduction %d is not defined for type %d", kind, c->name, c->op, (int)c->type);
-	if (c->kind == SEND || c->kind == RECV || c->kind == ADD_GROUP || c->kind == REMOVE_GROUP)
+static int alone(struct operation *o, const gorun_call *c, size_t bytes) {
+	const char *kind = kinds[(int)c->kind];
+	int k = (int)c->kind, rows = k == ALLGATHER || k == ALLTOALL || k == REDUCESCATTER || k == GATHER || k == SCATTER;
+	if (reduces(k) && !defined_for((int)c->op, c->type, k))
+		return fail(GORUN_INVALID, "submit %s %s: reduction %d is not defined for type %d", kind, c->name, (int)c->op, (int)c->type);
+	if (k == SEND || k == RECV || k == ADD_GROUP || k == REMOVE_GROUP)
 		return fail(GORUN_INVALID, "submit %s %s: there is nobody else in a world of 1", kind, c->name);
-	if ((c->kind == BROADCAST || c->kind >= REDUCE) && c->root != 0)
+	if ((k == BROADCAST || k == REDUCE || k == GATHER || k == SCATTER) && c->root != 0)
 		return fail(GORUN_INVALID, "submit %s %s: root rank %d is not in a world of 1", kind, c->name, c->root);
-	if (c->splits && c->splits[0] != c->dims[0])
+	if (rows && !c->ndim)
+		return fail(GORUN_INVALID, "submit %s %s: a scalar has no rows: give it one", kind, c->name);
+	if (c->nsplits && (c->nsplits != 1 || c->splits[0] != c->dims[0]))
 		return fail(GORUN_INVALID, "submit %s %s: splits are %d rows of %lld", kind, c->name, (int)c->splits[0],
 			    (long long)c->dims[0]);
-	o->stage = DONE;
-	if (c->kind == ALLREDUCE && bytes)
+	if (c->set)
+		return fail(GORUN_INVALID, "submit %s %s: there is no process set %d in a world of 1", kind, c->name, c->set);
+	end_operation(o);
+	if (k == ALLREDUCE && bytes)
 		memmove(c->out, c->in, bytes);
-	if (c->kind == JOIN) {
+	if (k == ALLREDUCE && bytes)
+		return scale(c, c->out, bytes);
+	if (k == JOIN) {
 		if (!(o->counts = calloc(1, sizeof *o->counts)))
 			return fail(GORUN_MEMORY, "submit %s: out of memory", kind);
+		o->rows = 1;
 		return GORUN_OK;
 	}
-	if (!has_result(c->kind))
+	if (!has_result(k))
 		return GORUN_OK;
 	o->own = malloc(bytes ? bytes : 1);
-	o->counts = reduces(c->kind) ? NULL : malloc(sizeof *o->counts);
-	if (!o->own || (!reduces(c->kind) && !o->counts))
+	o->counts = reduces(k) ? NULL : malloc(sizeof *o->counts);
+	if (!o->own || (!reduces(k) && !o->counts))
 		return fail(GORUN_MEMORY, "submit %s %s: out of memory", kind, c->name);
 	if (bytes)
 		memcpy(o->own, c->in, bytes);
 	o->data = o->own;
 	o->data_bytes = bytes;
-	o->rows = c->dims[0];
+	o->rows = c->ndim ? c->dims[0] : 1;
 	if (o->counts)
 		o->counts[0] = c->dims[0];
-	return GORUN_OK;
+	return reduces(k) ? scale(c, o->own, bytes) : GORUN_OK;
 }
 
-/* stage copies a tensor that the daemon cannot see into the arena. */
-static int stage(struct operation *o, struct call *c, size_t bytes) {
-	int receives = c->kind == BROADCAST && c->root != world.rank;
+/* stage copies a tensor that the daemon cannot see into the arena, without the lock. */
+static int stage(struct operation *o, gorun_call *c, size_t bytes) {
+	int receives = (int)c->kind == BROADCAST && c->root != world.rank;
 	if (!bytes || ((!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
 		return GORUN_OK;
 	if (!(o->block = arena_take(bytes, &o->staged)))
 		return GORUN_MEMORY;
-	if (!receives && c->in)
+	if (!receives && c->in) {
+		let_go();
 		memcpy(o->staged, c->in, bytes);
+		acquire();
+	}
 	o->bytes = bytes;
 	o->target = c->out;
 	if (c->in)
 		c->in = o->staged;
 	if (c->out)
 		c->out = o->staged;
-	return GORUN_OK;
+	return ready();
 }
 
 static void put_place(unsigned char *region, unsigned char *place, const void *p, size_t bytes) {
@@ -1353,29 +1656,32 @@ static void put_place(unsigned char *region, unsigned char *place, const void *p
 	put64(place + 8, bytes);
 }
 
-static int submit(struct operation *o, const struct call *c, size_t bytes) {
+static int submit(struct operation *o, const gorun_call *c, size_t bytes) {
 	unsigned char *b = world.out, *end;
 	size_t name = strlen(c->name);
-	double one = 1;
 	memset(b, 0, 84);
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
-	b[8] = (unsigned char)(c->kind | (o->slot ? TAKES_SLOT : 0)), b[9] = (unsigned char)c->type;
-	b[10] = (unsigned char)(c->op | c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->wide ? TAKES_WIDE : 0));
+	b[8] = (unsigned char)((int)c->kind | (o->slot ? TAKES_SLOT : 0)), b[9] = (unsigned char)c->type;
+	b[10] = (unsigned char)((int)c->op | (int)c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->slot && o->slot->may_wide ? TAKES_WIDE : 0));
 	put32(b + 12, (uint32_t)c->root);
-	put32(b + 16, c->set);
+	put32(b + 16, (uint32_t)c->set);
 	put_place(b + 20, b + 52, c->in, bytes);
 	put_place(b + 24, b + 68, c->out, c->out ? bytes : 0);
 	put32(b + 28, (uint32_t)name);
-	memcpy(b + 36, &one, 8);
-	memcpy(b + 44, &one, 8);
+	put32(b + 32, (uint32_t)(c->nsplits + c->nfollowers + (c->follows ? 1 : 0)));
+	memcpy(b + 36, &c->prescale, 8);
+	memcpy(b + 44, &c->postscale, 8);
 	end = b + 84;
 	for (int i = 0; i < c->ndim; i++, end += 8)
 		put64(end, (uint64_t)c->dims[i]);
-	if (c->splits) {
-		put32(b + 32, (uint32_t)c->nsplits);
-		memcpy(end, c->splits, 4 * (size_t)c->nsplits);
-		end += 4 * (size_t)c->nsplits;
+	for (int i = 0; i < c->nsplits; i++, end += 4)
+		put32(end, (uint32_t)c->splits[i]);
+	for (int i = 0; i < c->nfollowers; i++, end += 4)
+		put32(end, (uint32_t)c->followers[i]); /* its low half is the number on the wire */
+	if (c->follows) {
+		put32(end, FOLLOWS);
+		end += 4;
 	}
 	memcpy(end, c->name, name);
 	return send_message((size_t)(end + name - b));
@@ -1389,55 +1695,8 @@ static int set_size(uint32_t set) {
 	return set ? 0 : world.size;
 }
 
-#define MET -1 /* handle of an operation that was done in a slot */
-
-/* submit_call starts an operation. If its rank waits for it at once, it may be done in a slot by then. */
-static int submit_call(struct call c, int stays, gorun_handle *handle) {
-	struct operation *o;
-	size_t bytes;
-	int code = ready();
-	if (!code && !handle)
-		code = fail(GORUN_INVALID, "submit %s: no place for the handle", kinds[c.kind]);
-	c.set = c.kind == SEND || c.kind == RECV || c.kind == ADD_GROUP || c.kind == REMOVE_GROUP || c.kind == JOIN ? 0 : world.set;
-	c.wire = reduces(c.kind) ? world.wire : 0;
-	if (c.splits && c.kind != ADD_GROUP)
-		c.nsplits = set_size(c.set);
-	if (code || (code = measure(&c, &bytes)))
-		return code;
-	if (c.op < 0 || c.op > GORUN_LOGICAL_XOR)
-		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[c.kind], c.name, c.op);
-	uint64_t key = key_of(&c);
-	if (in_flight(key))
-		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[c.kind], c.name);
-	/* Sets, and pairs of ranks, have names of their own. */
-	if (c.kind == JOIN)
-		leave_slots();
-	int takes = stays && may_take(&c, bytes), met = 0;
-	struct slot *l = c.set || c.kind == SEND || c.kind == RECV ? NULL : slot_of(c.name, takes);
-	if (l && l->state == TAKEN && takes && fits(l, &c)) {
-		*handle = MET;
-		if ((code = meet(l, &c, &met)) || met)
-			return code;
-	} else if (l && l->state == TAKEN)
-		leave_slot(l);
-	if (!(o = open_operation(c.kind, handle)))
-		return GORUN_MEMORY;
-	take_name(o, key);
-	if (l && l->state == OFFERED && takes) {
-		o->slot = l;
-		o->call = c;
-		o->wide = l->closed < MAX_WIDENED && may_wide(&c, bytes);
-	}
-	if (world.fd < 0)
-		code = alone(o, &c, bytes);
-	else if (!(code = stage(o, &c, bytes)))
-		code = submit(o, &c, bytes);
-	if (code)
-		close_operation(o);
-	return code;
-}
-
-static int begin(struct call c, gorun_handle *handle) { return submit_call(c, 0, handle); }
+#define MET -1     /* handle of an operation that was done in a slot */
+#define CURRENT -1 /* set, or way to travel, that gorun_use_set or gorun_use_wire has named */
 
 static struct operation *held(gorun_handle handle, enum stage most) {
 	uint32_t at = (uint32_t)handle;
@@ -1448,271 +1707,532 @@ static struct operation *held(gorun_handle handle, enum stage most) {
 	return NULL;
 }
 
+/* choose fills in what a call leaves to the session, and checks what is not memory. */
+static int choose(gorun_call *c) {
+	int k = (int)c->kind, sole = k == SEND || k == RECV || k == REMOVE_GROUP || k == JOIN || k == PEEK;
+	if (k < ALLREDUCE || k > PEEK)
+		return fail(GORUN_INVALID, "submit operation: unknown kind %d", k);
+	if (c->set == CURRENT)
+		c->set = sole || k == ADD_GROUP ? 0 : (int)world.set;
+	if ((int)c->wire == CURRENT || !reduces(k))
+		c->wire = reduces(k) ? (gorun_wire)world.wire : GORUN_WIRE_DEFAULT;
+	if (c->set < 0 || (sole && c->set))
+		return fail(GORUN_INVALID, "submit %s: not in process set %d", kinds[k], c->set);
+	if ((int)c->wire < GORUN_WIRE_DEFAULT || c->wire > GORUN_WIRE_INT8)
+		return fail(GORUN_INVALID, "submit %s: unknown wire compression %d", kinds[k], (int)c->wire);
+	if ((int)c->op < 0 || c->op > GORUN_LOGICAL_XOR)
+		return fail(GORUN_INVALID, "submit %s %s: unknown reduction %d", kinds[k], c->name ? c->name : "", (int)c->op);
+	for (int i = 0; i < c->nfollowers && c->followers; i++)
+		if (!held(c->followers[i], DONE))
+			return GORUN_INVALID;
+	return GORUN_OK;
+}
+
+/* submit_call starts an operation. If its rank waits for it at once, it may be done in a slot by then. */
+static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
+	struct operation *o;
+	size_t bytes = 0;
+	int code = handle ? choose(&c) : fail(GORUN_INVALID, "submit operation: no place for the handle");
+	if (code || (code = measure(&c, &bytes)))
+		return code;
+	if ((int)c.kind == JOIN) {
+		while (world.meeting)
+			pthread_cond_wait(&met, &lock);
+		if ((code = ready()))
+			return code;
+		leave_slots();
+	}
+	uint64_t key = key_of(&c);
+	int takes = stays && may_take(&c, bytes), done = 0;
+	/* Sets, and pairs of ranks, have names of their own. */
+	struct slot *l = c.set || (int)c.kind == SEND || (int)c.kind == RECV ? NULL : slot_of(c.name, takes);
+	if (in_flight(key) || (l && l == world.meeting))
+		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[(int)c.kind], c.name);
+	if (l && l->state == TAKEN && takes && !world.meeting && fits(l, &c)) {
+		*handle = MET;
+		if ((code = meet(l, &c, &done)) || done)
+			return code;
+	} else if (l && l->state == TAKEN)
+		leave_slot(l);
+	if (!(o = open_operation((int)c.kind, handle)))
+		return GORUN_MEMORY;
+	take_name(o, key);
+	o->set = (int)c.kind == REMOVE_GROUP ? c.root : c.set, o->set_size = c.nsplits;
+	if (l && l->state == OFFERED && takes) {
+		o->slot = l;
+		l->type = c.type, l->op = (int)c.op, l->wire = (int)c.wire, l->count = c.dims[0], l->bytes = bytes;
+		if ((l->may_wide = l->closed < MAX_WIDENED && may_wide(&c, bytes))) /* that memory stays until the operation has ended */
+			l->in_region = holder(c.in, bytes)->number, l->out_region = holder(c.out, bytes)->number;
+	}
+	if (world.fd < 0)
+		code = alone(o, &c, bytes);
+	else if (!(code = stage(o, &c, bytes)))
+		code = submit(o, &c, bytes);
+	if (code)
+		close_operation(o);
+	return code;
+}
+
+static int ended(const void *operation) { return ((const struct operation *)operation)->stage != OPEN || world.state != JOINED; }
+
+/* desert_followers fails operations whose head could not be submitted, by a head that cannot be done. */
+static void desert_followers(const gorun_call *c) {
+	static const int64_t one = 1;
+	gorun_handle handle;
+	gorun_call head = {.kind = (gorun_kind)ALLREDUCE, .name = "interrupted", .dims = &one, .ndim = 1, .type = GORUN_FLOAT32, .op = GORUN_SUM,
+			   .prescale = 1, .postscale = 1, .followers = c->followers, .nfollowers = c->nfollowers};
+	struct operation *o = world.fd < 0 ? NULL : open_operation(ALLREDUCE, &handle);
+	if (o && !submit(o, &head, 0))
+		until(ended, o);
+	if (o && !ready())
+		close_operation(o);
+}
+
+static int start(gorun_call c, int stays, gorun_handle *handle) {
+	int code = enter();
+	if (code)
+		return code;
+	code = submit_call(c, stays, handle);
+	if (code && c.nfollowers && c.followers && !world.lost && world.state == JOINED) {
+		char why[sizeof error_text];
+		memcpy(why, error_text, sizeof why);
+		desert_followers(&c);
+		memcpy(error_text, why, sizeof why);
+	}
+	return leave(code);
+}
+
+static int begin(gorun_call c, gorun_handle *handle) {
+	c.set = CURRENT, c.wire = (gorun_wire)CURRENT;
+	c.prescale = c.postscale = 1;
+	return start(c, 0, handle);
+}
+
+int gorun_start(const gorun_call *call, gorun_handle *handle) {
+	if (!call || call->size != sizeof *call)
+		return fail(GORUN_INVALID, "submit operation: gorun_call is not the one of this library");
+	return start(*call, 0, handle);
+}
+
 int gorun_test(gorun_handle handle, int *done) {
-	int code = ready(), none = 0;
+	int code = enter(), none = 0;
 	struct operation *o;
 	if (code)
 		return code;
 	if (!done || !(o = held(handle, DONE)))
-		return done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer");
-	while (o->stage == OPEN && !none)
-		if ((code = receive(0, &none)))
-			return code;
+		return leave(done ? GORUN_INVALID : fail(GORUN_INVALID, "test operation: no place for the answer"));
+	while (o->stage == OPEN && !none && !world.reading)
+		if ((code = receive(MSG_DONTWAIT, &none)))
+			return leave(code);
 	*done = o->stage == DONE;
 	if (*done)
 		free_name(o);
+	return leave(GORUN_OK);
+}
+
+/* give_back frees a result. */
+static int give_back(struct operation *o) {
+	int code = GORUN_OK;
+	if (world.fd >= 0 && o->region != NO_REGION)
+		code = send_pair(RELEASE, (uint32_t)(o - world.operations));
+	close_operation(o);
+	return code;
+}
+
+/* note_set remembers the size of a set that was added, or forgets one. */
+static int note_set(const struct operation *o) {
+	if (o->kind == REMOVE_GROUP) {
+		for (size_t i = 0; i < world.set_count; i++)
+			if (world.sets[i].number == (uint32_t)o->set)
+				world.sets[i] = world.sets[--world.set_count];
+		if (world.set == (uint32_t)o->set)
+			world.set = 0;
+		return GORUN_OK;
+	}
+	if (o->kind != ADD_GROUP || !o->counts)
+		return GORUN_OK;
+	struct set *sets = realloc(world.sets, (world.set_count + 1) * sizeof *sets);
+	if (!sets)
+		return fail(GORUN_MEMORY, "add process set: out of memory");
+	world.sets = sets;
+	sets[world.set_count++] = (struct set){(uint32_t)o->counts[0], o->set_size};
+	return GORUN_OK;
+}
+
+/* finish takes the end of an operation, and gives its result out. */
+static int finish(struct operation *o, gorun_handle handle, gorun_result *result) {
+	int code = o->code;
+	if (code) {
+		fail(code, "%s", o->text ? o->text : "wait for operation: out of memory");
+		close_operation(o);
+		return code;
+	}
+	if (o->target) {
+		o->stage = BUSY;
+		let_go();
+		memcpy(o->target, o->staged, o->bytes);
+		acquire();
+	}
+	if ((code = note_set(o)) || (!has_result(o->kind) && !has_numbers(o->kind))) {
+		close_operation(o);
+		return code;
+	}
+	if (!result)
+		return give_back(o);
+	unstage(o);
+	free_name(o);
+	o->stage = READABLE;
+	*result = (gorun_result){o->data, o->data_bytes, o->rows, o->counts, handle};
 	return GORUN_OK;
 }
 
 int gorun_wait(gorun_handle handle, gorun_result *result) {
-	int code = ready();
+	int code = enter();
 	struct operation *o;
 	if (code)
 		return code;
 	if (!(o = held(handle, DONE)))
-		return GORUN_INVALID;
-	while (o->stage == OPEN)
-		if ((code = receive(1, NULL)))
-			return code;
-	if (o->code) {
-		code = fail(o->code, "%s", o->text ? o->text : "wait for operation: out of memory");
-		close_operation(o);
-		return code;
-	}
-	if (o->target)
-		memcpy(o->target, o->staged, o->bytes);
-	if (!has_result(o->kind)) {
-		close_operation(o);
-		return GORUN_OK;
-	}
-	unstage(o);
-	free_name(o);
-	o->stage = READABLE;
-	gorun_result kept = {o->data, o->data_bytes, o->rows, o->counts, handle};
-	if (result)
-		*result = kept;
-	else
-		return gorun_release(&kept);
-	return GORUN_OK;
+		return leave(GORUN_INVALID);
+	if (o->then)
+		return leave(fail(GORUN_INVALID, "wait for operation: it is for the function that gorun_then has named"));
+	if (o->stage == OPEN && ((code = until(ended, o)) || (code = ready())))
+		return leave(code);
+	if (!(o = held(handle, DONE))) /* another thread waits for it as well, and was first */
+		return leave(GORUN_INVALID);
+	return leave(finish(o, handle, result));
 }
 
 int gorun_release(gorun_result *result) {
-	int code = ready();
+	int code = enter();
 	struct operation *o;
 	if (code)
 		return code;
 	if (!result || !(o = held(result->handle, READABLE)) || o->stage != READABLE)
-		return fail(GORUN_INVALID, "release result: not a result, or released already");
-	if (world.fd >= 0 && o->region != NO_REGION)
-		code = send_pair(RELEASE, (uint32_t)(o - world.operations));
-	close_operation(o);
+		return leave(fail(GORUN_INVALID, "release result: not a result, or released already"));
+	code = give_back(o);
 	memset(result, 0, sizeof *result);
-	return code;
+	return leave(code);
 }
 
-static struct call allreduce_call(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {
-	return (struct call){.kind = ALLREDUCE, .name = name, .in = in, .out = out, .ndim = 1, .dims = {count}, .type = type, .op = (int)op};
+/* ---- callbacks ---- */
+
+/* next_due returns an operation whose end is to be called back, or NULL. At the end of the session that is every one. */
+static struct operation *next_due(void) {
+	struct operation *o = world.due;
+	if (o && !(world.due = o->later))
+		world.last = NULL;
+	for (uint32_t i = 0; !o && world.callbacks && (world.lost || world.state != JOINED) && i < world.count; i++)
+		if (world.operations[i].then && world.operations[i].stage != UNUSED)
+			o = &world.operations[i];
+	return o;
 }
+
+/* attend receives messages until there is something to call back. */
+static void attend(void) {
+	world.reading = 1;
+	while (!world.due && !world.lost && world.state == JOINED) {
+		struct pollfd fds[] = {{world.fd, POLLIN, 0}, {world.bell, POLLIN, 0}};
+		uint64_t rings;
+		int none = 0;
+		if (receive(MSG_DONTWAIT, &none) || !none)
+			continue;
+		world.polling = 1;
+		let_go();
+		int wrong = poll(fds, 2, -1) < 0 && errno != EINTR ? errno : 0;
+		acquire();
+		world.polling = 0;
+		if (fds[1].revents)
+			(void)!read(world.bell, &rings, sizeof rings);
+		if (wrong)
+			lose(GORUN_LOST, "wait for gorun's daemon: %s", strerror(wrong));
+	}
+	world.reading = 0;
+	appoint();
+}
+
+static void *call_back(void *unused) {
+	acquire();
+	for (;;) {
+		struct operation *o = next_due();
+		if (o) {
+			gorun_done then = o->then;
+			void *argument = o->argument;
+			o->then = NULL;
+			world.callbacks--;
+			let_go();
+			then(argument);
+			acquire();
+		} else if (world.state != JOINED)
+			break;
+		else if (world.callbacks && !world.lost && !world.reading)
+			attend();
+		else
+			pthread_cond_wait(&stirred, &lock);
+	}
+	let_go();
+	return unused;
+}
+
+/* employ starts the thread that calls back. Signals are for the threads of the program. */
+static int employ(void) {
+	sigset_t all, before;
+	if (world.calling)
+		return GORUN_OK;
+	if ((world.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+		return fail(GORUN_MEMORY, "call back: eventfd: %s", strerror(errno));
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int wrong = pthread_create(&world.caller, NULL, call_back, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (wrong) {
+		close(world.bell);
+		world.bell = -1;
+		return fail(GORUN_MEMORY, "call back: start thread: %s", strerror(wrong));
+	}
+	world.calling = 1;
+	return GORUN_OK;
+}
+
+/* dismiss ends that thread, which first calls everything back. */
+static void dismiss(void) {
+	if (!world.calling)
+		return;
+	stir();
+	let_go();
+	pthread_join(world.caller, NULL);
+	acquire();
+	close(world.bell);
+	world.bell = -1;
+	world.calling = 0;
+}
+
+int gorun_then(gorun_handle handle, gorun_done then, void *argument) {
+	int code = enter();
+	struct operation *o;
+	if (code)
+		return code;
+	if (!(o = held(handle, DONE)))
+		return leave(GORUN_INVALID);
+	if (!then || o->then)
+		return leave(fail(GORUN_INVALID, then ? "call back: this operation has a function already" : "call back: no function"));
+	if ((code = employ()))
+		return leave(code);
+	o->then = then, o->argument = argument;
+	world.callbacks++;
+	if (o->stage == DONE)
+		end_operation(o);
+	stir();
+	return leave(GORUN_OK);
+}
+
+/* ---- kinds ---- */
 
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle) {
-	return begin(allreduce_call(name, in, out, count, type, op), handle);
+	return begin((gorun_call){.kind = GORUN_ALLREDUCE, .name = name, .in = in, .out = out, .dims = &count, .ndim = 1, .type = type, .op = op}, handle);
 }
 
 int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle) {
-	return begin((struct call){.kind = BROADCAST, .name = name, .in = data, .out = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = root}, handle);
+	return begin((gorun_call){.kind = GORUN_BROADCAST, .name = name, .in = data, .out = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = root}, handle);
 }
 
 int gorun_start_barrier(const char *name, gorun_handle *handle) {
-	return begin((struct call){.kind = BARRIER, .name = name, .op = GORUN_SUM}, handle);
+	return begin((gorun_call){.kind = GORUN_BARRIER, .name = name, .op = GORUN_SUM}, handle);
 }
 
 int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type,
 			  gorun_handle *handle) {
-	return begin((struct call){.kind = ALLGATHER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM}, handle);
+	const int64_t dims[] = {rows, width};
+	return begin((gorun_call){.kind = GORUN_ALLGATHER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM}, handle);
+}
+
+/* current_size is the size of the set that splits are for. */
+static int current_size(void) {
+	acquire();
+	int size = set_size(world.set);
+	let_go();
+	return size;
 }
 
 int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits,
 			 gorun_type type, gorun_handle *handle) {
-	return begin((struct call){.kind = ALLTOALL, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .splits = splits}, handle);
+	const int64_t dims[] = {rows, width};
+	return begin((gorun_call){.kind = GORUN_ALLTOALL, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM,
+				  .splits = splits, .nsplits = splits ? current_size() : 0}, handle);
 }
 
 int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			      gorun_handle *handle) {
-	return begin((struct call){.kind = REDUCESCATTER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = (int)op}, handle);
+	const int64_t dims[] = {rows, width};
+	return begin((gorun_call){.kind = GORUN_REDUCESCATTER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = op}, handle);
 }
 
 int gorun_start_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root,
 		       gorun_handle *handle) {
-	return begin((struct call){.kind = REDUCE, .name = name, .in = in, .ndim = 1, .dims = {count}, .type = type, .op = (int)op, .root = root}, handle);
+	return begin((gorun_call){.kind = GORUN_REDUCE, .name = name, .in = in, .dims = &count, .ndim = 1, .type = type, .op = op, .root = root}, handle);
 }
 
 int gorun_start_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root,
 		       gorun_handle *handle) {
-	return begin((struct call){.kind = GATHER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .root = root}, handle);
+	const int64_t dims[] = {rows, width};
+	return begin((gorun_call){.kind = GORUN_GATHER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM, .root = root}, handle);
 }
 
 int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
 			int root, gorun_handle *handle) {
-	return begin((struct call){.kind = SCATTER, .name = name, .in = in, .ndim = 2, .dims = {rows, width}, .type = type, .op = GORUN_SUM, .root = root,
-				   .splits = root == world.rank ? splits : NULL}, handle);
+	const int64_t dims[] = {rows, width};
+	const int32_t *own = root == gorun_rank() ? splits : NULL;
+	return begin((gorun_call){.kind = GORUN_SCATTER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM, .root = root,
+				  .splits = own, .nsplits = own ? current_size() : 0}, handle);
 }
 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle) {
-	return begin((struct call){.kind = SEND, .name = name, .in = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = to}, handle);
+	return begin((gorun_call){.kind = GORUN_SEND, .name = name, .in = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = to}, handle);
 }
 
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle) {
-	return begin((struct call){.kind = RECV, .name = name, .out = data, .ndim = 1, .dims = {count}, .type = type, .op = GORUN_SUM, .root = from}, handle);
+	return begin((gorun_call){.kind = GORUN_RECV, .name = name, .out = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = from}, handle);
 }
 
 /* number runs an operation whose result is a number. */
-static int number(struct call c, int *n) {
+static int number(gorun_call c, int *n) {
 	gorun_handle h = 0;
-	int code = n ? begin(c, &h) : fail(GORUN_INVALID, "submit %s: no place for the answer", kinds[c.kind]);
-	if (code)
+	gorun_result r;
+	int code = n ? begin(c, &h) : fail(GORUN_INVALID, "submit %s: no place for the answer", kinds[(int)c.kind]);
+	if (code || (code = gorun_wait(h, &r)))
 		return code;
-	struct operation *o = held(h, DONE);
-	while (o && o->stage == OPEN)
-		if ((code = receive(1, NULL)))
-			return code;
-	if (o && !o->code && o->counts)
-		*n = (int)o->counts[0];
-	return gorun_wait(h, NULL);
+	if (r.counts)
+		*n = (int)r.counts[0];
+	return gorun_release(&r);
 }
 
-int gorun_join(int *last) { return number((struct call){.kind = JOIN, .name = "join", .op = GORUN_SUM}, last); }
+int gorun_join(int *last) { return number((gorun_call){.kind = GORUN_JOIN, .name = "join", .op = GORUN_SUM}, last); }
 
 int gorun_add_set(const int *ranks, int count, int *set) {
-	int code = ready();
-	if (code)
-		return code;
+	int code;
 	if (count < 1 || !ranks)
 		return fail(GORUN_INVALID, "add process set: %d ranks", count);
-	struct set *sets = realloc(world.sets, (world.set_count + 1) * sizeof *sets);
 	int32_t *list = malloc(sizeof *list * (size_t)count);
-	if (sets)
-		world.sets = sets;
-	if (!sets || !list) {
-		free(list);
+	if (!list)
 		return fail(GORUN_MEMORY, "add process set: out of memory");
-	}
 	for (int i = 0; i < count; i++)
 		list[i] = ranks[i];
-	code = number((struct call){.kind = ADD_GROUP, .name = "process sets", .op = GORUN_SUM, .splits = list, .nsplits = count}, set);
+	code = number((gorun_call){.kind = GORUN_ADD_GROUP, .name = "process sets", .op = GORUN_SUM, .splits = list, .nsplits = count}, set);
 	free(list);
-	if (!code)
-		world.sets[world.set_count++] = (struct set){(uint32_t)*set, count};
 	return code;
 }
 
 int gorun_remove_set(int set) {
 	gorun_handle h = 0;
-	int code = begin((struct call){.kind = REMOVE_GROUP, .name = "process sets", .op = GORUN_SUM, .root = set}, &h);
-	if (code || (code = gorun_wait(h, NULL)))
-		return code;
-	for (size_t i = 0; i < world.set_count; i++)
-		if (world.sets[i].number == (uint32_t)set)
-			world.sets[i] = world.sets[--world.set_count];
-	if (world.set == (uint32_t)set)
-		world.set = 0;
-	return GORUN_OK;
+	int code = begin((gorun_call){.kind = GORUN_REMOVE_GROUP, .name = "process sets", .op = GORUN_SUM, .root = set}, &h);
+	return code ? code : gorun_wait(h, NULL);
 }
 
 int gorun_use_set(int set) {
-	int code = ready();
+	int code = enter();
 	if (code)
 		return code;
 	if (set < 0 || !set_size((uint32_t)set))
-		return fail(GORUN_INVALID, "use process set: there is none with number %d", set);
+		return leave(fail(GORUN_INVALID, "use process set: there is none with number %d", set));
 	world.set = (uint32_t)set;
-	return GORUN_OK;
+	return leave(GORUN_OK);
 }
 
 int gorun_use_wire(gorun_wire wire) {
-	int code = ready();
+	int code = enter();
 	if (code)
 		return code;
 	if (wire < GORUN_WIRE_DEFAULT || wire > GORUN_WIRE_INT8)
-		return fail(GORUN_INVALID, "use wire compression: unknown number %d", (int)wire);
+		return leave(fail(GORUN_INVALID, "use wire compression: unknown number %d", (int)wire));
 	world.wire = (int)wire;
-	return GORUN_OK;
+	return leave(GORUN_OK);
 }
 
-/* finish takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
-static int finish(int code, const gorun_handle *handle, gorun_result *result) {
+/* then_wait takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
+static int then_wait(int code, const gorun_handle *handle, gorun_result *result) {
 	return code || *handle == MET ? code : gorun_wait(*handle, result);
 }
 
 int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op) {
 	gorun_handle h = 0;
-	return finish(submit_call(allreduce_call(name, in, out, count, type, op), 1, &h), &h, NULL);
+	gorun_call c = {.kind = GORUN_ALLREDUCE, .name = name, .in = in, .out = out, .dims = &count, .ndim = 1, .type = type, .op = op,
+			.set = CURRENT, .wire = (gorun_wire)CURRENT, .prescale = 1, .postscale = 1};
+	return then_wait(start(c, 1, &h), &h, NULL);
 }
 
 int gorun_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root) {
 	gorun_handle h = 0;
-	return finish(gorun_start_broadcast(name, data, count, type, root, &h), &h, NULL);
+	return then_wait(gorun_start_broadcast(name, data, count, type, root, &h), &h, NULL);
 }
 
 int gorun_barrier(const char *name) {
 	gorun_handle h = 0;
-	return finish(gorun_start_barrier(name, &h), &h, NULL);
+	return then_wait(gorun_start_barrier(name, &h), &h, NULL);
 }
 
 int gorun_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_allgather(name, in, rows, width, type, &h), &h, result);
+	return then_wait(gorun_start_allgather(name, in, rows, width, type, &h), &h, result);
 }
 
 int gorun_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
 		   gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_alltoall(name, in, rows, width, splits, type, &h), &h, result);
+	return then_wait(gorun_start_alltoall(name, in, rows, width, splits, type, &h), &h, result);
 }
 
 int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_reducescatter(name, in, rows, width, type, op, &h), &h, result);
+	return then_wait(gorun_start_reducescatter(name, in, rows, width, type, op, &h), &h, result);
 }
 
 int gorun_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root, gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_reduce(name, in, count, type, op, root, &h), &h, result);
+	return then_wait(gorun_start_reduce(name, in, count, type, op, root, &h), &h, result);
 }
 
 int gorun_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root, gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_gather(name, in, rows, width, type, root, &h), &h, result);
+	return then_wait(gorun_start_gather(name, in, rows, width, type, root, &h), &h, result);
 }
 
 int gorun_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type, int root,
 		  gorun_result *result) {
 	gorun_handle h = 0;
-	return finish(gorun_start_scatter(name, in, rows, width, splits, type, root, &h), &h, result);
+	return then_wait(gorun_start_scatter(name, in, rows, width, splits, type, root, &h), &h, result);
 }
 
 int gorun_send(const char *name, const void *data, int64_t count, gorun_type type, int to) {
 	gorun_handle h = 0;
-	return finish(gorun_start_send(name, data, count, type, to, &h), &h, NULL);
+	return then_wait(gorun_start_send(name, data, count, type, to, &h), &h, NULL);
 }
 
 int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int from) {
 	gorun_handle h = 0;
-	return finish(gorun_start_recv(name, data, count, type, from, &h), &h, NULL);
+	return then_wait(gorun_start_recv(name, data, count, type, from, &h), &h, NULL);
 }
 
 /* ---- the world ---- */
 
-int gorun_rank(void) { return world.rank; }
-int gorun_size(void) { return world.size; }
-int gorun_local_rank(void) { return world.local_rank; }
-int gorun_local_size(void) { return world.local_size; }
-int gorun_cross_rank(void) { return world.cross_rank; }
-int gorun_cross_size(void) { return world.cross_size; }
+/* place reads a number of the world, which WELCOME sets. */
+static int place(const int *number) {
+	acquire();
+	int n = *number;
+	let_go();
+	return n;
+}
+
+int gorun_joined(void) { return place(&world.state) == JOINED; }
+int gorun_rank(void) { return place(&world.rank); }
+int gorun_size(void) { return place(&world.size); }
+int gorun_local_rank(void) { return place(&world.local_rank); }
+int gorun_local_size(void) { return place(&world.local_size); }
+int gorun_cross_rank(void) { return place(&world.cross_rank); }
+int gorun_cross_size(void) { return place(&world.cross_size); }
 
 /* hello writes the first message from the environment. */
-static int hello(unsigned char *b) {
+static int hello(unsigned char *b, int companion) {
 	const char *token = getenv("GORUN_TOKEN"), *rank = getenv("GORUN_PROCESS");
 	if (!token || !rank || strlen(token) != 64)
 		return fail(GORUN_INVALID, "join world: GORUN_TOKEN or GORUN_PROCESS is missing or wrong");
@@ -1721,6 +2241,7 @@ static int hello(unsigned char *b) {
 	put32(b + 8, VERSION);
 	put32(b + 12, (uint32_t)strtoul(rank, NULL, 10));
 	put32(b + 16, (uint32_t)getpid());
+	put32(b + 20, companion ? COMPANION : 0);
 	for (int i = 0; i < 32; i++) {
 		char digits[3] = {token[2 * i], token[2 * i + 1], 0}, *end;
 		b[24 + i] = (unsigned char)strtoul(digits, &end, 16);
@@ -1747,11 +2268,12 @@ static int dial(const char *name) {
 	return failed ? fail(GORUN_LOST, "join world: connect to gorun's daemon: %s", strerror(errno)) : GORUN_OK;
 }
 
-/* leave frees what the session had. */
-static void leave(void) {
+/* drop frees what the session had. */
+static void drop(void) {
 	for (uint32_t i = 0; i < world.count; i++) {
 		world.operations[i].staged = NULL; /* goes with the arena */
-		close_operation(&world.operations[i]);
+		if (world.operations[i].stage != UNUSED)
+			close_operation(&world.operations[i]);
 	}
 	for (size_t i = 0; i < world.arena.count; i++)
 		discard(&world.arena.list[i]);
@@ -1767,18 +2289,19 @@ static void leave(void) {
 	free(world.table);
 	if (world.slots)
 		munmap(world.slots, world.slots_bytes);
-	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0;
+	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0, world.slots_awaited = 0;
 	free(world.sets);
 	world.sets = NULL, world.set_count = 0, world.set = 0, world.wire = 0;
-	free(world.operations);
+	if (world.operations)
+		munmap(world.operations, MAX_IN_FLIGHT * sizeof *world.operations);
 	free(world.arena.list);
 	free(world.results.list);
 	free(world.seen.list);
 	free(world.in);
 	free(world.out);
-	world.operations = NULL, world.in = NULL, world.out = NULL;
+	world.operations = NULL, world.in = NULL, world.out = NULL, world.due = world.last = NULL, world.callbacks = 0;
 	world.arena = world.results = world.seen = (struct regions){0};
-	world.count = world.room = 0;
+	world.count = 0;
 	if (world.fd >= 0)
 		close(world.fd);
 	if (world.doorbell >= 0)
@@ -1786,67 +2309,98 @@ static void leave(void) {
 	world.fd = world.doorbell = -1;
 }
 
-int gorun_init(void) {
-	static int watching;
-	const char *name = getenv("GORUN_SOCKET");
+static int welcomed(const void *unused) { return unused || world.size >= 1; }
+static int slots_came(const void *unused) { return unused || !world.slots_awaited; }
+static int said_goodbye(const void *unused) { return unused || world.goodbye; }
+
+/* connect_daemon opens the session. */
+static int connect_daemon(const char *name, int companion) {
 	int code = GORUN_OK;
-	if (world.state != OUTSIDE)
-		return fail(GORUN_INVALID, world.state == FORKED ? "join world: this process was forked after gorun_init"
-								 : "join world: gorun_init was called already");
-	if (!watching && pthread_atfork(NULL, NULL, forked))
-		return fail(GORUN_MEMORY, "join world: out of memory");
-	watching = 1;
-	world.lost = 0;
-	if (!name || !*name) {
-		world.rank = world.local_rank = world.cross_rank = 0;
-		world.size = world.local_size = world.cross_size = 1;
-		world.state = JOINED;
-		return GORUN_OK;
-	}
+	cpu_set_t cpus;
 	world.in = malloc(MAX_ANSWER);
 	world.out = malloc(MAX_MESSAGE);
 	if (!world.in || !world.out)
-		code = fail(GORUN_MEMORY, "join world: out of memory");
-	if (!code && !(code = hello(world.out)) && !(code = dial(name)))
-		code = send_message(64);
-	while (!code && world.size < 1)
-		code = receive(1, NULL);
-	if (!code && world.batches)
-		code = send_pair(BATCH, 0);
-	if (!code && world.slots_awaited) {
-		world.table = calloc(SLOT_ROOM, sizeof *world.table);
-		code = world.table ? send_pair(SLOTS, 0) : fail(GORUN_MEMORY, "join world: out of memory");
-	}
-	while (!code && world.slots_awaited)
-		code = receive(1, NULL);
-	if (!code && world.slots)
-		code = hang_doorbell();
-	cpu_set_t cpus;
-	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
-	if (code) {
-		leave();
+		return fail(GORUN_MEMORY, "join world: out of memory");
+	if ((code = hello(world.out, companion)) || (code = dial(name)) || (code = send_message(64)) || (code = until(welcomed, NULL)))
 		return code;
-	}
-	world.state = JOINED;
-	return GORUN_OK;
+	if (world.batches && (code = send_pair(BATCH, 0)))
+		return code;
+	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
+	if (!world.slots_awaited)
+		return GORUN_OK;
+	world.table = calloc(SLOT_ROOM, sizeof *world.table);
+	code = world.table ? send_pair(SLOTS, 0) : fail(GORUN_MEMORY, "join world: out of memory");
+	if (code || (code = until(slots_came, NULL)))
+		return code;
+	return world.slots ? hang_doorbell() : GORUN_OK;
 }
 
-int gorun_finalize(void) {
-	int code;
-	if (world.state == JOINED && world.lost) { /* nobody to say goodbye to */
-		leave();
-		world.state = ENDED;
-	}
-	if (world.state == ENDED)
-		return GORUN_OK;
-	if ((code = ready()))
+static int join_world(int companion) {
+	static int watching;
+	const char *name = getenv("GORUN_SOCKET");
+	int code = GORUN_OK;
+	acquire();
+	if (world.state != OUTSIDE && world.state != ENDED)
+		code = fail(GORUN_INVALID, world.state == FORKED ? "join world: this process was forked after gorun_init"
+								 : "join world: gorun_init was called already");
+	else if (!watching && pthread_atfork(acquire, let_go, forked))
+		code = fail(GORUN_MEMORY, "join world: out of memory");
+	if (code) {
+		let_go();
 		return code;
-	if (world.fd >= 0) {
-		code = send_pair(BYE, 0);
-		while (!code && world.state == JOINED)
-			code = receive(1, NULL);
 	}
-	leave();
-	world.state = ENDED;
+	watching = 1;
+	world.lost = world.goodbye = 0;
+	world.rank = world.local_rank = world.cross_rank = world.size = world.local_size = world.cross_size = -1;
+	world.state = JOINING;
+	if (name && *name) {
+		code = connect_daemon(name, companion);
+	} else {
+		world.rank = world.local_rank = world.cross_rank = 0;
+		world.size = world.local_size = world.cross_size = 1;
+	}
+	if (code) {
+		drop();
+		world.rank = world.local_rank = world.cross_rank = world.size = world.local_size = world.cross_size = -1;
+	}
+	__atomic_store_n(&world.state, code ? OUTSIDE : JOINED, __ATOMIC_RELAXED);
+	let_go();
 	return code;
 }
+
+int gorun_init(void) { return join_world(0); }
+int gorun_init_companion(void) { return join_world(1); }
+
+int gorun_finalize(void) {
+	int code = GORUN_OK;
+	acquire();
+	if (world.state == ENDED) {
+		let_go();
+		return GORUN_OK;
+	}
+	if (world.state != JOINED)
+		code = ready();
+	else if (world.calling && pthread_equal(pthread_self(), world.caller))
+		code = fail(GORUN_INVALID, "leave world: gorun_finalize inside of a function that gorun_then has named");
+	if (code) {
+		let_go();
+		return code;
+	}
+	world.inside++;
+	__atomic_store_n(&world.state, LEAVING, __ATOMIC_RELAXED);
+	wake();
+	dismiss();
+	if (world.fd >= 0 && world.lost) /* nobody to say goodbye to, and nothing to wait for */
+		shutdown(world.fd, SHUT_RDWR);
+	else if (world.fd >= 0 && !(code = send_pair(BYE, 0)))
+		code = until(said_goodbye, NULL);
+	while (world.inside > 1) /* the other threads see that it is over */
+		pthread_cond_wait(&emptied, &lock);
+	drop();
+	world.inside = 0;
+	world.state = ENDED;
+	let_go();
+	return code;
+}
+
+int gorun_library(void) { return GORUN_LIBRARY; }

@@ -1,18 +1,18 @@
 /* gorun.h: collectives of a gorun job from C11 or C++, on Linux.
  *
- * Copy gorun.h and gorun.c into your program and compile them with it, gorun.c without -ffast-math; they need libc and
- * nothing else. Start the program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
+ * Copy gorun.h and gorun.c into your program and compile them with it, gorun.c without -ffast-math; they need libc with
+ * its threads (-pthread) and nothing else. Start the program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
  *
  *     float *x = gorun_alloc(n * sizeof *x);
  *     if (gorun_allreduce("grad", x, x, n, GORUN_FLOAT32, GORUN_SUM)) fprintf(stderr, "%s\n", gorun_error());
  *
- * Functions return 0, or a gorun_code whose text gorun_error() has. They are for one thread at a time; a program with
- * several brings its own lock. Ranks meet by name: all ranks submit the same name, in any order, and a rank may use a name
+ * Functions return 0, or a gorun_code whose text gorun_error() has. Any thread may call them at any time, apart from gorun_init
+ * and gorun_finalize, for which the others wait. Ranks meet by name: all ranks submit the same name, in any order, and a rank may use a name
  * again when gorun_wait or gorun_test has reported the end of the operation. A failed operation leaves the job usable;
  * GORUN_ABORTED and GORUN_LOST do not.
  *
- * What a rank has started goes on in gorun's daemon while the rank computes. A call that waits is the fastest for a small
- * tensor: the ranks of one host then reduce it by themselves.
+ * What a rank has started goes on in gorun's daemon while the rank computes. gorun_allreduce, which waits, is the fastest for
+ * a small tensor: the ranks of one host then reduce it by themselves, one thread of each at a time.
  *
  * Memory from gorun_alloc is shared with gorun's daemon and is used in place. Any other memory works too, at the cost
  * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.
@@ -29,6 +29,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#pragma GCC visibility push(default) /* what a shared library shows of itself */
 
 typedef enum {
 	/* begin table: codes GORUN_ */
@@ -91,6 +93,26 @@ typedef enum {
 	/* end table */
 } gorun_wire;
 
+typedef enum {
+	/* begin table: kinds GORUN_ */
+	GORUN_ALLREDUCE = 1,
+	GORUN_ALLGATHER = 2,
+	GORUN_BROADCAST = 3,
+	GORUN_BARRIER = 4,
+	GORUN_ALLTOALL = 5,
+	GORUN_REDUCESCATTER = 6,
+	GORUN_ADD_GROUP = 7,
+	GORUN_REMOVE_GROUP = 8,
+	GORUN_JOIN = 9,
+	GORUN_REDUCE = 10,
+	GORUN_GATHER = 11,
+	GORUN_SCATTER = 12,
+	GORUN_SEND = 13,
+	GORUN_RECV = 14,
+	GORUN_PEEK = 15,
+	/* end table */
+} gorun_kind;
+
 /* An operation under way, valid until gorun_wait. */
 typedef int64_t gorun_handle;
 
@@ -103,14 +125,24 @@ typedef struct {
 	gorun_handle handle;
 } gorun_result;
 
-/* Joins the job, and waits until all hosts have started. GORUN_LOST: no daemon; GORUN_INVALID: called twice. */
+/* Joins the job, and waits until all hosts have started. GORUN_LOST: no daemon; GORUN_INVALID: called twice. After
+ * gorun_finalize it joins the next world of an elastic job. */
 int gorun_init(void);
+
+/* Joins beside another session of this process, such as that of Python: this library then has memory and operations of its
+ * own in the same rank, and leaves with that session at the latest. Process sets and gorun_join are for that session, apart
+ * from sets that only their members declare. Names are common to both: a name that is in flight in one is refused in the
+ * other. GORUN_INVALID: there is no such session. */
+int gorun_init_companion(void);
 
 /* Leaves the job: what other ranks still want from this one fails. All memory from gorun_alloc is gone afterwards. */
 int gorun_finalize(void);
 
-/* The text of the last failure in this process; it stays until the next one. */
+/* The text of the last failure in this thread; it stays until the next one. */
 const char *gorun_error(void);
+
+/* Reports whether this process has joined, and has not left. */
+int gorun_joined(void);
 
 /* The world; -1 before gorun_init. "Local" counts the ranks of this host, "cross" the hosts. */
 int gorun_rank(void);
@@ -164,8 +196,8 @@ int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int
 int gorun_join(int *last);
 
 /* Some of the ranks as a process set, whose operations are their own. All ranks of the world add and remove sets, one
- * at a time and in the same order. gorun_use_set makes what this rank submits from then on operations of a set; 0 is the
- * world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
+ * at a time and in the same order. gorun_use_set makes what this rank submits from then on operations of a set, whichever
+ * thread submits it, other than by gorun_start; 0 is the world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
 int gorun_add_set(const int *ranks, int count, int *set);
 int gorun_remove_set(int set);
 int gorun_use_set(int set);
@@ -194,14 +226,65 @@ int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle);
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle);
 
+/* Any operation, with everything that it can have. Begin with gorun_call_of, and set what the kind needs; what is said of
+ * the functions above holds for it. */
+typedef struct {
+	size_t size; /* of this struct */
+	gorun_kind kind;
+	gorun_type type;
+	gorun_op op;
+	gorun_wire wire;
+	const char *name;
+	const void *in;
+	void *out;             /* of allreduce, broadcast and recv; the others bring their result */
+	const int64_t *dims;   /* the shape, which ranks compare; the first dimension is rows */
+	int ndim;              /* up to 32 */
+	int root;              /* of remove group: the group */
+	int set;               /* process set; with GORUN_ADD_GROUP from GORUN_DECLARED on: a set that its members alone declare */
+	int nsplits;           /* as many as the set has ranks */
+	const int32_t *splits; /* of alltoall, scatter; of add group: its ranks */
+	double prescale, postscale; /* of reductions: what the input and the result are multiplied by */
+	int follows;                /* of allreduce: it begins, or fails, with a later one that names it in */
+	int nfollowers;             /* of these: */
+	const gorun_handle *followers;
+} gorun_call;
+
+#define GORUN_DECLARED (1 << 30)
+
+static inline gorun_call gorun_call_of(gorun_kind kind, const char *name) {
+	gorun_call c = {0};
+	c.size = sizeof c;
+	c.kind = kind;
+	c.op = GORUN_SUM;
+	c.name = name;
+	c.prescale = c.postscale = 1;
+	return c;
+}
+
+/* Starts it. What followers follow is submitted after them: if that fails, so do they. Lists may be freed at once. */
+int gorun_start(const gorun_call *call, gorun_handle *handle);
+
+/* Calls done(arg) once, on a thread of this library, when gorun_wait on the handle would return at once: at the end of the
+ * operation, good or bad, or of the session. Only done, or what it causes, waits for the handle then. While done runs no other is
+ * called, so what takes long belongs elsewhere. */
+typedef void (*gorun_done)(void *arg);
+int gorun_then(gorun_handle handle, gorun_done done, void *arg);
+
 /* Sets *done to whether the operation has ended, well or not, and does not wait. */
 int gorun_test(gorun_handle handle, int *done);
 
-/* Waits for the end of an operation and returns how it ended. result is NULL for the kinds without one. */
+/* Waits for the end of an operation and returns how it ended. result is NULL for the kinds without one. Of a join, counts[0]
+ * is the last rank; of add group, the set; of peek, counts has `rows` ranks. */
 int gorun_wait(gorun_handle handle, gorun_result *result);
 
 /* Gives the memory of a result back. */
 int gorun_release(gorun_result *result);
+
+/* Changes with this file when programs that were compiled with another one would not work. */
+#define GORUN_LIBRARY 1
+int gorun_library(void);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -107,7 +107,7 @@ here=$(dirname "$new")/..
 for pair in "$new $source" "$old $here"; do
 	read -r daemon_of tree <<<"$pair"
 	echo "== the C binding of $tree under the daemon of gorun $(number "$daemon_of")"
-	cc -std=c11 -O2 -o example "$tree/contrib/c/example.c" "$tree/contrib/c/gorun.c"
+	cc -std=c11 -O2 -pthread -o example "$tree/contrib/c/example.c" "$tree/contrib/c/gorun.c"
 	"$daemon_of" -np 2 --no-tag-output ./example
 done
 echo "gorun $(number "$new") and gorun $(number "$old") work together as far as the rules go."

@@ -46,22 +46,30 @@ type pending struct {
 	counted bool // a JOIN or the removal of the group counts on it
 }
 
-// addPending adds what the rank still submits to a group to the request that joins or removes it, and returns the
-// handles.
-func (s *session) addPending(r *collective.Request) (handles []uint32) {
+// added is a pending operation that a request counts on.
+type added struct {
+	session *session
+	handle  uint32
+	name    string
+}
+
+// addPending adds what the rank, by whichever session, still submits to a group to the request that joins or removes it.
+func (s *session) addPending(r *collective.Request) (all []added) {
 	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
 		return nil
 	}
 	group := counted(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for handle, p := range s.pending {
-		if p.group == group {
-			p.counted = true
-			handles, r.Pending = append(handles, handle), append(r.Pending, p.name)
+	for _, x := range s.whole() {
+		x.mu.Lock()
+		for handle, p := range x.pending {
+			if p.group == group {
+				p.counted = true
+				all, r.Pending = append(all, added{x, handle, p.name}), append(r.Pending, p.name)
+			}
 		}
+		x.mu.Unlock()
 	}
-	return handles
+	return all
 }
 
 // counted returns the group whose pending operations a JOIN, or the removal of a group, counts on.
@@ -73,14 +81,13 @@ func counted(r *collective.Request) uint32 {
 }
 
 // resolveAdded resolves pending operations that ended before the engine had the request that counts on them.
-func (s *session) resolveAdded(r *collective.Request, handles []uint32) {
-	names := r.Pending[len(r.Pending)-len(handles):]
-	for i, handle := range handles {
-		s.mu.Lock()
-		still := s.pending[handle] != nil
-		s.mu.Unlock()
+func (s *session) resolveAdded(r *collective.Request, all []added) {
+	for _, a := range all {
+		a.session.mu.Lock()
+		still := a.session.pending[a.handle] != nil
+		a.session.mu.Unlock()
 		if !still {
-			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), names[i])
+			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), a.name)
 		}
 	}
 }

@@ -33,8 +33,11 @@ type session struct {
 	// Set once, under the server's lock: by admit, and with WELCOME.
 	process int
 	budget  *shm.Budget
-	epoch   uint32 // of the world it is in, 0 before
-	rank    int    // in there
+	primary *session // whose companion this is; nil for a session of its own
+	epoch   uint32   // of the world it is in, 0 before
+	rank    int      // in there
+	world   LocalWorld
+	place   RankPlace
 
 	// The reader's own.
 	buf        []byte

@@ -124,7 +124,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		"unexpected rank": change(12, 7),
 		"negative rank":   change(15, 0xFF),
 		"bad magic":       change(7, '2'),
-		"unknown flags":   change(20, 1),
+		"unknown flags":   change(20, 2),
 		"padding":         change(63, 1),
 		"short":           good[:63],
 		"long":            append(bytes.Clone(good), 0),

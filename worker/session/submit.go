@@ -81,6 +81,9 @@ func (s *session) request(m *codec.Submit, o *operation) (collective.Request, er
 	if m.Kind < collective.Allreduce || m.Kind > collective.Peek {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.Kind)
 	}
+	if err := s.mayNot(m); err != nil {
+		return r, err
+	}
 	if err := s.setSplits(m, &r); err != nil {
 		return r, err
 	}
@@ -199,14 +202,14 @@ func (s *session) start(m *codec.Submit, o *operation, r collective.Request) err
 	s.operations[m.Handle] = o
 	s.mu.Unlock()
 	s.offerSlot(m, o, &r)
-	added := s.addPending(&r)
+	counted := s.addPending(&r)
 	if max(len(r.In), len(r.Out)) > codec.MaxSlotBytes { // no completion waits until a large tensor is reduced
 		s.server.outbox.idle(s)
 	}
 	if err := s.server.cfg.Engine.Submit(s.rank, r); err != nil {
 		return err
 	}
-	s.resolveAdded(&r, added)
+	s.resolveAdded(&r, counted)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func TestC(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	program := filepath.Join(c.Shared("c"), "check")
 	binding := filepath.Join(c.Root, "contrib", "c")
-	if out, err := exec.Command(compiler, "-O1", "-o", program, filepath.Join(binding, "check.c"), filepath.Join(binding, "gorun.c")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler, "-O1", "-pthread", "-o", program, filepath.Join(binding, "check.c"), filepath.Join(binding, "gorun.c")).CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	for hosts, ranks := range map[string]int{"host1:1,host2:1": 2, "host1:2,host2:1": 3} {

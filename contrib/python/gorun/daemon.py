@@ -16,6 +16,7 @@ import mmap
 import os
 import select
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -126,7 +127,7 @@ class DaemonSession(Session):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect("\0" + environ["GORUN_SOCKET"])
-            self._socket.send(message.hello(process, os.getpid(), token))
+            self._socket.send(message.hello(process, os.getpid(), token, _companion()))
             welcome = self._await(self._welcome)
             for name in JOB_VARIABLES:
                 if name in environ:
@@ -617,6 +618,12 @@ class DaemonSession(Session):
             raise GorunError("a forked process cannot use its parent's session: use the start method 'spawn'")
         if self._closed:
             raise Shutdown("the session is closed")
+
+
+def _companion() -> int:
+    """Return the flag for a session beside one that a program in C has opened in this process."""
+    native = sys.modules.get("gorun.native")
+    return message.COMPANION if native is not None and native.speaks() else 0
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,6 +58,7 @@ COMPLETED = 72
 # end table
 # begin table: flags
 VERSION = 1  # of the protocol
+COMPANION = 1  # flag of HELLO: beside the session that its process has
 NO_REGION = 4294967295  # the number of no region
 SLOTS_THERE = 2  # flag of WELCOME: there are slots
 BATCH_TAKEN = 4  # flag of WELCOME: BATCH is understood
@@ -165,9 +166,9 @@ Message = Union[
 ]  # fmt: skip
 
 
-def hello(rank: int, pid: int, token: bytes) -> bytes:
-    """Encode the first message of a session."""
-    return _HELLO.pack(MAGIC, VERSION, rank, pid, 0, token)
+def hello(rank: int, pid: int, token: bytes, flags: int = 0) -> bytes:
+    """Encode the first message of a session. flags: COMPANION, if this process has another session."""
+    return _HELLO.pack(MAGIC, VERSION, rank, pid, flags, token)
 
 
 def alloc(request: int, nbytes: int) -> bytes:

@@ -60,6 +60,7 @@ class World:
         self.added: dict[tuple[int, ...], ProcessSet] = {}  # in an elastic job, by the ranks the user wanted
         self.timeline: Timeline | None = None
         self._closed = False
+        self._on_close: list[Callable[[], None]] = []
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
@@ -80,8 +81,14 @@ class World:
             return f"{kind}.{name}"
         return f"{kind}.noname.{self.serial(f'{kind}.{group}' if group else kind)}"
 
+    def on_close(self, function: Callable[[], None]) -> None:
+        """Call a function before this world is left."""
+        self._on_close.append(function)
+
     def close(self) -> None:
         """Leave the job."""
+        while self._on_close:
+            self._on_close.pop()()
         self.session.close()
         for process_set in self.registered:
             process_set.process_set_id = None

@@ -45,7 +45,7 @@ class TestMessages(unittest.TestCase):
         seen = set()
         for kind, f, data in vectors():
             if kind == "hello":
-                got = message.hello(int(f["rank"]), int(f["pid"]), bytes.fromhex(f["token"]))
+                got = message.hello(int(f["rank"]), int(f["pid"]), bytes.fromhex(f["token"]), int(f["flags"]))
             elif kind == "alloc":
                 got = message.alloc(int(f["request"]), int(f["bytes"]))
             elif kind == "release":

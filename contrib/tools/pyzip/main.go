@@ -3,7 +3,7 @@
 //	pyzip -version 1.2.3 -o bin/gorun build/gorun contrib/python gorun shim
 //
 // makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python, whose _version.py
-// gets the version. The result is the same for the same input, and replaces the old one in one step.
+// gets the version, and with -library libgorun.so beside it. The result is the same for the same input, and replaces the old one in one step.
 package main
 
 import (
@@ -24,12 +24,13 @@ import (
 func main() {
 	out := flag.String("o", "", "write the result to `FILE`")
 	version := flag.String("version", "", "`VERSION` of the packages, as SemVer")
+	library := flag.String("library", "", "also put the native library of this `FILE` into the first package, if there is one")
 	flag.Parse()
 	if *out == "" || *version == "" || flag.NArg() < 3 {
 		fmt.Fprintln(os.Stderr, "usage: pyzip -version VERSION -o FILE EXECUTABLE DIRECTORY PACKAGE...")
 		os.Exit(2)
 	}
-	p := packages{dir: flag.Arg(1), names: flag.Args()[2:]}
+	p := packages{dir: flag.Arg(1), names: flag.Args()[2:], library: *library}
 	var err error
 	if p.version, err = pythonVersion(*version); err == nil {
 		err = p.build(*out, flag.Arg(0))
@@ -58,6 +59,7 @@ type packages struct {
 	dir     string
 	names   []string
 	version string
+	library string // may not be there
 }
 
 // build writes the executable and the archive to a file beside out and renames it. It leaves a file that has the same contents
@@ -114,11 +116,37 @@ func (p packages) write(w io.Writer, executable string) error {
 			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
+	if err := p.addLibrary(archive); err != nil {
+		return err
+	}
 	return archive.Close()
 }
 
-// add adds the modules of a directory in the order of their names, and counts them. Files are
-// stored as they are: they are small, and a Python without zlib can read them.
+// addLibrary adds the native library, if it was built.
+func (p packages) addLibrary(archive *zip.Writer) error {
+	text, err := os.ReadFile(p.library)
+	if p.library == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w, err := archive.CreateHeader(stored(p.names[0] + "/libgorun.so"))
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// stored is a file of the archive. Files are stored as they are: they are small, and a Python without zlib can read them.
+func stored(name string) *zip.FileHeader {
+	header := &zip.FileHeader{Name: name, Method: zip.Store, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	header.SetMode(0o644)
+	return header
+}
+
+// add adds the modules of a directory in the order of their names, and counts them.
 func (p packages) add(archive *zip.Writer, name string) (n int, err error) {
 	err = filepath.WalkDir(filepath.Join(p.dir, name), func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -140,9 +168,7 @@ func (p packages) add(archive *zip.Writer, name string) (n int, err error) {
 		if e.Name() == "_version.py" {
 			text = fmt.Appendf(nil, "__version__ = \"%s\"\n", p.version)
 		}
-		header := &zip.FileHeader{Name: filepath.ToSlash(inside), Method: zip.Store, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
-		header.SetMode(0o644)
-		w, err := archive.CreateHeader(header)
+		w, err := archive.CreateHeader(stored(filepath.ToSlash(inside)))
 		if err != nil {
 			return err
 		}

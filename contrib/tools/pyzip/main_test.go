@@ -32,8 +32,12 @@ func TestBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	library := filepath.Join(dir, "built.so")
+	if err := os.WriteFile(library, []byte("a library"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	out := filepath.Join(dir, "bin", "gorun")
-	p := packages{dir: filepath.Join(dir, "python"), names: []string{"gorun", "shim"}, version: "1.2.3"}
+	p := packages{dir: filepath.Join(dir, "python"), names: []string{"gorun", "shim"}, version: "1.2.3", library: library}
 	var first []byte
 	for range 2 {
 		if err := p.build(out, filepath.Join(dir, "program")); err != nil {
@@ -74,12 +78,17 @@ func TestBuild(t *testing.T) {
 	for _, f := range archive.File {
 		names = append(names, f.Name)
 	}
-	want := []string{"gorun/__init__.py", "gorun/_version.py", "gorun/py.typed", "shim/horovod/__init__.py", "shim/horovod/torch/test.py"}
+	want := []string{"gorun/__init__.py", "gorun/_version.py", "gorun/py.typed", "shim/horovod/__init__.py", "shim/horovod/torch/test.py",
+		"gorun/libgorun.so"}
 	if !slices.Equal(names, want) {
 		t.Errorf("archive holds %q, want %q", names, want)
 	}
 	if text, err := fs.ReadFile(archive, "gorun/_version.py"); err != nil || string(text) != "__version__ = \"1.2.3\"\n" {
 		t.Errorf("_version.py: %q, %v", text, err)
+	}
+	p.library = filepath.Join(dir, "none.so")
+	if err := p.build(out, filepath.Join(dir, "program")); err != nil {
+		t.Errorf("without a library: %v", err)
 	}
 	p.names = []string{"nothing"}
 	if err := p.build(out, filepath.Join(dir, "program")); err == nil {

@@ -54,6 +54,7 @@ func Tables() []Table {
 		}},
 		{"flags", []Row{
 			{Name: "VERSION", Value: Version, Doc: "of the protocol"},
+			{Name: "COMPANION", Value: companion, Doc: "flag of HELLO: beside the session that its process has"},
 			{Name: "NO_REGION", Value: NoRegion, Doc: "the number of no region"},
 			{Name: "SLOTS_THERE", Value: slotsThere, Doc: "flag of WELCOME: there are slots"},
 			{Name: "BATCH_TAKEN", Value: batchTaken, Doc: "flag of WELCOME: BATCH is understood"},

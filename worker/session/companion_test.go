@@ -1,0 +1,216 @@
+package session_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorun/collective"
+)
+
+// companionOf is the HELLO of a companion.
+func companionOf(rank int, token [32]byte) []byte {
+	b := helloOf(rank, token)
+	le.PutUint32(b[20:], 1)
+	return b
+}
+
+// accompany opens a companion and waits for its welcome.
+func accompany(t *testing.T, h *host, rank int) *client {
+	t.Helper()
+	c := dial(t, h.name)
+	c.send(companionOf(rank, token(rank)))
+	c.expect(65)
+	return c
+}
+
+// sum submits a sum of n ones in a region of its own, and returns its memory.
+func (c *client) sum(handle uint32, name string) []byte {
+	c.t.Helper()
+	region, memory := c.alloc(4096)
+	le.PutUint32(memory, math.Float32bits(1))
+	c.send(allreduce(handle, region, 1, name).encode())
+	return memory
+}
+
+func (c *client) completes(handle uint32, memory []byte, want float32) {
+	c.t.Helper()
+	b, _ := c.expect(68)
+	if le.Uint32(b[4:]) != handle || le.Uint32(b[8:]) != 0 || math.Float32frombits(le.Uint32(memory)) != want {
+		c.t.Errorf("operation %d ended with code %d and %v, want %d and %v", le.Uint32(b[4:]), le.Uint32(b[8:]),
+			math.Float32frombits(le.Uint32(memory)), handle, want)
+	}
+}
+
+// gone waits for the end of a companion.
+func (c *client) gone() {
+	c.t.Helper()
+	if b, _ := c.expect(70); !strings.Contains(string(b[16:]), "left the world") {
+		c.t.Errorf("gone: %q", b[16:])
+	}
+	c.ended()
+}
+
+// TestCompanion: a process with two connections is one rank. Each has its own handles and memory, and is told the same of the
+// world, apart from slots.
+func TestCompanion(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	own, other := join(t, h.name, 0), join(t, h.name, 1)
+	c := dial(t, h.name)
+	c.send(companionOf(0, token(0)))
+	b, _ := c.expect(65)
+	if epoch, rank, flags := le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[36:]); epoch != 5 || rank != 0 || flags != 4 {
+		t.Errorf("welcome to epoch %d as rank %d with flags %d", epoch, rank, flags)
+	}
+	for round := range uint32(3) { // handles and regions of the same numbers
+		x, y := own.sum(7, "x"), c.sum(7, "y")
+		theirs := other.sum(round, "y")
+		c.completes(7, y, 2)
+		other.completes(round, theirs, 2)
+		theirs = other.sum(round, "x")
+		own.completes(7, x, 2)
+		other.completes(round, theirs, 2)
+	}
+	// What it says goodbye to is only its own.
+	c.send(words(6, 0))
+	c.expect(69)
+	c.close()
+	x, y := own.sum(8, "x"), other.sum(8, "x")
+	own.completes(8, x, 2)
+	other.completes(8, y, 2)
+	if left := h.engine.gone(); len(left) > 0 {
+		t.Errorf("ranks %v left", left)
+	}
+	accompany(t, h, 0)
+}
+
+// TestCompanionDies amid an operation: its part counts, and the rank goes on.
+func TestCompanionDies(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	own, other, c := join(t, h.name, 0), join(t, h.name, 1), accompany(t, h, 0)
+	before := arenas(t)
+	c.sum(1, "x")
+	c.close()
+	got := other.sum(1, "x")
+	other.completes(1, got, 2)
+	x, y := own.sum(1, "y"), other.sum(2, "y")
+	own.completes(1, x, 2)
+	other.completes(2, y, 2)
+	eventually(t, "its memory is free", func() bool { return arenas(t) == before+7 }) // the mappings of the clients, and of the two others
+}
+
+// TestCompanionEndsWithSession, however that ends.
+func TestCompanionEndsWithSession(t *testing.T) {
+	for _, end := range []func(own *client){
+		func(own *client) { own.send(words(6, 0)); own.expect(69) },
+		func(own *client) { own.close() },
+		func(own *client) { own.send(words(99, 0)) },
+	} {
+		h := start(t, 1)
+		h.begin()
+		own, c, second := join(t, h.name, 0), accompany(t, h, 0), accompany(t, h, 0)
+		end(own)
+		c.gone()
+		second.gone()
+		eventually(t, "the rank has left once", func() bool { return slices.Equal(h.engine.gone(), []int{0}) })
+		late := dial(t, h.name)
+		late.send(companionOf(0, token(0)))
+		if b, _ := late.expect(67); !strings.Contains(string(b[20:]), "no session") {
+			t.Errorf("refused: %q", b[20:])
+		}
+		late.ended()
+		h.stop()
+	}
+}
+
+// TestCompanionWaitsForWorld: one that comes while its session waits for the world, the first or a later one, waits with it.
+func TestCompanionWaitsForWorld(t *testing.T) {
+	h := start(t, 1)
+	own, c := dial(t, h.name), dial(t, h.name)
+	own.send(helloOf(0, token(0)))
+	eventually(t, "connected", func() bool { return h.server.Connected(0) })
+	c.send(companionOf(0, token(0)))
+	eventually(t, "both wait", func() bool { return len(h.wanted) == 2 })
+	h.begin()
+	for _, x := range []*client{c, own} {
+		x.expect(65)
+		x.send(words(6, 0))
+		x.expect(69)
+	}
+	own = dial(t, h.name)
+	own.send(helloOf(0, token(0)))
+	if got := <-h.rejoined; got.epoch != 5 {
+		t.Errorf("waits for a world after that of epoch %d", got.epoch)
+	}
+	c = dial(t, h.name)
+	c.send(companionOf(0, token(0)))
+	c.send(words(2, 1, 64, 0)) // too early
+	if b, _ := c.expect(70); !strings.Contains(string(b[16:]), "before the world") {
+		t.Errorf("gone: %q", b[16:])
+	}
+	c.ended()
+	if len(h.rejoined) > 0 {
+		t.Error("the companion counts as a process that waits for a world")
+	}
+}
+
+func TestCompanionRefused(t *testing.T) {
+	h := start(t, 2)
+	h.begin()
+	join(t, h.name, 0)
+	wrong := dial(t, h.name)
+	wrong.send(companionOf(0, token(1)))
+	wrong.ended() // without a word
+	for range 4 {
+		accompany(t, h, 0)
+	}
+	c := dial(t, h.name)
+	c.send(companionOf(0, token(0)))
+	if b, _ := c.expect(67); !strings.Contains(string(b[20:]), "4 companions") {
+		t.Errorf("refused: %q", b[20:])
+	}
+	c.ended()
+}
+
+// TestCompanionKinds: a companion takes no part in what ranks do in a common order.
+func TestCompanionKinds(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	join(t, h.name, 0)
+	c := accompany(t, h, 0)
+	for _, o := range []operation{
+		{handle: 1, kind: collective.Join, in: none, out: none, name: "join"},
+		{handle: 2, kind: collective.AddGroup, in: none, out: none, name: "group", splits: []int32{0}},
+		{handle: 3, kind: collective.RemoveGroup, root: 1, in: none, out: none, name: "group"},
+	} {
+		c.send(o.encode())
+		if b, _ := c.expect(67); le.Uint32(b[4:]) != o.handle || !strings.Contains(string(b[20:]), "companion") {
+			t.Errorf("operation %d: %q", o.handle, b[20:])
+		}
+	}
+	memory := c.sum(4, "x")
+	c.completes(4, memory, 1)
+}
+
+// TestCompanionSaysWhyItLeft: an error that a companion had last is why its rank leaves.
+func TestCompanionSaysWhyItLeft(t *testing.T) {
+	for _, first := range []bool{true, false} { // the companion ends before its session, or with it
+		h := start(t, 1)
+		h.begin()
+		own, c := join(t, h.name, 0), accompany(t, h, 0)
+		c.send(operation{handle: 1, kind: collective.Allreduce, in: none, out: none, dims: []int64{1}, name: "x"}.encode())
+		c.expect(67)
+		if first {
+			c.send(words(6, 0))
+			c.expect(69)
+			c.close()
+		}
+		if why := whyLeft(t, h, own); !strings.Contains(why, "element type") {
+			t.Errorf("left since %q", why)
+		}
+		h.stop()
+	}
+}
