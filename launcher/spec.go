@@ -49,9 +49,10 @@ type Spec struct {
 	Moves <-chan Move
 	// Facts delivers each new content of the file of facts; nil if it stays as it is.
 	Facts <-chan []byte
-	// AskUsage has the daemons report what their ranks use. Used is called with the answers.
+	// AskUsage has the daemons report what their ranks use. Used and UsedHost are called with the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)
+	UsedHost func(HostUsage)
 	// Note prints a line for the user, without a prefix.
 	Note func(format string, args ...any)
 	// Signals are forwarded to every rank.
@@ -155,6 +156,13 @@ type RankUsage struct {
 	Processes int
 	State     string      // in words
 	Split     *wire.Split // where its time went; nil if it counts nothing
+}
+
+// HostUsage is what the links of a host have carried so far, and the epoch of the world that it is in.
+type HostUsage struct {
+	Host  string
+	Links wire.Links
+	Epoch uint32
 }
 
 // Timing returns the limits that decide whether a host is there.

@@ -8,6 +8,9 @@ import (
 
 // reportUsage passes on what a daemon reports about its own ranks.
 func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes) {
+	if s.UsedHost != nil {
+		s.UsedHost(HostUsage{h.name, msg.Links, msg.Epoch})
+	}
 	if s.Used == nil {
 		return
 	}

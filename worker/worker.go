@@ -295,7 +295,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.Inspect:
 		d.ranks.Inspect()
 	case *wire.AskUsage:
-		d.ranks.Usage()
+		d.ranks.Usage(d.net.Totals())
 	case *wire.AskStalled:
 		d.stalls.Answer()
 	case *wire.GiveUp:

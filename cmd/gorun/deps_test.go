@@ -18,7 +18,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk",
 		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {},
 	"launcher/hosts":       {},
+	"launcher/metrics":     {"launcher", "launcher/jobs"},
 	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/ssh":         {"launcher/hosts"},

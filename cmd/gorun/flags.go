@@ -50,6 +50,7 @@ func (o *jobFlags) otherTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun, Usage: "show which rank would run where, with what environment and command, and start nothing"},
 		&cli.BoolFlag{Name: "detach", Destination: &o.detach, Usage: "return when the ranks run; gorun logs and attach show their output"},
+		&cli.StringFlag{Name: "metrics", Destination: &o.metrics, EnvVars: []string{"GORUN_METRICS"}, Usage: "serve the job's metrics for Prometheus at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
 		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"}, Usage: "show what happens: hosts, their NICs, the ring, warnings of daemons"},
 		&cli.BoolFlag{Name: "version", Destination: &o.version, Usage: "print the version"},
 	}

@@ -15,6 +15,7 @@ import (
 	"gorun/collective/schedule"
 	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/metrics"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/register"
@@ -260,6 +261,14 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	}
 	if err := p.listed.Watch(spec); err != nil {
 		return err
+	}
+	if p.metrics != "" {
+		served, err := metrics.Serve(p.metrics, version, p.listed)
+		if err != nil {
+			return &usageError{fmt.Errorf("--metrics %s: %w", p.metrics, err), "--metrics :9400, or --metrics :0 for any free port"}
+		}
+		defer served.Close()
+		mux.Note("gorun: metrics are at http://%s/metrics", served.Address())
 	}
 	detachedOf(ctx).Watch(spec)
 	if lease != nil {

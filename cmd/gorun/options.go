@@ -122,6 +122,7 @@ type silenceFlags struct {
 // otherFlags are the flags that belong to no other group.
 type otherFlags struct {
 	dryRun, detach, version bool
+	metrics                 string // where metrics are served, "" for nowhere
 }
 
 // mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.

@@ -47,6 +47,9 @@ type Split struct {
 	For           int64  `json:"for_us"`   // how long already
 }
 
+// Computing returns the time that the rank did not wait.
+func (s Split) Computing() int64 { return max(s.Elapsed-s.Data-s.Others-s.Communication, 0) }
+
 // Since returns the split of the time after an earlier one, all of it if there is none.
 func (s Split) Since(earlier *Split) Split {
 	if earlier != nil {

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/launcher"
 	"gorun/launcher/jobs"
 )
 
@@ -30,12 +31,13 @@ type Registration struct {
 	askUsage   chan struct{}
 	background *background // nil of a detached job
 
-	mu     sync.Mutex
-	job    jobs.Job
-	server *jobs.Server
-	record jobs.Record
-	ranks  []jobs.RankStatus
-	ran    bool // a rank has started
+	mu      sync.Mutex
+	job     jobs.Job
+	server  *jobs.Server
+	record  jobs.Record
+	ranks   []jobs.RankStatus
+	ran     bool                          // a rank has started
+	carried map[string]launcher.HostUsage // by host
 }
 
 // Open registers the job whose directory was made before.
@@ -53,7 +55,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.list}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks}
 }
 
 // signal does what a terminal would, and notes who stops the job.

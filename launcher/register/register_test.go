@@ -63,7 +63,7 @@ func TestRecordOfHostsApart(t *testing.T) {
 	shows := func(want ...string) {
 		t.Helper()
 		got := d.record.StateText()
-		for _, r := range d.list() {
+		for _, r := range d.Ranks() {
 			got += "; " + r.State
 		}
 		if want := strings.ReplaceAll(strings.Join(want, "; "), "NOW", since.Local().Format(time.TimeOnly)); got != want {

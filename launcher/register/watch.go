@@ -1,6 +1,7 @@
 package register
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -33,7 +34,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 	if spec.Elastic != nil {
 		spec.Elastic.World = r.world
 	}
-	spec.AskUsage, spec.Used = r.askUsage, r.usage
+	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
 	return r.Update(func(record *jobs.Record) {
 		if len(p.Ranks) == 0 { // an elastic job, whose record may be from another launcher
 			return
@@ -62,6 +63,23 @@ func (r *Registration) usage(u launcher.RankUsage) {
 		rank.CPUMS, rank.RSS, rank.Processes, rank.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
 		rank.Split = (*jobs.Split)(u.Split)
 	})
+}
+
+// hostUsage notes what the links of a host have carried.
+func (r *Registration) hostUsage(u launcher.HostUsage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.carried == nil {
+		r.carried = map[string]launcher.HostUsage{}
+	}
+	r.carried[u.Host] = u
+}
+
+// Carried returns what the links of each host that has reported have carried, by name.
+func (r *Registration) Carried() map[string]launcher.HostUsage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.carried)
 }
 
 func (r *Registration) update(rank int, f func(*jobs.RankStatus)) {
@@ -109,8 +127,8 @@ func (r *Registration) host(e launcher.HostEvent) {
 	})
 }
 
-// list returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
-func (r *Registration) list() []jobs.RankStatus {
+// Ranks returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
+func (r *Registration) Ranks() []jobs.RankStatus {
 	select {
 	case r.askUsage <- struct{}{}:
 	default:

@@ -6,6 +6,8 @@ type AskUsage struct{}
 // Usage is the answer.
 type Usage struct {
 	Ranks []RankUsage `msgpack:"ranks"`
+	Links Links       `msgpack:"links"` // so far
+	Epoch uint32      `msgpack:"epoch"` // of the world that the host is in
 }
 
 // RankUsage is what a rank uses, together with all processes that it started.

@@ -18,8 +18,8 @@ func (r *Ranks) Inspect() {
 	r.cfg.Out.Write(msg)
 }
 
-// Usage reports to the launcher what the ranks of this host use.
-func (r *Ranks) Usage() {
+// Usage reports to the launcher what the ranks of this host use, and what its links have carried.
+func (r *Ranks) Usage(links wire.Links) {
 	var pids []int
 	for _, number := range r.running() {
 		pids = append(pids, r.of(number).pid)
@@ -28,7 +28,7 @@ func (r *Ranks) Usage() {
 	if err != nil {
 		r.cfg.Log.Warn("read usage", "err", err)
 	}
-	msg := &wire.Usage{}
+	msg := &wire.Usage{Links: links, Epoch: r.cfg.Daemon.World().Epoch}
 	for _, number := range r.running() {
 		pid := r.of(number).pid
 		u := used[pid]

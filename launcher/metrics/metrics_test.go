@@ -1,0 +1,136 @@
+package metrics_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+	"gorun/launcher/metrics"
+	"gorun/rendezvous/wire"
+)
+
+type job struct{ hosts int }
+
+func (j job) Record() jobs.Record {
+	r := jobs.Record{ID: 7, Program: "python3 train.py\x1b[2J", Ranks: j.hosts, Started: time.Unix(1700000000, 0),
+		Silent: map[string]time.Time{"host1": time.Now().Add(-3 * time.Second)}}
+	for i := range j.hosts {
+		r.Hosts = append(r.Hosts, fmt.Sprint("host", i))
+	}
+	return r
+}
+
+func (j job) Ranks() (ranks []jobs.RankStatus) {
+	for i := range j.hosts {
+		ranks = append(ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i), PID: 100 + i, State: "runs", CPUMS: 1500, RSS: 4096, Processes: 2,
+			Split: &jobs.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6, Others: 1e6, Communication: 2e6, Hidden: 5e5, Operations: 40}})
+	}
+	return ranks
+}
+
+func (j job) Carried() map[string]launcher.HostUsage {
+	return map[string]launcher.HostUsage{"host0": {Host: "host0", Epoch: 3,
+		Links: wire.Links{SentBytes: 1 << 30, ResentBytes: 5, ResentSegments: 1, Renewed: 2, Damaged: 1}}}
+}
+
+func serve(t *testing.T, j job) string {
+	t.Helper()
+	s, err := metrics.Serve(":0", "1.2.3", j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !strings.HasPrefix(s.Address(), "127.0.0.1:") && !strings.HasPrefix(s.Address(), "[::1]:") {
+		t.Errorf("without a host it listens at %s", s.Address())
+	}
+	return "http://" + s.Address()
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+func TestScrape(t *testing.T) {
+	at := serve(t, job{2})
+	code, text := get(t, at+"/metrics")
+	if code != http.StatusOK {
+		t.Fatalf("%d\n%s", code, text)
+	}
+	for _, want := range []string{
+		`gorun_info{job="7",program="python3 train.py`,
+		`gorun_job_epoch{job="7"} 3`,
+		`gorun_rank_steps_total{host="host1",job="7",rank="1"} 4`,
+		`gorun_rank_time_seconds_total{activity="computing",host="host0",job="7",rank="0"} 4`,
+		`gorun_rank_time_seconds_total{activity="data",host="host0",job="7",rank="0"} 3`,
+		`gorun_rank_time_seconds_total{activity="communication",host="host0",job="7",rank="0"} 2`,
+		`gorun_rank_time_seconds_total{activity="others",host="host0",job="7",rank="0"} 1`,
+		`gorun_rank_hidden_communication_seconds_total{host="host0",job="7",rank="0"} 0.5`,
+		`gorun_host_sent_bytes_total{host="host0",job="7"} 1.073741824e+09`,
+		`gorun_host_silent_seconds{host="host0",job="7"} 0`,
+		`gorun_host_silent_seconds{host="host1",job="7"} 3.`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Error("an escape sequence passes")
+	}
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	if code, _ := get(t, at+"/"); code != http.StatusNotFound {
+		t.Errorf("the root has status %d", code)
+	}
+}
+
+// TestScrapeInTime: a scrape of 64 hosts waits for none of them.
+func TestScrapeInTime(t *testing.T) {
+	at := serve(t, job{64})
+	best := time.Hour
+	for range 20 {
+		began := time.Now()
+		if code, _ := get(t, at+"/metrics"); code != http.StatusOK {
+			t.Fatal(code)
+		}
+		best = min(best, time.Since(began))
+	}
+	t.Logf("the fastest of 20 scrapes took %v", best)
+	if best > 100*time.Millisecond { // far above what a busy machine needs, far below a round trip to 64 hosts by turns
+		t.Errorf("a scrape takes %v", best)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for _, address := range []string{"9400", "host:port:port", "127.0.0.1:99999"} {
+		if s, err := metrics.Serve(address, "1", job{1}); err == nil {
+			s.Close()
+			t.Errorf("%s was taken", address)
+		}
+	}
+}
