@@ -22,11 +22,17 @@ var allOps = []kernel.Op{kernel.Average, kernel.Sum, kernel.Adasum, kernel.Min, 
 
 // levels are the instruction sets that this machine and build can test.
 func levels(t testing.TB) []string {
-	best := slices.Index([]string{"generic", "avx2", "avx512"}, kernel.Level())
-	if best < 0 {
-		t.Fatalf("unknown level %q", kernel.Level())
+	var found []string
+	for _, level := range []string{"generic", "avx2", "avx512", "neon"} {
+		if restore, err := kernel.Force(level); err == nil {
+			restore()
+			found = append(found, level)
+		}
 	}
-	return []string{"generic", "avx2", "avx512"}[:best+1]
+	if !slices.Contains(found, kernel.Level()) {
+		t.Fatalf("level %q is none of %q", kernel.Level(), found)
+	}
+	return found
 }
 
 // plans calls f with every type and reduction that Check lets through.

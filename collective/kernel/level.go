@@ -6,16 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// level is an instruction set that the loops are written for.
+// level is an instruction set that the loops are written for: generic, or one of levelNames that needs this
+// architecture, the best last.
 type level int32
 
-const (
-	generic level = iota
-	avx2
-	avx512
-)
-
-var levelNames = [...]string{"generic", "avx2", "avx512"}
+const generic level = 0
 
 func (l level) String() string { return levelNames[l] }
 
@@ -27,7 +22,7 @@ var active atomic.Int32
 
 func init() { active.Store(int32(best)) }
 
-// Level names the instruction set in use: "avx512", "avx2" or "generic".
+// Level names the instruction set in use: "avx512", "avx2", "neon" or "generic".
 func Level() string { return level(active.Load()).String() }
 
 // Force makes all reductions use the named instruction set until restore is called. It is for tests.

@@ -78,6 +78,15 @@ const (
 // collector would wait for it: 256 KiB are some 30 µs.
 const piece = 256 << 10
 
+// The assembly has a table of loops per instruction set, with a row for each reduction and in it an entry for each type.
+const (
+	rowOfLoops  = 16
+	sizeOfLoops = 8 * rowOfLoops * (int(BitXor) + 1) // bytes
+)
+
+// loopOf is the entry of a reduction of a type.
+func loopOf(t Type, op Op) int { return int(op)*rowOfLoops + int(t) }
+
 // Reduce computes every dsts[k][i] = Post × (partial[i] ⊕ Pre×srcs[0][i] ⊕ Pre×srcs[1][i] …), from left
 // to right. partial is an already reduced contribution, which Pre does not touch; it may be nil. srcs may
 // be empty if there is a partial.

@@ -9,8 +9,20 @@
 // FOLDSCALED combine AX+CX into them, PRE and POST scale them, FINISH makes them what is to be stored,
 // STORE and STREAM write them to AX+CX.
 
+// RUN jumps to a loop, if the table has it. The loop returns to the caller.
+#define RUN \
+	MOVQ  a+0(FP), DI;           \
+	MOVQ  loop+8(FP), BX;        \
+	LEAQ  loops<>(SB), AX;       \
+	MOVQ  (AX)(BX*8), AX;        \
+	TESTQ AX, AX;                \
+	SETNE ret+16(FP);            \
+	JEQ   none;                  \
+	JMP   AX;                    \
+none:                                \
+	RET
+
 #define ARGUMENTS \
-	MOVQ a+0(FP), DI;            \
 	MOVQ args_dsts(DI), R8;      \
 	MOVQ args_dsts+8(DI), R9;    \
 	MOVQ args_srcs(DI), R10;     \
@@ -51,7 +63,7 @@ done:                            \
 	VZEROUPPER;                  \
 	RET
 
-#define FLOATS(LOAD, PRE, FOLD, FOLDSCALED, POST, FINISH, STORE, STREAM, STEP) \
+#define FLOAT_LOOP(LOAD, PRE, FOLD, FOLDSCALED, POST, FINISH, STORE, STREAM, STEP) \
 step:                            \
 	MOVQ R10, BX;                \
 	MOVQ R11, SI;                \
@@ -90,7 +102,7 @@ unscaled:                        \
 	FINISH;                      \
 	STORES(STORE, STREAM, STEP)
 
-#define INTEGERS(LOAD, FOLD, STORE, STREAM, STEP) \
+#define INTEGER_LOOP(LOAD, FOLD, STORE, STREAM, STEP) \
 step:                            \
 	MOVQ R10, BX;                \
 	MOVQ R11, SI;                \

@@ -5,7 +5,7 @@
 #include "vector_amd64.h"
 
 // Accumulators are Y0 to Y7, Y8 is the input; Y13 and Y14 hold the scale factors, Y15 the canonical NaN,
-// Y11 and Y12 constants or temporaries.
+// Y9 and Y10 constants, Y11 and Y12 temporaries.
 
 #define LOAD(GET) \
 	GET(0, Y0); GET(1, Y1); GET(2, Y2); GET(3, Y3); \
@@ -41,26 +41,28 @@
 #define GET_F16(I, R) VCVTPH2PS I*16(AX)(CX*1), R
 #define GET_BF16(I, R) VPMOVZXWD I*16(AX)(CX*1), R; VPSLLD $16, R, R
 
-#define ADD_PS(X, A) VADDPS X, A, A
-#define ADD_PD(X, A) VADDPD X, A, A
+#define FADD_S(X, A) VADDPS X, A, A
+#define FADD_D(X, A) VADDPD X, A, A
+#define FMUL_S(X, A) VMULPS X, A, A
+#define FMUL_D(X, A) VMULPD X, A, A
 // The CPU's minimum is its second operand if one is NaN or both are zero. Of both orders "or" keeps the
 // sign of -0; an all-ones mask makes a NaN where there was one.
-#define MIN_PS(X, A) VMINPS X, A, Y12; VMINPS A, X, Y11; VCMPPS $3, X, A, X; VORPS Y11, Y12, A; VORPS X, A, A
-#define MAX_PS(X, A) VMAXPS X, A, Y12; VMAXPS A, X, Y11; VCMPPS $3, X, A, X; VANDPS Y11, Y12, A; VORPS X, A, A
-#define MIN_PD(X, A) VMINPD X, A, Y12; VMINPD A, X, Y11; VCMPPD $3, X, A, X; VORPD Y11, Y12, A; VORPD X, A, A
-#define MAX_PD(X, A) VMAXPD X, A, Y12; VMAXPD A, X, Y11; VCMPPD $3, X, A, X; VANDPD Y11, Y12, A; VORPD X, A, A
+#define FMIN_S(X, A) VMINPS X, A, Y12; VMINPS A, X, Y11; VCMPPS $3, X, A, X; VORPS Y11, Y12, A; VORPS X, A, A
+#define FMAX_S(X, A) VMAXPS X, A, Y12; VMAXPS A, X, Y11; VCMPPS $3, X, A, X; VANDPS Y11, Y12, A; VORPS X, A, A
+#define FMIN_D(X, A) VMINPD X, A, Y12; VMINPD A, X, Y11; VCMPPD $3, X, A, X; VORPD Y11, Y12, A; VORPD X, A, A
+#define FMAX_D(X, A) VMAXPD X, A, Y12; VMAXPD A, X, Y11; VCMPPD $3, X, A, X; VANDPD Y11, Y12, A; VORPD X, A, A
 
-#define CANON_PS(A) VCMPPS $3, A, A, Y8; VBLENDVPS Y8, Y15, A, A
-#define CANON_PD(A) VCMPPD $3, A, A, Y8; VBLENDVPD Y8, Y15, A, A
+#define CANON_S(A) VCMPPS $3, A, A, Y8; VBLENDVPS Y8, Y15, A, A
+#define CANON_D(A) VCMPPD $3, A, A, Y8; VBLENDVPD Y8, Y15, A, A
 
 #define PACK_F16(A, XA, B, XB) VCVTPS2PH $0, A, XA; VCVTPS2PH $0, B, XB; VINSERTI128 $1, XB, A, A
-#define FINISH_F16 EACH(CANON_PS); \
+#define FINISH_F16 EACH(CANON_S); \
 	PACK_F16(Y0, X0, Y1, X1); PACK_F16(Y2, X2, Y3, X3); PACK_F16(Y4, X4, Y5, X5); PACK_F16(Y6, X6, Y7, X7)
 
 // To nearest even: add half of what is cut off, less one if the last bit kept is 0.
-#define ROUND_BF16(A) VPSRLD $16, A, Y8; VPAND Y11, Y8, Y8; VPADDD Y12, A, A; VPADDD Y8, A, A; VPSRLD $16, A, A
+#define ROUND_BF16(A) VPSRLD $16, A, Y8; VPAND Y9, Y8, Y8; VPADDD Y10, A, A; VPADDD Y8, A, A; VPSRLD $16, A, A
 #define PACK_BF16(A, B) VPACKUSDW B, A, A; VPERMQ $0xD8, A, A
-#define FINISH_BF16 EACH(CANON_PS); EACH(ROUND_BF16); \
+#define FINISH_BF16 EACH(CANON_S); EACH(ROUND_BF16); \
 	PACK_BF16(Y0, Y1); PACK_BF16(Y2, Y3); PACK_BF16(Y4, Y5); PACK_BF16(Y6, Y7)
 
 #define SINGLE_CONSTANTS \
@@ -77,94 +79,63 @@
 	VMOVQ AX, X15;                     \
 	VPBROADCASTQ X15, Y15
 
+#define BFLOAT16_CONSTANTS \
+	VPCMPEQD Y9, Y9, Y9; \
+	VPSRLD $17, Y9, Y10; \
+	VPSRLD $31, Y9, Y9
+
 #define SINGLES(OP) \
-	ARGUMENTS;        \
-	SINGLE_CONSTANTS; \
-	FLOATS(LOAD(GET), SCALE(VMULPS, Y13), FOLD(GET, OP), FOLDSCALED(GET, VMULPS, OP), SCALE(VMULPS, Y14), EACH(CANON_PS), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
+	ARGUMENTS; SINGLE_CONSTANTS; \
+	FLOAT_LOOP(LOAD(GET), SCALE(VMULPS, Y13), FOLD(GET, OP), FOLDSCALED(GET, VMULPS, OP), SCALE(VMULPS, Y14), EACH(CANON_S), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
 
 #define DOUBLES(OP) \
-	ARGUMENTS;        \
-	DOUBLE_CONSTANTS; \
-	FLOATS(LOAD(GET), SCALE(VMULPD, Y13), FOLD(GET, OP), FOLDSCALED(GET, VMULPD, OP), SCALE(VMULPD, Y14), EACH(CANON_PD), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
+	ARGUMENTS; DOUBLE_CONSTANTS; \
+	FLOAT_LOOP(LOAD(GET), SCALE(VMULPD, Y13), FOLD(GET, OP), FOLDSCALED(GET, VMULPD, OP), SCALE(VMULPD, Y14), EACH(CANON_D), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
 
-#define HALVES(GET, FINISH) \
-	FLOATS(LOAD(GET), SCALE(VMULPS, Y13), FOLD(GET, ADD_PS), FOLDSCALED(GET, VMULPS, ADD_PS), SCALE(VMULPS, Y14), FINISH, STORE4(VMOVDQU), STORE4(VMOVNTDQ), 128)
+#define HALVES(GET, OP, FINISH) \
+	FLOAT_LOOP(LOAD(GET), SCALE(VMULPS, Y13), FOLD(GET, OP), FOLDSCALED(GET, VMULPS, OP), SCALE(VMULPS, Y14), FINISH, STORE4(VMOVDQU), STORE4(VMOVNTDQ), 128)
 
-#define BITS(OP) \
+#define FLOAT16(OP) ARGUMENTS; SINGLE_CONSTANTS; HALVES(GET_F16, OP, FINISH_F16)
+#define BFLOAT16(OP) ARGUMENTS; SINGLE_CONSTANTS; BFLOAT16_CONSTANTS; HALVES(GET_BF16, OP, FINISH_BF16)
+
+#define INTEGERS(OP) \
 	ARGUMENTS; \
-	INTEGERS(LOAD(GET), FOLD(GET, OP), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
-
-// func sumFloat32AVX2(a *args)
-TEXT ·sumFloat32AVX2(SB), NOSPLIT, $0-8
-	SINGLES(ADD_PS)
-
-// func minFloat32AVX2(a *args)
-TEXT ·minFloat32AVX2(SB), NOSPLIT, $0-8
-	SINGLES(MIN_PS)
-
-// func maxFloat32AVX2(a *args)
-TEXT ·maxFloat32AVX2(SB), NOSPLIT, $0-8
-	SINGLES(MAX_PS)
-
-// func sumFloat64AVX2(a *args)
-TEXT ·sumFloat64AVX2(SB), NOSPLIT, $0-8
-	DOUBLES(ADD_PD)
-
-// func minFloat64AVX2(a *args)
-TEXT ·minFloat64AVX2(SB), NOSPLIT, $0-8
-	DOUBLES(MIN_PD)
-
-// func maxFloat64AVX2(a *args)
-TEXT ·maxFloat64AVX2(SB), NOSPLIT, $0-8
-	DOUBLES(MAX_PD)
-
-// func sumFloat16AVX2(a *args)
-TEXT ·sumFloat16AVX2(SB), NOSPLIT, $0-8
-	ARGUMENTS
-	SINGLE_CONSTANTS
-	HALVES(GET_F16, FINISH_F16)
-
-// func sumBFloat16AVX2(a *args)
-TEXT ·sumBFloat16AVX2(SB), NOSPLIT, $0-8
-	ARGUMENTS
-	SINGLE_CONSTANTS
-	VPCMPEQD Y11, Y11, Y11
-	VPSRLD   $17, Y11, Y12
-	VPSRLD   $31, Y11, Y11
-	HALVES(GET_BF16, FINISH_BF16)
+	INTEGER_LOOP(LOAD(GET), FOLD(GET, OP), STORE8(VMOVDQU), STORE8(VMOVNTDQ), 256)
 
 #define ADD_B(X, A) VPADDB X, A, A
-#define ADD_W(X, A) VPADDW X, A, A
-#define ADD_D(X, A) VPADDD X, A, A
-#define ADD_Q(X, A) VPADDQ X, A, A
+#define ADD_H(X, A) VPADDW X, A, A
+#define ADD_S(X, A) VPADDD X, A, A
+#define ADD_D(X, A) VPADDQ X, A, A
+// The CPU multiplies no bytes: it multiplies words, once of the lower bytes and once of the upper ones.
+#define MUL_B(X, A) \
+	VPSRLW $8, A, Y11; VPSRLW $8, X, Y12; VPMULLW Y12, Y11, Y11; VPSLLW $8, Y11, Y11; \
+	VPMULLW X, A, A; VPSLLW $8, A, A; VPSRLW $8, A, A; VPOR Y11, A, A
+#define MUL_H(X, A) VPMULLW X, A, A
+#define MUL_S(X, A) VPMULLD X, A, A
+#define UMIN_B(X, A) VPMINUB X, A, A
+#define UMIN_H(X, A) VPMINUW X, A, A
+#define UMIN_S(X, A) VPMINUD X, A, A
+#define SMIN_B(X, A) VPMINSB X, A, A
+#define SMIN_H(X, A) VPMINSW X, A, A
+#define SMIN_S(X, A) VPMINSD X, A, A
+#define UMAX_B(X, A) VPMAXUB X, A, A
+#define UMAX_H(X, A) VPMAXUW X, A, A
+#define UMAX_S(X, A) VPMAXUD X, A, A
+#define SMAX_B(X, A) VPMAXSB X, A, A
+#define SMAX_H(X, A) VPMAXSW X, A, A
+#define SMAX_S(X, A) VPMAXSD X, A, A
+// AVX2 compares 64 bits, as signed, and then takes the lesser or the greater. SIGN makes unsigned ones as comparable.
+#define SIGN VPCMPEQQ Y12, Y12, Y12; VPSLLQ $63, Y12, Y12
+#define SMIN_D(X, A) VPCMPGTQ X, A, Y12; VPBLENDVB Y12, X, A, A
+#define SMAX_D(X, A) VPCMPGTQ A, X, Y12; VPBLENDVB Y12, X, A, A
+#define UMIN_D(X, A) SIGN; VPXOR Y12, X, Y11; VPXOR Y12, A, Y12; VPCMPGTQ Y11, Y12, Y12; VPBLENDVB Y12, X, A, A
+#define UMAX_D(X, A) SIGN; VPXOR Y12, X, Y11; VPXOR Y12, A, Y12; VPCMPGTQ Y12, Y11, Y12; VPBLENDVB Y12, X, A, A
 #define AND(X, A) VPAND X, A, A
 #define OR(X, A) VPOR X, A, A
 #define XOR(X, A) VPXOR X, A, A
 
-// func sum8AVX2(a *args)
-TEXT ·sum8AVX2(SB), NOSPLIT, $0-8
-	BITS(ADD_B)
+// func runAVX2(a *args, loop int) bool
+TEXT ·runAVX2(SB), NOSPLIT, $0-17
+	RUN
 
-// func sum16AVX2(a *args)
-TEXT ·sum16AVX2(SB), NOSPLIT, $0-8
-	BITS(ADD_W)
-
-// func sum32AVX2(a *args)
-TEXT ·sum32AVX2(SB), NOSPLIT, $0-8
-	BITS(ADD_D)
-
-// func sum64AVX2(a *args)
-TEXT ·sum64AVX2(SB), NOSPLIT, $0-8
-	BITS(ADD_Q)
-
-// func andAVX2(a *args)
-TEXT ·andAVX2(SB), NOSPLIT, $0-8
-	BITS(AND)
-
-// func orAVX2(a *args)
-TEXT ·orAVX2(SB), NOSPLIT, $0-8
-	BITS(OR)
-
-// func xorAVX2(a *args)
-TEXT ·xorAVX2(SB), NOSPLIT, $0-8
-	BITS(XOR)
+#include "loops.h"

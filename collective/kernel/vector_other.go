@@ -4,6 +4,8 @@ package kernel
 
 const vectorStep = 1 << 30 // there are no loops
 
+var levelNames = [...]string{"generic"}
+
 func detect() level { return generic }
 
 func vector(Type, Op, *args) bool { return false }
