@@ -33,8 +33,8 @@
 	VZEROUPPER; \
 	RET
 
-// func encodeFloat16AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·encodeFloat16AVX2(SB), NOSPLIT, $0-24
+// func encodeFloat16Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·encodeFloat16Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 	CANONICAL_NAN
 step:
@@ -47,8 +47,8 @@ step:
 	VMOVDQU   X1, 16(DI)
 	NEXT(64, 32)
 
-// func decodeFloat16AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·decodeFloat16AVX2(SB), NOSPLIT, $0-24
+// func decodeFloat16Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·decodeFloat16Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 step:
 	VCVTPH2PS (SI), Y0
@@ -59,8 +59,8 @@ step:
 // To nearest even: add half of what is cut off, less one if the last bit kept is 0.
 #define ROUND(A, T) VPSRLD $16, A, T; VPAND Y13, T, T; VPADDD Y14, A, A; VPADDD T, A, A; VPSRLD $16, A, A
 
-// func encodeBFloat16AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·encodeBFloat16AVX2(SB), NOSPLIT, $0-24
+// func encodeBFloat16Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·encodeBFloat16Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 	CANONICAL_NAN
 	VPCMPEQD Y13, Y13, Y13
@@ -77,8 +77,8 @@ step:
 	VMOVDQU   Y0, (DI)
 	NEXT(64, 32)
 
-// func decodeBFloat16AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·decodeBFloat16AVX2(SB), NOSPLIT, $0-24
+// func decodeBFloat16Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·decodeBFloat16Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 step:
 	VPMOVZXWD (SI), Y0
@@ -88,8 +88,8 @@ step:
 	STORE
 	NEXT(32, 64)
 
-// func encodeInt8AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·encodeInt8AVX2(SB), NOSPLIT, $0-24
+// func encodeInt8Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·encodeInt8Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 	VPCMPEQD Y14, Y14, Y14
 	VPSRLD   $1, Y14, Y14  // all bits but the sign
@@ -135,8 +135,8 @@ infinite:
 	VMOVDQU X0, 1(DI)
 	NEXT(64, 17)
 
-// func decodeInt8AVX2(dst, src unsafe.Pointer, lines int)
-TEXT ·decodeInt8AVX2(SB), NOSPLIT, $0-24
+// func decodeInt8Lines(dst, src unsafe.Pointer, lines int)
+TEXT ·decodeInt8Lines(SB), NOSPLIT, $0-24
 	ARGUMENTS
 	CANONICAL_NAN
 step:

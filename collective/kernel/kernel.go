@@ -2,6 +2,25 @@
 // raw little-endian buffers, as assembly where the CPU allows it and as a generic twin everywhere.
 //
 // A kernel is pure: it allocates nothing, starts no goroutine and keeps no reference to a buffer.
+//
+// # Instruction sets
+//
+// On amd64 there are loops for AVX2 with F16C and for AVX-512 with BW, DQ and VL; on arm64 for NEON, which every
+// ARMv8-A CPU has, its conversions of 16-bit floats too. They do every sum, minimum, maximum and product of integers
+// and floats, and the bits of integers, except that AVX2 and NEON cannot multiply 64-bit integers. Generic code does
+// the logical reductions, products of complex numbers, integers that are scaled, Adasum, and what is left over at the
+// end of a buffer. The codings of float32 have loops for AVX2 and NEON, that of float64 is generic.
+//
+// The loops of arm64 have run in an emulator only, whose times say nothing about a CPU. By count, the sum of two
+// inputs takes, per vector of 16 bytes,
+//
+//	integers  2 loads, 1 store, 1 addition
+//	float32   2 loads, 1 store, 1 addition, 2 for NaN
+//	bfloat16  2 loads, 1 store, 4 to widen, 2 additions, 4 for NaN, 7 to round
+//	float16   2 loads, 1 store, 4 to widen, 2 additions, 4 for NaN, 2 to round
+//
+// so that a core which loads two vectors, stores one and computes two per cycle could do 16 bytes per cycle of integers,
+// 11 of float32, 2 of bfloat16 and 3 of float16 in its first cache. Beyond the caches the limit is memory, as on amd64.
 package kernel
 
 import "fmt"

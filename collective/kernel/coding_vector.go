@@ -1,4 +1,4 @@
-//go:build !purego
+//go:build (amd64 || arm64) && !purego
 
 package kernel
 
@@ -6,36 +6,36 @@ import "unsafe"
 
 // encodeLines codes whole lines of float32 where the CPU can, and returns how many bytes of src that were.
 func encodeLines(c Coding, dst, src []byte) int {
-	if level(active.Load()) < avx2 {
+	if level(active.Load()) == generic {
 		return 0
 	}
 	return byLines(len(src), func(from, lines int) {
 		out, in := unsafe.Pointer(&dst[c.Bytes(Float32, int64(from))]), unsafe.Pointer(&src[from])
 		switch c {
 		case CodingFloat16:
-			encodeFloat16AVX2(out, in, lines)
+			encodeFloat16Lines(out, in, lines)
 		case CodingBFloat16:
-			encodeBFloat16AVX2(out, in, lines)
+			encodeBFloat16Lines(out, in, lines)
 		case CodingInt8:
-			encodeInt8AVX2(out, in, lines)
+			encodeInt8Lines(out, in, lines)
 		}
 	})
 }
 
 // decodeLines is the inverse.
 func decodeLines(c Coding, dst, src []byte) int {
-	if level(active.Load()) < avx2 {
+	if level(active.Load()) == generic {
 		return 0
 	}
 	return byLines(len(dst), func(from, lines int) {
 		out, in := unsafe.Pointer(&dst[from]), unsafe.Pointer(&src[c.Bytes(Float32, int64(from))])
 		switch c {
 		case CodingFloat16:
-			decodeFloat16AVX2(out, in, lines)
+			decodeFloat16Lines(out, in, lines)
 		case CodingBFloat16:
-			decodeBFloat16AVX2(out, in, lines)
+			decodeBFloat16Lines(out, in, lines)
 		case CodingInt8:
-			decodeInt8AVX2(out, in, lines)
+			decodeInt8Lines(out, in, lines)
 		}
 	})
 }
@@ -50,19 +50,19 @@ func byLines(n int, f func(from, lines int)) int {
 }
 
 //go:noescape
-func encodeFloat16AVX2(dst, src unsafe.Pointer, lines int)
+func encodeFloat16Lines(dst, src unsafe.Pointer, lines int)
 
 //go:noescape
-func encodeBFloat16AVX2(dst, src unsafe.Pointer, lines int)
+func encodeBFloat16Lines(dst, src unsafe.Pointer, lines int)
 
 //go:noescape
-func encodeInt8AVX2(dst, src unsafe.Pointer, lines int)
+func encodeInt8Lines(dst, src unsafe.Pointer, lines int)
 
 //go:noescape
-func decodeFloat16AVX2(dst, src unsafe.Pointer, lines int)
+func decodeFloat16Lines(dst, src unsafe.Pointer, lines int)
 
 //go:noescape
-func decodeBFloat16AVX2(dst, src unsafe.Pointer, lines int)
+func decodeBFloat16Lines(dst, src unsafe.Pointer, lines int)
 
 //go:noescape
-func decodeInt8AVX2(dst, src unsafe.Pointer, lines int)
+func decodeInt8Lines(dst, src unsafe.Pointer, lines int)
