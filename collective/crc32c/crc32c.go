@@ -3,6 +3,7 @@
 // places, which the checksum of TCP cannot see.
 //
 // Where the CPU multiplies polynomials of 512 bits at a time, long data goes several times as fast as in hash/crc32.
+// That uses an instruction of the CPU for 8 bytes at a time, on amd64 (SSE 4.2) and on arm64 (FEAT_CRC32).
 package crc32c
 
 import (
