@@ -225,7 +225,7 @@ func TestMovesAtOnce(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	c.Torch = true
 	v := vsphereOn(c)
-	j := c.Train(150, "-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "3", "-H", "host1:1,host2:1,host3:1")
+	j := c.TrainOn("-v", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"), "--min-np", "3", "-H", "host1:1,host2:1,host3:1")
 	for _, host := range []string{"host1", "host2", "host3"} {
 		j.Await(host + `: vSphere announces moves of this machine`)
 	}
@@ -274,6 +274,11 @@ func TestMovesAtOnce(t *testing.T) {
 	j.Await(`^gorun: host3 is about to be moved: vSphere waits up to 50s`)
 	v.tell("host3", "end", 7004, `,"opStatus":"success"`)
 	v.tell("host2", "end", 7003, `,"opStatus":"success"`)
+	c.Await("end of the second moves", func() bool {
+		_, moved := j.Out.Find(`^gorun: host[23] renews its connections: success`)
+		return len(moved) == 4
+	})
+	j.Enough()
 	j.End(3)
 	unbroken(j)
 	if !j.Out.Has(`^gorun: host1: was paused between operations \d times?, [0-9.]+ s in all`) {
@@ -295,7 +300,7 @@ func TestMovesAtOnce(t *testing.T) {
 				within++
 			}
 		}
-		if within > 0 {
+		if within > 1 { // a rank on a busy machine may print late that a batch ended before the pause
 			t.Errorf("%d batches were trained while %s moved:\n%s", within, host, j.Out)
 		}
 	}
