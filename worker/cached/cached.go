@@ -2,8 +2,8 @@
 //
 // Each lies in a directory that is named after its hash, in the user's cache or, where that does not work, in one of the
 // shared directories that launcher/ssh tries. A daemon that runs such a program marks it as used, at its start and every
-// hour, because hosts may share a home: a program that another host runs must stay. At its start it also removes those
-// that no one needs, so that a cache stays small by itself. Clean removes more, for gorun clean.
+// hour, because hosts may share a home: a program that another host runs must stay. At its start it also removes what
+// no one needs, so that a cache stays small by itself. Clean removes more, for gorun clean.
 package cached
 
 import (
@@ -22,7 +22,7 @@ import (
 const (
 	// keepLatest is how many programs a cache keeps by itself: those used last.
 	keepLatest = 3
-	// keepUnused is how long it keeps the others, and keepUnmarked those of versions that do not mark what they use.
+	// keepUnused is how long it keeps the others, and keepUnmarked the programs of versions that mark nothing.
 	keepUnused   = 24 * time.Hour
 	keepUnmarked = 30 * 24 * time.Hour
 	// markInterval is how often a daemon marks its program. One that was marked within markedTimeout may be in use, if only
@@ -33,7 +33,7 @@ const (
 	uploadTimeout = time.Hour
 )
 
-// marker is the file in a program's directory whose time is that of the last use.
+// marker is the file in a program's directory whose time is the time of the last use.
 const marker = "used"
 
 // Program is an uploaded program.

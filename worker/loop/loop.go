@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Loop is that goroutine. The zero value is not ready; use New.
+// Loop runs functions on one goroutine. The zero value is not ready; use New.
 type Loop struct {
 	events chan func()
 	wg     sync.WaitGroup

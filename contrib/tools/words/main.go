@@ -1,10 +1,10 @@
 // Command words measures how plainly the comments of Go packages read: how often, in 10,000 words of comment,
 // each kind of phrase occurs that reads as a translation, and which words occur that ARCHITECTURE's glossary replaces.
 //
-//	go run ./contrib/tools/words [-v] [DIRECTORY ...]
+//	go run ./contrib/tools/words [-v] [-tests] [DIRECTORY ...]
 //
-// Without directories it takes every package of the module. -v prints the lines. Test files do not count.
-// The package's test holds the packages in its list to the limits below.
+// Without directories it takes every package of the module. -v prints the lines, -tests reads test files instead of the
+// others. The package's test holds every package, and its tests, to the limits below.
 package main
 
 import (
@@ -26,16 +26,17 @@ type phrase struct {
 	name  string
 	match *regexp.Regexp
 	limit float64 // occurrences allowed in 10,000 words, beyond the slack
+	tests float64 // the same in test files, which describe what users see and read
 }
 
 // phrases are right now and then, so each has a limit instead of a ban.
 var phrases = []phrase{
-	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 8},
-	{"whom", regexp.MustCompile(`(?i)\b(whom|whoever|whomever)\b`), 1},
-	{"of which", regexp.MustCompile(`(?i)\b(of|by|from|with|over|to) which\b`), 8},
-	{"told", regexp.MustCompile(`(?i)\b(tell|tells|told|say|says|said)\b`), 15},
-	{"nobody", regexp.MustCompile(`(?i)\b(nobody|anybody|somebody)\b`), 2},
-	{"is that", regexp.MustCompile(`(?i)^\w+ is that\b|\b(is|are) since when\b|\bis for how long\b`), 0},
+	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 8, 8},
+	{"whom", regexp.MustCompile(`(?i)\b(whom|whoever|whomever)\b`), 1, 1},
+	{"of which", regexp.MustCompile(`(?i)\b(of|by|from|with|over|to) which\b`), 8, 8},
+	{"told", regexp.MustCompile(`(?i)\b(tell|tells|told|say|says|said)\b`), 15, 15},
+	{"nobody", regexp.MustCompile(`(?i)\b(nobody|anybody|somebody)\b`), 2, 2},
+	{"is that", regexp.MustCompile(`(?i)^\w+ is that\b|\b(is|are) since when\b|\bis for how long\b`), 0, 0},
 }
 
 // old are words that the glossary in ARCHITECTURE replaces.
@@ -56,6 +57,7 @@ type line struct {
 
 // count is what the comments of a package hold.
 type count struct {
+	tests   bool // of test files
 	words   int
 	phrases [][]line // by index in phrases
 	old     []line
@@ -69,9 +71,13 @@ func (c *count) rate(phrase int) float64 {
 // excess describes what goes beyond the limits, one line each.
 func (c *count) excess() (lines []string) {
 	for i, p := range phrases {
-		if len(c.phrases[i]) > slack && c.rate(i) > p.limit {
+		limit := p.limit
+		if c.tests {
+			limit = p.tests
+		}
+		if len(c.phrases[i]) > slack && c.rate(i) > limit {
 			lines = append(lines, fmt.Sprintf("%q occurs %d times, %.1f in 10,000 words; the limit is %.0f",
-				p.name, len(c.phrases[i]), c.rate(i), p.limit))
+				p.name, len(c.phrases[i]), c.rate(i), limit))
 		}
 	}
 	for _, l := range c.old {
@@ -80,15 +86,15 @@ func (c *count) excess() (lines []string) {
 	return lines
 }
 
-// read counts the comments of the Go files in a directory that are not tests.
-func read(dir string) (*count, error) {
+// read counts the comments of the Go files in a directory, of tests or of the others.
+func read(dir string, tests bool) (*count, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, err
 	}
-	c := &count{phrases: make([][]line, len(phrases))}
+	c := &count{tests: tests, phrases: make([][]line, len(phrases))}
 	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
+		if strings.HasSuffix(name, "_test.go") != tests {
 			continue
 		}
 		fset := token.NewFileSet()
@@ -138,7 +144,7 @@ func packages(root string) (dirs []string, err error) {
 	return dirs, err
 }
 
-func run(dirs []string, verbose bool) error {
+func run(dirs []string, tests, verbose bool) error {
 	if len(dirs) == 0 {
 		var err error
 		if dirs, err = packages("."); err != nil {
@@ -151,7 +157,7 @@ func run(dirs []string, verbose bool) error {
 	}
 	fmt.Printf(" %9s\n", "old words")
 	for _, dir := range dirs {
-		c, err := read(dir)
+		c, err := read(dir, tests)
 		if err != nil {
 			return err
 		}
@@ -171,8 +177,9 @@ func run(dirs []string, verbose bool) error {
 
 func main() {
 	verbose := flag.Bool("v", false, "print the lines")
+	tests := flag.Bool("tests", false, "read test files")
 	flag.Parse()
-	if err := run(flag.Args(), *verbose); err != nil {
+	if err := run(flag.Args(), *tests, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "words: error:", err)
 		os.Exit(1)
 	}
