@@ -97,7 +97,7 @@ func TestAlltoallEven(t *testing.T) {
 	}
 }
 
-// Of splits that do not fit all ranks are told, whoever has them; then the name can be used again.
+// All ranks get the error of splits that do not fit, whichever rank has them; then the name can be used again.
 func TestWrongSplits(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -255,7 +255,7 @@ type cluster struct {
 	mesh    *mesh
 	engines []*collective.Engine
 	hostOf  map[int]int
-	// unsigned says that zeros come without sign.
+	// unsigned means that zeros come without sign.
 	unsigned bool
 }
 

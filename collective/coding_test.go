@@ -211,7 +211,7 @@ func TestCodedScatters(t *testing.T) {
 	}
 }
 
-// A request says for itself how it travels; bytes on the wire are as few as they should be.
+// A request has its own coding; bytes on the wire are as few as they should be.
 func TestCodingOfARequest(t *testing.T) {
 	const n = 64_000
 	c := newCluster(t, even(3, 1), 1, collective.Config{Segment: 4 << 10, Algorithm: schedule.ByRing, Coding: kernel.CodingFloat16})
@@ -242,7 +242,7 @@ func (m *mesh) dataSent() int {
 	return m.sent
 }
 
-// Ranks that want different codings are told so, and which is unknown is refused.
+// Ranks that want different codings get an error, and an unknown coding is refused.
 func TestCodingMismatch(t *testing.T) {
 	c := newCluster(t, even(2, 1), 1, collective.Config{Coding: kernel.CodingInt8})
 	request := collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{5000}, In: make([]byte, 20_000), Out: make([]byte, 20_000)}

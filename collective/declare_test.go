@@ -21,7 +21,7 @@ func sumIn(group uint32, name string, b []byte) collective.Request {
 	return collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: name, Group: group, Type: kernel.Uint8, Shape: []int{len(b)}, In: b, Out: b}
 }
 
-// A rank uses its group before other members have declared it, whatever else it says in between, and no one else is
+// A rank uses its group before other members have declared it, whatever else it submits in between, and no one else is
 // asked.
 func TestDeclaredGroupAheadOfItsMembers(t *testing.T) {
 	const rows, columns = 1 << 30, 1<<30 + 1

@@ -196,7 +196,7 @@ func TestGroupAheadOfAHost(t *testing.T) {
 	}
 	out := []byte{5}
 	early := c.submit(0, collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: "x", Group: 1, Type: kernel.Uint8, Shape: []int{1}, In: out, Out: out})
-	// What the host says after that waits with it, in order.
+	// What the host sends after that waits with it, in order.
 	barrier := c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"})
 	eventually(t, "the third host has what the first one says", func() bool {
 		c.mesh.mu.Lock()

@@ -156,7 +156,7 @@ func TestJoinPending(t *testing.T) {
 	}
 }
 
-// TestJoinRefuses: other operations than allreduce need everybody, and say so as Horovod does.
+// TestJoinRefuses: other operations than allreduce need all ranks; the error reads as Horovod's.
 func TestJoinRefuses(t *testing.T) {
 	for _, l := range []layout{even(1, 2), even(2, 1), even(2, 2)} {
 		c := newCluster(t, l, 5, collective.Config{})

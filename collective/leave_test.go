@@ -47,7 +47,7 @@ func checkLeave(c *cluster) {
 			t.Errorf("%s: %v", p.what, r.Err)
 		}
 	}
-	// Whoever comes later fails at once.
+	// Ranks that come later fail at once.
 	for rank := range size - 1 {
 		eventually(t, "new operations are refused", func() bool {
 			p, err := c.try(rank, collective.Request{Kind: collective.Barrier, Name: "later"})
@@ -150,8 +150,8 @@ func TestAbort(t *testing.T) {
 	q.wait()
 }
 
-// A rank whose memory the link keeps until a peer has it all is told of its result when the world ends, although the
-// peer never said so: it may be the one that died. Result memory is given back, too.
+// A rank whose memory the link keeps until a peer has it all gets its result when the world ends, although the
+// peer never acknowledged: it may be the one that died. Result memory is given back, too.
 func TestAbortAfterTheResult(t *testing.T) {
 	var kept atomic.Int64
 	c := newCluster(t, even(2, 1), 16, collective.Config{Segment: 20 << 10, Direct: -1, Alloc: counting{&kept}})

@@ -146,7 +146,7 @@ func FuzzReady(f *testing.F) {
 		g := newGroup(twoHosts, 3, nil)
 		tab := newReadiness(g)
 		before := bytes.Clone(p)
-		// The whole way of a message from a peer: nothing may panic, whatever it says.
+		// The whole way of a message from a peer: nothing may panic, whatever it holds.
 		if err := tab.hear(20, p); err != nil && len(tab.open) > 0 {
 			t.Error("a refused message left an operation behind")
 		}

@@ -17,7 +17,7 @@ type use struct {
 	parts []collective.Request // by rank; of those without a client there is none
 }
 
-// submit hands in all parts, of which only the clients hear.
+// submit submits all contributions; only their clients hear of them.
 func (u *use) submit(g *gang, submit func(rank int, r collective.Request) error) error {
 	parts := int32(0)
 	for i := range u.parts {

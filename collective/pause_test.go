@@ -59,7 +59,8 @@ func checkSum(t *testing.T, name string, out []byte, ranks []int) {
 	}
 }
 
-// TestPauseAtOneBoundary: what was announced by all hosts ends, what was not waits, whoever submits it meanwhile.
+// TestPauseAtOneBoundary: what was announced by all hosts ends, what was not waits, whichever rank submits it
+// meanwhile.
 func TestPauseAtOneBoundary(t *testing.T) {
 	c := newCluster(t, even(3, 2), 1, collective.Config{})
 	checkPause(c, c.sums("before", 0, 1, 2, 3, 4, 5))
@@ -160,7 +161,7 @@ func TestRingChanges(t *testing.T) {
 							}
 							checkSum(t, parts[k].name, parts[k].out, parts[k].ranks)
 						}
-						// Rank 0 says whether there is another round.
+						// Rank 0 decides whether there is another round.
 						flag := make([]byte, 4)
 						if r == 0 && done.Load() {
 							flag[0] = 1

@@ -11,7 +11,7 @@ import (
 )
 
 // What is measured over loopback is not exact, but a cost, and probes never reach an engine: with every
-// segment of a peer the engine would say why it refuses it.
+// segment of a peer the engine would log why it refuses it.
 func TestMeasure(t *testing.T) {
 	w := newRealWorld(t, 2, 1, collective.Config{})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

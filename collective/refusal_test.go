@@ -163,8 +163,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// What no rank can do is refused when all have said so. If only some submit it, all are told what each submitted,
-// although those could have been told at once; then the name can be used again.
+// What no rank can do is refused when all have submitted it. If only some do, all get an error with what each
+// submitted, although those could have been refused at once; then the name can be used again.
 func TestFlaws(t *testing.T) {
 	sound := func(kind collective.Kind) collective.Request {
 		return collective.Request{Kind: kind, Name: "x", Type: kernel.Float32, Op: kernel.Sum, Shape: []int{6}, Pre: 1, Post: 1}

@@ -81,8 +81,8 @@ func (a asked) Alloc(n int) (collective.Buffer, error) {
 	return a.counting.Alloc(n)
 }
 
-// What passes through a host whose memory ranks hold is of the heap only up to a limit. Beyond it the host says so, and
-// the world ends.
+// What passes through a host whose memory ranks hold is of the heap only up to a limit. Beyond it the host reports an
+// error, and the world ends.
 func TestSpillHasALimit(t *testing.T) {
 	for _, kind := range []collective.Kind{collective.Allgather, collective.ReduceScatter, collective.Reduce, collective.Alltoall, collective.Gather, collective.Scatter} {
 		type end struct {

@@ -275,7 +275,7 @@ func TestRootedRefused(t *testing.T) {
 	}
 }
 
-// Both ends are told that they do not fit, or that the other one is gone.
+// Both ends get the error that they do not fit, or that the other one is gone.
 func TestSendFails(t *testing.T) {
 	c := newCluster(t, even(3, 1), 1, collective.Config{})
 	a := c.submit(0, collective.Request{Kind: collective.Send, Name: "x", Root: 1, Type: kernel.Int8, Shape: []int{4}, In: make([]byte, 4)})

@@ -18,7 +18,7 @@ import (
 	"gorun/topology"
 )
 
-// TestJobAfterTakeOver: a daemon that has not been told its job is told by the next launcher what it would have heard of
+// TestJobAfterTakeOver: a daemon that has not got its job gets from the next launcher what it would have got from
 // the first one.
 func TestJobAfterTakeOver(t *testing.T) {
 	for _, listed := range []bool{false, true} {
@@ -49,8 +49,9 @@ func TestJobAfterTakeOver(t *testing.T) {
 	}
 }
 
-// TestMoveAfterTakeOver: a host that moves, as was announced to the former launcher, may be silent to the next one for as long, also
-// before it has been taken over; not once the move is over, nor for longer than the announcement is believed.
+// TestMoveAfterTakeOver: a host that moves, as was announced to the former launcher, may be silent to the next one for
+// as long, also before it has been taken over; not once the move is over, nor for longer than the announcement is
+// believed.
 func TestMoveAfterTakeOver(t *testing.T) {
 	kept := keeper{}
 	var asked time.Duration
@@ -153,7 +154,8 @@ func (k *keeper) Answering(time.Duration) (of, left int, patience time.Duration)
 	return 3, k.answering, time.Minute
 }
 
-// TestHungUpAfterTakeOver: a launcher that carries a job on hears as any other does that hosts have ended their connections.
+// TestHungUpAfterTakeOver: a launcher that carries a job on hears as any other does that hosts have ended their
+// connections.
 func TestHungUpAfterTakeOver(t *testing.T) {
 	spec := &Spec{Elastic: &ElasticSpec{Admit: func(int, string) error { return nil }}}
 	members, err := elastic.New(elastic.Config{}).Snapshot()
@@ -193,7 +195,8 @@ func TestLeaseOfLauncher(t *testing.T) {
 	}
 }
 
-// TestMinority: a launcher tells of no world of which too few know to carry it on, and waits for them for a while only.
+// TestMinority: a launcher announces no world that too few hosts know to carry it on, and waits for them for a while
+// only.
 func TestMinority(t *testing.T) {
 	var notes []string
 	worlds := 0
@@ -239,7 +242,7 @@ func TestMinority(t *testing.T) {
 		t.Fatalf("after %v in a minority: stopping %v, verdict %v, %d worlds", time.Minute, j.stopping, j.verdict, worlds)
 	}
 
-	// Kept after all, it is told of, and no one waits.
+	// Kept after all, it is announced, and no one waits.
 	j.stopping, j.verdict, notes = false, nil, nil
 	j.failover.safe(1)
 	pass(3*time.Hour, 4*time.Hour)

@@ -52,8 +52,8 @@ func (j *job) pass(from, to time.Time) {
 	}
 }
 
-// TestIsolated: hosts that are all silent are told in one line, and none of them is given up, whatever others said of it before, until they
-// must have ended the job by themselves; if one is heard before, all have their lease again.
+// TestIsolated: one line reports that all hosts are silent, and none of them is given up, whatever others reported of
+// it before, until they must have ended the job by themselves; if one is heard before, all have their lease again.
 func TestIsolated(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(sec int) time.Time { return began.Add(time.Duration(sec) * time.Second) }
@@ -137,8 +137,8 @@ func (quiet) Close(int)                            {}
 func (quiet) Tail(int) []string                    { return nil }
 func (quiet) Abandon()                             {}
 
-// TestStopped: a launcher that was stopped for longer than its hosts wait says so, whichever consequence it hears first. What hosts
-// did before is reported as always, and so is what follows Ctrl-Z.
+// TestStopped: a launcher that was stopped for longer than its hosts wait reports it, whichever consequence it hears
+// first. What hosts did before is reported as always, and so is what follows Ctrl-Z.
 func TestStopped(t *testing.T) {
 	const code = 3
 	crash := &wire.Exited{Process: 0, Code: code}

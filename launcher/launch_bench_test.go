@@ -30,7 +30,7 @@ import (
 )
 
 // farm is ssh servers at any number of addresses, a network's latency away, on which gorun is cached. Their
-// daemons say what daemons of a job that goes well say.
+// daemons send what daemons of a job that goes well send.
 type farm struct {
 	t        testing.TB
 	listener net.Listener
@@ -186,7 +186,8 @@ func TestLaunchMany(t *testing.T) {
 	launchOnce(t, f, 20)
 }
 
-// TestLaunchMemory: what a launch holds grows with its hosts, and not with their square. It includes the simulated hosts'.
+// TestLaunchMemory: what a launch holds grows with its hosts, and not with their square. It includes the simulated
+// hosts'.
 func TestLaunchMemory(t *testing.T) {
 	const most = 0.6 // MiB a host
 	f := newFarm(t, time.Millisecond)

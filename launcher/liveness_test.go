@@ -14,7 +14,7 @@ import (
 	"gorun/topology"
 )
 
-// watched is a job of three hosts in one world, all heard a moment ago, with what it tells its user.
+// watched is a job of three hosts in one world, all heard a moment ago, with the lines for its user.
 func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	var lines []string
 	j = &job{state: state{alive: liveness.NewHosts(liveness.Default()), membership: membershipOf(3, policy)}}
@@ -67,8 +67,8 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestEvictedWhileItEnds: a host that cannot be reached while the job ends may run on; one that asked for its end is hung up on when it does
-// not answer either.
+// TestEvictedWhileItEnds: a host that cannot be reached while the job ends may run on; one that asked for its end is
+// hung up on when it does not answer either.
 func TestEvictedWhileItEnds(t *testing.T) {
 	j, told := watched(t, elastic.Fixed(3))
 	j.evict(j.hosts[0], &failure.HostError{Host: "h0", Err: fmt.Errorf("no memory")}, eviction{own: true})
@@ -126,8 +126,8 @@ func TestTellPaths(t *testing.T) {
 	}
 }
 
-// TestOutOfReachBeforeWorld: that a connection has ended is a reason to form a world which would be formed later: in one, hosts tell
-// each other whether the launcher lives.
+// TestOutOfReachBeforeWorld: that a connection has ended is a reason to form a world which would be formed later: in
+// one, hosts report to each other whether the launcher lives.
 func TestOutOfReachBeforeWorld(t *testing.T) {
 	j, _ := watched(t, flexible)
 	j.membership = laterMembership(3)

@@ -11,20 +11,21 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// mum is an Output that has nothing to say.
+// mum is an Output that writes nothing.
 type mum struct{ Output }
 
 func (mum) Close(int)         {}
 func (mum) Tail(int) []string { return nil }
 
-// TestDoomedWorlds: a mistake of the script ends one rank after the other. Of the worlds on the way to the end of the job no one is told,
-// but of one that lasts, of one after which the job ends well, and at once of one that follows a loss.
+// TestDoomedWorlds: a mistake of the script ends one rank after the other. No line reports the worlds on the way to the
+// end of the job, but one that lasts has a line, one after which the job ends well, and, at once, one that follows a
+// loss.
 func TestDoomedWorlds(t *testing.T) {
 	const told = "gorun: epoch 2: 1 rank on 1 host, because process 0 on a exited with code "
 	for name, tc := range map[string]struct {
 		first  wire.Exited
 		last   *wire.Exited // nil if it goes on
-		atOnce int          // how often the world of the last rank is told of
+		atOnce int          // how often the world of the last rank is reported
 		later  int
 	}{
 		"all ranks":                  {wire.Exited{Code: 1}, &wire.Exited{Process: 1, Code: 1}, 0, 0},

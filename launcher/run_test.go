@@ -40,8 +40,8 @@ type conversation struct {
 
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
 
-// hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were told before it; that the
-// launcher is there, which it says all the time, is no message.
+// hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were sent before it;
+// that the signs of life of the launcher are no messages.
 func (c *conversation) hear() wire.Message {
 	for {
 		m, err := c.in.Read()
@@ -102,7 +102,7 @@ func (c *conversation) enter() {
 	c.say(&wire.Committed{World: wire.World{Epoch: c.at.Epoch, Order: order}})
 }
 
-// end waits for the order to stop and says Done.
+// end waits for the order to stop and sends Done.
 func (c *conversation) end() {
 	for {
 		switch c.hear().(type) {
@@ -148,7 +148,7 @@ func (s *script) Dial(line context.Context, host string) (*talk.Daemon, error) {
 	})}, nil
 }
 
-// hangsUp is the end of a daemon that has nothing to say.
+// hangsUp is the end of a daemon that reports nothing.
 type hangsUp func() error
 
 func (end hangsUp) Close() error      { return end() }
@@ -221,8 +221,8 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
-// TestGoodbyeComesFirst: when the last host is done its connection is not cut before it was told that no one comes back,
-// or another login would have to tell it.
+// TestGoodbyeComesFirst: when the last host is done its connection is not cut before it has heard that no one comes
+// back, or another login would have to send that.
 func TestGoodbyeComesFirst(t *testing.T) {
 	var mu sync.Mutex
 	said := map[context.Context]bool{} // of connections, whether they were cut before they were closed for the first time
@@ -235,7 +235,7 @@ func TestGoodbyeComesFirst(t *testing.T) {
 		}
 		c.end()
 	}), closing: func(line context.Context) {
-		runtime.Gosched() // whoever would cut it has the time to
+		runtime.Gosched() // so long that it could be cut
 		mu.Lock()
 		defer mu.Unlock()
 		if _, again := said[line]; !again {
@@ -257,7 +257,7 @@ func TestGoodbyeComesFirst(t *testing.T) {
 	}
 }
 
-// TestFirstFailureDecides: what ranks do after they were told to stop is no verdict.
+// TestFirstFailureDecides: what ranks do after the order to stop is no verdict.
 func TestFirstFailureDecides(t *testing.T) {
 	s := &script{t: t, daemons: map[string]func(*conversation){
 		"a": func(c *conversation) {
@@ -442,10 +442,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStrangeWords: what a daemon says that cannot be, or stops to say, ends the job in these words.
-func TestStrangeWords(t *testing.T) {
+// TestImpossibleReports: what a daemon reports and cannot be, or stops reporting, ends the job in these words.
+func TestImpossibleReports(t *testing.T) {
 	exited := func(process int) wire.Message { return &wire.Exited{Process: process} }
-	for want, says := range map[string]map[string][]wire.Message{ // by host; nothing more is heard of who says nil
+	for want, says := range map[string]map[string][]wire.Message{ // by host; nil is one that falls silent
 		"b: run: the daemon reports PMI barrier 5 after 0":                   {"b": {&wire.Fence{Number: 5}}},
 		"b: join: the daemon reports a world of unknown hosts [0 7]":         {"b": {&wire.Committed{World: wire.World{Epoch: 1, Order: []int{0, 7}}}}},
 		"b: run: the connection to the daemon ended":                         {"b": {nil}},
@@ -482,7 +482,8 @@ func TestFailuresAreGathered(t *testing.T) {
 	}
 }
 
-// TestSilentHosts: a host that has no daemon when the start is given up is named, but has not failed; and whether it has answered is told.
+// TestSilentHosts: a host that has no daemon when the start is given up is named, but has not failed; the error also
+// shows whether it answered.
 func TestSilentHosts(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		t.Run(fmt.Sprint(answers), func(t *testing.T) {
@@ -527,7 +528,7 @@ func TestLostHost(t *testing.T) {
 	}
 }
 
-// TestStartTimeoutNamesTheStep: how far host b came is what is told, and with what to do.
+// TestStartTimeoutNamesTheStep: the error names how far host b came, and what to do.
 func TestStartTimeoutNamesTheStep(t *testing.T) {
 	hello := func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "test"}); c.hear() }
 	ready := func(c *conversation) {

@@ -10,7 +10,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestStallNamesCrossings: ranks that wait for each other under one name in different operations are told so.
+// TestStallNamesCrossings: a line names ranks that wait for each other under one name in different operations.
 func TestStallNamesCrossings(t *testing.T) {
 	ops := func(host string, ranks ...int) []wire.Waiting {
 		missing := []wire.Missing{{Host: host, Ranks: ranks}}
@@ -71,7 +71,7 @@ func TestStallNamesCrossings(t *testing.T) {
 	}
 }
 
-// TestStallNamesRanks: the launcher puts together what the daemons know, says it once, says when it changes, and
+// TestStallNamesRanks: the launcher puts together what the daemons know, reports it once, reports when it changes, and
 // when it is over.
 func TestStallNamesRanks(t *testing.T) {
 	waits := func(age int64, late bool, missing ...wire.Missing) *wire.Stalled {
@@ -222,7 +222,7 @@ func TestStallOfMany(t *testing.T) {
 	}
 }
 
-// TestStallWithoutAnswer: a host that says nothing is named as such.
+// TestStallWithoutAnswer: a host that does not answer is named as such.
 func TestStallWithoutAnswer(t *testing.T) {
 	over := make(chan bool)
 	s := &script{t: t, daemons: both(func(c *conversation) {

@@ -7,8 +7,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestRankState: what a rank does follows from what all daemons say, as each of them knows best about its own ranks. Host a
-// has heard nothing of hosts b and c; on b, rank 2 has called the allreduce and rank 3 has not.
+// TestRankState: what a rank does follows from what all daemons report, as each of them knows best about its own ranks.
+// Host a has heard nothing of hosts b and c; on b, rank 2 has called the allreduce and rank 3 has not.
 func TestRankState(t *testing.T) {
 	all := []wire.Missing{{Host: "a", Ranks: []int{1}}, {Host: "b", Ranks: []int{2, 3}}, {Host: "c", Ranks: []int{6, 7}}}
 	j := &job{state: state{hosts: []*host{{id: 0, name: "a", up: true}, {id: 1, name: "b", up: true}, {id: 2, name: "c", up: true}, {id: 3, name: "d"}},

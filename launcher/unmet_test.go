@@ -16,7 +16,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestUnmetHosts: that a host cannot be used is told once for each reason, however often it is tried; and each loss of one that was.
+// TestUnmetHosts: users read once for each reason that a host cannot be used, however often it is tried; and of each
+// loss of one that was.
 func TestUnmetHosts(t *testing.T) {
 	var notes []string
 	j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 2, MinNP: 2, Timeout: 10 * time.Hour}}, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }})

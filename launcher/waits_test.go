@@ -16,7 +16,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestStartWaits: that a host cannot join others is not its failure while one of those is silent, and it goes on trying.
+// TestStartWaits: that a host cannot join others is not its failure while one of those is silent, and it goes on
+// trying.
 func TestStartWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		quiet   time.Duration // of b, which a does not reach
@@ -59,8 +60,8 @@ func TestStartWaits(t *testing.T) {
 	}
 }
 
-// TestStartTimeoutNamesSilentHost: when a start has taken too long, the host that is silent is named, and not those that could not
-// join it.
+// TestStartTimeoutNamesSilentHost: when a start has taken too long, the host that is silent is named, and not those
+// that could not join it.
 func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	j := &job{state: state{spec: &Spec{StartTimeout: time.Minute},
 		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}}
@@ -78,8 +79,8 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 	}
 }
 
-// TestStartIsSuspended: a start that takes too long does not end before the lease of a host that is silent, nor at once when that
-// one is back; but not later than a lease after it should have ended.
+// TestStartIsSuspended: a start that takes too long does not end before the lease of a host that is silent, nor at once
+// when that one is back; but not later than a lease after it should have ended.
 func TestStartIsSuspended(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, tc := range map[string]struct {
@@ -117,8 +118,8 @@ func TestStartIsSuspended(t *testing.T) {
 	}
 }
 
-// TestStartBlamesNoBrokenLine: a host whose connection has just ended is not taken for why a start failed, neither when it has taken
-// too long nor when another one fails.
+// TestStartBlamesNoBrokenLine: a host whose connection has just ended is not taken for why a start failed, neither when
+// it has taken too long nor when another one fails.
 func TestStartBlamesNoBrokenLine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fails func(j *job)
@@ -180,7 +181,7 @@ func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 	j.hosts[1].Heard.Reading(now.Add(-quiet))
 }
 
-// TestCutOff: when a start is cut off, what is known of hosts that have failed is told, and nothing of those that are only cut off with it.
+// TestCutOff: when a start is cut off, the error names hosts that have failed, and none that is only cut off with it.
 func TestCutOff(t *testing.T) {
 	var notes []string
 	j, err := newJob(&Spec{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },

@@ -19,8 +19,8 @@ func goes(order []int, a, b int) bool {
 	return false
 }
 
-// TestBlocked: a way that could not be measured is worse than all others, whatever interfaces say of it and however slow
-// they are, and only where there is no other one data takes it. One that nobody has tried is as good as the best.
+// TestBlocked: a way that could not be measured is worse than all others, whatever speed interfaces report and however
+// slow they are, and only where there is no other one data takes it. One that was never tried is as good as the best.
 func TestBlocked(t *testing.T) {
 	measured := func(n int, bandwidth, rtt float64) (edges []topology.Edge) {
 		for from := range n {
@@ -68,7 +68,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestBlockedRail: two hosts that do not reach each other in one of several networks are not neighbours, if that can be.
+// TestBlockedRail: two hosts that do not reach each other in one of several networks are not neighbours, if that can
+// be.
 func TestBlockedRail(t *testing.T) {
 	rails := []string{"10.0.0.0/24", "10.0.1.0/24"}
 	hosts := make([]topology.Host, 4)

@@ -12,7 +12,8 @@ func card(name, address string, node, speed int) NIC {
 	return NIC{Name: name, Up: true, Speed: speed, Node: node, Addrs: []string{address}}
 }
 
-// Of rings that are as fast, the one is taken whose edges cross no router and no NUMA node, and the others' edges say so.
+// Of rings that are as fast, the one is taken whose edges cross no router and no NUMA node, and the others' edges show
+// it.
 func TestCrossesNetworks(t *testing.T) {
 	// a and b share one network, b and c, c and d, d and a another each; a and c, b and d have none in common.
 	hosts := []Host{
@@ -45,7 +46,7 @@ func TestCrossesNetworks(t *testing.T) {
 	}
 }
 
-// A prefix of one address says nothing of who else is there: edges of such hosts have no reason to be taken or not.
+// A prefix of one address does not show which hosts are there: edges of such hosts have no reason to be taken or not.
 func TestPrefixOfOneAddress(t *testing.T) {
 	hosts := []Host{
 		{Name: "a", NICs: []NIC{card("e0", "10.0.0.1/32", 0, 10)}},
@@ -67,7 +68,7 @@ func TestPrefixOfOneAddress(t *testing.T) {
 		hosts[i].NICs = append(hosts[i].NICs, card("e1", []string{"10.1.0.1/24", "10.2.0.1/24", "10.3.0.1/24"}[i], 0, 10))
 	}
 	quiet()
-	// An address that is a NIC's second one takes nothing away from what its first one tells.
+	// An address that is a NIC's second one takes nothing away from what its first one shows.
 	for i := range hosts {
 		hosts[i].NICs = hosts[i].NICs[1:]
 		hosts[i].NICs[0].Addrs = append(hosts[i].NICs[0].Addrs, "10.9.9.9/32")
@@ -81,8 +82,8 @@ func TestPrefixOfOneAddress(t *testing.T) {
 	}
 }
 
-// Where all hosts are in the same networks and the engine is beside its NIC in the same one, no ring crosses less inside hosts
-// than another, in whatever order they list their NICs.
+// Where all hosts are in the same networks and the engine is beside its NIC in the same one, no ring crosses less
+// inside hosts than another, in whatever order they list their NICs.
 func TestCrossingsConstant(t *testing.T) {
 	hosts, _ := railed(6, 2)
 	for i := range hosts {
@@ -102,8 +103,8 @@ func TestCrossingsConstant(t *testing.T) {
 	}
 }
 
-// TestCrossingsBothWays: what an edge crosses is the least of what the networks in common ask for, in both directions alike and
-// whichever NIC a host lists first.
+// TestCrossingsBothWays: what an edge crosses is the least of what the networks in common ask for, in both directions
+// alike and whichever NIC a host lists first.
 func TestCrossingsBothWays(t *testing.T) {
 	// All three are in two networks, and have a NIC in the first one on node 0, beside the engine.
 	hosts := []Host{
@@ -152,7 +153,8 @@ func TestCrossingsBothWays(t *testing.T) {
 	}
 }
 
-// TestLeastCrossings: where every host is in a network of its own, that its edges cross is no reason to look for another ring.
+// TestLeastCrossings: where every host is in a network of its own, that its edges cross is no reason to look for
+// another ring.
 func TestLeastCrossings(t *testing.T) {
 	var hosts []Host
 	for i := range 5 {
@@ -169,8 +171,8 @@ func TestLeastCrossings(t *testing.T) {
 	}
 }
 
-// TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC: the one
-// that data goes over, or else the fastest.
+// TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC:
+// the one that data goes over, or else the fastest.
 func TestFastest(t *testing.T) {
 	on := func(node, speed int, driver string, addrs ...string) NIC {
 		return NIC{Name: fmt.Sprint("e", node), Up: true, Node: node, Speed: speed, Driver: driver, Addrs: addrs}

@@ -22,7 +22,7 @@ func TestOrderBy(t *testing.T) {
 			t.Errorf("by %q: %+v, should be %v", by, ring, want)
 		}
 	}
-	// What was measured is told also of a ring that does not go by it.
+	// Measured values are shown also for a ring that does not go by them.
 	ring := topology.OrderBy(t.Context(), topology.ByTopology, hosts, edges)
 	if want := "same rack r2, 111 Mbit/s measured, the bottleneck, by labels and NICs"; ring.Why[1] != want || ring.Why[0] != "from rack r1 to r2, 1 Gbit/s measured, by labels and NICs" {
 		t.Errorf("reasons %q, the second should be %q", ring.Why, want)

@@ -24,7 +24,7 @@ func railed(n, networks int) (hosts []Host, rails []string) {
 	return hosts, Rails(hosts)
 }
 
-// onRails are edges with the bandwidth that f tells in Mbit/s.
+// onRails are edges with the bandwidth that f returns in Mbit/s.
 func onRails(n int, rails []string, f func(rail, from, to int) float64) (edges []Edge) {
 	for k, rail := range rails {
 		for from := range n {

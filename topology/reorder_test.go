@@ -86,7 +86,7 @@ func TestReorder(t *testing.T) {
 		}
 	}
 
-	// Only the present ring is measured: the others are said to be as fast as their NICs, which is to be found out.
+	// Only the present ring is measured: the others count as being as fast as their NICs, which is to be found out.
 	var used []topology.Edge
 	for i := range present {
 		used = append(used, topology.Edge{From: i, To: (i + 1) % 4, Bandwidth: []float64{9, 1, 9, 9}[i] * gbit, InJob: true})
@@ -125,8 +125,9 @@ func kept(before, after []int) (n int) {
 	return n
 }
 
-// Where ways have become slow and the others are as alike as measurements are, the ring goes around those and keeps what
-// it can: for each a host has to go elsewhere, which is three edges. Nor does it change for what is left of the differences.
+// Where ways have become slow and the others are as alike as measurements are, the ring goes around those and keeps
+// what it can: for each a host has to go elsewhere, which is three edges. Nor does it change for what is left of the
+// differences.
 func TestReorderKeepsEdges(t *testing.T) {
 	for _, n := range []int{10, 12, 13, 16, 40, 200} {
 		for seed := range uint64(5) {
@@ -302,7 +303,7 @@ func BenchmarkReorder(b *testing.B) {
 	})
 }
 
-// TestHardlyAnySpeed: a search ends though an edge is as slow as a number can say.
+// TestHardlyAnySpeed: a search ends though an edge is as slow as a number can be.
 func TestHardlyAnySpeed(t *testing.T) {
 	const n = 13 // more than rings are looked at one by one
 	hosts := make([]topology.Host, n)

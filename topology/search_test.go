@@ -40,8 +40,8 @@ func TestSearchIsClose(t *testing.T) {
 	}
 }
 
-// TestSumIsClose: the search that stands for PCCL in the comparison of rings, where there are too many hosts to find the
-// least sum, comes close to it where it can be found.
+// TestSumIsClose: the search that stands for PCCL in the comparison of rings, where there are too many hosts to find
+// the least sum, comes close to it where it can be found.
 func TestSumIsClose(t *testing.T) {
 	mean, count := 0.0, 0
 	for _, cluster := range []func(*rand.Rand, int) ([]Host, []Edge){simulated, scattered} {
@@ -68,8 +68,8 @@ func (p *problem) sum(order []int) (sum int64) {
 	return sum
 }
 
-// TestBoundsSeeRacks: that every host has fast ways to some others is no reason to hope for a ring of these where no way out of a
-// rack is as fast.
+// TestBoundsSeeRacks: that every host has fast ways to some others is no reason to hope for a ring of these where no
+// way out of a rack is as fast.
 func TestBoundsSeeRacks(t *testing.T) {
 	const n, inside, across = 16, 20.0, 10.0
 	p := &problem{ctx: t.Context(), n: n, edges: make([]edge, n*n)}
@@ -100,7 +100,8 @@ func (c *countdown) Err() error {
 	return context.Canceled
 }
 
-// TestSearchEnds: whenever nobody wants the answer any more, a search ends without looking further, and with a ring of all hosts.
+// TestSearchEnds: whenever the answer is not wanted any more, a search ends without looking further, and with a ring of
+// all hosts.
 func TestSearchEnds(t *testing.T) {
 	const n = 120
 	hosts, edges := scattered(rand.New(rand.NewPCG(3, 3)), n)

@@ -87,8 +87,9 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestTogetherTold: a site that is told says by whom, also if that is not the same for all.
-func TestTogetherTold(t *testing.T) {
+// TestSitesNameTheirSource: a site that an administrator supplied names its source, also if that is not the same for
+// all.
+func TestSitesNameTheirSource(t *testing.T) {
 	var hosts []topology.Host
 	for i, source := range []string{"guestinfo", "topology file", "guestinfo", ""} {
 		h := topology.Host{Name: string(rune('a' + i)), Labels: map[string]string{"esxi": "e1"}}

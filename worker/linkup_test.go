@@ -48,7 +48,7 @@ func newGate(t *testing.T, to string, open <-chan struct{}) string {
 }
 
 // TestLinksTakeLong: hosts of a static job that gossip has brought together, but that do not reach each other over
-// their links, say so and go on trying: one of them may stand still, which the launcher knows. When they do reach
+// their links, report that and go on trying: one of them may be paused, which the launcher knows. When they do reach
 // each other, their world begins.
 func TestLinksTakeLong(t *testing.T) {
 	hosts := []*conversation{startDaemonIn(t, t.Context(), 500*time.Millisecond), startDaemonIn(t, t.Context(), 500*time.Millisecond)}

@@ -51,7 +51,7 @@ type conversation struct {
 
 func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
 
-// startDaemonIn starts a daemon that says after so long that it does not reach others, 0 for the usual time.
+// startDaemonIn starts a daemon that reports after so long that it does not reach others, 0 for the usual time.
 func startDaemonIn(t *testing.T, ctx context.Context, linkTimeout time.Duration) *conversation {
 	return startDaemonWith(t, ctx, Config{linkTimeout: linkTimeout})
 }
@@ -153,7 +153,8 @@ func TestOneHost(t *testing.T) {
 	c.stop()
 }
 
-// TestWorldLater: ranks run before there is a world, a rank that asks for it is told of, and the launcher says when.
+// TestWorldLater: ranks run before there is a world, a rank that asks for it is reported, and the launcher decides
+// when.
 func TestWorldLater(t *testing.T) {
 	c := startDaemon(t)
 	c.enter(true, []string{"sh", "-c", `echo $GORUN_SOCKET $GORUN_TOKEN; read line`})
@@ -184,7 +185,7 @@ func TestWorldLater(t *testing.T) {
 		joined <- outcome{rank, err}
 	}()
 	await[*wire.Wanted](c)
-	for _, m := range []wire.Message{&wire.Form{Epoch: 2}, &wire.Form{Epoch: 1}, &wire.Form{Epoch: 1}} { // only the second says anything
+	for _, m := range []wire.Message{&wire.Form{Epoch: 2}, &wire.Form{Epoch: 1}, &wire.Form{Epoch: 1}} { // only the second sends anything
 		if err := c.to.Write(m); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestWorldLater(t *testing.T) {
 	c.stop()
 }
 
-// TestPauseBeforeWorld: a host that moves, or stands still, while its world is not formed yet greets no one, and goes
+// TestPauseBeforeWorld: a host that moves, or is paused, while its world is not formed yet greets no one, and goes
 // on.
 func TestPauseBeforeWorld(t *testing.T) {
 	c := startDaemon(t)
@@ -231,8 +232,8 @@ func TestLauncherGone(t *testing.T) {
 	}
 }
 
-// TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; why its ranks were ended the
-// host is told.
+// TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; the host logs why its ranks
+// were ended.
 func TestLauncherLost(t *testing.T) {
 	said := make(chan string, 1)
 	c := startDaemonWith(t, t.Context(), Config{Report: func(text string) { said <- text }})
@@ -305,8 +306,8 @@ func TestShutDown(t *testing.T) {
 	c.stop()
 }
 
-// TestDaemonStopped: a daemon that is ended by others than its launcher says so before it ends its ranks, and waits
-// until that is heard.
+// TestDaemonStopped: a daemon that is ended by others than its launcher reports that before it ends its ranks, and
+// waits until that is heard.
 func TestDaemonStopped(t *testing.T) {
 	running, stop := context.WithCancelCause(t.Context())
 	heard, waited := make(chan struct{}), make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// FuzzCommandLine: words of a launch are rewritten up to the program, which nobody touches, and none is lost.
+// FuzzCommandLine: words of a launch are rewritten up to the program, which stays as it is, and none is lost.
 func FuzzCommandLine(f *testing.F) {
 	f.Add("gorun\n-np\n2\n-mca\na\nb\n--x=1\npython\n-np\n3")
 	f.Add("horovodrun\n-v\n-genv\nA")
@@ -37,7 +37,7 @@ func FuzzCommandLine(f *testing.F) {
 	})
 }
 
-// FuzzTimes: times of flags are as long as they say, and ranges in order.
+// FuzzTimes: times of flags are as long as they read, and ranges in order.
 func FuzzTimes(f *testing.F) {
 	for _, seed := range []string{"30", "1m30s", "-1", "1e300", "NaN", "1 2", "2,1", "10,100", ","} {
 		f.Add(seed)

@@ -55,7 +55,7 @@ func TestCompletionKeys(t *testing.T) {
 			defer cmd.Process.Kill()
 			term.Types(tt.setup + "; echo set'' up\r")
 			term.Await("set up")
-			// Each line is completed, and the word that tells so is what echo says of it.
+			// Each line is completed, and echo prints the word that was completed.
 			for _, line := range []struct{ typed, want string }{
 				{"gorun --rank-w\t", "--rank-wrapper"},
 				{"gorun -np 2 --rank-w\t", "--rank-wrapper"},

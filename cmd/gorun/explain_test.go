@@ -8,7 +8,7 @@ import (
 	"gorun/launcher/failure"
 )
 
-// TestHalfStarted: of hosts that have no daemon yet when a start is given up it is told whether they have answered.
+// TestHalfStarted: the error names hosts that have no daemon when a start is given up, and whether they answered.
 func TestHalfStarted(t *testing.T) {
 	var said strings.Builder
 	code := explain(&said, &failure.HostErrors{Hosts: 3, Silent: []string{"b"}, Late: []string{"c", "d"},

@@ -16,7 +16,8 @@ import (
 )
 
 var (
-	// commandLine is a line of a script by which gorun is run, by itself or by a shell; expected is one of what comes of it.
+	// commandLine is a line of a script by which gorun is run, by itself or by a shell; expected is one of what comes of
+	// it.
 	commandLine = regexp.MustCompile(`(?:^|[\s('"])(?:gorun|horovodrun) (.*)$`)
 	expected    = regexp.MustCompile(`^(?:#|(?:! )?stdout |(?:! )?stderr |gorun: )`)
 	flagWord    = regexp.MustCompile(`(?:^|[\s'"])--?([A-Za-z][-_A-Za-z0-9]*)`)
@@ -45,10 +46,11 @@ func scripts(t *testing.T) []string {
 	return out
 }
 
-// TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command line of
-// testdata/script, if only of one that is refused or shows what would be done: so no name is taken that is not accepted any more.
-// Whether its meaning is held there as well is for whoever writes the script. Flags that a command shares with launches may be
-// given to those, and hidden ones of commands, by which gorun speaks to itself, in its own code.
+// TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command
+// line of testdata/script, if only of one that is refused or shows what would be done: so no name is taken that is not
+// accepted any more. Whether its meaning is held there as well is for whoever writes the script. Flags that a command
+// shares with launches may be given to those, and hidden ones of commands, by which gorun speaks to itself, in its own
+// code.
 func TestEveryFlagHasAScript(t *testing.T) {
 	app := newApp(nil)
 	given := map[string]map[string]bool{"": {}} // by command, "" for a launch
@@ -90,7 +92,7 @@ func TestEveryFlagHasAScript(t *testing.T) {
 	}
 }
 
-// hinted is what a hint tells people to type: a command of ours, and flags.
+// hinted is what a hint has people type: a command of ours, and flags.
 var hinted = regexp.MustCompile(`\bgorun ([a-z]+(?:-[a-z]+)*)|(?:^|[\s(])(--[a-z][-a-z0-9]*)`)
 
 // TestHintsNameWhatExists: the commands and flags in the hints of this package are there.

@@ -9,7 +9,7 @@ import (
 	"gorun/launcher/failure"
 )
 
-// TestFrameworkHints: what frameworks were seen to say, and what gorun adds to it.
+// TestFrameworkHints: messages of frameworks, and what gorun adds to them.
 func TestFrameworkHints(t *testing.T) {
 	for said, want := range map[string]string{
 		"AssertionError: Unknown backend type gorun":                                       "import gorun.torch.distributed: that makes",

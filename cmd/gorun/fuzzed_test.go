@@ -96,7 +96,7 @@ func TestParsersAreFuzzed(t *testing.T) {
 	}
 }
 
-// takesText tells whether a function begins with a text: a string or bytes.
+// takesText reports whether a function begins with a text: a string or bytes.
 func takesText(f *ast.FuncDecl) bool {
 	if len(f.Type.Params.List) == 0 {
 		return false

@@ -19,8 +19,8 @@ import (
 
 const openMPI = "mpirun.openmpi"
 
-// peer runs a program of the MPIs until it has said as often as that what is looked for. Open MPI's says it even though it
-// fails later, and Hydra fails by itself now and then on a busy machine (assert (!closed) failed).
+// peer runs a program of the MPIs until it has said as often as that what is looked for. Open MPI's says it even though
+// it fails later, and Hydra fails by itself now and then on a busy machine (assert (!closed) failed).
 func peer(t *testing.T, what *regexp.Regexp, times int, argv ...string) [][]string {
 	t.Helper()
 	if _, err := exec.LookPath(argv[0]); err != nil {
@@ -55,10 +55,10 @@ func own(t *testing.T, what *regexp.Regexp, times int, argv ...string) [][]strin
 
 var mapLine = regexp.MustCompile(`Data for node: (\S+)|Process rank: (\d+)`)
 
-// TestMapsAsMPI: ranks go to the hosts to which Open MPI's mpirun sends them, for every way to deal and number them that
-// both know. Hydra knows one way.
+// TestMapsAsMPI: ranks go to the hosts to which Open MPI's mpirun sends them, for every way to deal and number them
+// that both know. Hydra knows one way.
 func TestMapsAsMPI(t *testing.T) {
-	// ours also tells how many hosts and ranks there are: Open MPI shows each in a line.
+	// ours also shows how many hosts and ranks there are: Open MPI shows each in a line.
 	ours := func(flags []string) (where string, lines int) {
 		t.Helper()
 		var hosts []string
@@ -111,7 +111,7 @@ func TestMapsAsMPI(t *testing.T) {
 		}
 	}
 
-	// Each rank tells its number in its host.
+	// Each rank prints its number in its host.
 	var theirs []string
 	for _, m := range peer(t, regexp.MustCompile(`(?m)^\d:\d$`), 5, "mpiexec.hydra", "-launcher", "fork", "-n", "5", "-hosts", "a:3,b:1,c:2", "sh", "-c", "echo $PMI_RANK:$MPI_LOCALRANKID") {
 		theirs = append(theirs, m[0])
@@ -133,7 +133,7 @@ func TestBindsAsMPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// cpus tells how many CPUs each of two ranks has, and how many both have.
+	// cpus returns how many CPUs each of two ranks has, and how many both have.
 	cpus := func(run func(*testing.T, *regexp.Regexp, int, ...string) [][]string, argv ...string) string {
 		t.Helper()
 		found := run(t, allowedCPUs, 2, append(argv, "grep", "Cpus_allowed:", "/proc/self/status")...)

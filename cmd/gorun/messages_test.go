@@ -21,11 +21,11 @@ var spoken = []string{
 	"rendezvous/standing", "worker", "worker/member", "worker/moves", "worker/network", "worker/command", "cmd/gorund",
 }
 
-// TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected somewhere: by a
-// script, by one of its golden files or by a literal of a test. A message counts as expected where one line has what it
-// begins with, up to 40 characters, whatever its verbs stand for; or has words of it, between two verbs, that no other has.
-// Not looked for is what only says what was being done when something else failed ("read binary: %w"), but for mistakes of
-// users, and what daemons of different versions would say ("unexpected %T").
+// TestMessagesAreHeld: every error that is made from a literal in those packages, and every hint, is expected
+// somewhere: by a script, by one of its golden files or by a literal of a test. A message counts as expected where one
+// line has what it begins with, up to 40 characters, whatever its verbs stand for; or has words of it, between two
+// verbs, that no other has. Not looked for is what only says what was being done when something else failed ("read
+// binary: %w"), but for mistakes of users, and what daemons of different versions would say ("unexpected %T").
 func TestMessagesAreHeld(t *testing.T) {
 	said := map[string]string{} // message: where
 	for _, dir := range spoken {
@@ -45,7 +45,7 @@ func TestMessagesAreHeld(t *testing.T) {
 		}
 	}
 	lines := expectations(t)
-	distinct := map[string]bool{} // messages that an expectation tells from all others by some of their words
+	distinct := map[string]bool{} // messages that an expectation separates from all others by some of their words
 	for _, line := range lines {
 		if of := messagesWith(said, line); len(of) == 1 {
 			distinct[of[0]] = true
@@ -107,7 +107,8 @@ func messagesWith(said map[string]string, words string) []string {
 // verb is what fmt replaces.
 var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]+)?[a-zA-Z]`)
 
-// patternOf returns what finds a message in a line that expects it; nil if it has fewer than eight characters of its own.
+// patternOf returns what finds a message in a line that expects it; nil if it has fewer than eight characters of its
+// own.
 func patternOf(text string) *regexp.Regexp {
 	var pattern strings.Builder
 	own := 0
@@ -196,8 +197,8 @@ func messagesOf(file *ast.File) []string {
 	return out
 }
 
-// onlyContext tells whether a format says only what was being done when something else failed, or that a daemon said what nobody
-// expects of its version.
+// onlyContext reports whether a format names only what was being done when something else failed, or an answer that
+// none expects of its version.
 func onlyContext(format string) bool {
 	return strings.Contains(format, "%T") || strings.Count(format, ":") == 1 && strings.HasSuffix(format, ": %w")
 }
@@ -247,8 +248,8 @@ func literal(e ast.Expr) (text string, ok bool) {
 	return "", false
 }
 
-// expectations returns the lines that tests compare with: of scripts, what is wanted of stdout and stderr and what files hold
-// that are no command lines; of tests in Go, the literals that are not what they say of a failure.
+// expectations returns the lines that tests compare with: of scripts, what is wanted of stdout and stderr and what
+// files hold that are no command lines; of tests in Go, the literals that do not describe a failure.
 func expectations(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -309,7 +310,7 @@ func testsOf(t *testing.T) (all []map[string]*ast.File) {
 	return all
 }
 
-// failureText tells whether a call says how a test has failed.
+// failureText reports whether a call describes how a test has failed.
 func failureText(call *ast.CallExpr) bool {
 	for _, verb := range []string{"Error", "Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf"} {
 		if name := calledName(call); name == "t."+verb || name == "b."+verb || name == "tb."+verb {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestChoked: only streams that came up after others were stuck, and carried nothing themselves, tell that large
+// TestChoked: only streams that came up after others were stuck, and carried nothing themselves, show that large
 // packets are lost; an outage, a slow peer or a stream that has carried something do not.
 func TestChoked(t *testing.T) {
 	begin := time.Now()

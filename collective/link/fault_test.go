@@ -39,7 +39,7 @@ func startTraffic(t *testing.T, nodes []*node, size func(op uint64) int) *traffi
 	return tr
 }
 
-// finish stops sending and checks that everything arrived once and every owner was told once.
+// finish stops sending and checks that everything arrived once and every owner was notified once.
 func (tr *traffic) finish(t *testing.T, nodes []*node) {
 	t.Helper()
 	tr.stop.Store(true)
@@ -133,7 +133,7 @@ type proxy struct {
 	hold   hold
 }
 
-// hold returns when a connection may pass on the nth thing that its dialer, or the other side, has said; nil is at
+// hold returns when a connection may pass on the nth thing that its dialer, or the other side, has sent; nil is at
 // once.
 type hold func(conn int, dialer bool, nth int, said []byte)
 

@@ -92,7 +92,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// pipe is a connection to a peer that has already said everything it will say.
+// pipe is a connection to a peer that has already sent everything it will send.
 type pipe struct {
 	io.Reader
 	io.Writer
@@ -246,8 +246,8 @@ func TestOtherProtocol(t *testing.T) {
 	}
 }
 
-// TestResumeDamaged: what a side says that it has is not believed if any byte of it was changed, and is short as long
-// as there are no gaps, so that it passes wherever the rest of the handshake does.
+// TestResumeDamaged: what a side has received, by its own report, does not count if any byte of it was changed, and is
+// short as long as there are no gaps, so that it passes wherever the rest of the handshake does.
 func TestResumeDamaged(t *testing.T) {
 	r := resume{generation: 3, base: 7, received: [mapBytes]byte{2, 0, 1}}
 	b := summed(r.encode())

@@ -21,7 +21,7 @@ func unheard(c *link.Config) {
 	}
 }
 
-// TestHungUp: a peer that ends, and one that never listened, are told from one that nothing is heard of, and from one
+// TestHungUp: a peer that ends, and one that never listened, differ from one that nothing is heard of, and from one
 // whose streams were only broken.
 func TestHungUp(t *testing.T) {
 	nodes := newNodes(t, 3, unheard)

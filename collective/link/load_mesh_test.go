@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a link says of the way to its peer agrees with how long it took to send much over it.
+// A link's figures of the path to its peer agree with how long it took to send much over it.
 func TestStatusTellsOfTheWay(t *testing.T) {
 	nodes := []*node{newNode(t, 0, nil), newNode(t, 1, nil)}
 	p := newProxy(t, nodes[1].addr(), func(int) time.Duration { return time.Millisecond })

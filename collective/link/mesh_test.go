@@ -174,7 +174,7 @@ func join(t testing.TB, nodes ...*node) {
 	}
 }
 
-// noise is what payloads are cut from: op says where.
+// noise is what payloads are cut from, at a place that follows from op.
 var noise = func() []byte {
 	p := make([]byte, 2<<20)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -316,7 +316,7 @@ func TestSegmentsArriveOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nodes := newNodes(t, c.nodes, func(cfg *link.Config) {
-				cfg.ProgressTimeout = time.Hour // a stream that stands still because the machine is busy is not replaced
+				cfg.ProgressTimeout = time.Hour // a stream that is stuck because the machine is busy is not replaced
 				if c.configure != nil {
 					c.configure(cfg)
 				}

@@ -50,8 +50,8 @@ func (b *beside) Deliver(_ int, h link.Header, payload []byte) {
 }
 
 // TestStreamsBeside: what arrives for a network is read by threads on the CPU that its streams were given, into memory
-// of the node of whoever touches it first, also on machines where that is the only one; which node that is where there
-// are two, TestVMBinding asks.
+// of the node of the thread that touches it first, also on machines where that is the only one; which node that is
+// where there are two, TestVMBinding asks.
 func TestStreamsBeside(t *testing.T) {
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

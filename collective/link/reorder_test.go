@@ -15,18 +15,18 @@ import (
 	"gorun/collective/link"
 )
 
-// courier passes connections on like proxy does, each message of a handshake when it wants to: what was said later may
-// arrive sooner, and what was said before its connection ended may arrive after that.
+// courier passes connections on like proxy does, each message of a handshake when it wants to: what was sent later may
+// arrive sooner, and what was sent before its connection ended may arrive after that.
 type courier struct {
 	*proxy
 	newest   atomic.Int64 // number, from 1, of the newest connection of those whose proof was delivered
 	overtook atomic.Int64 // proofs that were delivered after that of a newer connection
 
 	recording sync.Mutex
-	first     []byte // what the dialer of the first connection said in its handshake
+	first     []byte // what the dialer of the first connection sent in its handshake
 }
 
-// A dialer says hello, its proof, and how far it has come, the last two perhaps in one.
+// A dialer sends hello, its proof, and how far it has come, the last two perhaps in one.
 const (
 	hello = iota
 	proof
@@ -71,8 +71,8 @@ func (c *courier) over(conns []int) bool {
 	return true
 }
 
-// TestReconnectsInAnyOrder: both sides replace their streams again and again, also while they do, and what they say of
-// it arrives in any order. Everything that is sent arrives once all the same, and in the end all streams are up.
+// TestReconnectsInAnyOrder: both sides replace their streams again and again, also while they do, and their messages
+// about it arrive in any order. Everything that is sent arrives once all the same, and in the end all streams are up.
 func TestReconnectsInAnyOrder(t *testing.T) {
 	const rounds = 60
 	seed := uint64(time.Now().UnixNano())

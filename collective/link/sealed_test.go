@@ -155,7 +155,7 @@ func records(t *testing.T, b []byte) (data int) {
 	return data
 }
 
-// Hosts with another key, or with none, do not get in, and say so.
+// Hosts with another key, or with none, do not get in, and report that.
 func TestSealedKeys(t *testing.T) {
 	for name, other := range map[string]*tls.Config{"another key": sealing(t, 2), "no TLS": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestSealedKeys(t *testing.T) {
 			a.reach(1, b.addr())
 			b.reach(0, a.addr())
 			limit := patience
-			if other == nil { // whoever speaks no TLS cannot tell why no one answers
+			if other == nil { // a side that speaks no TLS cannot know why no one answers
 				limit = time.Second
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -20,7 +20,7 @@ type position struct {
 	busy  []int          // messages under way that hold this unit of acc
 	acc   []sums         // partial or result
 	final []bool         // acc holds the result
-	parts map[int][]sums // Collect: what came from whom
+	parts map[int][]sums // Collect: what came from which host
 	own   func(unit int) sums
 }
 

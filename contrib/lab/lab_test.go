@@ -87,7 +87,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 }
 
-// eventually polls until f says nothing is wrong.
+// eventually polls until f finds nothing wrong.
 func eventually(t *testing.T, f func() string) {
 	t.Helper()
 	var wrong string

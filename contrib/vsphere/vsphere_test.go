@@ -82,8 +82,8 @@ func move(ctx context.Context, t *testing.T, c *vim25.Client, name string, to *o
 	return vm
 }
 
-// TestMoves: a move is announced when vCenter begins it and when it has ended, then with where the machine is, moves of long ago
-// are not.
+// TestMoves: a move is announced when vCenter begins it and when it has ended, then with where the machine is, moves of
+// long ago are not.
 func TestMoves(t *testing.T) {
 	simulator.Test(func(ctx context.Context, c *vim25.Client) {
 		hosts, err := find.NewFinder(c).HostSystemList(ctx, "DC0_C0/*")
@@ -91,7 +91,7 @@ func TestMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		const name = "DC0_C0_RP0_VM0"
-		vm := move(ctx, t, c, name, hosts[0]) // before anybody watches
+		vm := move(ctx, t, c, name, hosts[0]) // before a client watches
 		begin := func() {
 			announced := &types.VmBeingHotMigratedEvent{DestHost: types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: hosts[1].Name()}, Host: hosts[1].Reference()}}
 			announced.CreatedTime = time.Now()

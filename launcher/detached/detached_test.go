@@ -18,9 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestNobodyKnowsBeforeTheWord: electors hear of a job when its launcher has said that it runs, and until then it decides alone. One that
-// fails before that waits for no one.
-func TestNobodyKnowsBeforeTheWord(t *testing.T) {
+// TestElectorsHearOfRunningJobs: electors hear of a job when its launcher has reported that it runs, and until then it
+// decides alone. One that fails before that waits for no one.
+func TestElectorsHearOfRunningJobs(t *testing.T) {
 	key := failovertest.Key(t)
 	host := failovertest.Disk{Saved: make(chan authority.State, 10)}
 	home, _ := failovertest.Daemon(t, key, "a", host)

@@ -101,7 +101,7 @@ func TestHangUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	hangUp()
-	time.Sleep(20 * time.Millisecond) // for whoever takes that for the end of the connection
+	time.Sleep(20 * time.Millisecond) // for a reader that takes that for the end of the connection
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -196,7 +196,7 @@ func (d *distant) says(t *testing.T, l *line, text string) {
 	}
 }
 
-// TestLineCarriesOn: connections break, again and again, and what is said arrives once and in order.
+// TestLineCarriesOn: connections break, again and again, and every line arrives once and in order.
 func TestLineCarriesOn(t *testing.T) {
 	d := newDistant(t)
 	l := d.open(t)
@@ -227,8 +227,8 @@ func TestLineEndsWithDaemon(t *testing.T) {
 	}
 }
 
-// TestLineIsNotTheDaemon: a program that leads to the daemon and ends as ssh does whose connection broke is no end of the daemon; any
-// other status is.
+// TestLineIsNotTheDaemon: a program that leads to the daemon and ends as ssh does whose connection broke is no end of
+// the daemon; any other status is.
 func TestLineIsNotTheDaemon(t *testing.T) {
 	d := newDistant(t)
 	l := d.open(t)
@@ -244,7 +244,7 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 }
 
 // TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
-// no one wants it any more; meanwhile the line tells since when it is away, and whether the host wanted that.
+// no one wants it any more; meanwhile the line reports since when it is away, and whether the host wanted that.
 func TestLineGoesOnLooking(t *testing.T) {
 	for _, hungUp := range []bool{false, true} {
 		d := newDistant(t)
@@ -308,8 +308,8 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	d.says(t, l, "still here")
 }
 
-// TestLineDoubts: a connection that is silent without an end is replaced, also if no one answers at first, as at the address
-// that the host had before. That is not waited for as long as for a host that has answered.
+// TestLineDoubts: a connection that is silent without an end is replaced, also if no one answers at first, as at the
+// address that the host had before. That is not waited for as long as for a host that has answered.
 func TestLineDoubts(t *testing.T) {
 	d := newDistant(t)
 	first, err := d.login(t.Context())
@@ -354,10 +354,10 @@ func TestLineSaysGoodbye(t *testing.T) {
 	}
 }
 
-// A host whose program has said goodbye may be gone before it was told that all has arrived. No one waits for that.
+// A host whose program has ended the stream may be gone before it hears that all has arrived. No one waits for that.
 func TestNobodyListensToTheEnd(t *testing.T) {
 	in, out := io.Pipe()
-	in.Close() // whoever writes to out fails
+	in.Close() // writes to out fail
 	c := carrier{&login{In: out, over: make(chan struct{}), done: make(chan struct{}), Close: func() error { return nil }}}
 	var writing sync.WaitGroup
 	begun := time.Now()
@@ -373,8 +373,8 @@ func TestNobodyListensToTheEnd(t *testing.T) {
 	}
 }
 
-// TestBegun: a conversation has begun with the first word of the daemon. One of which the connection broke before, and whose daemon is not
-// found, may go well another time; a daemon that ended has its reasons.
+// TestBegun: a conversation has begun with the first word of the daemon. One of which the connection broke before, and
+// whose daemon is not found, may go well another time; a daemon that ended has its reasons.
 func TestBegun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first func(*distant)

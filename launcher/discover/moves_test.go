@@ -29,7 +29,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestParseMove: the end of a move may tell where the host is now, and only in front of its text.
+// TestParseMove: the end of a move may name where the host is now, and only in front of its text.
 func TestParseMove(t *testing.T) {
 	at := func(esxi, rack string) map[string]string { return map[string]string{"esxi": esxi, "rack": rack} }
 	for line, want := range map[string]Move{

@@ -225,7 +225,7 @@ func TestDiscovery(t *testing.T) {
 		j.expect("news 1 added=true removed=false", e.HostUp{Host: 2})
 		j.expect("", e.Tick{})
 		rejoin(j, 1, "epoch 2: 0@0.0 1@0.1 2@1.0 3@1.1 4@2.0 5@2.1", 0, 1, 2, 3)
-		rejoin(j, 1, "", 0, 1, 2, 3) // said again, it is still about the old world
+		rejoin(j, 1, "", 0, 1, 2, 3) // reported again, it is still about the old world
 		j.expect("", hosts("b c", 2))
 		j.expect("news 2 added=false removed=true", e.Committed{Host: 0, Epoch: 2})
 		rejoin(j, 2, "epoch 3: 2@1.0 3@1.1 4@2.0 5@2.1; drop 0", 0, 1, 2, 3, 4, 5)
@@ -314,7 +314,7 @@ func TestPlaces(t *testing.T) {
 	if h, ok := j.m.Host(2); h != 1 || !ok {
 		t.Errorf("process 2 is on host %d", h)
 	}
-	// What a daemon may say wrongly changes nothing.
+	// A wrong report of a daemon changes nothing.
 	for _, ev := range []e.Event{e.HostUp{Host: 9}, e.HostUp{Host: -1}, e.HostLost{Host: 7}, e.Exited{Process: -1},
 		e.Rejoining{Process: 0, Epoch: 5}, e.Rejoining{Process: 8, Epoch: 1}, e.Committed{Host: 4, Epoch: 1}} {
 		j.expect("", ev)
@@ -393,7 +393,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestReason looks at what users are told of a new world where nothing failed.
+// TestReason looks at what users read about a new world where nothing failed.
 func TestReason(t *testing.T) {
 	j := elasticJob(t, e.Policy{NP: 4, MinNP: 2, ResetLimit: -1, Timeout: time.Minute})
 	step := func(events ...e.Event) (reason string) {
@@ -481,7 +481,7 @@ func snapshotOf(t *testing.T, m *e.Machine) []byte {
 
 // TestListedTooEarly: a host that is listed before it can be reached is tried again, ever more rarely, for it has
 // failed nothing, and the more rarely if it is there, or does not let us in; all of these tries have one id, of which
-// no one has heard. That is told once. A list that never changes is treated alike.
+// no one has heard. One line reports that. A list that never changes is treated alike.
 func TestListedTooEarly(t *testing.T) {
 	for _, p := range []e.Policy{{NP: 1, ResetLimit: -1}, {NP: 1, ResetLimit: -1, Listed: true}, {NP: 1, ResetLimit: -1, CooldownMin: time.Hour, CooldownMax: time.Hour}} {
 		for _, tc := range []struct {
@@ -509,7 +509,7 @@ func TestListedTooEarly(t *testing.T) {
 			j.now += tc.most
 			j.expect("start 1 b", e.Tick{})
 			j.expect("news 1 added=true removed=false", e.HostUp{Host: 1})
-			// It has been up: whoever has heard of it by this number is not to take another one for it.
+			// It has been up: hosts that know it by this number must not take another one for it.
 			if p.CooldownMin == 0 {
 				j.expect("note", e.HostLost{Host: 1, Reason: "no word"})
 				j.now += time.Second
@@ -574,8 +574,8 @@ func TestLostHostReturns(t *testing.T) {
 	lost(gone, time.Hour)
 }
 
-// TestTooFewToBegin: that slots are missing for the first world is told once, when no host is on its way that may have
-// them.
+// TestTooFewToBegin: one line reports that slots are missing for the first world, when no host is on its way that may
+// have them.
 func TestTooFewToBegin(t *testing.T) {
 	j := newJob(t, e.Config{Policy: e.Policy{NP: 2, ResetLimit: -1}})
 	j.expect("start 0 a", hosts("a", 1))

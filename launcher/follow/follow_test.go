@@ -58,8 +58,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestAttachedForLong: who is attached to a job notices within some seconds that another launcher has taken over, as late as it may be, and
-// asks all hosts rarely as long as that of the launcher says that it runs. What others say of the end of the same launcher is not believed.
+// TestAttachedForLong: a user who is attached to a job notices within some seconds that another launcher has taken
+// over, as late as it may be, and asks all hosts rarely as long as the launcher's host reports that it runs. Other
+// hosts' reports of its end do not count.
 func TestAttachedForLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, replaced time.Duration // when its host does not answer any more, and when another is there

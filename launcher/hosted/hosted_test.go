@@ -51,9 +51,10 @@ func TestStrangeRequests(t *testing.T) {
 	}
 }
 
-// TestBereft: of a job whose launcher's host does not answer, gorun ps says what those say who may carry it on, the last of them that heard
-// it, until another launcher is there. Commands that are for a launcher do not take them for one.
-func TestBereft(t *testing.T) {
+// TestLauncherOutOfReach: for a job whose launcher's host does not answer, gorun ps shows the answers of its electors,
+// of the last one that heard it, until another launcher is there. Commands that are for a launcher do not take them for
+// one.
+func TestLauncherOutOfReach(t *testing.T) {
 	state := t.TempDir()
 	key := failovertest.Key(t)
 	host := func(name string) Runner { return hostAt(state, name) }
@@ -115,7 +116,8 @@ func TestBereft(t *testing.T) {
 	}
 }
 
-// TestDesertedRecord: what a host says of a job that it takes for lost goes when it hears of the job again, and nothing else does.
+// TestDesertedRecord: a host's record of a job that it takes for lost goes when it hears of the job again, and nothing
+// else does.
 func TestDesertedRecord(t *testing.T) {
 	h := hostAt(t.TempDir(), "here")
 	store, err := h.store()

@@ -98,7 +98,7 @@ func TestAllocationErrors(t *testing.T) {
 	}
 }
 
-// FuzzAllocated: whatever a scheduler says, hosts have names that are no options, and slots.
+// FuzzAllocated: whatever a scheduler sets, hosts have names that are no options, and slots.
 func FuzzAllocated(f *testing.F) {
 	f.Add("n[1-3],x", "2(x3),1", "a 1 q\n", uint8(0))
 	f.Add("a 4 b 2", "", "a\nb\n", uint8(1))

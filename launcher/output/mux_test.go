@@ -189,8 +189,8 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// TestUntagged: of what ranks write without tags, cut anywhere and into one file, no byte is changed or lost, and each line stays
-// whole.
+// TestUntagged: of what ranks write without tags, cut anywhere and into one file, no byte is changed or lost, and each
+// line stays whole.
 func TestUntagged(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -319,7 +319,8 @@ func TestManyRanks(t *testing.T) {
 	}
 }
 
-// TestDiverted: streams that go to files, one of them for several ranks, do not show; what one rank writes there is as it is.
+// TestDiverted: streams that go to files, one of them for several ranks, do not show; what one rank writes there is as
+// it is.
 func TestDiverted(t *testing.T) {
 	var stdout, stderr terminal
 	dir := filepath.Join(t.TempDir(), "new")
@@ -610,7 +611,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestFullDisk: that output is lost is said at once, once, and is what the Mux ends with.
+// TestFullDisk: a note reports at once, and once, that output is lost, and the Mux ends with that error.
 func TestFullDisk(t *testing.T) {
 	var stderr terminal
 	m, err := output.New(output.Config{Ranks: 2, Tag: output.HorovodTag, Stdout: fullDisk{}, Stderr: &stderr})

@@ -9,8 +9,8 @@ import (
 	"gorun/launcher/plan"
 )
 
-// TestPlaceParts: programs with hosts of their own. Ranks are numbered program by program, local ranks within a host whoever
-// runs there, and slots that are given are for all programs.
+// TestPlaceParts: programs with hosts of their own. Ranks are numbered program by program, local ranks within a host
+// whatever runs there, and slots that are given are for all programs.
 func TestPlaceParts(t *testing.T) {
 	for _, tt := range []struct {
 		parts string // ranks and hosts of each program

@@ -50,7 +50,8 @@ func TestRecordOfManyWriters(t *testing.T) {
 	}
 }
 
-// TestRecordOfHostsApart: the status of a job says which host another one does not hear, until it does, or one of the two is lost.
+// TestRecordOfHostsApart: the status of a job shows which host another one does not hear, until it does, or one of the
+// two is lost.
 func TestRecordOfHostsApart(t *testing.T) {
 	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{State: jobs.Running})
 	if err != nil {
@@ -87,8 +88,8 @@ func TestRecordOfHostsApart(t *testing.T) {
 	shows("running", "ended with its host", "runs")
 }
 
-// TestForeground: a job in the foreground is listed from its start, with what happens to it, and its last record is there when End
-// returns.
+// TestForeground: a job in the foreground is listed from its start, with what happens to it, and its last record is
+// there when End returns.
 func TestForeground(t *testing.T) {
 	store := jobs.Store{Dir: filepath.Join(t.TempDir(), "gorun", "jobs")}
 	begin := func() *Registration { return Begin(store, jobs.Record{Program: "true"}) }

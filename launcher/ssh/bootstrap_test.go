@@ -24,7 +24,7 @@ import (
 	"gorun/launcher/ssh"
 )
 
-// program is a shell script that stands for gorun: it says what it was given and copies its input, and then it has
+// program is a shell script that stands for gorun: it prints what it was given and copies its input, and then it has
 // bulk that compresses badly.
 func program(size int) ssh.Binary {
 	text := []byte("#!/bin/sh\necho \"args:$*\"; echo \"umask:$(umask)\"; cat; echo end >&2; exit 7\n#")
@@ -309,7 +309,7 @@ func TestBootstrapDirectoryWithoutName(t *testing.T) {
 	converse(t, connect(t, client, "h"), program(100<<10), "0027")
 }
 
-// handOut listens as a host does that has the binary, and says how often it was asked.
+// handOut listens as a host does that has the binary, and counts how often it was asked.
 func handOut(t *testing.T, word string, body []byte) (address string, asked *atomic.Int64) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

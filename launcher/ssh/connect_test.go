@@ -109,8 +109,8 @@ func TestHangInHandshake(t *testing.T) {
 	}
 }
 
-// TestHangAtLogin: hosts that hang before they let us in keep no one else out, neither with the built-in client, whose time
-// limit they would take, nor with a program in its place, which has none.
+// TestHangAtLogin: hosts that hang before they let us in keep no one else out, neither with the built-in client, whose
+// time limit they would take, nor with a program in its place, which has none.
 func TestHangAtLogin(t *testing.T) {
 	const hung = 2 * ssh.PerServer
 	reach := func(t *testing.T, h *home, bad []string, good string, arrived func() int) {
@@ -299,7 +299,7 @@ func TestIdentityFiles(t *testing.T) {
 	h.IdentityFiles = []string{"~/keys/none"}
 	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "no such identity file: ~/keys/none", "check the path given with -i")
 
-	// A file that is named and holds no key is told of, once, although another key fits.
+	// One line reports a file that is named and holds no key, although another key fits.
 	if said := h.noted(); strings.Contains(said, "-i ") {
 		t.Errorf("notes of good keys: %s", said)
 	}
@@ -602,7 +602,8 @@ while True:
 	}
 }
 
-// A ProxyCommand that fails is told by its own last words, and at once; one on which the server hung up is tried again.
+// A ProxyCommand that fails is reported by the last line it wrote, and at once; one on which the server hung up is
+// tried again.
 func TestProxyCommandFails(t *testing.T) {
 	h := newHome(t)
 	tries := h.path("tries")
@@ -686,7 +687,7 @@ func readText(t testing.TB, path string) string {
 	return string(b)
 }
 
-// TestBroken: a connection that breaks after the login is told from a host that refuses a command.
+// TestBroken: a connection that breaks after the login differs from a host that refuses a command.
 func TestBroken(t *testing.T) {
 	for _, breaks := range []bool{true, false} {
 		srv, h := startServer(t), newHome(t)

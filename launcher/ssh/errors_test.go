@@ -12,7 +12,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// TestDialError: what a dialer says becomes a step, a line and what to do.
+// TestDialError: the error of a dialer becomes a step, a line and what to do.
 func TestDialError(t *testing.T) {
 	call := func(errno syscall.Errno) error {
 		return &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSystemSSHHangsUp: from the last words of the system's ssh it is known whether the host has ended the connection, unless
+// TestSystemSSHHangsUp: the last line of the system's ssh shows whether the host has ended the connection, unless
 // something is between the two that may have, or that keeps them from us.
 func TestSystemSSHHangsUp(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config")

@@ -16,7 +16,7 @@ func mustEnter(t *testing.T, g *gate, key string) *pass {
 	return p
 }
 
-// full tells whether another handshake with key would have to wait.
+// full reports whether another handshake with key would have to wait.
 func full(g *gate, key string) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -45,8 +45,8 @@ func running(t *testing.T, text string) (found []string) {
 	return found
 }
 
-// TestHostsSideEndsByItself: when nothing comes from the launcher any more, of which no end of a connection tells, what the launcher began
-// on the host ends, and leaves no file, whichever shell runs there and however much had come.
+// TestHostsSideEndsByItself: when nothing comes from the launcher any more, and no connection ends, what the launcher
+// began on the host ends, and leaves no file, whichever shell runs there and however much had come.
 func TestHostsSideEndsByItself(t *testing.T) {
 	applets := t.TempDir()
 	busybox, hasBusybox := lookPath("busybox")
@@ -110,8 +110,8 @@ func TestHostsSideEndsByItself(t *testing.T) {
 	}
 }
 
-// TestHostWaitsForOthers: a host waits for as long as another login fills its directory, of which its launcher tells it, and that one may
-// take its time.
+// TestHostWaitsForOthers: a host waits for as long as another login fills its directory, which its launcher reports to
+// it, and that one may take its time.
 func TestHostWaitsForOthers(t *testing.T) {
 	client, _ := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t, "sleep", "grep"), "")
 	ssh.Hasty(client)
@@ -138,8 +138,8 @@ func TestHostWaitsForOthers(t *testing.T) {
 	}
 }
 
-// TestSilentConnection: a connection of which nothing comes any more is ended, so that another one may take its place, but not one that is
-// slow.
+// TestSilentConnection: a connection of which nothing comes any more is ended, so that another one may take its place,
+// but not one that is slow.
 func TestSilentConnection(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	srv.mute, srv.unheard = true, true

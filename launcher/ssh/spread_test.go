@@ -17,7 +17,7 @@ func mustGo(t *testing.T, s *spread) (delivery, func(bool)) {
 	return w, leave
 }
 
-// busy tells whether another host would have to wait.
+// busy reports whether another host would have to wait.
 func busy(s *spread) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -211,8 +211,8 @@ func TestSSHDThroughAnother(t *testing.T) {
 	wantFiles(t, filepath.Join(target.home, ".cache/gorun", b.SHA256), "gorun", "ok")
 }
 
-// By default sshd drops connections at random from the eleventh on that has not authenticated: never one of ours. One that
-// admits fewer does, and no one notices.
+// By default sshd drops connections at random from the eleventh on that has not authenticated: never one of ours. One
+// that admits fewer does, and no one notices.
 func TestSSHDMaxStartups(t *testing.T) {
 	t.Run("default", func(t *testing.T) {
 		h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 10:30:100")
@@ -226,7 +226,8 @@ func TestSSHDMaxStartups(t *testing.T) {
 	})
 }
 
-// The same when the hosts look like different machines, so that only the key that they show tells that it is one sshd.
+// The same when the hosts look like different machines, so that only the key that they show reveals that it is one
+// sshd.
 func TestSSHDMaxStartupsManyAddresses(t *testing.T) {
 	const addresses, hosts = 16, 64
 	extra := "LogLevel VERBOSE\nMaxStartups 10:30:100\n"

@@ -14,7 +14,7 @@ import (
 	"gorun/topology/doctor"
 )
 
-// answers is a Dialer whose hosts say what is told here, or nothing for ever.
+// answers is a Dialer whose hosts answer with this text, or never.
 type answers map[string]struct {
 	stdout, stderr string
 	dial           error

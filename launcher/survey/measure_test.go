@@ -28,7 +28,7 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// interrupts is a Dialer whose agents never answer after what is said here, and a user who stops gorun while it waits for them.
+// interrupts is a Dialer whose agents never answer after this text, and a user who stops gorun while it waits for them.
 type interrupts struct {
 	said string
 	stop func()
@@ -55,7 +55,7 @@ func (s stopping) Write(order []byte) (int, error) {
 
 func (stopping) Close() error { return nil }
 
-// TestInterruptedMeasurement: whoever stops a measurement is told that, and not that a host failed.
+// TestInterruptedMeasurement: a user who stops a measurement reads that, and not that a host failed.
 func TestInterruptedMeasurement(t *testing.T) {
 	for when, said := range map[string]string{"while agents start": "", "while they measure": `{"port": 9}` + "\n"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -68,7 +68,7 @@ func TestInterruptedMeasurement(t *testing.T) {
 	}
 }
 
-// firewalled is a Dialer of agents of which some do not reach each other.
+// firewalled is a Dialer of agents, some of which do not reach each other.
 type firewalled struct {
 	t       *testing.T
 	blocked func(from, to string) bool
@@ -111,8 +111,8 @@ type agentEnd func() error
 func (end agentEnd) Close() error          { return end() }
 func (end agentEnd) Wait() (string, error) { return "", end() }
 
-// TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all others are
-// measured. If no one reaches anyone, that is an error.
+// TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all
+// others are measured. If no one reaches anyone, that is an error.
 func TestBlockedWays(t *testing.T) {
 	for hosts, wide := range map[int]int{4: 10, 10: 0} {
 		names := strings.Split("abcdefghij", "")[:hosts]
@@ -158,7 +158,7 @@ func TestBlockedWays(t *testing.T) {
 	}
 }
 
-// named returns hosts of which only the names are known.
+// named returns hosts that have only names.
 func named(names []string) []topology.Host {
 	hosts := make([]topology.Host, len(names))
 	for i, name := range names {

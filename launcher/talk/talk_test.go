@@ -31,8 +31,9 @@ type pipe struct{ io.Closer }
 
 func (pipe) Wait() (string, error) { return "", nil }
 
-// TestLauncherSpeaks: a daemon hears every few seconds that its launcher is there, also if that has nothing to say.
-func TestLauncherSpeaks(t *testing.T) {
+// TestLauncherShowsItIsThere: a daemon hears every few seconds that its launcher is there, also if that has nothing
+// else to send.
+func TestLauncherShowsItIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		h := New(Config{Interval: liveness.Default().LauncherInterval}, wire.Job{Name: "h0"})
@@ -57,7 +58,8 @@ func TestLauncherSpeaks(t *testing.T) {
 	})
 }
 
-// TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is suspended.
+// TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is
+// suspended.
 func TestPause(t *testing.T) {
 	began := time.Now()
 	s := spokenEvery(liveness.Default().LauncherInterval)

@@ -62,7 +62,7 @@ type sim struct {
 	returned []string          // who has heard of it again
 	unsaved  int               // what electors could not save
 	renewed  int               // sets of electors that were kept
-	between  int               // launchers that began with electors on which nobody had agreed yet, or of which one was not to stay
+	between  int               // launchers that began with electors on which no majority had agreed yet, or of which one was not to stay
 }
 
 // newSim has n hosts, of which the first are electors.
@@ -312,9 +312,10 @@ func (s *sim) known() (n int) {
 	return n
 }
 
-// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed, rebooted or cannot be saved, while electors are replaced, with and
-// without a reason, no two launchers have one term or act on one epoch, and each knows what those before it acted upon; and
-// when all is well again exactly one is left, which can go on, and all of its electors live.
+// TestOneSpeaksAndGoesOn: whatever is lost, late, cut off, frozen, killed, rebooted or cannot be saved, while electors
+// are replaced, with and without a reason, no two launchers have one term or act on one epoch, and each knows what
+// those before it acted upon; and when all is well again exactly one is left, which can go on, and all of its electors
+// live.
 func TestOneSpeaksAndGoesOn(t *testing.T) {
 	seeds := uint64(2000)
 	if testing.Short() {
@@ -372,7 +373,8 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestMinorityWaits: a launcher cut off with fewer than half of the electors decides nothing more, and another takes over.
+// TestMinorityWaits: a launcher cut off with fewer than half of the electors decides nothing more, and another takes
+// over.
 func TestMinorityWaits(t *testing.T) {
 	s := newSim(t, 1, 3, 3)
 	s.loss = 0
@@ -416,7 +418,7 @@ func TestKilledLauncherComesBackAtHome(t *testing.T) {
 	}
 }
 
-// TestOverIsOver: nobody carries on a job that has ended, not even who was away when it did.
+// TestOverIsOver: no host carries on a job that has ended, not even one that was away when it did.
 func TestOverIsOver(t *testing.T) {
 	s := newSim(t, 3, 3, 3)
 	s.loss = 0
@@ -442,8 +444,9 @@ func TestOverIsOver(t *testing.T) {
 	}
 }
 
-// TestStrangersHaveNoVote: an elector that knows nothing of a job says no, and so does one that has lost what it saved.
-func TestStrangersHaveNoVote(t *testing.T) {
+// TestUnknownElectorsHaveNoVote: an elector that knows nothing of a job refuses, and so does one that has lost what it
+// saved.
+func TestUnknownElectorsHaveNoVote(t *testing.T) {
 	e := authority.NewElector("h1", authority.State{}, 0)
 	a := e.Step(time.Hour, authority.Event{Vote: &wire.Vote{Job: "job", Term: 9, Candidate: "h2"}})
 	if v, ok := a.Answer.(*wire.Voted); !ok || v.Granted || a.Save {
@@ -451,8 +454,8 @@ func TestStrangersHaveNoVote(t *testing.T) {
 	}
 }
 
-// TestLongerLease: hosts turn out to have vGPUs once they are there, and then the launcher may be silent for longer as well. A
-// lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
+// TestLongerLease: hosts turn out to have vGPUs once they are there, and then the launcher may be silent for longer as
+// well. A lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
 func TestLongerLease(t *testing.T) {
 	electors := []string{"a", "b", "c"}
 	h := authority.NewHolder("a", "job", 30*time.Second, authority.Snapshot{Electors: electors}, 0)
@@ -486,8 +489,8 @@ func TestLongerLease(t *testing.T) {
 	}
 }
 
-// TestDeserted: an elector that is left with too few others says so, once, when those who wait for a launcher have waited long enough; not
-// to a majority, and a launcher that comes all the same when they return takes that back.
+// TestDeserted: an elector that is left with too few others reports it, once, when the hosts of the job have waited
+// long enough; not to a majority, and a launcher that comes all the same when they return takes that back.
 func TestDeserted(t *testing.T) {
 	s := newSim(t, 4, 5, 5)
 	s.loss = 0
@@ -518,13 +521,13 @@ func TestDeserted(t *testing.T) {
 		t.Errorf("%d launchers, %v give the job up", len(all), s.deserted)
 	}
 	slices.Sort(s.returned)
-	if want := []string{"h0", "h3", "h4"}; !slices.Equal(s.returned, want) { // h0 does not know what it said before it was restored
+	if want := []string{"h0", "h3", "h4"}; !slices.Equal(s.returned, want) { // h0 does not know what it sent before it was restored
 		t.Errorf("%v take back that the job was deserted, want %v, once each", s.returned, want)
 	}
 }
 
-// TestOneLossAfterTheOther: hosts are lost for good one by one, the launcher's first, as long as two are left; each time the electors
-// are replaced before the next one goes.
+// TestOneLossAfterTheOther: hosts are lost for good one by one, the launcher's first, as long as two are left; each
+// time the electors are replaced before the next one goes.
 func TestOneLossAfterTheOther(t *testing.T) {
 	for _, c := range []struct {
 		hosts, electors int
@@ -559,8 +562,8 @@ func TestOneLossAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestOneComesBackWhileAnotherGoes: an elector stands still for longer than the lease and comes back, and another one is lost for good at
-// any moment around: all but one live, and the job goes on.
+// TestOneComesBackWhileAnotherGoes: an elector is paused for longer than the lease and comes back, and another one is
+// lost for good at any moment around: all but one live, and the job goes on.
 func TestOneComesBackWhileAnotherGoes(t *testing.T) {
 	for seed := range uint64(300) {
 		for _, hosts := range []int{4, 6} {
@@ -591,8 +594,9 @@ func TestOneComesBackWhileAnotherGoes(t *testing.T) {
 	}
 }
 
-// TestElectorsComeBack: of five, two are lost and nobody can take their place: three are left that need two. When they are back they are
-// electors again, and one that had no part in that asks whether it still is one, without disturbing anybody.
+// TestElectorsComeBack: of five, two are lost and no host can take their place: three are left that need two. When they
+// are back they are electors again, and one that had no part in that asks whether it still is one, without disturbing
+// any.
 func TestElectorsComeBack(t *testing.T) {
 	s := newSim(t, 6, 5, 5)
 	s.loss, s.renews = 0, true
@@ -622,8 +626,8 @@ func TestElectorsComeBack(t *testing.T) {
 	}
 }
 
-// TestChangesOneAtATime: the next set of electors waits until the one before was kept, differs from it by one, and the launcher's own
-// term has begun.
+// TestChangesOneAtATime: the next set of electors waits until the one before was kept, differs from it by one, and the
+// launcher's own term has begun.
 func TestChangesOneAtATime(t *testing.T) {
 	abc := []string{"a", "b", "c"}
 	h := authority.NewHolder("a", "job", lease, authority.Snapshot{Term: 2, Seq: 7, Electors: abc}, 0)
@@ -668,7 +672,8 @@ func TestChangesOneAtATime(t *testing.T) {
 	}
 }
 
-// holderOfThree is a launcher on a, whose electors are a, b and c. pass lets time pass, in which these answer, and returns who is lost then.
+// holderOfThree is a launcher on a, whose electors are a, b and c. pass lets time pass, in which these answer, and
+// returns who is lost then.
 func holderOfThree(now *time.Duration) (h *authority.Holder, pass func(d time.Duration, answering ...string) (lost []string)) {
 	h = authority.NewHolder("a", "job", lease, authority.Snapshot{Electors: []string{"a", "b", "c"}}, 0)
 	h.Put([]byte("v"), false)
@@ -684,8 +689,9 @@ func holderOfThree(now *time.Duration) (h *authority.Holder, pass func(d time.Du
 	}
 }
 
-// TestWhoStoodStillAccusesNobody: a launcher that was away, or alone, takes nobody for lost before it could have heard them for a lease.
-func TestWhoStoodStillAccusesNobody(t *testing.T) {
+// TestPausedLauncherSuspectsNone: a launcher that was away, or alone, takes no host for lost before it could have heard
+// them for a lease.
+func TestPausedLauncherSuspectsNone(t *testing.T) {
 	now := time.Duration(0)
 	_, pass := holderOfThree(&now)
 	if lost := pass(3*lease, "a"); lost != nil {
@@ -694,7 +700,7 @@ func TestWhoStoodStillAccusesNobody(t *testing.T) {
 	if lost := pass(lease-time.Second, "a", "b"); lost != nil {
 		t.Errorf("%v is lost %v after the launcher was back", lost, lease-time.Second)
 	}
-	now += time.Hour // it stands still
+	now += time.Hour // it is paused
 	if lost := pass(lease-time.Second, "a", "b"); lost != nil {
 		t.Errorf("%v is lost %v after the launcher went on", lost, lease-time.Second)
 	}
@@ -703,8 +709,8 @@ func TestWhoStoodStillAccusesNobody(t *testing.T) {
 	}
 }
 
-// TestRenewed: a host that answers comes before one that is lost goes, and who is lost is asked when that is decided: one that was lost a
-// moment ago and is back stays. A spare host becomes an elector only while it answers.
+// TestRenewed: a host that answers comes before one that is lost goes, and who is lost is asked when that is decided:
+// one that was lost a moment ago and is back stays. A spare host becomes an elector only while it answers.
 func TestRenewed(t *testing.T) {
 	now := time.Duration(0)
 	h, pass := holderOfThree(&now)

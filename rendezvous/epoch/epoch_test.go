@@ -194,8 +194,8 @@ func TestRefusesNonsense(t *testing.T) {
 	}
 }
 
-// TestOrdered: while the ring is looked for, the machine takes events; what makes the question another one has it asked again, and
-// only the answer to the last one counts.
+// TestOrdered: while the ring is looked for, the machine takes events; what makes the question another one has it asked
+// again, and only the answer to the last one counts.
 func TestOrdered(t *testing.T) {
 	m := epoch.New(epoch.Config{Self: 0})
 	var asked []epoch.Question
@@ -224,7 +224,7 @@ func TestOrdered(t *testing.T) {
 	step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(2)}})
 	step(facts(1, 10))
 	questions(1)
-	step(facts(1, 10)) // said again, because nothing was answered
+	step(facts(1, 10)) // sent again, because nothing was answered
 	step(epoch.Event{Tick: true})
 	questions(1)
 	step(facts(1, 25))
@@ -255,8 +255,8 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-// TestMissing: while hosts gather, the one that coordinates misses those that have not reported to it, the others those that they
-// do not see; and nobody does once a world is proposed.
+// TestMissing: while hosts gather, the one that coordinates misses those that have not reported to it, the others those
+// that they do not see; and none does once a world is proposed.
 func TestMissing(t *testing.T) {
 	for _, self := range []int{0, 1} {
 		m := epoch.New(epoch.Config{Self: self})

@@ -190,7 +190,8 @@ func (s *training) turn() {
 	s.trace = s.trace*31 + uint64(s.ended[true]) + uint64(s.ended[false])<<20 + uint64(len(s.net))<<40
 }
 
-// kill ends the process of a rank; its daemon tells the others, and the launcher has a new one in the next roster.
+// kill ends the process of a rank; its daemon reports it to the others, and the launcher has a new one in the next
+// roster.
 func (s *training) kill() {
 	h := s.hosts[s.rng.IntN(len(s.hosts))]
 	if s.asleep(h.id) || len(h.ranks) == 0 {
@@ -271,9 +272,9 @@ func (s *training) run() {
 }
 
 // TestOperations: whatever is lost, delayed, cut off, stunned, dies and joins while ranks train, every operation ends,
-// with one result wherever it has one, which is that of all ranks of its epoch, or with an error that says why; what a
-// rank that goes on has committed stays; links keep nothing; and training goes on once faults stop. No goroutine is
-// started: none can leak.
+// with one result wherever it has one, which is that of all ranks of its epoch, or with an error that names the cause;
+// what a rank that goes on has committed stays; links keep nothing; and training goes on once faults stop. No goroutine
+// is started: none can leak.
 func TestOperations(t *testing.T) {
 	results, failures, replays, worlds := 0, 0, 0, 0
 	for n := *seed; n < *seed+*seeds; n++ {

@@ -66,11 +66,11 @@ func (c *call) Complete(_ uint64, r collective.Result) {
 	default:
 		c.got = slices.Clone(c.mine)
 	}
-	copy(c.mine, c.t.scribble) // it is the rank's again: whoever still writes it is found, and whoever reads it has other sums
+	copy(c.mine, c.t.scribble) // it is the rank's again: a host that still writes it is found, and one that reads it has other sums
 	c.t.ended[r.Err == nil]++
 }
 
-// submit hands in a rank's part. Whatever name it has, its result is the same on all ranks.
+// submit submits a rank's part. Whatever name it has, its result is the same on all ranks.
 func (h *station) submit(p *process, r collective.Request) {
 	c := &call{key: fmt.Sprintf("%s %q of epoch %d", r.Kind, r.Name, p.epoch), t: h.t, who: p}
 	if r.Kind == collective.Allreduce { // the ranks have come to the same step only now
@@ -99,14 +99,14 @@ func words(of ...uint64) (b []byte) {
 	return b
 }
 
-// ask has all ranks tell their steps.
+// ask has all ranks report their steps.
 func (h *station) ask(p *process) {
 	h.submit(p, collective.Request{Kind: collective.Allgather, Name: "newest", Type: kernel.Int64, Shape: []int{1, 2},
 		In: words(uint64(p.steps), p.state)})
 }
 
-// sum is what all ranks add to a tensor in a step, and their sum. It depends on who takes part, so that steps done twice
-// are seen.
+// sum is what all ranks add to a tensor in a step, and their sum. It depends on who takes part, so that steps done
+// twice are seen.
 type sum struct {
 	parts  [][]byte
 	all    []byte

@@ -24,7 +24,7 @@ type job struct {
 	net      []epoch.Send
 	from     []int // senders of net
 	prepare  []*wire.World
-	prepared map[uint32]map[int]bool // who said so, by epoch
+	prepared map[uint32]map[int]bool // the host that reported it, by epoch
 	orders   []ordering
 	worlds   [][]wire.World // what each host entered
 	crashed  []bool
@@ -130,7 +130,7 @@ func (j *job) roster() {
 	j.send(r)
 }
 
-// send tells all hosts of a roster: those that are no members of it, too, or they would go on for ever.
+// send sends all hosts of a roster something, also hosts that are no members of it, or they would go on for ever.
 func (j *job) send(r epoch.Roster) {
 	j.rosters = append(j.rosters, r)
 	j.prepared[r.Epoch] = map[int]bool{}
@@ -277,8 +277,8 @@ func (j *job) entered(r epoch.Roster) bool {
 	})
 }
 
-// TestSequencesOfRosters: whatever fails while rosters follow each other, there is one world of an epoch, of
-// exactly the roster's members, all of which were prepared for it; and the last roster becomes a world once faults stop.
+// TestSequencesOfRosters: whatever fails while rosters follow each other, there is one world of an epoch, of exactly
+// the roster's members, all of which were prepared for it; and the last roster becomes a world once faults stop.
 func TestSequencesOfRosters(t *testing.T) {
 	entered := 0
 	for seed := range uint64(3000) {

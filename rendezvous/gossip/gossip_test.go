@@ -127,15 +127,15 @@ func TestOpenedLater(t *testing.T) {
 	}
 	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == 1 })
 	// memberlist answers from the moment on that it listens, which is before it counts itself: b may hear of a only
-	// with what a tells of its own accord.
+	// with what a sends of its own accord.
 	await(t, b, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == 0 })
 	if !slices.ContainsFunc(b.Members(), func(m gossip.Member) bool { return m.Name == "0" && string(m.Meta) == "known later" }) {
 		t.Errorf("b knows %+v", b.Members())
 	}
 }
 
-// TestLease: how long a member may be silent is the user's affair, also if many are lost at once: each of them is asked for
-// a second, one after the other, before its lease begins.
+// TestLease: how long a member may be silent is the user's affair, also if many are lost at once: each of them is asked
+// for a second, one after the other, before its lease begins.
 func TestLease(t *testing.T) {
 	const lease = 2 * time.Second
 	key := bytes.Repeat([]byte{7}, 32)
@@ -202,7 +202,7 @@ func TestMovedMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
-	// Where a now believes b to be there is nobody; it is silent for a as long as that lasts.
+	// Where a now believes b to be there is no host; it is silent for a as long as that lasts.
 	if err := a.Route(1, "127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestLeaseOfMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Whoever knows all of them waits for some 30 s and not for 39 s.
+	// A host that knows all of them waits for some 30 s and not for 39 s.
 	first := all[0]
 	known, mult := 0, 0
 	for deadline := time.Now().Add(20 * time.Second); known < count && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -22,7 +22,7 @@ func config(t *testing.T, seed byte, protocol string) *tls.Config {
 	return c
 }
 
-// shake lets two sides meet and returns what each says about it.
+// shake lets two sides meet and returns the error of each.
 func shake(server, client *tls.Config) (atServer, atClient error) {
 	a, b := net.Pipe()
 	done := make(chan error)
@@ -51,7 +51,7 @@ func TestOtherKeys(t *testing.T) {
 	if _, err := shake(config(t, 1, "x"), config(t, 2, "x")); !errors.Is(err, errRefused) {
 		t.Errorf("a server with another key: %v", err)
 	}
-	// A client that does not care whom it speaks to is refused by the server.
+	// A client that does not check the server is refused by the server.
 	careless := config(t, 2, "x")
 	careless.VerifyConnection = nil
 	if err, _ := shake(config(t, 1, "x"), careless); !errors.Is(err, errRefused) {

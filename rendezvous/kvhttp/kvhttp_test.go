@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it refused half a second to read why; nobody can wait for that.
+	// net/http gives a client that it refused half a second to read why; no test can wait for that.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// recorded is what stock Horovod 0.28.1 said: one interface, and two with three addresses.
+// recorded is what stock Horovod 0.28.1 sent: one interface, and two with three addresses.
 var recorded = []string{
 	"gAWVRAAAAAAAAAB9lIwEZXRoMJRdlIwJMTAuNzcuMC4xlE27nIaUYXNDIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4flIaULg==",
 	"gAWVYQAAAAAAAAB9lCiMBGV0aDCUXZQojAkxMC43Ny4wLjGUTbuchpRoBGWMAmxvlF2UjAkxMjcuMC4wLjGUTbuchpRhdUMgAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+UhpQu",
@@ -89,7 +89,7 @@ func (r rank) do(method, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestMember is the life of a rank: it meets others in one world, hears of others, leaves, is told its next place when
+// TestMember is the life of a rank: it meets others in one world, hears of others, leaves, gets its next place when
 // there is one, and meets others there, where nothing of the first world is left.
 func TestMember(t *testing.T) {
 	listen := func() net.Listener {
@@ -132,7 +132,7 @@ func TestMember(t *testing.T) {
 		t.Errorf("a bad pickle: %d", code)
 	}
 
-	// The rank says where it listens; what it is told carries its key.
+	// The rank sends where it listens; the answer carries its key.
 	port := news.Addr().(*net.TCPAddr).Port
 	place, err := base64.StdEncoding.DecodeString(recorded[0])
 	if err != nil {

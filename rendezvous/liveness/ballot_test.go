@@ -13,7 +13,7 @@ import (
 func TestBallot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		said  []string
-		deaf  []int  // whom the launcher does not hear
+		deaf  []int  // hosts that the launcher does not hear
 		lost  string // and when
 		fresh []int  // who has not been in a world
 	}{
@@ -82,7 +82,7 @@ func TestBallot(t *testing.T) {
 }
 
 // TestPartitions: however a network falls apart, and in whatever order hosts find out, one part is left, and of two
-// parts the larger one; nobody of it is lost.
+// parts the larger one; no host of it is lost.
 func TestPartitions(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -119,7 +119,7 @@ func TestPartitions(t *testing.T) {
 // report is a suspicion, at some step of a quarter of a second.
 type report struct{ at, by, of int }
 
-// judged is who is left of hosts, all of which the launcher hears, when those reports have been said.
+// judged returns which hosts are left of those, all of which the launcher hears, after those reports.
 func judged(hosts []int, reports []report, joiner func(id int) bool) []int {
 	slices.SortFunc(reports, func(a, b report) int { return a.at - b.at })
 	b := ballot{grace: Default().EvidenceGrace}
@@ -136,8 +136,8 @@ func judged(hosts []int, reports []report, joiner func(id int) bool) []int {
 	return hosts
 }
 
-// TestJoinersCutOff: however joiners and the hosts of a world are parted, as long as the latter hear each other and the launcher
-// them, they are who is left, with the joiners that hear all of them.
+// TestJoinersCutOff: however joiners and the hosts of a world are parted, as long as the latter hear each other and the
+// launcher them, they are who is left, with the joiners that hear all of them.
 func TestJoinersCutOff(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -153,7 +153,7 @@ func TestJoinersCutOff(t *testing.T) {
 			for other := range n {
 				if fresh[id] && !fresh[other] && rng.IntN(3) == 0 {
 					parted[id] = true
-					who := rng.IntN(3) // says so
+					who := rng.IntN(3) // reports it
 					if who != 0 {
 						reports = append(reports, report{rng.IntN(19), id, other})
 					}

@@ -23,9 +23,9 @@ type sim struct {
 
 	epoch   uint32
 	stopped []uint32 // by host: the pause it is in
-	busy    []bool   // it was told to stop, and is not quiet
+	busy    []bool   // it got the order to stop, and is not quiet
 	stunned []int
-	rings   [][]string // by host: the orders that it was told in this world, with their pauses
+	rings   [][]string // by host: the orders that it got in this world, with their pauses
 	request []uint32
 	wants   []map[uint32]bool // requests that are neither held nor over
 	held    []uint32          // the request that a host holds
@@ -185,7 +185,7 @@ func (s *sim) fault() {
 	}
 }
 
-// agree checks that no two hosts were told different rings.
+// agree checks that no two hosts got different rings.
 func (s *sim) agree() {
 	for id := range s.rings {
 		if n := len(s.rings[id]); n > 0 && len(s.rings[0]) >= n && !slices.Equal(s.rings[0][:n], s.rings[id]) {
@@ -194,8 +194,9 @@ func (s *sim) agree() {
 	}
 }
 
-// TestPauses: whatever is lost, whoever asks at once, and whenever worlds end, one request is granted at a time, with all
-// hosts quiet in one pause, all of them get the same rings, and once faults stop all requests end and all hosts go on.
+// TestPauses: whatever is lost, however many ask at once, and whenever worlds end, one request is granted at a time,
+// with all hosts quiet in one pause, all of them get the same rings, and once faults stop all requests end and all
+// hosts go on.
 func TestPauses(t *testing.T) {
 	grants, refused, orders := 0, 0, 0
 	for seed := range uint64(1000) {
@@ -236,7 +237,7 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestPatience: a pause that a host is not quiet for is given up, and says whose fault it is.
+// TestPatience: a pause that a host is not quiet for is given up, and the error names that host.
 func TestPatience(t *testing.T) {
 	a, b := pause.New(0, 3), pause.New(1, 3)
 	step := func(m *pause.Machine, ev pause.Event) pause.Actions {
@@ -275,8 +276,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestStrangers: only members are heard, only the coordinator commands, and only of this world.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticated: only members are heard, only the coordinator commands, and only of this world.
+func TestUnauthenticated(t *testing.T) {
 	m := pause.New(1, 3)
 	if _, err := m.Step(pause.Event{World: &pause.WorldHosts{Epoch: 2, Members: []int{0, 1, 2}}}); err != nil {
 		t.Fatal(err)

@@ -173,7 +173,7 @@ func TestGoodbyeComesLast(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWhoWaits: a stream ends when nobody resumes it, soon if the launcher hung up, and at once on order; and nobody
+// TestWhoWaits: a stream ends when no launcher resumes it, soon if the launcher hung up, and at once on order; and none
 // but its launcher can resume it.
 func TestWhoWaits(t *testing.T) {
 	t.Parallel()
@@ -398,7 +398,7 @@ func TestLateAcknowledgement(t *testing.T) {
 }
 
 // TestTakenOver: another launcher with a greater term goes on with what the former one has not acknowledged, write by
-// write, while others write; the former one, and whoever has no greater term, can do nothing any more.
+// write, while others write; the former one, and any without a greater term, can do nothing any more.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	s, l := newSession(t)
@@ -443,7 +443,7 @@ func TestTakenOver(t *testing.T) {
 			if one[0] != byte(term) {
 				t.Errorf("the words of launcher %d were read in term %d", one[0], term)
 			}
-			s.End(term - 1) // it has nothing to say any more
+			s.End(term - 1) // it has nothing to send any more
 			if err := line(s, New(), bytes.Repeat([]byte{byte(term - 1)}, TokenSize), 1<<30); err == nil {
 				t.Error("the former token was taken")
 			}
@@ -494,7 +494,7 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestBounded: who writes to nobody waits when a window is full.
+// TestBounded: a writer without a reader waits when a window is full.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	s := New()
@@ -556,7 +556,7 @@ func FuzzCarry(f *testing.F) {
 	})
 }
 
-// FuzzSessions: the kernel's list holds names that anybody on this host may have chosen.
+// FuzzSessions: the kernel's list holds names that any user of this host may have chosen.
 func FuzzSessions(f *testing.F) {
 	id := strings.Repeat("ab", 16)
 	f.Add("0000: 00000002 00000000 00010000 0001 01 1 @"+prefix+"c.2."+id+"\n", "c")
@@ -572,7 +572,8 @@ func FuzzSessions(f *testing.F) {
 	})
 }
 
-// TestPatienceAfterStandstill: a host that stood still while it waited for a connection gives those who look for it a moment.
+// TestPatienceAfterStandstill: a host that stood still while it waited for a connection gives those who look for it a
+// moment.
 func TestPatienceAfterStandstill(t *testing.T) {
 	v := &server{relay: NewRelay(), waits: true, due: time.Now().Add(-20 * time.Second)}
 	v.timer = time.AfterFunc(time.Hour, v.expire)
@@ -589,8 +590,8 @@ func TestPatienceAfterStandstill(t *testing.T) {
 	}
 }
 
-// TestStaleConnections: a process stands still while its launcher connects again and again, and gives up all connections but the last.
-// That one carries the stream when the process goes on, whichever of them it comes to first.
+// TestStaleConnections: a process is paused while its launcher connects again and again, and gives up all connections
+// but the last. That one carries the stream when the process goes on, whichever of them it comes to first.
 func TestStaleConnections(t *testing.T) {
 	for range 20 {
 		s, l := newSession(t)

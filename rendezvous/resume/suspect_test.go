@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestFollow: while a connection is silent another one is looked for, and takes its place unless the present one has spoken
-// meanwhile; and even then if the other side has not got what was sent to it: that may take TCP as long as the silence was.
+// TestFollow: while a connection is silent another one is looked for, and takes its place unless the present one has
+// spoken meanwhile; and even then if the other side has not got what was sent to it: that may take TCP as long as the
+// silence was.
 func TestFollow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lacks   bool // the other side, of what was written
@@ -72,7 +73,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestSilence: a launcher is silent since it was last to say something, if this host could hear it all the time.
+// TestSilence: a launcher is silent since its last message was due, if this host could hear it all the time.
 func TestSilence(t *testing.T) {
 	at := func(sec float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(sec * float64(time.Second))) }
 	for name, tc := range map[string]struct {

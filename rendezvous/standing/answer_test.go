@@ -11,7 +11,7 @@ import (
 )
 
 // TestNoAnswer: a host that refuses a connection, or hangs up, is there, and so is one that takes a connection and
-// then says nothing, which is not waited for without an end; one that takes none may not be.
+// then sends nothing, which is not waited for without an end; one that takes none may not be.
 func TestNoAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

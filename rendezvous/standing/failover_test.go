@@ -34,9 +34,9 @@ func (d *disk) TakeOver(authority.State, authority.Snapshot) {}
 func (d *disk) QuorumLost(authority.State, int) error        { return nil }
 func (d *disk) QuorumBack(authority.State) error             { d.returned.Add(1); return nil }
 
-// TestFullDisk: an elector that cannot save once says so, and forgets nothing of what it has saved before: it takes no launcher that
-// another one has followed, and goes on with that one when it can save again. What was said of a job that it knew when it began is taken
-// back, once, when its launcher is heard.
+// TestFullDisk: an elector that cannot save once reports it, and forgets nothing of what it has saved before: it takes
+// no launcher that another one has followed, and goes on with that one when it can save again. What it reported of a
+// job that it knew when it began is taken back, once, when its launcher is heard.
 func TestFullDisk(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

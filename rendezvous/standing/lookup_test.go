@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// TestQuest: a job looks for whoever keeps the queue. A host that keeps it no more, or is lost, is waited for until another one does,
-// which the hosts find out by themselves; but not a daemon that was never there, or that says no.
-func TestQuest(t *testing.T) {
+// TestQueueLookup: a job looks for the daemon that keeps the queue. A host that keeps it no more, or is lost, is waited
+// for until another one does, which the hosts find out by themselves; but not a daemon that was never there, or that
+// refuses.
+func TestQueueLookup(t *testing.T) {
 	lost := errors.New("no route to host")
 	for name, tc := range map[string]struct {
-		steps string        // what those say who are asked: "→x" that x keeps the queue, "q x y" that it waits there, and x and y are others, "!" nothing
+		steps string        // the answers of the daemons that are asked: "→x" that x keeps the queue, "q x y" that it waits there, and x and y are others, "!" nothing
 		wait  time.Duration // between each two of these
 		want  string        // who was asked
 		told  int
@@ -67,7 +68,8 @@ func TestQuest(t *testing.T) {
 	}
 }
 
-// TestQuestGoesRound: daemons that send a launcher from one to the other are asked again after a moment, and not for ever.
+// TestQuestGoesRound: daemons that send a launcher from one to the other are asked again after a moment, and not for
+// ever.
 func TestQuestGoesRound(t *testing.T) {
 	q, now := newLookup("a"), time.Unix(1000, 0)
 	rests := 0

@@ -156,7 +156,7 @@ func slots(shares []wire.Share) (n int) {
 	return n
 }
 
-// TestGrow: an elastic job gets back what it lost before others begin, and more only if nobody waits.
+// TestGrow: an elastic job gets back what it lost before others begin, and more only if no job waits.
 func TestGrow(t *testing.T) {
 	q := queue{hosts: of("a:2,b:2,c:2")}
 	job := &ticket{request: wire.Reserve{Ranks: 4, Elastic: true, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "b", Slots: 1}, {Host: "c", Slots: 2}}}}

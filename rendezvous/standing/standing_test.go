@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// echoes is the daemon of a job here: it says what it hears, until it hears no more. Its last words are an error if
+// echoes is the daemon of a job here: it sends back what it hears, until it hears no more. It ends with an error if
 // it hears an x that is followed by an y.
 func echoes() {
 	w, err := resume.Wait(os.Stdin)
@@ -196,7 +196,7 @@ func TestJobs(t *testing.T) {
 	b := start(t, "b", 2, a.gossip)
 	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
 
-	first := b.reserve(3) // a keeps the queue: b says so
+	first := b.reserve(3) // a keeps the queue: b reports it
 	defer first.Close()
 	if len(first.Shares()) != 2 {
 		t.Fatalf("3 ranks on %v", first.Shares())
@@ -250,7 +250,8 @@ func TestJobs(t *testing.T) {
 	s.Close()
 }
 
-// TestStoppedWaiter: slots that a launcher waited for which is stopped go to the next, and it waits again when it goes on.
+// TestStoppedWaiter: slots that a launcher waited for which is stopped go to the next, and it waits again when it goes
+// on.
 func TestStoppedWaiter(t *testing.T) {
 	t.Parallel()
 	a := startWith(t, "127.0.0.1:0", standing.Config{Name: "a", Slots: 2}.Taking(2*time.Second))
@@ -308,7 +309,7 @@ func TestHostsCountByThemselves(t *testing.T) {
 	}
 }
 
-// saysNo tells whether err is a daemon's no, in these words.
+// saysNo reports whether err is a daemon's refusal, in these words.
 func saysNo(err error, text, hint string) bool {
 	var refused *standing.RefusedError
 	return errors.As(err, &refused) && refused.Text == text && refused.Hint == hint
@@ -328,7 +329,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 3}, nil); !saysNo(err, "the cluster has a:2: no room for 3 ranks", "gorun ps --cluster … shows what there is") {
 		t.Errorf("too many ranks: %v", err)
 	}
-	// Whoever proves nothing hears nothing of ours, and does not disturb.
+	// A peer that proves nothing hears nothing of ours, and does not disturb.
 	conn, err := net.Dial("tcp", a.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -347,9 +348,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestStrangersKeepNobodyOut: connections of somebody without the key keep those from other addresses out not at all, and
+// TestUnauthenticatedKeepNoneOut: connections without the key keep those from other addresses out not at all, and
 // those from the same one no longer than they are there. They do not fill the log either.
-func TestStrangersKeepNobodyOut(t *testing.T) {
+func TestUnauthenticatedKeepNoneOut(t *testing.T) {
 	t.Parallel()
 	var warned atomic.Int32
 	refused := make(chan string, 1000)
@@ -425,8 +426,8 @@ func TestDrain(t *testing.T) {
 	b.reserve(1).Close()
 }
 
-// TestStopAtOnce: the second TERM ends jobs, and their launchers hear of it whether they have begun to speak with them or
-// are just about to: nobody looks for a daemon that will not come back.
+// TestStopAtOnce: the second TERM ends jobs, and their launchers hear of it whether they have begun to speak with them
+// or are just about to: no launcher looks for a daemon that will not come back.
 func TestStopAtOnce(t *testing.T) {
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -523,9 +524,9 @@ func TestKeeperGoes(t *testing.T) {
 	jobs(c, "b:2,c:1")
 }
 
-// TestKeeperIsLost: a job that waits for slots where the queue is kept goes on waiting when that daemon is lost, and gets them of
-// whoever keeps the queue then, which is also where jobs that come meanwhile are sent.
-func TestKeeperIsLost(t *testing.T) {
+// TestQueueHolderIsLost: a job that waits for slots where the queue is kept goes on waiting when that daemon is lost,
+// and gets them of the one that keeps the queue then, which is also where jobs that come meanwhile are sent.
+func TestQueueHolderIsLost(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	b := start(t, "b", 2, a.gossip)
@@ -545,7 +546,7 @@ func TestKeeperIsLost(t *testing.T) {
 	if text := <-said; !strings.HasPrefix(text, "waits for 2 ranks") {
 		t.Errorf("it %s", text)
 	}
-	a.leave() // which tells nobody
+	a.leave() // which reports it to none
 	<-a.ended
 	if text, want := <-said, "waits for another daemon to keep the queue: that at "+a.addr+" cannot be reached"; text != want {
 		t.Errorf("it %s, want %s", text, want)
@@ -569,7 +570,7 @@ func TestKeeperIsLost(t *testing.T) {
 	}
 }
 
-// TestRestart: a daemon is replaced, and the job that it started goes on: nothing of what is said to it and by it is
+// TestRestart: a daemon is replaced, and the job that it started goes on: nothing of what is sent to it and by it is
 // lost, its slots count, and it ends with its launcher.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -614,8 +615,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestForgottenConnection: a connection that brings nothing any more, and does not end, is replaced by another one long before
-// TCP gives it up.
+// TestForgottenConnection: a connection that brings nothing any more, and does not end, is replaced by another one long
+// before TCP gives it up.
 func TestForgottenConnection(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
@@ -640,8 +641,8 @@ func TestForgottenConnection(t *testing.T) {
 	}
 }
 
-// wall stands between a launcher and a daemon, as a firewall that can forget what connections there are: it lets nothing of
-// them through any more, and tells nobody.
+// wall stands between a launcher and a daemon, as a firewall that can forget what connections there are: it lets
+// nothing of them through any more, and lets no end know.
 type wall struct {
 	addr  string
 	taken atomic.Int32
@@ -709,8 +710,8 @@ func (w *wall) forget() {
 	clear(w.known)
 }
 
-// TestLastWords: a daemon that ends is not looked for, and what it said last is told.
-func TestLastWords(t *testing.T) {
+// TestLastLineIsShown: a daemon that ends is not looked for, and the last line that it wrote is shown.
+func TestLastLineIsShown(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
 	l := a.reserve(1)

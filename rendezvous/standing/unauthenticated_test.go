@@ -21,8 +21,8 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestStrangers: one address keeps no other out, many do not take all memory, and nobody fills the log.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticated: one address keeps no other out, many do not take all memory, and none fills the log.
+func TestUnauthenticated(t *testing.T) {
 	s := newUnauthenticated()
 	from := func(n int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)

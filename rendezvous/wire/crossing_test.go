@@ -15,7 +15,7 @@ func TestCalled(t *testing.T) {
 		{"allgather", "allgather.x_1of2b", "allgather", "x_1of2b"},
 		{"allgather", "allgather.x_01of2", "allgather", "x_01of2"},
 		{"allreduce", "x_1of2", "allreduce", "x_1of2"},
-		{"allreduce", "allgather.x", "allreduce", "allgather.x"}, // somebody else's name
+		{"allreduce", "allgather.x", "allreduce", "allgather.x"}, // another rank's name
 		{"allreduce", "layer.weight", "allreduce", "layer.weight"},
 		{"join", "join", "join", "join"},
 	} {

@@ -66,8 +66,8 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestSessions: of a machine whose session is another one than when the file was written, labels and edges do not count; what
-// its devices are like still does.
+// TestSessions: of a machine whose session is another one than when the file was written, labels and edges do not
+// count; what its devices are like still does.
 func TestSessions(t *testing.T) {
 	hosts := []topology.Host{{Name: "a", Session: "0x1", Labels: map[string]string{"esxi": "e1", "rack": "r1"}}, {Name: "b", Session: "0x2"}, {Name: "c"}}
 	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e6}, {From: 1, To: 2, Bandwidth: 1e6}, {From: 0, To: 2, Bandwidth: 1e6}}
@@ -98,7 +98,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestApply: of a host that has lost a device, all else that the file says still holds.
+// TestApply: of a host that has lost a device, all else in the file still holds.
 func TestApply(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a:\n    rack: r1\n    nics:\n      e0: {node: 0}\n      e1: {node: 0, speed_mbit: 25000}\n      e2: {node: 7, speed_mbit: 100}\n    gpus:\n      0: {node: 0}\n"))
 	if err != nil {
@@ -227,8 +227,8 @@ func TestUndated(t *testing.T) {
 	}
 }
 
-// TestTellers: labels keep whom the file says to have told them, also in a file that is written of them.
-func TestTellers(t *testing.T) {
+// TestLabelSources: labels keep the source that the file names, also in a file that is written of them.
+func TestLabelSources(t *testing.T) {
 	read := func(text []byte) []topology.Host {
 		t.Helper()
 		f, err := facts.Parse(text)
@@ -252,7 +252,7 @@ func TestTellers(t *testing.T) {
 				t.Errorf("%s: labels are told by %v, should be %v", h.Name, h.LabelSources, want[i])
 			}
 		}
-		text, want[2] = facts.Write(hosts, nil), map[string]string{"esxi": "topology file", "rack": "topology file"} // several told
+		text, want[2] = facts.Write(hosts, nil), map[string]string{"esxi": "topology file", "rack": "topology file"} // several sources
 	}
 	if _, err := facts.Parse([]byte("hosts:\n  a: {by: [x]}\n")); err == nil {
 		t.Error("a list is taken for who told")

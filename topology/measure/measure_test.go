@@ -50,7 +50,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestCancel: who waits for a server that says nothing can be called off.
+// TestCancel: a client that waits for a silent server can be called off.
 func TestCancel(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

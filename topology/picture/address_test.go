@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPatterns: what is told apart by hand is what these patterns tell.
+// TestPatterns: these patterns find what was found by hand.
 func TestPatterns(t *testing.T) {
 	vendor := regexp.MustCompile(`^[A-Za-z ]{1,12}$`)
 	address := regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)

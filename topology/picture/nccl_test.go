@@ -14,10 +14,11 @@ import (
 	"gorun/topology/picture"
 )
 
-// What NCCL 2.30 reads is written down here from its sources (src/graph/xml.h, xml.cc and topo.cc, Apache-2.0), in other
-// words: no machine that runs these tests has a GPU, without which NCCL does not look at the file at all. NCCL's own reader and
-// builder of the graph, as they are in RCCL 5.4.3 (NCCL 2.13 but for the version that a file has to have), were compiled by themselves
-// once: they read the files in testdata, and found as many GPUs, NVLinks and network devices as there are.
+// What NCCL 2.30 reads is written down here from its sources (src/graph/xml.h, xml.cc and topo.cc, Apache-2.0), in
+// other words: no machine that runs these tests has a GPU, without which NCCL does not look at the file at all. NCCL's
+// own reader and builder of the graph, as they are in RCCL 5.4.3 (NCCL 2.13 but for the version that a file has to
+// have), were compiled by themselves once: they read the files in testdata, and found as many GPUs, NVLinks and network
+// devices as there are.
 
 // Limits of NCCL.
 const (
@@ -27,7 +28,7 @@ const (
 	mostElements   = 256 // with those that it adds itself
 )
 
-// inside says which elements NCCL reads in which.
+// inside lists which elements NCCL reads in which.
 var inside = map[string][]string{"": {"system"}, "system": {"cpu"}, "cpu": {"pci", "nic"}, "pci": {"pci", "gpu", "nic", "pcilink"},
 	"gpu": {"nvlink", "c2c"}, "nic": {"net"}}
 
@@ -65,8 +66,8 @@ func (e *tag) add(name string) *tag {
 	return c
 }
 
-// scanner reads a file a character at a time, as NCCL does: it knows neither declarations nor entities, nor any white space
-// but a blank before an attribute, and blanks and ends of lines between elements.
+// scanner reads a file a character at a time, as NCCL does: it knows neither declarations nor entities, nor any white
+// space but a blank before an attribute, and blanks and ends of lines between elements.
 type scanner struct{ rest string }
 
 func (s *scanner) word(ends string) (word string, end byte, err error) {
@@ -286,8 +287,8 @@ func (e *tag) build() error {
 	return nil
 }
 
-// reads is what NCCL does with a file where a job uses some devices: it returns an error as NCCL would, and if it has not
-// found each of them on the node that the host is known to have it on.
+// reads is what NCCL does with a file where a job uses some devices: it returns an error as NCCL would, and if it has
+// not found each of them on the node that the host is known to have it on.
 func reads(text string, gpus []topology.GPU, nets []net) error {
 	system, err := load(text)
 	if err != nil {
@@ -320,7 +321,8 @@ func reads(text string, gpus []topology.GPU, nets []net) error {
 	return nil
 }
 
-// netsOf are what NCCL has of a host's sockets, and of its RDMA devices, which it merges to the first function of a card.
+// netsOf are what NCCL has of a host's sockets, and of its RDMA devices, which it merges to the first function of a
+// card.
 func netsOf(h topology.Host) (sockets, rdma []net) {
 	for _, n := range h.NICs {
 		if n.Up {

@@ -50,8 +50,8 @@ func uneven(t *testing.T) picture.Cluster {
 	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, edges).Legs(hosts, edges)}
 }
 
-// inEachNetwork is four machines with a NIC in each of two networks, and ways between them that are slow in one network or the
-// other, so that large tensors take a ring in each. One way of the second ring is slower than the others.
+// inEachNetwork is four machines with a NIC in each of two networks, and ways between them that are slow in one network
+// or the other, so that large tensors take a ring in each. One way of the second ring is slower than the others.
 func inEachNetwork(t *testing.T) picture.Cluster {
 	const gbit = 1e9 / 8
 	var hosts []topology.Host
@@ -171,7 +171,7 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestSites: who is on one machine is said below the ring, unless it is drawn.
+// TestSites: hosts on one machine are listed below the ring, unless it is drawn.
 func TestSites(t *testing.T) {
 	c := uneven(t)
 	c.Sites = []topology.Site{{Hosts: []string{"host1", "user@host2"}, Confidence: 0.6, Why: "it takes at most 25 µs"},
@@ -201,7 +201,7 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// TestSources: programs are told as people are where a speed comes from, and that some interfaces say any.
+// TestSources: programs learn, as people do, where a speed comes from, and that some interfaces report any.
 func TestSources(t *testing.T) {
 	host := func(driver string) topology.Host {
 		return topology.Host{NICs: []topology.NIC{{Up: true, Speed: 10000, Driver: driver}}}
@@ -437,7 +437,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// FuzzHost draws what another machine may say.
+// FuzzHost draws what another machine may send.
 func FuzzHost(f *testing.F) {
 	f.Add([]byte(`{"hosts":[{"name":"\u001b[2J","hostname":"a\u0000</svg>","nodes":[{"id":-7,"cpus":[9223372036854775807,3,3,-1]}],
 		"nics":[{"name":"\u202e\u0301","node":-9,"speed_mbit":9223372036854775807}],"gpus":[{"name":"]]>","node":4}],"labels":{"\n":"&"}}]}`))
@@ -463,7 +463,8 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
-// TestManyHosts: a circle of as many hosts as anybody can look at, and of more a list of all edges in a page of the usual width.
+// TestManyHosts: a circle of as many hosts as a user can look at, and of more a list of all edges in a page of the
+// usual width.
 func TestManyHosts(t *testing.T) {
 	for n, drawn := range map[int]bool{40: true, 41: false, 300: false} {
 		var c picture.Cluster
@@ -488,7 +489,7 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
-// TestEngineAnywhere: where ranks have all CPUs to themselves it is said that the engine runs on any.
+// TestEngineAnywhere: where ranks have all CPUs to themselves the picture shows that the engine runs on any.
 func TestEngineAnywhere(t *testing.T) {
 	h := topology.Host{Name: "a", CPUs: 2, Nodes: []topology.Node{{ID: 0, CPUs: []int{0, 1}}}}
 	b := picture.Bound{Ranks: []int{0, 1}, Bindings: []topology.Binding{{CPUs: []int{0}}, {CPUs: []int{1}}}}

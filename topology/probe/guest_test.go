@@ -11,7 +11,7 @@ import (
 	"gorun/topology/probe/probetest"
 )
 
-// TestTools hears what VMware's programs say, and does not believe everything.
+// TestTools reads what VMware's programs print, and does not believe everything.
 func TestTools(t *testing.T) {
 	for name, tc := range map[string]struct {
 		said    map[string]string

@@ -2,7 +2,8 @@ package probe
 
 import "testing"
 
-// FuzzNvidia: whatever nvidia-smi says, no GPU comes or goes by what is said of it later, and a matrix is all there or not.
+// FuzzNvidia: whatever nvidia-smi prints, no GPU comes or goes by what is printed of it later, and a matrix is all
+// there or not.
 func FuzzNvidia(f *testing.F) {
 	f.Add("0, GPU-1, NVIDIA A100-3-20C, 00000000:3B:00.0, 20480\n1, GPU-2, A40, 00000000:AF:00.0, [N/A]\n",
 		"GPU 0: A (UUID: GPU-1)\n  MIG 3g.20gb Device 0: (UUID: MIG-5)\n", "GPU 00000000:3B:00.0\n    Virtualization Mode : VGPU\n    License Status : Licensed\n",

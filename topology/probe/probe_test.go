@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestTrees compares all that is found with files, which were read through once, and TestFacts says what is
+// TestTrees compares all that is found with files, which were read through once, and TestFacts names what is
 // the point of each.
 func TestTrees(t *testing.T) {
 	archives, err := filepath.Glob("testdata/*.txtar")
@@ -172,8 +172,9 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityOfContainers: containers of one image are different machines, on one machine as on several, where the first ones
-// have the same address; one of them is the same under two names. Nothing is said if even the kernel's start is not known.
+// TestIdentityOfContainers: containers of one image are different machines, on one machine as on several, where the
+// first ones have the same address; one of them is the same under two names. There is no identity if even the kernel's
+// start is not known.
 func TestIdentityOfContainers(t *testing.T) {
 	container := func(start, mac string) topology.Host {
 		root := probetest.Unpack(t, "testdata/container.txtar")

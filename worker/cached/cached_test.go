@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// program makes a program of a directory that was used some time ago; marked as of now, or as of a version that marks none.
+// program makes a program of a directory that was used some time ago; marked as of now, or as of a version that marks
+// none.
 func program(t *testing.T, dir string, number int, ago time.Duration, marked bool) string {
 	t.Helper()
 	at := filepath.Join(dir, strings.Repeat(strconv.Itoa(number), 64))
@@ -117,7 +118,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestClean: what a user removes was not used for as long as they say, and may not be in use.
+// TestClean: what a user removes was not used for as long as the flag sets, and may not be in use.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	program(t, dir, 1, 3*day, true)

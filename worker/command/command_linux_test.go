@@ -10,7 +10,8 @@ import (
 	"gorun/topology/picture"
 )
 
-// TestParse: what launchers and standing daemons ask for is known by its words alone; all else is for people.
+// TestParse: the command lines of launchers and resident daemons are known by their words alone; all others are for
+// people.
 func TestParse(t *testing.T) {
 	const session = "0123456789abcdef"
 	for _, c := range []struct {
@@ -46,7 +47,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a host says of itself is what those who ask can read.
+// TestAnswers: a host's description of itself is what the hosts that ask can read.
 func TestAnswers(t *testing.T) {
 	var topology, facts, path bytes.Buffer
 	if err := writeTopology(t.Context(), &topology); err != nil {

@@ -61,8 +61,9 @@ func relayed(t *testing.T, id string, patience resume.Timeouts) (resume.Session,
 	return session, daemon
 }
 
-// TestRelayLastWords: what a launcher says as it hangs up reaches the daemon, also if that finds first that no one listens to it.
-func TestRelayLastWords(t *testing.T) {
+// TestRelayPassesTheLastLine: what a launcher sends as it hangs up reaches the daemon, also if that finds first that no
+// one listens to it.
+func TestRelayPassesTheLastLine(t *testing.T) {
 	session, daemon := relayed(t, "lastwords0", patient)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -96,7 +97,8 @@ func TestRelayLastWords(t *testing.T) {
 	}
 }
 
-// TestRelayOfNobody: a daemon whose launcher hung up before its first word does not wait for as long as one that is still to come.
+// TestRelayOfNobody: a daemon whose launcher hung up before its first word does not wait for as long as one that is
+// still to come.
 func TestRelayOfNobody(t *testing.T) {
 	session, daemon := relayed(t, "nobody0000", resume.Timeouts{First: time.Minute, Broken: time.Minute, Orphan: 10 * time.Millisecond})
 	ends := time.AfterFunc(20*time.Second, func() { daemon.Fail(errors.New("it waits for another launcher")) })
@@ -109,8 +111,8 @@ func TestRelayOfNobody(t *testing.T) {
 	}
 }
 
-// TestRelayReplaced: a relay says whether the daemon has ended, or has another connection with its launcher: one that was given up may
-// come last.
+// TestRelayReplaced: a relay reports whether the daemon has ended, or has another connection with its launcher: one
+// that was given up may come last.
 func TestRelayReplaced(t *testing.T) {
 	session, daemon := relayed(t, "replaced00", patient)
 	token := bytes.Repeat([]byte("k"), resume.TokenSize)
@@ -142,8 +144,8 @@ func TestRelayReplaced(t *testing.T) {
 	if err := relay(session, bytes.NewReader(token), io.Discard); err == nil || errors.Is(err, errReplaced) {
 		t.Errorf("one that comes when the daemon has ended says %v", err)
 	}
-	// Which of the two ends, that of the connection and that of the socket, is seen first is chance: whoever takes it for the
-	// former connects once more.
+	// Which of the two ends, of the connection and of the socket, is seen first is chance: a relay that takes it
+	// for the former connects once more.
 	if err := <-second; err != nil && !errors.Is(err, errReplaced) {
 		t.Errorf("the end of the daemon is told by %v", err)
 	}

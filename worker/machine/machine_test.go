@@ -14,8 +14,8 @@ import (
 	"gorun/worker/loop"
 )
 
-// onHost is a daemon that only has to say what its machine is.
-// quiet is a daemon that data reaches by a NIC, and that tells no one.
+// onHost is a daemon that only has to report what its machine is.
+// quiet is a daemon that data reaches by a NIC, and that reports nothing.
 type quiet struct{ nic string }
 
 func (q *quiet) DataNIC(topology.Host) string { return q.nic }
@@ -45,7 +45,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said
 	}
 }
 
-// observed tells a machine of the end of its move.
+// observed reports the end of its move to a machine.
 func observed(m *HostMachine, end *wire.Migrating) {
 	m.MovedTo(end)
 	m.WarnOfLabels()
@@ -94,7 +94,7 @@ func TestChangedInto(t *testing.T) {
 	d.changedInto(t.Context(), moved, time.Now(), "")
 	expect(t, said())
 
-	// An interface that the topology file names is gone: what it says of the others holds.
+	// An interface that the topology file names is gone: what it holds about the others stays.
 	less := before
 	less.NICs, less.Labels = nics("e1", "e2"), nil
 	d.changedInto(t.Context(), less, time.Now(), "")
@@ -111,7 +111,7 @@ func TestChangedInto(t *testing.T) {
 		"the topology file does not fit any more: line 5: h has no NIC e0")
 }
 
-// TestPlaced: labels that the end of a move tells win over those of the file, which may be from before it, until that
+// TestPlaced: labels that the end of a move brings win over those of the file, which may be from before it, until that
 // is written again.
 func TestPlaced(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1, rack: r1, zone: z, by: vCenter}\n")
@@ -134,7 +134,7 @@ func TestPlaced(t *testing.T) {
 	expect(t, said(), "by the topology file esxi is e3, not e2, zone is not known, was z")
 }
 
-// TestNewsByFile: of what is found when the topology file has changed, only what the file says is told to be by it.
+// TestNewsByFile: of what is found when the topology file has changed, only what the file holds is attributed to it.
 func TestNewsByFile(t *testing.T) {
 	nics := func(mtu int, addrs ...string) []topology.NIC {
 		return []topology.NIC{{Name: "e0", Node: -1, Up: true, Speed: 10000, MTU: mtu, Addrs: addrs}, {Name: "e1", Node: -1, Up: true, Speed: 10000}}
@@ -162,8 +162,8 @@ func TestNewsByFile(t *testing.T) {
 	}
 }
 
-// TestPlacedSinceFile: the end of a move that is told while the machine is looked at because of another topology file
-// is newer than that file.
+// TestPlacedSinceFile: the end of a move that is reported while the machine is looked at because of another topology
+// file is newer than that file.
 func TestPlacedSinceFile(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1}\n")
 	d.facts.Apply(&d.self)
@@ -180,8 +180,9 @@ func TestPlacedSinceFile(t *testing.T) {
 	}
 }
 
-// TestMovedOnceMore: what the end of a move told is not known to be true after another one of which only the session
-// speaks, or no one says where it went: what the machine tells itself counts then, and what no one tells is doubted.
+// TestMovedOnceMore: what the end of a move reported is not known to be true after another one of which only the
+// session speaks, or no one reports where it went: what the machine reports itself counts then, and the rest is
+// doubted.
 func TestMovedOnceMore(t *testing.T) {
 	const doubt = "esxi, rack still counts as vCenter reported it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
 	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}
@@ -203,7 +204,7 @@ func TestMovedOnceMore(t *testing.T) {
 	d.WarnOfLabels()
 	expect(t, said(), strings.Replace(doubt, "esxi, ", "", 1))
 
-	observed(d, ends) // one that says where it is now ends all doubts
+	observed(d, ends) // one that reports where it is now ends all doubts
 	d.changedInto(t.Context(), topology.Host{Name: "h", Session: "0x4"}, time.Now(), "")
 	expect(t, said(), "its session is another one, esxi is e2, not e9")
 	observed(d, &wire.Migrating{Host: 1, State: wire.MoveEnds}) // and one that does not is one

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestCadence: what has no answer is said again ever more rarely, and soon once someone is back.
+// TestCadence: what has no answer is sent again ever more rarely, and soon once someone is back.
 func TestCadence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCadence()

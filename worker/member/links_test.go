@@ -60,9 +60,9 @@ func worldOf(n int) wire.World {
 	return w
 }
 
-// TestLinksBegin: where hosts go on in another world without a peer, it is for the launcher to say that one is lost: an attempt
+// TestLinksBegin: where hosts go on in another world without a peer, the launcher decides that one is lost: an attempt
 // that fails at once is followed by others, until the world ends. Elsewhere it ends the start, but for
-// one that no one has answered: a peer may stand still, which the launcher knows.
+// one that no one has answered: a peer may be paused, which the launcher knows.
 func TestLinksBegin(t *testing.T) {
 	key := fmt.Errorf("connect to host 1: %w", link.ErrKey)
 	for name, tc := range map[string]struct {
@@ -121,8 +121,8 @@ func TestLinksBegin(t *testing.T) {
 	}
 }
 
-// TestLinksRest: hosts that a large world does not reach keep others from being looked for only where they end the job, and no one
-// is looked for when the world has ended.
+// TestLinksRest: hosts that a large world does not reach keep others from being looked for only where they end the job,
+// and no one is looked for when the world has ended.
 func TestLinksRest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		elastic bool

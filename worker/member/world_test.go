@@ -8,7 +8,7 @@ import (
 	"gorun/worker/member"
 )
 
-// TestNonsenseRoster: what the launcher says is checked before it indexes anything.
+// TestNonsenseRoster: what the launcher sends is checked before it indexes anything.
 func TestNonsenseRoster(t *testing.T) {
 	good := func() *wire.Roster {
 		return &wire.Roster{Epoch: 1, Size: 3, Peers: []wire.Peer{{ID: 4, Ranks: []int{0, 2}}, {ID: 9, Name: "b", Ranks: []int{1}}},

@@ -128,7 +128,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestInherited: a registration that no one ended is ended before the next one, whatever vSphere says to that.
+// TestInherited: a registration that no one ended is ended before the next one, whatever vSphere answers.
 func TestInherited(t *testing.T) {
 	const busy = `{"result":false,"errorMessage":"The operation is not allowed in the current state."}`
 	for name, tc := range map[string]struct {
@@ -410,8 +410,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestSessionOfTheNextMove: after a move of which vSphere tells, the id that was known before it says nothing about the next
-// one, nor does an id that someone asked for before the end was read.
+// TestSessionOfTheNextMove: after a move that vSphere reports, the id that was known before it means nothing for the
+// next one, nor does an id that someone asked for before the end was read.
 func TestSessionOfTheNextMove(t *testing.T) {
 	for name, happens := range map[string]func(g *guest){
 		"a move that vSphere ends": func(g *guest) {
@@ -576,7 +576,7 @@ func TestSchedules(t *testing.T) {
 				}
 				event("end", []string{`,"opStatus":"success"`, `,"opStatus":"failure"`}[v.rng.IntN(2)])
 				if v.rng.IntN(6) == 0 {
-					now = now.Add(2000 * time.Second) // the guest stands still, and reads all that too late
+					now = now.Add(2000 * time.Second) // the guest is paused, and reads all that too late
 				}
 			}
 			if v.rng.IntN(100) == 0 {

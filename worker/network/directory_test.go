@@ -11,8 +11,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestDirectory: names are looked up only for peers that may have moved, and say nothing about those that are where
-// they were, or that have no name here. A peer that was found by its name is looked for there first, until it says
+// TestDirectory: names are looked up only for peers that may have moved, and show nothing about those that are where
+// they were, or that have no name here. A peer that was found by its name is looked for there first, until it reports
 // where it is.
 func TestDirectory(t *testing.T) {
 	names := map[string][]netip.Addr{
@@ -31,7 +31,7 @@ func TestDirectory(t *testing.T) {
 	for id, tc := range map[int]struct {
 		name string
 		data []string
-		want []string // beside where it says that it is
+		want []string // beside where it reports to be
 	}{
 		2: {"me@host2", []string{"10.0.0.2:700", "10.1.0.2:700"}, []string{"10.0.0.72:700", "[fd00::72]:700"}},
 		3: {"host3", []string{"10.0.0.3:700"}, nil},

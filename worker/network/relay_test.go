@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Who says the word gets the binary that runs, or what is to be run in its place; no one else gets anything.
+// A client with the secret gets the binary that runs, or what is to be run in its place; no one else gets anything.
 func TestRelay(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%q was given %d bytes", words, len(got))
 		}
 	}
-	// A guest that says nothing does not keep it from ending.
+	// A guest that sends nothing does not keep it from ending.
 	conn, err := net.Dial("tcp", r.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

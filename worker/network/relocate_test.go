@@ -11,8 +11,8 @@ import (
 	"gorun/topology/probe"
 )
 
-// TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whoever it
-// asks the way to; one that the launcher runs on, and that no one else is known to belong to, is.
+// TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whatever host
+// it asks the way to; one that the launcher runs on, and that no one else is known to belong to, is.
 func TestWayBack(t *testing.T) {
 	for _, toward := range []string{"", "localhost", "127.0.0.1"} {
 		for _, lost := range []bool{false, true} {

@@ -35,7 +35,7 @@ func TestPort(t *testing.T) {
 	p := open(t, c, 1)
 	id := p.Expect(1)
 	r := dial(t, p)
-	// A client may say the next thing before it has heard the answer.
+	// A client may send the next thing before it has heard the answer.
 	r.send(fmt.Sprintf("cmd=initack pmiid=%d\ncmd=init pmi_version=1 pmi_subversion=1", id))
 	for _, want := range []string{"cmd=initack rc=0", "cmd=set size=2", "cmd=set rank=1", "cmd=set debug=0", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"} {
 		if got := r.hear(); got != want {

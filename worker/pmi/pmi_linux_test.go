@@ -246,7 +246,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestLeft: who has said init leaves MPI by finalize; what it said last may be read after it has ended.
+// TestLeft: a rank that has sent init leaves MPI by finalize; what it sent last may be read after it has ended.
 func TestLeft(t *testing.T) {
 	const hello = "cmd=init pmi_version=1 pmi_subversion=1\n"
 	for name, tc := range map[string]struct {
@@ -276,7 +276,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestStuckFence: ranks that wait for one of their host that has ended are told of, once, whatever comes first.
+// TestStuckFence: ranks that wait for one of their host that has ended are reported, once, whatever comes first.
 func TestStuckFence(t *testing.T) {
 	stuck := func(c *cluster) string {
 		c.mu.Lock()

@@ -346,7 +346,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestMemoryPolicy: a rank takes its memory from the nodes that it is told, and the next one from anywhere.
+// TestMemoryPolicy: a rank takes its memory from the nodes that it is given, and the next one from anywhere.
 func TestMemoryPolicy(t *testing.T) {
 	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
 		t.Log("this kernel has no NUMA: there is nothing to prefer")
@@ -401,7 +401,7 @@ func TestKilledRank(t *testing.T) {
 	if e := next(t, g); e.Process != 0 || e.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", e)
 	}
-	// The one that shed its environment cannot be told from the other rank's; it ends with the last rank.
+	// The one that shed its environment looks like the other rank's; it ends with the last rank.
 	eventually(t, "at most 1 sleeper", func() bool { return len(carrying(mark)) <= 1 })
 	g.Signal(syscall.SIGTERM)
 	if e := next(t, g); e.Process != 1 || e.Signal != syscall.SIGTERM {
@@ -446,8 +446,8 @@ func TestStrangerHoldsPipe(t *testing.T) {
 	}
 }
 
-// endsAs starts a rank with a script, and one that has detached something, has them ended, and holds how the first did and that nothing is
-// left. It returns what they wrote.
+// endsAs starts a rank with a script, and one that has detached something, has them ended, and holds how the first did
+// and that nothing is left. It returns what they wrote.
 func endsAs(t *testing.T, script string, sig syscall.Signal, code int, end func(*proc.Group) error) string {
 	t.Helper()
 	g, job := open(t, proc.Config{})

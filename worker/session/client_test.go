@@ -117,7 +117,7 @@ func helloOf(rank int, token [32]byte) []byte {
 	return append(append(b, token[:]...), make([]byte, 8)...)
 }
 
-// join says hello and waits for the welcome.
+// join sends hello and waits for the welcome.
 func join(t testing.TB, name string, rank int) *client {
 	t.Helper()
 	c := dial(t, name)

@@ -52,8 +52,8 @@ func (c *client) gone() {
 	c.ended()
 }
 
-// TestCompanion: a process with two connections is one rank. Each has its own handles and memory, and is told the same of the
-// world, apart from slots.
+// TestCompanion: a process with two connections is one rank. Each has its own handles and memory, and gets the same
+// about the world, apart from slots.
 func TestCompanion(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
@@ -73,7 +73,7 @@ func TestCompanion(t *testing.T) {
 		own.completes(7, x, 2)
 		other.completes(round, theirs, 2)
 	}
-	// What it says goodbye to is only its own.
+	// Its goodbye ends only what is its own.
 	c.send(words(6, 0))
 	c.expect(69)
 	c.close()
@@ -126,7 +126,8 @@ func TestCompanionEndsWithSession(t *testing.T) {
 	}
 }
 
-// TestCompanionWaitsForWorld: one that comes while its session waits for the world, the first or a later one, waits with it.
+// TestCompanionWaitsForWorld: one that comes while its session waits for the world, the first or a later one, waits
+// with it.
 func TestCompanionWaitsForWorld(t *testing.T) {
 	h := start(t, 1)
 	own, c := dial(t, h.name), dial(t, h.name)

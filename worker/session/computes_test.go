@@ -12,15 +12,15 @@ import (
 	"gorun/worker/session"
 )
 
-// All ranks that wait for a name hear at once of one that has something else for it, although others compute after they have
-// submitted, and do not look; those hear of it when they do. Then the job goes on.
+// All ranks that wait for a name hear at once of one that has something else for it, although others compute after they
+// have submitted, and do not look; those hear of it when they do. Then the job goes on.
 func TestMismatchWithWhoComputes(t *testing.T) {
 	const computing = 2 // ranks of three; they compute until the last one has its error
 	shorter := func(o *rank.Operation) { o.Shape, o.In.Bytes, o.Out.Bytes = []int{2}, 8, 8 }
 	for _, c := range []struct {
 		name   string
 		change func(o *rank.Operation)
-		words  []string // that tell what differs
+		words  []string // that show what differs
 		looks  time.Duration
 	}{
 		{"shape", shorter, []string{"[2]"}, time.Hour},
@@ -103,8 +103,8 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 	}
 }
 
-// Who brings its part to the daemon gets the sum although those in the slot compute, and so does whoever waits in the slot. Those
-// that compute get it when they look, and then all take a slot again.
+// A rank that submits to the daemon gets the sum although those in the slot compute, and so does one that waits in the
+// slot. Those that compute get it when they look, and then all take a slot again.
 func TestSumWithWhoComputes(t *testing.T) {
 	const byDaemon, inSlot, computes = 2, 1, 0 // ranks
 	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
@@ -164,7 +164,8 @@ func TestSumWithWhoComputes(t *testing.T) {
 	})
 }
 
-// Who waits for a slot to which a rank that joined does not come gets the sum, although another one that is in it computes.
+// Who waits for a slot to which a rank that joined does not come gets the sum, although another one that is in it
+// computes.
 func TestSumBesideWhoJoins(t *testing.T) {
 	const joins, waits, computes = 2, 1, 0 // ranks
 	h, _ := startCounted(t, 3)

@@ -19,7 +19,7 @@ import (
 	"gorun/worker/session"
 )
 
-// counted tells how many parts have reached the engine.
+// counted returns how many parts have reached the engine.
 type counted struct {
 	session.Engine
 	mu    sync.Mutex
@@ -164,7 +164,8 @@ func TestRankSlotIsRefused(t *testing.T) {
 	}
 }
 
-// Another tensor under the name of a slot is met by the engine: all ranks get it right, or its error if only one changed.
+// Another tensor under the name of a slot is met by the engine: all ranks get it right, or its error if only one
+// changed.
 func TestRankLeavesSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ranks(t, h, func(r *rank.Session) error {
@@ -503,8 +504,8 @@ func TestRankSlotAlloc(t *testing.T) {
 	})
 }
 
-// What a rank has in a slot when it joins is in the sum, whether the others come to the slot or not, and whatever they do
-// first; and nothing else of it is.
+// What a rank has in a slot when it joins is in the sum, whether the others come to the slot or not, and whatever they
+// do first; and nothing else of it is.
 func TestRankJoinsWithPartInSlot(t *testing.T) {
 	for _, how := range []string{"one joins too", "all come", "another sum first", "all join"} {
 		t.Run(how, func(t *testing.T) {

@@ -176,9 +176,9 @@ func TestOtherVersionIsToldSo(t *testing.T) {
 	c.ended()
 }
 
-// TestSaysWhyItLeft: of a process that waits for another world it is told what went wrong first for it of what went wrong last, as
-// long as nothing went well that it has begun later.
-func TestSaysWhyItLeft(t *testing.T) {
+// TestReportsWhyItLeft: the launcher hears what went wrong first, of what went wrong last, for a process that waits for
+// another world, as long as nothing went well that it has begun later.
+func TestReportsWhyItLeft(t *testing.T) {
 	for _, tt := range []struct {
 		operations string // in capitals those that fail; with "(" first, it is begun before, and ends after what follows up to ")"
 		want       string
@@ -231,7 +231,7 @@ func TestSaysWhyItLeft(t *testing.T) {
 	}
 }
 
-// whyLeft has process 0 wait for another world, and returns why, as the server tells it.
+// whyLeft has process 0 wait for another world, and returns why, as the server reports it.
 func whyLeft(t *testing.T, h *host, c *client) string {
 	t.Helper()
 	c.send(words(6, 0))
@@ -250,7 +250,7 @@ func whyLeft(t *testing.T, h *host, c *client) string {
 	panic("unreachable")
 }
 
-// TestKept: a rank says that it has committed its state, and the server knows in which world.
+// TestKept: a rank reports that it has committed its state, and the server knows in which world.
 func TestKept(t *testing.T) {
 	h := start(t, 1)
 	h.begin()
@@ -283,7 +283,7 @@ func TestOneSessionPerRank(t *testing.T) {
 	first.send(words(6, 0))
 	first.expect(69)
 
-	// The same process may come back as soon as it has said goodbye, and then waits for another world.
+	// The same process may come back as soon as it has sent goodbye, and then waits for another world.
 	back := dial(t, h.name)
 	back.send(helloOf(0, token(0)))
 	select {
@@ -639,7 +639,7 @@ func TestStopEndsSessions(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
 	c := join(t, h.name, 0)
-	dial(t, h.name) // has not said a word
+	dial(t, h.name) // has sent nothing
 	h.stop()
 	c.ended()
 	if got := fmt.Sprint(h.engine.gone()); got != "[0]" {

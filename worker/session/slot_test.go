@@ -88,7 +88,7 @@ func (c *slotClient) flag(place, at int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&c.slots[64*place+at]))
 }
 
-// all submits for all ranks and returns the slots they were told.
+// all submits for all ranks and returns the slots they were given.
 func all(ranks []*slotClient, name string, n int, slot func(rank int) bool) []uint64 {
 	for _, c := range ranks {
 		c.submit(name, n, slot(c.rank))
@@ -181,7 +181,8 @@ func TestSlotOfWhoLeaves(t *testing.T) {
 	}
 }
 
-// A use of a slot that all came to after an error went well; one that someone came to did not, nor did those of slots that are no more.
+// A use of a slot that all came to after an error went well; one that someone came to did not, nor did those of slots
+// that are no more.
 func TestSlotSaysNotWhyItLeft(t *testing.T) {
 	for _, tt := range []struct {
 		words [2]uint64 // of both ranks in the slot of x after the error

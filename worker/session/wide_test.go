@@ -20,7 +20,8 @@ import (
 
 const wideN = 5000 // elements of float32: enough for a wide slot, and no whole number of slices
 
-// Every reduction of slots, in place and not, in any world: the first use is the engine's, all others give the same bits.
+// Every reduction of slots, in place and not, in any world: the first use is the engine's, all others give the same
+// bits.
 func TestRankTakesWideSlot(t *testing.T) {
 	types := []kernel.Type{kernel.Float32, kernel.Float64, kernel.Int32, kernel.Uint32, kernel.Int64, kernel.Uint64}
 	for _, size := range []int{2, 3, 5, 16} {
@@ -86,7 +87,8 @@ func TestRankTakesWideSlot(t *testing.T) {
 	}
 }
 
-// Who brings a tensor in other memory, or does not wait for it at once, makes all go to the engine; they come back later.
+// Who brings a tensor in other memory, or does not wait for it at once, makes all go to the engine; they come back
+// later.
 func TestRankLeavesWideSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
 	ranks(t, h, func(r *rank.Session) error {
@@ -295,7 +297,7 @@ func TestRankDiesInWideSlot(t *testing.T) {
 	}
 }
 
-// What a rank says of its tensors is checked before anyone goes there.
+// What a rank sends about its tensors is checked before any memory is touched.
 func TestWideSlotNonsense(t *testing.T) {
 	for name, place := range map[string]struct {
 		region uint32

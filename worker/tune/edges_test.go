@@ -80,7 +80,7 @@ func TestDoubt(t *testing.T) {
 }
 
 // TestHeard: whatever changes what is known of edges is counted, so that it is asked again whether another ring pays,
-// and what is told once more is not.
+// and what is reported once more is not.
 func TestHeard(t *testing.T) {
 	w := newEdgeWatch()
 	pair, edges := topology.Pair{From: 2, To: 3}, []wire.Edge{{To: 3, Bandwidth: 1e9, RTT: 5e-5}, {To: 4, RTT: 6e-5}}

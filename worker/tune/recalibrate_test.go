@@ -9,7 +9,7 @@ import (
 	"gorun/topology"
 )
 
-// TestRecalibration: a cost changes as much as the edges did since the first seconds, but not by what they say once,
+// TestRecalibration: a cost changes as much as the edges did since the first seconds, but not by what they report once,
 // nor too often.
 func TestRecalibration(t *testing.T) {
 	fitted := schedule.Cost{Alpha: 100e-6, Beta: 1e-9, Gap: 5e-6}

@@ -169,7 +169,7 @@ func TestOrderBeside(t *testing.T) {
 	for machine.State() == epoch.Ordering {
 		(<-d.cfg.Loop.C())()
 	}
-	d.cfg.Loop.Wait() // no one waits to tell the answer to the first question
+	d.cfg.Loop.Wait() // no one waits for the answer to the first question
 	if machine.State() != epoch.Preparing {
 		t.Errorf("state %v after the answers", machine.State())
 	}
@@ -195,7 +195,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestBetween: what is known of edges is told by places among the members, in their order, and of no one else's.
+// TestBetween: what is known of edges is reported by places among the members, in their order, and of no one else's.
 func TestBetween(t *testing.T) {
 	w := newEdgeWatch()
 	w.hear(7, []wire.Edge{{To: 4, Bandwidth: 1e9}, {To: 2, RTT: 1e-4}, {To: 5, RTT: 1e-4}})

@@ -95,8 +95,9 @@ for i in range(400):
     time.sleep(0.02)
 `
 
-// TestClusterSpare: a daemon waits on each host and serves one job after the other, as long as each leaves it as it was. Jobs
-// that did not are served, and swept, all the same; and of a daemon that is killed while it waits, nothing is left.
+// TestClusterSpare: a daemon waits on each host and serves one job after the other, as long as each leaves it as it
+// was. Jobs that did not are served, and swept, all the same; and of a daemon that is killed while it waits, nothing is
+// left.
 func TestClusterSpare(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	const idle = "worker --daemon --resumable idle"
@@ -135,7 +136,7 @@ func TestClusterSpare(t *testing.T) {
 	s.Start(0) // for the end of this test
 }
 
-// TestClusterDaemonRestarts: a daemon that is killed and started again, or told to leave, costs a job nothing, not a
+// TestClusterDaemonRestarts: a daemon that is killed and started again, or asked to leave, costs a job nothing, not a
 // rank and not a line.
 func TestClusterDaemonRestarts(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
@@ -192,8 +193,8 @@ func TestClusterLosesDaemon(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestClusterDaemonStaysAway: a resident daemon that is killed and does not come back takes its part of a job with it after
-// the job's lease, and a minute later nothing is left on its host either.
+// TestClusterDaemonStaysAway: a resident daemon that is killed and does not come back takes its part of a job with it
+// after the job's lease, and a minute later nothing is left on its host either.
 func TestClusterDaemonStaysAway(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	const lease = 6 * time.Second
@@ -214,7 +215,7 @@ func TestClusterDaemonStaysAway(t *testing.T) {
 	cmd.Wait()
 	took := time.Since(struck)
 	t.Logf("the job ended after %v", took.Round(time.Millisecond))
-	if took < lease-2*time.Second || took > lease+25*time.Second { // it waits for the daemon to say that it ends
+	if took < lease-2*time.Second || took > lease+25*time.Second { // it waits until the daemon reports that it ends
 		t.Errorf("the job ended after %v, want the lease of %v and a little", took, lease)
 	}
 	s.Await("end of the ranks", func() bool { return len(s.Host(1).Processes()) == 1 })
@@ -224,8 +225,9 @@ func TestClusterDaemonStaysAway(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestClusterLauncherCut: a launcher is cut off from the hosts of its job for good. They end the job soon after they have
-// missed it for as long as they wait for one: a minute more would be for the resident daemon that is being replaced.
+// TestClusterLauncherCut: a launcher is cut off from the hosts of its job for good. They end the job soon after they
+// have missed it for as long as they wait for one: a minute more would be for the resident daemon that is being
+// replaced.
 func TestClusterLauncherCut(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	s.Hurry(0.2)
@@ -290,7 +292,7 @@ func TestClusterElastic(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-gone
-	// The others say that it has hung up on them, and no one answers there: no lease is waited for.
+	// The others report that it has hung up on them, and no one answers there: no lease is waited for.
 	goesOn := j.Again(2, struck)
 	t.Logf("the others went on %v after the host died", goesOn.Sub(struck).Round(time.Millisecond))
 	if took := goesOn.Sub(struck); took > 15*time.Second {
@@ -352,7 +354,7 @@ func TestClusterDetach(t *testing.T) {
 	if out, _ := ask(s.Launcher(), "ps"); !strings.Contains(out, "ended with 143") {
 		t.Error(out)
 	}
-	// One that cannot start says why, and with which exit code.
+	// One that cannot start reports why, with the exit code of that.
 	if out, err := ask(s.Launcher(), "--detach", "-np", "9", "true"); err == nil || !strings.Contains(out, "no room for 9 ranks") {
 		t.Errorf("%v\n%s", err, out)
 	}

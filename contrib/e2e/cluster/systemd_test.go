@@ -17,7 +17,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// machine is a lab host whose programs are run by a systemd of its own, with the unit in contrib/systemd installed as that says.
+// machine is a lab host whose programs are run by a systemd of its own, with the unit in contrib/systemd installed as
+// that says.
 type machine struct {
 	*e2etest.Cluster
 	pid  string   // of its systemd
@@ -71,7 +72,7 @@ func newMachine(t *testing.T) *machine {
 		return string(out) == "active\n"
 	})
 
-	// What the unit says of its installation.
+	// The comment of the unit about its installation.
 	dir := m.Shared("systemd")
 	key := strings.Repeat("a cluster's key ", 4)
 	for name, text := range map[string]string{"cluster.key": key, unitFile: m.unit()} {
@@ -141,8 +142,8 @@ func (m *machine) launch(args ...string) (cmd *lab.Cmd, stdout, stderr *e2etest.
 	return cmd, stdout, stderr
 }
 
-// TestSystemd: a real systemd runs the unit. A start is over when the daemon takes jobs; jobs outlive a reload and a crash of
-// the daemon; restart and stop wait for them; nothing stays behind.
+// TestSystemd: a real systemd runs the unit. A start is over when the daemon takes jobs; jobs outlive a reload and a
+// crash of the daemon; restart and stop wait for them; nothing stays behind.
 func TestSystemd(t *testing.T) {
 	m := newMachine(t)
 	const ready = "takes jobs at [::]:7575, 8 slots"
@@ -238,7 +239,8 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// TestSystemdMistake: a mistake in worker.conf is told in the journal, and the unit starts when it is mended, however often it was tried.
+// TestSystemdMistake: a mistake in worker.conf is in the journal, and the unit starts when it is mended, however often
+// it was tried.
 func TestSystemdMistake(t *testing.T) {
 	m := newMachine(t)
 	m.run("sh", "-c", "echo GORUN_WORKER=--slits >/etc/gorun/worker.conf")

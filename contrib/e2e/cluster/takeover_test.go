@@ -123,7 +123,7 @@ func (a *away) boot(i int) {
 	a.Start(i)
 }
 
-// TestTakeoverOfFixed: a job that is not elastic cannot go on by another launcher; that is said, and it ends.
+// TestTakeoverOfFixed: a job that is not elastic cannot go on by another launcher; an error names that, and it ends.
 func TestTakeoverOfFixed(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	j := detach(s, "--lease", "3", "-np", "3", "-ppn", "1", e2etest.Python, "-c", e2etest.Busy)
@@ -141,8 +141,8 @@ func TestTakeoverOfFixed(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestDeserted: with its launcher a detached job loses so many of the hosts which decide who carries it on that no one can. One that
-// is left says how it ended, when its ranks have.
+// TestDeserted: with its launcher a detached job loses so many of the hosts which decide who carries it on that no one
+// can. One that is left shows how it ended, when its ranks have.
 func TestDeserted(t *testing.T) {
 	const chatty = "import time\nwhile True:\n    print(\"chatty\", flush=True)\n    time.sleep(0.1)"
 	s := e2etest.NewLasting(t, 3)
@@ -189,7 +189,8 @@ func TestDeserted(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestKilledAtStart: the launcher of a detached job is killed before its ranks run. Whoever starts the job is told, and no one carries it on.
+// TestKilledAtStart: the launcher of a detached job is killed before its ranks run. The user who starts the job reads
+// that, and no launcher carries it on.
 func TestKilledAtStart(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	j := &away{s, "host2/1"}
@@ -226,7 +227,8 @@ func TestKilledAtStart(t *testing.T) {
 }
 
 // TestTakeover: the launcher of a detached job is killed, then frozen, then its host loses power; each time another one
-// carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do nothing.
+// carries the job on, without a rank that begins anew but for those of the lost host, and the former one can do
+// nothing.
 func TestTakeover(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	until := filepath.Join(s.Shared("takeover"), "until")
@@ -295,7 +297,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Who looked on sees how it ends, and so does whoever holds the key.
+	// A user who looked on sees how it ends, and so does any other with the key.
 	if err := attached.Wait(); err != nil || strings.Count(seen.String(), " ends as rank ") != 3 {
 		t.Fatalf("attach: %v\n%s\n%s", err, said, seen)
 	}
@@ -315,8 +317,9 @@ func TestTakeover(t *testing.T) {
 	s.ExpectIdle()
 }
 
-// TestTakeoverAgain: the host of the launcher loses power, and then that of the next one: of the three hosts that decided who
-// carries the job on two are lost, but when the second goes another one has taken the place of the first. Two hosts are left, and go on.
+// TestTakeoverAgain: the host of the launcher loses power, and then that of the next one: of the three hosts that
+// decided who carries the job on two are lost, but when the second goes another one has taken the place of the first.
+// Two hosts are left, and go on.
 func TestTakeoverAgain(t *testing.T) {
 	s := e2etest.NewLasting(t, 4)
 	until := filepath.Join(s.Shared("takeover"), "until")

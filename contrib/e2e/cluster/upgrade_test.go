@@ -52,7 +52,7 @@ func newNotified(t *testing.T, path string) *notified {
 	return n
 }
 
-// expect waits until so much was said since it was last called, and no more.
+// expect waits until so much was written since it was last called, and no more.
 func (n *notified) expect(s *e2etest.Lasting, want ...string) {
 	s.T.Helper()
 	s.Await("word to systemd", func() bool {
@@ -68,9 +68,9 @@ func (n *notified) expect(s *e2etest.Lasting, want ...string) {
 	n.said = nil
 }
 
-// TestUpgrade: the binary of resident daemons is replaced and each of them reloaded, as their unit for systemd does it, while
-// a job runs. The job goes on with the ranks, daemons and launcher that it has, new jobs are started by the new binary,
-// and a daemon that is stopped at last waits for the job. systemd hears of each step.
+// TestUpgrade: the binary of resident daemons is replaced and each of them reloaded, as their unit for systemd does it,
+// while a job runs. The job goes on with the ranks, daemons and launcher that it has, new jobs are started by the new
+// binary, and a daemon that is stopped at last waits for the job. systemd hears of each step.
 func TestUpgrade(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	dir := s.Shared("upgrade")

@@ -13,7 +13,8 @@ import (
 	"gorun/launcher/elastic"
 )
 
-// trainSaving is trainOn with a checkpoint of every batch, from which a world begins that has no process of the one before.
+// trainSaving is trainOn with a checkpoint of every batch, from which a world begins that has no process of the one
+// before.
 func trainSaving(c *e2etest.Cluster, args ...string) *e2etest.Training {
 	c.T.Helper()
 	dir := c.Shared("training")
@@ -23,8 +24,8 @@ func trainSaving(c *e2etest.Cluster, args ...string) *e2etest.Training {
 	return j
 }
 
-// TestAllProcessesLost: where all processes of a world are lost at once, new ones go on from the checkpoint, on a host that is
-// ready or on one that returns, and one line says so.
+// TestAllProcessesLost: where all processes of a world are lost at once, new ones go on from the checkpoint, on a host
+// that is ready or on one that returns, and one line reports it.
 func TestAllProcessesLost(t *testing.T) {
 	t.Parallel()
 	one := []string{"--min-np", "1", "--max-np", "1", "--lease", "6", "-H", "host1:1,host2:1"}
@@ -65,8 +66,8 @@ func TestAllProcessesLost(t *testing.T) {
 	}
 }
 
-// TestFailsEverywhere: a program that fails wherever it runs ends the job soon with its own status, however many hosts it could be tried on,
-// and with slots that are used again.
+// TestFailsEverywhere: a program that fails wherever it runs ends the job soon with its own status, however many hosts
+// it could be tried on, and with slots that are used again.
 func TestFailsEverywhere(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	hosts := "host1:2,host2:2,host3:2,host4:2"
@@ -118,7 +119,8 @@ func last(lines [][]string) (n int) {
 	return n
 }
 
-// TestAllHostsRestart: all hosts of a job lose their power at once and are back a little later. The job waits for them and goes on.
+// TestAllHostsRestart: all hosts of a job lose their power at once and are back a little later. The job waits for them
+// and goes on.
 func TestAllHostsRestart(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	j := trainSaving(c, "-np", "2", "--min-np", "2", "--lease", "6", "-H", "host1:1,host2:1")

@@ -11,8 +11,8 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestHorovodScenarios: what Horovod's own tests of elastic jobs look at comes out the same under the name horovodrun: the size of the
-// world after a failure, when a host is used again, and what ends a job.
+// TestHorovodScenarios: what Horovod's own tests of elastic jobs look at comes out the same under the name horovodrun:
+// the size of the world after a failure, when a host is used again, and what ends a job.
 func TestHorovodScenarios(t *testing.T) {
 	t.Parallel()
 	e2etest.NeedTorch(t)
@@ -21,7 +21,7 @@ func TestHorovodScenarios(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags  []string
 		script []string
-		lists  [][]string // of hosts; the next one when the epoch before has been told
+		lists  [][]string // of hosts; the next one when the epoch before has been reported
 		want   string     // the sizes of the epochs
 		code   int
 	}{

@@ -95,8 +95,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether hosts
-// come or go, and when the next world takes over the state. Nothing that survivors committed is done again.
+// TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether
+// hosts come or go, and when the next world takes over the state. Nothing that survivors committed is done again.
 func TestLossesInCommit(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -154,8 +154,8 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	j.End(3)
 }
 
-// TestHostShutsDown: a host is shut down in good order, and everything there gets TERM, its rank first. That has failed nothing:
-// the host is lost, and used again soon.
+// TestHostShutsDown: a host is shut down in good order, and everything there gets TERM, its rank first. That has failed
+// nothing: the host is lost, and used again soon.
 func TestHostShutsDown(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	j := c.TrainOn("-np", "3", "--min-np", "1", "-H", "host1:1,host2:1,host3:1")
@@ -181,7 +181,7 @@ func TestHostShutsDown(t *testing.T) {
 	j.End(3)
 }
 
-// TestScale: hosts come and go as a script says, under load.
+// TestScale: a script lets hosts come and go, under load.
 func TestScale(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	c.Torch = true
@@ -199,8 +199,8 @@ func TestScale(t *testing.T) {
 	j.End(3)
 }
 
-// TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It is
-// used again in the job that lost it, as a discovery script says.
+// TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It
+// is used again in the job that lost it, once a discovery script lists it.
 func TestRestartElsewhere(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	list := c.HostFile("host1:1", "host2:1", "host3:1")
@@ -228,7 +228,7 @@ func TestSpareHost(t *testing.T) {
 			c := e2etest.NewCluster(t, 3)
 			j := c.TrainOn("-v", "--min-np", "2", "--max-np", "2", "-H", "host1:1,host2:1,host3:1")
 			j.Await(`batch 1$`)
-			spare, victim := 0, 0 // whoever is ready first has ranks
+			spare, victim := 0, 0 // the host that is ready first has ranks
 			for h := 1; h <= 3; h++ {
 				if c.Runs(h, "train.py") {
 					victim = h

@@ -12,7 +12,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// worlds are the sizes of the worlds after the first, as they were told.
+// worlds are the sizes of the worlds after the first, as the job reported them.
 func worlds(j *e2etest.Training) (sizes []string) {
 	found, _ := j.Out.Find(`^gorun: epoch \d+: (\d+) ranks? on \d+ hosts?, because`)
 	for _, f := range found {
@@ -21,8 +21,8 @@ func worlds(j *e2etest.Training) (sizes []string) {
 	return sizes
 }
 
-// TestFewerThanMinNP: survivors that are too few wait, in their processes, for a host that comes, and go on from the last
-// commit; or end the job when no one comes in time.
+// TestFewerThanMinNP: survivors that are too few wait, in their processes, for a host that comes, and go on from the
+// last commit; or end the job when no one comes in time.
 func TestFewerThanMinNP(t *testing.T) {
 	begin := func(t *testing.T, timeout string) (*e2etest.HostFile, *e2etest.Training) {
 		c := e2etest.NewCluster(t, 3)
@@ -59,8 +59,8 @@ func TestResetLimit(t *testing.T) {
 		`what made ranks fail is in their output; --reset-limit lets them begin anew more often`)
 }
 
-// TestOnFailure: free slots take the place of a lost rank at once, at the next commit, or are waited for, as the user says;
-// and process sets are in every world.
+// TestOnFailure: free slots take the place of a lost rank at once, at the next commit, or are waited for, as the user
+// says; and process sets are in every world.
 func TestOnFailure(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[string]struct {
@@ -130,8 +130,9 @@ func TestRankLeaves(t *testing.T) {
 	}
 }
 
-// TestOthersThanAnnounced: ranks leave a world because slots were withdrawn, and the next one has a rank that is new all the
-// same, for one of them has died on its way, or another slot was offered meanwhile. It is given what the others have.
+// TestOthersThanAnnounced: ranks leave a world because slots were withdrawn, and the next one has a rank that is new
+// all the same, for one of them has died on its way, or another slot was offered meanwhile. It is given what the others
+// have.
 func TestOthersThanAnnounced(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -164,8 +165,8 @@ func TestOthersThanAnnounced(t *testing.T) {
 	}
 }
 
-// TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered later, by
-// whatever name that machine is called, and even if it had no network then.
+// TestOwnMachineFirst: a job that begins on gorun's own machine alone takes in hosts elsewhere that are discovered
+// later, by whatever name that machine is called, and even if it had no network then.
 func TestOwnMachineFirst(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]string{"localhost": "localhost", "launcher": "launcher", "unplugged": "localhost"} {

@@ -12,8 +12,8 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestTopologyFileChanges: an administrator corrects the topology file while a job runs. The ring follows; a file that is none
-// is told, and changes nothing.
+// TestTopologyFileChanges: an administrator corrects the topology file while a job runs. The ring follows; a file that
+// is none is reported, and changes nothing.
 func TestTopologyFileChanges(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	dir := c.Shared("facts")

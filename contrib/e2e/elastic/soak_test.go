@@ -27,8 +27,8 @@ var soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the
 // soakLease is the job's, which no outage of a host exceeds by itself, though several may together.
 const soakLease = 8 * time.Second
 
-// settling is how long after an outage that is over a host is heard again for sure: connections that are silent for four
-// seconds are tried beside.
+// settling is how long after an outage that is over a host is heard again for sure: connections that are silent for
+// four seconds are tried beside.
 const settling = 3 * time.Second
 
 // soaking is what TestSoak does to hosts: at most two of four are switched off at a time, and never the last that
@@ -44,7 +44,7 @@ type soaking struct {
 	steady map[int]time.Time // from when on a host that was out of reach can stand another outage within the lease
 }
 
-// say notes what is done among what the job says.
+// say notes what is done among the lines of the job.
 func (s *soaking) say(format string, args ...any) {
 	if s.Training != nil {
 		s.Out.Note("soak: " + fmt.Sprintf(format, args...))
@@ -111,7 +111,7 @@ func (s *soaking) strike() {
 		address := netip.AddrFrom4([4]byte{10, 77, 0, byte(100 + s.moves%100)})
 		s.say("give host%d the address %v", host, address)
 		s.must(s.Host(host).SetAddress(address))
-		s.steady[host] = time.Now().Add(soakLease) // no one tells the launcher, which looks the name up when it doubts
+		s.steady[host] = time.Now().Add(soakLease) // the launcher learns it only by looking the name up when it doubts
 	case what == "two" && bothSpared:
 		s.kill(host, "train.py")
 		s.kill(other, "gorun worker --daemon")
@@ -151,8 +151,8 @@ func (s *soaking) use(hosts []int) {
 	s.list.Say(names...)
 }
 
-// survivors tells whether a process on another host than some, which is to stay and was not out of reach a moment ago, holds
-// what was trained so far: without any, it is lost.
+// survivors reports whether a process on another host than some, which is to stay and was not out of reach a moment
+// ago, holds what was trained so far: without any, it is lost.
 func (s *soaking) survivors(hosts ...int) bool {
 	for _, h := range s.listed {
 		if slices.Contains(hosts, h) || slices.Contains(s.down, h) || time.Now().Before(s.steady[h]) {
@@ -189,9 +189,9 @@ func (s *soaking) kill(host int, args string) {
 	}
 }
 
-// TestSoak trains while hosts, daemons and ranks die, one or two at once or while the next world is formed, freeze and are cut
-// off, lose power and connections, get other addresses, and come and go by a script. Soon after the last of it all hosts train
-// again. It ends with the weights of a job that no one disturbed.
+// TestSoak trains while hosts, daemons and ranks die, one or two at once or while the next world is formed, freeze and
+// are cut off, lose power and connections, get other addresses, and come and go by a script. Soon after the last of it
+// all hosts train again. It ends with the weights of a job that no one disturbed.
 func TestSoak(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	if *soak == 0 && testing.Short() {
@@ -228,7 +228,8 @@ func TestSoak(t *testing.T) {
 	struck := time.Now()
 	worlds, _ := s.Out.Find(`^gorun: epoch \d+: (\d)`)
 	t.Logf("%d worlds, %v", len(worlds)+1, s.done)
-	// What was struck last is lost when its lease is over and others have been asked, and may be tried again after its cooldown.
+	// What was struck last is lost when its lease is over and others have been asked, and may be tried again after its
+	// cooldown.
 	all := func() bool {
 		worlds, _ := s.Out.Find(`^gorun: epoch \d+: (\d)`)
 		return len(worlds) == 0 || worlds[len(worlds)-1][1] == "4"

@@ -13,7 +13,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-// sleeping starts a job of one rank on each of two hosts, which sleep for a time that tells them from others.
+// sleeping starts a job of one rank on each of two hosts, which sleep for a time of their own, by which ps finds them.
 func sleeping(c *e2etest.Cluster, seconds string, args ...string) *e2etest.Training {
 	c.T.Helper()
 	j := c.Follow(append(args, "-np", "2", "--lease", "5", "--verbose", "-H", "host1:1,host2:1", "sh", "-c", "echo up; sleep "+seconds)...)
@@ -36,9 +36,9 @@ func left(c *e2etest.Cluster, args string) (n int) {
 	return n
 }
 
-// TestLauncherPower: the machine of some launchers loses its power, as far as their hosts can know. The ranks of those that are gone end
-// half a minute later, so do those of launchers that were only cut off, which say so themselves then; those of one that was
-// stopped by Ctrl-Z wait for it.
+// TestLauncherPower: the machine of some launchers loses its power, as far as their hosts can know. The ranks of those
+// that are gone end half a minute later, so do those of launchers that were only cut off, which report it themselves
+// then; those of one that was stopped by Ctrl-Z wait for it.
 func TestLauncherPower(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	gone, fixed, elastic, stopped := sleeping(c, "1001"), sleeping(c, "1002"), sleeping(c, "1003", "--min-np", "1"), sleeping(c, "1004")
@@ -47,7 +47,7 @@ func TestLauncherPower(t *testing.T) {
 		return slices.ContainsFunc(c.Launcher().Processes(), func(p lab.Process) bool { return p.PID == stopped.Cmd.Process.Pid && p.State == 'T' })
 	})
 	gone.Must(c.Launcher().Cut())
-	gone.Must(gone.Cmd.Process.Kill()) // what its kernel says of that no one hears
+	gone.Must(gone.Cmd.Process.Kill()) // no one hears what its kernel sends
 	struck := time.Now()
 	gone.Cmd.Wait()
 	time.Sleep(time.Until(struck.Add(22 * time.Second))) // they may be back; what is left of the half minute is for a busy machine
@@ -79,8 +79,8 @@ func TestLauncherPower(t *testing.T) {
 	c.ExpectLeft(5*time.Second, "sshd: ") // which hear of the end of connections from TCP, a quarter of an hour later
 }
 
-// TestLauncherCut: a launcher is cut off from all of its hosts, for longer than their lease. That is told in one line. They hear each
-// other and train on, none is blamed, no other world begins, and it finds them again.
+// TestLauncherCut: a launcher is cut off from all of its hosts, for longer than their lease. One line reports that.
+// They hear each other and train on, none is blamed, no other world begins, and it finds them again.
 func TestLauncherCut(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	fixed := c.Count(nil, "--lease", "5", "-np", "3", "-H", "host1:1,host2:1,host3:1")
@@ -102,8 +102,8 @@ func TestLauncherCut(t *testing.T) {
 	c.ExpectNothingLeft(5 * time.Second)
 }
 
-// TestLauncherStopped: launchers are stopped by a signal that they cannot see, for longer than their hosts wait for one. All of them say that
-// when they go on, whichever consequence of it reaches them first.
+// TestLauncherStopped: launchers are stopped by a signal that they cannot see, for longer than their hosts wait for
+// one. All of them report that when they go on, whichever consequence of it reaches them first.
 func TestLauncherStopped(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	c.Hurry(0.4)

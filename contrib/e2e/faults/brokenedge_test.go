@@ -36,7 +36,7 @@ func TestBrokenEdge(t *testing.T) {
 	j.Must(c.Host(3).Mute(c.Host(2)))
 	const told = `^gorun: host(2 has been silent to host3|3 has been silent to host2) for \d s, although both are heard here`
 	j.Await(told)
-	const why = `(silent for 4s, as host[23] reports|cut off from 1 host: host[23])` // whichever of the two is lost, and has said so itself or not
+	const why = `(silent for 4s, as host[23] reports|cut off from 1 host: host[23])` // whichever of the two is lost, and has reported it itself or not
 	j.Await(`^gorun: host[23] is lost: ` + why)
 	j.Await(`is rank \d of 2 from batch [1-9]`)
 	fixed.Await(told)

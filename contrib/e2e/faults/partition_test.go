@@ -9,7 +9,7 @@ import (
 )
 
 // TestPartition: one of three hosts does not hear the two others any more, nor they it, while all hear the launcher. It
-// is the one that is lost, whoever notices first, and the others go on.
+// is the one that is lost, whichever host notices first, and the others go on.
 func TestPartition(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	c.Torch = true

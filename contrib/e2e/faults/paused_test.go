@@ -12,12 +12,12 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestStunAtLogin: a host that is stunned while it lets the launcher in, for longer than a login may take, is waited for as long as a
-// start may take.
+// TestStunAtLogin: a host that is stunned while it lets the launcher in, for longer than a login may take, is waited
+// for as long as a start may take.
 func TestStunAtLogin(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	sshd := c.Host(2).Processes()[0].PID
-	if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil { // or it would be through before the host stands still
+	if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil { // or it would be through before the host is paused
 		t.Fatal(err)
 	}
 	j := c.Follow("-H", "host1,host2", "echo", "in")

@@ -79,8 +79,8 @@ var strikes = map[string]func(*e2etest.Cluster) (begin, end func() error){
 	"frozen":            func(c *e2etest.Cluster) (begin, end func() error) { return c.Host(2).Freeze, c.Host(2).Thaw },
 }
 
-// TestPaths: whatever a network does to a host for some seconds, training goes on at once after it with every bit in its
-// place. What is lost is the outage and at most half a second.
+// TestPaths: whatever a network does to a host for some seconds, training goes on at once after it with every bit in
+// its place. What is lost is the outage and at most half a second.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	for name := range strikes {
@@ -99,8 +99,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and no one takes them for dead
-// before their lease has ended.
+// TestLongOutages: hosts that are away for longer than connections outlive go on as soon, and no one takes them for
+// dead before their lease has ended.
 func TestLongOutages(t *testing.T) {
 	t.Parallel()
 	type outage struct {
@@ -219,7 +219,7 @@ func TestAddressChange(t *testing.T) {
 				}
 			}
 			healed := time.Now()
-			// The launcher hears of the next batch when it has found the host again; the ranks say what they lost.
+			// The launcher hears of the next batch when it has found the host again; the ranks print what they lost.
 			d.Await(`rank \d+ has`)
 			t.Logf("the launcher heard nothing for %v", silence(d).Round(time.Millisecond))
 			if got := d.Weights(); got != want {
@@ -244,8 +244,8 @@ func TestAddressChange(t *testing.T) {
 	}
 }
 
-// TestNoNetworkForAMoment: a host whose only network is down for a moment says nowhere that it is found at its own loopback
-// address, in a job that others may join, and trains on when it is back.
+// TestNoNetworkForAMoment: a host whose only network is down for a moment announces nowhere that it is found at its own
+// loopback address, in a job that others may join, and trains on when it is back.
 func TestNoNetworkForAMoment(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	list := c.HostFile("host1:1", "host2:1")
@@ -261,8 +261,8 @@ func TestNoNetworkForAMoment(t *testing.T) {
 	}
 }
 
-// TestLauncherConnectionBreaks: the connections of gorun, or of the system's ssh in its place, to its hosts break, one after the
-// other, and the job goes on as if nothing had been.
+// TestLauncherConnectionBreaks: the connections of gorun, or of the system's ssh in its place, to its hosts break, one
+// after the other, and the job goes on as if nothing had been.
 func TestLauncherConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"own": nil, "system's": {"--ssh-command", "ssh"}} {

@@ -65,9 +65,9 @@ func TestSilentHostIsShown(t *testing.T) {
 	c.ExpectNothingLeft(5 * time.Second)
 }
 
-// TestHostMissesTheEnd: a job is stopped while one of its hosts stands still. Users hear that it is waited for, and that it may
-// have ranks left. When it goes on no one hears a launcher any more, which it knows from the others having ended: so its ranks
-// end as well.
+// TestHostMissesTheEnd: a job is stopped while one of its hosts is paused. Users hear that it is waited for, and that
+// it may have ranks left. When it goes on no one hears a launcher any more, which it knows from the others having
+// ended: so its ranks end as well.
 func TestHostMissesTheEnd(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	j := c.Follow("-np", "3", "-H", "host1,host2,host3", "--lease", "120", "--grace", "1", "--verbose", "sh", "-c", "echo up; sleep 1000")

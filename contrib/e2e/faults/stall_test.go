@@ -11,7 +11,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// late is a program whose rank 3 comes to the allreduce when a file is there. The script itself says how long that
+// late is a program whose rank 3 comes to the allreduce when a file is there. The script itself sets how long that
 // may take, as Horovod's scripts may.
 const late = `
 import os, sys, time
@@ -27,7 +27,7 @@ if hvd.rank() == 3:
 hvd.allreduce(np.ones(3), name="late")
 `
 
-// TestStall: the launcher says which rank is waited for, and when it has come.
+// TestStall: the launcher names the rank that is waited for, and when it has come.
 func TestStall(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	const file = "/tmp/go" // of each host
@@ -74,8 +74,8 @@ func TestTimeoutNamesRanks(t *testing.T) {
 	}
 }
 
-// crossed is a program whose ranks wait for each other under one name in different operations, and go on when a file is there: each
-// calls the other's, too.
+// crossed is a program whose ranks wait for each other under one name in different operations, and go on when a file is
+// there: each calls the other's, too.
 const crossed = `
 import os, sys, time
 import numpy as np
@@ -93,8 +93,8 @@ for handle in handles:
     hvd.synchronize(handle)
 `
 
-// TestStallOfCrossings: that ranks wait for each other in different operations is said long before the usual time; and nothing
-// fails, because they may come to the others' operation, too.
+// TestStallOfCrossings: users read that ranks wait for each other in different operations long before the usual time;
+// and nothing fails, because they may come to the others' operation, too.
 func TestStallOfCrossings(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	const file = "/tmp/go" // of each host

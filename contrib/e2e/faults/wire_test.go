@@ -26,8 +26,9 @@ func retransmitted(c *e2etest.Cluster, host int) int {
 	return n
 }
 
-// TestDamagingNetwork: on a wire that damages TCP segments in a way that TCP's checksum does not see, sums of large tensors are right
-// with --checksum and with --encrypt. gorun says between which addresses data is damaged, how often, and what to do without either.
+// TestDamagingNetwork: on a wire that damages TCP segments in a way that TCP's checksum does not see, sums of large
+// tensors are right with --checksum and with --encrypt. gorun reports between which addresses data is damaged, how
+// often, and what to do without either.
 func TestDamagingNetwork(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	told := regexp.MustCompile(`(?m)^gorun: (host[12]): data from (host[12]) came damaged, \d+ times? so far, and was sent again: ` +
@@ -50,8 +51,8 @@ func TestDamagingNetwork(t *testing.T) {
 	}
 }
 
-// TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets others overtake them.
-// The weights are those of an undisturbed job, bit for bit.
+// TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets
+// others overtake them. The weights are those of an undisturbed job, bit for bit.
 func TestLossyNetwork(t *testing.T) {
 	const batches = 12
 	c := e2etest.NewCluster(t, 2)

@@ -16,8 +16,8 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// breaker passes connections on to a host's sshd, and resets the first of them when it has passed on so many bytes from there, after a pause.
-// It writes how many bytes that one had brought in the end.
+// breaker passes connections on to a host's sshd, and resets the first of them when it has passed on so many bytes from
+// there, after a pause. It writes how many bytes that one had brought in the end.
 const breaker = `import os, socket, struct, sys, threading, time
 host, port, limit, pause, log = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 door = socket.create_server(("127.0.0.1", port))
@@ -78,8 +78,8 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 	return r, string(text) + said.String()
 }
 
-// TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host says from before the login until the job is over.
-// The job goes well all the same.
+// TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host sends from before the login
+// until the job is over. The job goes well all the same.
 func TestBrokenAtStart(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

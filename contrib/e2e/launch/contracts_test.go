@@ -11,7 +11,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// contracts is a rank that reads what frameworks read, as they do, and meets all others where each of them says that the
+// contracts is a rank that reads what frameworks read, as they do, and meets all others where each of them has the
 // ranks meet. It fails like they would.
 const contracts = `
 import json, os, socket, sys, time
@@ -77,8 +77,8 @@ for name, listener in listeners.items():
 print(f"{env['HOROVOD_HOSTNAME']} rank {rank} met all")
 `
 
-// TestContracts: what torchrun, accelerate, Lightning, DeepSpeed, JAX and TensorFlow programs are told is consistent, whatever
-// the launcher's own environment says, and leads to ports that are free and that ranks of both hosts reach.
+// TestContracts: what torchrun, accelerate, Lightning, DeepSpeed, JAX and TensorFlow programs find is consistent,
+// whatever the launcher's own environment holds, and leads to ports that are free and that ranks of both hosts reach.
 func TestContracts(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	cmd, stdout, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", "--tf-config", "--no-tag-output", e2etest.Python, "-c", contracts)

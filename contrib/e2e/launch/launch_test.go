@@ -48,8 +48,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestMistakes: what goes wrong on hosts is said in one line that names the host and the step, one line
-// says what to do, and the exit code is that of docs/reference/exit-status.md.
+// TestMistakes: what goes wrong on hosts is one line that names the host and the step, one line
+// with what to do, and the exit code is that of docs/reference/exit-status.md.
 func TestMistakes(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	// host3 no longer takes the launcher's key.

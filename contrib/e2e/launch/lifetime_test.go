@@ -13,10 +13,10 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// stubborn is a rank that tells of its signals and does not end for any that can be caught.
+// stubborn is a rank that prints its signals and does not end for any that can be caught.
 const stubborn = `trap "" TERM INT; trap "echo usr1 at $RANK" USR1; trap "echo usr2 at $RANK" USR2; echo "ready $RANK"; while :; do sleep 0.1; done`
 
-// TestTerminal is a job on two hosts and its user at a terminal: the line that tells of the start, colours, signals that
+// TestTerminal is a job on two hosts and its user at a terminal: the line that shows the start, colours, signals that
 // reach ranks elsewhere, Ctrl-Z, and the second Ctrl-C for ranks that do not want to end.
 func TestTerminal(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)

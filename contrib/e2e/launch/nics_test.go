@@ -14,8 +14,8 @@ import (
 )
 
 // TestNICsOfOtherNames: the NIC for data has another name on each host. It is found by names, by its network and by its
-// driver, each host says which one it takes, the frameworks of its ranks are told, and a host that has none of what was
-// asked for is named with what it has.
+// driver, each host reports which one it takes, the frameworks of its ranks find it, and a host that has none of what
+// was asked for is named with what it has.
 func TestNICsOfOtherNames(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 3)
 	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {
@@ -77,7 +77,8 @@ func TestNICsOfOtherNames(t *testing.T) {
 	}
 	c.Shell(c.Host(1), "ip link set lan1 mtu 1500")
 
-	// Where no one chooses, data goes over the NICs by which ssh comes: ring and pictures speak of these, and faster ones are named.
+	// Where no one chooses, data goes over the NICs by which ssh comes: ring and pictures speak of these, and faster ones
+	// are named.
 	facts := "hosts:\n"
 	for i, name := range names {
 		facts += fmt.Sprintf("  host%d: {nics: {eth0: {speed_mbit: 1000}, %s: {speed_mbit: 25000}}}\n", i+1, name)
@@ -103,7 +104,7 @@ func TestNICsOfOtherNames(t *testing.T) {
 		t.Errorf("topo: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 
-	// An interface that is down is no other one: what the file says of it still is about something.
+	// An interface that is down is no other one: what the file holds about it still counts.
 	c.Shell(c.Host(1), "ip link set lan1 down")
 	if r = c.Gorun("topo", "--ascii", "--topology", file, "-H", where); r.Code != 0 || !strings.Contains(r.Stdout, "NIC lan1: veth, down,") || !strings.Contains(r.Stderr, "warning: host2: storage with 25 Gbit/s is idle") {
 		t.Errorf("topo: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)

@@ -37,7 +37,7 @@ func setSSHD(c *e2etest.SSHCluster, h *lab.LabHost, lines string) {
 	c.Await("sshd", func() bool { return listening() > before })
 }
 
-// ranks runs two ranks on host2 and host3 and expects both to say their host's name.
+// ranks runs two ranks on host2 and host3 and expects both to print their host's name.
 func ranks(c *e2etest.SSHCluster, args ...string) {
 	c.T.Helper()
 	r := c.Gorun(append(args, "--no-tag-output", "-H", "host2,host3", "sh", "-c", "echo rank $RANK on $(uname -n)")...)
@@ -71,9 +71,9 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestKillLauncherWithPrograms kills -9 a launcher that has programs of the user's at work: a script that lists hosts and is
-// just running, with children, a command that announces moves, a ProxyCommand and an ssh of the user's. None of them
-// notices by itself, and nothing may be left of any.
+// TestKillLauncherWithPrograms kills -9 a launcher that has programs of the user's at work: a script that lists hosts
+// and is just running, with children, a command that announces moves, a ProxyCommand and an ssh of the user's. None of
+// them notices by itself, and nothing may be left of any.
 func TestKillLauncherWithPrograms(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 2)
 	deaf := "; sleep 1000 & sleep 1000; true"
@@ -152,7 +152,7 @@ func TestWaysOfSSH(t *testing.T) {
 	ranks(c, "-mca", "plm_rsh_agent", "ssh : rsh")
 	fails(c, `(?m)^    host[23]  authenticate  ssh: exit status 255: .*Permission denied`, "--ssh-command", "ssh -o BatchMode=yes", "--ssh-config", c.Write("nokey", "Host *\n User root\n IdentityFile /dev/null\n", 0o600))
 
-	// An sshd that takes connections and says nothing.
+	// An sshd that takes connections and sends nothing.
 	sshd := c.Host(3).Processes()[0].PID
 	if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,9 @@ func asleep(c *e2etest.Cluster, args ...string) *e2etest.Training {
 	return j
 }
 
-// TestConnectionBreaksBeforeWorld: the launcher's connection to a host ends, and for some seconds there is no other, while ranks
-// run that have not asked for a world. The host hears from the other one that the launcher lives, and its ranks go on.
+// TestConnectionBreaksBeforeWorld: the launcher's connection to a host ends, and for some seconds there is no other,
+// while ranks run that have not asked for a world. The host hears from the other one that the launcher lives, and its
+// ranks go on.
 func TestConnectionBreaksBeforeWorld(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	j := asleep(c)
@@ -47,8 +48,8 @@ func TestConnectionBreaksBeforeWorld(t *testing.T) {
 	c.ExpectNothingLeft(5 * time.Second)
 }
 
-// TestHostDiesBeforeWorld: a host that is killed while ranks run that have not asked for a world is found dead as soon as in
-// one.
+// TestHostDiesBeforeWorld: a host that is killed while ranks run that have not asked for a world is found dead as soon
+// as in one.
 func TestHostDiesBeforeWorld(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -56,7 +57,7 @@ func TestHostDiesBeforeWorld(t *testing.T) {
 		most time.Duration
 	}{
 		"gorun's ssh":      {nil, 5 * time.Second},                              // some 2 s on a quiet machine
-		"the system's ssh": {[]string{"--ssh-command", "ssh"}, 9 * time.Second}, // some 5 s: what it says of the host is less
+		"the system's ssh": {[]string{"--ssh-command", "ssh"}, 9 * time.Second}, // some 5 s: what it reports about the host is less
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
@@ -77,8 +78,8 @@ func TestHostDiesBeforeWorld(t *testing.T) {
 	}
 }
 
-// TestHostFreezesBeforeWorld: a host that is paused while ranks run that have not asked for a world has its lease, and is the
-// one that is named.
+// TestHostFreezesBeforeWorld: a host that is paused while ranks run that have not asked for a world has its lease, and
+// is the one that is named.
 func TestHostFreezesBeforeWorld(t *testing.T) {
 	const lease = 4 * time.Second
 	c := e2etest.NewCluster(t, 2)
@@ -98,14 +99,14 @@ func TestHostFreezesBeforeWorld(t *testing.T) {
 	c.ExpectNothingLeft(5 * time.Second)
 }
 
-// TestLauncherDiesBeforeWorld: hosts that have not met yet tell each other that they do not hear the launcher any more, and do
-// not wait for it for longer than a host that is alone.
+// TestLauncherDiesBeforeWorld: hosts that have not met yet report to each other that they do not hear the launcher any
+// more, and do not wait for it for longer than a host that is alone.
 func TestLauncherDiesBeforeWorld(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	j := asleep(c, "--lease", "60")
 	j.Must(j.Cmd.Process.Kill())
 	j.Cmd.Wait()
 	struck := time.Now()
-	c.ExpectNothingLeft(10 * time.Second) // the 2 s, and 1.5 s for ranks to end; peers that are not told wait for 30 s
+	c.ExpectNothingLeft(10 * time.Second) // the 2 s, and 1.5 s for ranks to end; peers that hear nothing wait for 30 s
 	t.Logf("nothing is left after %v", time.Since(struck).Round(time.Millisecond))
 }

@@ -143,7 +143,7 @@ func TestOpenMPI(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, r.Stdout)
 		}
 	}
-	// Without its mpirun its ranks know nothing of each other, and gorun says so before they do.
+	// Without its mpirun its ranks know nothing of each other, and gorun reports it before they do.
 	if r := c.Gorun("-np", "2", "-H", "host1:2", program, "ok"); !strings.Contains(r.Stderr, "gorun: warning: "+program+" is a program of Open MPI, each of whose 2 ranks will find itself alone; start it by: mpirun ") {
 		t.Errorf("no warning of singletons: exit code %d\n%s", r.Code, r.Stderr)
 	}
@@ -155,9 +155,9 @@ func TestOpenMPI(t *testing.T) {
 	}
 }
 
-// TestSingletons: ranks that an MPI library keeps apart, each in a world of its own, are no success without a word, whatever
-// is around the program: a shell, an interpreter, or nothing. Who finds the others by MPICH, by gorun or by an mpirun of
-// its own is left alone.
+// TestSingletons: ranks that an MPI library keeps apart, each in a world of its own, are no success without a word,
+// whatever is around the program: a shell, an interpreter, or nothing. Who finds the others by MPICH, by gorun or by an
+// mpirun of its own is left alone.
 func TestSingletons(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	program := func(compiler string) string {
@@ -188,7 +188,7 @@ gorun: hint: start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rs
 	for name, test := range map[string]struct {
 		args   []string
 		code   int
-		stderr string // all that is gorun's: the daemon that Open MPI starts for a rank may say something as well
+		stderr string // all that is gorun's: the daemon that Open MPI starts for a rank may write something as well
 		sizes  string
 	}{
 		"behind a shell":      {[]string{"sh", "-c", open + " 1"}, 1, warns + fails, "1"},

@@ -141,8 +141,8 @@ func (c *operated) launch(slots int, flags []string, up func()) {
 }
 
 // TestOperator is an MPIJob in all that pods see of it: hostfile and discover_hosts.sh in /etc/mpi, the operator's
-// variables, key and ssh configuration, and names that the cluster's DNS learns only after the launcher has started. By the
-// hostfile, then elastic by the script, which names workers when they run and says nothing of slots.
+// variables, key and ssh configuration, and names that the cluster's DNS learns only after the launcher has started. By
+// the hostfile, then elastic by the script, which names workers when they run, and no slots.
 func TestOperator(t *testing.T) {
 	const slots = 2
 	c := newOperated(t, slots)

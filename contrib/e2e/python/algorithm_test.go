@@ -11,7 +11,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// Hosts measure their links and agree on what they found, or do as they are told.
+// Hosts measure their links and agree on what they found, or follow the flag.
 func TestAlgorithms(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	fitted := regexp.MustCompile(`between hosts a message takes [0-9.]+ µs, a byte [0-9.]+ ns \([0-9.]+ GB/s\); allreduce by [a-z-]+`)

@@ -11,8 +11,8 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// everything is a program whose ranks compare operations with what they make of all ranks' parts by themselves: allreduces of
-// all types by all reductions, and, if it is told so, all other operations.
+// everything is a program whose ranks compare operations with what they make of all ranks' parts by themselves:
+// allreduces of all types by all reductions, and, with a flag, all other operations.
 const everything = `
 import itertools, sys
 import numpy as np

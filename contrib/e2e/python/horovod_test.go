@@ -35,7 +35,7 @@ func TestStockHorovod(t *testing.T) {
 			if r.Code != 0 || !strings.Contains(r.Stdout, "accuracy") {
 				t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 			}
-			// Without the flag, the drop-in takes its place, and says so.
+			// Without the flag, the drop-in takes its place, and a line names that.
 			r = c.Gorun("-np", ranks, "-H", hosts, python, "-c", "import horovod.torch as h; h.init(); print(h.size(), h.__file__)")
 			if r.Code != 0 || strings.Count(r.Stdout, ranks+" ") != len(strings.Split(strings.TrimSpace(r.Stdout), "\n")) || strings.Contains(r.Stdout, filepath.Dir(filepath.Dir(python))) ||
 				strings.Count(r.Stderr, "using gorun's drop-in instead of ") != 1 {
@@ -66,7 +66,7 @@ func TestStockHorovodElastic(t *testing.T) {
 		python, "testdata/elastic/stock.py", "--batches", "400")
 	j.Await(`is rank 1 of 2 from batch 0`)
 	j.Await(`batch 20$`)
-	say("host1:1", "host2:1", "host3:1") // it is told, and interrupts itself
+	say("host1:1", "host2:1", "host3:1") // it hears of that, and interrupts itself
 	j.Await(`is rank 2 of 3 from batch [1-9]`)
 	if err := c.Host(1).Kill(); err != nil { // whose store it was
 		t.Fatal(err)

@@ -14,9 +14,9 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestMuchOutput: 64 ranks, of one host behind one ssh connection and of four hosts, write as fast as they can, and every
-// line arrives whole and in its rank's order. Ranks, daemons, sshds and launcher together take no more CPU time for that
-// than one CPU has at 10 MB/s: unlike the time that passes, this says the same on a machine that is busy.
+// TestMuchOutput: 64 ranks, of one host behind one ssh connection and of four hosts, write as fast as they can, and
+// every line arrives whole and in its rank's order. Ranks, daemons, sshds and launcher together take no more CPU time
+// for that than one CPU has at 10 MB/s: unlike the time that passes, this is the same on a machine that is busy.
 func TestMuchOutput(t *testing.T) {
 	c := e2etest.NewClusterAlone(t, 4)
 	for _, hosts := range []string{"host1:64", "host1:16,host2:16,host3:16,host4:16"} {

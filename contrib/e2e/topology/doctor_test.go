@@ -14,8 +14,8 @@ import (
 	"gorun/topology/doctor"
 )
 
-// TestDoctor sees a healthy host, one that limps in three ways, one that lets no one in and one without power, names all of
-// it with the way out, and finds the limping one well when its advice was taken.
+// TestDoctor sees a healthy host, one that limps in three ways, one that lets no one in and one without power, names
+// all of it with the way out, and finds the limping one well when its advice was taken.
 func TestDoctor(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 4)
 	limping := c.Host(2)
@@ -85,8 +85,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestLostJumboFrames: a job whose large packets are lost between two hosts, while small ones pass, goes on with small ones,
-// says so, once for each side that finds it, and what to do.
+// TestLostJumboFrames: a job whose large packets are lost between two hosts, while small ones pass, goes on with small
+// ones, and reports it, once for each side that finds it, with what to do.
 func TestLostJumboFrames(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 2)
 	for _, h := range c.Hosts() {
@@ -101,8 +101,9 @@ func TestLostJumboFrames(t *testing.T) {
 	}
 }
 
-// TestDoctorSeesLostJumboFrames: both hosts send frames of 9000 bytes, and what is between them drops those. Connections
-// come about all the same, so only a probe tells; it finds the size that passes, and the advice mends it.
+// TestDoctorSeesLostJumboFrames: both hosts send frames of 9000 bytes, and what is between them drops those.
+// Connections come about all the same, so only a probe shows it; it finds the size that passes, and the advice mends
+// it.
 func TestDoctorSeesLostJumboFrames(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 2)
 	config := c.Config("jumbo", "")

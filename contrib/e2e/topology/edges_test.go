@@ -15,7 +15,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-// A job measures by its own traffic how fast the edges of its ring are, and tries others where that may pay; it tells
+// A job measures by its own traffic how fast the edges of its ring are, and tries others where that may pay; it reports
 // what it found, and saves it for the next one.
 func TestJobMeasuresItsWays(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)

@@ -36,8 +36,8 @@ func TestNarrowPaths(t *testing.T) {
 	}
 }
 
-// TestNarrowLogin: gorun reaches a host over a path that silently loses packets of more than 576 bytes: it logs in, brings the
-// binary, and prints all that ranks write; so does a gorun that uses a long-running daemon.
+// TestNarrowLogin: gorun reaches a host over a path that silently loses packets of more than 576 bytes: it logs in,
+// brings the binary, and prints all that ranks write; so does a gorun that uses a long-running daemon.
 func TestNarrowLogin(t *testing.T) {
 	t.Parallel()
 	narrow := func(t *testing.T, c *e2etest.Cluster) {
@@ -71,8 +71,8 @@ func TestNarrowLogin(t *testing.T) {
 	})
 }
 
-// TestBlockedPath: when a path no longer carries even the packets that every network carries, the job names the path, and ends with its
-// lease.
+// TestBlockedPath: when a path no longer carries even the packets that every network carries, the job names the path,
+// and ends with its lease.
 func TestBlockedPath(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	d := c.Descend(100_000, "0.01", "--lease", "10s")
@@ -93,7 +93,8 @@ func TestBlockedPath(t *testing.T) {
 	d.Idle()
 }
 
-// TestDoctorSeesNarrowPaths: gorun doctor tells which packets pass, also where they are smaller than any network should make them.
+// TestDoctorSeesNarrowPaths: gorun doctor shows which packets pass, also where they are smaller than any network should
+// make them.
 func TestDoctorSeesNarrowPaths(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 2)
 	config := c.Config("narrow", "")

@@ -17,7 +17,7 @@ import (
 )
 
 // guestTopology has two booted guests probed for what their hypervisor gave them: two NUMA nodes, each with a CPU,
-// half of the memory and a vmxnet3 NIC on a PCI bus of its own, in a machine that says it is vSphere's.
+// half of the memory and a vmxnet3 NIC on a PCI bus of its own, in a machine that calls itself vSphere's.
 func guestTopology(ctx context.Context, t *testing.T, l *vm.Lab, binary string) {
 	topo := func(args ...string) string {
 		t.Helper()

@@ -112,13 +112,13 @@ func (v *vsphere) tell(host, event string, id int, more string) {
 	}
 }
 
-// log returns what a host said to vSphere.
+// log returns the requests of a host to vSphere.
 func (v *vsphere) log(host string) string {
 	b, _ := os.ReadFile(filepath.Join(v.dir, host, "log"))
 	return strings.Join(strings.Fields(string(b)), " ")
 }
 
-// TestAnnouncedMoves: two hosts are told by vSphere that they will be moved, one after the other, the second of which
+// TestAnnouncedMoves: vSphere announces to two hosts that they will be moved, one after the other, the second of which
 // has lost its registration before. The others know before vSphere may go on, and training goes on afterwards; also
 // after announcements that are stale, change their mind, or whose move fails.
 func TestAnnouncedMoves(t *testing.T) {
@@ -170,8 +170,9 @@ func TestAnnouncedMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Await(`^gorun: host2: vSphere announced a move, but that was read too late: its end was there as well`)
-	// The next one may take longer than was said at first, and fails: the machine is where it was, and training goes on.
-	v.tell("host2", "start", 8003, `,"eventGenTimeInSec":1000`) // whatever vSphere's clock says
+	// The next one may take longer than was announced at first, and fails: the machine is where it was, and training goes
+	// on.
+	v.tell("host2", "start", 8003, `,"eventGenTimeInSec":1000`) // whatever vSphere's clock shows
 	c.Await("second readiness", func() bool {
 		_, at := j.Out.Find(`^gorun: host2: ready to be moved, vSphere knows`)
 		return len(at) == 2
@@ -198,8 +199,8 @@ func TestAnnouncedMoves(t *testing.T) {
 	}
 }
 
-// TestKilledRegistration: a daemon that is killed cannot end its registration with vSphere, of which a machine has room for
-// one. The next job ends it.
+// TestKilledRegistration: a daemon that is killed cannot end its registration with vSphere, of which a machine has room
+// for one. The next job ends it.
 func TestKilledRegistration(t *testing.T) {
 	c := e2etest.NewCluster(t, 1)
 	v := vsphereOn(c)
@@ -243,7 +244,7 @@ func TestMovesAtOnce(t *testing.T) {
 			if err := c.Host(n).Freeze(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // the move; the other one would be told by now
+			time.Sleep(time.Second) // the move; the other one would be ready by now
 			for _, other := range moving {
 				if j.Out.Has(`^gorun: ` + other + `: ready to be moved`) {
 					t.Errorf("%s and %s move at once:\n%s", host, other, j.Out)
@@ -260,10 +261,10 @@ func TestMovesAtOnce(t *testing.T) {
 			j.Await(`^gorun: ` + other + `: ready to be moved, vSphere knows`)
 		}
 	}
-	// Whoever cannot have its turn in time is moved all the same.
+	// A host that cannot have its turn in time is moved all the same.
 	v.tell("host2", "start", 7003, `,"notificationTimeoutInSec":50`)
 	j.Await(`^gorun: host2 is about to be moved: vSphere waits up to 50s`)
-	// It is host3, for which vSphere waits less than it said at first.
+	// It is host3, for which vSphere waits less than it announced at first.
 	v.tell("host3", "start", 7004, `,"notificationTimeoutInSec":50`)
 	v.tell("host3", "timeout-change", 7004, `,"newNotificationTimeoutInSec":4`)
 	begun := time.Now()

@@ -12,9 +12,9 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo says afterwards; what the topology
-// file says of it was true of another session, and counts no more. The ring then crosses from one ESXi host to another more
-// often than it has to, and becomes another one; no rank begins anew.
+// TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo shows afterwards; what the
+// topology file holds about it was true of another session, and counts no more. The ring then crosses from one ESXi
+// host to another more often than it has to, and becomes another one; no rank begins anew.
 func TestRingFollowsMove(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	v := vsphereOn(c)

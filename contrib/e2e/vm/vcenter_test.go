@@ -12,8 +12,8 @@ import (
 )
 
 // TestMovesFromElsewhere: hosts that know nothing of their moves are announced by a command, outlive a silence that is
-// longer than the lease of others, and renew their connections when the command says that they have arrived. Where they are then,
-// as it says too, is newer than what the topology file does.
+// longer than the lease of others, and renew their connections when the command reports that they have arrived. Where
+// they are then, as it reports too, is newer than what the topology file does.
 func TestMovesFromElsewhere(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	dir := c.Shared("vcenter")

@@ -22,9 +22,9 @@ var threadLine = regexp.MustCompile(`threads of rank (\d): ([0-9 ,-]+)`)
 
 var bufferLine = regexp.MustCompile(`buffers of rank (\d): ([0-9+? ]*)`)
 
-// TestVMBinding binds ranks on machines with two NUMA nodes and a NIC on each, and has the kernel say where they are: each
-// rank on the CPU of its node, with its memory there, and of the daemon's threads those of a network's streams on the CPU
-// beside its NIC. What these streams read into lies there too.
+// TestVMBinding binds ranks on machines with two NUMA nodes and a NIC on each, and asks the kernel where they are: each
+// rank on the CPU of its node, with its memory there, and of the daemon's threads those of a network's streams on the
+// CPU beside its NIC. What these streams read into lies there too.
 func TestVMBinding(t *testing.T) {
 	if !*vmBinding {
 		t.Skip("a part of make vm: emulated machines take a minute or two for it")

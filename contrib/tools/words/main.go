@@ -31,12 +31,12 @@ type phrase struct {
 
 // phrases are right now and then, so each has a limit instead of a ban.
 var phrases = []phrase{
-	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 8, 8},
-	{"whom", regexp.MustCompile(`(?i)\b(whom|whoever|whomever)\b`), 1, 1},
-	{"of which", regexp.MustCompile(`(?i)\b(of|by|from|with|over|to) which\b`), 8, 8},
-	{"told", regexp.MustCompile(`(?i)\b(tell|tells|told|say|says|said)\b`), 15, 15},
-	{"nobody", regexp.MustCompile(`(?i)\b(nobody|anybody|somebody)\b`), 2, 2},
-	{"is that", regexp.MustCompile(`(?i)^\w+ is that\b|\b(is|are) since when\b|\bis for how long\b`), 0, 0},
+	{"that of", regexp.MustCompile(`(?i)\b(that of|those (that|of|who|which)|that which)\b`), 8, 40},
+	{"whom", regexp.MustCompile(`(?i)\b(whom|whoever|whomever)\b`), 1, 3},
+	{"of which", regexp.MustCompile(`(?i)\b(of|by|from|with|over|to) which\b`), 8, 40},
+	{"told", regexp.MustCompile(`(?i)\b(tell|tells|told|say|says|said)\b`), 15, 30},
+	{"nobody", regexp.MustCompile(`(?i)\b(nobody|anybody|somebody)\b`), 2, 3},
+	{"is that", regexp.MustCompile(`(?i)^\w+ is that\b|\b(is|are) since when\b|\bis for how long\b`), 0, 5},
 }
 
 // old are words that the glossary in ARCHITECTURE replaces.

@@ -13,7 +13,7 @@ import (
 
 const root = "../../.."
 
-// TestPlainWords holds every package to the limits.
+// TestPlainWords holds every package, and its tests, to the limits.
 func TestPlainWords(t *testing.T) {
 	dirs, err := packages(root)
 	if err != nil {
@@ -23,13 +23,15 @@ func TestPlainWords(t *testing.T) {
 		t.Errorf("found %d packages, want at least 80", len(dirs))
 	}
 	for _, dir := range dirs {
-		c, err := read(dir, false)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		for _, l := range c.excess() {
-			t.Errorf("%s: %s", dir, l)
+		for _, tests := range []bool{false, true} {
+			c, err := read(dir, tests)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, l := range c.excess() {
+				t.Errorf("%s: %s", dir, l)
+			}
 		}
 	}
 }
@@ -86,8 +88,8 @@ func TestGlossary(t *testing.T) {
 	}
 }
 
-// TestPaths checks that each path that ARCHITECTURE names exists, and that the names behind a Go file, or before it, are
-// declared there: "`FILE` (`NAME`, `NAME`)", "(`FILE`, `NAME`)" and "`NAME` in `FILE`".
+// TestPaths checks that each path that ARCHITECTURE names exists, and that the names behind a Go file, or before it,
+// are declared there: "`FILE` (`NAME`, `NAME`)", "(`FILE`, `NAME`)" and "`NAME` in `FILE`".
 func TestPaths(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {
@@ -148,7 +150,8 @@ func TestPathsInDocs(t *testing.T) {
 	}
 }
 
-// declarations returns the types and functions of a Go file, its methods as Type.Method, and its constants and variables.
+// declarations returns the types and functions of a Go file, its methods as Type.Method, and its constants and
+// variables.
 func declarations(t *testing.T, path string) map[string]bool {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"gorun/worker/migrate/vmtools"
 )
 
-// playDaemon has the test binary be a daemon that is told of moves, and what it has in common with others.
+// playDaemon has the test binary be a daemon that hears of moves, and what it has in common with others.
 const playDaemon = "TEST_VMTOOLS_DIR"
 
 func TestMain(m *testing.M) {
@@ -177,7 +177,7 @@ func TestSessionHangs(t *testing.T) {
 	m.await(migrate.Ends)
 }
 
-// TestKilled: only one of a user's daemons on a machine is told of moves. When it is killed, the next one ends its
+// TestKilled: only one of a user's daemons on a machine hears of moves. When it is killed, the next one ends its
 // registration, of which vSphere has room for one, and has its own.
 func TestKilled(t *testing.T) {
 	m := newMachine(t, nil)
@@ -234,7 +234,7 @@ func TestKeptNowhere(t *testing.T) {
 	m.await(migrate.Registered)
 }
 
-// TestSession: where notifications are off, the id of the session tells.
+// TestSession: where notifications are off, the id of the session shows the move.
 func TestSession(t *testing.T) {
 	m := newMachine(t, map[string]string{"off": "", "session": "0xa1\n"})
 	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "not enabled") {
@@ -244,7 +244,7 @@ func TestSession(t *testing.T) {
 	m.await(migrate.Moved)
 }
 
-// TestNoProgram: it is said once that nothing can be learned.
+// TestNoProgram: one line reports that nothing can be learned.
 func TestNoProgram(t *testing.T) {
 	events := make(chan migrate.Event, 64)
 	ctx, cancel := context.WithCancel(t.Context())
