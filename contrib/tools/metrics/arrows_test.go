@@ -1,6 +1,10 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"os"
 	"slices"
 	"testing"
@@ -65,5 +69,21 @@ func TestCodeLines(t *testing.T) {
 	text := "package p\n\n// a comment\nvar x = 1 // and another\n\n/* one\n more */\nfunc f() {\n}\n"
 	if n := codeLines([]byte(text)); n != 4 {
 		t.Errorf("%d lines of code, want 4", n)
+	}
+}
+
+func TestInAll(t *testing.T) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "p.go", "package p\ntype a struct { x, y int }\nfunc (a) f() {}\n"+
+		"type b struct { *a; z int }\nfunc (*b) g() {}\ntype c struct { b; w a }\nfunc (c) h() {}\n", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := new(types.Config).Check("m/p", fset, []*ast.File{f}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fields, methods := inAll(p.Scope().Lookup("c").Type(), "m"); fields != 4 || methods != 3 {
+		t.Errorf("c has %d fields and %d methods in all, want 4 and 3", fields, methods)
 	}
 }

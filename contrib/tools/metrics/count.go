@@ -39,8 +39,9 @@ type function struct {
 }
 
 type bigType struct {
-	fields, methods int
-	files           map[string]bool
+	fields, methods       int
+	allFields, allMethods int // with what embedded types have
+	files                 map[string]bool
 }
 
 // lines counts the lines of all files, including files for other systems.
@@ -131,6 +132,10 @@ func (c *count) add(s *source) {
 	}
 	for _, name := range s.types.Scope().Names() {
 		object, isType := s.types.Scope().Lookup(name).(*types.TypeName)
+		if isType && slices.Contains(bigTypes, s.path+"."+name) {
+			t := c.bigType(s.path + "." + name)
+			t.allFields, t.allMethods = inAll(object.Type(), strings.TrimSuffix(s.types.Path(), "/"+s.path))
+		}
 		if !isType || !object.Exported() || object.IsAlias() || types.IsInterface(object.Type()) {
 			continue
 		}
@@ -189,6 +194,32 @@ func (c *count) bigType(name string) *bigType {
 	return c.types[name]
 }
 
+// inAll returns how many fields and methods a type has itself, and from the types of this module that it embeds.
+func inAll(t types.Type, module string) (fields, methods int) {
+	methods = types.NewMethodSet(types.NewPointer(t)).Len()
+	if s, ok := t.Underlying().(*types.Struct); ok {
+		fields = fieldsInAll(s, module)
+	}
+	return fields, methods
+}
+
+func fieldsInAll(s *types.Struct, module string) (n int) {
+	for f := range s.Fields() {
+		t := f.Type()
+		if p, ok := t.(*types.Pointer); ok {
+			t = p.Elem()
+		}
+		inner, isStruct := t.Underlying().(*types.Struct)
+		named, isNamed := t.(*types.Named)
+		if f.Embedded() && isStruct && isNamed && strings.HasPrefix(named.Obj().Pkg().Path(), module+"/") {
+			n += fieldsInAll(inner, module)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
 func fields(s *ast.StructType) (n int) {
 	for _, f := range s.Fields.List {
 		n += max(1, len(f.Names))
@@ -230,7 +261,7 @@ func (c *count) addDurations(s *source, n ast.Node) {
 			continue
 		}
 		c.durations++
-		if s.path == liveness || usesLiveness(s) {
+		if s.path == liveness || s.path == reaching || usesLiveness(s) {
 			c.besideLiveness = append(c.besideLiveness, s.path+"."+name.Name)
 		}
 	}
@@ -268,7 +299,7 @@ func (c *count) print(out io.Writer, longest int, up bool) {
 	}
 	for _, name := range bigTypes {
 		if t := c.types[name]; t != nil {
-			row("type "+name, "%d fields, %d methods in %d files", t.fields, t.methods, len(t.files))
+			row("type "+name, "%d fields, %d methods in %d files; in all %d, %d", t.fields, t.methods, len(t.files), t.allFields, t.allMethods)
 		}
 	}
 	for _, folder := range folders {
@@ -282,7 +313,7 @@ func (c *count) print(out io.Writer, longest int, up bool) {
 	}
 	row("named durations", "%d, limits in liveness.Timing %d", c.durations, c.limits)
 	slices.Sort(c.besideLiveness)
-	row("named durations in packages that use it", "%d: %s", len(c.besideLiveness), strings.Join(c.besideLiveness, ", "))
+	row("named durations beside it", "%d: %s", len(c.besideLiveness), strings.Join(c.besideLiveness, ", "))
 	var several []string
 	for name, packages := range c.names {
 		if len(packages) > 1 {
