@@ -4,7 +4,7 @@ with --hosts, on those of the user), in one run.
 
 In each round every program runs once, one after the other, so that whatever else the machine does meets
 all of them alike. What counts is the median over the rounds. Prints tables with ratios, and writes them to
-a file. programs.py says how each program is started; all are measured by the same rules (rank.py).
+a file. programs.py has how each program is started; all are measured by the same rules (rank.py).
 """
 
 from __future__ import annotations

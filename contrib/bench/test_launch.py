@@ -35,7 +35,7 @@ class Test(unittest.TestCase):
         self.assertEqual(judged(cold=2.1, ssh=3, mpich=2, ompi=math.inf), [False, True])
         self.assertEqual(judged(cluster=0.2, mpich=2), [True])
         self.assertEqual(judged(cluster=0.21, mpich=2), [False])
-        self.assertEqual(judged(gorun=1, ssh=1), [])  # nobody to compare with
+        self.assertEqual(judged(gorun=1, ssh=1), [])  # no peer to compare with
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python3 contrib/tools/churn.py --minutes 30 --seed 7
 
 Each job counts with testdata/elastic/steps.py on three daemons of this machine. Ranks and daemons are killed or
-stopped for a while, and hosts come and go, several at once; one rank is always spared, as nobody else has what was
+stopped for a while, and hosts come and go, several at once; one rank is always spared, as no other has what was
 counted. The weights at the end are known beforehand. What went wrong is printed with the seed that repeats it, as
 far as the machine repeats its timing.
 """

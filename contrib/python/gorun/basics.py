@@ -185,7 +185,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Report whether every host runs the same number of processes, as far as this host can tell."""
+    """Report whether every host runs the same number of processes, as far as this host knows."""
     session = world().session
     return session.local_size * session.cross_size == session.size
 

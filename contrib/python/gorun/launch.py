@@ -150,7 +150,7 @@ def binary() -> str:
 
 
 def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], mark: str) -> dict[str, str]:
-    """Return the environment that tells ranks what to call."""
+    """Return the environment in which ranks find what to call."""
     data = base64.b85encode(_dumps((func, tuple(args), kwargs))).decode()
     if len(data) > LARGEST_CALL:
         raise ValueError(

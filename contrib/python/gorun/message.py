@@ -264,7 +264,7 @@ def set_handle(data: bytearray, handle: int) -> None:
 
 
 def plain(data: bytearray, length: int) -> int:
-    """Return the handle if the message is a success that says nothing else, the usual case; else -1."""
+    """Return the handle if the message is a success and nothing more, the usual case; else -1."""
     if length != _COMPLETE.size:
         return -1
     kind, handle, code, region = _HEAD.unpack_from(data)

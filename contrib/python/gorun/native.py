@@ -36,7 +36,7 @@ _lock = threading.RLock()
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the library, or None: reason() tells why."""
+    """Return the library, or None: reason() returns why."""
     with _lock:
         if not _state.tried:
             _state.tried = True

@@ -129,7 +129,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def has(self, handle: int) -> bool:
-        """Report whether an operation of that handle was submitted, and nobody has waited for it yet."""
+        """Report whether an operation of that handle was submitted, and no thread has waited for it yet."""
 
     def room(self) -> int:
         """Return how many operations more can be in flight."""
@@ -163,7 +163,7 @@ class Session(abc.ABC):
         """Note that the program has committed its state in this world."""
 
     def news(self) -> list[HostsChanged]:
-        """Return what was said about the job's hosts since the last call; does not wait for any."""
+        """Return the news about the job's hosts since the last call; does not wait for any."""
         return []
 
     def attend(self, handle: int, seconds: float | None = None) -> bool:

@@ -1,10 +1,10 @@
 """A record of every operation, for chrome://tracing and Perfetto.
 
-Operations and their negotiation have Horovod's names; what happens inside an operation is not told.
+Operations and their negotiation have Horovod's names; what happens inside an operation is not shown.
 Each operation's name, that of a bucket for gradients, is a row: NEGOTIATE_… from its submission by this
 rank until all ranks had submitted it, then the operation itself. Every rank writes a file of its own, rank
-0 the one that was asked for; the first record says when its clock was 0, so that files can be laid side by
-side.
+0 the one that was asked for; the first record has the time when its clock was 0, so that files can be laid
+side by side.
 
 A thread takes note when operations end, also while the script computes, and writes. Each write leaves
 a complete file behind, whatever happens to the process after it.

@@ -1,4 +1,4 @@
-"""Worlds that fail again and again: what is tried again, and what the user is told."""
+"""Worlds that fail again and again: what is tried again, and what the user reads."""
 
 import io
 import os
@@ -27,7 +27,7 @@ def caused(cause):
 
 class FailuresTest(unittest.TestCase):
     def train(self, worlds):
-        """Fail in each world: True commits first. Return pauses, what was said, worlds, and the end."""
+        """Fail in each world: True commits first. Return pauses, lines, worlds, and the end."""
         pauses, said, left = [], io.StringIO(), list(worlds)
 
         def body(rank):

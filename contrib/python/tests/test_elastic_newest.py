@@ -1,4 +1,4 @@
-"""The newest copy that anybody has is what all go on from."""
+"""All go on from the newest copy that a rank has."""
 
 import random
 import unittest

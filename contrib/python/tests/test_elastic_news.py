@@ -1,4 +1,4 @@
-"""News of hosts reaches a State from a thread: when, from whom, and what becomes of it in the next world."""
+"""News of hosts reaches a State from a thread: when, from where, and what becomes of it in the next world."""
 
 import io
 import os

@@ -222,7 +222,7 @@ class StateTest(unittest.TestCase):
             state = self.make(rank)
             if rank == 0:
                 state._last_updated_timestamp = 5
-                state.on_hosts_updated(5, HostUpdateResult.added)  # said twice
+                state.on_hosts_updated(5, HostUpdateResult.added)  # reported twice
             state.commit()
             assert state._last_updated_timestamp == 5
 
@@ -327,7 +327,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.loop([HostsChanged(1, 1), HorovodInternalError("")]), want)
 
     def test_nobody_has_the_state(self):
-        """Rank 0 says so if the job had worlds before it, once, and not if it was there from the first."""
+        """A line if the job had worlds before it, once, not if it was there from the first."""
         for first, events, want in (
             (1, [HorovodInternalError("")], 0), (2, [], 1), (2, [HorovodInternalError("")], 1),
         ):  # fmt: skip

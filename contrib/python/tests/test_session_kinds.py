@@ -115,7 +115,7 @@ class TestKinds(unittest.TestCase):
         me, n = self.s.rank, self.s.size
         for scale in (0, 1, 1000):
             rows = [[scale * (a + 2 * b) % (scale + 3) for b in range(n)] for a in range(n)]
-            spare = [7.0] * 2 * scale  # for nobody
+            spare = [7.0] * 2 * scale  # for no handle
             values = [float(100 * me + to) for to in range(n) for _ in range(2 * rows[me][to])]
             src = self.block("f", *values, *spare)
             result = self.s.wait(

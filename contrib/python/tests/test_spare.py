@@ -1,4 +1,4 @@
-"""Processes that a rank starts run where the daemon says."""
+"""Processes that a rank starts run on the CPUs that the daemon names."""
 
 import os
 import subprocess

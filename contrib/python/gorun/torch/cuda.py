@@ -1,7 +1,7 @@
 """Copies of a GPU's gradients to the arena and back: pinned memory, and a stream of their own.
 
 The arena is registered with the driver, region by region, so that the GPU reads and writes it by itself:
-copies are queued and nobody waits for one. Once per bucket, before the engine may read it, its copies are
+copies are queued and no thread waits for one. Once per bucket, before the engine may read it, its copies are
 waited for, by an event; on the way back the stream of the caller waits, not the caller. Where registering is
 refused (some virtual GPUs, a limit on locked memory) the same copies go through the driver's own buffers.
 

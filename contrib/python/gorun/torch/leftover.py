@@ -2,7 +2,7 @@
 
 torch keeps the functions that were still to run in a queue of the thread, and with them all that their graph
 holds, until the thread ends. For the main thread that is after Python has ended, which tensors over the arena
-need to be freed: exit() would stand still.
+need to be freed: exit() would hang.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def rows(a, b, scale):
 
 
 def sent(a, scale, dtype=torch.float32):
-    """All that rank a has: each row says from whom to whom."""
+    """All that rank a has: each row names its sender and its receiver."""
     pieces = [torch.full((rows(a, b, scale), 2), 10 * a + b).to(dtype) for b in range(size)]
     return torch.cat(pieces), torch.tensor([rows(a, b, scale) for b in range(size)], dtype=torch.int32)
 
@@ -36,7 +36,7 @@ for dtype in INTEGERS + FLOATS:
 for _ in range(3):
     check(*hvd.alltoall(*sent(rank, 200_000), name="big"), 200_000)
 
-# Without splits, everybody gets the same number of rows and nobody is told how many.
+# Without splits, all ranks get the same number of rows, and no count of them.
 even = hvd.alltoall(torch.arange(3 * size, dtype=torch.int64) + 1000 * rank)
 assert even.tolist() == [1000 * a + 3 * rank + i for a in range(size) for i in range(3)], even
 

@@ -1,6 +1,6 @@
 """Run by every rank of a real job: torch.distributed's functions, DDP and what is built on it, on the engine.
 
-Gloo, in a group of the same ranks, says what is right where that is more than arithmetic.
+Gloo, in a group of the same ranks, shows what is right where that is more than arithmetic.
 """
 
 import functools
@@ -341,7 +341,7 @@ def check_groups():
         dist.barrier(group=group)
         dist.destroy_process_group(group)
     if NEW:
-        pair = [of for of in (rank & ~1, rank | 1) if of < size]  # nobody else makes it
+        pair = [of for of in (rank & ~1, rank | 1) if of < size]  # no other rank makes it
         check_group(pair, dist.new_group(pair, use_local_synchronization=True))
     # All at once: what is under way in one group waits for nothing in the other.
     first, second = dist.new_group([0, size - 1]), dist.new_group(list(range(size)))

@@ -53,7 +53,7 @@ def check_timeout():
 
 
 def check_watching_barrier():
-    """A barrier that says who is missing, and leaves the group as it was."""
+    """A barrier that names the missing ranks, and leaves the group as it was."""
     group = dist.new_group(everybody, timeout=timedelta(seconds=60))
     for _ in range(3):
         group.monitored_barrier()

@@ -80,7 +80,7 @@ def everywhere(turn):
 
 
 def end():
-    """Wait until the daemon has answered all that nobody waits for."""
+    """Wait until the daemon has answered all that no thread waits for."""
     since = time.monotonic()
     while world.session._open:
         assert time.monotonic() - since < 10, "something is in flight for ever"

@@ -68,7 +68,7 @@ if size > 1:
         ),
         "root": lambda: hvd.broadcast_async(torch.ones(1), min(rank, 1), name="wrong"),
     }
-    # Groups of as many elements, in another order: nothing but the shapes tells them apart.
+    # Groups of as many elements, in another order: only their shapes differ.
     for n in range(2, 62):
         pair = [torch.ones(1), torch.ones(n)]
         wrong[f"shapes [1], [{n}]"] = lambda pair=pair: hvd.grouped_allreduce_async(

@@ -150,7 +150,7 @@ for step in range(3):
         optimizer.step()
 same_everywhere(model, "clipping")
 
-# A graph that differs from step to step and from rank to rank; a layer that nobody uses.
+# A graph that differs from step to step and from rank to rank; a layer that no rank uses.
 model = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])
 hvd.broadcast_parameters(model.state_dict(), 0)
 optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())

@@ -87,7 +87,7 @@ if size > 1:
         assert hvd.remove_process_set(process_set) and process_set.process_set_id is None
         assert not hvd.remove_process_set(process_set)
         refused(ValueError, hvd.allreduce, torch.ones(1), process_set=process_set)
-    if size > 2:  # ranks that name other members are told, and go on
+    if size > 2:  # ranks that name other members get an error, and go on
         refused(hvd.HorovodInternalError, hvd.add_process_set, [min(rank, 1), 2])
     again = hvd.add_process_set([size - 1])
     assert again.process_set_id == max(ids) + 1
