@@ -1,5 +1,5 @@
 /* A rank of gorun_allreduce. See measure.h for the rules. Instead of BYTES there may be many: MANY sums of a float each, all
- * begun, then waited for, as rank.py has it.
+ * begun, then waited for, as rank.py has it. With private before the operation, tensors are in ordinary memory.
  *
  *     cc -O3 -pthread -I../c -o gorun_allreduce gorun_allreduce.c ../c/gorun.c -lm && gorun -np 2 ./gorun_allreduce allreduce SECONDS BYTES...
  */
@@ -14,13 +14,22 @@ static void must(int code) {
 	}
 }
 
+static int ordinary;
+
 static float *memory(size_t bytes) {
-	float *data = gorun_alloc(bytes);
+	float *data = ordinary ? malloc(bytes) : gorun_alloc(bytes);
+	if (ordinary && !data)
+		perror("gorun_allreduce: allocate memory"), exit(1);
 	must(!data);
 	return data;
 }
 
-static void discard_memory(float *data) { must(gorun_free(data)); }
+static void discard_memory(float *data) {
+	if (ordinary)
+		free(data);
+	else
+		must(gorun_free(data));
+}
 
 static int can(enum operation op) { return op == ALLREDUCE; }
 
@@ -61,6 +70,8 @@ static void meet(void) { must(gorun_barrier("meet")); }
 int main(int argc, char **argv) {
 	must(gorun_init());
 	rank = gorun_rank(), ranks = gorun_size();
+	ordinary = argc > 1 && !strcmp(argv[1], "private");
+	argc -= ordinary, argv += ordinary;
 	many = argc == 4 && !strcmp(argv[3], "many");
 	if (many) {
 		static char bytes[16];

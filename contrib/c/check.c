@@ -92,6 +92,28 @@ static void wide(void) {
 	}
 }
 
+/* belt: tensors in ordinary memory, of sizes that are no whole number of parts or shares, one after the other. */
+static void belt(void) {
+	enum { MOST = 700001 };
+	static const int counts[] = {16385, 131072, 131073, MOST, 262147};
+	double *in = malloc(sizeof *in * MOST), *out = malloc(sizeof *out * MOST);
+	CHECK(in && out);
+	for (int round = 0; round < 5; round++)
+		for (int k = 0; k < 5; k++) {
+			int n = counts[k];
+			double *to = k % 2 ? in : out;
+			char name[32];
+			snprintf(name, sizeof name, "belt %d", k);
+			for (int i = 0; i < n; i++)
+				in[i] = (i % 1000 + round) * (rank + 1), out[i] = -1;
+			CHECK(!gorun_allreduce(name, in, to, n, GORUN_FLOAT64, k == 4 ? GORUN_AVERAGE : GORUN_SUM));
+			for (int i = 0; i < n; i++)
+				CHECK(to[i] == (k == 4 ? (i % 1000 + round) * total() * (1.0 / size) : (i % 1000 + round) * total()));
+		}
+	free(in);
+	free(out);
+}
+
 /* alternating: one name, now one tensor and then another, which all ranks agree on. */
 static void alternating(void) {
 	float x[512];
@@ -533,6 +555,7 @@ int main(int argc, char **argv) {
 	}
 	reductions();
 	wide();
+	belt();
 	alternating();
 	patience();
 	many();

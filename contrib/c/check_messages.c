@@ -75,7 +75,7 @@ static int deserting(void) {
 	*has_left(1) = *has_left(3) = 1;
 	int early = all_reduced(&slot);
 	*done(&slot, 2) = 3;
-	int then = all_reduced(&slot), code = desert(&slot);
+	int then = all_reduced(&slot), code = desert(&slot, deserted);
 	int wrong = early != 0 || then != -1 || code != GORUN_ABORTED ||
 		    strcmp(gorun_error(), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result") != 0;
 	if (wrong)

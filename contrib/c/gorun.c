@@ -93,6 +93,8 @@ enum {
 #define BATCH_TAKEN 4 /* flag of WELCOME: BATCH is understood */
 #define TAKES_SLOT 128 /* added to the kind of SUBMIT */
 #define TAKES_WIDE 128 /* added to its number of dimensions */
+#define TAKES_BELT 64 /* also added to it */
+#define BELT_THERE 8 /* flag of WELCOME: there is a belt */
 #define WIRE_BITS 4 /* of SUBMIT's reduction, above which is how it travels */
 /* end table */
 /* begin table: limits define */
@@ -107,11 +109,24 @@ enum {
 #define RANK_LEFT 1 /* in a rank's line: it has left, or */
 #define WORLD_GONE 2 /* the world has ended */
 #define WIDE 1 /* added to the place of a slot: it is a wide one */
+#define ON_BELT 2 /* added to it: it is one on the belt */
 #define MAX_SLOTS 4096 /* names that have one */
 #define MAX_SLOT_RANKS 16 /* ranks of a host that has slots */
 #define MAX_SLOT_BYTES 65536 /* of a tensor */
 #define MAX_WIDE_BYTES 33554432 /* of a tensor in a wide slot, or, if ranks outnumber CPUs, */
 #define MAX_CROWD_BYTES 4194304
+#define BELT 33554432 /* where the belt begins */
+#define MAX_BELT_BYTES 1073741824 /* of a tensor in a slot on the belt */
+#define BELT_PART 524288 /* of a part of it */
+#define BELT_DEPTH 3 /* parts in the area of a rank */
+#define BELT_AREA 2363392 /* bytes of that */
+#define BELT_LEFT 1 /* where it begins: the rank has given up, or */
+#define BELT_FAILED 2 /* had to because of another one */
+#define BELT_FILLED 64 /* where it has the number of parts that are there, */
+#define BELT_REDUCED 72 /* of those whose share is reduced, */
+#define BELT_BUFFERS 4096 /* the parts, and its shares, */
+#define BELT_RESULTS 1576960
+#define BELT_SHARE 262144 /* of so many bytes at most */
 #define MAX_DOORBELL 32 /* bytes of the name of a doorbell */
 /* end table */
 
@@ -192,9 +207,9 @@ struct slot {
 	size_t bytes, stride;
 	uint64_t use;
 	unsigned char *words, *buffers;
-	int wide;
+	int wide, belt;
 	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the others were shown */
-	int may_wide;                   /* a wide one is offered */
+	int may_wide, may_belt;         /* a wide one is offered, one on the belt */
 };
 
 /* BUSY: a thread copies the result, and no other may have it. */
@@ -276,6 +291,9 @@ static struct {
 	uint32_t slot_count;
 	int slots_awaited;
 	int batches; /* the daemon understands BATCH */
+	int has_belt;   /* there is one, and nobody has given up there */
+	uint64_t parts; /* that have gone over it */
+	uint64_t goal;  /* parts that the thread in a slot waits for */
 	int left_slots; /* this rank has joined, and comes to none any more */
 	int doorbell; /* a socket on which other ranks wake this one; -1: none */
 	int yields; /* more ranks than CPUs: let others run while waiting */
@@ -517,10 +535,10 @@ static int has_tensor(int kind);
 /* open_slot takes the slot that the daemon gave a name. */
 static int open_slot(struct slot *l, uint64_t offset) {
 	size_t ranks = (size_t)world.local_size, stride;
-	int wide = offset & WIDE;
-	offset &= ~(uint64_t)WIDE;
-	stride = wide ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
-	if (wide ? !l->may_wide : l->bytes > MAX_SLOT_BYTES)
+	int wide = offset & WIDE, belt = offset & ON_BELT;
+	offset &= ~(uint64_t)(WIDE | ON_BELT);
+	stride = wide || belt ? 0 : (l->bytes + LINE - 1) / LINE * LINE;
+	if (wide ? !l->may_wide : belt ? !l->may_belt : l->bytes > MAX_SLOT_BYTES)
 		return malformed(COMPLETE, 0);
 	if (!world.slots || offset % LINE || offset > world.slots_bytes || offset < LINE * ranks ||
 	    ranks * (LINE + 2 * stride) > world.slots_bytes - offset)
@@ -531,7 +549,7 @@ static int open_slot(struct slot *l, uint64_t offset) {
 	l->buffers = l->words + LINE * ranks;
 	l->stride = stride;
 	l->use = 0;
-	l->wide = wide;
+	l->wide = wide, l->belt = belt;
 	l->state = TAKEN;
 	return GORUN_OK;
 }
@@ -633,12 +651,14 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		world.rank = (int)get32(b + 12), world.size = (int)get32(b + 16);
 		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
+		world.has_belt = (get32(b + 36) & BELT_THERE) != 0;
 		world.batches = (get32(b + 36) & BATCH_TAKEN) != 0;
 		world.slots_awaited = get32(b + 36) & SLOTS_THERE && world.local_rank >= 0 &&
 				      world.local_rank < world.local_size && world.local_size <= MAX_SLOT_RANKS;
 		return GORUN_OK;
 	case SLOTS:
-		if (n != 16 || !world.slots_awaited || get64(b + 8) < LINE * MAX_SLOT_RANKS)
+		if (n != 16 || !world.slots_awaited || get64(b + 8) < LINE * MAX_SLOT_RANKS ||
+		    (world.has_belt && get64(b + 8) < BELT + (uint64_t)BELT_AREA * (uint64_t)world.local_size))
 			return malformed(type, n);
 		world.slots_awaited = 0;
 		if ((code = map(fd, get64(b + 8), PROT_READ | PROT_WRITE, &world.slots)) == GORUN_OK)
@@ -978,9 +998,19 @@ static int may_wide(const gorun_call *c, size_t bytes) {
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
+/* may_belt reports whether a call is one for the belt: its tensors are not where a wide one, or the daemon, is better. */
+static int may_belt(const gorun_call *c, size_t bytes) {
+	const unsigned char *in = c->in, *out = c->out;
+	return world.has_belt && bytes > MAX_SLOT_BYTES && bytes <= MAX_BELT_BYTES &&
+	       (!holder(in, bytes) || !holder(out, bytes) || may_wide(c, bytes)) &&
+	       (in == out || in + bytes <= out || out + bytes <= in);
+}
+
 static int fits(const struct slot *l, const gorun_call *c) {
 	if (l->type != c->type || l->op != (int)c->op || l->wire != (int)c->wire || l->count != c->dims[0])
 		return 0;
+	if (l->belt)
+		return may_belt(c, l->bytes);
 	/* The others reach into this memory and no other. */
 	return !l->wide || (may_wide(c, l->bytes) && holder(c->in, l->bytes)->number == l->in_region &&
 			    holder(c->out, l->bytes)->number == l->out_region);
@@ -988,7 +1018,7 @@ static int fits(const struct slot *l, const gorun_call *c) {
 
 /* may_take reports whether a call is one that slots are for. */
 static int may_take(const gorun_call *c, size_t bytes) {
-	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes)) ||
+	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes) && !may_belt(c, bytes)) ||
 	    c->prescale != 1 || c->postscale != 1 || c->root || c->follows || c->nfollowers)
 		return 0;
 	switch (c->type) {
@@ -1102,7 +1132,7 @@ static void enter_slot(struct slot *l, const gorun_call *c) {
 	l->use++;
 	if (l->wide)
 		show(l, c);
-	else
+	else if (!l->belt)
 		memcpy(buffer(l, world.local_rank, l->use), c->in, l->bytes);
 	announce(l, 2 * l->use);
 }
@@ -1269,12 +1299,12 @@ static int all_reduced(const struct slot *l) {
 	return how;
 }
 
-/* desert fails an operation in a wide slot that somebody has left: what the tensors held is gone. */
-static int desert(const struct slot *l) {
+/* desert fails an operation in a wide slot, or on the belt, that somebody has left: what the tensors held is gone. */
+static int desert(const struct slot *l, int (*gone)(const struct slot *, int)) {
 	char who[8 * MAX_SLOT_RANKS] = "";
 	size_t n = 0;
 	for (int r = 0; r < world.local_size; r++)
-		if (deserted(l, r))
+		if (gone(l, r))
 			n += (size_t)snprintf(who + n, sizeof who - n, "%s%d", n ? ", " : "", r);
 	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", l->name, who);
 }
@@ -1343,6 +1373,145 @@ static int await(int (*look)(const struct slot *), const struct slot *l, int *ho
 	return GORUN_OK;
 }
 
+/* ---- the belt: "The belt" in PROTOCOL.md ---- */
+
+static unsigned char *area(int rank) { return world.slots + BELT + (size_t)BELT_AREA * (size_t)rank; }
+static uint32_t *broken(int rank) { return (uint32_t *)(void *)area(rank); }
+static uint64_t *filled(int rank) { return (uint64_t *)(void *)(area(rank) + BELT_FILLED); }
+static uint64_t *reduced(int rank) { return (uint64_t *)(void *)(area(rank) + BELT_REDUCED); }
+
+/* part_of is where a part is in the area of a rank. */
+static unsigned char *part_of(int rank, uint64_t part) {
+	return area(rank) + BELT_BUFFERS + part % BELT_DEPTH * (size_t)BELT_PART;
+}
+
+/* result_of is where the reduced share of a rank is. */
+static unsigned char *result_of(int rank, uint64_t part) {
+	return area(rank) + BELT_RESULTS + part % BELT_DEPTH * (size_t)BELT_SHARE;
+}
+
+/* parted reports whether a rank will not do its share any more. */
+static int parted(int rank) {
+	return (__atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) || __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1) &&
+	       __atomic_load_n(reduced(rank), __ATOMIC_ACQUIRE) < world.goal;
+}
+
+/* departed is parted without the ranks that fail because others do. */
+static int departed(const struct slot *l, int rank) {
+	(void)l;
+	return parted(rank) && __atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) != BELT_FAILED;
+}
+
+/* all_have is all_here for the parts that this rank waits for. */
+static int all_have(uint64_t *(*count)(int)) {
+	int how = 1;
+	for (int r = 0; r < world.local_size; r++) {
+		if (__atomic_load_n(count(r), __ATOMIC_ACQUIRE) >= world.goal)
+			continue;
+		if (parted(r))
+			return -1;
+		how = 0;
+	}
+	return how;
+}
+
+static int all_filled(const struct slot *l) {
+	(void)l;
+	return all_have(filled);
+}
+
+static int all_have_reduced(const struct slot *l) {
+	(void)l;
+	return all_have(reduced);
+}
+
+/* A part of a tensor, and the share of it that each rank reduces. */
+struct part {
+	uint64_t number; /* of all that ever go over the belt */
+	size_t at, bytes, share;
+};
+
+/* share_of returns where the share of a rank begins in a part, and sets its bytes. */
+static size_t share_of(const struct part *p, int rank, size_t *bytes) {
+	size_t lo = p->share * (size_t)rank;
+	lo = lo < p->bytes ? lo : p->bytes;
+	*bytes = p->share < p->bytes - lo ? p->share : p->bytes - lo;
+	return lo;
+}
+
+static void publish(uint64_t *count, uint64_t part) {
+	__atomic_store_n(count, part + 1, __ATOMIC_SEQ_CST);
+	rouse();
+}
+
+/* fill_part puts there what the others reduce. */
+static void fill_part(const struct part *p, const gorun_call *c) {
+	unsigned char *to = part_of(world.local_rank, p->number);
+	for (int r = 0; r < world.local_size; r++) {
+		size_t n, lo = share_of(p, r, &n);
+		if (r != world.local_rank)
+			memcpy(to + lo, (const unsigned char *)c->in + p->at + lo, n);
+	}
+	publish(filled(world.local_rank), p->number);
+}
+
+/* reduce_part reduces this rank's share, for itself and for the others. */
+static void reduce_part(const struct slot *l, const struct part *p, const gorun_call *c) {
+	size_t n, lo = share_of(p, world.local_rank, &n);
+	struct sum s = {.outs = 2, .count = n / sizes[l->type]};
+	for (int r = 0; r < world.local_size; r++)
+		s.in[r] = r == world.local_rank ? (const unsigned char *)c->in + p->at + lo : part_of(r, p->number) + lo;
+	s.out[0] = (unsigned char *)c->out + p->at + lo, s.out[1] = result_of(world.local_rank, p->number);
+	add(l, &s);
+	publish(reduced(world.local_rank), p->number);
+}
+
+/* take_part takes what the others have reduced. */
+static void take_part(const struct part *p, const gorun_call *c) {
+	for (int r = 0; r < world.local_size; r++) {
+		size_t n, lo = share_of(p, r, &n);
+		if (r != world.local_rank)
+			memcpy((unsigned char *)c->out + p->at + lo, result_of(r, p->number), n);
+	}
+}
+
+/* await_part waits until all ranks have filled, or reduced, a part. It sets *how to -1 if one never will. */
+static int await_part(const struct slot *l, int (*look)(const struct slot *), const struct part *p, int *how) {
+	world.goal = p->number + 1;
+	return await(look, l, how);
+}
+
+/* pass_belt reduces a tensor part by part. Three parts are under way, so that ranks which are equally fast never wait: while
+ * this rank fills one, the others have filled the part before, and reduced the one before that. It runs without the lock. */
+static int pass_belt(const struct slot *l, const gorun_call *c, int *how) {
+	size_t count = (l->bytes + BELT_PART - 1) / BELT_PART, ranks = (size_t)world.local_size;
+	struct part under_way[BELT_DEPTH];
+	int code = GORUN_OK;
+	for (size_t i = 0; !code && *how > 0 && i < count + 2; i++) {
+		struct part *p = &under_way[i % BELT_DEPTH], *before = &under_way[(i + 2) % BELT_DEPTH];
+		struct part *first = &under_way[(i + 1) % BELT_DEPTH];
+		if (i < count) {
+			*p = (struct part){.number = world.parts + i, .at = i * BELT_PART};
+			p->bytes = l->bytes - p->at < BELT_PART ? l->bytes - p->at : BELT_PART;
+			p->share = ((p->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE;
+			fill_part(p, c);
+		}
+		if (i >= 1 && i <= count && !(code = await_part(l, all_filled, before, how)) && *how > 0)
+			reduce_part(l, before, c);
+		if (i >= 2 && !code && *how > 0 && !(code = await_part(l, all_have_reduced, first, how)) && *how > 0)
+			take_part(first, c);
+	}
+	world.parts += count;
+	return code;
+}
+
+/* leave_belt lets nothing go over the belt any more, because the ranks have not come equally far. */
+static void leave_belt(void) {
+	world.has_belt = 0;
+	__atomic_store_n(broken(world.local_rank), BELT_FAILED, __ATOMIC_SEQ_CST);
+	rouse();
+}
+
 /* meet does a call in its slot. It sets *done to 0, and closes the slot, if somebody does not come. */
 static int meet(struct slot *l, const gorun_call *c, int *done) {
 	struct sum slice;
@@ -1351,16 +1520,24 @@ static int meet(struct slot *l, const gorun_call *c, int *done) {
 	world.meeting = l;
 	enter_slot(l, c);
 	let_go();
-	if (!(code = await(all_here, l, &how)) && how > 0 && !l->wide)
+	if (!(code = await(all_here, l, &how)) && how > 0 && !l->wide && !l->belt)
 		reduce(l, c->out);
+	int came = !code && how > 0;
+	if (came && l->belt)
+		code = pass_belt(l, c, &how);
 	acquire();
-	if (!code && how > 0 && l->wide && !(code = aim(l, c, &slice))) {
+	if (came && l->belt) {
+		if (!code && how < 0)
+			code = desert(l, departed);
+		if (code)
+			leave_belt();
+	} else if (came && l->wide && !(code = aim(l, c, &slice))) {
 		let_go();
 		reduce_slice(l, &slice);
 		code = await(all_reduced, l, &how);
 		acquire();
 		if (!code && how < 0)
-			code = desert(l);
+			code = desert(l, deserted);
 	} else if (!code && how < 0) {
 		close_slot(l);
 		*done = 0;
@@ -1663,7 +1840,7 @@ static int submit(struct operation *o, const gorun_call *c, size_t bytes) {
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
 	b[8] = (unsigned char)((int)c->kind | (o->slot ? TAKES_SLOT : 0)), b[9] = (unsigned char)c->type;
-	b[10] = (unsigned char)((int)c->op | (int)c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->slot && o->slot->may_wide ? TAKES_WIDE : 0));
+	b[10] = (unsigned char)((int)c->op | (int)c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->slot && o->slot->may_wide ? TAKES_WIDE : 0) | (o->slot && o->slot->may_belt ? TAKES_BELT : 0));
 	put32(b + 12, (uint32_t)c->root);
 	put32(b + 16, (uint32_t)c->set);
 	put_place(b + 20, b + 52, c->in, bytes);
@@ -1761,6 +1938,7 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 	if (l && l->state == OFFERED && takes) {
 		o->slot = l;
 		l->type = c.type, l->op = (int)c.op, l->wire = (int)c.wire, l->count = c.dims[0], l->bytes = bytes;
+		l->may_belt = may_belt(&c, bytes);
 		if ((l->may_wide = l->closed < MAX_WIDENED && may_wide(&c, bytes))) /* that memory stays until the operation has ended */
 			l->in_region = holder(c.in, bytes)->number, l->out_region = holder(c.out, bytes)->number;
 	}

@@ -85,11 +85,55 @@ func (s *Session) Do(o *Operation) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	handle, err := s.submit(o, s.slots.offer(x, o))
+	sent := o
+	if o.isOrdinary() {
+		copied, err := s.stage(o)
+		if err != nil {
+			return Outcome{}, err
+		}
+		sent = copied
+	}
+	handle, err := s.submit(sent, s.slots.offer(x, o))
 	if err != nil {
 		return Outcome{}, err
 	}
-	return s.Wait(handle)
+	outcome, err := s.Wait(handle)
+	if err == nil && o.Out.Memory != nil && !o.Out.shared() {
+		copy(o.Out.bytes(), sent.Out.bytes())
+	}
+	return outcome, err
+}
+
+// isOrdinary reports whether a tensor is where the daemon cannot see it.
+func (o *Operation) isOrdinary() bool {
+	return o.In.Memory != nil && !o.In.shared() || o.Out.Memory != nil && !o.Out.shared()
+}
+
+// stage returns an operation on ordinary memory as one on memory that the daemon sees, which is kept for the next.
+func (s *Session) stage(o *Operation) (*Operation, error) {
+	n := max(o.In.Bytes, o.Out.Bytes)
+	if s.staged == nil || len(s.staged.Bytes) < n {
+		if s.staged != nil {
+			if err := s.Free(s.staged); err != nil {
+				return nil, err
+			}
+			s.staged = nil
+		}
+		m, err := s.Alloc(n)
+		if err != nil {
+			return nil, err
+		}
+		s.staged = m
+	}
+	sent := *o
+	if o.In.Memory != nil {
+		sent.In = Piece{Memory: s.staged, Bytes: o.In.Bytes}
+		copy(sent.In.bytes(), o.In.bytes())
+	}
+	if o.Out.Memory != nil {
+		sent.Out = Piece{Memory: s.staged, Bytes: o.Out.Bytes}
+	}
+	return &sent, nil
 }
 
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until
@@ -98,8 +142,11 @@ func (s *Session) Submit(o *Operation) (handle uint32, err error) {
 	if err := s.check(o); err != nil {
 		return 0, err
 	}
+	if o.isOrdinary() {
+		return 0, fmt.Errorf("submit %s: a tensor in ordinary memory, which only Do takes", o.Name)
+	}
 	s.slots.close(o)
-	handle, err = s.submit(o, 0)
+	handle, err = s.submit(o, slotOffer{})
 	if err == nil {
 		n := o.name()
 		s.names[n], s.named[handle] = true, n
@@ -136,9 +183,9 @@ func (s *Session) check(o *Operation) error {
 func (s *Session) submit(o *Operation, offers slotOffer) (handle uint32, err error) {
 	handle = s.number()
 	call := codec.Call{Handle: handle, Kind: o.Kind, Type: o.Type, Op: o.Op, Coding: o.Coding, Root: int32(o.Root), Group: o.Group,
-		Pre: o.Pre, Post: o.Post, In: o.In.place(), Out: o.Out.place(), TakesSlot: offers != noSlot, TakesWide: offers == wideSlotToo}
+		Pre: o.Pre, Post: o.Post, In: o.In.place(), Out: o.Out.place(), TakesSlot: offers.slot, TakesWide: offers.wide, TakesBelt: offers.belt}
 	s.out = codec.AppendSubmit(s.out[:0], &call, o.Shape, o.Splits, o.Name)
-	if offers != noSlot {
+	if offers.slot {
 		s.slots.offered = handle
 	}
 	if err := s.send(); err != nil {

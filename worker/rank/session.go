@@ -4,7 +4,8 @@
 // the protocol.
 //
 // Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it.
-// Ranks meet by the name of an operation, in any order.
+// Those in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation, in
+// any order.
 //
 // On one host, small allreduces that come again under the same name cost no system call: the ranks do them in a
 // shared-memory slot. Another operation costs one send, one receive, and the wake-up of the receive. The receive blocks
@@ -14,7 +15,7 @@
 //   - session.go: joining, memory, leaving
 //   - operation.go: submitting operations and waiting for them
 //   - receive.go: the messages of the daemon
-//   - slots.go, wide.go: the rank's end of shared-memory slots
+//   - slots.go, wide.go, belt.go: the rank's end of shared-memory slots
 //
 // Tests of both ends of a session are in worker/session.
 package rank
@@ -53,6 +54,7 @@ type Session struct {
 	named    map[uint32]name // the same by handle
 	gone     error           // why the world has ended
 	slots    *slotTable      // nil where there are none
+	staged   *Memory         // for an operation on ordinary memory; may be nil
 }
 
 // Welcome is the world as the rank learns it.

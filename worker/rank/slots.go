@@ -49,6 +49,7 @@ type slotTable struct {
 	seen        map[regionOf][]byte // memory of the other ranks
 	buffers     [][]byte            // scratch
 	results     [][]byte            // scratch
+	belt        belt
 }
 
 type slotState uint8
@@ -68,8 +69,8 @@ type slot struct {
 	at      int // of its words
 	stride  int // of its buffers
 
-	offersWide bool
-	wide       bool
+	offersWide, offersBelt bool
+	wide, onBelt           bool
 }
 
 // openSlots asks for the slots of the world, if there are any.
@@ -99,6 +100,7 @@ func (s *Session) openSlots() error {
 	if err != nil {
 		return fmt.Errorf("open slots: %w", err)
 	}
+	l.belt.there = w.Belt && len(l.memory) >= codec.SlotsBytes+l.ranks*codec.BeltArea
 	s.slots = l // from here on release gives it back
 	if err := l.hangDoorbell(); err != nil {
 		return fmt.Errorf("open slots: %w", err)
@@ -175,6 +177,12 @@ func (l *slotTable) suits(o *Operation) bool {
 	if l.yields {
 		most = codec.MaxCrowdBytes
 	}
+	if !o.In.shared() || !o.Out.shared() { // no wide slot, and nothing is better than the belt
+		most = codec.MaxSlotBytes
+		if l.belt.there {
+			most = codec.MaxBeltBytes
+		}
+	}
 	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
 	}
@@ -211,7 +219,8 @@ func (p Piece) bytes() []byte { return p.Memory.Bytes[p.Offset : p.Offset+p.Byte
 
 // overlap reports whether two pieces of the same length share bytes without being the same.
 func overlap(a, b Piece) bool {
-	return a.Memory == b.Memory && a.Offset != b.Offset && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
+	at, other := uintptr(unsafe.Pointer(&a.bytes()[0])), uintptr(unsafe.Pointer(&b.bytes()[0]))
+	return at != other && at < other+uintptr(b.Bytes) && other < at+uintptr(a.Bytes)
 }
 
 // fits reports whether an operation is what the slot is for.
@@ -219,6 +228,9 @@ func (l *slotTable) fits(x *slot, o *Operation) bool {
 	same := l.suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
 	if x.wide { // the others reach into this memory and no other
 		same = same && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
+	}
+	if x.onBelt { // with another thread there, or once it has failed, all go to the daemon
+		same = same && l.belt.there && !overlap(o.In, o.Out)
 	}
 	return same
 }
@@ -259,25 +271,20 @@ func (l *slotTable) give(x *slot) {
 }
 
 // slotOffer is what a rank offers with an operation for the next one of its name.
-type slotOffer uint8
-
-const (
-	noSlot slotOffer = iota
-	plainSlot
-	wideSlotToo
-)
+type slotOffer struct {
+	slot, wide, belt bool
+}
 
 // offer decides what this rank offers with an operation, whose slot this is.
 func (l *slotTable) offer(x *slot, o *Operation) slotOffer {
 	if x == nil || x.state != slotOffered || !l.suits(o) {
-		return noSlot
+		return slotOffer{}
 	}
 	x.keep(o)
 	l.next = x
-	if x.offersWide = x.reopens < maxWidened; x.offersWide {
-		return wideSlotToo
-	}
-	return plainSlot
+	x.offersWide = x.reopens < maxWidened && o.In.shared() && o.Out.shared()
+	x.offersBelt = l.belt.there && o.In.Bytes > codec.MaxSlotBytes && !overlap(o.In, o.Out)
+	return slotOffer{true, x.offersWide, x.offersBelt}
 }
 
 // leave gives all slots up for good.
@@ -315,21 +322,21 @@ func (x *slot) keep(o *Operation) {
 
 // take makes the slot that the daemon gave a name this rank's.
 func (l *slotTable) take(x *slot, offset int) error {
-	wide := offset&codec.WideSlot != 0
-	if wide && !x.offersWide || !wide && x.call.In.Bytes > codec.MaxSlotBytes {
+	wide, onBelt := offset&codec.WideSlot != 0, offset&codec.BeltSlot != 0
+	if wide && !x.offersWide || onBelt && (wide || !x.offersBelt) || !wide && !onBelt && x.call.In.Bytes > codec.MaxSlotBytes {
 		return codec.Malformed("slot at %d for %d bytes", offset, x.call.In.Bytes)
 	}
-	offset &^= codec.WideSlot
+	offset &^= codec.WideSlot | codec.BeltSlot
 	stride := codec.SlotStride(x.call.In.Bytes)
-	if wide {
+	if wide || onBelt {
 		stride = 0
 	}
 	need := l.ranks * (codec.SlotLine + 2*stride)
-	if offset%codec.SlotLine != 0 || offset < l.ranks*codec.SlotLine || offset > len(l.memory)-need {
+	if offset%codec.SlotLine != 0 || offset < l.ranks*codec.SlotLine || offset > min(len(l.memory), codec.SlotsBytes)-need {
 		return codec.Malformed("slot at %d of %d bytes", offset, len(l.memory))
 	}
 	if x.state == slotOffered {
-		x.state, x.at, x.stride, x.use, x.wide = slotTaken, offset, stride, 0, wide
+		x.state, x.at, x.stride, x.use, x.wide, x.onBelt = slotTaken, offset, stride, 0, wide, onBelt
 	}
 	return nil
 }
@@ -337,10 +344,12 @@ func (l *slotTable) take(x *slot, offset int) error {
 // enter begins a use of a slot.
 func (l *slotTable) enter(x *slot, o *Operation) {
 	x.use++
-	if x.wide {
+	switch {
+	case x.onBelt:
+	case x.wide:
 		x.keep(o)
 		l.show(x)
-	} else {
+	default:
 		copy(l.buffer(x, l.self), o.In.bytes())
 	}
 	l.announce(x, 2*x.use)
@@ -428,6 +437,9 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 		x.close()
 		return false, nil
 	}
+	if x.onBelt {
+		return true, s.passBelt(x, o)
+	}
 	if !x.wide {
 		l.reduce(x, o)
 		return true, nil
@@ -437,7 +449,7 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	}
 	how, err = s.await(func() meeting { return l.slicesDone(x) })
 	if err == nil && how == broken { // what the tensors held is gone
-		err = &collective.Error{Code: collective.CodeAborted, Text: l.whoLeftEarly(x)}
+		err = l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) })
 	}
 	return true, err
 }

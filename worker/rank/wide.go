@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/collective"
 	"gorun/worker/session/codec"
 )
 
@@ -123,13 +124,14 @@ func (l *slotTable) leftEarly(x *slot, rank int) bool {
 	return atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) == codec.RankLeft && atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) < x.use
 }
 
-// whoLeftEarly names the ranks that left a wide slot in the middle.
-func (l *slotTable) whoLeftEarly(x *slot) string {
+// deserted is the error of an operation that ranks left in the middle, and names them.
+func (l *slotTable) deserted(x *slot, left func(rank int) bool) error {
 	var who []string
 	for rank := range l.ranks {
-		if l.leftEarly(x, rank) {
+		if left(rank) {
 			who = append(who, strconv.Itoa(rank))
 		}
 	}
-	return fmt.Sprintf("allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", x.call.Name, strings.Join(who, ", "))
+	return &collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("allreduce %s: rank %s of this host ended amid it, and the tensor holds no result",
+		x.call.Name, strings.Join(who, ", "))}
 }

@@ -93,7 +93,7 @@ func (s *session) offerSlot(m *codec.Submit, o *operation, r *collective.Request
 		s.server.leaveSlots(s) // the others must not wait for it
 	case r.Kind == collective.Allreduce && r.Group == 0 && s.inSlots:
 		o.slot = r.Name
-		s.slots.Offer(s.rank, r.Name, len(r.In), slots.Offer{Slot: m.TakesSlot, Wide: m.TakesWide,
+		s.slots.Offer(s.rank, r.Name, len(r.In), slots.Offer{Slot: m.TakesSlot, Wide: m.TakesWide, Belt: m.TakesBelt,
 			Tensors: slots.Tensors{In: slots.Region{Number: m.In.Region, Memory: o.in}, Out: slots.Region{Number: m.Out.Region, Memory: o.out}}})
 	}
 }

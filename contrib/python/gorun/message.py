@@ -64,6 +64,8 @@ SLOTS_THERE = 2  # flag of WELCOME: there are slots
 BATCH_TAKEN = 4  # flag of WELCOME: BATCH is understood
 TAKES_SLOT = 128  # added to the kind of SUBMIT
 TAKES_WIDE = 128  # added to its number of dimensions
+TAKES_BELT = 64  # also added to it
+BELT_THERE = 8  # flag of WELCOME: there is a belt
 WIRE_BITS = 4  # of SUBMIT's reduction, above which is how it travels
 # end table
 

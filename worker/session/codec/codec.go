@@ -62,9 +62,11 @@ const (
 
 	takesSlot  = 0x80 // added to the kind of SUBMIT
 	takesWide  = 0x80 // added to its number of dimensions
+	takesBelt  = 0x40 // also added to it
 	codingBits = 4    // of its reduction, above which the coding is
 	slotsThere = 2    // flag of WELCOME: there are slots
 	batchTaken = 4    // flag of WELCOME: BATCH is understood
+	beltThere  = 8    // flag of WELCOME: there is a belt
 	fdComes    = 1    // flag of COMPLETE: a descriptor comes along
 	hostsGo    = 1    // flags of CHANGED
 	hostsCome  = 2

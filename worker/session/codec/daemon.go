@@ -69,6 +69,7 @@ type Welcome struct {
 	Rank, Size, LocalRank, LocalSize, Hosts int
 	CrossRank, CrossSize                    int
 	Slots                                   bool   // the ranks of the world can have slots
+	Belt                                    bool   // and there is a belt: set by DecodeWelcome
 	Job                                     string // 16 bytes of it are sent
 }
 
@@ -86,7 +87,7 @@ func AppendWelcome(b []byte, w *Welcome) []byte {
 	le.PutUint32(m[welcomeCrossSize:], uint32(w.CrossSize))
 	flags := uint32(batchTaken)
 	if w.Slots {
-		flags |= slotsThere
+		flags |= slotsThere | beltThere
 	}
 	le.PutUint32(m[welcomeFlags:], flags)
 	le.PutUint32(m[welcomeHosts:], uint32(w.Hosts))
@@ -104,7 +105,7 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	w := Welcome{Epoch: le.Uint32(b[welcomeEpoch:]), Rank: field(welcomeRank), Size: field(welcomeSize),
 		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts),
 		CrossRank: field(welcomeCrossRank), CrossSize: field(welcomeCrossSize),
-		Slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0, Job: string(bytes.TrimRight(b[welcomeJob:], "\x00"))}
+		Slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0, Belt: le.Uint32(b[welcomeFlags:])&beltThere != 0, Job: string(bytes.TrimRight(b[welcomeJob:], "\x00"))}
 	if w.Size < 1 || w.Rank < 0 || w.Rank >= w.Size {
 		return w, Malformed("welcome to rank %d of %d", w.Rank, w.Size)
 	}
@@ -254,7 +255,7 @@ func DecodeSlots(b []byte) (size int, err error) {
 		return 0, Malformed("slots of %d bytes", len(b))
 	}
 	n := le.Uint64(b[slotsBytes:])
-	if n < MaxSlotRanks*SlotLine || n > SlotsBytes {
+	if n < MaxSlotRanks*SlotLine || n > SlotsBytes+MaxSlotRanks*BeltArea+2<<20 { // rounded up
 		return 0, Malformed("slots in %d bytes of memory", n)
 	}
 	return int(n), nil

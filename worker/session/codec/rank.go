@@ -136,7 +136,9 @@ type Call struct {
 	Pre, Post float64 // to encode, 0 is 1
 	In, Out   Piece
 	TakesSlot bool // the rank would take a slot for the next use of the name
+
 	TakesWide bool // also a wide one
+	TakesBelt bool // also one on the belt
 }
 
 // Submit is SUBMIT as it is decoded: the slices are views of the message.
@@ -159,6 +161,9 @@ func AppendSubmit(b []byte, c *Call, shape, splits []int, name string) []byte {
 	}
 	if c.TakesWide {
 		m[submitNdim] |= takesWide
+	}
+	if c.TakesBelt {
+		m[submitNdim] |= takesBelt
 	}
 	le.PutUint32(m[submitRoot:], uint32(c.Root))
 	le.PutUint32(m[submitGroup:], c.Group)
@@ -186,7 +191,7 @@ func DecodeSubmit(b []byte, m *Submit) error {
 	if len(b) < submitDims {
 		return Malformed("submit of %d bytes", len(b))
 	}
-	wide, ndim := b[submitNdim]&takesWide != 0, uint64(b[submitNdim]&^takesWide)
+	wide, belt, ndim := b[submitNdim]&takesWide != 0, b[submitNdim]&takesBelt != 0, uint64(b[submitNdim]&^(takesWide|takesBelt))
 	splits, name := uint64(le.Uint32(b[submitSplits:])), uint64(le.Uint32(b[submitNameLen:]))
 	dimsEnd := submitDims + 8*ndim
 	splitsEnd := dimsEnd + 4*splits
@@ -195,7 +200,7 @@ func DecodeSubmit(b []byte, m *Submit) error {
 	}
 	kind := collective.Kind(b[submitKind] &^ takesSlot)
 	slot := b[submitKind]&takesSlot != 0
-	if slot && kind != collective.Allreduce || wide && !slot {
+	if slot && kind != collective.Allreduce || (wide || belt) && !slot {
 		return Malformed("a slot for %s", kind)
 	}
 	*m = Submit{
@@ -212,7 +217,9 @@ func DecodeSubmit(b []byte, m *Submit) error {
 			In:        piece(b, submitInRegion, submitInOffset, submitInBytes),
 			Out:       piece(b, submitOutRegion, submitOutOffset, submitOutBytes),
 			TakesSlot: slot,
+
 			TakesWide: wide,
+			TakesBelt: belt,
 		},
 		Dims:   b[submitDims:dimsEnd],
 		Splits: b[dimsEnd:splitsEnd],

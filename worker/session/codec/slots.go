@@ -1,7 +1,8 @@
 package codec
 
 // The memory of shared-memory slots begins with a line for each rank, by its place: its number on the host. A slot has
-// a line for each rank, which begins with the rank's word, and two buffers for each; a wide slot has lines alone.
+// a line for each rank, which begins with the rank's word, and two buffers for each; wide slots and those on the belt have lines
+// alone. After SlotsBytes comes the belt, which all slots on it have in common: an area for each rank.
 const (
 	SlotLine = 64 // bytes, a cache line
 
@@ -21,7 +22,20 @@ const (
 	RankLeft  = 1 // it has left, or
 	WorldGone = 2 // the world has ended, and GONE has the reason
 
-	WideSlot = 1 // added to the offset of a slot in COMPLETE: it is a wide one
+	// In the area of a rank of the belt.
+	BeltBroken  = 0                                // u32: the belt stands for ever, because the rank
+	BeltFilled  = SlotLine                         // u64: parts that the rank has put there, of all uses
+	BeltReduced = BeltFilled + 8                   // u64: parts of which its share is reduced
+	BeltBuffers = 4096                             // parts that the rank has put there
+	BeltResults = BeltBuffers + BeltDepth*BeltPart // its shares, reduced
+
+	// Values of BeltBroken.
+	BeltLeft   = 1 // has given up amid a tensor, or
+	BeltFailed = 2 // had to, because another rank has
+
+	// Added to the offset of a slot in COMPLETE.
+	WideSlot = 1 // it is a wide one
+	BeltSlot = 2 // it is one on the belt
 )
 
 // Limits of slots. They bound what ranks can make the daemon keep: the memory of a slot is not used again.
@@ -29,7 +43,7 @@ const (
 	MaxSlotRanks = 16
 	MaxSlotBytes = 64 << 10 // of a tensor
 	MaxSlots     = 4096
-	SlotsBytes   = 32 << 20 // of shared memory; what is not used costs nothing
+	SlotsBytes   = 32 << 20 // of shared memory, without the belt; what is not used costs nothing
 	MaxDoorbell  = 32       // bytes of the name of a doorbell
 
 	// Below this, two meetings cost more than reading every tensor whole, which is what ranks do in a plain slot.
@@ -38,6 +52,13 @@ const (
 	// before.
 	MaxWideBytes  = 32 << 20
 	MaxCrowdBytes = 4 << 20
+
+	// Parts are so long that ranks seldom wait for each other, and those on the belt stay in the caches.
+	MaxBeltBytes = 1 << 30   // of a tensor
+	BeltPart     = 512 << 10 // of a part
+	BeltDepth    = 3
+	BeltShare    = BeltPart / 2                      // of a share at most: there are two ranks or more
+	BeltArea     = BeltResults + BeltDepth*BeltShare // of a rank
 )
 
 // SlotStride returns the distance of buffers of n bytes in a slot.

@@ -6,7 +6,8 @@
 // offered and the operation succeeds, Assign gives the name a slot. From then on the ranks meet there, and the daemon
 // only reads the memory: to name the ranks that others wait for. A rank that leaves is marked there, so that the ranks
 // that wait for it submit to the daemon instead. Larger tensors stay where they are, in wide slots: each rank reduces a
-// slice of all tensors, in memory that the daemon shows it (wide.go).
+// slice of all tensors, in memory that the daemon shows it (wide.go). Those in other memory go over a belt, part by
+// part: it fits the caches, and none of its pages is new.
 //
 // The ranks' end of slots is in worker/rank, contrib/python/gorun/slot.py and contrib/c/gorun.c.
 package slots
@@ -42,13 +43,15 @@ type Table struct {
 	gone   bool                   // the world has ended
 }
 
-// slot is what all ranks submit under one name. Offers, wide and notified are sets of ranks by their place.
+// slot is what all ranks submit under one name. Offers, wide, belt and notified are sets of ranks by their place.
 type slot struct {
 	offers   uint32 // would take a slot after the use under way
 	wide     uint32 // would take a wide one
+	belt     uint32 // would take one on the belt
 	notified uint32 // know how this use ended
 	offset   int    // of the slot, 0 for none
 	isWide   bool
+	isBelt   bool
 	bytes    int
 	tensors  tensorsByPlace // of the ranks in wide
 	shown    tensorsByPlace // of the ranks that were in wide when the use ended that ranks are being notified of
@@ -63,7 +66,8 @@ func New(host string, ranks []int) (*Table, error) {
 	if len(ranks) < 2 || len(ranks) > codec.MaxSlotRanks {
 		return nil, nil
 	}
-	r, err := shm.Create(shm.NewBudget(codec.SlotsBytes), "gorun-slots", codec.SlotsBytes)
+	size := int64(codec.SlotsBytes + len(ranks)*codec.BeltArea)
+	r, err := shm.Create(shm.NewBudget(size+shm.Granule), "gorun-slots", size)
 	if err != nil {
 		return nil, fmt.Errorf("make slots: %w", err)
 	}
@@ -85,15 +89,15 @@ func word[T any](t *Table, at int) *T { return (*T)(unsafe.Pointer(&t.region.Byt
 
 // Offer is what a rank would take for the next use of a name. The zero Offer is nothing.
 type Offer struct {
-	Slot, Wide bool
-	Tensors    Tensors // if wide
+	Slot, Wide, Belt bool
+	Tensors          Tensors // if wide
 }
 
 // Offer notes what a rank offers with a tensor of n bytes, which it is about to submit under a name.
 func (t *Table) Offer(rank int, name string, n int, o Offer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	willing := o.Slot && n > 0 && (n <= codec.MaxSlotBytes || o.Wide && n <= codec.MaxWideBytes)
+	willing := o.Slot && n > 0 && (n <= codec.MaxSlotBytes || o.Wide && n <= codec.MaxWideBytes || o.Belt && n <= codec.MaxBeltBytes)
 	place := t.Place(rank)
 	one := uint32(1) << place
 	x := t.names[name]
@@ -106,7 +110,7 @@ func (t *Table) Offer(rank int, name string, n int, o Offer) {
 		x = &slot{}
 		t.names[strings.Clone(name)] = x
 	}
-	x.offers, x.wide = x.offers&^one, x.wide&^one
+	x.offers, x.wide, x.belt = x.offers&^one, x.wide&^one, x.belt&^one
 	if willing {
 		x.offers |= one
 	}
@@ -114,13 +118,16 @@ func (t *Table) Offer(rank int, name string, n int, o Offer) {
 		x.wide |= one
 		x.tensors.hold(place, o.Tensors)
 	}
+	if willing && o.Belt {
+		x.belt |= one
+	}
 	x.bytes = n
 }
 
 // Assign returns where the slot of a name is, now that a rank is about to be notified of the end of an operation, 0 for
 // none. For a wide slot the offset has WideSlot added, and the rank must be shown the memory that comes along, which
-// the caller releases. All ranks get the same answer for the same use: it is decided for the first, when all have
-// submitted. The first may submit the next use before the others are notified.
+// the caller releases; for one on the belt it has BeltSlot added. All ranks get the same answer for the same use: it is
+// decided for the first, when all have submitted. The first may submit the next use before the others are notified.
 func (t *Table) Assign(rank int, name string, failed bool) (offset int, _ []Showing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +138,7 @@ func (t *Table) Assign(rank int, name string, failed bool) (offset int, _ []Show
 	all := uint32(1)<<len(t.ranks) - 1
 	if failed {
 		t.closeLocked(x)
-		x.offers, x.wide, x.notified = 0, 0, 0
+		x.offers, x.wide, x.belt, x.notified = 0, 0, 0, 0
 		x.tensors.drop()
 		x.shown.drop()
 		return 0, nil
@@ -139,14 +146,15 @@ func (t *Table) Assign(rank int, name string, failed bool) (offset int, _ []Show
 	if x.notified == 0 {
 		t.closeLocked(x)
 		x.isWide = x.wide == all && x.bytes > codec.MinWideBytes
+		x.isBelt = !x.isWide && x.belt == all && x.bytes > codec.MaxSlotBytes
 		switch {
 		case x.offers != all:
-		case x.isWide:
+		case x.isWide, x.isBelt:
 			x.offset = t.takeLocked(0)
 		case x.bytes <= codec.MaxSlotBytes:
 			x.offset = t.takeLocked(x.bytes)
 		}
-		x.offers, x.wide = 0, 0
+		x.offers, x.wide, x.belt = 0, 0, 0
 		x.shown.drop()
 		x.tensors, x.shown = x.shown, x.tensors
 	}
@@ -156,6 +164,8 @@ func (t *Table) Assign(rank int, name string, failed bool) (offset int, _ []Show
 	if offset = x.offset; offset != 0 && x.isWide {
 		offset += codec.WideSlot
 		shows = t.showsLocked(x, self)
+	} else if offset != 0 && x.isBelt {
+		offset += codec.BeltSlot
 	}
 	if x.notified |= one; x.notified == all {
 		x.notified = 0
@@ -197,7 +207,7 @@ func (t *Table) closeLocked(x *slot) {
 // takeLocked returns the offset of memory for a slot with buffers of n bytes, 0 if there is no more.
 func (t *Table) takeLocked(n int) int {
 	need := len(t.ranks) * (codec.SlotLine + 2*codec.SlotStride(n))
-	if need > int(t.region.Size())-t.used {
+	if need > codec.SlotsBytes-t.used {
 		return 0
 	}
 	at := t.used
