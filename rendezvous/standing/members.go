@@ -1,0 +1,211 @@
+package standing
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/wire"
+)
+
+// The daemons of a cluster find each other by gossip, and announce in it what each has to offer.
+
+const (
+	// discoveryGrace is how long a new daemon may not know all the others.
+	discoveryGrace = 30 * time.Second
+	// rejoinInterval is the interval between attempts to find lost members.
+	rejoinInterval = 5 * time.Second
+	// warnAfter is how long a daemon looks for any other before it warns.
+	warnAfter = 3 * time.Second
+	// announceDelay delays the news that more slots are in use. The queue holder knows, since it granted them, and so a
+	// short job does not cause messages from every host to every other.
+	announceDelay = 5 * time.Second
+)
+
+// about returns what this daemon announces.
+func (s *server) about() (wire.ClusterMember, error) {
+	_, port, err := net.SplitHostPort(s.cfg.Listener.Addr().String())
+	if err != nil {
+		return wire.ClusterMember{}, fmt.Errorf("read listener address: %w", err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return wire.ClusterMember{}, fmt.Errorf("read listener address: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return wire.ClusterMember{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
+}
+
+// change applies f to the state and wakes all waiters.
+func (s *server) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.announce()
+}
+
+// announce is called with mu held.
+func (s *server) announce() {
+	s.queue.follow()
+	s.queue.grant()
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+// seek joins the other daemons, and keeps looking for members that have disappeared: they may return, or a partition
+// may heal.
+func (s *server) seek(ctx context.Context) {
+	if len(s.cfg.Join) > 0 {
+		if !s.join(ctx) {
+			return
+		}
+		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
+	}
+	seen := map[string]string{} // gossip addresses by name
+	tick := time.NewTicker(rejoinInterval)
+	defer tick.Stop()
+	for {
+		missing := maps.Clone(seen)
+		for _, m := range s.gossip.Members() {
+			seen[m.Name] = m.Gossip
+			delete(missing, m.Name)
+		}
+		for _, addr := range missing { // one at a time, as an attempt may take seconds
+			s.gossip.TryJoin(addr)
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// join finds one of the configured daemons. The hosts of a cluster may start in any order, so it never gives up; it
+// warns once about those it cannot find.
+func (s *server) join(ctx context.Context) bool {
+	early, stop := context.WithTimeout(ctx, warnAfter)
+	err := s.gossip.Join(early, s.cfg.Join)
+	stop()
+	if err == nil || ctx.Err() != nil {
+		return err == nil
+	}
+	s.cfg.Log.Warn("finds none of the hosts to join: are their names, ports and the key right? Goes on trying, as a cluster of its own", "err", err)
+	return s.gossip.Join(ctx, s.cfg.Join) == nil
+}
+
+// watch exchanges announcements with the other daemons.
+func (s *server) watch(ctx context.Context) {
+	var said wire.ClusterMember
+	var fuller time.Time // since when more slots are in use than announced, and nothing else changed
+	grown := time.NewTimer(discoveryGrace)
+	defer grown.Stop()
+	for {
+		s.mu.Lock()
+		news := s.news
+		s.mu.Unlock()
+		wait := time.Second
+		switch about, err := s.about(); {
+		case err != nil || about == said:
+			fuller = time.Time{}
+		case onlyFuller(said, about) && fuller.IsZero():
+			fuller, wait = time.Now(), announceDelay
+		case onlyFuller(said, about) && time.Since(fuller) < announceDelay:
+			wait = announceDelay - time.Since(fuller)
+		default:
+			s.tell(&said, about)
+			fuller = time.Time{}
+			s.refresh()
+		}
+		retry := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return
+		case <-s.gossip.Changes():
+			s.refresh()
+		case <-s.gossip.Events(): // membership with host ids, which clusters do not use
+		case <-news:
+		case <-grown.C:
+			s.change(func() { s.queue.discovering = false })
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// onlyFuller reports whether the only change is that more slots are in use.
+func onlyFuller(before, now wire.ClusterMember) bool {
+	more := now.Used > before.Used
+	now.Used = before.Used
+	return more && now == before
+}
+
+// tell announces what changed about this daemon. It retries soon after a failure.
+func (s *server) tell(said *wire.ClusterMember, about wire.ClusterMember) {
+	meta, err := wire.Marshal(&about)
+	if err == nil {
+		err = s.gossip.SetMeta(meta)
+	}
+	*said = about
+	if err != nil {
+		s.cfg.Log.Debug("gossip", "err", err)
+		*said = wire.ClusterMember{}
+	}
+}
+
+// introduction is what a member announces, encoded and decoded.
+type introduction struct {
+	meta  []byte
+	about *wire.ClusterMember // nil if this version cannot decode it
+}
+
+// introduce decodes what a member announces, once: every announcement makes refresh look at all members.
+func (s *server) introduce(m gossip.Member) *wire.ClusterMember {
+	if known, ok := s.read[m.Name]; ok && bytes.Equal(known.meta, m.Meta) {
+		return known.about
+	}
+	msg, err := wire.Unmarshal(m.Meta)
+	about, ok := msg.(*wire.ClusterMember)
+	if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
+		about = nil // of another version of gorun
+	}
+	s.read[m.Name] = introduction{m.Meta, about}
+	return about
+}
+
+// refresh adopts the members that gossip knows, if they have changed.
+func (s *server) refresh() {
+	var hosts []wire.MemberState
+	for _, m := range s.gossip.Members() {
+		about := s.introduce(m)
+		if about == nil {
+			continue
+		}
+		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
+			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version, Born: about.Born})
+	}
+	slices.SortFunc(hosts, func(a, b wire.MemberState) int { return strings.Compare(a.Host, b.Host) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(hosts, s.queue.hosts) {
+		return
+	}
+	s.queue.hosts, s.queueAddr = hosts, ""
+	for _, h := range hosts {
+		s.queue.seen[h.Host] = true
+	}
+	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && hosts[i].Host != s.cfg.Name {
+		s.queueAddr = hosts[i].Addr
+	}
+	s.announce()
+}
