@@ -65,10 +65,11 @@ type login struct {
 	timer   *time.Timer
 }
 
-// openLine begins a conversation with the first login, unless ctx ends before that has succeeded. Who hangs up ends ctx: the daemon
-// is to hear that, so the connection lasts until it is closed.
-func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool,
-	first, again func(context.Context) (*login, error)) (*line, error) {
+// openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. An end of ctx
+// after that does not end the connection: the launcher closes the line, so that the daemon hears of it.
+func openLine(
+	ctx context.Context, token []byte, t liveness.Timing, answers bool, first, again func(context.Context) (*login, error),
+) (*line, error) {
 	d, end, err := lasting(ctx, first)
 	if err != nil {
 		return nil, err
@@ -78,9 +79,20 @@ func openLine(ctx context.Context, token []byte, t liveness.Timing, answers bool
 	return l, nil
 }
 
-// newLine begins a conversation over the connection to a daemon. Answers is false if again cannot report that a host answers.
-func newLine(token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error)) *line {
-	l := &line{ResumableStream: resume.New(), token: token, again: again, timing: t, prompt: t.LoginTimeout, blind: !answers, ended: make(chan struct{})}
+// newLine begins a conversation over the connection to a daemon. answers is false if again cannot report that the host
+// answers, as a program in place of the built-in ssh client cannot.
+func newLine(
+	token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error),
+) *line {
+	l := &line{
+		ResumableStream: resume.New(),
+		token:           token,
+		again:           again,
+		timing:          t,
+		prompt:          t.LoginTimeout,
+		blind:           !answers,
+		ended:           make(chan struct{}),
+	}
 	if answers {
 		l.prompt = t.AnswerTimeout
 	}
@@ -90,7 +102,7 @@ func newLine(token []byte, first *login, t liveness.Timing, answers bool, again 
 	return l
 }
 
-// newSession returns a name that is not used twice, and a token.
+// newSession returns a name for a daemon's session, which no other has, and the token that proves who continues it.
 func newSession() (session string, token []byte, err error) {
 	id := make([]byte, 8+resume.TokenSize)
 	if _, err := rand.Read(id); err != nil {
@@ -99,15 +111,15 @@ func newSession() (session string, token []byte, err error) {
 	return hex.EncodeToString(id[:8]), id[8:], nil
 }
 
-// begun waits for the first word of the daemon, and returns what there is to read. It fails if the connection breaks before that and the
-// daemon cannot be found again; a daemon that has ended by itself reports why.
+// begun waits for the first byte of the daemon, and returns the reader that has it. It fails if the connection breaks
+// before that and no login finds the daemon again. If the daemon has ended by itself, what it wrote reports why.
 func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	out := bufio.NewReader(l)
 	if _, err := out.Peek(1); err == nil {
 		return out, nil
 	}
-	said, _ := l.Wait()
+	stderr, _ := l.Wait()
 	if l.last.ownEnd() {
 		return out, nil
 	}
@@ -115,7 +127,7 @@ func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("%w before the daemon said anything: %s", ssh.ErrBroken, failure.LastLine(said))
+	return nil, fmt.Errorf("%w before the daemon said anything: %s", ssh.ErrBroken, failure.LastLine(stderr))
 }
 
 // Close ends the conversation, and with it the daemon.

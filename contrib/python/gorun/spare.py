@@ -1,7 +1,7 @@
 """The CPUs of the processes that a rank starts, such as the workers of a DataLoader.
 
 With ``--bind-to core`` a rank has its cores to itself, and what it forks or spawns would share them. The
-daemon names cores that are its own; without any, or without a binding, nothing is changed. Their memory
+daemon names cores that no rank has; without any, or without a binding, nothing is changed. Their memory
 comes from the rank's NUMA nodes as before: Linux hands the policy on.
 """
 
