@@ -201,7 +201,7 @@ python: build
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
 
-## c: the C binding, with every warning an error, under the sanitizers, in worlds of 1 to 3 ranks
+## c: the C binding, with every warning an error, under the sanitizers of memory and threads, in worlds of 1 to 3 ranks
 c: build
 	@if ! command -v cc >/dev/null; then echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; exit; fi; \
 	set -x; flags="-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread -fsanitize=address,undefined"; \
@@ -210,8 +210,11 @@ c: build
 	cc -std=c11 -O2 -Wall -Werror -pthread -o build/example-c contrib/c/example.c contrib/c/gorun.c; \
 	if cc -ffast-math -fsyntax-only contrib/c/gorun.c 2>build/fast-math; then echo "gorun.c takes -ffast-math"; exit 1; fi; grep -q 'without -ffast-math' build/fast-math; \
 	if command -v c++; then echo '#include "gorun.h"' | c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Icontrib/c -xc++ -; fi; \
-	build/check-messages testdata/rankproto.txt; build/check-c; \
-	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; done; \
+	cc $$flags -o build/check-threads contrib/c/check_threads.c contrib/c/gorun.c; \
+	cc $${flags/address,undefined/thread} -o build/check-threads-races contrib/c/check_threads.c contrib/c/gorun.c; \
+	build/check-messages testdata/rankproto.txt; build/check-c; build/check-threads; \
+	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-c; bin/gorun -np $$np --no-tag-output build/check-threads; \
+	bin/gorun -np $$np --no-tag-output setarch -R build/check-threads-races; done; \
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
 

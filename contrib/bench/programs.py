@@ -188,7 +188,8 @@ def find(horovod: str) -> list[Program]:
         found += [Program(GORUN_TORCH, f"with torch {torch}", gorun_torch), Program(GLOO, torch, torch_gloo)]
     library = HERE.parent / "c"
     if version and compiled(
-        "cc", "gorun_allreduce.c", "gorun_c", "-march=native", "-pthread", f"-I{library}", str(library / "gorun.c")
+        "cc", "gorun_allreduce.c", "gorun_c", "-march=native", "-pthread", f"-I{library}",
+        str(library / "gorun.c"),
     ):
         found.append(Program(GORUN_C, version, gorun_c))
     if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):

@@ -25,6 +25,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -252,7 +253,8 @@ typedef struct {
 #define GORUN_DECLARED (1 << 30)
 
 static inline gorun_call gorun_call_of(gorun_kind kind, const char *name) {
-	gorun_call c = {0};
+	gorun_call c;
+	memset(&c, 0, sizeof c);
 	c.size = sizeof c;
 	c.kind = kind;
 	c.op = GORUN_SUM;

@@ -1,8 +1,8 @@
 """libgorun, the native library: gorun's collectives for frameworks that call C, such as TensorFlow and JAX.
 
-The library comes with this package, which may lie in a zip, so it is loaded from memory. A process that uses it stays one
-rank: the library's session is a companion of Python's (worker/session/codec/PROTOCOL.md). Where it cannot be loaded Python
-does without.
+The library comes with this package, which may lie in a zip, so it is loaded from memory. A process that uses
+it stays one rank: the library's session is a companion of Python's (worker/session/codec/PROTOCOL.md). Where
+it cannot be loaded Python does without.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def error() -> str:
 
 
 def speaks() -> bool:
-    """Report whether the library has a session that does not come from attach(): a program in C has joined."""
+    """Report whether the library has a session that attach() has not opened: code in C has joined."""
     found = _state.library
     return found is not None and _state.world is None and found.gorun_joined() != 0
 
