@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type Facts struct {
 	Version string        `json:"version"` // of gorun
 	Kernel  string        `json:"kernel"`
 	Python  string        `json:"python"` // output of python3 --version, "" if there is none
+	Native  string        `json:"native"` // NativeLoads, or why libgorun does not, "" if Python does not say
 	Clock   time.Time     `json:"clock"`
 
 	// Gathering is how long the host took to collect these facts, before it read its clock.
@@ -33,6 +35,16 @@ type Facts struct {
 	Offloads map[string]string `json:"offloads"`  // NIC → offloads that are switched off
 	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
+}
+
+// NativeLoads is what Python says of libgorun where it can load it.
+const NativeLoads = "loads"
+
+func nativeFix(why string) string {
+	if strings.Contains(why, "comes without it") {
+		return "make zig-ready build, and use that gorun"
+	}
+	return "sysctl -w vm.memfd_noexec=0, and a Python 3.9 or newer for glibc 2.17 or newer"
 }
 
 // Port is a port of an RDMA device.
@@ -75,6 +87,9 @@ func Judge(f Facts) []Finding {
 	j := judge{host: f.Host.Name}
 	j.sshd(f)
 	j.check("python", f.Python != "", f.Python, Warn, "there is no python3", "apt-get install python3")
+	if f.Python != "" {
+		j.check("libgorun", f.Native == NativeLoads, f.Native, Warn, "TensorFlow and JAX do without: "+cmp.Or(f.Native, "python3 cannot import gorun"), nativeFix(f.Native))
+	}
 	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")
 	j.check("processes", f.NProc >= leastProcs, fmt.Sprint("limit ", f.NProc), Warn, fmt.Sprintf("limit %d is less than %d", f.NProc, leastProcs), "echo '* - nproc 65536' >/etc/security/limits.d/gorun-nproc.conf")
 	j.check("/dev/shm", f.ShmBytes >= leastShm, size(f.ShmBytes), Warn, size(f.ShmBytes)+" are little for the workers of a DataLoader", "mount -o remount,size=8G /dev/shm")

@@ -15,7 +15,7 @@ func healthy() doctor.Facts {
 	return doctor.Facts{
 		Host: topology.Host{Name: "a", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
 			GPUs: []topology.GPU{{Name: "A40"}}},
-		Kernel: "6.1", Python: "Python 3.11.2", ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63,
+		Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63,
 		Sshd: map[string]string{"maxsessions": "10", "maxstartups": "10:30:100"},
 	}
 }
@@ -37,6 +37,9 @@ func TestJudge(t *testing.T) {
 		{"few startups", func(f *doctor.Facts) { f.Sshd["maxstartups"] = "2:50:4" }, "sshd", doctor.Warn, "MaxStartups 2:50:4 drops logins when 3 come at once", "MaxStartups 100:30:200"},
 		{"sshd", func(f *doctor.Facts) { f.Sshd["maxsessions"] = "0" }, "sshd", doctor.Fail, "MaxSessions 0", "sshd_config"},
 		{"python", func(f *doctor.Facts) { f.Python = "" }, "python", doctor.Warn, "no python3", "apt-get install python3"},
+		{"old python", func(f *doctor.Facts) { f.Native = "" }, "libgorun", doctor.Warn, "cannot import gorun", "3.9"},
+		{"no library", func(f *doctor.Facts) { f.Native = "this package comes without it" }, "libgorun", doctor.Warn, "comes without it", "make zig-ready"},
+		{"library", func(f *doctor.Facts) { f.Native = "failed to map segment" }, "libgorun", doctor.Warn, "failed to map", "memfd_noexec"},
 		{"files", func(f *doctor.Facts) { f.NoFile = 1024 }, "open files", doctor.Warn, "limit 1024", "nofile 65536"},
 		{"processes", func(f *doctor.Facts) { f.NProc = 100 }, "processes", doctor.Warn, "limit 100", "nproc 65536"},
 		{"shm", func(f *doctor.Facts) { f.ShmBytes = 64 << 20 }, "/dev/shm", doctor.Warn, "64 MiB", "mount -o remount"},

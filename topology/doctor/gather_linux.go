@@ -16,6 +16,9 @@ import (
 // toolTimeout bounds each tool of the host that is run.
 const toolTimeout = 5 * time.Second
 
+// loadNative says whether libgorun loads, by the binding in a binary.
+const loadNative = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import native; print(native.reason() or '" + NativeLoads + "')"
+
 // Gather reads this host's facts. What cannot be read is left out.
 func Gather(ctx context.Context, version string) (Facts, error) {
 	began := time.Now()
@@ -27,6 +30,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f := Facts{Host: host, Version: version, Offloads: map[string]string{}}
 	f.Kernel = strings.TrimSpace(read("/proc/sys/kernel/osrelease"))
 	f.Python = runTool(ctx, "python3", "--version")
+	if self, err := os.Executable(); err == nil && f.Python != "" {
+		f.Native = runTool(ctx, "python3", "-c", loadNative, self)
+	}
 	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))
