@@ -84,9 +84,9 @@ quick: build build/report
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
-MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|a part of make vm:|a part of make test-all
+MAY_SKIP := no GPU that torch can use|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = $(UNIT) python lint c vsphere
+TESTS = $(UNIT) unit-arm64 python lint c vsphere
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -108,7 +108,7 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
-	for part in e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	for part in arm64 e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
@@ -120,6 +120,7 @@ lint: build/ruff-$(RUFF)
 	@wrong=$$(gofmt -l $(GOFILES)); [ -z "$$wrong" ] || { echo "gofmt: make fix would change $$wrong"; exit 1; }
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
+	GOARCH=arm64 go vet ./collective/kernel
 	$(STATICCHECK) ./...
 	@if [ -x build/ruff/bin/ruff ]; then build/ruff/bin/ruff check contrib testdata; fi
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
@@ -217,6 +218,34 @@ c: build
 	bin/gorun -np $$np --no-tag-output setarch -R build/check-threads-races; done; \
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
+
+## arm64: the arithmetic, the golden vectors of the rank protocol, the C binding and jobs of 1 to 3 ranks, for arm64 in an emulator
+# On a machine with arm64 make test does that.
+QEMU_ARM64 ?= $(shell command -v qemu-aarch64-static qemu-aarch64 | head -1)
+CC_ARM64 ?= $(shell command -v aarch64-linux-gnu-gcc)
+arm64: build unit-arm64
+	@if [ -z "$(QEMU_ARM64)" ]; then exit; fi; \
+	if [ -z "$(CC_ARM64)" ]; then echo "arm64: C binding and jobs: no compiler, apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross" | tee -a build/skips; exit; fi; \
+	set -x; mkdir -p build/arm64; flags="-static -std=c11 -O2 -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread"; \
+	$(CC_ARM64) $$flags -o build/arm64/check-c contrib/c/check.c contrib/c/gorun.c; \
+	$(CC_ARM64) $$flags -o build/arm64/check-messages contrib/c/check_messages.c; \
+	$(CC_ARM64) $$flags -o build/arm64/example-c contrib/c/example.c contrib/c/gorun.c; \
+	$(QEMU_ARM64) build/arm64/check-messages testdata/rankproto.txt; $(QEMU_ARM64) build/arm64/check-c; \
+	GOARCH=arm64 go build -o build/arm64/gorank ./contrib/examples/gorank; \
+	$(call gorun,arm64,build/arm64/gorun); \
+	rm -f build/arm64/check-library; if [ -e build/libgorun-arm64.so ]; then \
+	cp build/libgorun-arm64.so build/arm64/libgorun.so; \
+	$(CC_ARM64) -std=c11 -O2 -Wl,-rpath,$(CURDIR)/build/arm64 -o build/arm64/check-library contrib/c/check.c build/arm64/libgorun.so; \
+	else echo "arm64: libgorun: no compiler for it, make zig-ready" | tee -a build/skips; fi; \
+	$(call gorun,$$(go env GOARCH),bin/gorun); \
+	contrib/tools/arm64.sh $(QEMU_ARM64) | tee -a build/skips
+
+# The part of it that takes seconds.
+.PHONY: unit-arm64
+unit-arm64: build/report
+	@if [ -z "$(QEMU_ARM64)" ]; then [ "$$(go env GOARCH)" = arm64 ] || \
+	echo "arm64: no emulator, apt-get install qemu-user-static" | tee -a build/skips; exit; fi; \
+	GOARCH=arm64 $(REPORT) -packages "./collective/kernel ./collective/crc32c ./worker/session/codec" go test -json -count=1 -exec $(QEMU_ARM64)
 
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report

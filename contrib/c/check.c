@@ -526,14 +526,17 @@ static void refused(void) {
 	unsigned long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 	CHECK(f && fscanf(f, "%lu", &pages) == 1 && !fclose(f));
-	struct rlimit all, little;
+	struct rlimit all, little, now;
 	CHECK(!getrlimit(RLIMIT_AS, &all));
 	little = all;
 	little.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
-	CHECK(!setrlimit(RLIMIT_AS, &little));
+	CHECK(!setrlimit(RLIMIT_AS, &little) && !getrlimit(RLIMIT_AS, &now));
 	void *none = gorun_alloc(much);
 	CHECK(!setrlimit(RLIMIT_AS, &all));
-	CHECK(!none && says("memory"));
+	if (now.rlim_cur == little.rlim_cur)
+		CHECK(!none && says("memory"));
+	else /* an emulator of another CPU keeps its own limit */
+		CHECK(none && !gorun_free(none));
 	char *memory = gorun_alloc(much);
 	CHECK(memory && !memory[much - 1]);
 	memory[much - 1] = 1;
