@@ -3,8 +3,8 @@
 // it needs in a Spec, reads no environment and exits no process.
 //
 // Run owns all goroutines it starts and returns when they have ended. Package talk holds the conversations with the
-// daemons, and Spec.Dial begins them (package dial). What the launcher knows about a daemon it knows from the messages of
-// rendezvous/wire, and from when it last heard one.
+// daemons, and Spec.Dial begins them (package dial). What the launcher knows about a daemon it knows from the messages
+// of rendezvous/wire, and from when it last heard one.
 //
 // The files form layers, each of which uses only those below it:
 //

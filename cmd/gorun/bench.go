@@ -33,13 +33,18 @@ var notOfBench = []string{"version", "no-horovod-shim", "output-filename", "pref
 
 func (o *benchFlags) table() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "begin", Destination: &o.begin, Aliases: []string{"b"}, Value: "4", Usage: "first `SIZE` in bytes: 4, 64K, 1M, 1G"},
+		&cli.StringFlag{Name: "begin", Destination: &o.begin, Aliases: []string{"b"}, Value: "4",
+			Usage: "first `SIZE` in bytes: 4, 64K, 1M, 1G"},
 		&cli.StringFlag{Name: "end", Destination: &o.end, Aliases: []string{"e"}, Value: "256M", Usage: "last `SIZE`"},
-		&cli.IntFlag{Name: "factor", Destination: &o.factor, Aliases: []string{"f"}, Value: 4, Usage: "each size is `N` times the one before"},
-		&cli.StringFlag{Name: "dtype", Destination: &o.dtype, Value: "float32", Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
-		&cli.StringFlag{Name: "op", Destination: &o.op, Value: "sum", Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
+		&cli.IntFlag{Name: "factor", Destination: &o.factor, Aliases: []string{"f"}, Value: 4,
+			Usage: "each size is `N` times the one before"},
+		&cli.StringFlag{Name: "dtype", Destination: &o.dtype, Value: "float32",
+			Usage: "element `TYPE`: uint8 … int64, float16, bfloat16, float32, float64"},
+		&cli.StringFlag{Name: "op", Destination: &o.op, Value: "sum",
+			Usage: "`REDUCTION` of what is reduced: sum, prod, min, max, avg"},
 		&cli.IntFlag{Name: "iters", Destination: &o.iters, Usage: "run each size `N` times; 0: as often as min-time says"},
-		&cli.DurationFlag{Name: "min-time", Destination: &o.minTime, Value: 500 * time.Millisecond, Usage: "run each size for about this `TIME`, at least 5 times"},
+		&cli.DurationFlag{Name: "min-time", Destination: &o.minTime, Value: 500 * time.Millisecond,
+			Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "print one JSON document instead of a table"},
 	}
 	shared := slices.DeleteFunc(o.jobFlags.table(), func(f cli.Flag) bool { return slices.Contains(notOfBench, f.Names()[0]) })
@@ -77,7 +82,8 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 // argumentFirst are the commands whose argument users put before the flags, too: gorun logs 3 -f.
 var argumentFirst = []string{"bench", "top", "logs", "attach", "stop"}
 
-// argumentLast moves the argument of such a command behind its flags, because the flag parser stops at the first argument.
+// argumentLast moves the argument of such a command behind its flags, because the flag parser stops at the first
+// argument.
 func argumentLast(args []string) []string {
 	if len(args) > 3 && slices.Contains(argumentFirst, args[1]) && !strings.HasPrefix(args[2], "-") {
 		return slices.Concat(args[:2], args[3:], args[2:3])
@@ -92,7 +98,8 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	o.noTag = true // rank 0 prints the table itself
-	// Ranks run in a directory that exists everywhere. A child of the daemon has the same executable until it starts the rank.
+	// Ranks run in a directory that exists everywhere. A child of the daemon has the same executable until it starts the
+	// rank.
 	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{ownBinary, "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
 }
 

@@ -14,8 +14,10 @@ import (
 // bindTable binds the fields of bindFlags.
 func (o *jobFlags) bindTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "bind-to", Destination: &o.bindTo, Usage: "bind each rank to `WHAT`: none, hwthread, core, core:N, numa, socket; beside its GPU, or spread from the NIC's NUMA node on", DefaultText: "none, or core with --map-by …:PE=N"},
-		&cli.BoolFlag{Name: "report-bindings", Destination: &o.ReportBindings, Usage: "show which CPUs the ranks, and the engine, run on"},
+		&cli.StringFlag{Name: "bind-to", Destination: &o.bindTo,
+			Usage: "bind each rank to `WHAT`: none, hwthread, core, core:N, numa, socket; beside its GPU, or spread from the NIC's NUMA node on", DefaultText: "none, or core with --map-by …:PE=N"},
+		&cli.BoolFlag{Name: "report-bindings", Destination: &o.ReportBindings,
+			Usage: "show which CPUs the ranks, and the engine, run on"},
 	}
 }
 

@@ -23,7 +23,8 @@ const keyHint = "make one with: (umask 077; head -c 32 /dev/urandom | base64 >FI
 func (o *clusterFlags) clusterTable(does string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "cluster", Destination: &o.cluster, EnvVars: []string{"GORUN_CLUSTER"}, Usage: does},
-		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"}, Usage: "read the key of that cluster from `FILE`"},
+		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, EnvVars: []string{"GORUN_CLUSTER_KEY_FILE"},
+			Usage: "read the key of that cluster from `FILE`"},
 	}
 }
 

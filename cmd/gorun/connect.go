@@ -30,9 +30,12 @@ import (
 // sshTable binds the fields of connectFlags.
 func (o *jobFlags) sshTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "ssh-port", Destination: &o.sshPort, Aliases: []string{"p"}, Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
-		&cli.StringSliceFlag{Name: "ssh-identity-file", Destination: &o.identityFiles, Aliases: []string{"i"}, Usage: "log in with the private key in `FILE`; may be given more than once"},
-		&cli.StringFlag{Name: "ssh-config", Destination: &o.sshConfig, Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
+		&cli.IntFlag{Name: "ssh-port", Destination: &o.sshPort, Aliases: []string{"p"},
+			Usage: "`PORT` of sshd on the hosts", DefaultText: "as in ssh config, 22"},
+		&cli.StringSliceFlag{Name: "ssh-identity-file", Destination: &o.identityFiles, Aliases: []string{"i"},
+			Usage: "log in with the private key in `FILE`; may be given more than once"},
+		&cli.StringFlag{Name: "ssh-config", Destination: &o.sshConfig,
+			Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
 		&cli.StringFlag{Name: "ssh-command", Destination: &o.sshCommand, Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
 			Usage: "reach hosts by `COMMAND`, such as 'ssh -K', instead of gorun's own ssh: for Kerberos, hardware keys, passwords"},
 		timeFlag("connect-retry", &o.connectRetry, 0, "go on for this `TIME` when a host's name is not known yet or the host does not answer"),

@@ -38,20 +38,28 @@ func (o *jobFlags) networkTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "algorithm", Destination: &o.Algorithm, Value: "auto", EnvVars: []string{"GORUN_ALGORITHM"},
 			Usage: "algorithm of every allreduce between hosts, by `NAME`: auto (what costs least), " + algorithms},
-		&cli.StringFlag{Name: "wire-compression", Destination: &o.Coding, EnvVars: []string{"GORUN_WIRE_COMPRESSION"}, Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
-		&cli.BoolFlag{Name: "encrypt", Destination: &o.Encrypt, EnvVars: []string{"GORUN_ENCRYPT"}, Usage: "encrypt what hosts send each other (TLS 1.3); they authenticate each other in any case"},
-		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"}, Usage: "find damage in large tensors that TCP does not notice, and send them again; --encrypt does so too"},
-		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4, Usage: "`N` TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Category: "network", Hidden: true},
+		&cli.StringFlag{Name: "wire-compression", Destination: &o.Coding, EnvVars: []string{"GORUN_WIRE_COMPRESSION"},
+			Usage: "how sums and averages of float32 and float64 travel between hosts, `NAME`: none, fp16, bf16, int8", DefaultText: "none"},
+		&cli.BoolFlag{Name: "encrypt", Destination: &o.Encrypt, EnvVars: []string{"GORUN_ENCRYPT"},
+			Usage: "encrypt what hosts send each other (TLS 1.3); they authenticate each other in any case"},
+		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"},
+			Usage: "find damage in large tensors that TCP does not notice, and send them again; --encrypt does so too"},
+		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4,
+			Usage: "`N` TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Category: "network", Hidden: true},
 	}
 }
 
 // otherTable binds the fields of otherFlags.
 func (o *jobFlags) otherTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun, Usage: "show which rank would run where, with what environment and command, and start nothing"},
-		&cli.BoolFlag{Name: "detach", Destination: &o.detach, Usage: "return when the ranks run; gorun logs and attach show their output"},
-		&cli.StringFlag{Name: "metrics", Destination: &o.metrics, EnvVars: []string{"GORUN_METRICS"}, Usage: "serve the job's metrics for Prometheus at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
-		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"}, Usage: "show what happens: hosts, their NICs, the ring, warnings of daemons"},
+		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun,
+			Usage: "show which rank would run where, with what environment and command, and start nothing"},
+		&cli.BoolFlag{Name: "detach", Destination: &o.detach,
+			Usage: "return when the ranks run; gorun logs and attach show their output"},
+		&cli.StringFlag{Name: "metrics", Destination: &o.metrics, EnvVars: []string{"GORUN_METRICS"},
+			Usage: "serve the job's metrics for Prometheus at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
+		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"},
+			Usage: "show what happens: hosts, their NICs, the ring, warnings of daemons"},
 		&cli.BoolFlag{Name: "version", Destination: &o.version, Usage: "print the version"},
 	}
 }

@@ -23,8 +23,8 @@ var everyday = []struct{ name, value, meaning string }{
 	{"dry-run", "--dry-run", "show what would run where, and start nothing"},
 }
 
-// mainHelp is gorun --help: what fits on a screen and a half, and where the rest is. It takes the commands beside the app,
-// which has none when its arguments start a job.
+// mainHelp is gorun --help: what fits on a screen and a half, and where the rest is. It takes the commands beside the
+// app, which has none when its arguments start a job.
 func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
 	fmt.Fprintf(w, "%s - %s\n\nUsage: gorun [flags] program [arguments]\n       gorun command [flags]\n\nFlags that most people need (they go before the program):\n", app.Name, app.Usage)
 	for _, f := range everyday {

@@ -11,10 +11,14 @@ import (
 // horovodTable binds the fields of horovodFlags.
 func (o *jobFlags) horovodTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "check-build", Destination: &o.checkBuild, Aliases: []string{"cb"}, Usage: "print what this binary has, as horovodrun does", Hidden: true},
-		&cli.PathFlag{Name: "config-file", Destination: &o.configFile, Usage: "read horovodrun's engine flags from a YAML `FILE`; flags given here win"},
-		&cli.StringSliceFlag{Name: "network-interfaces", Destination: &o.nics, Aliases: []string{"iface"}, Category: "network", Usage: "NICs between the hosts: a `LIST` of names, drivers or networks (eth0,10.0.0.0/8)", DefaultText: "those on the path to the hosts"},
-		&cli.StringSliceFlag{Name: "network-interface", Destination: &o.nic, Usage: "as --network-interfaces, with one `NIC`, given once for each", Hidden: true},
+		&cli.BoolFlag{Name: "check-build", Destination: &o.checkBuild, Aliases: []string{"cb"},
+			Usage: "print what this binary has, as horovodrun does", Hidden: true},
+		&cli.PathFlag{Name: "config-file", Destination: &o.configFile,
+			Usage: "read horovodrun's engine flags from a YAML `FILE`; flags given here win"},
+		&cli.StringSliceFlag{Name: "network-interfaces", Destination: &o.nics, Aliases: []string{"iface"}, Category: "network",
+			Usage: "NICs between the hosts: a `LIST` of names, drivers or networks (eth0,10.0.0.0/8)", DefaultText: "those on the path to the hosts"},
+		&cli.StringSliceFlag{Name: "network-interface", Destination: &o.nic,
+			Usage: "as --network-interfaces, with one `NIC`, given once for each", Hidden: true},
 	}
 }
 

@@ -19,8 +19,8 @@ func printHorovodVersion(w, errs io.Writer) error {
 	return err
 }
 
-// horovodGroup is a group of flags in horovodrun's help: some by name, then the knobs whose keys in a --config-file are in
-// a section.
+// horovodGroup is a group of flags in horovodrun's help: some by name, then the knobs whose keys in a --config-file are
+// in a section.
 type horovodGroup struct {
 	title, section string
 	names          []string

@@ -1,6 +1,6 @@
-// Command gorun starts data-parallel training jobs on hosts that have nothing but sshd and Python, and
-// runs the collectives of their ranks. The binary is the launcher and, as `gorun worker`, the daemon of its own host and of clusters;
-// other hosts get gorund over ssh.
+// Command gorun starts data-parallel training jobs on hosts that have nothing but sshd and Python, and runs the
+// collectives of their ranks. The binary is the launcher and, as `gorun worker`, the daemon of its own host and of
+// clusters; other hosts get gorund over ssh.
 package main
 
 import (

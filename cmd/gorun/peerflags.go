@@ -2,7 +2,8 @@ package main
 
 import "strings"
 
-// launcherFlags has gorun's spelling for flags of another launcher that gorun lacks, as the launcher's manual lists them.
+// launcherFlags has gorun's spelling for flags of another launcher that gorun lacks, as the launcher's manual lists
+// them.
 type launcherFlags struct {
 	page  string // of docs/migrate
 	flags map[string]string

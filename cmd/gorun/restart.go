@@ -31,8 +31,8 @@ func runWatching(ctx context.Context, spec launcher.Spec, watch func(context.Con
 	return err
 }
 
-// restarted returns the programs of restart n, 0 for the first run. As under torchrun, they find the number of restarts in
-// their environment.
+// restarted returns the programs of restart n, 0 for the first run. As under torchrun, they find the number of restarts
+// in their environment.
 func restarted(programs []launcher.Program, n, most int) []launcher.Program {
 	programs = slices.Clone(programs)
 	for i := range programs {

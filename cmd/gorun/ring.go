@@ -17,9 +17,12 @@ import (
 // ringTable binds them.
 func (o *jobFlags) ringTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile, Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
-		&cli.PathFlag{Name: "save-topology", Destination: &o.saveTopology, Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
-		&cli.StringFlag{Name: "ring-order", Destination: &o.RingOrder, Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
+		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile,
+			Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
+		&cli.PathFlag{Name: "save-topology", Destination: &o.saveTopology,
+			Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
+		&cli.StringFlag{Name: "ring-order", Destination: &o.RingOrder,
+			Usage: "order of the hosts for data, by `WHAT`: host (the list's), topology (labels and NICs), measured (by the topology file, or now)", DefaultText: "measured, where the topology file has it"},
 	}
 }
 
@@ -83,8 +86,8 @@ func named(names []string) []topology.Host {
 	return hosts
 }
 
-// unlistedNote returns a note about the hosts in the file that are not among these, and whether it is a warning: the file
-// describes no others.
+// unlistedNote returns a note about the hosts in the file that are not among these, and whether it is a warning: the
+// file describes no others.
 func (p ringPlan) unlistedNote(names []string) (note string, warns bool) {
 	left := p.Unlisted(names)
 	if len(left) == 0 || len(names) == 0 { // hosts that are not discovered yet may be the missing ones

@@ -39,11 +39,16 @@ type serveFlags struct {
 
 func (o *serveFlags) table() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile, Usage: "take jobs from launchers that hold the key in `FILE`"},
-		&cli.StringSliceFlag{Name: "join", Destination: &o.join, Usage: "join the cluster that has a daemon at `HOST[:PORT]`; may be given more than once"},
-		&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":" + clusterPort, Usage: "take jobs at `ADDRESS:PORT`; gossip uses the next port"},
-		&cli.StringFlag{Name: "address", Destination: &o.address, Usage: "the others reach this host at `ADDRESS`", DefaultText: "the address that reaches --join"},
-		&cli.StringFlag{Name: "name", Destination: &o.name, Usage: "`NAME` of this host, for users", DefaultText: "its host name"},
+		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile,
+			Usage: "take jobs from launchers that hold the key in `FILE`"},
+		&cli.StringSliceFlag{Name: "join", Destination: &o.join,
+			Usage: "join the cluster that has a daemon at `HOST[:PORT]`; may be given more than once"},
+		&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":" + clusterPort,
+			Usage: "take jobs at `ADDRESS:PORT`; gossip uses the next port"},
+		&cli.StringFlag{Name: "address", Destination: &o.address,
+			Usage: "the others reach this host at `ADDRESS`", DefaultText: "the address that reaches --join"},
+		&cli.StringFlag{Name: "name", Destination: &o.name,
+			Usage: "`NAME` of this host, for users", DefaultText: "its host name"},
 		&cli.IntFlag{Name: "slots", Destination: &o.slots, Usage: "run `N` ranks at a time", DefaultText: "one for each CPU"},
 	}
 }

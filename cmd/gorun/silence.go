@@ -14,9 +14,12 @@ import (
 // silenceTable binds the fields of silenceFlags.
 func (o *jobFlags) silenceTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "lease", Value: (*lease)(&o.Lease), Usage: "give up a host that is silent for this `TIME`; auto is 30 s, or 120 s with vGPUs and for a VM that announced its move"},
-		&cli.PathFlag{Name: "vmtoolsd", Destination: &o.VMTools, Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
-		&cli.StringFlag{Name: "moves", Destination: &o.moves, Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
+		&cli.GenericFlag{Name: "lease", Value: (*lease)(&o.Lease),
+			Usage: "give up a host that is silent for this `TIME`; auto is 30 s, or 120 s with vGPUs and for a VM that announced its move"},
+		&cli.PathFlag{Name: "vmtoolsd", Destination: &o.VMTools,
+			Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
+		&cli.StringFlag{Name: "moves", Destination: &o.moves,
+			Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
 	}
 }
 

@@ -21,10 +21,13 @@ type simulateFlags struct {
 
 func (o *simulateFlags) simulateTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "simulate", Destination: &o.simulate, Usage: "start nothing: play an allreduce through between 4 to 4096 hosts, with what messages cost as -v shows it"},
-		&cli.DurationFlag{Name: "alpha", Destination: &o.alpha, Value: 30 * time.Microsecond, Usage: "of --simulate: `TIME` of a message"},
+		&cli.BoolFlag{Name: "simulate", Destination: &o.simulate,
+			Usage: "start nothing: play an allreduce through between 4 to 4096 hosts, with what messages cost as -v shows it"},
+		&cli.DurationFlag{Name: "alpha", Destination: &o.alpha, Value: 30 * time.Microsecond,
+			Usage: "of --simulate: `TIME` of a message"},
 		&cli.Float64Flag{Name: "bandwidth", Destination: &o.bandwidth, Value: 1.25, Usage: "of --simulate: `GB/s` of a link"},
-		&cli.DurationFlag{Name: "gap", Destination: &o.gap, Value: 3 * time.Microsecond, Usage: "of --simulate: `TIME` between two messages that a host sends"},
+		&cli.DurationFlag{Name: "gap", Destination: &o.gap, Value: 3 * time.Microsecond,
+			Usage: "of --simulate: `TIME` between two messages that a host sends"},
 	}
 }
 

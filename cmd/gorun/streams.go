@@ -23,17 +23,27 @@ import (
 // streamTable binds the fields of streamFlags.
 func (o *jobFlags) streamTable() []cli.Flag {
 	return []cli.Flag{
-		&cli.PathFlag{Name: "output-filename", Destination: &o.outputDir, Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},
-		&cli.StringFlag{Name: "tag", Destination: &o.tag, Usage: "put `TEMPLATE` before each line, in which {rank}, {host} and {stream} are filled in", DefaultText: "[{rank}]<{stream}>:"},
+		&cli.PathFlag{Name: "output-filename", Destination: &o.outputDir,
+			Usage: "also write each rank's output to `DIR`/rank.N/stdout and stderr"},
+		&cli.StringFlag{Name: "tag", Destination: &o.tag,
+			Usage: "put `TEMPLATE` before each line, in which {rank}, {host} and {stream} are filled in", DefaultText: "[{rank}]<{stream}>:"},
 		&cli.BoolFlag{Name: "no-tag-output", Destination: &o.noTag, Usage: "put nothing before each line"},
-		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Destination: &o.timestamps, Aliases: []string{"timestamp-output", "prefix-timestamp"}, Usage: "put the time before each line"},
-		&cli.StringFlag{Name: "only-ranks", Destination: &o.onlyRanks, Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
-		&cli.BoolFlag{Name: "merge-stderr", Destination: &o.merge, Aliases: []string{"merge-stderr-to-stdout"}, Usage: "show standard error among standard output"},
-		&cli.StringFlag{Name: "prepend-pattern", Destination: &o.tagPattern, Usage: "Hydra's --tag: `PATTERN` with %r for the rank, %h for the host, %p for its number", Hidden: true},
-		&cli.StringFlag{Name: "outfile-pattern", Destination: &o.outPattern, Usage: "write standard output to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
-		&cli.StringFlag{Name: "errfile-pattern", Destination: &o.errPattern, Usage: "write standard error to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
-		&cli.StringFlag{Name: "color", Destination: &o.color, Value: "auto", Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
-		&cli.BoolFlag{Name: "json-events", Destination: &o.jsonEvents, Aliases: []string{"json"}, Usage: "write each line and each event as a JSON object on a line of standard output"},
+		&cli.BoolFlag{Name: "prefix-output-with-timestamp", Destination: &o.timestamps, Aliases: []string{"timestamp-output", "prefix-timestamp"},
+			Usage: "put the time before each line"},
+		&cli.StringFlag{Name: "only-ranks", Destination: &o.onlyRanks,
+			Usage: "show the lines of these ranks alone: a `LIST` such as 0,4-7"},
+		&cli.BoolFlag{Name: "merge-stderr", Destination: &o.merge, Aliases: []string{"merge-stderr-to-stdout"},
+			Usage: "show standard error among standard output"},
+		&cli.StringFlag{Name: "prepend-pattern", Destination: &o.tagPattern,
+			Usage: "Hydra's --tag: `PATTERN` with %r for the rank, %h for the host, %p for its number", Hidden: true},
+		&cli.StringFlag{Name: "outfile-pattern", Destination: &o.outPattern,
+			Usage: "write standard output to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
+		&cli.StringFlag{Name: "errfile-pattern", Destination: &o.errPattern,
+			Usage: "write standard error to files instead: Hydra's `PATTERN` with %r, %h and %p", Hidden: true},
+		&cli.StringFlag{Name: "color", Destination: &o.color, Value: "auto",
+			Usage: "give each rank's tag a colour: always, never, or auto for on a terminal (`WHEN`)"},
+		&cli.BoolFlag{Name: "json-events", Destination: &o.jsonEvents, Aliases: []string{"json"},
+			Usage: "write each line and each event as a JSON object on a line of standard output"},
 	}
 }
 

@@ -56,8 +56,8 @@ var otherWords = map[string]string{
 	"manual": "man", "completions": "completion", "connect": "attach",
 }
 
-// commandsLike returns the commands that may have been meant by a word: one that other tools call so, or those that differ
-// in one letter. The ones that lack only a letter of the word come first.
+// commandsLike returns the commands that may have been meant by a word: one that other tools call so, or those that
+// differ in one letter. The ones that lack only a letter of the word come first.
 func commandsLike(word string, commands []*cli.Command) (names []string) {
 	if command := otherWords[word]; command != "" {
 		return []string{command}

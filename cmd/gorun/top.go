@@ -88,8 +88,8 @@ func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus, b
 	w.Flush()
 }
 
-// splitColumns returns the length of a rank's last step, and which shares of the time since an earlier look it waited for
-// data, for communication and for other ranks.
+// splitColumns returns the length of a rank's last step, and which shares of the time since an earlier look it waited
+// for data, for communication and for other ranks.
 func splitColumns(now, earlier *jobs.Split) string {
 	if now == nil {
 		return "-\t-\t-\t-"

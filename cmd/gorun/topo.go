@@ -32,12 +32,17 @@ type topoFlags struct {
 func (o *topoFlags) table() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON instead of a picture"},
-		&cli.PathFlag{Name: "svg", Destination: &o.svg, Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
-		&cli.PathFlag{Name: "html", Destination: &o.html, Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
-		&cli.PathFlag{Name: "emit-nccl", Destination: &o.nccl, Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
-		&cli.BoolFlag{Name: "measure", Destination: &o.measure, Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
+		&cli.PathFlag{Name: "svg", Destination: &o.svg,
+			Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "html", Destination: &o.html,
+			Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
+		&cli.PathFlag{Name: "emit-nccl", Destination: &o.nccl,
+			Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
+		&cli.BoolFlag{Name: "measure", Destination: &o.measure,
+			Usage: "measure round-trip times and, for a moment on the edges that matter, bandwidth between the hosts"},
 		&cli.PathFlag{Name: "save", Destination: &o.save, Usage: "write what was measured to `FILE`, for --topology"},
-		&cli.BoolFlag{Name: "ascii", Destination: &o.ascii, Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
+		&cli.BoolFlag{Name: "ascii", Destination: &o.ascii,
+			Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
 	}
 	shared := pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order",
 		"np", "bind-to", "map-by", "network-interfaces")

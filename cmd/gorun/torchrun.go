@@ -20,12 +20,18 @@ import (
 // torchrunTable binds the fields of torchrunFlags.
 func (o *jobFlags) torchrunTable() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes, Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
-		&cli.StringFlag{Name: "nproc-per-node", Destination: &o.nprocPerNode, Aliases: []string{"nproc_per_node"}, Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
-		&cli.BoolFlag{Name: "standalone", Destination: &o.standalone, Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
-		&cli.BoolFlag{Name: "module", Destination: &o.module, Aliases: []string{"m"}, Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
-		&cli.IntFlag{Name: "max-restarts", Destination: &o.maxRestarts, Aliases: []string{"max_restarts"}, Category: "elastic", Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
-		&cli.BoolFlag{Name: "no-python", Destination: &o.noPython, Aliases: []string{"no_python"}, Usage: "torchrun's; programs are run as they are, always", Hidden: true},
+		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes,
+			Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
+		&cli.StringFlag{Name: "nproc-per-node", Destination: &o.nprocPerNode, Aliases: []string{"nproc_per_node"},
+			Usage: "torchrun's -ppn `N`; auto, gpu and cpu count what this machine has", Hidden: true},
+		&cli.BoolFlag{Name: "standalone", Destination: &o.standalone,
+			Usage: "torchrun's word for this machine alone, as without -H and --hostfile", Hidden: true},
+		&cli.BoolFlag{Name: "module", Destination: &o.module, Aliases: []string{"m"},
+			Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
+		&cli.IntFlag{Name: "max-restarts", Destination: &o.maxRestarts, Aliases: []string{"max_restarts"}, Category: "elastic",
+			Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
+		&cli.BoolFlag{Name: "no-python", Destination: &o.noPython, Aliases: []string{"no_python"},
+			Usage: "torchrun's; programs are run as they are, always", Hidden: true},
 	}
 	for i, name := range needlessNames {
 		flags = append(flags, &cli.StringFlag{Name: name, Destination: &o.needless[i], Aliases: []string{strings.ReplaceAll(name, "-", "_")},

@@ -1,5 +1,6 @@
-// Command gorund is the program that gorun copies to the hosts of a job over SSH: the daemon and the other commands that
-// the launcher runs on a host, without the launcher itself. make embeds it in gorun, so users do not install or start it.
+// Command gorund is the program that gorun copies to the hosts of a job over SSH: the daemon and the other commands
+// that the launcher runs on a host, without the launcher itself. make embeds it in gorun, so users do not install or
+// start it.
 package main
 
 import (

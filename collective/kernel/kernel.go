@@ -19,8 +19,9 @@
 //	bfloat16  2 loads, 1 store, 4 to widen, 2 additions, 4 for NaN, 7 to round
 //	float16   2 loads, 1 store, 4 to widen, 2 additions, 4 for NaN, 2 to round
 //
-// so that a core which loads two vectors, stores one and computes two per cycle could do 16 bytes per cycle of integers,
-// 11 of float32, 2 of bfloat16 and 3 of float16 in its first cache. Beyond the caches the limit is memory, as on amd64.
+// so that a core which loads two vectors, stores one and computes two per cycle could do 16 bytes per cycle of
+// integers, 11 of float32, 2 of bfloat16 and 3 of float16 in its first cache. Beyond the caches the limit is memory, as
+// on amd64.
 package kernel
 
 import "fmt"

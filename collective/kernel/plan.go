@@ -78,7 +78,8 @@ const (
 // collector would wait for it: 256 KiB are some 30 µs.
 const piece = 256 << 10
 
-// The assembly has a table of loops per instruction set, with a row for each reduction and in it an entry for each type.
+// The assembly has a table of loops per instruction set, with a row for each reduction and in it an entry for each
+// type.
 const (
 	rowOfLoops  = 16
 	sizeOfLoops = 8 * rowOfLoops * (int(BitXor) + 1) // bytes

@@ -47,8 +47,8 @@ type Options struct {
 	// system. The directory of the Go module that the caller works in is always shared. Everything else of
 	// the machine is read-only on the hosts, and /root, /home, /tmp, /var/tmp, /dev/shm and /run are empty.
 	Share []string
-	// Cgroups makes the machine's control groups of version 2 visible on all hosts, if it has them: they are the machine's own,
-	// limits included.
+	// Cgroups makes the machine's control groups of version 2 visible on all hosts, if it has them: they are the machine's
+	// own, limits included.
 	Cgroups bool
 }
 
@@ -213,7 +213,8 @@ func (l *Lab) writeHostsFile() error {
 	return nil
 }
 
-// sharedDirs returns the directories that all hosts see: the requested ones, and the Go module around the working directory.
+// sharedDirs returns the directories that all hosts see: the requested ones, and the Go module around the working
+// directory.
 func sharedDirs(asked []string) ([]string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -121,8 +121,9 @@ func boundSockets(pid int, protocol, state string) []socket {
 	return list
 }
 
-// Leftovers lists what the host has now but did not have after its boot: processes, bound sockets, and files in
-// /tmp, /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary and its records of jobs. After a job the list must become empty.
+// Leftovers lists what the host has now but did not have after its boot: processes, bound sockets, and files in /tmp,
+// /var/tmp, /dev/shm, /run and the home, except for gorun's cached binary and its records of jobs. After a job the list
+// must become empty.
 func (h *LabHost) Leftovers() []string {
 	pid, err := h.runningPID()
 	if err != nil {

@@ -126,8 +126,8 @@ func (l *Lab) AddNIC(a, b *LabHost, network netip.Prefix, rate int64) error {
 	})
 }
 
-// AddNetwork gives all hosts but the launcher a second NIC, eth1, with such a link to a bridge that joins them: hostN has
-// the N-th address of the prefix. A host that boots again does not have it any more.
+// AddNetwork gives all hosts but the launcher a second NIC, eth1, with such a link to a bridge that joins them: hostN
+// has the N-th address of the prefix. A host that boots again does not have it any more.
 func (l *Lab) AddNetwork(network netip.Prefix, link Link) error {
 	err := l.ip(l.rackPID, "link add lab1 type bridge forward_delay 0", "link set lab1 up")
 	for i, h := range l.Hosts() {

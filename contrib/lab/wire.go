@@ -35,7 +35,8 @@ type Wire struct {
 // mostPacket is the largest packet.
 const mostPacket = 64 << 10
 
-// AddWire connects two hosts by a wire for all that they send each other. The seed determines its faults. Close removes it.
+// AddWire connects two hosts by a wire for all that they send each other. The seed determines its faults. Close removes
+// it.
 func (l *Lab) AddWire(a, b *LabHost, faults Faults, seed uint64) (*Wire, error) {
 	w := &Wire{}
 	for i, h := range [2]*LabHost{a, b} {

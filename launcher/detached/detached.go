@@ -1,8 +1,8 @@
 // Package detached starts launchers that run without a terminal, and gives such a launcher what it has in place of one.
 //
 // Start runs a launcher in a session of its own and waits until the launcher reports that its job runs, or fails. The
-// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job listed (package
-// register), and in a cluster has other hosts ready to continue the job (package failover). End is last.
+// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job listed
+// (package register), and in a cluster has other hosts ready to continue the job (package failover). End is last.
 package detached
 
 import (
@@ -28,7 +28,8 @@ const (
 	Variable = "GORUN_DETACHED"
 	readyFD  = 3
 	lockFD   = 4
-	// OriginVariable holds an Origin, for a launcher that a daemon has started: what its user wrote is for another machine.
+	// OriginVariable holds an Origin, for a launcher that a daemon has started: what its user wrote is for another
+	// machine.
 	OriginVariable = "GORUN_HOSTED"
 )
 
@@ -52,7 +53,8 @@ func OriginFrom(text string) Origin {
 	return Origin{addr, name, file}
 }
 
-// Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with one.
+// Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with
+// one.
 type Launcher struct {
 	origin Origin // empty unless one of its daemons has started the launcher
 	listed *register.Registration
@@ -66,8 +68,8 @@ type Launcher struct {
 	ready      *os.File             // until something was reported
 }
 
-// Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is called
-// when another launcher has taken over.
+// Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is
+// called when another launcher has taken over.
 func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD) // it stays open to the end
@@ -110,8 +112,8 @@ func (l *Launcher) Watch(spec *launcher.Spec) {
 	}
 }
 
-// Report sends the state of the job to the process that waits in Start. Only the first report counts: after it no one waits any more,
-// and other hosts may continue the job.
+// Report sends the state of the job to the process that waits in Start. Only the first report counts: after it no one
+// waits any more, and other hosts may continue the job.
 func (l *Launcher) Report(text string) {
 	if l == nil {
 		return
@@ -135,7 +137,8 @@ func (l *Launcher) Abandoned(e *failure.MinorityError) error {
 	return l.listed.Update(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
 }
 
-// End records the end of the job, with the error that was reported, and reports it to the electors and to clients that wait.
+// End records the end of the job, with the error that was reported, and reports it to the electors and to clients that
+// wait.
 func (l *Launcher) End(code int, why string) {
 	if l == nil {
 		return

@@ -20,8 +20,9 @@ import (
 
 // A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
 // of its host, and a later login there carries it on. So a job goes on when a connection breaks, when its host gets
-// another address, or when this machine does. It ends with the daemon, whose exit status ssh reports. The line looks for a
-// host that cannot be reached again and again: package liveness decides when it is lost, and how long each try may take.
+// another address, or when this machine does. It ends with the daemon, whose exit status ssh reports. The line looks
+// for a host that cannot be reached again and again: package liveness decides when it is lost, and how long each try
+// may take.
 
 const (
 	// goodbye is how long it may take to let the daemon know that its launcher will not come back.
@@ -65,8 +66,8 @@ type login struct {
 	timer   *time.Timer
 }
 
-// openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. An end of ctx
-// after that does not end the connection: the launcher closes the line, so that the daemon hears of it.
+// openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. An end of
+// ctx after that does not end the connection: the launcher closes the line, so that the daemon hears of it.
 func openLine(
 	ctx context.Context, token []byte, t liveness.Timing, answers bool, first, again func(context.Context) (*login, error),
 ) (*line, error) {
@@ -141,7 +142,8 @@ func (l *line) Close() error {
 	return nil
 }
 
-// Wait returns what was last written to standard error, and why the last connection ended if it was not its program's end.
+// Wait returns what was last written to standard error, and why the last connection ended if it was not its program's
+// end.
 func (l *line) Wait() (string, error) {
 	<-l.ended
 	_, err := l.last.Status()
@@ -174,8 +176,8 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 	return l.mend(d)
 }
 
-// beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that has another
-// address may be thought to be at its former one for some seconds, where nothing refuses either.
+// beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that
+// has another address may be thought to be at its former one for some seconds, where nothing refuses either.
 func (l *line) beside(until context.Context, silent func() bool) (*login, bool) {
 	for pause := l.timing.RetryMin; silent(); pause = l.longer(pause) {
 		if d, err := l.once(until, func() {}); err == nil {
@@ -246,7 +248,8 @@ func (l *line) mend(d *login) *login {
 	if l.Over() {
 		return nil
 	}
-	// A program that leads to the daemon may be killed for itself, and a system's ssh exits with 255 when its connection breaks.
+	// A program that leads to the daemon may be killed for itself, and a system's ssh exits with 255 when its connection
+	// breaks.
 	if code, err := d.Status(); err == nil && code != failure.ExitTransport && (d.first || code < 128) {
 		l.Fail(io.EOF)
 		return nil
@@ -271,7 +274,8 @@ func (l *line) mend(d *login) *login {
 	return nil
 }
 
-// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh exits with 255 when that breaks.)
+// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh exits with 255 when
+// that breaks.)
 func (d *login) ownEnd() bool {
 	code, err := d.Status()
 	return err == nil && code != failure.ExitTransport && d.first

@@ -80,7 +80,8 @@ func (c *child) Sweep(ctx context.Context, job string) error {
 	return sweep.Run()
 }
 
-// tail keeps the last bytes written to it, and as many of the first: the Go runtime begins with the reason when it ends.
+// tail keeps the last bytes written to it, and as many of the first: the Go runtime begins with the reason when it
+// ends.
 type tail struct {
 	mu    sync.Mutex
 	head  []byte

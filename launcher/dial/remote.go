@@ -28,8 +28,8 @@ type SSH struct {
 	Args   []string                   // that make it a worker
 	// TimeScale is the same as in wire.JobOptions.
 	TimeScale float64
-	// Session returns arguments that make it a worker whose conversation can be carried on, and arguments of a program that
-	// does so later; nil if that cannot be.
+	// Session returns arguments that make it a worker whose conversation can be carried on, and arguments of a program
+	// that does so later; nil if that cannot be.
 	Session func(session string) (worker, relay []string)
 }
 
@@ -206,8 +206,8 @@ func explainSSH(host string, err error) error {
 	return &at
 }
 
-// ReadBinary returns a function that identifies an executable by its content, reading it once. What takes its place afterwards is
-// not opened.
+// ReadBinary returns a function that identifies an executable by its content, reading it once. What takes its place
+// afterwards is not opened.
 func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 	return sync.OnceValues(func() (ssh.Binary, error) {
 		f, err := os.Open(path)

@@ -13,8 +13,8 @@ import (
 	"gorun/topology/facts"
 )
 
-// lookInterval is how often Facts looks at its file. It reads a file that looks the same twice: before, an editor may be
-// writing it.
+// lookInterval is how often Facts looks at its file. It reads a file that looks the same twice: before, an editor may
+// be writing it.
 const lookInterval = time.Second
 
 // Facts is a topology file whose content may change while a job runs.

@@ -33,7 +33,8 @@ func eligible(self string, ranks []string, members []wire.MemberState) []string 
 	return known
 }
 
-// ChooseElectors picks the electors of a job whose launcher is on self: an odd number of hosts, nil if there are too few.
+// ChooseElectors picks the electors of a job whose launcher is on self: an odd number of hosts, nil if there are too
+// few.
 func ChooseElectors(self string, shares []wire.Share, members []wire.MemberState) []string {
 	known := eligible(self, hostsOf(shares), members)
 	n := min(len(known), authority.Most)

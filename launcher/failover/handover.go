@@ -71,8 +71,8 @@ func write(job jobs.Job, name string, what any) error {
 	return nil
 }
 
-// Read reads what WriteRequest and Write have left in a job's directory, nil for nothing. A successor finds the request in
-// the succession.
+// Read reads what WriteRequest and Write have left in a job's directory, nil for nothing. A successor finds the request
+// in the succession.
 func Read(job jobs.Job) (request *wire.Detach, from *Succession, err error) {
 	for name, to := range map[string]any{requestFile: &request, successionFile: &from} {
 		text, err := os.ReadFile(filepath.Join(job.Dir, name))

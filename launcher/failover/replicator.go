@@ -1,9 +1,9 @@
 // Package failover prepares detached jobs of a cluster for the loss of their launchers.
 //
-// Some hosts of the cluster are the job's electors. The launcher's Replicator sends them a Handover whenever the launcher
-// has a new snapshot, and between snapshots that it is alive; when it falls silent for a lease, they choose a host that
-// starts a successor (packages authority and standing). The successor finds a Succession in the directory of its job. An
-// elector saves in States what it must not forget.
+// Some hosts of the cluster are the job's electors. The launcher's Replicator sends them a Handover whenever the
+// launcher has a new snapshot, and between snapshots that it is alive; when it falls silent for a lease, they choose a
+// host that starts a successor (packages authority and standing). The successor finds a Succession in the directory of
+// its job. An elector saves in States what it must not forget.
 //
 // A Replicator owns goroutines from Start to Close.
 package failover
@@ -48,9 +48,9 @@ type Config struct {
 
 // Replicator sends a job's snapshots to its electors. It implements launcher.Replicator.
 //
-// Before Start, the user who started the job learns of its failure from the launcher itself, so no successor may appear:
-// no elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that electors get.
-// Without that value they know nothing, so a successor begins with it or there is none.
+// Before Start, the user who started the job learns of its failure from the launcher itself, so no successor may
+// appear: no elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that
+// electors get. Without that value they know nothing, so a successor begins with it or there is none.
 type Replicator struct {
 	Config
 	began   time.Time
@@ -72,8 +72,8 @@ type Replicator struct {
 	safe      uint64
 }
 
-// New returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs are
-// the addresses of the cluster's members, nil if they are not known.
+// New returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs
+// are the addresses of the cluster's members, nil if they are not known.
 func New(job string, from authority.Snapshot, first Handover, addrs map[string]string, cfg Config) *Replicator {
 	return &Replicator{Config: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
 		holder: authority.NewHolder(cfg.Self, job, cfg.Lease, from, 0), announced: from.Electors, handover: first, addrs: addrs,

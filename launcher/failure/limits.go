@@ -9,8 +9,8 @@ const noThread = "runtime: failed to create new OS thread"
 const ThreadHint = "the limit of processes and threads is reached there: raise pids.max of its control group (TasksMax= in systemd, " +
 	"--pids-limit of containers) or ulimit -u"
 
-// LimitHint returns which limit to raise if a text says that the system has refused a process, a thread or an open file,
-// "" otherwise.
+// LimitHint returns which limit to raise if a text says that the system has refused a process, a thread or an open
+// file, "" otherwise.
 func LimitHint(text string) string {
 	has := func(words string) bool { return strings.Contains(text, words) }
 	switch {

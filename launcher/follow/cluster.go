@@ -69,8 +69,8 @@ func (e Entry) knowledge() int {
 	return 2
 }
 
-// latest returns one entry for each job, the one to believe: of its latest launcher, by the host that knows most about it.
-// Of two electors, that is the one that heard the launcher last.
+// latest returns one entry for each job, the one to believe: of its latest launcher, by the host that knows most about
+// it. Of two electors, that is the one that heard the launcher last.
 func latest(all []Entry) []Entry {
 	last := map[string]Entry{}
 	for _, e := range all {
@@ -86,8 +86,8 @@ func latest(all []Entry) []Entry {
 	})
 }
 
-// List asks all members of a cluster for their jobs and returns them in the order of their starts. Silent are the members
-// that do not answer.
+// List asks all members of a cluster for their jobs and returns them in the order of their starts. Silent are the
+// members that do not answer.
 func List(ctx context.Context, client standing.Client, members []wire.MemberState) (all []Entry, silent []string) {
 	all, silent = listAll(ctx, client, members)
 	return latest(all), silent
@@ -149,8 +149,8 @@ func (e *NotFoundError) Error() string {
 
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
-// Find is Local for a cluster, asked at addr. The id is HOST/NUMBER, a number that only one host has, or empty for the last
-// job. Its error is a NotFoundError if the cluster answers.
+// Find is Local for a cluster, asked at addr. The id is HOST/NUMBER, a number that only one host has, or empty for the
+// last job. Its error is a NotFoundError if the cluster answers.
 func Find(ctx context.Context, client standing.Client, addr, id string, running bool) (Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -1,7 +1,7 @@
 // Package follow finds detached jobs, on this machine or in a cluster, and follows one from launcher to launcher.
 //
-// A Target is a job that was found. Its output and its exit status come from the host of its launcher. When that launcher is
-// lost, Attach looks for a successor on all hosts of the cluster and goes on with it.
+// A Target is a job that was found. Its output and its exit status come from the host of its launcher. When that
+// launcher is lost, Attach looks for a successor on all hosts of the cluster and goes on with it.
 package follow
 
 import (
@@ -23,7 +23,8 @@ const (
 	seekInterval = 2 * time.Second
 	// askInterval is how often it asks the launcher's host whether a launcher runs that seems well.
 	askInterval = 5 * time.Second
-	// askAllInterval is how often it asks all hosts, whatever that host answers: there, a launcher that is stopped runs too.
+	// askAllInterval is how often it asks all hosts, whatever that host answers: there, a launcher that is stopped runs
+	// too.
 	askAllInterval = time.Minute
 )
 
@@ -69,8 +70,8 @@ func (t Target) Show(ctx context.Context, to io.Writer, lines int, follow bool) 
 	return nil
 }
 
-// Attach shows the job's output from the last lines to the end of the job, and returns its exit status. moved is called with
-// the job as it is when another launcher has taken over.
+// Attach shows the job's output from the last lines to the end of the job, and returns its exit status. moved is called
+// with the job as it is when another launcher has taken over.
 func (t Target) Attach(ctx context.Context, to io.Writer, lines int, moved func(Target)) (int, error) {
 	code, err := t.follow(ctx, to, lines)
 	for t.next != nil && errors.Is(err, errMoved) {
@@ -126,7 +127,8 @@ func (t Target) follow(ctx context.Context, to io.Writer, lines int) (int, error
 	return e.code, e.err
 }
 
-// succeeded waits until another launcher has taken over from this one, whose host may have lost its power without a word.
+// succeeded waits until another launcher has taken over from this one, whose host may have lost its power without a
+// word.
 func (t Target) succeeded(ctx context.Context) bool {
 	for waits := askInterval; resume.Pause(ctx, askInterval); waits += askInterval {
 		if waits%askAllInterval != 0 && t.runs(ctx) {

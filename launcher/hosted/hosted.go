@@ -1,8 +1,8 @@
 // Package hosted runs the launchers of detached jobs on the host of a cluster's daemon.
 //
-// A Runner is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are elsewhere,
-// and successors of launchers that were lost, and keeps what the host's electors must not forget. Each launcher has a
-// goroutine, which ends with the launcher or with this process.
+// A Runner is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are
+// elsewhere, and successors of launchers that were lost, and keeps what the host's electors must not forget. Each
+// launcher has a goroutine, which ends with the launcher or with this process.
 package hosted
 
 import (

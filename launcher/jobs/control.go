@@ -184,7 +184,8 @@ func (s *Server) serve(conn net.Conn) {
 	json.NewEncoder(conn).Encode(a)
 }
 
-// Signal sends a signal to the job's launcher, which handles it like one from a terminal. The record names who stops a job.
+// Signal sends a signal to the job's launcher, which handles it like one from a terminal. The record names who stops a
+// job.
 func (j Job) Signal(ctx context.Context, number int, by string) error {
 	_, err := j.askNow(ctx, request{Do: "signal", Signal: number, By: by})
 	return err

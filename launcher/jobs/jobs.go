@@ -1,5 +1,5 @@
-// Package jobs keeps a user's jobs. Each has a directory with a record of its state and the socket of its launcher, and a
-// job that runs without a terminal also its output.
+// Package jobs keeps a user's jobs. Each has a directory with a record of its state and the socket of its launcher, and
+// a job that runs without a terminal also its output.
 //
 // The directories and sockets are accessible only to the user. They are in the state directory, not in the runtime
 // directory, because that one is removed with the user's last login while jobs run on. A launcher that is killed cannot
@@ -90,8 +90,8 @@ var (
 	errNumber = errors.New("not the number of a job")
 )
 
-// Create creates the directory of a job and removes jobs that DefaultLimits does not keep. The file is the job's lock, which the
-// launcher holds as long as it lives.
+// Create creates the directory of a job and removes jobs that DefaultLimits does not keep. The file is the job's lock,
+// which the launcher holds as long as it lives.
 func (s Store) Create(r Record) (Job, *os.File, error) {
 	fail := func(err error) (Job, *os.File, error) { return Job{}, nil, fmt.Errorf("make job: %w", err) }
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {

@@ -1,5 +1,5 @@
-// Package mpi holds what the MPI programs of a job share through the launcher. An MPI library asks the daemon of its host
-// by the PMI protocol (worker/pmi), and the daemon asks the launcher for what concerns more than one host:
+// Package mpi holds what the MPI programs of a job share through the launcher. An MPI library asks the daemon of its
+// host by the PMI protocol (worker/pmi), and the daemon asks the launcher for what concerns more than one host:
 //
 //   - A Fence is a barrier: each host contributes its ranks' data, and gets all data when the last host has.
 //   - Names are the ports that ranks publish, look up and withdraw by name, for MPI_Comm_connect.

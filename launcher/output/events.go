@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// LineEvent is an event of --json: a line that a rank wrote. The tags jsonschema of events describe their fields to users.
+// LineEvent is an event of --json: a line that a rank wrote. The tags jsonschema of events describe their fields to
+// users.
 type LineEvent struct {
 	Event  string    `json:"event"` // "output"
 	Time   time.Time `json:"time" jsonschema:"when the launcher read the line (UTC, RFC 3339)"`

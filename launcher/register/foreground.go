@@ -85,8 +85,8 @@ func (r *Registration) started() bool {
 	return r.ran
 }
 
-// owned reports whether a directory, or else the nearest above it that exists, is the user's own. Otherwise this is another
-// user's home, as under sudo, where a file of ours would be in the way. Nothing is made below the root.
+// owned reports whether a directory, or else the nearest above it that exists, is the user's own. Otherwise this is
+// another user's home, as under sudo, where a file of ours would be in the way. Nothing is made below the root.
 func owned(dir string) bool {
 	for ; filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil {

@@ -1,10 +1,11 @@
-// Package register lists a running job where ps, top and stop find it: in the directory of its record (package jobs), with
-// a socket at which its launcher answers.
+// Package register lists a running job where ps, top and stop find it: in the directory of its record (package jobs),
+// with a socket at which its launcher answers.
 //
 // A Registration takes what happens to the job, keeps its record and the states of its ranks, and answers clients. A
-// detached launcher opens the directory that was made for it, and each change of its record is on the file system when Update
-// returns. A launcher at a terminal calls Begin and never waits for a file system: a goroutine makes the directory and
-// saves the latest record, and End gives it a limited time for the rest. Its job runs as well where it cannot be listed.
+// detached launcher opens the directory that was made for it, and each change of its record is on the file system when
+// Update returns. A launcher at a terminal calls Begin and never waits for a file system: a goroutine makes the
+// directory and saves the latest record, and End gives it a limited time for the rest. Its job runs as well where it
+// cannot be listed.
 package register
 
 import (
@@ -119,8 +120,8 @@ func (r *Registration) change(change func(*jobs.Record)) {
 	}
 }
 
-// Supersede records that another launcher has taken over. The mutex stays locked, so that this launcher records no other
-// end of the job after it.
+// Supersede records that another launcher has taken over. The mutex stays locked, so that this launcher records no
+// other end of the job after it.
 func (r *Registration) Supersede() {
 	r.mu.Lock()
 	r.record.Ended, r.record.Moved = time.Now(), true
@@ -129,8 +130,8 @@ func (r *Registration) Supersede() {
 	}
 }
 
-// End records the end of the job, with the error that the user has read, and reports it to clients that wait. Nothing is left of a
-// foreground job that ended before its ranks ran.
+// End records the end of the job, with the error that the user has read, and reports it to clients that wait. Nothing
+// is left of a foreground job that ended before its ranks ran.
 func (r *Registration) End(code int, why string) {
 	if r == nil {
 		return

@@ -49,8 +49,8 @@ type Config struct {
 	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt does not count. 0 = as in ssh_config
 
 	// Command, when set, is a program used in place of the built-in client, as `Command… [-p port] [-i file] [-F file]
-	// host command`: the system's ssh (Kerberos, hardware keys, passwords) or anything that takes such arguments. Ctrl-C and
-	// Ctrl-Z at the terminal do not reach it.
+	// host command`: the system's ssh (Kerberos, hardware keys, passwords) or anything that takes such arguments. Ctrl-C
+	// and Ctrl-Z at the terminal do not reach it.
 	Command []string
 
 	Log  *slog.Logger            // nil = discard

@@ -54,8 +54,8 @@ func Hosts(ctx context.Context, d talk.Dialer, names []string, patience time.Dur
 	return nil, &failure.HostErrors{Hosts: len(names), Failed: errs}
 }
 
-// reachedAt returns the hosts with the NIC that a job's data would use: the one at whose address the launcher reached the
-// host, and for this machine the one on the route to another host.
+// reachedAt returns the hosts with the NIC that a job's data would use: the one at whose address the launcher reached
+// the host, and for this machine the one on the route to another host.
 func reachedAt(answers []answer) []topology.Host {
 	hosts := make([]topology.Host, len(answers))
 	for i, a := range answers {

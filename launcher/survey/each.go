@@ -11,8 +11,8 @@ import (
 	"gorun/launcher/talk"
 )
 
-// Each runs a command on every host at once. parse reads the output of the host with a number, on a goroutine of its own.
-// The errors are in the order of the hosts, nil for one that answered.
+// Each runs a command on every host at once. parse reads the output of the host with a number, on a goroutine of its
+// own. The errors are in the order of the hosts, nil for one that answered.
 func Each(ctx context.Context, d talk.Dialer, names []string, patience time.Duration, parse func(host int, text []byte) error) ([]error, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()

@@ -18,7 +18,8 @@ import (
 
 // Examine asks every host at once and judges the answers. A host that does not answer is a finding, too.
 //
-// Hosts that answer then examine the paths between them, over the NICs that the user's list selects, by what doing returns.
+// Hosts that answer then examine the paths between them, over the NICs that the user's list selects, by what doing
+// returns.
 func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) talk.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()

@@ -34,9 +34,9 @@ type agent struct {
 	forget func() bool // stops the watch over its time limit
 }
 
-// Measure measures round-trip times between all hosts and then bandwidths on the edges that matter, over the NICs of the
-// list, if it names some. An edge that cannot be measured, because of a firewall for example, is marked as blocked, with a
-// warning.
+// Measure measures round-trip times between all hosts and then bandwidths on the edges that matter, over the NICs of
+// the list, if it names some. An edge that cannot be measured, because of a firewall for example, is marked as blocked,
+// with a warning.
 func Measure(ctx context.Context, d talk.Dialer, hosts []topology.Host, nics []string, patience time.Duration, warn func(string)) (edges []topology.Edge, err error) {
 	stopped := ctx
 	defer func() {
@@ -185,8 +185,8 @@ func startAgent(ctx context.Context, d talk.Dialer, h topology.Host, nics []stri
 	return a, nil
 }
 
-// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". If a path cannot be
-// measured, it warns and marks the edge, unless that concerns all edges.
+// askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". If a path cannot
+// be measured, it warns and marks the edge, unless that concerns all edges.
 func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs []topology.Pair, sending time.Duration, rail string, warn func(string)) ([]topology.Edge, error) {
 	var edges []topology.Edge
 	var failed []error

@@ -95,9 +95,9 @@ type reservation struct {
 	late   <-chan time.Time // fires when the launcher has not confirmed the slots, nil if it need not
 }
 
-// report answers the launcher if something is new for it. It returns what is closed at the next change of the queue; ok is
-// false if the connection is of no more use. A launcher that has waited may be stopped by now: if it has not confirmed any
-// slots yet, it is asked to.
+// report answers the launcher if something is new for it. It returns what is closed at the next change of the queue; ok
+// is false if the connection is of no more use. A launcher that has waited may be stopped by now: if it has not
+// confirmed any slots yet, it is asked to.
 func (r *reservation) report(unconfirmed bool) (news <-chan struct{}, ok bool) {
 	s := r.server
 	s.mu.Lock()

@@ -72,7 +72,8 @@ type Serve struct {
 	Version string `msgpack:"version"`
 	Slots   int    `msgpack:"slots"`
 	Session string `msgpack:"session"` // identifies it for Resume
-	// PatienceMS is how long the daemon waits for a successor of its launcher, 0 for the time to replace the resident daemon.
+	// PatienceMS is how long the daemon waits for a successor of its launcher, 0 for the time to replace the resident
+	// daemon.
 	PatienceMS int `msgpack:"patience"`
 	// User, Program and Ranks describe the whole job, for the log of the resident daemon.
 	User    string `msgpack:"user"`

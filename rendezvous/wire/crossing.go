@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Called returns the kind of an operation and its name as the user wrote them. In Python, ranks match operations by both,
-// because one name may be in flight for several kinds at a time, in any order on each rank.
+// Called returns the kind of an operation and its name as the user wrote them. In Python, ranks match operations by
+// both, because one name may be in flight for several kinds at a time, in any order on each rank.
 func (w *Waiting) Called() (what, name string) {
 	for _, what := range []string{w.Kind, "grouped_" + w.Kind} {
 		name, ok := strings.CutPrefix(w.Name, what+".")

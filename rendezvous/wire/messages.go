@@ -117,7 +117,8 @@ type StateKept struct {
 	Epoch uint32 `msgpack:"epoch"`
 }
 
-// HostsChanged notifies the ranks that the next world could have other members. They leave the present one when it suits them.
+// HostsChanged notifies the ranks that the next world could have other members. They leave the present one when it
+// suits them.
 type HostsChanged struct {
 	Epoch   uint32 `msgpack:"epoch"` // of the present world
 	Added   bool   `msgpack:"added"`
@@ -136,7 +137,8 @@ type World struct {
 	Order []int    `msgpack:"order"` // host ids
 	Why   []string `msgpack:"why"`   // reason for each edge of the ring
 	Cost  Cost     `msgpack:"cost"`  // of its slowest edges, once it is committed
-	// Rings are the rings that large tensors use at once, none if they use Order; Split is the reason, if there was a choice.
+	// Rings are the rings that large tensors use at once, none if they use Order; Split is the reason, if there was a
+	// choice.
 	Rings []RailRing `msgpack:"rings"`
 	Split string     `msgpack:"split"`
 }
@@ -217,8 +219,8 @@ type Failed struct {
 }
 
 // Evidence is all that a host knows against a peer. It replaces what the host sent about that peer before; a zero value
-// withdraws it. The launcher decides what follows, because of two hosts that do not hear each other either may be the one
-// that is cut off.
+// withdraws it. The launcher decides what follows, because of two hosts that do not hear each other either may be the
+// one that is cut off.
 type Evidence struct {
 	Peer      int       `msgpack:"peer"`  // host id
 	Epoch     uint32    `msgpack:"epoch"` // of the sender's world
@@ -386,7 +388,8 @@ type Abort struct {
 	Reason string `msgpack:"reason"`
 }
 
-// Migrating reports that the sender's machine is about to be paused by a move, or has been. It goes to the launcher too.
+// Migrating reports that the sender's machine is about to be paused by a move, or has been. It goes to the launcher
+// too.
 type Migrating struct {
 	Host  int    `msgpack:"host"`  // the sender's id
 	State string `msgpack:"state"` // MoveStarts or MoveEnds
@@ -397,8 +400,8 @@ type Migrating struct {
 	By     string            `msgpack:"by"`
 }
 
-// Moved reports that a host has other addresses than in the roster. It goes to the host's peers, and to the launcher, which
-// sends it to them again, because they may have moved at the same time.
+// Moved reports that a host has other addresses than in the roster. It goes to the host's peers, and to the launcher,
+// which sends it to them again, because they may have moved at the same time.
 type Moved struct {
 	Host   int      `msgpack:"host"`   // its id
 	Stamp  uint64   `msgpack:"stamp"`  // greater than those before

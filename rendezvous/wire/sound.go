@@ -2,8 +2,8 @@ package wire
 
 import "errors"
 
-// The decoder allocates as many elements as an array announces, and follows nested arrays to any depth. So every message
-// is scanned first: all announced elements must be present.
+// The decoder allocates as many elements as an array announces, and follows nested arrays to any depth. So every
+// message is scanned first: all announced elements must be present.
 
 const maxDepth = 32 // of arrays and maps within each other
 

@@ -122,8 +122,8 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 	return missing
 }
 
-// Moved reports whether a virtual machine may be on another host than when the file was written, because its session has
-// changed; it may also have been restarted. The file's labels of it and edges from and to it then do not count.
+// Moved reports whether a virtual machine may be on another host than when the file was written, because its session
+// has changed; it may also have been restarted. The file's labels of it and edges from and to it then do not count.
 func (f *File) Moved(h topology.Host) bool {
 	then := f.hosts[bare(h.Name)].session
 	return then != "" && h.Session != "" && h.Session != then
@@ -140,7 +140,8 @@ func (f *File) Undated(h topology.Host) (undated []string) {
 	return undated
 }
 
-// hasNode reports whether the host may have a NUMA node. Where the kernel reports none, as in a container, it may have any.
+// hasNode reports whether the host may have a NUMA node. Where the kernel reports none, as in a container, it may have
+// any.
 func hasNode(h *topology.Host, node int) bool {
 	return node < 0 || len(h.Nodes) == 0 || slices.ContainsFunc(h.Nodes, func(n topology.Node) bool { return n.ID == node })
 }

@@ -8,7 +8,8 @@ import (
 	"gorun/topology"
 )
 
-// describe adds to each area of a host the ranks that run there. Ranks that span several nodes are listed with the host.
+// describe adds to each area of a host the ranks that run there. Ranks that span several nodes are listed with the
+// host.
 func (b Bound) describe(h topology.Host, d *card) {
 	for i, bound := range b.Bindings {
 		rank := -1

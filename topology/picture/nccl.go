@@ -11,15 +11,15 @@ import (
 )
 
 // NCCL writes a host's devices in the format of NCCL_TOPO_FILE: NUMA nodes, below them the PCI bridges, and below those
-// GPUs with their NVLinks and the PCI functions of network devices. A virtual machine hides the nodes of its devices from
-// NCCL; this file, made with a topology file, supplies them.
+// GPUs with their NVLinks and the PCI functions of network devices. A virtual machine hides the nodes of its devices
+// from NCCL; this file, made with a topology file, supplies them.
 //
-// NCCL finds the devices that it uses by their PCI addresses, and adds the properties of these devices and of everything
-// above them (width and speed of links, the CPU's model). For a network device with a <net> element it does not, and the
-// file would have to supply all of that correctly. So the file has no <net>.
+// NCCL finds the devices that it uses by their PCI addresses, and adds the properties of these devices and of
+// everything above them (width and speed of links, the CPU's model). For a network device with a <net> element it does
+// not, and the file would have to supply all of that correctly. So the file has no <net>.
 //
-// The file describes processors completely: a network device that is not on PCI is put below the first node, and NCCL does
-// not look up that node's properties if it has none of its GPUs.
+// The file describes processors completely: a network device that is not on PCI is put below the first node, and NCCL
+// does not look up that node's properties if it has none of its GPUs.
 func NCCL(h topology.Host) ([]byte, error) {
 	system := element{name: "system", attributes: []string{"version", "1"}}
 	ids := []int{}
@@ -161,8 +161,8 @@ func devices(h topology.Host) []device {
 	})
 }
 
-// firstFunction is the address at which NCCL looks for an RDMA device: it takes the ports and virtual functions of a card
-// for one device. An address without a device does no harm.
+// firstFunction is the address at which NCCL looks for an RDMA device: it takes the ports and virtual functions of a
+// card for one device. An address without a device does no harm.
 func firstFunction(pci string) string {
 	if i := strings.LastIndexByte(pci, ':'); i >= 0 {
 		return pci[:i] + ":00.0"

@@ -20,8 +20,9 @@ const (
 	mostDrawn  = 40   // hosts on a circle: with more, no screen shows both the whole and readable names
 )
 
-// SVG draws every ring as a circle of hosts with a list of its edges, or with many hosts as the list alone, and below them
-// each host with its NUMA nodes and devices. The result is one file without references: no script, font or style sheet.
+// SVG draws every ring as a circle of hosts with a list of its edges, or with many hosts as the list alone, and below
+// them each host with its NUMA nodes and devices. The result is one file without references: no script, font or style
+// sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
 	radius := max(150, spacing*float64(len(c.Ring)))

@@ -21,8 +21,8 @@ type layout struct {
 	cores  [][]int
 }
 
-// layouts caches the layouts of this machine by their list of CPUs. They do not change while a machine runs, and reading
-// them takes a dozen files for each CPU.
+// layouts caches the layouts of this machine by their list of CPUs. They do not change while a machine runs, and
+// reading them takes a dozen files for each CPU.
 var layouts sync.Map
 
 func layoutOf(t tree, list string) layout {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Fingerprint returns a text that changes when interfaces, devices, CPUs or memory of the machine come, go or change: which
-// exist, whether interfaces are up, and their speed and MTU. It is cheap enough to call every few seconds, runs no program,
-// and ignores addresses.
+// Fingerprint returns a text that changes when interfaces, devices, CPUs or memory of the machine come, go or change:
+// which exist, whether interfaces are up, and their speed and MTU. It is cheap enough to call every few seconds, runs
+// no program, and ignores addresses.
 func Fingerprint(root string) string {
 	t := tree(root)
 	var b strings.Builder

@@ -13,8 +13,8 @@ import (
 )
 
 // What VMware's programs in a virtual machine report about its host. A guest does not learn which host that is. But an
-// administrator can write it where guests read it; guests whose hosts have different versions or hardware are on different
-// hosts; and a guest with an unchanged session id has not moved.
+// administrator can write it where guests read it; guests whose hosts have different versions or hardware are on
+// different hosts; and a guest with an unchanged session id has not moved.
 
 const (
 	// toolsPatience bounds the time for all calls of the programs together.
@@ -42,8 +42,9 @@ func executeTools(ctx context.Context, program string, args ...string) ([]byte, 
 	return cmd.Output()
 }
 
-// askTools returns labels of the host: those that an administrator has set as guestinfo.gorun.esxi, .rack and .zone, and
-// those for the hypervisor's release and hardware. It also returns the session id. All are empty if the programs do not answer.
+// askTools returns labels of the host: those that an administrator has set as guestinfo.gorun.esxi, .rack and .zone,
+// and those for the hypervisor's release and hardware. It also returns the session id. All are empty if the programs do
+// not answer.
 func askTools(ctx context.Context, run runTool) (labels map[string]string, session string) {
 	if run == nil {
 		return nil, ""

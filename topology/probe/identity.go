@@ -15,11 +15,11 @@ import (
 // identity identifies the machine and its installation, as hashes because /etc/machine-id is confidential.
 //
 // The installation is /etc/machine-id, which a clone keeps unless its administrator replaces it. The machine is the
-// installation and the hardware address of the first card, by PCI address. A virtual machine that moves keeps both, even if
-// it gets another card behind the first; a clone has another address. Without an installation id the firmware's UUID
-// replaces it; it is only the second choice because only root may read it, and the result must not depend on the user.
-// A container has no card, and shares its installation and addresses with other containers of its image. The kernel's
-// start time distinguishes them, so a container counts as another machine after the next start.
+// installation and the hardware address of the first card, by PCI address. A virtual machine that moves keeps both,
+// even if it gets another card behind the first; a clone has another address. Without an installation id the firmware's
+// UUID replaces it; it is only the second choice because only root may read it, and the result must not depend on the
+// user. A container has no card, and shares its installation and addresses with other containers of its image. The
+// kernel's start time distinguishes them, so a container counts as another machine after the next start.
 func identity(t tree, nics []topology.NIC) (machine, system string) {
 	id := t.text("etc/machine-id")
 	if id != "" {
@@ -64,10 +64,10 @@ func hardware(t tree) string {
 	return version
 }
 
-// Prepare reads in advance what cannot change while This is called again: the description of the board, and which CPUs share
-// caches. Everything else may change at any time and is read by each call: CPUs and memory that the control group allows,
-// addresses and speeds of interfaces, GPUs and their slices, labels. An unchanged Fingerprint could save reading the files
-// of interfaces and nodes, but Fingerprint reads about as many.
+// Prepare reads in advance what cannot change while This is called again: the description of the board, and which CPUs
+// share caches. Everything else may change at any time and is read by each call: CPUs and memory that the control group
+// allows, addresses and speeds of interfaces, GPUs and their slices, labels. An unchanged Fingerprint could save
+// reading the files of interfaces and nodes, but Fingerprint reads about as many.
 func Prepare() {
 	nodes("/")
 	ownBoard()

@@ -11,8 +11,8 @@ type Interface struct {
 	Prefixes []netip.Prefix
 }
 
-// Interfaces returns the interfaces of this process's network namespace, nil if they cannot be read. The kernel lists all
-// addresses again for each interface, which takes long where there are many, so callers keep the result.
+// Interfaces returns the interfaces of this process's network namespace, nil if they cannot be read. The kernel lists
+// all addresses again for each interface, which takes long where there are many, so callers keep the result.
 func Interfaces() []Interface {
 	list, _ := net.Interfaces()
 	var all []Interface

@@ -104,8 +104,8 @@ func readNIC(t tree, name string) topology.NIC {
 // mostStacked bounds how deeply interfaces are stacked: a VLAN of a bond of ports has depth three.
 const mostStacked = 8
 
-// place returns the PCI function and node of an interface. A stacked interface has no PCI address, and is on a node if all
-// of its lower interfaces are.
+// place returns the PCI function and node of an interface. A stacked interface has no PCI address, and is on a node if
+// all of its lower interfaces are.
 func place(t tree, name string, depth int) function {
 	device := path.Join(netDir, name, "device")
 	if t.has(device) || depth == mostStacked {

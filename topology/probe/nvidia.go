@@ -18,8 +18,8 @@ import (
 // runner runs nvidia-smi and returns its standard output.
 type runner = func(ctx context.Context, args ...string) ([]byte, error)
 
-// nvidiaPatience bounds all calls of nvidia-smi together: they take seconds if it has to wake the GPUs, and do not end if
-// the driver is stuck.
+// nvidiaPatience bounds all calls of nvidia-smi together: they take seconds if it has to wake the GPUs, and do not end
+// if the driver is stuck.
 const nvidiaPatience = 8 * time.Second
 
 func execute(ctx context.Context, args ...string) ([]byte, error) {
@@ -83,7 +83,8 @@ func vgpuProfile(name string) string {
 
 var profile = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-((?:\d+-)?\d+[ABCQ](?:ME)?)$`) })
 
-// shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0", whose domains have four digits or as many as it takes.
+// shortDomain turns "00000000:3B:00.0" into the kernel's "0000:3b:00.0", whose domains have four digits or as many as
+// it takes.
 func shortDomain(pci string) string {
 	pci = strings.ToLower(pci)
 	if domain, rest, ok := strings.Cut(pci, ":"); ok && len(domain) == 8 {
@@ -152,9 +153,9 @@ func parseModes(report string, gpus []topology.GPU) {
 // underline matches the escape sequence around the head of nvidia-smi's tables.
 var underline = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
-// parseMatrix reads the matrix of links between GPUs: a column and a row for each, and more for network cards. White space
-// separates cells, and the cells of GPUs contain none. Lines above the column names are notes. It accepts the whole matrix
-// or nothing.
+// parseMatrix reads the matrix of links between GPUs: a column and a row for each, and more for network cards. White
+// space separates cells, and the cells of GPUs contain none. Lines above the column names are notes. It accepts the
+// whole matrix or nothing.
 func parseMatrix(text string, gpus []topology.GPU) {
 	var columns []int // the GPU of each column, -1 for none
 	rows := make([][]string, len(gpus))

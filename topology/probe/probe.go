@@ -1,9 +1,9 @@
 // Package probe finds out what a machine has, from what any user may read in /sys and /proc: NUMA nodes,
 // network interfaces, GPUs, limits of CPU and memory, and what it runs on.
 //
-// A fact that cannot be read is left unknown (-1 or empty), never guessed and never an error: containers
-// hide many facts, and virtual machines lack them. The package starts no goroutine, changes nothing, measures nothing, and
-// runs no program but nvidia-smi and, in VMware VMs, VMware Tools.
+// A fact that cannot be read is left unknown (-1 or empty), never guessed and never an error: containers hide many
+// facts, and virtual machines lack them. The package starts no goroutine, changes nothing, measures nothing, and runs
+// no program but nvidia-smi and, in VMware VMs, VMware Tools.
 package probe
 
 import (
@@ -135,8 +135,8 @@ func (t tree) text(name string) string {
 	return strings.TrimSpace(string(content(t.path(name))))
 }
 
-// content reads a file with as few system calls as possible. os.ReadFile also asks for the size, and registers the file with
-// the poller; a description of a machine takes hundreds of files of one word each.
+// content reads a file with as few system calls as possible. os.ReadFile also asks for the size, and registers the file
+// with the poller; a description of a machine takes hundreds of files of one word each.
 func content(name string) []byte {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {

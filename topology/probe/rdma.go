@@ -34,8 +34,8 @@ func rdma(t tree) []topology.RDMA {
 	return devices
 }
 
-// paired returns the network interface beside a device: the one that has its addresses; else an interface of the same PCI
-// function; else one of the same card, as VMware's PVRDMA is the second function of a vmxnet3's card.
+// paired returns the network interface beside a device: the one that has its addresses; else an interface of the same
+// PCI function; else one of the same card, as VMware's PVRDMA is the second function of a vmxnet3's card.
 func paired(t tree, device string) string {
 	for _, port := range t.names(path.Join(device, "ports")) {
 		dir := path.Join(device, "ports", port, "gid_attrs/ndevs")

@@ -1,9 +1,9 @@
 // Package cached manages the programs that launchers have uploaded to this host by ssh.
 //
-// Each lies in a directory that is named after its hash, in the user's cache or, where that does not work, in one of the
-// shared directories that launcher/ssh tries. A daemon that runs such a program marks it as used, at its start and every
-// hour, because hosts may share a home: a program that another host runs must stay. At its start it also removes what
-// no one needs, so that a cache stays small by itself. Clean removes more, for gorun clean.
+// Each lies in a directory that is named after its hash, in the user's cache or, where that does not work, in one of
+// the shared directories that launcher/ssh tries. A daemon that runs such a program marks it as used, at its start and
+// every hour, because hosts may share a home: a program that another host runs must stay. At its start it also removes
+// what no one needs, so that a cache stays small by itself. Clean removes more, for gorun clean.
 package cached
 
 import (
@@ -25,8 +25,8 @@ const (
 	// keepUnused is how long it keeps the others, and keepUnmarked the programs of versions that mark nothing.
 	keepUnused   = 24 * time.Hour
 	keepUnmarked = 30 * 24 * time.Hour
-	// markInterval is how often a daemon marks its program. One that was marked within markedTimeout may be in use, if only
-	// on another host.
+	// markInterval is how often a daemon marks its program. One that was marked within markedTimeout may be in use, if
+	// only on another host.
 	markInterval  = time.Hour
 	markedTimeout = 2 * markInterval
 	// uploadTimeout is how long an upload may take. A file that is older was left by a loss of power.
@@ -153,7 +153,8 @@ func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all
 	return all
 }
 
-// Tend marks the program of this process as used until ctx ends, if it was uploaded, and removes what its cache need not keep.
+// Tend marks the program of this process as used until ctx ends, if it was uploaded, and removes what its cache need
+// not keep.
 func Tend(ctx context.Context, exe string) {
 	dir := filepath.Dir(exe)
 	if filepath.Base(exe) != "gorun" || !isHash().MatchString(filepath.Base(dir)) {
@@ -173,7 +174,8 @@ func Tend(ctx context.Context, exe string) {
 	}
 }
 
-// mark notes that a program is used now. A full disk does not matter: then the program counts as used when it was uploaded.
+// mark notes that a program is used now. A full disk does not matter: then the program counts as used when it was
+// uploaded.
 func mark(dir string) {
 	path, now := filepath.Join(dir, marker), time.Now()
 	if os.Chtimes(path, now, now) == nil {

@@ -1,9 +1,10 @@
 // Package counters holds what a rank counts about its own time: how long it computed, waited for data, waited for other
-// ranks and waited for bytes to move. The counters are in a page of memory that the rank writes and its daemon reads, so
-// that counting costs a rank no message, and a daemon can look at a rank that hangs.
+// ranks and waited for bytes to move. The counters are in a page of memory that the rank writes and its daemon reads,
+// so that counting costs a rank no message, and a daemon can look at a rank that hangs.
 //
 // The daemon makes the page before it starts the rank, and the rank finds it under the path in GORUN_COUNTERS. A
-// process that ignores the variable has a page of zeros. The page has no name in a file system and goes with the daemon.
+// process that ignores the variable has a page of zeros. The page has no name in a file system and goes with the
+// daemon.
 //
 // All numbers are little-endian 64-bit integers that the rank alone writes. Times are in nanoseconds, and stamps are
 // readings of CLOCK_MONOTONIC. Nothing a rank writes can harm the daemon: Page.Read bounds what it returns.

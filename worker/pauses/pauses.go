@@ -1,10 +1,10 @@
-// Package pauses lets components of a daemon pause the collective operations of all hosts at once. Package moves asks for
-// a pause before vSphere moves the machine; package tune asks for one to change the ring or the cost of messages.
+// Package pauses lets components of a daemon pause the collective operations of all hosts at once. Package moves asks
+// for a pause before vSphere moves the machine; package tune asks for one to change the ring or the cost of messages.
 //
-// An asker takes a number (NextRequest), asks (Want), and is called when the ring is paused; End lets operations continue.
-// Package rendezvous/pause decides whose turn it is, as a pure state machine; Step feeds it and does what it returns: it
-// stops or resumes the engine through Ring, calls the askers, and sends messages to peers. Only the daemon's loop calls
-// the methods of Pauses.
+// An asker takes a number (NextRequest), asks (Want), and is called when the ring is paused; End lets operations
+// continue. Package rendezvous/pause decides whose turn it is, as a pure state machine; Step feeds it and does what it
+// returns: it stops or resumes the engine through Ring, calls the askers, and sends messages to peers. Only the
+// daemon's loop calls the methods of Pauses.
 package pauses
 
 import (

@@ -53,7 +53,8 @@ func Describe(pid int) string {
 	return describe(stat[0], read("wchan"))
 }
 
-// describe puts the state of a process in words, and the kernel's function that it waits in, "" or "0" if that is unknown.
+// describe puts the state of a process in words, and the kernel's function that it waits in, "" or "0" if that is
+// unknown.
 func describe(state byte, function string) string {
 	if state == 'S' || state == 'D' {
 		for _, w := range waits {

@@ -4,8 +4,8 @@
 // the protocol.
 //
 // Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it.
-// Those in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation, in
-// any order.
+// Those in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation,
+// in any order.
 //
 // On one host, small allreduces that come again under the same name cost no system call: the ranks do them in a
 // shared-memory slot. Another operation costs one send, one receive, and the wake-up of the receive. The receive blocks

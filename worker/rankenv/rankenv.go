@@ -3,8 +3,8 @@
 // A rank inherits variables from its machine and from the user, and gorun adds the variables of the table: who the rank
 // is, and what the frameworks that gorun stands in for would have set. Each variable belongs to a Contract, the
 // launcher or the framework that defined it, and has a Rule, which decides who wins if the user sets the same one. The
-// table is a function of Facts and does no I/O; package worker/ranks collects the facts. docs/reference/environment.md shows the
-// table to users.
+// table is a function of Facts and does no I/O; package worker/ranks collects the facts. docs/reference/environment.md
+// shows the table to users.
 package rankenv
 
 import (

@@ -32,8 +32,8 @@ func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
 	return list, nil
 }
 
-// reportGPUs notes that the user lists GPUs of a host that seems to have none. It is no error, since gorun does not know
-// every way to see one.
+// reportGPUs notes that the user lists GPUs of a host that seems to have none. It is no error, since gorun does not
+// know every way to see one.
 func (r *Ranks) reportGPUs() {
 	_, set := rankenv.Lookup(r.job.Env, "CUDA_VISIBLE_DEVICES")
 	if list := r.job.GPUs; len(list) > 0 && list[0] != "auto" && !set && len(r.cfg.Daemon.Host().GPUs) == 0 && !hasAccelerator(os.DirFS("/")) {

@@ -7,11 +7,11 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// A process that speaks the protocol in two languages has two connections, and is one rank all the same. The first one is its
-// session. The others, its companions, submit operations of the same rank in the same world, and have handles and memory of
-// their own; what they allocate counts together. They come and go as they like, while the session decides when the rank
-// joins a world and when it leaves. They have no slots, and no part in what ranks do in a common order: process sets of the
-// world, and joins.
+// A process that speaks the protocol in two languages has two connections, and is one rank all the same. The first one
+// is its session. The others, its companions, submit operations of the same rank in the same world, and have handles
+// and memory of their own; what they allocate counts together. They come and go as they like, while the session decides
+// when the rank joins a world and when it leaves. They have no slots, and no part in what ranks do in a common order:
+// process sets of the world, and joins.
 
 // maxCompanions bounds the companions of a process.
 const maxCompanions = 4

@@ -53,7 +53,8 @@ type added struct {
 	name    string
 }
 
-// addPending adds what the rank, by whichever session, still submits to a group to the request that joins or removes it.
+// addPending adds what the rank, by whichever session, still submits to a group to the request that joins or removes
+// it.
 func (s *session) addPending(r *collective.Request) (all []added) {
 	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
 		return nil

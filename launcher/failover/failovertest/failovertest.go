@@ -1,4 +1,5 @@
-// Package failovertest has resident daemons, with disks that fail and disks that show what they get, for tests of failover.
+// Package failovertest has resident daemons, with disks that fail and disks that show what they get, for tests of
+// failover.
 package failovertest
 
 import (
@@ -59,8 +60,8 @@ func (Disk) QuorumLost(authority.State, int) error { return nil }
 // QuorumBack implements standing.Failover.
 func (Disk) QuorumBack(authority.State) error { return nil }
 
-// Daemon starts the resident daemon of a host, to the end of the test, and returns its address and that of its gossip. failover
-// is its standing.Launchers too, if it can be.
+// Daemon starts the resident daemon of a host, to the end of the test, and returns its address and that of its gossip.
+// failover is its standing.Launchers too, if it can be.
 func Daemon(t *testing.T, key standing.Key, name string, failover standing.Failover, join ...string) (addr, gossip string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,6 +1,6 @@
-// Package probetest unpacks the fixtures of package probe for tests: descriptions of machines, most of them written by hand
-// after real ones. A fixture holds the files of /sys, /proc and /etc that the probe reads, and the output of nvidia-smi and
-// VMware Tools.
+// Package probetest unpacks the fixtures of package probe for tests: descriptions of machines, most of them written by
+// hand after real ones. A fixture holds the files of /sys, /proc and /etc that the probe reads, and the output of
+// nvidia-smi and VMware Tools.
 package probetest
 
 import (
@@ -44,7 +44,8 @@ func playedTools(root string) func(context.Context, string, ...string) ([]byte, 
 
 // Unpack creates the files of an archive in the txtar format. Each line before the first file describes a file of one
 // line or a symbolic link: "path: content" or "path -> target". A line "pci path -> attribute=value…" creates a PCI
-// function below /sys/devices and its link in /sys/bus; "net", with the path of a function and a name, an interface on it.
+// function below /sys/devices and its link in /sys/bus; "net", with the path of a function and a name, an interface on
+// it.
 func Unpack(t testing.TB, archive string) string {
 	t.Helper()
 	text, err := os.ReadFile(archive)

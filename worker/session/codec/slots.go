@@ -1,8 +1,8 @@
 package codec
 
 // The memory of shared-memory slots begins with a line for each rank, by its place: its number on the host. A slot has
-// a line for each rank, which begins with the rank's word, and two buffers for each; wide slots and those on the belt have lines
-// alone. After SlotsBytes comes the belt, which all slots on it have in common: an area for each rank.
+// a line for each rank, which begins with the rank's word, and two buffers for each; wide slots and those on the belt
+// have lines alone. After SlotsBytes comes the belt, which all slots on it have in common: an area for each rank.
 const (
 	SlotLine = 64 // bytes, a cache line
 
