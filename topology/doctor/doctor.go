@@ -19,7 +19,7 @@ type Facts struct {
 	Version string        `json:"version"` // of gorun
 	Kernel  string        `json:"kernel"`
 	Python  string        `json:"python"` // output of python3 --version, "" if there is none
-	Native  string        `json:"native"` // NativeLoads, or why libgorun does not, "" if Python does not say
+	Native  string        `json:"native"` // NativeLoads, or why libgorun does not load, "" if unknown
 	Clock   time.Time     `json:"clock"`
 
 	// Gathering is how long the host took to collect these facts, before it read its clock.
@@ -37,7 +37,7 @@ type Facts struct {
 	RDMA     []Port            `json:"rdma"`
 }
 
-// NativeLoads is what Python says of libgorun where it can load it.
+// NativeLoads stands for a libgorun that Python can load.
 const NativeLoads = "loads"
 
 func nativeFix(why string) string {

@@ -16,7 +16,7 @@ import (
 // toolTimeout bounds each tool of the host that is run.
 const toolTimeout = 5 * time.Second
 
-// loadNative says whether libgorun loads, by the binding in a binary.
+// loadNative loads libgorun by the binding in a binary.
 const loadNative = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import native; print(native.reason() or '" + NativeLoads + "')"
 
 // Gather reads this host's facts. What cannot be read is left out.
