@@ -106,7 +106,7 @@ var steps = []step{
 	{"join", "the host did not take part in the world: it was not heard in time, or has another version", "run the same gorun on all hosts; check the network between them"},
 	{"run", "the host was lost, or its daemon failed, while ranks ran", "look at the host, and at the last lines of its daemon with `-v`"},
 	{"start job", "the launcher of a detached job ended before its ranks ran", "`dmesg` shows whether memory ran out"},
-	{"reserve slots", "the cluster did not give the slots", "`gorun ps --cluster HOST` shows what its hosts do"},
+	{"reserve slots", "the cluster did not give the slots: it has too few, drains, or its daemons have another version than this gorun", "`gorun ps --cluster HOST` shows what its hosts do; install the same version everywhere"},
 	{"probe", "the host could not be examined", "`ssh HOST true` must work; then try `gorun topo` on the host itself"},
 	{"measure", "a measurement between hosts failed", "open the ports between the hosts"},
 	{"measure the path to ", "a measurement to the named host failed", "open the ports between the hosts"},
@@ -163,19 +163,13 @@ func troubleshootingPage(t *testing.T) string {
 	for _, x := range stallTroubles() {
 		fmt.Fprintf(&b, "\n```text\n%s\n```\n\n%s %s\n", x.err, x.means, x.remedy)
 	}
-	b.WriteString("\n## Command lines that are refused\n\nThese end with exit status 2, and nothing was started. `…` stands for what was given.\n\n| gorun: error: | gorun: hint: |\n|---|---|\n")
-	for _, m := range mistakes(t) {
-		fmt.Fprintf(&b, "| %s | %s |\n", m[0], m[1])
-	}
+	b.WriteString(refusalTables(t))
 	return b.String() + written
 }
 
-// mistakes are the messages and hints of usageErrors that are made of literals.
-func mistakes(t *testing.T) (rows [][2]string) {
+// mistakes are the messages of usageErrors that are made of literals, with … for what was given.
+func mistakes(t *testing.T) (messages []string) {
 	t.Helper()
-	plain := func(text string) string {
-		return escaped(strings.ReplaceAll(verb.ReplaceAllString(text, "…"), "%%", "%"))
-	}
 	for _, file := range parsed(t, "cmd/gorun", false) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			lit, ok := n.(*ast.CompositeLit)
@@ -189,16 +183,14 @@ func mistakes(t *testing.T) (rows [][2]string) {
 			if !ok || len(call.Args) == 0 {
 				return true
 			}
-			message := strings.Join(literalsIn(call.Args[0]), "")
-			if patternOf(message) == nil { // no words of its own
-				return true
+			if message := strings.Join(literalsIn(call.Args[0]), ""); patternOf(message) != nil { // it has words of its own
+				messages = append(messages, strings.ReplaceAll(verb.ReplaceAllString(message, "…"), "%%", "%"))
 			}
-			rows = append(rows, [2]string{plain(message), plain(strings.Join(literalsIn(lit.Elts[1]), "…"))})
 			return true
 		})
 	}
-	slices.SortFunc(rows, func(a, b [2]string) int { return strings.Compare(a[0]+"\n"+a[1], b[0]+"\n"+b[1]) })
-	return slices.Compact(rows)
+	slices.Sort(messages)
+	return slices.Compact(messages)
 }
 
 // TestTroublesAreComplete: each type of error that knows its exit code, and each step of a host, has an entry.

@@ -18,8 +18,8 @@ OTHERS = {
     "mpirun": (
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
         "--prefix --tag-output "
-        "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary --output-directory "
-        "--report-pid"
+        "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
+        "--output-directory --report-pid"
     ),
     "srun": "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue",
     "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
