@@ -19,7 +19,7 @@ import (
 
 const openMPI = "mpirun.openmpi"
 
-// peer runs a program of the MPIs until it has printed as often as that what is looked for. Open MPI's prints it even though
+// peer runs a program of the MPIs until it has said as often as that what is looked for. Open MPI's says it even though
 // it fails later, and Hydra fails by itself now and then on a busy machine (assert (!closed) failed).
 func peer(t *testing.T, what *regexp.Regexp, times int, argv ...string) [][]string {
 	t.Helper()

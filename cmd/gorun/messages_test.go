@@ -25,7 +25,7 @@ var spoken = []string{
 // somewhere: by a script, by one of its golden files or by a literal of a test. A message counts as expected where one
 // line has what it begins with, up to 40 characters, whatever its verbs stand for; or has words of it, between two
 // verbs, that no other has. Not looked for is what only says what was being done when something else failed ("read
-// binary: %w"), but for mistakes of users, and what daemons of different versions would send ("unexpected %T").
+// binary: %w"), but for mistakes of users, and what daemons of different versions would say ("unexpected %T").
 func TestMessagesAreHeld(t *testing.T) {
 	said := map[string]string{} // message: where
 	for _, dir := range spoken {

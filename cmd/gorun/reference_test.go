@@ -289,7 +289,7 @@ func jobEvents(t *testing.T, args []string) []byte {
 	return out
 }
 
-// TestEventsFollowSchema: the events of jobs are as in the schema of the documentation, and have every field that it requires.
+// TestEventsFollowSchema: the events of jobs are as the schema in the documentation says, and have every field that it requires.
 func TestEventsFollowSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "reference/events.schema.json"))
 	if err != nil {

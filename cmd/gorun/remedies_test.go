@@ -78,7 +78,7 @@ var remedies = map[string]string{
 	"read hostfile: …":                                                                                   "The file is not there or cannot be read. Its lines are such as `host1 slots=2`.",
 	"read topology file: …":                                                                              "The file is not there or cannot be read. `gorun help topology-file` describes it.",
 	"rsh-agent needs a host and a command":                                                               "Open MPI calls it: `mpirun --mca plm_rsh_agent 'gorun rsh-agent' -H host1,host2 …`.",
-	"this control group allows … processes and threads, and has …: …":                                    "Raise the limit (`TasksMax=`, `pids.max`, or that of the container), or start fewer ranks.",
+	"this control group allows … processes and threads, and has …: …":                                    "Raise the limit (`TasksMax=`, `pids.max`, `--pids-limit` of a container), or start fewer ranks.",
 	"unexpected argument …":                                                                              "The command takes no arguments but flags: hosts go behind `-H`.",
 	"unknown flag …":                                                                                     "`gorun help flags` lists all flags. Flags of your program go behind its name.",
 	"version takes no arguments":                                                                         "To run a program of that name: `gorun -np N version …`.",

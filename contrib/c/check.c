@@ -522,7 +522,7 @@ static void patience(void) {
 
 /* refused: memory that this process may not map is an error, and leaves nothing behind. */
 static void refused(void) {
-	const size_t much = 64 << 20;
+	const size_t much = 80 << 20; /* more than a rank keeps */
 	unsigned long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 	CHECK(f && fscanf(f, "%lu", &pages) == 1 && !fclose(f));

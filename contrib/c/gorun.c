@@ -769,6 +769,7 @@ static int receive(int flags, int *none) {
 
 #define ALIGNMENT 64
 #define REGION_BYTES (16u << 20) /* of a region for small blocks; untouched pages cost nothing */
+#define SPARE_BYTES (64u << 20)  /* of regions that are kept while they are empty */
 
 /* take finds n bytes in a region, first fit. */
 static struct block *take(struct region *r, size_t n) {
@@ -895,7 +896,17 @@ static void join_next(struct region *r, struct block *b) {
 	free(next);
 }
 
-/* arena_give frees a block, joins it with its free neighbours, and gives an empty region back, but for the first. */
+/* spare reports whether the empty regions are few enough to be kept: their pages need not be made anew. */
+static int spare(void) {
+	size_t bytes = 0;
+	for (size_t i = 1; i < world.arena.count; i++) {
+		const struct block *b = world.arena.list[i].blocks;
+		bytes += b->used || b->next ? 0 : world.arena.list[i].bytes;
+	}
+	return bytes <= SPARE_BYTES;
+}
+
+/* arena_give frees a block, joins it with its free neighbours, and gives an empty region back, but for a few. */
 static int arena_give(struct region *r, struct block *b) {
 	b->used = 0;
 	if (b->next && !b->next->used)
@@ -906,7 +917,7 @@ static int arena_give(struct region *r, struct block *b) {
 	}
 	if (b->offset < r->lowest->offset)
 		r->lowest = b;
-	if (r == world.arena.list || r->blocks->used || r->blocks->next)
+	if (r == world.arena.list || r->blocks->used || r->blocks->next || spare())
 		return GORUN_OK;
 	uint32_t number = r->number;
 	discard(r);

@@ -58,7 +58,8 @@ func (b *onBelt) sum(r *rank.Session, round int) error {
 func TestRankUsesBelt(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		h, engine := startCounted(t, size)
-		sizes := []int{16, codec.MaxSlotBytes/4 + 1, codec.BeltPart / 4, codec.BeltPart/4 + 1, codec.BeltPart + 5, 3*codec.BeltPart + 77}
+		sizes := []int{16, codec.MaxSlotBytes/4 + 1, codec.BeltPart / 4, codec.BeltPart/4 + 1, codec.BeltPart + 5,
+			3*codec.BeltPart + 77}
 		ranks(t, h, func(r *rank.Session) error {
 			var all []*onBelt
 			for i, n := range sizes {
@@ -144,7 +145,8 @@ func TestRankEndsOnBelt(t *testing.T) {
 			})
 			end(other, area)
 			var failure *collective.Error
-			if err := <-results; !errors.As(err, &failure) || failure.Code != collective.CodeAborted || !strings.Contains(err.Error(), "rank 1 of this host ended amid it") {
+			err := <-results
+			if !errors.As(err, &failure) || failure.Code != collective.CodeAborted || !strings.Contains(failure.Text, "rank 1 of this host ended") {
 				t.Errorf("the other rank ended: %v", err)
 			}
 		})

@@ -88,6 +88,12 @@ class Binding(Protocol):
     adds: bool
     """Whether the framework can add up tensors that lie in slots, by sums.Inputs."""
 
+    def flat(self, tensor: Any) -> Any:
+        """Return a flat array of NumPy's over the memory of a tensor, None if that is not possible.
+
+        Only a framework that adds has it.
+        """
+
 
 class Cell(Protocol):
     """Memory for tensors of one type and shape."""
@@ -119,6 +125,20 @@ class _Sum:
         """Return the sum of a half, as a new tensor otherwise like another, or in target."""
         self._inputs.add(half)
         return self._total.get(like, target)
+
+
+def _load(binding: Binding, tensors: Sequence[Any], targets: Sequence[Any], by: float) -> sums.Load | None:
+    """Return tensors for the belt, None if they cannot go over it as they are."""
+    sources = [binding.flat(tensor) for tensor in tensors]
+    if any(source is None for source in sources):
+        return None
+    arrays, touched = sources, sources
+    if targets is not tensors:
+        arrays = [binding.flat(target) for target in targets]
+        touched = sources + arrays
+    if any(array is None for array in touched) or sums.overlap(touched):
+        return None
+    return sums.Load(sources, arrays, by)
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
@@ -326,10 +346,16 @@ def allreduce_now(
             awaited = object()
             try:
                 world.occupy(key, awaited)
-                half = slots.half(slot)
-                slot.arithmetic.put(tensor, half)
-                if slots.meet(key, slot):
-                    return slot.arithmetic.add(half, tensor, target)
+                if slot.belt:
+                    tensors, into = [tensor], None if target is None else [target]
+                    outputs = _carry(world, slots, slot, binding, tensors, into, key, op)
+                    if outputs is not None:
+                        return outputs[0]
+                else:
+                    half = slots.half(slot)
+                    slot.arithmetic.put(tensor, half)
+                    if slots.meet(key, slot):
+                        return slot.arithmetic.add(half, tensor, target)
             except errors.GorunError as error:
                 raise HorovodInternalError(str(error)) from error
             finally:
@@ -338,6 +364,58 @@ def allreduce_now(
     finally:
         slots.leave()
     return world.synchronize(handle)
+
+
+def grouped_allreduce_now(
+    binding: Binding,
+    tensors: Sequence[Any],
+    targets: Sequence[Any] | None,
+    *,
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> list[Any]:
+    """Reduce tensors together, and wait for them: a list of new ones, or the targets overwritten."""
+    world = basics.world()
+    slots = _slots(world, binding, name, prescale, postscale, process_set)
+    described = [binding.describe(tensor) for tensor in tensors]
+    options: dict[str, Any] = {}
+    try:
+        if slots is not None and len(tensors) > 1 and len({dtype for dtype, _ in described}) == 1:
+            number, itemsize = element_type(described[0][0])
+            layout = pack([shape for _, shape in described])
+            if slots.offers_belt(layout.used * itemsize):
+                slots.enter()
+                options["slot"] = True
+                slot = slots.find(key := f"grouped_allreduce.{name}", op | world.session.wire << WIRE_BITS)
+                what = (number, (layout.used,), layout.signature)
+                if slot is not None and slot.belt and (slot.dtype, slot.shape, slot.signature) == what:
+                    outputs = _carry_alone(world, slots, slot, binding, tensors, targets, key, op)
+                    if outputs is not None:
+                        return outputs
+        handle = allreduce(
+            binding, tensors, targets, kind="grouped_allreduce", name=name, op=op, prescale=prescale,
+            postscale=postscale, process_set=process_set, **options,
+        )  # fmt: skip
+    finally:
+        if options and slots is not None:
+            slots.leave()
+    outputs = world.synchronize(handle)
+    return outputs  # type: ignore[no-any-return]
+
+
+def _carry_alone(world: World, *rest: Any) -> list[Any] | None:
+    """Call _carry() as the only operation of its name."""
+    key, awaited = rest[-2], object()
+    try:
+        world.occupy(key, awaited)
+        return _carry(world, *rest)
+    except errors.GorunError as error:
+        raise HorovodInternalError(str(error)) from error
+    finally:
+        world.leave(key, awaited)
 
 
 def allreduce_soon(
@@ -424,6 +502,9 @@ def _slot(world: World, slots: Slots, binding: Binding, tensor: Any, key: str, o
     slot = slots.find(key, op | session.wire << WIRE_BITS)
     if slot is None:
         return None
+    if slot.belt:
+        dtype, shape = binding.describe(tensor)
+        return slot if (DTYPES.get(dtype), shape, 0) == (slot.dtype, slot.shape, slot.signature) else None
     if slot.arithmetic is None:
         dtype, shape = binding.describe(tensor)
         if (DTYPES.get(dtype), shape) != (slot.dtype, slot.shape):
@@ -431,6 +512,23 @@ def _slot(world: World, slots: Slots, binding: Binding, tensor: Any, key: str, o
         by = 1.0 / session.size if op == Average else 1.0
         slot.arithmetic = _Sum(binding, slot, session.local_rank, by, tensor)
     return slot if slot.arithmetic.fits(tensor) else None
+
+
+def _carry(
+    world: World, slots: Slots, slot: Slot, binding: Binding, tensors: Sequence[Any],
+    targets: Sequence[Any] | None, key: str, op: int,
+) -> list[Any] | None:  # fmt: skip
+    """Reduce tensors over the belt: new ones, or the targets; None if somebody does not come."""
+    outputs = targets
+    if outputs is None:
+        outputs = [binding.empty(binding.describe(tensor)[1], tensor) for tensor in tensors]
+    elif all(target is tensor for target, tensor in zip(outputs, tensors)):
+        outputs = tensors
+    load = _load(binding, tensors, outputs, 1.0 / world.session.size if op == Average else 1.0)
+    if load is None:
+        slots.close(key)
+        return None
+    return list(outputs) if slots.carry(key, slot, load) else None
 
 
 def broadcast(

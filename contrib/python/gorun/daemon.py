@@ -182,19 +182,21 @@ class DaemonSession(Session):
         encoded = _Encoded(name, group, tuple(shape), src, dst)
         how = self.wire if wire is None else wire
         travels = op | how << message.WIRE_BITS if kind in message.REDUCES else op
-        slots, flag = self.slots, 0
+        slots, flag, more = self.slots, 0, 0
         if slots is not None:
             if kind == JOIN:
                 slots.turn_off()
             suits = kind == ALLREDUCE and group == 0 and slot_module.suits(dtype, op, prescale, postscale)
-            if slot and suits and 0 < nbytes <= slot_module.MAX_SLOT_BYTES and slots.offers(name):
-                flag = message.TAKES_SLOT
-                encoded.offer = (dtype, travels, encoded.shape, nbytes)
+            belt = slots.offers_belt(nbytes)
+            small = 0 < nbytes <= slot_module.MAX_SLOT_BYTES
+            if slot and suits and (small or belt) and slots.offers(name):
+                flag, more = message.TAKES_SLOT, message.TAKES_BELT if belt else 0
+                encoded.offer = (dtype, travels, encoded.shape, nbytes, root)
         source = (message.NO_REGION, 0, 0) if src is None else (src.region, src.offset, nbytes)
         target = (message.NO_REGION, 0, 0) if dst is None else (dst.region, dst.offset, nbytes)
         encoded.data = message.submit(
             0, kind | flag, name, dtype, travels, root, group, prescale, postscale, source, target,
-            shape, splits or (),
+            shape, splits or (), more,
         )  # fmt: skip
         if handle is None:
             handle = self.reserve()

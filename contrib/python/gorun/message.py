@@ -230,8 +230,9 @@ def submit(
     target: tuple[int, int, int],
     shape: Sequence[int],
     splits: Sequence[int] = (),
+    takes: int = 0,
 ) -> bytearray:
-    """Encode one operation; source and target are (region, offset, bytes)."""
+    """Encode one operation; source and target are (region, offset, bytes). takes: TAKES_BELT, say."""
     label = name.encode()
     ndim = len(shape)
     # One call: this is the hot path, and struct.pack looks a format up at every call.
@@ -241,7 +242,7 @@ def submit(
         kind,
         dtype,
         op,
-        ndim,
+        ndim | takes,
         root,
         group,
         source[0],

@@ -105,6 +105,11 @@ class _Numpy:
 
     adds = True
 
+    def flat(self, tensor: np.ndarray) -> np.ndarray | None:
+        if not tensor.flags.c_contiguous or not tensor.dtype.isnative or not tensor.size:
+            return None
+        return tensor.reshape(-1)
+
     def cell(self, memory: memoryview, like: np.ndarray) -> _Cell:
         return _Cell(memory, like)
 

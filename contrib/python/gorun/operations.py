@@ -160,11 +160,12 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Any:
         """Return each tensor's average (or op) over the ranks; all are reduced together, or none."""
-        return self.synchronize(
-            self.grouped_allreduce_async(
-                tensors, average, name, op, prescale_factor, postscale_factor, process_set
-            )
-        )
+        outputs = collectives.grouped_allreduce_now(
+            self._binding, [self.convert(tensor) for tensor in tensors], None, name=name,
+            op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
+            process_set=process_set,
+        )  # fmt: skip
+        return self.several(outputs)
 
     def grouped_allreduce_(
         self,
@@ -177,11 +178,12 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Any:
         """Overwrite each tensor with its average (or op) over the ranks; they are reduced together."""
-        return self.synchronize(
-            self.grouped_allreduce_async_(
-                tensors, average, name, op, prescale_factor, postscale_factor, process_set
-            )
-        )
+        tensors = list(tensors)
+        outputs = collectives.grouped_allreduce_now(
+            self._binding, tensors, tensors, name=name, op=choose_op(average, op), prescale=prescale_factor,
+            postscale=postscale_factor, process_set=process_set,
+        )  # fmt: skip
+        return self.several(outputs)
 
     def allgather_async(
         self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set

@@ -1,6 +1,7 @@
 """Slots: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
 
 "Slots" in worker/session/codec/PROTOCOL.md says what is where, and why every rank comes to the same decision.
+Larger ones go over a belt (belt.py), once the ranks have met in the slot of its name.
 Nothing here knows how to add: a framework brings that, over the memory of Slot.inputs.
 """
 
@@ -15,35 +16,19 @@ import threading
 import time
 from typing import Any, Callable
 
+from .belt import Belt, Load
 from .constants import AVERAGE, FLOAT32, FLOAT64, INT32, INT64, SUM, UINT32, UINT64
 from .counters import counters
-
-# Written by go generate ./worker/session/codec.
-# begin table: slots
-LINE = 64  # bytes of a cache line
-RANK_LEFT = 1  # in a rank's line: it has left, or
-WORLD_GONE = 2  # the world has ended
-WIDE = 1  # added to the place of a slot: it is a wide one
-ON_BELT = 2  # added to it: it is one on the belt
-MAX_SLOTS = 4096  # names that have one
-MAX_SLOT_RANKS = 16  # ranks of a host that has slots
-MAX_SLOT_BYTES = 65536  # of a tensor
-MAX_WIDE_BYTES = 33554432  # of a tensor in a wide slot, or, if ranks outnumber CPUs,
-MAX_CROWD_BYTES = 4194304
-BELT = 33554432  # where the belt begins
-MAX_BELT_BYTES = 1073741824  # of a tensor in a slot on the belt
-BELT_PART = 524288  # of a part of it
-BELT_DEPTH = 3  # parts in the area of a rank
-BELT_AREA = 2363392  # bytes of that
-BELT_LEFT = 1  # where it begins: the rank has given up, or
-BELT_FAILED = 2  # had to because of another one
-BELT_FILLED = 64  # where it has the number of parts that are there,
-BELT_REDUCED = 72  # of those whose share is reduced,
-BELT_BUFFERS = 4096  # the parts, and its shares,
-BELT_RESULTS = 1576960
-BELT_SHARE = 262144  # of so many bytes at most
-MAX_DOORBELL = 32  # bytes of the name of a doorbell
-# end table
+from .slot_table import (
+    LINE,
+    MAX_BELT_BYTES,
+    MAX_DOORBELL,
+    MAX_SLOT_BYTES,
+    MAX_SLOTS,
+    ON_BELT,
+    RANK_LEFT,
+    WORLD_GONE,
+)
 
 MAX_CLOSED = 16  # slots of a name, when different tensors come under it: each takes memory for good
 
@@ -71,13 +56,19 @@ def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
 class Slot:
     """The slot of one name: one tensor, one reduction."""
 
-    __slots__ = ("arithmetic", "dtype", "inputs", "mine", "op", "own", "ranks", "shape", "use")
+    __slots__ = (
+        "arithmetic", "belt", "dtype", "inputs", "mine", "op", "own", "ranks", "shape", "signature", "use",
+    )  # fmt: skip
 
     def __init__(
         self, memory: memoryview, offset: int, ranks: int, me: int, dtype: int, op: int,
-        shape: tuple[int, ...], nbytes: int,
+        shape: tuple[int, ...], nbytes: int, signature: int = 0,
     ) -> None:  # fmt: skip
         """Raise ValueError if the slot is not within the memory."""
+        self.belt = offset & ON_BELT != 0
+        if self.belt:
+            offset, nbytes = offset & ~ON_BELT, 0
+        self.signature = signature  # of the tensors that are packed into one
         stride = (nbytes + LINE - 1) // LINE * LINE
         if offset % LINE or offset < LINE * ranks or offset + ranks * (LINE + 2 * stride) > len(memory):
             raise ValueError(f"slot at {offset} of {len(memory)} bytes")
@@ -127,10 +118,17 @@ class Slots:
         memory[line + 8] = len(self._name)
         self._asleep = [(r, LINE * r // 4 + 1) for r in range(ranks) if r != me]
         self._yields = ranks > len(os.sched_getaffinity(0))
+        self.belt: Belt | None = None
+        if Belt.fits(memory, ranks):
+            self.belt = Belt(memory, ranks, me, self._await, self._publish)
         self._open: dict[str, Slot] = {}
         self._closed: dict[str, int] = {}  # how many slots of a name somebody did not come to
         self.off = False
         self._ended = False
+
+    def offers_belt(self, nbytes: int) -> bool:
+        """Report whether the slot of a tensor would be on the belt."""
+        return self.belt is not None and not self.belt.stands and MAX_SLOT_BYTES < nbytes <= MAX_BELT_BYTES
 
     def offers(self, name: str) -> bool:
         """Report whether this rank would take a slot for the next use of a name."""
@@ -138,12 +136,15 @@ class Slots:
         return not self.off and closed < MAX_CLOSED and len(self._open) + len(self._closed) < MAX_SLOTS
 
     def open(
-        self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int
-    ) -> None:
+        self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int,
+        signature: int = 0,
+    ) -> None:  # fmt: skip
         """Take the slot that the daemon gave a name. op: the reduction, and how it travels between hosts."""
         if self.off:  # also if the daemon has said so before this rank joined, and it is read only now
             return
-        self._open[name] = Slot(self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes)
+        self._open[name] = Slot(
+            self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes, signature
+        )
 
     def find(self, name: str, op: int) -> Slot | None:
         """Return the slot of a name, if it is for such a reduction."""
@@ -176,6 +177,33 @@ class Slots:
             self.close(name)
             raise
 
+    def carry(self, name: str, slot: Slot, load: Load) -> bool:
+        """Meet the others, and reduce a tensor with theirs: True; or False, and the slot is closed."""
+        belt = self.belt
+        assert belt is not None
+        if belt.stands or not belt.busy.acquire(blocking=False):  # another thread is there
+            self.close(name)
+            return False
+        try:
+            if not self.meet(name, slot):
+                return False
+            belt.carry(name, load)
+            return True
+        except BaseException as error:
+            belt.stop(error)
+            raise
+        finally:
+            belt.busy.release()
+
+    def _publish(self, at: int, count: int) -> None:
+        """Write a count of the belt, if it is not negative, and wake who sleeps."""
+        with self._lock:
+            if count >= 0:
+                self._words[at] = count
+        for rank, flag in self._asleep:
+            if self._flags[flag]:
+                self._ring(rank)
+
     def _wait(self, name: str, slot: Slot, goal: int) -> bool:
         words = self._words
         for at, _ in slot.ranks:
@@ -183,7 +211,7 @@ class Slots:
                 continue
             began = counters.waits()
             try:
-                came = self._await(slot, at, goal)
+                came = self._await(at, goal, lambda: self._absent(slot, goal))
             finally:
                 counters.waited(began, 0)
             if not came:
@@ -250,9 +278,12 @@ class Slots:
                 return  # whoever comes last does it
         for rank, at in self._asleep:
             if flags[at]:
-                line = LINE * rank
-                length = min(self._memory[line + 8], MAX_DOORBELL)
-                self._send(bytes(self._memory[line + 9 : line + 9 + length]))
+                self._ring(rank)
+
+    def _ring(self, rank: int) -> None:
+        line = LINE * rank
+        length = min(self._memory[line + 8], MAX_DOORBELL)
+        self._send(bytes(self._memory[line + 9 : line + 9 + length]))
 
     def _absent(self, slot: Slot, goal: int) -> bool:
         """Report whether somebody will never come: a word is odd, or its rank has left.
@@ -266,7 +297,8 @@ class Slots:
                 return True  # an even word that is high enough came in between
         return False
 
-    def _await(self, slot: Slot, at: int, goal: int) -> bool:
+    def _await(self, at: int, goal: int, absent: Callable[[], bool]) -> bool:
+        """Wait until the word at a place is as high as goal, or somebody is absent: False."""
         words, since, yields = self._words, 0.0, self._yields
         while True:
             if self._flags[self._over] == WORLD_GONE or self._ended:
@@ -276,7 +308,7 @@ class Slots:
             for _ in range(1 if yields else 50):
                 if words[at] >= goal:
                     return True
-            if self._absent(slot, goal):
+            if absent():
                 return False
             if yields:
                 os.sched_yield()
@@ -285,11 +317,11 @@ class Slots:
                 since = now
             elif now - since >= YIELD_SECONDS:
                 self._look()  # nothing rings twice for a session that has failed
-                self._doze(slot, at, goal)
+                self._doze(at, goal, absent)
             elif now - since >= SPIN_SECONDS:
                 yields = True
 
-    def _doze(self, slot: Slot, at: int, goal: int) -> None:
+    def _doze(self, at: int, goal: int, absent: Callable[[], bool]) -> None:
         """Sleep until something has happened."""
         flag, me = LINE * self._me // 4 + 1, threading.get_ident()
         try:
@@ -298,7 +330,7 @@ class Slots:
                 self._flags[flag] = 1
             with self._lock:
                 # Looked at after the flag was set, and while nobody takes a ring away.
-                if self._words[at] >= goal or self._absent(slot, goal):
+                if self._words[at] >= goal or absent():
                     return
                 if self._listener not in (0, me):
                     self._changed.wait()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,3 +46,69 @@ class Inputs:
 
     if not _OLD:
         add = np.errstate(all="ignore")(add)
+
+
+def overlap(arrays: Sequence[np.ndarray]) -> bool:
+    """Report whether flat arrays share memory."""
+    end = 0
+    for at, nbytes in sorted((array.__array_interface__["data"][0], array.nbytes) for array in arrays):
+        if nbytes and at < end:
+            return True
+        end = at + nbytes
+    return False
+
+
+class Load:
+    """belt.Load for arrays that adjoin: sources and targets, which may be the same, flat and of one type."""
+
+    def __init__(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], by: float) -> None:
+        self._sources, self._targets = sources, targets
+        self._dtype = sources[0].dtype
+        self._ends = list(itertools.accumulate(array.nbytes for array in sources))
+        self._by = self._dtype.type(by) if by != 1.0 else None
+        self.nbytes = self._ends[-1]
+
+    def _pieces(self, at: int, nbytes: int) -> Iterator[tuple[int, slice, slice]]:
+        """Yield the arrays that hold these bytes, by number: what of them, and where that is in the bytes."""
+        size, start, end = self._dtype.itemsize, at, at + nbytes
+        number = bisect.bisect_right(self._ends, at)
+        while at < end:
+            begin = self._ends[number] - self._sources[number].nbytes
+            to = min(end, self._ends[number])
+            if at < to:
+                inside = slice((at - begin) // size, (to - begin) // size)
+                yield number, inside, slice((at - start) // size, (to - start) // size)
+            at, number = to, number + 1
+
+    def put(self, at: int, memory: memoryview) -> None:
+        """Copy the source from a position on to memory."""
+        array = np.frombuffer(memory, self._dtype)
+        for number, inside, place in self._pieces(at, len(memory)):
+            array[place] = self._sources[number][inside]
+
+    def get(self, at: int, memory: memoryview) -> None:
+        """Copy memory to the target from a position on."""
+        array = np.frombuffer(memory, self._dtype)
+        for number, inside, place in self._pieces(at, len(memory)):
+            self._targets[number][inside] = array[place]
+
+    def reduce(self, at: int, inputs: Sequence[memoryview | None], memory: memoryview) -> None:
+        """Add the source, for which None stands, and the inputs up, to the target and to memory."""
+        total = np.frombuffer(memory, self._dtype)
+        arrays = [None if part is None else np.frombuffer(part, self._dtype) for part in inputs]
+        for number, inside, place in self._pieces(at, len(memory)):
+            own, result = self._sources[number][inside], total[place]
+            parts = [own if array is None else array[place] for array in arrays]
+            np.add(parts[0], parts[1], result, **_QUIETLY)
+            for part in parts[2:]:
+                np.add(result, part, result, **_QUIETLY)
+            if self._by is not None:
+                np.multiply(result, self._by, result, **_QUIETLY)
+            if self._dtype.kind == "f":
+                most = result.max()  # NaN if any is
+                if most != most:
+                    result[np.isnan(result)] = np.nan
+            self._targets[number][inside] = result
+
+    if not _OLD:
+        reduce = np.errstate(all="ignore")(reduce)

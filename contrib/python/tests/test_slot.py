@@ -9,7 +9,8 @@ from unittest import mock
 import tests_path  # noqa: F401
 
 from gorun import constants
-from gorun.slot import LINE, Slot, Slots, suits
+from gorun.slot import Slot, Slots, suits
+from gorun.slot_table import LINE
 
 try:
     import numpy as np

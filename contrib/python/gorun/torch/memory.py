@@ -6,7 +6,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -94,6 +94,12 @@ class Torch:
         return torch.empty(shape, dtype=like.dtype, device=like.device)
 
     adds = sums is not None  # NumPy adds and looks for NaNs several times as fast as torch does
+
+    def flat(self, tensor: torch.Tensor) -> Any:
+        """Return a flat array of NumPy's over the memory of a tensor."""
+        if not is_plain(tensor) or not tensor.numel():
+            return None
+        return tensor.detach().view(-1).numpy()
 
     def cell(self, memory: memoryview, like: torch.Tensor) -> _Cell:
         """Return what moves tensors like that to and from memory."""

@@ -189,11 +189,25 @@ def allreduce(
     return compression.decompress(_Allreduce.apply(compressed, name, options), ctx)
 
 
+def _grouped_allreduce_now(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> list[torch.Tensor]:
+    return collectives.grouped_allreduce_now(
+        _torch, list(tensors), None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        process_set=process_set,
+    )  # fmt: skip
+
+
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
         ctx.options = options
-        return synchronize(grouped_allreduce_async(tensors, name=name, **options))
+        return tuple(_grouped_allreduce_now(tensors, name, **options))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -222,7 +236,7 @@ def grouped_allreduce(
     if any(tensor.requires_grad for tensor in compressed):
         outputs = _GroupedAllreduce.apply(name, options, *compressed)
     else:  # autograd would take as long as the rest
-        outputs = synchronize(grouped_allreduce_async(compressed, name=name, **options))
+        outputs = _grouped_allreduce_now(compressed, name, **options)
     return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
 
 

@@ -1,0 +1,158 @@
+"""The belt: threads over the same memory are ranks."""
+
+import socket
+import threading
+import unittest
+
+import tests_path  # noqa: F401
+
+from gorun import constants
+from gorun.errors import Aborted
+from gorun.slot import Slots
+from gorun.slot_table import BELT, BELT_AREA, BELT_PART, LINE, MAX_BELT_BYTES, MAX_SLOT_BYTES, ON_BELT
+
+try:
+    import numpy as np
+
+    from gorun import sums
+except ImportError:
+    np = None
+
+
+class Ranks:
+    """Some ranks with a slot on the belt, and what their daemon would tell them."""
+
+    def __init__(self, count, nbytes):
+        self.memory = memoryview(bytearray(BELT + count * BELT_AREA))
+        self.pairs = [socket.socketpair() for _ in range(count)]
+        self.slots = [
+            Slots(self.memory, count, me, pair[0].fileno(), lambda: None)
+            for me, pair in enumerate(self.pairs)
+        ]
+        for slots in self.slots:
+            slots.open("x", 4096 + ON_BELT, constants.FLOAT64, constants.SUM, (nbytes // 8,), nbytes)
+
+    def carry(self, me, load):
+        slots = self.slots[me]
+        return slots.carry("x", slots.find("x", constants.SUM), load)
+
+    def together(self, call):
+        """Call for every rank at once, and return what each returned or raised."""
+        results = [None] * len(self.slots)
+
+        def run(me):
+            try:
+                results[me] = call(me)
+            except BaseException as error:
+                results[me] = error
+
+        threads = [threading.Thread(target=run, args=(me,)) for me in range(len(self.slots))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        return results
+
+    def sum(self, sources, targets=None, by=1.0):
+        """Reduce a list of arrays for each rank."""
+        return self.together(lambda me: self.carry(me, sums.Load(sources[me], (targets or sources)[me], by)))
+
+    def end(self):
+        for slots in self.slots:
+            slots.end()
+        for pair in self.pairs:
+            pair[0].close()
+            pair[1].close()
+
+
+@unittest.skipIf(np is None, "no NumPy")
+class BeltTest(unittest.TestCase):
+    def ranks(self, count, nbytes):
+        ranks = Ranks(count, nbytes)
+        self.addCleanup(ranks.end)
+        return ranks
+
+    def test_sums_of_any_size_one_after_the_other(self):
+        for count in 2, 3, 5:
+            sizes = [BELT_PART // 8, BELT_PART // 8 + 1, 3 * BELT_PART // 8 + 77, 9]
+            ranks = self.ranks(count, 8)
+            for n in sizes * 2:
+                data = [np.arange(n, dtype=np.float64) * (me + 1) for me in range(count)]
+                self.assertEqual(ranks.sum([[array] for array in data]), [True] * count)
+                for array in data:
+                    np.testing.assert_array_equal(array, np.arange(n) * (count * (count + 1) // 2))
+
+    def test_several_arrays_to_others_averaged(self):
+        ranks = self.ranks(2, 8)
+        shapes = [1, BELT_PART // 8 - 1, 7, 0, 2 * BELT_PART // 8 + 3, 100]
+        sources = [[np.full(n, me + 1.0) for n in shapes] for me in range(2)]
+        targets = [[np.zeros(n) for n in shapes] for _ in range(2)]
+        sources[0][4][5] = np.nan
+        ranks.sum(sources, targets, 0.5)
+        for arrays in targets:
+            self.assertTrue(np.isnan(arrays[4][5]))
+            arrays[4][5] = 1.5
+            for array in arrays:
+                self.assertTrue((array == 1.5).all())
+        self.assertEqual(sources[1][1][0], 2.0)
+
+    def test_one_gives_up_amid_a_tensor(self):
+        ranks = self.ranks(3, 8)
+        data = [np.ones(BELT_PART) for _ in range(3)]
+
+        class Interrupted(sums.Load):
+            def reduce(self, at, inputs, memory):
+                raise KeyboardInterrupt
+
+        def carry(me):
+            kind = Interrupted if me == 1 else sums.Load
+            return ranks.carry(me, kind([data[me]], [data[me]], 1.0))
+
+        results = ranks.together(carry)
+        self.assertIsInstance(results[1], KeyboardInterrupt)
+        for me in 0, 2:
+            self.assertIsInstance(results[me], Aborted)
+            self.assertIn("rank 1 of this host ended amid it", str(results[me]))
+        # Nothing goes over the belt after that, and no rank waits for another one there.
+        self.assertEqual(ranks.together(lambda me: ranks.slots[me].belt.stands), [True] * 3)
+        self.assertEqual(ranks.together(lambda me: ranks.slots[me].offers_belt(1 << 20)), [False] * 3)
+
+    def test_one_is_interrupted_before_the_others_come(self):
+        ranks = self.ranks(2, 8)
+        ranks.slots[0]._look = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+        data = [np.ones(BELT_PART), np.ones(BELT_PART)]
+        with self.assertRaises(KeyboardInterrupt):
+            ranks.carry(0, sums.Load([data[0]], [data[0]], 1.0))
+        with self.assertRaisesRegex(Aborted, "rank 0 of this host ended amid it"):
+            ranks.carry(1, sums.Load([data[1]], [data[1]], 1.0))
+
+    def test_one_is_killed(self):
+        ranks = self.ranks(2, 8)
+        data = np.ones(BELT_PART)
+        ranks.memory.cast("Q")[(4096 + LINE) // 8] = 2  # rank 1 has come, and
+        ranks.memory.cast("I")[LINE // 4] = 1  # has left
+        with self.assertRaisesRegex(Aborted, "rank 1 of this host"):
+            ranks.carry(0, sums.Load([data], [data], 1.0))
+
+    def test_two_threads_do_not_share_it(self):
+        ranks = self.ranks(2, 8)
+        with ranks.slots[0].belt.busy:
+            self.assertFalse(ranks.carry(0, None))
+        self.assertIsNone(ranks.slots[0].find("x", constants.SUM))
+
+    def test_which_tensors_it_is_for(self):
+        slots = self.ranks(2, 8).slots[0]
+        for nbytes in MAX_SLOT_BYTES, MAX_BELT_BYTES + 1:
+            self.assertFalse(slots.offers_belt(nbytes))
+        for nbytes in MAX_SLOT_BYTES + 1, MAX_BELT_BYTES:
+            self.assertTrue(slots.offers_belt(nbytes))
+
+    def test_tensors_that_share_memory(self):
+        data = np.zeros(10)
+        self.assertTrue(sums.overlap([data[:6], data[5:]]))
+        self.assertFalse(sums.overlap([data[5:], data[:5], data[:0]]))
+
+
+if __name__ == "__main__":
+    unittest.main()
