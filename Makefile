@@ -17,6 +17,9 @@ CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
 TORCH2_VERSION := 2.15.0
 TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
+# Pythons with TensorFlow, Keras 3 and JAX, and with the last Keras 2, for make frameworks.
+KERAS3_VENV := $(CACHE)/tensorflow-2.21.0-jax-0.10.2
+KERAS2_VENV := $(CACHE)/tensorflow-2.15.1
 # A program that reads bills of materials, for make release-check.
 SPDX_VENV := $(CACHE)/spdx-tools-0.8.5
 TORCH2_NP ?= 1 2 3 4
@@ -498,8 +501,24 @@ $(HOROVOD_VENV)/ready:
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-build-isolation horovod==0.28.1; touch $@'
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
-frameworks: build build/frameworks/ready
+frameworks: build build/frameworks/ready tensorflow
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
+
+## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3 and by 2.15 with Keras 2 (PARTS="ops keras": some of its jobs)
+tensorflow: build frameworks-ready
+	for python in $(KERAS3_VENV) $(KERAS2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
+
+## frameworks-ready: make the Pythons with TensorFlow, Keras and JAX, by pip; 5 GB in ~/.cache/gorun-ci
+frameworks-ready: $(KERAS3_VENV)/ready $(KERAS2_VENV)/ready
+$(KERAS3_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check tensorflow-cpu==2.21.0 keras==3.15.1 tf_keras==2.21.0 \
+		jax==0.10.2 jaxlib==0.10.2 optax==0.2.8; touch $@'
+$(KERAS2_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check tensorflow-cpu==2.15.1 keras==2.15.0; touch $@'
 
 build/frameworks/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/frameworks

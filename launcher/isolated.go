@@ -18,11 +18,17 @@ import (
 func (s *state) stopped(now time.Time, h *host) time.Duration {
 	p := h.Spoken.Silent(now)
 	announced := s.asleep.now || p.From.Before(s.asleep.until)
-	_, renewed := h.Line()
-	if !renewed || s.spec.Replicator != nil || announced || !s.timing().Outlasted(now, p, s.lease()) {
+	if _, renewed := h.Line(); !renewed || s.spec.Replicator != nil || announced || now.Sub(p.To) > s.timing().Aftermath ||
+		p.Lasted() < s.timing().Launcher(s.lease()) {
 		return 0
 	}
 	return p.Lasted()
+}
+
+// outlived reports whether the hosts have ended the job, or are about to, because they do not hear the launcher.
+func (s *state) outlived(now time.Time) bool {
+	since := s.alive.IsolatedSince()
+	return !since.IsZero() && now.Sub(since) >= s.timing().Launcher(s.lease())
 }
 
 // abandoned reports whether an event shows that hosts have ended the job because they did not hear its launcher.
@@ -33,7 +39,7 @@ func (s *state) abandoned(now time.Time, h *host, ev talk.Event) bool {
 	case *wire.Failed, *wire.Rejoining:
 		return s.stopped(now, h) > 0
 	}
-	return ev.Err != nil && (s.alive.Outlived(now, s.lease()) || s.stopped(now, h) > 0)
+	return ev.Err != nil && (s.outlived(now) || s.stopped(now, h) > 0)
 }
 
 // endIsolated ends the job, and with it the search for its hosts.

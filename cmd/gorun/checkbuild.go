@@ -10,7 +10,7 @@ func checkBuild(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `gorun %s, in place of Horovod v%s:
 
 Available Frameworks:
-    [ ] TensorFlow
+    [X] TensorFlow
     [X] PyTorch
     [ ] MXNet
 

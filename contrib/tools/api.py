@@ -21,6 +21,11 @@ WRITTEN = "\nThis page is written by `make reference`.\n"
 # The modules that programs import, and what users know them by: the page has a section for each line.
 MODULES = {
     "gorun.torch": "PyTorch: `import gorun.torch as hvd`, or `horovod.torch`",
+    "gorun.tensorflow": "TensorFlow: `import gorun.tensorflow as hvd`, or `horovod.tensorflow`",
+    "gorun.tensorflow.elastic": "State of TensorFlow that survives the loss of ranks: `hvd.elastic`",
+    "gorun.keras": "Keras: `import gorun.keras as hvd`, or `horovod.keras`",
+    "gorun.keras.callbacks": "Its callbacks: `hvd.callbacks`",
+    "gorun.keras.elastic": "State of Keras that survives the loss of ranks: `hvd.elastic`",
     "gorun.numpy": "NumPy: `import gorun.numpy as hvd`",
     "gorun.torch.elastic": "State of PyTorch that survives the loss of ranks: `hvd.elastic`, or `horovod.torch.elastic`",
     "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",

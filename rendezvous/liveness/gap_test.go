@@ -27,21 +27,3 @@ func TestLateLooks(t *testing.T) {
 		t.Errorf("the last pause is %v", got)
 	}
 }
-
-// TestOutlasted: hosts with a lease of 30 s end a job whose launcher was paused for 35 s, and for a while after that
-// their reports count as consequences.
-func TestOutlasted(t *testing.T) {
-	for name, tc := range map[string]struct {
-		now, from, to float64
-		want          bool
-	}{
-		"shorter than the hosts wait": {35, 0, 34.9, false},
-		"as long as they wait":        {36, 0, 35, true},
-		"long over":                   {66, 0, 35, false},
-		"no pause":                    {10, 0, 0, false},
-	} {
-		if got := liveness.Default().Outlasted(sec(tc.now), liveness.Gap{From: sec(tc.from), To: sec(tc.to)}, 30*time.Second); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

@@ -182,12 +182,6 @@ func (s *Hosts) Hears(now time.Time, c Contact) bool {
 // IsolatedSince returns when an isolated launcher last heard a host, zero if it is not isolated.
 func (s *Hosts) IsolatedSince() time.Time { return s.isolated }
 
-// Outlived reports whether the hosts of an isolated launcher have ended the job, or are about to: they have not heard
-// the launcher for as long as it has not heard them.
-func (s *Hosts) Outlived(now time.Time, lease time.Duration) bool {
-	return !s.isolated.IsZero() && now.Sub(s.isolated) >= s.timing.Launcher(lease)
-}
-
 // hungUp reports whether a host has ended all connections with a peer that has not ended itself.
 func (s *Hosts) hungUp(id int, v View) bool {
 	return slices.ContainsFunc(v.Contacts, func(c Contact) bool { return !c.Ended && s.of(c.ID).reports[id].HungUp })

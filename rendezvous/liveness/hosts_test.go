@@ -414,22 +414,6 @@ func TestIsolated(t *testing.T) {
 	}
 }
 
-// TestOutlived: the hosts of a launcher that is isolated since 9 s have ended the job at 44 s.
-func TestOutlived(t *testing.T) {
-	s := newScene(2)
-	s.hear(8.5, 0)
-	s.hear(9, 1)
-	if s.hosts.Outlived(sec(100), 30*time.Second) {
-		t.Error("outlived although it is not isolated")
-	}
-	s.hosts.Look(sec(40), s.view)
-	for at, want := range map[float64]bool{43.9: false, 44: true} {
-		if got := s.hosts.Outlived(sec(at), 30*time.Second); got != want {
-			t.Errorf("at %v s: %v", at, got)
-		}
-	}
-}
-
 // TestIsolatedSince: a launcher is isolated since it last heard one of several hosts.
 func TestIsolatedSince(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -147,12 +147,6 @@ func (t Timing) Launcher(lease time.Duration) time.Duration {
 	return max(t.MinLauncherLease, lease+t.LauncherExtra)
 }
 
-// Outlasted reports whether a pause of the launcher was so long that hosts with a lease have ended the job, and whether
-// it ended so recently that the launcher still receives what they did meanwhile.
-func (t Timing) Outlasted(now time.Time, pause Gap, lease time.Duration) bool {
-	return pause.Lasted() >= t.Launcher(lease) && now.Sub(pause.To) <= t.Aftermath
-}
-
 // Abandon returns how long an isolated launcher waits before it ends the job. Its hosts have ended it by then: they
 // last heard the launcher at about the same time, so none of them extends the others' wait.
 func (t Timing) Abandon(lease time.Duration) time.Duration { return t.Launcher(lease) + t.AbandonGrace }

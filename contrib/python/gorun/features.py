@@ -22,7 +22,7 @@ __all__ = [
     "is_version_greater_equal_than", "mpi_built", "nccl_built", "num_rank_is_power_2", "split_list",
 ]  # fmt: skip
 
-EXTENSIONS = ["torch"]
+EXTENSIONS = ["tensorflow", "torch"]
 
 T = TypeVar("T")
 
@@ -41,9 +41,14 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Report whether torch sees a GPU."""
-    if ext_base_name.rpartition(".")[2] != "torch" or not extension_available(ext_base_name):
+    """Report whether torch or TensorFlow sees a GPU."""
+    name = ext_base_name.rpartition(".")[2]
+    if name not in ("tensorflow", "torch") or not extension_available(name):
         return False
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
     import torch
 
     return torch.cuda.is_available()

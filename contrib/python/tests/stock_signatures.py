@@ -3,6 +3,9 @@
     pip download --no-deps --no-binary :all: horovod==0.28.1
     tar xf horovod-0.28.1.tar.gz
     python3 stock_signatures.py horovod-0.28.1 >stock_signatures.json
+    python3 stock_signatures.py horovod-0.28.1 tensorflow keras ... >tf/stock_tensorflow.json
+
+With modules, also the names that these import from others of Horovod, as "".
 
 Functions and methods as "a, b=1, *args", classes as "class of" and the names of their bases, everything
 else, attributes that __init__ sets among it, as "".
@@ -78,14 +81,23 @@ def definitions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[st
             yield from ((prefix + t.id, "") for t in named if isinstance(t, ast.Name) and public(t.id))
 
 
+def imported(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Go through what a module imports from others of Horovod."""
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("horovod"):
+            yield from ((alias.asname or alias.name, "") for alias in node.names if public(alias.name))
+
+
 def main() -> None:
     """Print the table."""
     root = Path(sys.argv[1], "horovod")
-    table = {}
-    for module in MODULES:
+    table: dict[str, dict[str, str]] = {}
+    for module in sys.argv[2:] or MODULES:
         path = root.joinpath(*module.split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        table[module] = dict(definitions(ast.parse(path.read_text()).body))
+        body = ast.parse(path.read_text()).body
+        table[module] = dict(imported(body)) if sys.argv[2:] else {}
+        table[module].update(definitions(body))
     print(json.dumps(table, indent=0))
 
 

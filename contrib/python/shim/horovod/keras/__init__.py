@@ -1,1 +1,2 @@
-from gorun.absent import keras
+from gorun.keras import *
+from horovod import __version__

@@ -1,1 +1,4 @@
-from gorun.absent import tensorflow
+from gorun.tensorflow import *
+from gorun.tensorflow import __getattr__ as __getattr__
+from gorun.tensorflow import compression, functions, mpi_ops
+from horovod import __version__

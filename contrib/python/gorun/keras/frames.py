@@ -1,0 +1,42 @@
+"""What Keras needs of the framework that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from gorun import basics
+
+BACKEND = keras.backend.backend()
+
+if BACKEND == "tensorflow":
+    from gorun.tensorflow.compression import Compression
+    from gorun.tensorflow.mpi_ops import init
+    from gorun.tensorflow.variables import broadcast_global_variables
+else:
+    if BACKEND == "jax":
+        from gorun.jax import Compression, init
+    elif BACKEND == "torch":
+        from gorun.torch.compression import Compression
+
+        def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
+            """Join the job; a second call does nothing. Without gorun this process is a world of one.
+
+            comm may name all ranks; a part of them is what process sets are for.
+            """
+            basics.init(comm, process_sets)
+
+    else:
+        raise ImportError(f"gorun.keras: Keras runs on {BACKEND}; gorun has tensorflow, jax and torch")
+
+    def broadcast_global_variables(root_rank: int) -> Any:
+        """Raise RuntimeError: only graphs of TensorFlow 1 have global variables."""
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() is for graphs of TensorFlow 1: use "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank)"
+        )
+
+
+__all__ = ["BACKEND", "Compression", "broadcast_global_variables", "init"]

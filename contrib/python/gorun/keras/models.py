@@ -1,0 +1,61 @@
+"""What differs between Keras 2 and Keras 3 and its backends: variables, and where a model keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gorun import basics, collectives
+from gorun.numpy import _Numpy
+from gorun.process_sets import ProcessSet, global_process_set
+
+# Many variables are sent as one, so many bytes at a time, to bound the shared memory.
+_BATCH_BYTES = 16 << 20
+
+
+def read(variable: Any) -> np.ndarray:
+    """Return a copy of a variable."""
+    value = variable.detach().cpu() if hasattr(variable, "detach") else variable
+    return np.array(value.numpy())
+
+
+def write(variable: Any, value: Any) -> None:
+    """Overwrite a variable."""
+    variable.assign(value)
+
+
+def settled(model: Any) -> None:
+    """Let a model's variables be what they are: the JAX backend keeps them elsewhere during training."""
+    sync = getattr(model, "jax_state_sync", None)
+    if sync is not None:
+        sync()
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """Return the variables of an optimizer; older ones have a method for them."""
+    variables = getattr(optimizer, "variables", [])
+    return list(variables() if callable(variables) else variables)
+
+
+def broadcast(
+    variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
+    """Overwrite variables with those of rank root_rank."""
+    if process_set.size() == 1:
+        return
+    world, binding = basics.world(), _Numpy()
+    batch: list[Any] = []
+    room = _BATCH_BYTES
+    for i, variable in enumerate(variables):
+        batch.append(variable)
+        room -= read(variable).nbytes
+        if room > 0 and i + 1 < len(variables):
+            continue
+        arrays = [read(variable) for variable in batch]
+        handle = collectives.broadcast(binding, arrays, None, root_rank, process_set=process_set)
+        for variable, value in zip(batch, world.synchronize(handle)):
+            if basics.rank() != root_rank:
+                write(variable, value)
+        batch, room = [], _BATCH_BYTES

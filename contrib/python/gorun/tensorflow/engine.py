@@ -1,0 +1,491 @@
+"""The collectives as TensorFlow operations: native ones where they can be loaded, else Python functions.
+
+Both run on the CPU, are differentiable, and answer alike:
+
+    allreduce(tensors, …) → tensors                      broadcast(tensors, …) → tensors
+    allgather(tensors, …) → (tensors, rows by rank)      alltoall(tensor, splits, …) → (tensor, rows by rank)
+    reducescatter(tensors, …) → tensors
+
+Native ones return to TensorFlow at once and go on in gorun's daemon, so that any number of them may be in
+flight in any order. Python functions hold a thread of TensorFlow each: ranks that run more of them at once
+than TensorFlow has threads, in different orders, wait for each other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from gorun import basics, collectives, native
+from gorun.process_sets import ProcessSet, global_process_set
+
+# What ask() can be asked. tensorflow.c knows the numbers of the first two as well.
+RANK, SIZE, SET_RANK, INCLUDED, LOCAL_RANK, LOCAL_SIZE = range(6)
+
+_BY_COUNT = "#"  # the name of a native operation that ranks number
+
+# Functions of the library in the order of struct engine in tensorflow.c.
+_FUNCTIONS = (
+    "gorun_start", "gorun_then", "gorun_wait", "gorun_release", "gorun_alloc", "gorun_free", "gorun_error",
+)  # fmt: skip
+
+
+def set_of(number: int) -> ProcessSet:
+    """Return a process set for its number."""
+    if number == 0:
+        return global_process_set
+    found = ProcessSet(basics.world().process_sets[number])
+    found.process_set_id = number
+    return found
+
+
+def facts(process_set: ProcessSet) -> dict[int, int]:
+    """Return what an operation may ask about a process set, and about the world."""
+    session = basics.world().session
+    answers = {RANK: session.rank, LOCAL_RANK: session.local_rank, LOCAL_SIZE: session.local_size}
+    answers[SIZE] = process_set.size()
+    answers[INCLUDED] = int(process_set.included())
+    answers[SET_RANK] = process_set.rank() if process_set.included() else -1
+    return answers
+
+
+class Native:
+    """Operations of libgorun."""
+
+    def __init__(self, operations: Any, library: Any) -> None:
+        self._operations = operations
+        self._library = library
+        self._known: dict[int, ProcessSet] = {}
+
+    def enter(self, engine: Any) -> None:
+        """Begin a world, in which the session is another library's: the one that Python loaded."""
+        table = (ctypes.c_void_p * len(_FUNCTIONS))(
+            *(ctypes.cast(getattr(engine, name), ctypes.c_void_p).value for name in _FUNCTIONS)
+        )
+        self._library.gorun_tensorflow_engine(table)
+        known, self._known = self._known, {}
+        for process_set in (global_process_set, *known.values()):
+            if process_set.process_set_id is not None and process_set.process_set_id >= 0:
+                self._learn(process_set)
+
+    def _learn(self, process_set: ProcessSet) -> None:
+        number = process_set.process_set_id or 0
+        known = self._known.get(number)
+        if known is not None and (number == 0 or known.ranks == process_set.ranks):
+            return
+        for what, value in facts(process_set).items():
+            self._library.gorun_tensorflow_fact(what, number, value)
+        self._known[number] = process_set
+
+    def ask(self, what: int, process_set: ProcessSet, name: str | None = None) -> Any:
+        """Return a fact as a tensor; in a graph, the one when the graph runs."""
+        self._learn(process_set)
+        value = self._operations.gorun_world(
+            what=what, process_set=process_set.process_set_id or 0, name=name
+        )
+        value.set_shape(())
+        return value
+
+    def _common(self, name: str | None, scoped: bool, process_set: ProcessSet) -> dict[str, Any]:
+        number = process_set.group()
+        self._learn(process_set)
+        # Eagerly, an operation has no node with a name of its own.
+        own = (name or _BY_COUNT) if tf.executing_eagerly() else "" if scoped else name
+        if tf.executing_eagerly():
+            world = tf.constant(process_set.size())
+        else:
+            world = self._operations.gorun_world(what=SIZE, process_set=number)
+        return {"world": world, "tensor_name": own or "", "process_set": number, "name": name}
+
+    def allreduce(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
+        prescale: float, postscale: float,
+    ) -> list[Any]:  # fmt: skip
+        """Reduce tensors together."""
+        return self._operations.gorun_allreduce(
+            tensors, reduce_op=op, prescale_factor=prescale, postscale_factor=postscale,
+            **self._common(name, scoped, process_set),
+        )  # fmt: skip
+
+    def allgather(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet
+    ) -> tuple[list[Any], list[Any]]:
+        """Join each tensor with the other ranks'."""
+        results, rows = self._operations.gorun_allgather(
+            tensors, N=len(tensors), **self._common(name, scoped, process_set)
+        )
+        return [_same_row(result, tensor) for result, tensor in zip(results, tensors)], rows
+
+    def broadcast(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, root: int
+    ) -> list[Any]:
+        """Return the root's tensors."""
+        return self._operations.gorun_broadcast(
+            tensors, root_rank=root, **self._common(name, scoped, process_set)
+        )
+
+    def alltoall(
+        self, tensor: Any, splits: Any, name: str | None, scoped: bool, process_set: ProcessSet
+    ) -> tuple[Any, Any]:
+        """Send rows to each rank."""
+        result, rows = self._operations.gorun_alltoall(
+            tensor, splits, **self._common(name, scoped, process_set)
+        )
+        return _same_row(result, tensor), rows
+
+    def reducescatter(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
+        prescale: float, postscale: float,
+    ) -> list[Any]:  # fmt: skip
+        """Reduce tensors and keep this rank's rows of each."""
+        results = self._operations.gorun_reducescatter(
+            tensors, reduce_op=op, prescale_factor=prescale, postscale_factor=postscale,
+            **self._common(name, scoped, process_set),
+        )  # fmt: skip
+        return [_same_row(result, tensor) for result, tensor in zip(results, tensors)]
+
+
+def _same_row(result: Any, like: Any) -> Any:
+    """Set the shape of a result that differs from another in its first dimension only, and return it."""
+    if not tf.executing_eagerly() and like.shape.rank:
+        result.set_shape([None, *like.shape[1:]])
+    return result
+
+
+class ByPython:
+    """Operations that call Python, whose session carries them out."""
+
+    def ask(self, what: int, process_set: ProcessSet, name: str | None = None) -> Any:
+        """Return a fact as a tensor; in a graph, the one when the graph runs."""
+        number = process_set.process_set_id or 0
+        if tf.executing_eagerly():
+            return tf.constant(facts(process_set)[what])
+
+        def answer() -> Any:
+            import numpy as np
+
+            return np.int32(facts(set_of(number))[what])
+
+        value = tf.numpy_function(answer, [], tf.int32, name=name)
+        value.set_shape(())
+        return value
+
+    def allreduce(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
+        prescale: float, postscale: float,
+    ) -> list[Any]:  # fmt: skip
+        """Reduce tensors together."""
+        from gorun.numpy import _Numpy
+
+        def reduce(*arrays: Any) -> list[Any]:
+            return collectives.allreduce(
+                _Numpy(), arrays, kind="allreduce" if len(arrays) == 1 else "grouped_allreduce", name=name,
+                op=op, prescale=prescale, postscale=postscale, process_set=process_set,
+            )  # fmt: skip
+
+        @tf.custom_gradient
+        def operation(*tensors: Any) -> Any:
+            def backward(*grads: Any) -> Any:
+                return _flat(self.allreduce(grads, _of(name), scoped, process_set, op, prescale, postscale))
+
+            return _flat(_call(reduce, tensors, _types(tensors), _shapes(tensors))), backward
+
+        return _list(operation(*tensors))
+
+    def allgather(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet
+    ) -> tuple[list[Any], list[Any]]:
+        """Join each tensor with the other ranks'."""
+        import numpy as np
+
+        from gorun.numpy import _Numpy
+
+        count = len(tensors)
+
+        def gather(*arrays: Any) -> int:
+            return collectives.allgather(
+                _Numpy(), arrays, name=name, process_set=process_set,
+                then=lambda got: [array for array, _ in got] + [np.array(rows, np.int32) for _, rows in got],
+            )  # fmt: skip
+
+        @tf.custom_gradient
+        def operation(*tensors: Any) -> Any:
+            types = [tensor.dtype for tensor in tensors] + [tf.int32] * count
+            shapes = [_open(tensor) for tensor in tensors] + [[None]] * count
+            outputs = _call(gather, tensors, types, shapes)
+
+            def backward(*grads: Any) -> Any:
+                rows, grads = outputs[count:], grads[:count]
+                return _flat(allgather_gradient(self, rows, grads, _of(name), scoped, process_set))
+
+            return tuple(outputs), backward
+
+        outputs = _list(operation(*tensors))
+        return outputs[:count], outputs[count:]
+
+    def broadcast(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, root: int
+    ) -> list[Any]:
+        """Return the root's tensors."""
+        from gorun.numpy import _Numpy
+
+        def send(*arrays: Any) -> int:
+            return collectives.broadcast(
+                _Numpy(), arrays, None, root, name=name, process_set=process_set
+            )
+
+        @tf.custom_gradient
+        def operation(*tensors: Any) -> Any:
+            def backward(*grads: Any) -> Any:
+                return _flat(broadcast_gradient(self, grads, _of(name), scoped, process_set, root))
+
+            return _flat(_call(send, tensors, _types(tensors), _shapes(tensors))), backward
+
+        return _list(operation(*tensors))
+
+    def alltoall(
+        self, tensor: Any, splits: Any, name: str | None, scoped: bool, process_set: ProcessSet
+    ) -> tuple[Any, Any]:
+        """Send rows to each rank."""
+        import numpy as np
+
+        from gorun.numpy import _Numpy
+
+        def exchange(array: Any, splits: Any) -> int:
+            return collectives.alltoall(
+                _Numpy(), array, splits.tolist() if splits.size else None, name=name,
+                process_set=process_set, then=lambda got: [got[0], np.array(got[1], np.int32)],
+            )  # fmt: skip
+
+        @tf.custom_gradient
+        def operation(tensor: Any, splits: Any) -> Any:
+            inputs, types = [tensor, splits], [tensor.dtype, tf.int32]
+            result, rows = _call(exchange, inputs, types, [_open(tensor), [None]])
+
+            def backward(grad: Any, _: Any) -> Any:
+                return alltoall_gradient(self, tensor, rows, grad, _of(name), scoped, process_set), None
+
+            return (result, rows), backward
+
+        return operation(tensor, splits)
+
+    def reducescatter(
+        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
+        prescale: float, postscale: float,
+    ) -> list[Any]:  # fmt: skip
+        """Reduce tensors and keep this rank's rows of each."""
+        from gorun.numpy import _Numpy
+
+        def reduce(*arrays: Any) -> int:
+            return collectives.reducescatter(
+                _Numpy(), arrays, name=name, op=op, prescale=prescale, postscale=postscale,
+                process_set=process_set,
+            )  # fmt: skip
+
+        @tf.custom_gradient
+        def operation(*tensors: Any) -> Any:
+            def backward(*grads: Any) -> Any:
+                return _flat(
+                    reducescatter_gradient(
+                        self, grads, _of(name), scoped, process_set, op, prescale * postscale
+                    )
+                )
+
+            return _flat(_call(reduce, tensors, _types(tensors), map(_open, tensors))), backward
+
+        return _list(operation(*tensors))
+
+
+def _call(start: Callable[..., int], inputs: Sequence[Any], types: Sequence[Any], shapes: Any) -> list[Any]:
+    """Return the outputs of a Python function that starts an operation on arrays."""
+
+    def run(*arrays: Any) -> Any:
+        world = basics.world()
+        return world.synchronize(start(*arrays))
+
+    outputs = _list(tf.numpy_function(run, list(inputs), list(types), stateful=False))
+    if not tf.executing_eagerly():
+        for output, shape in zip(outputs, shapes):
+            output.set_shape(shape)
+    return outputs
+
+
+def _types(tensors: Sequence[Any]) -> list[Any]:
+    return [tensor.dtype for tensor in tensors]
+
+
+def _shapes(tensors: Sequence[Any]) -> list[Any]:
+    return [tensor.shape for tensor in tensors]
+
+
+def _open(tensor: Any) -> Any:
+    return [None, *tensor.shape[1:]] if tensor.shape.rank else None
+
+
+def _flat(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def _of(name: str | None) -> str | None:
+    return None if name is None else f"{name}_grad"
+
+
+# Gradients, for whichever engine.
+
+
+def allgather_gradient(
+    engine: Any, rows: Sequence[Any], grads: Sequence[Any], name: str | None, scoped: bool,
+    process_set: ProcessSet,
+) -> list[Any]:  # fmt: skip
+    """Return this rank's rows of the average of what the ranks have for the joined tensors."""
+    reduced = engine.allreduce(grads, name, scoped, process_set, collectives.Average, 1.0, 1.0)
+    rank = engine.ask(SET_RANK, process_set)
+    return [
+        grad[tf.reduce_sum(counts[:rank]) : tf.reduce_sum(counts[: rank + 1])]
+        for grad, counts in zip(reduced, rows)
+    ]
+
+
+def broadcast_gradient(
+    engine: Any, grads: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, root: int
+) -> list[Any]:
+    """Return the average of the ranks' gradients on the root, zeros elsewhere."""
+    reduced = engine.allreduce(grads, name, scoped, process_set, collectives.Average, 1.0, 1.0)
+    is_root = tf.equal(engine.ask(RANK, process_set), root)
+    return [grad * tf.cast(is_root, grad.dtype) for grad in reduced]
+
+
+def alltoall_gradient(
+    engine: Any, tensor: Any, rows: Any, grad: Any, name: str | None, scoped: bool, process_set: ProcessSet
+) -> Any:
+    """Return the gradient's rows to where they came from; rows that were not sent get zeros."""
+    returned, _ = engine.alltoall(grad, rows, name, scoped, process_set)
+    missing = tf.shape(tensor)[0] - tf.shape(returned)[0]
+    pads = tf.concat([[[0, missing]], tf.zeros([tf.rank(tensor) - 1, 2], tf.int32)], 0)
+    result = tf.pad(returned, pads)
+    if not tf.executing_eagerly():
+        result.set_shape(tensor.shape)
+    return result
+
+
+def reducescatter_gradient(
+    engine: Any, grads: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
+    factor: float,
+) -> list[Any]:  # fmt: skip
+    """Return the rows of all ranks."""
+    if op == collectives.Sum:
+        size = engine.ask(SIZE, process_set)
+        grads = [grad * tf.cast(size, grad.dtype) for grad in grads]
+    if factor != 1.0:
+        grads = [grad * tf.cast(factor, grad.dtype) for grad in grads]
+    return engine.allgather(grads, name, scoped, process_set)[0]
+
+
+def _register_gradients(engine: Native) -> None:
+    """Tell TensorFlow the gradients of the native operations. A world is not differentiable."""
+
+    def arguments(op: Any) -> tuple[str | None, bool, ProcessSet]:
+        own = op.get_attr("tensor_name").decode()
+        process_set = set_of(op.get_attr("process_set"))
+        return (None if own in ("", _BY_COUNT) else f"{own}_grad"), not own, process_set
+
+    @tf.RegisterGradient("GorunAllreduce")
+    def _allreduce(op: Any, *grads: Any) -> list[Any]:
+        how = op.get_attr("reduce_op"), op.get_attr("prescale_factor"), op.get_attr("postscale_factor")
+        return [*engine.allreduce(grads, *arguments(op), *how), None]
+
+    @tf.RegisterGradient("GorunAllgather")
+    def _allgather(op: Any, *grads: Any) -> list[Any]:
+        count = op.get_attr("N")
+        return [*allgather_gradient(engine, op.outputs[count:], grads[:count], *arguments(op)), None]
+
+    @tf.RegisterGradient("GorunBroadcast")
+    def _broadcast(op: Any, *grads: Any) -> list[Any]:
+        return [*broadcast_gradient(engine, grads, *arguments(op), op.get_attr("root_rank")), None]
+
+    @tf.RegisterGradient("GorunAlltoall")
+    def _alltoall(op: Any, grad: Any, _: Any) -> list[Any]:
+        return [alltoall_gradient(engine, op.inputs[0], op.outputs[1], grad, *arguments(op)), None, None]
+
+    @tf.RegisterGradient("GorunReducescatter")
+    def _reducescatter(op: Any, *grads: Any) -> list[Any]:
+        factor = op.get_attr("prescale_factor") * op.get_attr("postscale_factor")
+        how = op.get_attr("reduce_op"), factor
+        return [*reducescatter_gradient(engine, grads, *arguments(op), *how), None]
+
+    tf.no_gradient("GorunWorld")
+
+
+def _say(text: str) -> None:
+    if os.environ.get("GORUN_VERBOSE") and os.environ.get("GORUN_RANK", "0") == "0":
+        print(f"gorun: {text}", file=sys.stderr)
+
+
+def _copied(path: str) -> str:
+    """Return the path of a copy in memory."""
+    with open(path, "rb") as file:
+        content = file.read()
+    copy = os.memfd_create("gorun: TensorFlow")
+    with open(copy, "wb", closefd=False) as file:
+        file.write(content)
+    return f"/proc/self/fd/{copy}"
+
+
+@functools.cache
+def _native() -> Native | None:
+    """Load the native operations, once."""
+    if native.library() is None:
+        _say(f"TensorFlow: {native.reason()}: operations run by Python")
+        return None
+    try:
+        # A copy: TensorFlow takes operations only of a library that was not loaded before.
+        path = _copied(native.path())
+        os.environ["_GORUN_TENSORFLOW"] = "1"  # tells the library to register them
+        try:
+            operations = tf.load_op_library(path)
+        finally:
+            del os.environ["_GORUN_TENSORFLOW"]
+        library = ctypes.CDLL(path)
+        engine = Native(operations, library)
+        if not hasattr(operations, "gorun_world"):
+            raise RuntimeError("TensorFlow lacks functions that the operations need")
+    except (OSError, RuntimeError, tf.errors.OpError) as error:
+        _say(f"TensorFlow: {error}: operations run by Python")
+        return None
+    _register_gradients(engine)
+    return engine
+
+
+class _State:
+    session: Any = None  # of the world that the engine is for
+    engine: Any = None
+
+
+_state = _State()
+
+
+def current() -> Any:
+    """Return the engine of the present world."""
+    session = basics.world().session
+    if _state.session is not session:
+        _state.engine = _enter()
+        _state.session = session
+    return _state.engine
+
+
+def _enter() -> Any:
+    loaded = _native()
+    if loaded is None:
+        return ByPython()
+    loaded.enter(native.attach())
+    return loaded

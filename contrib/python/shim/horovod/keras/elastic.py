@@ -1,0 +1,1 @@
+from gorun.keras.elastic import *

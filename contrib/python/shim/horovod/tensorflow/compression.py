@@ -1,0 +1,1 @@
+from gorun.tensorflow.compression import *

@@ -1,0 +1,1 @@
+from gorun.tensorflow.gradients import LocalGradientAggregationHelperEager

@@ -1,0 +1,2 @@
+from gorun.tensorflow.keras import *
+from horovod import __version__

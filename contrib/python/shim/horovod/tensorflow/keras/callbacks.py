@@ -1,0 +1,1 @@
+from gorun.tensorflow.keras.callbacks import *

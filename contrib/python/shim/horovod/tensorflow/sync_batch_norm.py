@@ -1,0 +1,1 @@
+from gorun.tensorflow.sync_batch_norm import *
