@@ -1,37 +1,48 @@
 package launcher
 
 import (
-	"strings"
 	"time"
 
 	"gorun/launcher/stall"
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
-// inspection is what the daemons of a job that takes too long report.
+// inspection is a round in which the daemons report what their ranks do.
 type inspection struct {
-	over  <-chan time.Time // when the job no longer waits for them; nil while it does not
+	over  <-chan time.Time // when the job no longer waits for them; nil while there is no round
 	found map[int]*wire.Inspected
+	then  func() // takes what was found
 }
 
-// state describes what a rank of a host does.
-func (i *inspection) state(rank int, p process, h *host, all stall.Answers) string {
+// finding returns what was found about a rank of a host.
+func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) why.Finding {
+	f := why.Finding{Rank: rank, Host: h.name}
 	found := i.found[h.id]
 	switch {
 	case p.exited:
-		return "has ended"
+		f.State, f.Ended = "has ended", true
+		return f
 	case !h.up:
-		return "its host was not reached"
+		f.State, f.Silent = "its host was not reached", true
+		return f
 	case !p.started:
-		return "has not started"
+		f.State = "has not started"
+		return f
 	case found == nil:
-		return "its host does not answer"
+		f.State, f.Silent = "its host does not answer", true
+		return f
 	}
-	does := "runs"
+	f.State, f.Does = "runs", all.Of(rank, h.id)
+	f.Behind, f.Waits = all.Behind(rank, h.id), all.Waits(rank, h.id)
 	for _, s := range found.Ranks {
-		if s.Process == rank {
-			does = s.State
+		if s.Process != rank {
+			continue
+		}
+		f.State, f.PID, f.Stack = s.State, s.PID, s.Stack
+		if s.Split != nil {
+			f.Activity, f.For = s.Split.Activity, s.Split.For
 		}
 	}
-	return strings.Join(append([]string{does}, all.Of(rank, h.id)...), "; ")
+	return f
 }

@@ -62,9 +62,11 @@ func (j *job) loop(ctx context.Context) error {
 		case <-j.stalls.timeout:
 			j.judgeStalls()
 		case <-timeout:
-			j.inspect()
+			j.inspect(false, j.timedOut)
+		case <-j.spec.AskWhy:
+			j.answerWhy()
 		case <-j.inspection.over:
-			j.timedOut()
+			j.inspectionOver()
 		case now := <-waits:
 			j.tellStragglers(now)
 		case <-last:

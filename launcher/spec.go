@@ -7,6 +7,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
 	"gorun/launcher/talk"
+	"gorun/launcher/why"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -53,6 +54,9 @@ type Spec struct {
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)
 	UsedHost func(HostUsage)
+	// AskWhy has the daemons report what their ranks wait for. Inspected is called with what they found, some seconds later.
+	AskWhy    <-chan struct{}
+	Inspected func([]why.Finding)
 	// Note prints a line for the user, without a prefix.
 	Note func(format string, args ...any)
 	// Signals are forwarded to every rank.

@@ -2,27 +2,29 @@ package launcher
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"gorun/launcher/failure"
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
 // inspectTime is how long daemons have to report what their ranks do.
 const inspectTime = 2 * time.Second
 
-// inspect begins the end of a job that takes too long: every daemon is asked what its ranks do, and what operations
-// wait for as for a stall.
-func (j *job) inspect() {
+// inspect asks every daemon what its ranks do, and which operations wait, as for a stall. A round that is under way ends
+// without an answer.
+func (j *job) inspect(stacks bool, then func()) {
 	if j.stopping {
 		return
 	}
-	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}}
-	j.hosts.broadcast(&wire.Inspect{})
+	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}, then: then}
+	j.hosts.broadcast(&wire.Inspect{Stacks: stacks})
 	j.stalls.ask(j.hosts)
 	j.stalls.timeout = nil // inspection.over is
 	if j.hosts.running() == 0 {
-		j.timedOut()
+		j.inspectionOver()
 	}
 }
 
@@ -34,21 +36,45 @@ func (j *job) inspected(h *host, m *wire.Inspected) {
 	}
 }
 
-// inspectedAll ends the job when nothing more is to come.
+// inspectedAll ends the round when nothing more is to come.
 func (j *job) inspectedAll() {
 	if n := j.hosts.running(); len(j.inspection.found) >= n && len(j.stalls.answers.By) >= n {
-		j.timedOut()
+		j.inspectionOver()
 	}
+}
+
+// inspectionOver ends the round with what was found by now.
+func (j *job) inspectionOver() {
+	j.inspection.over = nil
+	j.inspection.then()
+}
+
+// findings returns what was found about each rank.
+func (j *job) findings() []why.Finding {
+	all := make([]why.Finding, 0, len(j.processes))
+	for rank, p := range j.processes {
+		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], j.stalls.answers))
+	}
+	return all
+}
+
+// answerWhy begins an inspection for a user who asks what the job waits for.
+func (j *job) answerWhy() {
+	if j.inspection.over != nil {
+		return // its answer serves this user too
+	}
+	j.inspect(true, func() {
+		j.spec.Inspected(j.findings())
+		j.judgeStalls() // as the answers are there
+	})
 }
 
 // timedOut ends the job with what was found by now.
 func (j *job) timedOut() {
-	j.inspection.over = nil
 	e := &failure.TimeoutError{After: j.spec.Timeout}
-	for rank, p := range j.processes {
-		h := j.hosts[p.host]
-		does := j.inspection.state(rank, p, h, j.stalls.answers)
-		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", rank, h.name, does))
+	for _, f := range j.findings() {
+		does := strings.Join(append([]string{f.State}, f.Does...), "; ")
+		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", f.Rank, f.Host, does))
 	}
 	j.stop(e)
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"strings"
 	"testing"
 
 	"gorun/launcher/stall"
@@ -36,8 +37,12 @@ func TestRankState(t *testing.T) {
 		{6, 2, "its host does not answer"},
 		{8, 3, "its host was not reached"},
 	} {
-		if got := j.inspection.state(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers); got != tt.want {
+		f := j.inspection.finding(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers)
+		if got := strings.Join(append([]string{f.State}, f.Does...), "; "); got != tt.want {
 			t.Errorf("rank %d: got %q, want %q", tt.rank, got, tt.want)
+		}
+		if behind := strings.Contains(tt.want, "has not called"); f.Behind != behind {
+			t.Errorf("rank %d: others wait for it: %v", tt.rank, f.Behind)
 		}
 	}
 }

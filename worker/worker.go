@@ -293,7 +293,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.cfg.LauncherLease.signalled(m.Number)
 		d.ranks.Signal(m.Number)
 	case *wire.Inspect:
-		d.ranks.Inspect()
+		d.ranks.Inspect(ctx, m.Stacks)
 	case *wire.AskUsage:
 		d.ranks.Usage(d.net.Totals())
 	case *wire.AskStalled:

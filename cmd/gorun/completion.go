@@ -37,7 +37,7 @@ func completionCommand(newApp func() *cli.App) *cli.Command {
 }
 
 // ofJobs are the commands whose argument is a job.
-var ofJobs = []string{"attach", "logs", "stop", "top"}
+var ofJobs = []string{"attach", "logs", "stacks", "stop", "top", "why"}
 
 // Command lines that print what a user may mean: jobs and hosts.
 const (

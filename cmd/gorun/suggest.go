@@ -53,6 +53,7 @@ var otherWords = map[string]string{
 	"log": "logs", "tail": "logs", "output": "logs", "watch": "top", "stats": "top", "monitor": "top",
 	"check": "doctor", "diagnose": "doctor", "benchmark": "bench", "perf": "bench", "test": "bench",
 	"topology": "topo", "lstopo": "topo", "daemon": "worker", "serve": "worker", "server": "worker", "agent": "worker",
+	"hang": "why", "stuck": "why", "explain": "why", "stack": "stacks", "dump": "stacks", "py-spy": "stacks", "traceback": "stacks",
 	"manual": "man", "completions": "completion", "connect": "attach",
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gorun/launcher/why"
 )
 
 const (
@@ -69,21 +71,23 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"` // signal, ranks or wait
+	Do     string `json:"do"` // signal, ranks, why or wait
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
 }
 
 type answer struct {
-	Error string       `json:"error,omitempty"`
-	Ranks []RankStatus `json:"ranks,omitempty"`
-	Code  int          `json:"code"` // for wait
+	Error string        `json:"error,omitempty"`
+	Ranks []RankStatus  `json:"ranks,omitempty"`
+	Why   []why.Finding `json:"why,omitempty"`
+	Code  int           `json:"code"` // for wait
 }
 
 // Handler answers clients for a launcher; its functions are called from several goroutines.
 type Handler struct {
 	Signal func(number int, by string) error
 	Ranks  func() []RankStatus
+	Why    func(ctx context.Context) ([]why.Finding, error)
 }
 
 // Server serves the clients of a job.
@@ -160,6 +164,11 @@ func (s *Server) serve(conn net.Conn) {
 			}
 		case "ranks":
 			a.Ranks = s.handler.Ranks()
+		case "why":
+			var err error
+			if a.Why, err = s.handler.Why(s.ctx); err != nil {
+				a.Error = err.Error()
+			}
 		case "wait":
 			gone := make(chan struct{})
 			conn.SetReadDeadline(time.Time{})
@@ -195,6 +204,12 @@ func (j Job) Signal(ctx context.Context, number int, by string) error {
 func (j Job) Ranks(ctx context.Context) ([]RankStatus, error) {
 	a, err := j.askNow(ctx, request{Do: "ranks"})
 	return a.Ranks, err
+}
+
+// Why returns what the daemons find out about each rank.
+func (j Job) Why(ctx context.Context) ([]why.Finding, error) {
+	a, err := j.askNow(ctx, request{Do: "why"})
+	return a.Why, err
 }
 
 // askNow sends a request that a launcher answers at once, unless it is stopped or its machine hangs.

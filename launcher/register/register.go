@@ -22,6 +22,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/launcher/jobs"
+	"gorun/launcher/why"
 )
 
 // endTimeout is how long End waits for the file system of a job in the foreground.
@@ -30,6 +31,7 @@ const endTimeout = time.Second
 // Registration is the place of a job among the user's jobs. Its methods do nothing on nil.
 type Registration struct {
 	askUsage   chan struct{}
+	askWhy     chan struct{}
 	background *background // nil of a detached job
 
 	mu      sync.Mutex
@@ -38,12 +40,13 @@ type Registration struct {
 	record  jobs.Record
 	ranks   []jobs.RankStatus
 	ran     bool                          // a rank has started
+	found   []chan []why.Finding          // clients that wait for what daemons find out
 	carried map[string]launcher.HostUsage // by host
 }
 
 // Open registers the job whose directory was made before.
 func Open(job jobs.Job) (*Registration, error) {
-	r := &Registration{job: job, askUsage: make(chan struct{}, 1)}
+	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1)}
 	var err error
 	if r.record, err = job.Load(); err != nil {
 		return nil, err
@@ -56,7 +59,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, Why: r.why}
 }
 
 // signal does what a terminal would, and notes who stops the job.

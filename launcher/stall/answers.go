@@ -114,6 +114,21 @@ func (a Answers) Of(rank, host int) (does []string) {
 	return does
 }
 
+// Behind reports whether others wait for a rank of a host in an operation.
+func (a Answers) Behind(rank, host int) bool {
+	return slices.ContainsFunc(a.open(), func(op openOperation) bool {
+		return slices.Contains(a.missingByHost(op.operation)[a.Hosts[host]], rank)
+	})
+}
+
+// Waits reports whether a rank of a host has submitted an operation that is not finished.
+func (a Answers) Waits(rank, host int) bool {
+	own := a.By[host]
+	return own != nil && slices.ContainsFunc(own.Ops, func(w wire.Waiting) bool {
+		return !slices.Contains(a.missingByHost(operation{w.Group, w.Name})[a.Hosts[host]], rank)
+	})
+}
+
 // openOperation is one that is not finished on some host.
 type openOperation struct {
 	operation

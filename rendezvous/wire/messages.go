@@ -324,17 +324,22 @@ type Stop struct {
 }
 
 // Inspect asks a daemon what its ranks are doing.
-type Inspect struct{}
+type Inspect struct {
+	Stacks bool `msgpack:"stacks"` // with the stacks of the ranks that can write them
+}
 
 // Inspected is the answer. AskStalled asks which operations they wait for.
 type Inspected struct {
 	Ranks []RankState `msgpack:"ranks"`
 }
 
-// RankState describes in words what a rank's process does.
+// RankState describes what a rank's process does.
 type RankState struct {
 	Process int    `msgpack:"process"`
-	State   string `msgpack:"state"`
+	PID     int    `msgpack:"pid"`   // of the process that has the session, or of the one that was started
+	State   string `msgpack:"state"` // in words
+	Split   *Split `msgpack:"split"` // nil if it counts nothing
+	Stack   string `msgpack:"stack"` // "" if it writes none
 }
 
 // Done is the daemon's last message: every rank has ended and nothing of the job is left on its host.

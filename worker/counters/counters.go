@@ -32,6 +32,7 @@ const (
 	AtOperations    = 56 // operations that it waited for or polled
 	AtActivity      = 64 // what the rank does now: an Activity
 	AtSince         = 72 // stamp: since when
+	AtSignal        = 80 // number of the signal that makes the process write the stacks of its threads; 0 for none
 )
 
 // Table returns the numbers of the page, for the bindings.
@@ -48,11 +49,19 @@ func Table() codec.Table {
 		{Name: "OPERATIONS", Value: AtOperations},
 		{Name: "ACTIVITY", Value: AtActivity},
 		{Name: "SINCE", Value: AtSince, Doc: "stamp of its begin"},
+		{Name: "SIGNAL", Value: AtSignal, Doc: "number of the signal that asks for stacks"},
 		{Name: "COMPUTING", Value: int(Computing), Doc: "activities"},
 		{Name: "WAITING_FOR_DATA", Value: int(WaitingForData)},
 		{Name: "WAITING_IN_GORUN", Value: int(WaitingInGorun)},
 	}}
 }
+
+// Signals that a rank can ask for its stacks: the real-time signals, which mean nothing else to a process that has
+// chosen one.
+const (
+	firstSignal = 34
+	lastSignal  = 64
+)
 
 // Activity is what a rank is doing.
 type Activity uint64
@@ -87,6 +96,7 @@ type Counts struct {
 	Operations    int64
 	Activity      Activity
 	For           time.Duration // how long the activity lasts already
+	Signal        int           // that makes the process write its stacks, 0 for none
 }
 
 // Computed returns the time that is not spent on waiting.
@@ -110,6 +120,9 @@ func Decode(page []byte, now time.Duration) Counts {
 	within := func(at int) time.Duration { return min(time.Duration(number(at)), c.Elapsed) }
 	c.Step, c.Data, c.Others = within(AtStepTime), within(AtData), within(AtOthers)
 	c.Communication, c.Hidden = within(AtCommunication), within(AtHidden)
+	if signal := number(AtSignal); signal >= firstSignal && signal <= lastSignal {
+		c.Signal = int(signal)
+	}
 	if c.Activity > WaitingInGorun {
 		c.Activity = Computing
 	}

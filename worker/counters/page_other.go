@@ -18,3 +18,20 @@ func (p *Page) Read() Counts { return Counts{} }
 
 // Close does nothing.
 func (p *Page) Close() {}
+
+// Stacks is a pipe for the stacks of a process, which only Linux has.
+type Stacks struct{}
+
+// NewStacks fails.
+func NewStacks() (*Stacks, error) {
+	return nil, errors.New("make pipe for stacks: ranks run on Linux only")
+}
+
+// Path returns no path.
+func (s *Stacks) Path() string { return "" }
+
+// Ask returns nothing.
+func (s *Stacks) Ask(int, int) string { return "" }
+
+// Close does nothing.
+func (s *Stacks) Close() {}

@@ -22,6 +22,7 @@ type Facts struct {
 	Socket    string // of the session
 	Token     string // proves the rank's identity there
 	Counters  string // path of the rank's counters, "" for none
+	Stacks    string // path to which it writes its stacks, "" for none
 	SpareCPUs []int  // for what the rank starts, nil for none
 	GPU       string // the device of the rank, "" to leave the choice to the program
 	Threads   int    // each rank's share of the CPUs

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func someFacts() rankenv.Facts {
 	return rankenv.Facts{Job: "j0b", Elastic: true, DropIn: true, NICs: []string{"ens1", "ens2"},
 		Process: 9, Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, CrossRank: 2, CrossSize: 3, Host: "h2", Group: 6, Groups: 7,
-		Dir: "/w", Binary: "/b/gorun", Socket: "@s", Token: "70ken", Counters: "/proc/7/fd/9", SpareCPUs: []int{4, 5, 12}, GPU: "GPU-a", Threads: 10,
+		Dir: "/w", Binary: "/b/gorun", Socket: "@s", Token: "70ken", Counters: "/proc/7/fd/9", Stacks: "/proc/7/fd/11", SpareCPUs: []int{4, 5, 12}, GPU: "GPU-a", Threads: 10,
 		MasterAddr: "10.0.0.1", MasterPort: 4000, Coordinator: "10.0.0.1:5000", Workers: []string{"10.0.0.1:5001", "[fd00::2]:6001"},
 		PMI: &rankenv.PMI{Port: "127.0.0.1:7", ID: 11}, Stock: &rankenv.Stock{Addr: "10.0.0.9", Port: 12, NIC: "eth0"}}
 }
@@ -26,7 +26,7 @@ func someFacts() rankenv.Facts {
 func TestEnvironment(t *testing.T) {
 	rich, poor, late := someFacts(), someFacts(), someFacts()
 	rich.Accelerator = true
-	poor.Elastic, poor.DropIn, poor.NICs, poor.SpareCPUs, poor.GPU, poor.Counters = false, false, nil, nil, "", ""
+	poor.Elastic, poor.DropIn, poor.NICs, poor.SpareCPUs, poor.GPU, poor.Counters, poor.Stacks = false, false, nil, nil, "", "", ""
 	poor.Coordinator, poor.Workers, poor.PMI = "", nil, &rankenv.PMI{}
 	late.PMI, late.Stock = nil, nil
 	inherited := []string{"PATH=/bin", "RANK=77", "MASTER_ADDR=wrong", "PYTHONPATH=/mine"}

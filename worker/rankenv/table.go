@@ -77,6 +77,8 @@ var fixed = []Variable{
 
 	given(Gorun, Fixed, "GORUN_COUNTERS", func(f *Facts) string { return f.Counters },
 		"the host has memory for them", func(f *Facts) bool { return f.Counters != "" }),
+	given(Gorun, Fixed, "GORUN_STACKS", func(f *Facts) string { return f.Stacks },
+		"the daemon has descriptors for them", func(f *Facts) bool { return f.Stacks != "" }),
 	given(Gorun, Fixed, "GORUN_SPARE_CPUS", spareCPUs,
 		"ranks bound to cores of their own", func(f *Facts) bool { return len(f.SpareCPUs) > 0 }),
 }

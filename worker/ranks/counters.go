@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"cmp"
+
 	"gorun/rendezvous/wire"
 	"gorun/worker/counters"
 )
@@ -13,7 +15,13 @@ func (r *Ranks) count(number int) {
 		return
 	}
 	r.of(number).counters = page
+	if r.of(number).stacks, err = counters.NewStacks(); err != nil {
+		r.cfg.Log.Warn("a rank writes no stacks", "process", number, "err", err)
+	}
 }
+
+// pid returns the id of the process that speaks for a rank: the one with the session, or else the one that was started.
+func (r *Ranks) pid(number int) int { return cmp.Or(r.cfg.Sessions.PID(number), r.of(number).pid) }
 
 // split returns what a process has counted, nil if it counted nothing.
 func (r *Ranks) split(number int) *wire.Split {

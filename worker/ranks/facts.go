@@ -31,6 +31,9 @@ func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os
 	if page := r.of(rank.Process).counters; page != nil {
 		f.Counters = page.Path()
 	}
+	if stacks := r.of(rank.Process).stacks; stacks != nil {
+		f.Stacks = stacks.Path()
+	}
 	if rank.LocalRank < len(gpus) {
 		f.GPU = gpus[rank.LocalRank]
 	}

@@ -44,6 +44,8 @@ type Sessions interface {
 	Expect(process int, token [32]byte)
 	// Met reports whether a process has met other ranks.
 	Met(process int) bool
+	// PID returns the id of the process that has a session now, 0 if none has.
+	PID(process int) int
 }
 
 // Config is what ranks are made from.
@@ -69,16 +71,17 @@ type Config struct {
 
 // Ranks are the processes of this host's ranks.
 type Ranks struct {
-	cfg       Config
-	job       *wire.Job
-	group     *proc.Group
-	ports     ports
-	binding   binding
-	input     chan *wire.Stdin
-	processes map[int]*process
-	committed uint32 // the last epoch in which a process here committed its state
-	stopping  bool
-	stops     int // orders to stop that are being carried out
+	cfg        Config
+	job        *wire.Job
+	group      *proc.Group
+	ports      ports
+	binding    binding
+	input      chan *wire.Stdin
+	processes  map[int]*process
+	committed  uint32 // the last epoch in which a process here committed its state
+	stopping   bool
+	inspecting bool // a goroutine asks processes for their stacks
+	stops      int  // orders to stop that are being carried out
 }
 
 // process is one process, which has its number in the job for good.
@@ -94,7 +97,8 @@ type process struct {
 	aborted   int             // the exit code that it gave MPI_Abort, 0 if it did not call it
 	dropped   bool            // it was ended because the roster has it no more
 	mpi       singleton
-	counters  *counters.Page // nil if it has none
+	counters  *counters.Page   // nil if it has none
+	stacks    *counters.Stacks // nil if it has none
 }
 
 // Open prepares for the ranks of a host: it reserves their ports, and becomes their processes' parent.
@@ -220,6 +224,9 @@ func (r *Ranks) Close() error {
 		}
 		if p.counters != nil {
 			p.counters.Close()
+		}
+		if p.stacks != nil {
+			p.stacks.Close()
 		}
 	}
 	r.ports.release()

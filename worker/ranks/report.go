@@ -1,21 +1,46 @@
 package ranks
 
 import (
+	"context"
 	"fmt"
+	"sync"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/counters"
 	"gorun/worker/proc"
 )
 
-// Inspect reports to the launcher what the processes of this host's ranks do.
-func (r *Ranks) Inspect() {
+// Inspect reports to the launcher what the processes of this host's ranks do, with their stacks if it wants those.
+func (r *Ranks) Inspect(ctx context.Context, stacks bool) {
 	msg := &wire.Inspected{}
+	var pipes []*counters.Stacks
+	var signals []int
 	for _, number := range r.running() {
-		pid := r.of(number).pid
-		state := fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid)
-		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, State: state})
+		p, pid := r.of(number), r.pid(number)
+		state := wire.RankState{Process: number, PID: pid, State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: r.split(number)}
+		msg.Ranks = append(msg.Ranks, state)
+		signal := 0
+		if stacks && p.stacks != nil && p.counters != nil && pid == r.cfg.Sessions.PID(number) {
+			signal = p.counters.Read().Signal
+		}
+		pipes, signals = append(pipes, p.stacks), append(signals, signal)
 	}
-	r.cfg.Out.Write(msg)
+	if !stacks || r.inspecting {
+		r.cfg.Out.Write(msg)
+		return
+	}
+	r.inspecting = true // as one goroutine at a time reads the pipes
+	r.cfg.Loop.Go(func() {
+		defer r.cfg.Loop.Post(ctx, func() { r.inspecting = false })
+		var all sync.WaitGroup
+		for i := range msg.Ranks {
+			if signals[i] != 0 {
+				all.Go(func() { msg.Ranks[i].Stack = pipes[i].Ask(msg.Ranks[i].PID, signals[i]) })
+			}
+		}
+		all.Wait()
+		r.cfg.Out.Write(msg)
+	})
 }
 
 // Usage reports to the launcher what the ranks of this host use, and what its links have carried.

@@ -353,6 +353,16 @@ func (s *Server) Met(process int) bool {
 	return s.expected[process] != nil && s.expected[process].met
 }
 
+// PID returns the id of the process that has a session now, 0 if none has.
+func (s *Server) PID(process int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.expected[process]; e != nil && e.live != nil {
+		return int(e.live.pid)
+	}
+	return 0
+}
+
 // want reports that a process waits for the first world.
 func (s *Server) want() {
 	s.mu.Lock()

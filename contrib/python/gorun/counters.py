@@ -7,8 +7,10 @@ or where the page cannot be opened, the numbers go into memory of this process, 
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -26,6 +28,7 @@ HIDDEN = 48  # operations that ran meanwhile
 OPERATIONS = 56
 ACTIVITY = 64
 SINCE = 72  # stamp of its begin
+SIGNAL = 80  # number of the signal that asks for stacks
 COMPUTING = 0  # activities
 WAITING_FOR_DATA = 1
 WAITING_IN_GORUN = 2
@@ -48,6 +51,24 @@ def _words(environ: Mapping[str, str]) -> memoryview:
     return memoryview(bytearray(PAGE_BYTES)).cast("Q")
 
 
+def _offer_stacks(environ: Mapping[str, str]) -> int:
+    """Let a signal write the stacks of all threads where the daemon reads them; return its number, 0 for none.
+
+    faulthandler writes in the handler of the signal itself, also while the interpreter waits in C for ever.
+    """
+    number = signal.SIGRTMIN + 13
+    path = environ.get("GORUN_STACKS", "")
+    try:
+        if not path or signal.getsignal(number) is not signal.SIG_DFL:
+            return 0
+        # A pipe that is full must not stop the program.
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        faulthandler.register(number, file=fd, all_threads=True)
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return number
+
+
 class Counters:
     """The counters of a process. Threads may race for them: a count that is lost that way is not missed."""
 
@@ -59,6 +80,7 @@ class Counters:
         """Count from now on. A second call does nothing."""
         if not self._words[BEGAN // 8]:
             self._words[BEGAN // 8] = self._last_step = now()
+            self._words[SIGNAL // 8] = _offer_stacks(os.environ)
 
     def waits(self) -> int:
         """Note that the rank waits for an operation, and return the time."""

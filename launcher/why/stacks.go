@@ -1,0 +1,71 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Frame is a line of a stack as Python's faulthandler writes it.
+type Frame struct {
+	File     string
+	Line     int
+	Function string
+}
+
+var frameLine = regexp.MustCompile(`^ *File "(.*)", line (\d+) in (.*)$`)
+
+// Main returns the frames of the thread that a stack belongs to most: the one that faulthandler lists last, which is the main
+// thread. The innermost frame is the first.
+func Main(stack string) (frames []Frame) {
+	for line := range strings.Lines(stack) {
+		line = strings.TrimRight(line, "\r\n")
+		if strings.HasPrefix(line, "Thread ") || strings.HasPrefix(line, "Current thread ") {
+			frames = nil
+			continue
+		}
+		if m := frameLine.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[2])
+			frames = append(frames, Frame{m[1], n, m[3]})
+		}
+	}
+	return frames
+}
+
+func (f Frame) base() string { return path.Base(f.File) }
+
+// library reports whether a frame is of gorun's binding or of Python's library, rather than of the user.
+func (f Frame) library() bool {
+	return strings.Contains(f.File, "/gorun/") || strings.Contains(f.File, "/shim/horovod/") ||
+		strings.Contains(f.File, "/lib/python3") && !strings.Contains(f.File, "-packages/")
+}
+
+func (f Frame) String() string { return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line) }
+
+// Stack is a stack that some ranks have in common.
+type Stack struct {
+	Ranks  []int
+	Frames []Frame
+}
+
+// Merge returns the stacks of the main threads, those of most ranks first. Ranks without one are left out.
+func Merge(all []Finding) (merged []Stack) {
+	for _, f := range all {
+		frames := Main(f.Stack)
+		if len(frames) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(merged, func(s Stack) bool { return slices.Equal(s.Frames, frames) })
+		if i < 0 {
+			merged = append(merged, Stack{Frames: frames})
+			i = len(merged) - 1
+		}
+		merged[i].Ranks = append(merged[i].Ranks, f.Rank)
+	}
+	slices.SortStableFunc(merged, func(a, b Stack) int { return cmp.Compare(len(b.Ranks), len(a.Ranks)) })
+	return merged
+}

@@ -1,0 +1,232 @@
+// Package why says in one line what a job waits for, from what its daemons found out about each rank. It is pure: the
+// launcher gathers the Findings, and commands show what Explain makes of them.
+//
+// The rules, in this order: a host that does not answer; ranks that others wait for, with what each of them does; ranks
+// that wait for each other; operations whose data is under way; no one waits, and what most ranks do.
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Finding is what was found out about one rank. Times are in microseconds.
+type Finding struct {
+	Rank     int      `json:"rank"`
+	Host     string   `json:"host"`
+	PID      int      `json:"pid,omitempty"`
+	State    string   `json:"state"`              // what its process does, in words
+	Does     []string `json:"does,omitempty"`     // what it does in unfinished operations, the oldest first
+	Behind   bool     `json:"behind,omitempty"`   // others wait for it
+	Waits    bool     `json:"waits,omitempty"`    // it waits for others
+	Activity string   `json:"activity,omitempty"` // what it says that it does, "" if it counts nothing
+	For      int64    `json:"for_us,omitempty"`   // how long already
+	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
+	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
+	Ended    bool     `json:"ended,omitempty"`
+}
+
+// Explain returns the line that names which ranks a job waits for and what they do, and lines of evidence.
+func Explain(all []Finding) (verdict string, evidence []string) {
+	for _, f := range all {
+		who := fmt.Sprintf("rank %d on %s", f.Rank, f.Host)
+		if f.PID > 0 {
+			who += fmt.Sprintf(", process %d", f.PID)
+		}
+		evidence = append(evidence, who+": "+strings.Join(append([]string{f.does()}, f.Does...), "; "))
+	}
+	return verdictOf(all), evidence
+}
+
+func verdictOf(all []Finding) string {
+	pick := func(is func(Finding) bool) []Finding {
+		return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return !is(f) })
+	}
+	silent := pick(func(f Finding) bool { return f.Silent })
+	behind := pick(func(f Finding) bool { return f.Behind && !f.Silent })
+	waiting := pick(func(f Finding) bool { return f.Waits })
+	running := pick(func(f Finding) bool { return !f.Ended && !f.Silent })
+	crossed := pick(func(f Finding) bool { return f.Behind && f.Waits && !f.Silent })
+	switch {
+	case len(all) == 0:
+		return "the job has no ranks yet"
+	case len(silent) > 0:
+		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
+	case len(behind) > 0 && len(crossed) == len(behind):
+		return fmt.Sprintf("%s wait for each other: they call different operations, or in different orders: %s", ranks(crossed), calls(crossed))
+	case len(behind) > 0:
+		late := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
+		return "the job waits for " + ranks(late) + what(late)
+	case len(waiting) > 0:
+		return fmt.Sprintf("%s wait for data that is under way between hosts", ranks(waiting))
+	case len(running) == 0:
+		return "all ranks have ended"
+	default:
+		return "no rank waits for another: " + ranks(running) + what(running)
+	}
+}
+
+// does describes a rank by what is most telling: its process is stopped or stuck, then what it says itself.
+func (f Finding) does() string {
+	state := strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID))
+	since := ""
+	if d := time.Duration(f.For) * time.Microsecond; d >= time.Second {
+		since = fmt.Sprintf(" for %v", d.Round(time.Second))
+	}
+	switch {
+	case f.Silent:
+		return "its host does not answer"
+	case strings.Contains(state, "paused by a signal"):
+		return fmt.Sprintf("%s (kill -CONT %d continues it)", state, f.PID)
+	case strings.Contains(state, "paused by a debugger"), strings.Contains(state, "file server"),
+		strings.Contains(state, "file system"), strings.Contains(state, "stuck in the kernel"):
+		return state
+	}
+	at := f.Top()
+	switch {
+	case debugged(f.Stack):
+		return "is in a debugger" + after(at, " at ")
+	case f.Activity == "waits for data":
+		return "waits for its data loader" + since + after(at, " at ")
+	case f.Activity == "computes", f.Activity == "":
+		return state + after(at, " at ")
+	default:
+		return f.Activity + since
+	}
+}
+
+func after(text, before string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+// debugged reports whether a stack is that of Python's debugger.
+func debugged(stack string) bool {
+	return strings.Contains(stack, "/pdb.py\"") || strings.Contains(stack, "/bdb.py\"")
+}
+
+// Top returns where the main thread is, as "function (file:line)": the innermost frame outside of gorun's binding and of
+// Python's own library. "" if that is unknown.
+func (f Finding) Top() string {
+	for _, frame := range Main(f.Stack) {
+		if !frame.library() {
+			if frame.Function == "<module>" {
+				return fmt.Sprintf("%s:%d", frame.base(), frame.Line)
+			}
+			return fmt.Sprintf("%s (%s:%d)", frame.Function, frame.base(), frame.Line)
+		}
+	}
+	return ""
+}
+
+// ranks names ranks and their hosts: "ranks 0-2 on host1 and rank 5 on host2".
+func ranks(of []Finding) string {
+	var parts []string
+	for _, host := range hosts(of) {
+		var numbers []int
+		for _, f := range of {
+			if f.Host == host {
+				numbers = append(numbers, f.Rank)
+			}
+		}
+		part := "rank "
+		if len(numbers) > 1 {
+			part = "ranks "
+		}
+		parts = append(parts, part+Numbers(numbers)+" on "+host)
+	}
+	const most = 4
+	if len(parts) > most {
+		return fmt.Sprintf("%s and ranks on %d more hosts", strings.Join(parts[:most-1], ", "), len(parts)-most+1)
+	}
+	return strings.Join(parts, " and ")
+}
+
+// Numbers writes numbers in order, with ranges: "0-2,5".
+func Numbers(numbers []int) string {
+	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
+	var parts []string
+	for i := 0; i < len(numbers); {
+		j := i
+		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
+			j++
+		}
+		if j > i {
+			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[j]))
+		} else {
+			parts = append(parts, fmt.Sprint(numbers[i]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+func hosts(of []Finding) (names []string) {
+	for _, f := range of {
+		if !slices.Contains(names, f.Host) {
+			names = append(names, f.Host)
+		}
+	}
+	return names
+}
+
+func plural(of []string, one, many string) string {
+	if len(of) == 1 {
+		return one
+	}
+	return many
+}
+
+// what is the end of a sentence about ranks: what they do, those that do the same together.
+func what(of []Finding) string {
+	groups := map[string][]int{}
+	for _, f := range of {
+		does := f.does()
+		groups[does] = append(groups[does], f.Rank)
+	}
+	texts := make([]string, 0, len(groups))
+	for does := range groups {
+		texts = append(texts, does)
+	}
+	slices.SortFunc(texts, func(a, b string) int {
+		return cmp.Or(len(groups[b])-len(groups[a]), strings.Compare(a, b))
+	})
+	switch {
+	case len(of) == 1:
+		return ", which " + texts[0]
+	case len(texts) == 1:
+		return ", each of which " + texts[0]
+	}
+	var parts []string
+	for i, does := range texts {
+		if i == 3 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(texts)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("(%s) %s", Numbers(groups[does]), does))
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// calls says in which operation each rank is.
+func calls(of []Finding) string {
+	var parts []string
+	for _, f := range of {
+		for _, does := range f.Does {
+			if op, ok := strings.CutPrefix(does, "waits in "); ok {
+				op, _, _ = strings.Cut(op, " for ")
+				parts = append(parts, fmt.Sprintf("rank %d is in %s", f.Rank, op))
+				break
+			}
+		}
+		if len(parts) == 4 {
+			break
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,100 @@
+package why_test
+
+import (
+	"strings"
+	"testing"
+
+	"gorun/launcher/why"
+)
+
+const stack = `Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in wait
+  File "/usr/lib/python3.11/threading.py", line 995 in _bootstrap
+
+Current thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 415 in select
+  File "/home/ann/train.py", line 12 in batches
+  File "/home/ann/train.py", line 40 in <module>
+`
+
+// waits is a rank that waits in an allreduce for another one.
+func waits(rank int, for_ string) why.Finding {
+	return why.Finding{Rank: rank, Host: "host1", PID: 100 + rank, State: "waits for data (pid 100)", Activity: "waits for an operation",
+		For: 7e6, Waits: true, Does: []string{`waits in allreduce "a" for ` + for_ + `, for 7s or longer`}}
+}
+
+func behind(f why.Finding) why.Finding {
+	f.Rank, f.Host, f.PID, f.Behind = 2, "host2", 77, true
+	f.Does = append(f.Does, `has not called allreduce "a", which others wait for, for 7s or longer`)
+	return f
+}
+
+func TestExplain(t *testing.T) {
+	both := []why.Finding{waits(0, "rank 2 on host2"), waits(1, "rank 2 on host2")}
+	late := func(f why.Finding) []why.Finding { return append(both[:2:2], behind(f)) }
+	for name, tt := range map[string]struct {
+		all  []why.Finding
+		want string
+	}{
+		"nothing yet":   {nil, "the job has no ranks yet"},
+		"ended":         {[]why.Finding{{Rank: 0, State: "has ended", Ended: true}}, "all ranks have ended"},
+		"computing":     {late(why.Finding{State: "is computing (pid 77)", Activity: "computes", Stack: stack}), "the job waits for rank 2 on host2, which is computing at batches (train.py:12)"},
+		"no stack":      {late(why.Finding{State: "sleeps (pid 77)"}), "the job waits for rank 2 on host2, which sleeps"},
+		"loader":        {late(why.Finding{State: "waits (pid 77)", Activity: "waits for data", For: 12e6, Stack: stack}), "the job waits for rank 2 on host2, which waits for its data loader for 12s at batches (train.py:12)"},
+		"stopped":       {late(why.Finding{State: "is paused by a signal (pid 77)", Activity: "computes"}), "the job waits for rank 2 on host2, which is paused by a signal (kill -CONT 77 continues it)"},
+		"file server":   {late(why.Finding{State: "waits for a file server (NFS) (pid 77)", Activity: "waits for data"}), "the job waits for rank 2 on host2, which waits for a file server (NFS)"},
+		"debugger":      {late(why.Finding{State: "waits (pid 77)", Stack: strings.ReplaceAll(stack, "selectors.py", "pdb.py")}), "the job waits for rank 2 on host2, which is in a debugger at batches (train.py:12)"},
+		"silent host":   {append(both[:2:2], why.Finding{Rank: 2, Host: "host2", Silent: true}), "the job waits for rank 2 on host2: the host does not answer"},
+		"under way":     {both, "ranks 0-1 on host1 wait for data that is under way between hosts"},
+		"no one waits":  {[]why.Finding{{Rank: 0, Host: "h", State: "is computing"}, {Rank: 1, Host: "h", State: "is computing"}}, "no rank waits for another: ranks 0-1 on h, each of which is computing"},
+		"several":       {append(late(why.Finding{State: "sleeps"}), why.Finding{Rank: 3, Host: "host2", State: "is computing", Behind: true}), "the job waits for ranks 2-3 on host2: (3) is computing, (2) sleeps"},
+		"another order": {[]why.Finding{cross(0, "a", "b"), cross(1, "b", "a")}, `ranks 0-1 on host1 wait for each other: they call different operations, or in different orders: rank 0 is in allreduce "a", rank 1 is in allreduce "b"`},
+	} {
+		got, evidence := why.Explain(tt.all)
+		if got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
+		}
+		if len(evidence) != len(tt.all) {
+			t.Errorf("%s: evidence about %d of %d ranks", name, len(evidence), len(tt.all))
+		}
+	}
+}
+
+// cross is a rank in one operation that others wait for in another.
+func cross(rank int, in, missing string) why.Finding {
+	f := waits(rank, "others")
+	f.Behind = true
+	f.Does = []string{`has not called allreduce "` + missing + `", which others wait for`, `waits in allreduce "` + in + `" for rank 9 on host1`}
+	return f
+}
+
+func TestNumbers(t *testing.T) {
+	for want, numbers := range map[string][]int{"": nil, "3": {3}, "0-2,5": {5, 1, 0, 2, 1}, "1,3": {1, 3}} {
+		if got := why.Numbers(numbers); got != want {
+			t.Errorf("%v: got %q, want %q", numbers, got, want)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	other := strings.ReplaceAll(stack, "batches", "backward")
+	merged := why.Merge([]why.Finding{{Rank: 0, Stack: other}, {Rank: 1, Stack: stack}, {Rank: 2}, {Rank: 3, Stack: strings.ReplaceAll(stack, "0x00007f02", "0x00007f99")}})
+	if len(merged) != 2 || why.Numbers(merged[0].Ranks) != "1,3" || why.Numbers(merged[1].Ranks) != "0" {
+		t.Fatalf("%+v", merged)
+	}
+	if got := merged[0].Frames[1].String(); got != "batches (/home/ann/train.py:12)" {
+		t.Error(got)
+	}
+}
+
+// FuzzMain: a rank can write anything for its stack.
+func FuzzMain(f *testing.F) {
+	f.Add(stack)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, frame := range why.Main(text) {
+			if frame.Line < 0 || strings.Contains(frame.Function, "\n") {
+				t.Errorf("%+v", frame)
+			}
+		}
+	})
+}

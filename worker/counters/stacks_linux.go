@@ -1,0 +1,98 @@
+package counters
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// stackTimeout is how long a process has to write its stacks. It does so in its signal handler, whatever it is
+	// doing, unless it is stopped or stuck in the kernel.
+	stackTimeout = 500 * time.Millisecond
+	// stackQuiet is how long nothing is written once a process has written all.
+	stackQuiet = 50 * time.Millisecond
+	// maxStack bounds what a rank can make its daemon keep and send.
+	maxStack = 64 << 10
+)
+
+// Stacks is a pipe into which a process writes the stacks of its threads. Any goroutine may use it.
+type Stacks struct {
+	mu          sync.Mutex // held while a process is asked
+	read, write int
+	closed      bool
+}
+
+// NewStacks makes a pipe.
+func NewStacks() (*Stacks, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("make pipe for stacks: %w", err)
+	}
+	return &Stacks{read: fds[0], write: fds[1]}, nil
+}
+
+// Path returns where processes of the same user can open the pipe for writing, as long as this process has it.
+func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.write) }
+
+// Ask sends a process the signal and returns what it writes, within half a second; "" if it writes nothing.
+func (s *Stacks) Ask(pid, signal int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ""
+	}
+	s.take(0) // what came too late last time
+	if pid <= 0 || signal < firstSignal || signal > lastSignal || unix.Kill(pid, unix.Signal(signal)) != nil {
+		return ""
+	}
+	var text []byte
+	for end := time.Now().Add(stackTimeout); len(text) < maxStack; {
+		wait := time.Until(end)
+		if len(text) > 0 {
+			wait = min(wait, stackQuiet)
+		}
+		more := s.take(wait)
+		if len(more) == 0 {
+			break
+		}
+		text = append(text, more...)
+	}
+	return string(text[:min(len(text), maxStack)])
+}
+
+// take reads what is in the pipe, and waits so long for anything to come.
+func (s *Stacks) take(wait time.Duration) (text []byte) {
+	fds := []unix.PollFd{{Fd: int32(s.read), Events: unix.POLLIN}}
+	for end := time.Now().Add(wait); ; {
+		n, err := unix.Poll(fds, int(max(time.Until(end), 0).Milliseconds()))
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 0 || err != nil {
+			return nil
+		}
+		break
+	}
+	b := make([]byte, 4096)
+	for len(text) < maxStack {
+		n, err := unix.Read(s.read, b)
+		if n <= 0 || err != nil {
+			break
+		}
+		text = append(text, b[:n]...)
+	}
+	return text
+}
+
+// Close closes the pipe.
+func (s *Stacks) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	unix.Close(s.read)
+	unix.Close(s.write)
+}
