@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -23,6 +24,9 @@ var everyday = []struct{ name, value, meaning string }{
 	{"dry-run", "--dry-run", "show what would run where, and start nothing"},
 }
 
+// rare are commands that few people type. gorun help has no room for them; topics and the reference do.
+var rare = []string{"man", "rsh-agent"}
+
 // mainHelp is gorun --help: what fits on a screen and a half, and where the rest is. It takes the commands beside the
 // app, which has none when its arguments start a job.
 func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
@@ -32,7 +36,7 @@ func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
 	}
 	fmt.Fprint(w, "\nCommands (gorun COMMAND --help explains one):\n")
 	for _, c := range commands {
-		if c.Name != "help" && !c.Hidden {
+		if c.Name != "help" && !c.Hidden && !slices.Contains(rare, c.Name) {
 			fmt.Fprintf(w, "  %-*s%s\n", 14-2, c.Name, c.Usage)
 		}
 	}

@@ -136,7 +136,7 @@ var samples = []sample{
 	{[]string{"worker", "--cluster-key-file", "good.key", "--join", "host1:x"}, "`--join HOST` or `--join HOST:PORT`."},
 }
 
-// other is an error that is not about the command line: what the code says of it, how it may read, and what to do.
+// other is an error that is not about the command line: how the code words it, how it may read, and what to do.
 type other struct{ said, reads, means string }
 
 var others = []other{
@@ -167,7 +167,7 @@ func refusals(t *testing.T) (rows [][2]string) {
 	for _, text := range mistakes(t) {
 		means := remedies[text]
 		if means == "" && slices.ContainsFunc(shown, func(row [2]string) bool { return skeleton(text).MatchString(row[0]) }) {
-			continue // a sample says more
+			continue // a sample has more
 		}
 		rows = append(rows, [2]string{text, means})
 	}
@@ -207,7 +207,7 @@ func refused(t *testing.T, args []string) (message string, code int) {
 }
 
 // TestRefusalsAreExplained: each message about a command line has a remedy, or a sample that has one; no remedy is left
-// over; samples are refused with status 2; the other errors are what the code says.
+// over; samples are refused with status 2; the other errors are as in the code.
 func TestRefusalsAreExplained(t *testing.T) {
 	messages := mistakes(t)
 	if len(messages) < 60 {

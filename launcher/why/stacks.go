@@ -52,7 +52,7 @@ type Stack struct {
 	Frames []Frame
 }
 
-// Merge returns the stacks of the main threads, those of most ranks first. Ranks without one are left out.
+// Merge returns the stacks of the main threads, the commonest first. Ranks without one are left out.
 func Merge(all []Finding) (merged []Stack) {
 	for _, f := range all {
 		frames := Main(f.Stack)

@@ -1,4 +1,4 @@
-// Package why says in one line what a job waits for, from what its daemons found out about each rank. It is pure: the
+// Package why puts in one line what a job waits for, from what its daemons found out about each rank. It is pure: the
 // launcher gathers the Findings, and commands show what Explain makes of them.
 //
 // The rules, in this order: a host that does not answer; ranks that others wait for, with what each of them does; ranks
@@ -22,7 +22,7 @@ type Finding struct {
 	Does     []string `json:"does,omitempty"`     // what it does in unfinished operations, the oldest first
 	Behind   bool     `json:"behind,omitempty"`   // others wait for it
 	Waits    bool     `json:"waits,omitempty"`    // it waits for others
-	Activity string   `json:"activity,omitempty"` // what it says that it does, "" if it counts nothing
+	Activity string   `json:"activity,omitempty"` // what it reports that it does, "" if it counts nothing
 	For      int64    `json:"for_us,omitempty"`   // how long already
 	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
 	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
@@ -69,7 +69,7 @@ func verdictOf(all []Finding) string {
 	}
 }
 
-// does describes a rank by what is most telling: its process is stopped or stuck, then what it says itself.
+// does describes a rank by what is most telling: its process is stopped or stuck, then what it counts itself.
 func (f Finding) does() string {
 	state := strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID))
 	since := ""
@@ -105,7 +105,7 @@ func after(text, before string) string {
 	return before + text
 }
 
-// debugged reports whether a stack is that of Python's debugger.
+// debugged reports whether a stack is one of Python's debugger.
 func debugged(stack string) bool {
 	return strings.Contains(stack, "/pdb.py\"") || strings.Contains(stack, "/bdb.py\"")
 }
@@ -182,7 +182,7 @@ func plural(of []string, one, many string) string {
 	return many
 }
 
-// what is the end of a sentence about ranks: what they do, those that do the same together.
+// what is the end of a sentence about ranks: what they do, equal ones together.
 func what(of []Finding) string {
 	groups := map[string][]int{}
 	for _, f := range of {
@@ -213,7 +213,7 @@ func what(of []Finding) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-// calls says in which operation each rank is.
+// calls names the operation that each rank is in.
 func calls(of []Finding) string {
 	var parts []string
 	for _, f := range of {
