@@ -21,6 +21,7 @@ type Config struct {
 	Segment  int           // bytes of a segment, 0 for 512 KiB
 	Direct   int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
 	RingPart int           // least bytes that a host adds in each of several rings, 0 for 32 KiB; less goes over one ring
+	Carry    int           // bytes that a ready message may carry, 0 for 256 KiB, -1 or without Direct for 2 KiB
 	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
 	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
@@ -38,6 +39,7 @@ type Config struct {
 const (
 	defaultSegment  = 512 << 10
 	defaultRingPart = 32 << 10
+	defaultCarry    = 256 << 10
 	defaultInline   = 64 << 10
 	defaultStash    = 1 << 30
 	defaultSpill    = 1 << 30
@@ -66,6 +68,7 @@ type settings struct {
 	segment   int64
 	ringPart  int64
 	directMax int64
+	carryMax  int64
 	inlineMax int64
 	stashMax  int64
 	usual     schedule.Cost // where a world has none of its own
@@ -84,11 +87,15 @@ func (c Config) settings() settings {
 		segment:   int64(limit(c.Segment, defaultSegment)),
 		ringPart:  int64(limit(c.RingPart, defaultRingPart)),
 		directMax: int64(limit(c.Direct, DefaultDirect)),
+		carryMax:  min(int64(limit(c.Carry, defaultCarry)), maxControl/2),
 		inlineMax: int64(limit(c.Inline, defaultInline)),
 		stashMax:  int64(limit(c.Stash, defaultStash)),
 		usual:     cmp.Or(c.Cost, defaultCost),
 		by:        c.Algorithm,
 		coding:    c.Coding,
+	}
+	if c.Direct < 0 {
+		s.carryMax = 0
 	}
 	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
 	s.segment = min(max(s.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)

@@ -3,39 +3,59 @@ package collective
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 )
 
 // A small allreduce is decided and carried out by the same messages: a host's ready message has its contribution
-// inline. This is the negotiation's half of it, strategy_inline.go has the other one.
+// inline. This is the negotiation's half of it, strategy_inline.go has the other one. It saves a message's time, and the
+// system calls and wake-ups that belong to it.
+//
+// A host that has sent much ahead sends no more contributions so. The operation then takes a direct exchange, which adds
+// in the same order: the bits of a result do not depend on it.
 
-// maxInline bounds a contribution that is inline.
-const maxInline = 2 << 10
+const (
+	alwaysInline = 2 << 10 // such a contribution is inline however many operations are open
+	inlineAhead  = 1 << 20 // about the most bytes that a host sends inline before others are ready
+)
 
-// inlines reports whether an allreduce of n bytes is done by ready messages. All hosts of a world come to the
-// same answer. It must take less time to send contributions to every host than to run any other algorithm afterwards.
-func (e *Engine) inlines(n int64, hosts int) bool {
-	if e.by != schedule.Auto || n == 0 || n > maxInline {
+// inlines reports whether an allreduce of n bytes in a group may be inline: if it takes less time to send contributions
+// to every host than to run any other algorithm afterwards. All hosts come to the same answer. The host reads what its
+// ranks contribute with the engine locked, hence the limit.
+func (e *Engine) inlines(n int64, ranks, hosts int) bool {
+	if e.by != schedule.Auto || n == 0 || n > alwaysInline && n*int64(ranks) > e.carryMax {
 		return false
 	}
 	c := e.first
 	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, e.directMax), n, hosts)
 }
 
+// small reports whether a request that has no flaw may be inline. An Adasum is not element-wise: it needs the hosts in
+// pairs. What is coded is too, unless it hardly matters.
+func (t *readiness) small(g *group, r *Request) bool {
+	size, _ := bytesOf(r.Shape, r.Type)
+	if r.Kind != Allreduce || r.Op == kernel.Adasum || t.inlines == nil || r.Coding > kernel.CodingNone && size > alwaysInline {
+		return false
+	}
+	ranks := 0
+	for _, h := range g.hosts {
+		ranks = max(ranks, len(h.Ranks))
+	}
+	return t.inlines(int64(size), ranks, len(g.hosts))
+}
+
 // appendInline appends the host's contribution to a ready message if the operation is a small allreduce.
-// An Adasum is not element-wise: it needs the hosts in pairs.
 func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
 	r := &reqs[0]
 	n := len(r.In)
-	if r.Kind != Allreduce || r.Op == kernel.Adasum || r.flaw(g) != nil || t.inlines == nil ||
-		!t.inlines(int64(n), len(g.hosts)) {
+	if r.flaw(g) != nil || !t.small(g, r) || n > alwaysInline && n*len(t.open) > inlineAhead {
 		return msg
 	}
-	binary.LittleEndian.PutUint16(msg[14:], uint16(n))
+	binary.LittleEndian.PutUint32(msg[inlineAt:], uint32(n))
 	at := len(msg)
-	msg = append(msg, t.zeros[:n]...)
+	msg = slices.Grow(msg, n)[:at+n]
 	v := &t.view
 	v.dst, v.src = append(v.dst[:0], msg[at:]), v.src[:0]
 	for i := range reqs {
@@ -49,12 +69,23 @@ func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
 	return msg
 }
 
-// checkInline checks that a host sent as large a contribution as this one. It did if it is of the same job.
-func (*readiness) checkInline(o *op, pos int) *Error {
-	own, theirs := o.inlined(o.group.self), o.inlined(pos)
-	if len(own) == len(theirs) {
-		return nil
+// checkInline decides how an allreduce is carried out: inline, unless a rank has joined or a host sent nothing with its
+// word. All hosts see the same. Two contributions have the same size if the hosts are of the same job.
+func (t *readiness) checkInline(o *op, lead *Request, joined bool) *Error {
+	first := 0
+	o.inline = !joined
+	for pos := range o.votes {
+		n, m := len(o.inlined(pos)), len(o.inlined(first))
+		switch {
+		case n == 0:
+			o.inline = false
+			continue
+		case m > 0 && m != n:
+			return &Error{Code: CodeInternal, Text: fmt.Sprintf("allreduce %q: %s sent %d bytes with its word, %s %d",
+				o.name, o.group.hosts[pos].Name, n, o.group.hosts[first].Name, m)}
+		}
+		first = pos
 	}
-	return &Error{Code: CodeInternal, Text: fmt.Sprintf("allreduce %q: %s sent %d bytes with its word, %s %d",
-		o.name, o.group.hosts[pos].Name, len(theirs), o.group.hosts[o.group.self].Name, len(own))}
+	o.direct = !o.inline && !joined && t.small(o.group, lead)
+	return nil
 }

@@ -35,7 +35,7 @@ func TestSmallAllreduceIsOneMessage(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
-	finish := c.allreduce("large", kernel.Float32, kernel.Sum, 513, 1, 1)
+	finish := c.allreduce("large", kernel.Float32, kernel.Sum, 1<<20, 1, 1)
 	promises = promises[:0]
 	for rank := range 6 {
 		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))

@@ -8,10 +8,10 @@ import (
 	"gorun/collective/schedule"
 )
 
-// A host that sends a part of another size, or none, is not of this job: every rank hears of it, and nothing
+// A host that sends a part of another size is not of this job: every rank hears of it, and nothing
 // is added up.
 func TestInlineContributionsMustFit(t *testing.T) {
-	for _, sent := range []int{0, 3, 8} {
+	for _, sent := range []int{3, 8} {
 		e := New(Config{Transport: nowhere{}})
 		if err := e.SetWorld(twoHosts); err != nil {
 			t.Fatal(err)
@@ -25,7 +25,7 @@ func TestInlineContributionsMustFit(t *testing.T) {
 			}
 		}
 		msg := appendReady(nil, 0, 0, []Request{*part("x")}, []int{2})
-		msg[14] = byte(sent)
+		msg[inlineAt] = byte(sent)
 		e.mu.Lock()
 		err := e.negotiation.hear(20, append(msg, make([]byte, sent)...))
 		todo := e.drain(nil)
@@ -46,18 +46,20 @@ func TestInlineContributionsMustFit(t *testing.T) {
 func TestWhatIsInline(t *testing.T) {
 	slow := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
 	for _, c := range []struct {
-		by    schedule.Algorithm
-		n     int64
-		hosts int
-		want  bool
+		by           schedule.Algorithm
+		n            int64
+		ranks, hosts int
+		want         bool
 	}{
-		{schedule.Auto, 4, 2, true}, {schedule.Auto, maxInline, 2, true}, {schedule.Auto, maxInline + 1, 2, false}, {schedule.Auto, 0, 2, false},
-		{schedule.Auto, 4, 4096, true}, {schedule.Auto, maxInline, 4096, false}, {schedule.ByRing, 4, 2, false},
+		{schedule.Auto, 4, 1, 2, true}, {schedule.Auto, 0, 1, 2, false}, {schedule.ByRing, 4, 1, 2, false},
+		{schedule.Auto, 64 << 10, 1, 2, true}, {schedule.Auto, defaultCarry + 64, 1, 2, false},
+		{schedule.Auto, 64 << 10, 4, 2, true}, {schedule.Auto, 64 << 10, 8, 2, false}, {schedule.Auto, alwaysInline, 256, 2, true},
+		{schedule.Auto, 4, 1, 4096, true}, {schedule.Auto, alwaysInline, 1, 4096, false},
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
 		e.first = slow
-		if got := e.inlines(c.n, c.hosts); got != c.want {
-			t.Errorf("%s, %d bytes, %d hosts: inline %v", c.by, c.n, c.hosts, got)
+		if got := e.inlines(c.n, c.ranks, c.hosts); got != c.want {
+			t.Errorf("%s, %d bytes of %d ranks, %d hosts: inline %v", c.by, c.n, c.ranks, c.hosts, got)
 		}
 	}
 }

@@ -19,9 +19,10 @@ import (
 //	4  u32  group
 //	8  u32  serial: the sender's count of ready messages
 //	12 u16  length of name
-//	14 u16  length of what is inline
+//	14 u16  0
 //	16 u64  bytes of the largest result that the sender's host has memory for, 0 if there is no limit
-//	24      name
+//	24 u32  length of what is inline
+//	28      name
 //	then for each variant
 //	   u16  dimensions
 //	   u16  ranks
@@ -31,7 +32,7 @@ import (
 //	   u32  splits per rank (alltoall, gather, scatter: the size of the group, else 0)
 //	   u64  each dimension (the first one of a ragged kind is 0; the ranks of a new group)
 //	   for each rank: u32 rank, u64 rows (ragged kinds: its first dimension), u32 each split
-//	then what is inline: what the host's ranks contribute to a small allreduce (strategy_inline.go)
+//	then what is inline: what the host's ranks contribute to a small allreduce (inline.go)
 //
 // leave: a rank takes part in nothing any more.
 //
@@ -56,7 +57,8 @@ const (
 	msgMark    = 3
 	msgDeclare = 4
 
-	readyHead     = 24
+	readyHead     = 28
+	inlineAt      = 24
 	variantHead   = 32
 	signatureHead = variantHead - 4
 	rankEntry     = 12
@@ -82,6 +84,7 @@ func appendReady(dst []byte, group, serial uint32, reqs []Request, ranks []int) 
 	dst = le.AppendUint16(dst, uint16(len(reqs[0].Name)))
 	dst = append(dst, 0, 0)
 	dst = le.AppendUint64(dst, 0)
+	dst = le.AppendUint32(dst, 0)
 	dst = append(dst, reqs[0].Name...)
 	variants := 0
 	for i := range reqs {
@@ -183,10 +186,10 @@ func splitReady(p []byte) (ready, error) {
 	}
 	m := ready{group: le.Uint32(p[4:]), serial: le.Uint32(p[8:]), variants: int(le.Uint16(p[2:])), room: le.Uint64(p[16:])}
 	n := int(le.Uint16(p[12:]))
-	if p[0] != msgReady || p[1] != 0 || n == 0 || n > MaxName || m.variants == 0 {
+	if p[0] != msgReady || p[1]|p[14]|p[15] != 0 || n == 0 || n > MaxName || m.variants == 0 {
 		return ready{}, errMessage
 	}
-	end := len(p) - int(le.Uint16(p[14:]))
+	end := len(p) - int(min(le.Uint32(p[inlineAt:]), maxControl))
 	if end < readyHead+n {
 		return ready{}, errShort
 	}

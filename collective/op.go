@@ -23,6 +23,7 @@ type op struct {
 	own    contributions
 	cost   schedule.Cost // of the world
 	inline bool          // an allreduce whose contributions came with the ready messages
+	direct bool          // one whose contributions could have, and are exchanged in the same order
 	lasts  int           // place in operations.lasting
 	gen    uint32        // which use of the name it is
 	ballot
@@ -75,7 +76,7 @@ func (o *op) reset(g *group, epoch uint32, id uint64, name string) {
 	o.group, o.epoch, o.id, o.name = g, epoch, id, name
 	o.own.reset(len(g.local()))
 	o.ballot.reset(len(g.hosts))
-	o.gen, o.since, o.inline = 0, time.Time{}, false
+	o.gen, o.since, o.inline, o.direct = 0, time.Time{}, false, false
 	o.started, o.dead, o.err = false, false, nil
 	o.stage = open
 	o.remaining, o.unacked, o.inflight, o.busy = 0, 0, 0, 0

@@ -239,7 +239,7 @@ func TestLeaveInPause(t *testing.T) {
 // it, with its part or without.
 func TestCostChangesInPause(t *testing.T) {
 	late, slow := schedule.Cost{Alpha: 1, Beta: 1e-12}, schedule.Cost{Alpha: 1e-9, Beta: 1}
-	c := newCluster(t, even(4, 1), 31, collective.Config{Cost: late})
+	c := newCluster(t, even(4, 1), 31, collective.Config{Cost: late, Carry: -1})
 	const large, small = 16 << 10, 64 // elements
 	run := func(name string, elements int, ranks ...int) func() {
 		var outs [][]byte

@@ -56,6 +56,9 @@ func (o *op) algorithm() schedule.Algorithm {
 	if by := o.engine.by; by != schedule.Auto {
 		return by.Fit(hosts, o.size)
 	}
+	if o.direct {
+		return schedule.ByDirect
+	}
 	cost := o.cost
 	cost.Beta *= float64(o.run.length(o.size)) / float64(o.size)
 	return cost.Choose(o.size, hosts, o.engine.directMax)

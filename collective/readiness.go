@@ -22,10 +22,8 @@ type readiness struct {
 	names  map[string]string // that peers used
 	stamp  int               // of the last rank that joined, as far as this host knows
 
-	// inlines reports whether an allreduce of n bytes between that many hosts is done by ready messages.
-	inlines func(n int64, hosts int) bool
-	view    view // for the arguments of a kernel
-	zeros   [maxInline]byte
+	inlines func(n int64, ranks, hosts int) bool // Engine.inlines
+	view    view                                 // for the arguments of a kernel
 }
 
 // pausing is what this host does not declare before a pause is over.
@@ -245,16 +243,7 @@ func (t *readiness) check(o *op) *Error {
 	if err := o.unfit(); err != nil {
 		return err
 	}
-	// A host whose ranks all joined sent no contribution: then none counts, and zeros take its place as ever.
-	if o.inline = !joined && len(o.inlined(o.group.self)) > 0; joined {
-		return nil
-	}
-	for pos := range o.votes {
-		if err := t.checkInline(o, pos); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.checkInline(o, lead, joined)
 }
 
 // finish implements negotiation.

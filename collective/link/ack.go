@@ -29,7 +29,7 @@ func (l *link) flushAcks() {
 	case a.segments == 0:
 	case a.now || a.segments >= cfg.AckSegments || a.bytes >= cfg.AckBytes:
 		a.due = true
-		l.dispatch(true)
+		l.dispatch(true, true)
 		return
 	case !a.armed:
 		a.armed = true

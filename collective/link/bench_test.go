@@ -197,9 +197,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 	for _, size := range []int{64, 4096, 65536} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkRoundTrip(b, size, nil) })
 	}
-	b.Run("64/spin", func(b *testing.B) {
-		benchmarkRoundTrip(b, 64, func(c *link.Config) { c.Spin = 50e3 })
-	})
 }
 
 // BenchmarkSmall is the rate of small segments one way, many under way.

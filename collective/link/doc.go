@@ -60,5 +60,18 @@
 // one thread that never sleeps. The difference between the two is the wake-ups: the rank's operation, the announcement,
 // two segments, the acknowledgement and the rank, one after the other.
 //
+// An allreduce of 64 KiB from C, in each daemon. Before, the declaration and the tensor travelled one after the other, and
+// an acknowledgement of the tensor at once or with the next header; now the declaration has the tensor inline
+// (collective/inline.go), and the goroutine that declares writes it:
+//
+//	                    before   now   least
+//	messages to the peer     2     1       1
+//	threads put to sleep   3.6     2       2   until the rank has submitted, until the peer has
+//	CPU time, in µs        140   102
+//	copies of the tensor     4     6       3   into the socket, out of it, into the result
+//
+// All copies took 7 % of the CPU time before. Two more came with the declaration: into what is sent, and out of what was
+// read.
+//
 // The link never decides that a peer is dead: Status reports its silence, and the owner calls Forget.
 package link

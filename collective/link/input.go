@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"syscall"
-	"time"
 
 	"gorun/collective/crc32c"
 )
@@ -26,10 +25,10 @@ type input struct {
 // its destination.
 const headFill = 4 << 10
 
-func (in *input) init(conn net.Conn, spin time.Duration, touch func()) {
+func (in *input) init(conn net.Conn, touch func()) {
 	*in = input{conn: conn, touch: touch, buf: make([]byte, readBuffer), fill: readBuffer}
 	if c, ok := conn.(syscall.Conn); ok {
-		in.vector.init(c, spin)
+		in.vector.init(c)
 	}
 }
 

@@ -111,7 +111,7 @@ func (l *link) enter() bool {
 }
 
 // send queues s and makes sure that a stream takes it. The caller writes a small segment itself if a stream is idle,
-// which saves the latency of a wake-up. At most one writer is woken.
+// and a large message between engines if nothing else is queued, which saves the latency of a wake-up. At most one writer is woken.
 func (l *link) send(s *Segment) {
 	n := len(s.Payload)
 	if n > MaxPayload {
@@ -135,11 +135,12 @@ func (l *link) send(s *Segment) {
 		l.bulk.push(s)
 	}
 	l.grow(n)
-	l.dispatch(small)
+	l.dispatch(small, small || s.Kind == Control && l.bulk.n()+l.urgent.n+l.again.n == 1)
 }
 
-// dispatch passes queued segments to an idle stream, if there is one. mu is held, and released.
-func (l *link) dispatch(small bool) {
+// dispatch passes queued segments to an idle stream, if there is one. direct says that none of them needs its Owner
+// before it is written. mu is held, and released.
+func (l *link) dispatch(small, direct bool) {
 	st := l.takeIdle(small)
 	switch {
 	case st == nil:
@@ -147,8 +148,12 @@ func (l *link) dispatch(small bool) {
 			l.load.waits = true
 		}
 		l.mu.Unlock()
-	case small && st.direct != nil && !st.busy():
-		st.transmitDirect()
+	case direct && st.direct != nil && !st.busy():
+		limit := MaxPayload
+		if small {
+			limit = smallLimit
+		}
+		st.transmitDirect(limit)
 	default:
 		st.wake()
 		l.mu.Unlock()
@@ -394,7 +399,7 @@ func (l *link) keep() {
 			if l.acks.segments > 0 {
 				l.acks.due = true
 			}
-			l.dispatch(true)
+			l.dispatch(true, true)
 		case <-l.watch.C:
 			l.mu.Lock()
 			l.watching = false

@@ -57,7 +57,6 @@ type Config struct {
 	FallbackDial    time.Duration // the side with the higher id dials after that long; 500 ms
 	BackoffMin      time.Duration // between attempts to dial, doubling; 10 ms
 	BackoffMax      time.Duration // 500 ms
-	Spin            time.Duration // how long a reader polls before it sleeps; 0
 	Unauthenticated int           // maximum of connections that have not authenticated yet; 64
 }
 

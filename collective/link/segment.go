@@ -8,7 +8,7 @@ type SegmentKind uint8
 // Kinds of segments.
 const (
 	Data    SegmentKind = 1 // bytes of a tensor, placed by the Handler
-	Control SegmentKind = 2 // a small message between engines
+	Control SegmentKind = 2 // a message between engines, complete when it is sent
 )
 
 // MaxPayload bounds the payload of one segment; a longer one on the wire breaks the stream.
@@ -79,7 +79,7 @@ type segmentState struct {
 // not block and may call Mesh.Send.
 type Owner interface {
 	// Prepare runs once, right before the first transmission, so that the payload can be computed just
-	// ahead of the wire. It is not called for payloads of at most CopyLimit bytes.
+	// ahead of the wire. It is not called for payloads of at most CopyLimit bytes, nor for Control segments.
 	Prepare(*Segment)
 	// Acked runs once, when the peer has the segment, which may be reused afterwards. It does not run for segments that
 	// were dropped because the peer was forgotten or the mesh ended.

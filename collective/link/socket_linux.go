@@ -3,7 +3,6 @@ package link
 import (
 	"math"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -11,24 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vectorReader reads into two buffers with one call. It may poll for a while before it parks the goroutine, because
-// waking a sleeping processor takes longer than many an answer.
+// vectorReader reads into two buffers with one call.
 type vectorReader struct {
-	raw  syscall.RawConn // nil: not available
-	spin time.Duration
-	try  func(uintptr) bool // one closure for all reads, so that none allocates
-	iov  [2][]byte
-	n    int
-	err  error
+	raw syscall.RawConn    // nil: not available
+	try func(uintptr) bool // one closure for all reads, so that none allocates
+	iov [2][]byte
+	n   int
+	err error
 }
 
-func (v *vectorReader) init(c syscall.Conn, spin time.Duration) {
+func (v *vectorReader) init(c syscall.Conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
-	v.raw, v.spin = raw, spin
-	v.try = v.attempt
+	v.raw, v.try = raw, v.attempt
 }
 
 func (v *vectorReader) read(dst, ahead []byte) (int, error) {
@@ -40,35 +36,20 @@ func (v *vectorReader) read(dst, ahead []byte) (int, error) {
 }
 
 func (v *vectorReader) attempt(fd uintptr) bool {
-	var until time.Time
 	for {
 		if len(v.iov[1]) == 0 {
 			v.n, v.err = unix.Read(int(fd), v.iov[0])
 		} else {
 			v.n, v.err = unix.Readv(int(fd), v.iov[:])
 		}
-		switch v.err {
-		default:
-			return true
-		case unix.EINTR:
-			continue
-		case unix.EAGAIN:
+		if v.err != unix.EINTR {
+			return v.err != unix.EAGAIN
 		}
-		if v.spin == 0 {
-			return false
-		}
-		now := time.Now()
-		if until.IsZero() {
-			until = now.Add(v.spin)
-		} else if now.After(until) {
-			return false
-		}
-		runtime.Gosched()
 	}
 }
 
-// directWriter returns a function that writes what the socket accepts at once, nil if conn is not a socket.
-func directWriter(conn net.Conn) func([]byte) (int, error) {
+// directWriter returns a function that writes what the socket accepts of two buffers at once, nil if conn is not a socket.
+func directWriter(conn net.Conn) func(a, b []byte) (int, error) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return nil
@@ -85,23 +66,29 @@ func directWriter(conn net.Conn) func([]byte) (int, error) {
 type socketWriter struct {
 	raw syscall.RawConn
 	try func(uintptr) bool
-	buf []byte
+	iov [2][]byte
 	n   int
 	err error
 }
 
-func (w *socketWriter) write(b []byte) (int, error) {
-	w.buf, w.n, w.err = b, 0, nil
+func (w *socketWriter) write(a, b []byte) (int, error) {
+	w.iov, w.n, w.err = [2][]byte{a, b}, 0, nil
 	if err := w.raw.Write(w.try); err != nil {
 		return 0, err
 	}
-	w.buf = nil
+	w.iov = [2][]byte{}
 	return w.n, w.err
 }
 
 func (w *socketWriter) attempt(fd uintptr) bool {
 	for {
-		n, err := unix.Write(int(fd), w.buf)
+		var n int
+		var err error
+		if len(w.iov[1]) == 0 {
+			n, err = unix.Write(int(fd), w.iov[0])
+		} else {
+			n, err = unix.Writev(int(fd), w.iov[:])
+		}
 		switch err {
 		case nil:
 			w.n = n

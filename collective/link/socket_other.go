@@ -11,12 +11,12 @@ import (
 // vectorReader is not available here: reads go through net.Conn.
 type vectorReader struct{ raw syscall.RawConn }
 
-func (v *vectorReader) init(syscall.Conn, time.Duration) {}
+func (v *vectorReader) init(syscall.Conn) {}
 
 func (v *vectorReader) read(dst, ahead []byte) (int, error) { panic("link: no vectorReader") }
 
 // directWriter is not available here: every segment is written by the stream's writer.
-func directWriter(net.Conn) func([]byte) (int, error) { return nil }
+func directWriter(net.Conn) func(a, b []byte) (int, error) { return nil }
 
 // pathProbe knows nothing here: only the peer's acknowledgements count as progress.
 type pathProbe struct{}

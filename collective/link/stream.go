@@ -44,7 +44,7 @@ type stream struct {
 	timedAt   time.Duration // when a large segment was last acknowledged, since mesh.born
 
 	out    output
-	direct func([]byte) (int, error) // writes what the socket accepts at once; nil if the conn cannot
+	direct func(a, b []byte) (int, error) // writes what the socket accepts of both at once; nil if the conn cannot
 	in     input
 }
 
@@ -53,7 +53,7 @@ func newStream(l *link, index int, conn net.Conn) *stream {
 	st.direct = directWriter(conn)
 	st.probe.init(st.path)
 	st.timedAt = time.Since(l.mesh.born)
-	st.in.init(conn, l.mesh.cfg.Spin, l.touch)
+	st.in.init(conn, l.touch)
 	return st
 }
 

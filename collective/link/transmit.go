@@ -20,9 +20,9 @@ type output struct {
 	heads  [maxBatch][headerSize]byte
 	iov    [2 * maxBatch][]byte
 	bufs   net.Buffers
-	flat   []byte // a small frame in one piece, for direct
-	rest   []byte // what direct could not write
-	done   queue  // acknowledged segments whose owners are to be notified
+	flat   []byte    // small frames in one piece, or the header of a large one, for direct
+	rest   [2][]byte // what direct could not write, of flat and of the payload after it
+	done   queue     // acknowledged segments whose owners are to be notified
 }
 
 // transmit is the writer.
@@ -39,10 +39,11 @@ func (st *stream) transmit() error {
 		case st.closed:
 			l.mu.Unlock()
 			return st.err
-		case len(o.rest) > 0:
+		case len(o.rest[1]) > 0 || len(o.rest[0]) > 0:
 			l.mu.Unlock()
-			_, err := st.conn.Write(o.rest)
-			o.rest = nil
+			o.bufs = append(o.iov[:0], o.rest[0], o.rest[1])
+			_, err := o.bufs.WriteTo(st.conn)
+			o.rest = [2][]byte{}
 			if err != nil {
 				return err
 			}
@@ -142,7 +143,7 @@ func (st *stream) write() error {
 	for i, s := range o.batch[:o.n] {
 		if !s.state.prepared {
 			s.state.prepared = true
-			if s.state.copy == nil && s.Owner != nil && len(s.state.wire) > 0 {
+			if s.state.copy == nil && s.Kind != Control && s.Owner != nil && len(s.state.wire) > 0 {
 				s.Owner.Prepare(s)
 			}
 		}
@@ -173,12 +174,12 @@ func (st *stream) seal(f *frame, payload []byte) {
 	}
 }
 
-// transmitDirect writes small segments or an acknowledgement on the caller's goroutine, as far as the socket accepts
-// them without blocking; the writer is woken only for the rest. The caller owns the stream and holds l.mu, which is
+// transmitDirect writes segments or an acknowledgement on the caller's goroutine, as far as the socket accepts them
+// without blocking; the writer is woken only for the rest. The caller owns the stream and holds l.mu, which is
 // released. It never calls an Owner.
-func (st *stream) transmitDirect() {
+func (st *stream) transmitDirect(limit int) {
 	l, o := st.link, &st.out
-	if st.take(smallLimit) {
+	if st.take(min(limit, l.limit(st.index))) {
 		st.lent = true
 		l.mu.Unlock()
 		err := st.writeDirect()
@@ -191,7 +192,7 @@ func (st *stream) transmitDirect() {
 		}
 		st.lent = false
 	}
-	if !st.closed && len(o.rest) == 0 && o.done.head == nil && !l.work(st.index) {
+	if !st.closed && len(o.rest[0])+len(o.rest[1]) == 0 && o.done.head == nil && !l.work(st.index) {
 		l.idle |= 1 << st.index
 	} else {
 		st.wake()
@@ -209,7 +210,7 @@ func (st *stream) busy() bool {
 
 func (st *stream) writeDirect() error {
 	o := &st.out
-	b := o.flat[:0]
+	b, large := o.flat[:0], []byte(nil)
 	if o.ack {
 		st.seal(&o.frames[0], o.acks)
 		o.frames[0].encode(&o.heads[0])
@@ -219,10 +220,15 @@ func (st *stream) writeDirect() error {
 		s.state.prepared = true
 		st.seal(&o.frames[i], s.state.wire)
 		o.frames[i].encode(&o.heads[i])
-		b = append(append(b, o.heads[i][:]...), s.state.wire...)
+		b = append(b, o.heads[i][:]...)
+		if len(s.state.wire) > smallLimit { // the last one
+			large = s.state.wire
+		} else {
+			b = append(b, s.state.wire...)
+		}
 	}
 	o.flat = b
-	n, err := st.direct(b)
-	o.rest = b[n:]
+	n, err := st.direct(b, large)
+	o.rest = [2][]byte{b[min(n, len(b)):], large[max(n-len(b), 0):]}
 	return err
 }
