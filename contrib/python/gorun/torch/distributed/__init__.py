@@ -8,6 +8,7 @@ The job is started by gorun, whose environment holds what init_process_group() r
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def _stepped(optimizer: Any, *_: Any) -> None:
 
 
 loading.count()
-# Since torch 2.
-_hook = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+# Since torch 2. In torch 1.13 the package does not show its module.
+_hook = getattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
 if _hook is not None:
     _hook(_stepped)
 
