@@ -337,6 +337,7 @@ static int ready(void) {
 	case JOINING:
 		return fail(GORUN_INVALID, "call gorun: gorun_init comes first");
 	case LEAVING:
+		return fail(GORUN_SHUTDOWN, "call gorun: gorun_finalize has cut it short");
 	case ENDED:
 		return fail(GORUN_INVALID, "call gorun: after gorun_finalize");
 	case FORKED:

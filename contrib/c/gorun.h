@@ -136,7 +136,8 @@ int gorun_init(void);
  * other. GORUN_INVALID: there is no such session. */
 int gorun_init_companion(void);
 
-/* Leaves the job: what other ranks still want from this one fails. All memory from gorun_alloc is gone afterwards. */
+/* Leaves the job: what other ranks still want from this one fails, and so does what other threads wait for (GORUN_SHUTDOWN).
+ * All memory from gorun_alloc is gone afterwards. */
 int gorun_finalize(void);
 
 /* The text of the last failure in this thread; it stays until the next one. */

@@ -3,6 +3,7 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -32,15 +33,8 @@ func (c *client) ends(handles ...uint32) map[uint32]string {
 	c.t.Helper()
 	texts := map[uint32]string{}
 	for range handles {
-		switch b, _ := c.receive(); le.Uint32(b) {
-		case 67: // FAIL
-			texts[le.Uint32(b[4:])] = string(b[20:])
-		case 68: // COMPLETE
-			text := b[len(b)-int(le.Uint32(b[40:])):]
-			texts[le.Uint32(b[4:])] = string(text)
-		default:
-			c.t.Fatalf("message %x", b)
-		}
+		b, _ := c.receive()
+		c.note(b, texts)
 	}
 	for _, handle := range handles {
 		if _, ended := texts[handle]; !ended {
@@ -48,6 +42,33 @@ func (c *client) ends(handles ...uint32) map[uint32]string {
 		}
 	}
 	return texts
+}
+
+// note adds the end of an operation to texts.
+func (c *client) note(b []byte, texts map[uint32]string) {
+	c.t.Helper()
+	switch le.Uint32(b) {
+	case 67: // FAIL
+		texts[le.Uint32(b[4:])] = string(b[20:])
+	case 68: // COMPLETE
+		texts[le.Uint32(b[4:])] = string(b[len(b)-int(le.Uint32(b[40:])):])
+	default:
+		c.t.Fatalf("message %x", b)
+	}
+}
+
+// read waits until the daemon has read all messages, and returns what has ended meanwhile.
+func (c *client) read() map[uint32]string {
+	c.t.Helper()
+	texts := map[uint32]string{}
+	c.send(words(10, 0))
+	for {
+		b, _ := c.receive()
+		if le.Uint32(b) == 10 {
+			return texts
+		}
+		c.note(b, texts)
+	}
 }
 
 // What follows an operation ends with it, on ranks that differ in it too, and nothing of it is left in flight.
@@ -203,20 +224,33 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 }
 
 // What a rank began before it joins counts, although what follows a head is submitted later; then all are in a new round.
+// A companion may have begun it.
 func TestFollowersOfWhoJoins(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprint("beside ", beside), func(t *testing.T) { followersOfWhoJoins(t, beside) })
+	}
+}
+
+func followersOfWhoJoins(t *testing.T, beside bool) {
 	h := startReal(t, 2)
 	h.begin()
-	var ranks []*client
+	var ranks, sessions []*client
 	var regions []uint32
 	var memories [][]byte
 	for rank := range 2 {
-		c := join(t, h.name, rank)
+		own := join(t, h.name, rank)
+		c := own
+		if beside {
+			c = accompany(t, h, rank)
+		}
 		region, memory := c.alloc(1 << 20)
-		ranks, regions, memories = append(ranks, c), append(regions, region), append(memories, memory)
+		ranks, sessions = append(ranks, c), append(sessions, own)
+		regions, memories = append(regions, region), append(memories, memory)
 	}
 	leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 	for round := range 60 {
 		fails := round%10 == 9 // the head: what follows it is not owed any more
+		var early [2]map[uint32]string
 		for rank, c := range ranks {
 			for i := range 3 {
 				memories[rank][64*i+2], memories[rank][64*i+3] = 0, 0x40 // 2.0
@@ -229,10 +263,21 @@ func TestFollowersOfWhoJoins(t *testing.T) {
 				signature += int32(rank)
 			}
 			c.group(regions[rank], signature, "g", 1, 2, 3)
-			c.send(leave.encode())
+			if beside {
+				early[rank] = c.read()
+			}
+			sessions[rank].send(leave.encode())
 		}
 		for rank, c := range ranks {
-			for handle, text := range c.ends(1, 2, 3, 77) {
+			texts := early[rank]
+			if beside {
+				left := slices.DeleteFunc([]uint32{1, 2, 3}, func(handle uint32) bool { _, ended := texts[handle]; return ended })
+				maps.Copy(texts, c.ends(left...))
+				maps.Copy(texts, sessions[rank].ends(77))
+			} else {
+				texts = c.ends(1, 2, 3, 77)
+			}
+			for handle, text := range texts {
 				if (text != "") != (fails && handle != 77) {
 					t.Fatalf("round %d, rank %d, operation %d: %q", round, rank, handle, text)
 				}
