@@ -15,9 +15,9 @@ amd64) machine=x86_64 ;;
 arm64) machine=aarch64 ;;
 *) echo "library: error: unknown architecture $arch" >&2 && exit 1 ;;
 esac
-sources=
+set --
 for name in gorun tensorflow xla mpitrampoline; do
-	[ ! -e "contrib/c/$name.c" ] || sources="$sources contrib/c/$name.c"
+	[ ! -e "contrib/c/$name.c" ] || set -- "$@" "contrib/c/$name.c"
 done
 flags="-std=c11 -O2 -fPIC -shared -fvisibility=hidden -s -Wl,--build-id=none -Wl,-soname,libgorun.so"
 
@@ -31,9 +31,9 @@ else
 	rm -f "$out" "$out.made"
 	exit
 fi
-made="$compiler $flags $(cat contrib/c/*.h $sources | cksum)"
+made="$compiler $flags $(cat contrib/c/*.h "$@" | cksum)"
 [ ! -e "$out" ] || [ "$(cat "$out.made" 2>/dev/null)" != "$made" ] || exit 0
 mkdir -p "$(dirname "$out")"
 # shellcheck disable=SC2086 # lists of words
-$compiler $flags -o "$out" $sources -lpthread -ldl
+$compiler $flags -o "$out" "$@" -lpthread -ldl
 echo "$made" >"$out.made"
