@@ -1,4 +1,4 @@
-"""The native library as Python sees it: how it is loaded, and why not. tests/mp/test_native.py has it in jobs."""
+"""The native library as Python sees it: how it is loaded, and why not. tests/mp/test_native.py has jobs."""
 
 import os
 import subprocess
