@@ -220,6 +220,14 @@ class Bench:
         ):
             self.measure(Setting(f"{title}, 1 host, {ranks} ranks", ranks), sizes, [*python, *more])
 
+    def private(self, ranks: int, sizes: Sizes) -> None:
+        """Measures tensors in ordinary memory, from C and from Python, beside two limits of the machine."""
+        limits = [programs.LIMIT_STAGED, programs.LIMIT_READ]
+        peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
+        title = f"1 host, {ranks} ranks, ordinary memory"
+        names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *limits, *peers]
+        self.measure(Setting(title, ranks), sizes, names)
+
     def operation(self, name: str, setting: Setting, sizes: Sizes) -> None:
         """Measures any operation, on one host or on the user's hosts."""
         setting.operation, setting.title = name, f"{name}, {setting.title}"
@@ -262,6 +270,11 @@ def main() -> None:
     )
     parser.add_argument("--nic", default="", help="with --hosts, the interface between them")
     parser.add_argument("--operation", default="allreduce", help="any of `gorun bench`")
+    parser.add_argument(
+        "--private",
+        action="store_true",
+        help="only tensors in ordinary memory on one host, beside its limits",
+    )
     parser.add_argument("--lab", type=int, nargs="*", default=[], help="numbers of lab hosts, a rank each")
     parser.add_argument(
         "--mbit", type=int, nargs="*", default=[0], help="rates of the lab hosts' links, 0 for no limit"
@@ -293,7 +306,9 @@ def main() -> None:
     sizes = Sizes(args.begin, args.end, args.factor)
     bench = Bench(args, found)
     for setting in settings(args):
-        if setting.hosts or args.operation != "allreduce":
+        if args.private:
+            bench.private(setting.ranks, sizes)
+        elif setting.hosts or args.operation != "allreduce":
             bench.operation(args.operation, setting, sizes)
         else:
             bench.one_host(setting.ranks, sizes)

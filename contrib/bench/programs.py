@@ -20,6 +20,8 @@ BINARY = ROOT / "bin" / "gorun"
 
 GORUN, GORUN_C, GORUN_TORCH, LIMIT = "gorun", "gorun.h", "gorun's horovod.torch", "limit"
 OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
+GORUN_PRIVATE = "gorun.h, ordinary memory"
+LIMIT_STAGED, LIMIT_READ = "limit: staged", "limit: read across processes"
 NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
 
 
@@ -89,6 +91,18 @@ def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
 def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     program = [str(BUILD / "gorun_c"), "allreduce", str(seconds), *sizes.list()]
     return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+
+
+def gorun_private(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    program = [str(BUILD / "gorun_c"), "private", "allreduce", str(seconds), *sizes.list()]
+    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+
+
+def private_limit(way: str) -> Callable[[Setting, Sizes, float], list[str]]:
+    """The limit of one host for tensors in memory of each rank alone, by a way of limit.c."""
+    return lambda setting, sizes, seconds: [
+        str(BUILD / "limit"), way, str(setting.ranks), str(seconds), *sizes.list()
+    ]  # fmt: skip
 
 
 def span(sizes: Sizes, seconds: float, operation: str = "allreduce") -> list[str]:
@@ -192,8 +206,11 @@ def find(horovod: str) -> list[Program]:
         str(library / "gorun.c"),
     ):
         found.append(Program(GORUN_C, version, gorun_c))
+        found.append(Program(GORUN_PRIVATE, version, gorun_private))
     if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):
         found.append(Program(LIMIT, "limit.c, limit_tcp.c", limit))
+        found.append(Program(LIMIT_STAGED, "limit.c", private_limit("staged")))
+        found.append(Program(LIMIT_READ, "limit.c", private_limit("read")))
     for name, kind, run in ((OPEN_MPI, "openmpi", open_mpi), (MPICH, "mpich", mpich)):
         launchers, compilers, words = MPI[name]
         launcher, compiler = whose(launchers, "--version", words), whose(compilers, "-show", words)
