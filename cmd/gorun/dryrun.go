@@ -106,6 +106,9 @@ func sampleFacts(spec launcher.Spec) rankenv.Facts {
 	if spec.TF {
 		f.Workers = []string{"host:1"}
 	}
+	if spec.JAX != "" {
+		f.MPILibrary = "/proc/1/fd/3"
+	}
 	if !spec.Shim {
 		f.Stock = &rankenv.Stock{NIC: "eth0"}
 	}

@@ -30,6 +30,7 @@ var choices = map[string][]string{
 	"algorithm":        slices.Sorted(slices.Values(schedule.AlgorithmNames())),
 	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
 	"color":            {"always", "auto", "never"},
+	"jax-engine":       {"gorun"},
 	"map-by":           {"node", "slot"},
 	"on-failure":       {"replace", "shrink", "wait"},
 	"rank-by":          {"node", "slot"},

@@ -353,6 +353,9 @@ func checkFlags(o *jobFlags) error {
 	if err := checkStart(o); err != nil {
 		return err
 	}
+	if o.JAX != "" && o.JAX != "gorun" {
+		return wrong("jax-engine", o.JAX, "must be gorun")
+	}
 	if _, err := schedule.ParseAlgorithm(o.Algorithm); err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
 	}

@@ -19,6 +19,7 @@ type JobOptions struct {
 	Checksum bool          `msgpack:"checksum"` // find damage in all that links carry; without it, not in large segments
 	GPUs     []string      `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
 	TF       bool          `msgpack:"tf"`       // set TF_CONFIG
+	JAX      string        `msgpack:"jax"`      // what carries the collectives of JAX's own programs: "gorun", or "" for what they choose
 	IfAlone  IfAlone       `msgpack:"if_alone"` // what becomes of the job if an MPI library isolates ranks
 	PMIPort  bool          `msgpack:"pmi"`      // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
 	NICs     []string      `msgpack:"nics"`     // names, drivers or networks that links may use; nil for the path to the hosts

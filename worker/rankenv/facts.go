@@ -33,6 +33,7 @@ type Facts struct {
 	Coordinator string   // address of JAX's, "" if it is not known
 	Workers     []string // addresses of TensorFlow's, by rank; nil if TF_CONFIG is not wanted
 	PMI         *PMI     // nil if the rank is too late for MPI
+	MPILibrary  string   // where JAX finds MPI on gorun's engine, "" if it is not to
 	Stock       *Stock   // nil unless the rank may be one of stock Horovod
 
 	Accelerator bool // the host has a GPU or its like
@@ -51,6 +52,14 @@ type Stock struct {
 	Addr string
 	Port int
 	NIC  string // the interface to use, "" for Horovod's choice
+}
+
+// deviceOfJAX is the number by which a rank finds its own device among those that it sees.
+func deviceOfJAX(f *Facts) string {
+	if f.GPU != "" {
+		return "0"
+	}
+	return localRank(f)
 }
 
 // tfConfig is what tf.distribute reads: every worker's address in the order of the ranks, and which one this is.

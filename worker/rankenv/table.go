@@ -90,6 +90,13 @@ var defaults = []Variable{
 	always(Torchrun, Default, "TORCH_NCCL_ASYNC_ERROR_HANDLING", constant("1")),
 	given(JAX, Default, "JAX_COORDINATOR_ADDRESS", func(f *Facts) string { return f.Coordinator },
 		"the first host's port is known", func(f *Facts) bool { return f.Coordinator != "" }),
+	given(JAX, Default, "JAX_CPU_COLLECTIVES_IMPLEMENTATION", constant("mpi"), jaxEngine, hasJAXEngine),
+	given(JAX, Default, "MPITRAMPOLINE_LIB", func(f *Facts) string { return f.MPILibrary }, jaxEngine, hasJAXEngine),
+	// Open MPI's, with which jax.distributed.initialize() knows the other processes without arguments.
+	given(JAX, Default, "OMPI_MCA_orte_hnp_uri", func(f *Facts) string { return "0.0;tcp://" + f.MasterAddr + ":0" }, jaxEngine, hasJAXEngine),
+	given(JAX, Default, "OMPI_COMM_WORLD_SIZE", size, jaxEngine, hasJAXEngine),
+	given(JAX, Default, "OMPI_COMM_WORLD_RANK", rank, jaxEngine, hasJAXEngine),
+	given(JAX, Default, "OMPI_COMM_WORLD_LOCAL_RANK", deviceOfJAX, jaxEngine, hasJAXEngine),
 	// Or each rank of accelerate, and of HF Trainer, trains alone without a word.
 	given(Accelerate, Default, "ACCELERATE_USE_CPU", constant("true"),
 		"hosts without a GPU or its like", func(f *Facts) bool { return !f.Accelerator }),
@@ -131,12 +138,14 @@ const (
 	pmiAtPort    = "--pmi-port"
 	chosenNICs   = "--network-interfaces"
 	stockHorovod = "--no-horovod-shim"
+	jaxEngine    = "--jax-engine"
 )
 
-func hasPMI(f *Facts) bool     { return f.PMI != nil }
-func hasPMIPort(f *Facts) bool { return f.PMI != nil && f.PMI.Port != "" }
-func hasNICs(f *Facts) bool    { return len(f.NICs) > 0 }
-func hasStock(f *Facts) bool   { return f.Stock != nil }
+func hasPMI(f *Facts) bool       { return f.PMI != nil }
+func hasPMIPort(f *Facts) bool   { return f.PMI != nil && f.PMI.Port != "" }
+func hasNICs(f *Facts) bool      { return len(f.NICs) > 0 }
+func hasStock(f *Facts) bool     { return f.Stock != nil }
+func hasJAXEngine(f *Facts) bool { return f.MPILibrary != "" }
 
 // Values that several variables have.
 func job(f *Facts) string       { return f.Job }

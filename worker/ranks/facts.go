@@ -25,7 +25,7 @@ func (r *Ranks) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*os
 		Binary: r.cfg.Exe, Socket: r.cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: r.binding.spareOf(rank),
 		Threads:    r.threadsOf(rank),
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
-		Accelerator: hasAccelerator(os.DirFS("/"))}
+		MPILibrary: r.library.path(), Accelerator: hasAccelerator(os.DirFS("/"))}
 	_, f.Dir = r.program(rank, "")
 	f.Group, f.Groups = groupOf(roster, r.job.HostID)
 	if page := r.of(rank.Process).counters; page != nil {

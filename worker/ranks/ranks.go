@@ -76,6 +76,7 @@ type Ranks struct {
 	group      *proc.Group
 	ports      ports
 	binding    binding
+	library    *library // nil if JAX's own programs do not get it
 	input      chan *wire.Stdin
 	processes  map[int]*process
 	committed  uint32 // the last epoch in which a process here committed its state
@@ -111,6 +112,12 @@ func Open(cfg Config) (*Ranks, error) {
 	if err := r.ports.reserve(cfg.Job); err != nil {
 		r.Close()
 		return nil, err
+	}
+	if cfg.Job.JAX != "" {
+		if r.library, err = openLibrary(cfg.Exe); err != nil {
+			r.Close()
+			return nil, fmt.Errorf("--jax-engine: %w", err)
+		}
 	}
 	return r, nil
 }
@@ -230,5 +237,6 @@ func (r *Ranks) Close() error {
 		}
 	}
 	r.ports.release()
+	r.library.close()
 	return r.group.Close()
 }
