@@ -501,7 +501,7 @@ $(HOROVOD_VENV)/ready:
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-build-isolation horovod==0.28.1; touch $@'
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
-frameworks: build build/frameworks/ready tensorflow
+frameworks: build build/frameworks/ready tensorflow jax
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
 
 ## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3 and by 2.15 with Keras 2 (PARTS="ops keras": some of its jobs)
@@ -519,6 +519,17 @@ $(KERAS2_VENV)/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check tensorflow-cpu==2.15.1 keras==2.15.0; touch $@'
+
+## jax: the tests of gorun.jax, and JAX's own programs on the engine, on lab hosts (JAX_VERSIONS=)
+JAX_VERSIONS ?= 0.5.3 0.10.2
+jax: build $(JAX_VERSIONS:%=$(CACHE)/jax-%/ready)
+	for version in $(JAX_VERSIONS); do \
+		JAX_PYTHON=$(CACHE)/jax-$$version/bin/python go test -timeout=20m -count=1 -run 'TestJAX' ./contrib/e2e/python || exit 1; \
+	done
+$(CACHE)/jax-%/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check jax==$* jaxlib==$* optax==0.2.8; touch $@'
 
 build/frameworks/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/frameworks

@@ -36,3 +36,8 @@ _BY_CODE: dict[int, type[GorunError]] = {
 def error(code: int, text: str) -> GorunError:
     """Return the exception for a code of the rank protocol; an unknown code is a GorunError."""
     return _BY_CODE.get(code, GorunError)(text)
+
+
+def code_of(error: BaseException | None) -> int:
+    """Return the code of an exception that error() made, 0 for others."""
+    return next((code for code, kind in _BY_CODE.items() if type(error) is kind), 0)

@@ -1,0 +1,240 @@
+"""Operations inside of compiled programs: what jit, grad and vmap trace.
+
+On CPUs they are custom calls that XLA makes into libgorun (contrib/c/xla.c), and none of its threads waits.
+Where the library does not load, and on other devices, they are callbacks to Python, through host memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gorun import basics, errors, native
+from gorun import numpy as eager
+from gorun.collectives import Adasum, Average, Sum
+from gorun.exceptions import HorovodInternalError
+from gorun.process_sets import ProcessSet
+
+KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+TARGET = "gorun_"
+MARK = "gorun "  # begins the text of an error of libgorun, before its code
+
+
+class _Library:
+    """The native library, as far as this process has it."""
+
+    world: Any = None  # the one that its session belongs to
+    loaded: Any = None  # None: it was not tried; False: there is none
+
+
+def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
+    """Join the job; a second call does nothing. Without gorun this process is a world of one.
+
+    comm may name all ranks; a part of them is what process sets are for.
+    """
+    basics.init(comm, process_sets)
+    attach()
+
+
+def attach() -> bool:
+    """Give the present world's session to the native library. Report whether compiled programs call it."""
+    if _Library.loaded is None:
+        _Library.loaded = native.library() or False
+        if _Library.loaded:
+            _register(_Library.loaded)
+    if not _Library.loaded:
+        return False
+    world = basics.world()
+    if _Library.world is not world:
+        native.attach()
+        _Library.loaded.gorun_xla_begin()
+        _Library.world = world
+    return True
+
+
+def _register(library: Any) -> None:
+    for kind in KINDS:
+        handler = getattr(library, f"gorun_xla_{kind}")
+        jax.ffi.register_ffi_target(TARGET + kind, jax.ffi.pycapsule(handler), platform="cpu")
+
+
+def failure_of(error: BaseException) -> HorovodInternalError | None:
+    """Return what an error of a compiled program means, None if it is not gorun's."""
+    before, mark, rest = str(error).partition(f": {MARK}")
+    code, colon, text = rest.partition(": ")
+    if not (mark and colon and code.isdigit()):
+        return None
+    cause = errors.error(int(code), text)
+    failure = HorovodInternalError(text)
+    failure.__cause__ = cause
+    return failure
+
+
+class Call(NamedTuple):
+    """One operation of a program. It is the same on all ranks, apart from the process sets they are in."""
+
+    kind: str
+    name: str
+    process_set: ProcessSet
+    op: int = Sum
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+
+    def of(self, kind: str, **changes: Any) -> Call:
+        """Return the operation that this one's gradient takes."""
+        return self._replace(kind=kind, name=f"{self.name}.gradient", **changes)
+
+
+def named(kind: str, name: str | None, process_set: ProcessSet) -> str:
+    """Return the name of an operation in a program: the user's, or a number, by the order of tracing."""
+    return basics.world().name(f"jit.{kind}", name, process_set.group())
+
+
+def call(call: Call, arrays: Sequence[Any]) -> list[Any]:
+    """Do an operation on arrays; several at once of one type only, for allreduce."""
+    if all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
+        return list(_differentiable(call, *arrays))
+    return list(_bind(call, arrays))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(call: Call, *arrays: Any) -> tuple[Any, ...]:
+    return _bind(call, arrays)
+
+
+def _forward(call: Call, *arrays: Any) -> tuple[tuple[Any, ...], None]:
+    return _bind(call, arrays), None
+
+
+def _backward(call: Call, _: None, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _GRADIENTS[call.kind](call, gradients)
+
+
+_differentiable.defvjp(_forward, _backward)
+
+# Gradients are Horovod's: the loss counts as the average of all ranks' losses, other than in a sum.
+
+
+def _of_allreduce(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    if call.op not in (Average, Sum, Adasum):
+        raise NotImplementedError("allreduce: only averages, sums and Adasum have a gradient")
+    return _differentiable(call.of("allreduce"), *gradients)
+
+
+def _of_allgather(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _differentiable(call.of("reducescatter", op=Average), *gradients)
+
+
+def _of_broadcast(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    reduced = _differentiable(call.of("allreduce", op=Average), *gradients)
+    # Not zeros: a program that does not need what is reduced would leave the operation out.
+    return tuple(one * jnp.asarray(basics.rank() == call.root, one.dtype) for one in reduced)
+
+
+def _of_alltoall(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _differentiable(call.of("alltoall"), *gradients)
+
+
+def _of_reducescatter(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    factor = call.prescale * call.postscale
+    if call.op == Sum:
+        factor *= call.process_set.size()
+    gathering = call.of("allgather", op=Sum, prescale=1.0, postscale=1.0)
+    return _differentiable(
+        gathering, *(gradient * jnp.asarray(factor, gradient.dtype) for gradient in gradients)
+    )
+
+
+_GRADIENTS: dict[str, Callable[[Call, tuple[Any, ...]], tuple[Any, ...]]] = {
+    "allreduce": _of_allreduce,
+    "allgather": _of_allgather,
+    "broadcast": _of_broadcast,
+    "alltoall": _of_alltoall,
+    "reducescatter": _of_reducescatter,
+}
+
+
+def _shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a result."""
+    members = call.process_set.size()
+    if call.kind == "allgather":
+        return (shape[0] * members, *shape[1:])
+    if call.kind == "reducescatter":
+        each, more = divmod(shape[0], members)
+        if not each:  # XLA leaves out what has an empty result, and so would some of the ranks
+            raise ValueError(
+                f"reducescatter: inside of jit {shape[0]} rows must be one or more for each of {members}"
+            )
+        return (each + (call.process_set.rank() < more), *shape[1:])
+    if call.kind == "alltoall" and shape[0] % members:
+        raise ValueError(
+            f"alltoall: inside of jit {shape[0]} rows must be a multiple of {members} ranks, as many for each"
+        )
+    return shape
+
+
+def _bind(call: Call, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Do an operation, now or in the program that is being traced, without gradient."""
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return tuple(jnp.asarray(array) for array in _in_python(call, *arrays))  # by grad without jit
+    shapes = [jax.ShapeDtypeStruct(_shape(call, array.shape), array.dtype) for array in arrays]
+    on_host = functools.partial(_call_back, call, shapes)
+    if not attach():
+        return tuple(on_host(*arrays))
+    return tuple(
+        jax.lax.platform_dependent(
+            *arrays, cpu=functools.partial(_call_native, call, shapes), default=on_host
+        )
+    )
+
+
+def _vmap_method(call: Call) -> str:
+    """Return how a batch is done: as one larger array, where that has the same result, or one by one."""
+    elementwise = call.kind == "broadcast" or (call.kind == "allreduce" and call.op != Adasum)
+    return "broadcast_all" if elementwise else "sequential"
+
+
+def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
+    members = call.process_set.size() if call.kind in ("allgather", "alltoall") else 0
+    # One result more, for nobody: jaxlib 0.5 cannot compile a program that returns all of a custom call.
+    shapes = [*shapes, jax.ShapeDtypeStruct((1,), jnp.uint8)]
+    do = jax.ffi.ffi_call(TARGET + call.kind, shapes, vmap_method=_vmap_method(call))
+    results = do(
+        *arrays, name=call.name, op=np.int64(call.op), group=np.int64(call.process_set.group()),
+        root=np.int64(call.root), members=np.int64(members), prescale=np.float64(call.prescale),
+        postscale=np.float64(call.postscale),
+    )  # fmt: skip
+    return list(results[:-1])
+
+
+def _call_back(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
+    do = functools.partial(_called_back, call)
+    return jax.pure_callback(do, shapes, *arrays, vmap_method=_vmap_method(call))
+
+
+def _in_python(call: Call, *arrays: Any) -> list[np.ndarray]:
+    arrays = tuple(np.asarray(array) for array in arrays)
+    common: dict[str, Any] = {"name": call.name, "process_set": call.process_set}
+    scaled = {"op": call.op, "prescale_factor": call.prescale, "postscale_factor": call.postscale, **common}
+    if call.kind == "allreduce":
+        return eager.grouped_allreduce(arrays, **scaled)
+    if call.kind == "allgather":
+        return [eager.allgather(arrays[0], **common)]
+    if call.kind == "broadcast":
+        return [eager.broadcast(arrays[0], call.root, **common)]
+    if call.kind == "alltoall":
+        return [eager.alltoall(arrays[0], **common)]
+    return [eager.reducescatter(arrays[0], **scaled)]
+
+
+def _called_back(call: Call, *arrays: Any) -> list[np.ndarray]:
+    try:
+        return _in_python(call, *arrays)
+    except HorovodInternalError as error:
+        raise RuntimeError(f"{call.kind}: {MARK}{errors.code_of(error.__cause__)}: {error}") from error

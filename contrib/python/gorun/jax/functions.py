@@ -1,0 +1,72 @@
+"""Broadcasts of parameters, of the state of optimizers and of objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from gorun import basics, collectives
+from gorun.numpy import _Numpy
+from gorun.objects import allgather_object, broadcast_object
+from gorun.process_sets import ProcessSet, global_process_set
+
+__all__ = [
+    "allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
+    "broadcast_pytree",
+]  # fmt: skip
+
+_BATCH_BYTES = 16 << 20  # small arrays are sent as one, this many bytes at a time
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex))
+
+
+def broadcast_pytree(tree: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+    """Return the root's tree: its arrays and numbers; every other leaf remains this rank's own.
+
+    All ranks have trees of the same structure, with arrays of the same types and shapes.
+    """
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+    arrays = [np.array(leaves[i]) for i in places]  # of this process: JAX's own may not be overwritten
+    _broadcast(arrays, root_rank, process_set)
+    for i, array in zip(places, arrays):
+        own = leaves[i]
+        leaves[i] = jax.device_put(array, own.sharding) if isinstance(own, jax.Array) else _like(own, array)
+    return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def _like(own: Any, array: np.ndarray) -> Any:
+    return array if isinstance(own, np.ndarray) else type(own)(array[()])
+
+
+def _broadcast(arrays: list[np.ndarray], root_rank: int, process_set: ProcessSet) -> None:
+    batch: list[np.ndarray] = []
+    handles: list[int] = []
+    for i, array in enumerate(arrays):
+        batch.append(array)
+        if sum(one.nbytes for one in batch) < _BATCH_BYTES and i + 1 < len(arrays):
+            continue
+        handles.append(collectives.broadcast(_Numpy(), batch, batch, root_rank, process_set=process_set))
+        batch = []
+        if len(handles) > 3:
+            basics.world().synchronize(handles.pop(0))
+    for handle in handles:
+        basics.world().synchronize(handle)
+
+
+def broadcast_parameters(
+    params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the parameters of the root: JAX's arrays cannot be overwritten."""
+    return broadcast_pytree(params, root_rank, process_set)
+
+
+def broadcast_optimizer_state(
+    state: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the optimizer's state of the root."""
+    return broadcast_pytree(state, root_rank, process_set)

@@ -1,0 +1,211 @@
+"""Collectives for JAX arrays.
+
+Arrays that are there go the way of gorun.numpy, at once. What jit and grad trace becomes a part of the
+compiled program (compiled.py). Where an array is taken, a tree of arrays may be given, and a tree comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gorun import numpy as eager
+from gorun.collectives import Adasum, Average, choose_op
+from gorun.jax.compiled import Call, call, named
+from gorun.jax.compression import Compression
+from gorun.process_sets import ProcessSet, global_process_set
+
+UNEVEN = "alltoall: splits cannot be given inside of jit, where the number of rows must be known"
+
+
+def _leaves(tree: Any) -> tuple[list[jax.Array], Any]:
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    return [jnp.asarray(leaf) for leaf in leaves], structure
+
+
+def _traced(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def _by_type(leaves: Sequence[jax.Array], op: int) -> list[list[int]]:
+    """Return which arrays travel as one: those of a type, and each alone by Adasum, which weighs them."""
+    groups: dict[Any, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        groups.setdefault(i if op == Adasum else leaf.dtype, []).append(i)
+    return list(groups.values())
+
+
+def _reduce(leaves: Sequence[jax.Array], name: str | None, how: dict[str, Any], kind: str) -> list[jax.Array]:
+    if not leaves:
+        return []
+    process_set = how["process_set"]
+    if not _traced(leaves):
+        options = {
+            "op": how["op"], "name": name, "prescale_factor": how["prescale"],
+            "postscale_factor": how["postscale"], "process_set": process_set,
+        }  # fmt: skip
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        if kind == "allreduce" and len(arrays) == 1:
+            return [jnp.asarray(eager.allreduce(arrays[0], **options))]
+        return [jnp.asarray(array) for array in eager.grouped_allreduce(arrays, **options)]
+    name = named(kind, name, process_set)
+    results: list[Any] = [None] * len(leaves)
+    for number, members in enumerate(_by_type(leaves, how["op"])):
+        one = Call("allreduce", f"{name}.part{number}" if number else name, **how)
+        for i, result in zip(members, call(one, [leaves[i] for i in members])):
+            results[i] = result
+    return results
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the average (or op) of all ranks' arrays, or trees of arrays, which are reduced together."""
+    op = choose_op(average, op)
+    leaves, structure = _leaves(tensor)
+    how = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set}
+    compressed = [compression.compress(leaf) for leaf in leaves]
+    reduced = _reduce([array for array, _ in compressed], name, how, "allreduce")
+    results = [compression.decompress(array, ctx) for array, (_, ctx) in zip(reduced, compressed)]
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return each array's average (or op) over the ranks; they are reduced together, or none of them is."""
+    return allreduce(
+        list(tensors), average, name, compression, op, prescale_factor, postscale_factor, process_set
+    )
+
+
+def _each(
+    tensor: Any,
+    name: str | None,
+    now: Callable[..., Any],
+    options: dict[str, Any],
+    traced: Callable[..., Call],
+) -> Any:
+    """Do an operation on each array of a tree."""
+    leaves, structure = _leaves(tensor)
+    results = []
+    for i, leaf in enumerate(leaves):
+        member = name if name is None or len(leaves) == 1 else f"{name}_{i + 1}of{len(leaves)}"
+        if _traced([leaf]):
+            results += call(traced(member), [leaf])
+        else:
+            results.append(jnp.asarray(now(np.asarray(leaf), name=member, **options)))
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Return all ranks' arrays joined along the first dimension.
+
+    Outside of jit they may differ there; inside of it all ranks bring the same number of rows.
+    """
+    return _each(
+        tensor, name, eager.allgather, {"process_set": process_set},
+        lambda member: Call("allgather", named("allgather", member, process_set), process_set),
+    )  # fmt: skip
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Return allgather() of each array."""
+    return allgather(list(tensors), name, process_set)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the root's array, or tree of arrays. root_rank is global in a process set too."""
+    if root_rank not in process_set.members():
+        raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
+    return _each(
+        tensor, name, eager.broadcast, {"root_rank": root_rank, "process_set": process_set},
+        lambda own: Call("broadcast", named("broadcast", own, process_set), process_set, root=root_rank),
+    )  # fmt: skip
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+
+    With splits, which only arrays outside of jit can have, the result is a pair: those rows, and how many of
+    them came from each rank.
+    """
+    if splits is None:
+        return _each(
+            tensor, name, eager.alltoall, {"process_set": process_set},
+            lambda member: Call("alltoall", named("alltoall", member, process_set), process_set),
+        )  # fmt: skip
+    if _traced([tensor, splits]):
+        raise ValueError(UNEVEN)
+    rows, counts = eager.alltoall(np.asarray(tensor), np.asarray(splits).tolist(), name, process_set)
+    return jnp.asarray(rows), jnp.asarray(counts)
+
+
+def reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Return this rank's rows of the average (or sum) of all ranks' arrays.
+
+    The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row each.
+    """
+    options = {
+        "op": op, "process_set": process_set, "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+    }  # fmt: skip
+    leaves, structure = _leaves(tensor)
+    compressed = [compression.compress(leaf) for leaf in leaves]
+    reduced = _each(
+        [array for array, _ in compressed], name, eager.reducescatter, options,
+        lambda member: Call(
+            "reducescatter", named("reducescatter", member, process_set), process_set, op, prescale_factor,
+            postscale_factor,
+        ),
+    )  # fmt: skip
+    results = [compression.decompress(array, ctx) for array, (_, ctx) in zip(reduced, compressed)]
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """Return reducescatter() of each array."""
+    return reducescatter(list(tensors), name, compression, op, process_set, prescale_factor, postscale_factor)

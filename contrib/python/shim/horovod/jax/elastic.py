@@ -1,0 +1,1 @@
+from gorun.jax.elastic import *
