@@ -86,7 +86,7 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 	var hosts []*host
 	for i := range layout {
 		h := &host{pool: shm.NewPool(1 << 30)}
-		h.real = collective.New(collective.Config{Transport: plug{w, i}, Alloc: h.pool})
+		h.real = collective.New(collective.Config{Transport: plug{w, i}, Alloc: h.pool, Carry: -1})
 		world.Self = i
 		if err := h.real.SetWorld(world); err != nil {
 			t.Fatal(err)
