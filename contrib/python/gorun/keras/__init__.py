@@ -35,13 +35,13 @@ from gorun.basics import (
 from gorun.collectives import Adasum, Average, Sum
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.keras import callbacks, elastic
-from gorun.keras import values as _values
 from gorun.keras.frames import Compression, broadcast_global_variables, init
-from gorun.keras.loading import load as _load
-from gorun.keras.optimizer import create as _create
-from gorun.keras.options import check_groups, variables_of
-from gorun.keras.values import allgather, broadcast, reducescatter
 from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from gorun.training import values as _values
+from gorun.training.loading import load as _load
+from gorun.training.optimizer import create as _create
+from gorun.training.options import check_groups, variables_of
+from gorun.training.values import allgather, broadcast, reducescatter
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError",

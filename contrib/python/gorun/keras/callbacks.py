@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from gorun.keras import mixins
+from gorun.training import mixins
 
 __all__ = [
     "BestModelCheckpoint", "BroadcastGlobalVariablesCallback", "LearningRateScheduleCallback",

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 
 from gorun import elastic
-from gorun.keras import mixins
-from gorun.keras.state import KerasState
+from gorun.training import mixins
+from gorun.training.state import KerasState
 
 __all__ = [
     "CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run",

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from gorun import basics, elastic
 from gorun.elastic import ObjectState, State, run_fn
-from gorun.keras.state import KerasState as _KerasState
-from gorun.keras.state import Variables
 from gorun.tensorflow import engine
 from gorun.tensorflow.failures import translate
+from gorun.training.state import KerasState as _KerasState
+from gorun.training.state import Variables
 
 __all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run", "run_fn"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from gorun.collectives import Adasum, Average
-from gorun.keras.options import check_groups
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow import mpi_ops
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.gradients import LocalGradientAggregationHelper, Reduction
+from gorun.training.options import check_groups
 
 _LegacyOptimizer = tf.compat.v1.train.Optimizer
 

@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from gorun.collectives import Average
-from gorun.keras.options import check_groups, variables_of
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.gradients import Reduction
+from gorun.training.options import check_groups, variables_of
 
 
 class _Distributed:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from gorun.keras import mixins
-from gorun.keras.state import KerasState
 from gorun.tensorflow.elastic import run
+from gorun.training import mixins
+from gorun.training.state import KerasState
 
 __all__ = [
     "CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run",

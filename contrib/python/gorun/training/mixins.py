@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 
 from gorun import basics
-from gorun.keras import models
+from gorun.training import models
 
 
 def _rate(optimizer: Any) -> float:

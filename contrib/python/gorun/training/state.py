@@ -6,8 +6,8 @@ from typing import Any
 
 from gorun import basics
 from gorun.elastic import ObjectState
-from gorun.keras.models import read, settled, write
 from gorun.objects import broadcast_object
+from gorun.training.models import read, settled, write
 
 
 class Variables(ObjectState):
