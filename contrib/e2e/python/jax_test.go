@@ -5,26 +5,35 @@ package python
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
 )
 
-// jaxPython returns a Python with JAX.
-func jaxPython(t *testing.T) string {
+// newJAXCluster returns a lab whose hosts have a Python with JAX, and that Python.
+func newJAXCluster(t *testing.T) (string, *e2etest.Cluster) {
 	python := os.Getenv("JAX_PYTHON")
 	if python == "" {
 		t.Skip("set JAX_PYTHON to a Python with JAX and optax: make jax")
 	}
-	return python
+	share := []string{filepath.Dir(filepath.Dir(python))}
+	base, err := exec.Command(python, "-c", "import sys; print(sys.base_prefix)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if prefix := strings.TrimSpace(string(base)); strings.HasPrefix(prefix, "/root/") || strings.HasPrefix(prefix, "/home/") {
+		share = append(share, prefix)
+	}
+	return python, e2etest.NewClusterWith(t, 2, lab.Options{Share: share})
 }
 
 // TestJAX runs the programs about gorun.jax by one to four ranks of two hosts.
 func TestJAX(t *testing.T) {
-	python := jaxPython(t)
-	c := e2etest.NewCluster(t, 2)
+	python, c := newJAXCluster(t)
 	programs, err := filepath.Glob(filepath.Join(c.Root, "contrib/python/tests/jax/*.py"))
 	if err != nil || len(programs) != 3 {
 		t.Fatalf("found %q, %v", programs, err)
@@ -42,10 +51,10 @@ func TestJAX(t *testing.T) {
 
 // TestJAXEngine: a program of JAX alone, on two hosts and on one, whose collectives run on gorun's engine.
 func TestJAXEngine(t *testing.T) {
-	python := jaxPython(t)
-	c := e2etest.NewCluster(t, 2)
+	python, c := newJAXCluster(t)
 	for np, hosts := range map[int]string{2: "host1:1,host2:1", 3: "host1:2,host2:1", 4: "host1:2,host2:2"} {
-		r := c.Gorun("--jax-engine", "gorun", "-H", hosts, "--no-tag-output", "-x", "JAX_PLATFORMS=cpu", python, "-B", "contrib/python/tests/jax/programs/mesh.py")
+		r := c.Gorun("--jax-engine", "gorun", "-H", hosts, "--no-tag-output", "-x", "JAX_PLATFORMS=cpu", python, "-B",
+			"contrib/python/tests/jax/programs/mesh.py")
 		if r.Code != 0 || strings.Count(r.Stdout, fmt.Sprintf(" of %d: trained to ", np)) != np {
 			t.Errorf("-H %s: exit code %d\n%s\n%s", hosts, r.Code, r.Stdout, r.Stderr)
 		}
@@ -58,9 +67,9 @@ func TestJAXEngine(t *testing.T) {
 
 // TestJAXKilled: ranks go on when one of them is killed in the middle of training.
 func TestJAXKilled(t *testing.T) {
-	python := jaxPython(t)
-	c := e2etest.NewCluster(t, 2)
-	r := c.Gorun("--min-np", "2", "-H", "host1:2,host2:1", "--no-tag-output", "-x", "JAX_PLATFORMS=cpu", python, "-B", "contrib/python/tests/jax/programs/killed.py")
+	python, c := newJAXCluster(t)
+	r := c.Gorun("--min-np", "2", "-H", "host1:2,host2:1", "--no-tag-output", "-x", "JAX_PLATFORMS=cpu", python, "-B",
+		"contrib/python/tests/jax/programs/killed.py")
 	for rank := range 2 {
 		if want := fmt.Sprintf("rank %d: 30 steps, worlds of [2, 3]\n", rank); r.Code != 0 || !strings.Contains(r.Stdout, want) {
 			t.Errorf("exit code %d, want %q in\n%s\n%s", r.Code, want, r.Stdout, r.Stderr)
