@@ -28,6 +28,7 @@ var readBy = map[string]*regexp.Regexp{
 // notDocumented are names that the product has, but reads or sets no variable of.
 var notDocumented = []string{
 	"HOROVOD_SECRET_KEY", // a name of horovod.runner.common.util.secret, whose variable begins with _
+	"_GORUN_TENSORFLOW",  // set by the binding for its own library, while that loads
 	"_GORUN_CALL_",       // begins the names of the numbered parts of _GORUN_CALL
 }
 

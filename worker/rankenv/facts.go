@@ -54,7 +54,7 @@ type Stock struct {
 	NIC  string // the interface to use, "" for Horovod's choice
 }
 
-// deviceOfJAX is the number by which a rank finds its own device among those that it sees.
+// deviceOfJAX is the number of a rank's own device among the devices that it sees.
 func deviceOfJAX(f *Facts) string {
 	if f.GPU != "" {
 		return "0"

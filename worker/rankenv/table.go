@@ -92,7 +92,7 @@ var defaults = []Variable{
 		"the first host's port is known", func(f *Facts) bool { return f.Coordinator != "" }),
 	given(JAX, Default, "JAX_CPU_COLLECTIVES_IMPLEMENTATION", constant("mpi"), jaxEngine, hasJAXEngine),
 	given(JAX, Default, "MPITRAMPOLINE_LIB", func(f *Facts) string { return f.MPILibrary }, jaxEngine, hasJAXEngine),
-	// Open MPI's, with which jax.distributed.initialize() knows the other processes without arguments.
+	// Open MPI's: jax.distributed.initialize() without arguments finds the other processes by them.
 	given(JAX, Default, "OMPI_MCA_orte_hnp_uri", func(f *Facts) string { return "0.0;tcp://" + f.MasterAddr + ":0" }, jaxEngine, hasJAXEngine),
 	given(JAX, Default, "OMPI_COMM_WORLD_SIZE", size, jaxEngine, hasJAXEngine),
 	given(JAX, Default, "OMPI_COMM_WORLD_RANK", rank, jaxEngine, hasJAXEngine),

@@ -1,4 +1,4 @@
-"""One program over TensorFlow, where make frameworks-ready has made a Python with it; make tensorflow runs all."""
+"""One program over TensorFlow, where make frameworks-ready has made a Python; make tensorflow runs all."""
 
 import os
 import subprocess
@@ -17,7 +17,8 @@ class TensorFlowTest(unittest.TestCase):
             self.skipTest("no Python with TensorFlow: make frameworks-ready")
         if not (HERE.parents[2] / "bin" / "gorun").exists():
             self.skipTest("bin/gorun is not built: make build")
-        command = [sys.executable, "-B", HERE / "tf" / "run.py", pythons[-1].parent / "bin" / "python", "ops 2"]
+        python = pythons[-1].parent / "bin" / "python"
+        command = [sys.executable, "-B", HERE / "tf" / "run.py", python, "ops 2"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertRegex(ended.stdout, "^ok .*ops 2")
