@@ -28,7 +28,7 @@ OTHERS = {
     "go": "--race",
     "lab": "--name --share --mbit --delay --loss",
     "systemctl": "--user --now --kill-whom",
-    "docker": "--rm --network --gpus --privileged --shm-size --ulimit",
+    "docker": "--pids-limit --rm --network --gpus --privileged --shm-size --ulimit",
     "kubectl": "--namespace --dry-run --replicas",
     "ssh": "",
     "gpg": "--verify --import",
@@ -37,7 +37,7 @@ OTHERS = {
     "bash": "--norc --login",
 }
 # Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
-CONTRIB = "--host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit"
+CONTRIB = "--private --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit"
 # Flags of gorun that its help does not show: gorun gives them to itself.
 HIDDEN = {"worker": "--sweep --daemon"}
 
