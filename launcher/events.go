@@ -112,7 +112,7 @@ func (j *job) notice(h *host, msg wire.Message) {
 	case *wire.Inspected:
 		j.inspected(h, msg)
 	case *wire.Usage:
-		j.spec.reportUsage(h, msg, j.processes)
+		j.spec.reportUsage(h, msg, j.processes, j.hosts.after(h.id))
 	case *wire.Taken:
 		h.Queue.MakeRoom()
 	case *wire.Log:

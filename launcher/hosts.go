@@ -153,6 +153,16 @@ func (l hostList) lastRing() (order []int) {
 	return order
 }
 
+// after returns the name of the host that follows a host in the ring of the last world, "" if it is in none.
+func (l hostList) after(id int) string {
+	order := l.lastRing()
+	i := slices.Index(order, id)
+	if i < 0 || len(order) < 2 {
+		return ""
+	}
+	return l[order[(i+1)%len(order)]].name
+}
+
 // described returns how the hosts describe themselves, by id.
 func (l hostList) described() []topology.Host {
 	hosts := make([]topology.Host, len(l))

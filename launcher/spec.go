@@ -167,6 +167,7 @@ type HostUsage struct {
 	Host  string
 	Links wire.Links
 	Epoch uint32
+	Next  string // the host that follows in the ring, "" without a ring
 }
 
 // Timing returns the limits that decide whether a host is there.

@@ -6,10 +6,10 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// reportUsage passes on what a daemon reports about its own ranks.
-func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes) {
+// reportUsage passes on what a daemon reports about its own ranks. next is the host that follows in the ring.
+func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes, next string) {
 	if s.UsedHost != nil {
-		s.UsedHost(HostUsage{h.name, msg.Links, msg.Epoch})
+		s.UsedHost(HostUsage{h.name, msg.Links, msg.Epoch, next})
 	}
 	if s.Used == nil {
 		return

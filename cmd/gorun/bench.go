@@ -80,7 +80,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 }
 
 // argumentFirst are the commands whose argument users put before the flags, too: gorun logs 3 -f.
-var argumentFirst = []string{"bench", "top", "why", "stacks", "logs", "attach", "stop"}
+var argumentFirst = []string{"bench", "top", "why", "stacks", "web", "logs", "attach", "stop"}
 
 // argumentLast moves the argument of such a command behind its flags, because the flag parser stops at the first
 // argument.

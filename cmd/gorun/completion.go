@@ -37,7 +37,7 @@ func completionCommand(newApp func() *cli.App) *cli.Command {
 }
 
 // ofJobs are the commands whose argument is a job.
-var ofJobs = []string{"attach", "logs", "stacks", "stop", "top", "why"}
+var ofJobs = []string{"attach", "logs", "stacks", "stop", "top", "web", "why"}
 
 // Command lines that print what a user may mean: jobs and hosts.
 const (

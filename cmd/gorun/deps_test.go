@@ -18,7 +18,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/why",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/web", "launcher/why",
 		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {"launcher/why"},
+	"launcher/web":         {"launcher/jobs", "launcher/why"},
 	"launcher/why":         {},
 	"launcher/hosts":       {},
 	"launcher/metrics":     {"launcher", "launcher/jobs"},

@@ -18,6 +18,7 @@ type jobsFlags struct {
 	clusterFlags
 	json, once, follow, now bool
 	lines                   int
+	listen                  string // where a page is served
 }
 
 // inCluster is what commands about one job do with a cluster.

@@ -262,6 +262,9 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	if err := p.listed.Watch(spec); err != nil {
 		return err
 	}
+	if p.listed == nil && (p.metrics != "" || p.web != "") {
+		return &usageError{errors.New("--metrics and --web need a directory for the job's state"), "set HOME or XDG_STATE_HOME"}
+	}
 	if p.metrics != "" {
 		served, err := metrics.Serve(p.metrics, version, p.listed)
 		if err != nil {
@@ -269,6 +272,14 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 		}
 		defer served.Close()
 		mux.Note("gorun: metrics are at http://%s/metrics", served.Address())
+	}
+	if p.web != "" {
+		served, err := servePage("--web", p.web, p.listed)
+		if err != nil {
+			return err
+		}
+		defer served.Close()
+		mux.Note("gorun: the page of the job is at %s", served.URL())
 	}
 	detachedOf(ctx).Watch(spec)
 	if lease != nil {

@@ -123,6 +123,7 @@ type silenceFlags struct {
 type otherFlags struct {
 	dryRun, detach, version bool
 	metrics                 string // where metrics are served, "" for nowhere
+	web                     string // where the page is, "" for nowhere
 }
 
 // mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.

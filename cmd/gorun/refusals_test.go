@@ -19,6 +19,7 @@ import (
 
 // remedies has what to do about each message of a usageError that is made of literals; … stands for what was given.
 var remedies = map[string]string{
+	"--metrics and --web need a directory for the job's state":                                           "Set `HOME`, or `XDG_STATE_HOME` to a directory of yours.",
 	"--alpha …, --bandwidth …, --gap …: no link costs that":                                              "The figures of `gorun bench --simulate` are positive, and the bandwidth is not 0.",
 	"--bind-to …: jobs of a --cluster share hosts and do not know of each other's cores":                 "Leave `--bind-to` out, or bind by `--bind-to numa`, which several jobs may do.",
 	"--cluster needs --cluster-key-file":                                                                 "Name the cluster's key file, or set `GORUN_CLUSTER_KEY_FILE`.",
@@ -119,6 +120,7 @@ var samples = []sample{
 	{[]string{"--bind-to", "rack", "true"}, "[Binding](guides/topology.md#binding) describes the words."},
 	{[]string{"--ring-order", "best", "true"}, "`--ring-order topology` is the order that gorun computes."},
 	{[]string{"--metrics", "a:b:c", "-np", "1", "true"}, "`--metrics ADDRESS:PORT`, as in `--metrics :9400`. [See where time goes](guides/observe.md) describes it."},
+	{[]string{"--web", "a:b:c", "-np", "1", "true"}, "`--web ADDRESS:PORT`, as in `--web :8080`. [See inside a job](guides/observe.md#in-a-browser) describes it."},
 	{[]string{"--only-ranks", "some", "true"}, "Ranks are numbers and ranges, as in `0,4-7`."},
 	{[]string{"--stdin", "some", "true"}, "`--stdin all`, `none`, or ranks."},
 	{[]string{"--tag", "{who}: ", "true"}, "A tag may have `{rank}`, `{host}` and `{stream}`."},

@@ -54,7 +54,7 @@ var otherWords = map[string]string{
 	"check": "doctor", "diagnose": "doctor", "benchmark": "bench", "perf": "bench", "test": "bench",
 	"topology": "topo", "lstopo": "topo", "daemon": "worker", "serve": "worker", "server": "worker", "agent": "worker",
 	"hang": "why", "stuck": "why", "explain": "why", "stack": "stacks", "dump": "stacks", "py-spy": "stacks", "traceback": "stacks",
-	"manual": "man", "completions": "completion", "connect": "attach",
+	"manual": "man", "completions": "completion", "connect": "attach", "dashboard": "web", "ui": "web",
 }
 
 // commandsLike returns the commands that may have been meant by a word: one that other tools call so, or those that

@@ -71,7 +71,7 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"` // signal, ranks, why or wait
+	Do     string `json:"do"` // signal, ranks, state, why or wait
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
 }
@@ -79,6 +79,7 @@ type request struct {
 type answer struct {
 	Error string        `json:"error,omitempty"`
 	Ranks []RankStatus  `json:"ranks,omitempty"`
+	State *State        `json:"state,omitempty"`
 	Why   []why.Finding `json:"why,omitempty"`
 	Code  int           `json:"code"` // for wait
 }
@@ -87,6 +88,7 @@ type answer struct {
 type Handler struct {
 	Signal func(number int, by string) error
 	Ranks  func() []RankStatus
+	State  func() State
 	Why    func(ctx context.Context) ([]why.Finding, error)
 }
 
@@ -164,6 +166,9 @@ func (s *Server) serve(conn net.Conn) {
 			}
 		case "ranks":
 			a.Ranks = s.handler.Ranks()
+		case "state":
+			state := s.handler.State()
+			a.State = &state
 		case "why":
 			var err error
 			if a.Why, err = s.handler.Why(s.ctx); err != nil {

@@ -59,7 +59,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, Why: r.why}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Why: r.Why}
 }
 
 // signal does what a terminal would, and notes who stops the job.

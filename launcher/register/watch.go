@@ -1,6 +1,7 @@
 package register
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -82,6 +83,21 @@ func (r *Registration) Carried() map[string]launcher.HostUsage {
 	defer r.mu.Unlock()
 	return maps.Clone(r.carried)
 }
+
+// State returns what is known of the job, and asks the daemons for newer figures, which the next call returns.
+func (r *Registration) State() jobs.State {
+	s := jobs.State{Record: r.Record(), Ranks: r.Ranks()}
+	carried := r.Carried()
+	for _, name := range s.Record.Hosts {
+		u := carried[name]
+		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: name, Next: u.Next, Epoch: u.Epoch, Sent: u.Links.SentBytes,
+			Resent: u.Links.ResentBytes, Renewed: u.Links.Renewed})
+	}
+	return s
+}
+
+// Status is State, for a Source that may be in another process.
+func (r *Registration) Status(context.Context) (jobs.State, error) { return r.State(), nil }
 
 func (r *Registration) update(rank int, f func(*jobs.RankStatus)) {
 	r.mu.Lock()

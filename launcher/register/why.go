@@ -12,8 +12,8 @@ import (
 // whyTimeout is how long the launcher has to find out what ranks wait for: daemons have two seconds.
 const whyTimeout = 5 * time.Second
 
-// why has the launcher find out what its ranks wait for.
-func (r *Registration) why(ctx context.Context) ([]why.Finding, error) {
+// Why has the launcher find out what its ranks wait for.
+func (r *Registration) Why(ctx context.Context) ([]why.Finding, error) {
 	found := make(chan []why.Finding, 1)
 	r.mu.Lock()
 	r.found = append(r.found, found)

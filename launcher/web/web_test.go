@@ -1,0 +1,290 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/launcher/jobs"
+	"gorun/launcher/why"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// job is a source with so many ranks, two on each host.
+type job struct {
+	ranks int
+	err   error
+}
+
+func (j job) Status(context.Context) (s jobs.State, err error) {
+	s.Record = jobs.Record{ID: 7, Program: "python3 train.py\x1b[2J<script>", Ranks: j.ranks, Started: time.Unix(1700000000, 0)}
+	for i := range j.ranks {
+		s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i/2), PID: 100 + i, State: "runs", RSS: 4096,
+			Split: &jobs.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6}})
+	}
+	hosts := (j.ranks + 1) / 2
+	for i := range hosts {
+		s.Record.Hosts = append(s.Record.Hosts, fmt.Sprint("host", i))
+		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: fmt.Sprint("host", i), Next: fmt.Sprint("host", (i+1)%hosts), Epoch: 1, Sent: 1e9})
+	}
+	return s, j.err
+}
+
+func (j job) Why(context.Context) ([]why.Finding, error) {
+	return []why.Finding{{Rank: 1, Host: "host0", State: "sleeps\x1b[2J", Behind: true, Stack: "Current thread 0x1 (most recent call first):\n  File \"/a/train.py\", line 3 in f\n"}}, j.err
+}
+
+func serve(t testing.TB, address string, source Source) *Server {
+	t.Helper()
+	s, err := Serve(address, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// answer has the server answer a request as it comes from the network.
+func answer(s *Server, method, path string, header map[string]string, body io.Reader) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, body)
+	r.Host = s.listener.Addr().String()
+	for key, value := range header {
+		if key == "Host" {
+			r.Host = value
+		} else {
+			r.Header.Set(key, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(w, r)
+	return w
+}
+
+func TestGuard(t *testing.T) {
+	s := serve(t, ":0", job{ranks: 4})
+	at := s.listener.Addr().String()
+	if !strings.HasPrefix(at, "127.0.0.1:") && !strings.HasPrefix(at, "[::1]:") {
+		t.Errorf("without a host it listens at %s", at)
+	}
+	bearer := func(more ...string) map[string]string {
+		h := map[string]string{"Authorization": "Bearer " + s.guard.token}
+		for i := 0; i < len(more); i += 2 {
+			h[more[i]] = more[i+1]
+		}
+		return h
+	}
+	wrong := strings.Repeat("A", len(s.guard.token))
+	for name, tt := range map[string]struct {
+		method, path string
+		header       map[string]string
+		body         string
+		want         int
+	}{
+		"token":                  {"GET", "/api/state", bearer(), "", 200},
+		"cookie":                 {"GET", "/api/state", map[string]string{"Cookie": s.guard.cookie + "=" + s.guard.token}, "", 200},
+		"query":                  {"GET", "/?token=" + s.guard.token, nil, "", 200},
+		"no token":               {"GET", "/api/state", nil, "", 401},
+		"no token for the page":  {"GET", "/", nil, "", 401},
+		"no token for its files": {"GET", "/app.js", nil, "", 401},
+		"empty token":            {"GET", "/?token=", map[string]string{"Authorization": "Bearer "}, "", 401},
+		"wrong token":            {"GET", "/api/state", map[string]string{"Authorization": "Bearer " + wrong}, "", 401},
+		"wrong cookie":           {"GET", "/api/state", map[string]string{"Cookie": s.guard.cookie + "=" + wrong}, "", 401},
+		"wrong query":            {"GET", "/?token=" + wrong, nil, "", 401},
+		"query elsewhere":        {"GET", "/api/state?token=" + s.guard.token, nil, "", 401},
+		"foreign host":           {"GET", "/api/state", bearer("Host", "evil.example:80"), "", 421},
+		"foreign address":        {"GET", "/api/state", bearer("Host", "192.0.2.1:80"), "", 421},
+		"no host":                {"GET", "/api/state", bearer("Host", ""), "", 421},
+		"tunnel":                 {"GET", "/api/state", bearer("Host", "localhost:9999"), "", 200},
+		"foreign origin":         {"GET", "/api/state", bearer("Origin", "http://evil.example"), "", 403},
+		"origin of a sandbox":    {"POST", "/api/why", bearer("Origin", "null"), "", 403},
+		"another port's origin":  {"POST", "/api/why", bearer("Origin", "http://localhost:1"), "", 403},
+		"another port's picture": {"GET", "/api/state", bearer("Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"), "", 403},
+		"own origin":             {"POST", "/api/why", bearer("Origin", "http://"+at, "Sec-Fetch-Site", "same-origin"), "", 200},
+		"link in another page":   {"GET", "/?token=" + s.guard.token, map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "", 200},
+		"frame of another page":  {"GET", "/", bearer("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"), "", 403},
+		"long address":           {"GET", "/?" + strings.Repeat("x", maxURL), bearer(), "", 414},
+		"body":                   {"POST", "/api/why", bearer(), "x", 413},
+		"post to the state":      {"POST", "/api/state", bearer(), "", 405},
+		"get of a question":      {"GET", "/api/why", bearer(), "", 405},
+		"delete":                 {"DELETE", "/", bearer(), "", 405},
+		"unknown":                {"GET", "/etc/passwd", bearer(), "", 404},
+		"above":                  {"GET", "/../web.go", bearer(), "", 307},
+		"index":                  {"GET", "/index.html", bearer(), "", 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var body io.Reader
+			if tt.body != "" {
+				body = strings.NewReader(tt.body)
+			}
+			w := answer(s, tt.method, tt.path, tt.header, body)
+			if w.Code != tt.want {
+				t.Errorf("status %d, want %d\n%s", w.Code, tt.want, w.Body)
+			}
+			if csp := w.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+				t.Errorf("policy %q", csp)
+			}
+			if strings.Contains(w.Body.String(), s.guard.token) {
+				t.Error("the answer has the token")
+			}
+			if given := w.Header().Get("Set-Cookie"); (given != "") != (tt.want == 200 && strings.HasPrefix(tt.path, "/?")) {
+				t.Errorf("cookie %q", given)
+			} else if given != "" && (!strings.Contains(given, "HttpOnly") || !strings.Contains(given, "SameSite=Strict")) {
+				t.Errorf("cookie %q", given)
+			}
+		})
+	}
+}
+
+// TestNetwork: over the network a page opens by its address alone, and headers have a limit.
+func TestNetwork(t *testing.T) {
+	s := serve(t, ":0", job{ranks: 4})
+	for name, tt := range map[string]struct {
+		url    string
+		header string
+		want   int
+	}{
+		"page":  {s.URL(), "", 200},
+		"large": {s.URL(), strings.Repeat("x", 2*maxHeader), 431},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tt.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Large", tt.header)
+		r.Close = true
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(a.Body)
+		a.Body.Close()
+		if err != nil || a.StatusCode != tt.want {
+			t.Errorf("%s: status %d, want %d, %v\n%s", name, a.StatusCode, tt.want, err, b)
+		}
+	}
+}
+
+// TestRemote: a server for other machines is called by any address, and by its own names.
+func TestRemote(t *testing.T) {
+	g := guard{names: map[string]bool{"host1": true}, remote: true}
+	for host, want := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "HOST1:8080": true, "host1.": true, "evil.example": false, "": false} {
+		if got := g.named(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}
+
+func TestState(t *testing.T) {
+	s := serve(t, ":0", job{ranks: 5})
+	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
+	w := answer(s, "GET", "/api/state", header, nil)
+	var v View
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Job.ID != 7 || v.Job.Epoch != 1 || len(v.Ranks) != 5 || len(v.Hosts) != 3 || v.Hosts[0].Ranks != "0-1" || v.Hosts[2].Next != "host0" {
+		t.Errorf("%+v", v)
+	}
+	if strings.Contains(v.Job.Program, "\x1b") || bytes.Contains(w.Body.Bytes(), []byte("<script>")) {
+		t.Errorf("the program %q passes", v.Job.Program)
+	}
+	w = answer(s, "POST", "/api/why", header, nil)
+	var a Answer
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(a.Verdict, "the job waits for rank 1 on host0") || strings.Contains(a.Verdict, "\x1b") || len(a.Evidence) != 1 || len(a.Stacks) != 1 || a.Stacks[0].Frames[0] != "f (/a/train.py:3)" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestNoAnswer: what is known stays, with why there is nothing newer.
+func TestNoAnswer(t *testing.T) {
+	s := serve(t, ":0", job{ranks: 4})
+	s.source = job{err: errors.New("the launcher is gone")}
+	s.look(t.Context())
+	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
+	w := answer(s, "GET", "/api/state", header, nil)
+	var v View
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Error != "the launcher is gone" || len(v.Ranks) != 4 {
+		t.Errorf("%v %+v", err, v)
+	}
+	if w = answer(s, "POST", "/api/why", header, nil); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d", w.Code)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for _, address := range []string{"8080", "host:port:port", "127.0.0.1:99999"} {
+		if s, err := Serve(address, job{ranks: 1}); err == nil {
+			s.Close()
+			t.Errorf("%s was taken", address)
+		}
+	}
+}
+
+// TestSize: the page is small, and asks no other machine for anything.
+func TestSize(t *testing.T) {
+	entries, err := embedded.ReadDir("page")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for _, e := range entries {
+		b, err := embedded.ReadFile("page/" + e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += len(b)
+		for _, outside := range []string{"https://", "src=\"//", "innerHTML", "eval("} {
+			if bytes.Contains(b, []byte(outside)) {
+				t.Errorf("%s has %s", e.Name(), outside)
+			}
+		}
+	}
+	if size > 60<<10 {
+		t.Errorf("the page has %d bytes", size)
+	}
+}
+
+// FuzzHandler: whatever comes from the network, only the token opens anything.
+func FuzzHandler(f *testing.F) {
+	s := serve(f, ":0", job{ranks: 2})
+	f.Add("GET", "/api/state", "localhost", "http://localhost", "gorun=x", "Bearer x")
+	f.Add("POST", "/?token=%ff", "[::1", "null", s.guard.cookie+"=", "Basic x")
+	f.Add("GET", "//../app.js", "127.0.0.1:x", "", ";;", "")
+	f.Fuzz(func(t *testing.T, method, target, host, origin, cookie, authorization string) {
+		r, err := http.NewRequest(method, "http://x", nil)
+		if err != nil {
+			return
+		}
+		if r.URL, err = r.URL.Parse(target); err != nil {
+			return
+		}
+		r.Host, r.RequestURI = host, target
+		r.Header.Set("Origin", origin)
+		r.Header.Set("Cookie", cookie)
+		r.Header.Set("Authorization", authorization)
+		w := httptest.NewRecorder()
+		s.http.Handler.ServeHTTP(w, r)
+		all := target + cookie + authorization
+		if w.Code < 400 && !strings.Contains(all, s.guard.token) {
+			t.Errorf("status %d without the token", w.Code)
+		}
+	})
+}
