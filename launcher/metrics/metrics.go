@@ -61,7 +61,7 @@ func Serve(address, version string, job Job) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c := &collector{job: job, version: version}
-	c.ranks = job.Ranks()
+	c.take(job.Ranks())
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	mux := http.NewServeMux()
@@ -94,8 +94,9 @@ type collector struct {
 	job     Job
 	version string
 
-	mu    sync.Mutex
-	ranks []jobs.RankStatus
+	mu      sync.Mutex
+	ranks   []jobs.RankStatus
+	counted map[process]counts // replaced as a whole
 }
 
 // look keeps what is known of the ranks new.
@@ -110,7 +111,7 @@ func (c *collector) look(ctx context.Context) {
 		}
 		ranks := c.job.Ranks()
 		c.mu.Lock()
-		c.ranks = ranks
+		c.take(ranks)
 		c.mu.Unlock()
 	}
 }
@@ -175,7 +176,7 @@ type emit func(d *prometheus.Desc, v float64, labels ...string)
 
 func (c *collector) collectRanks(gauge, counter emit) {
 	c.mu.Lock()
-	ranks := c.ranks
+	ranks, counted := c.ranks, c.counted
 	c.mu.Unlock()
 	for _, r := range ranks {
 		at := []string{r.Host, strconv.Itoa(r.Rank)}
@@ -187,18 +188,18 @@ func (c *collector) collectRanks(gauge, counter emit) {
 		counter(cpu, float64(r.CPUMS)/1e3, at...)
 		gauge(memory, float64(r.RSS), at...)
 		gauge(processes, float64(r.Processes), at...)
-		s := r.Split
-		if s == nil {
+		n, ok := counted[process{r.Host, r.Rank, r.PID}]
+		if !ok {
 			continue
 		}
-		counter(steps, float64(s.Steps), at...)
-		gauge(step, float64(s.Step)/1e6, at...)
-		counter(hidden, float64(s.Hidden)/1e6, at...)
-		counter(operations, float64(s.Operations), at...)
+		counter(steps, float64(n.steps), at...)
+		gauge(step, float64(r.Split.Step)/1e6, at...)
+		counter(hidden, float64(n.hidden)/1e6, at...)
+		counter(operations, float64(n.operations), at...)
 		for _, part := range []struct {
 			activity string
 			us       int64
-		}{{"computing", s.Computing()}, {"data", s.Data}, {"communication", s.Communication}, {"others", s.Others}} {
+		}{{"computing", n.computing}, {"data", n.data}, {"communication", n.communication}, {"others", n.others}} {
 			counter(spent, float64(part.us)/1e6, append(at[:2:2], part.activity)...)
 		}
 	}
