@@ -57,6 +57,8 @@ type Spec struct {
 	// AskWhy has the daemons report what their ranks wait for. Inspected is called with what they found, some seconds later.
 	AskWhy    <-chan struct{}
 	Inspected func([]why.Finding)
+	// Number, if not nil, returns the number by which gorun's commands find the job, 0 if they do not.
+	Number func() int
 	// Note prints a line for the user, without a prefix.
 	Note func(format string, args ...any)
 	// Signals are forwarded to every rank.

@@ -18,6 +18,7 @@ type stalls struct {
 	answers stall.Answers
 	timeout <-chan time.Time
 	reports stall.Reports
+	hinted  bool
 }
 
 // ask begins a round.

@@ -71,8 +71,8 @@ func TestStallNamesCrossings(t *testing.T) {
 	}
 }
 
-// TestStallNamesRanks: the launcher puts together what the daemons know, reports it once, reports when it changes, and
-// when it is over.
+// TestStallNamesRanks: the launcher puts together what the daemons know, reports it once, with the command that shows more,
+// and reports when it changes, and when it is over.
 func TestStallNamesRanks(t *testing.T) {
 	waits := func(age int64, late bool, missing ...wire.Missing) *wire.Stalled {
 		return &wire.Stalled{Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: age, Late: late, Missing: missing},
@@ -128,14 +128,18 @@ func TestStallNamesRanks(t *testing.T) {
 			c.end()
 		},
 	}}
-	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
+	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) {
+		s.Verbose = false
+		s.Number = func() int { return 7 }
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(notes, "\n")
 	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 have waited up to 61 s for rank 3 on b
+gorun: hint: gorun why 7 shows what they do
 gorun: stall: allreduce "x", barrier "y" of process set 3 are over after up to `
-	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
+	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {
 		t.Errorf("notes:\n%s\nwant\n%s", got, want)
 	}
 }
@@ -168,7 +172,10 @@ func TestStallGivesUp(t *testing.T) {
 			}
 		}
 	})}
-	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
+	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) {
+		s.Verbose = false
+		s.Number = func() int { return 0 } // no command finds the job, so none is named
+	})
 	if err != nil || len(notes) != 2 || !strings.HasSuffix(notes[1], ": giving up") {
 		t.Errorf("error %v, notes %q", err, notes)
 	}

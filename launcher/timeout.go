@@ -98,9 +98,23 @@ func (j *job) judgeStalls() {
 	for _, line := range lines {
 		j.spec.Note("gorun: stall: %s", line)
 	}
+	if len(lines) > 0 && giveUp == nil {
+		j.hintAtWhy()
+	}
 	if giveUp != nil {
 		j.hosts.broadcast(giveUp)
 	} else if s.again {
 		s.ask(j.hosts)
+	}
+}
+
+// hintAtWhy names, once, the command that shows more of a stall.
+func (j *job) hintAtWhy() {
+	if j.stalls.hinted || j.spec.Number == nil {
+		return
+	}
+	if number := j.spec.Number(); number != 0 {
+		j.stalls.hinted = true
+		j.spec.Note("gorun: hint: gorun why %d shows what they do", number)
 	}
 }

@@ -36,6 +36,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 		spec.Elastic.World = r.world
 	}
 	spec.AskWhy, spec.Inspected = r.askWhy, r.inspected
+	spec.Number = func() int { return r.Record().ID }
 	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
 	return r.Update(func(record *jobs.Record) {
 		if len(p.Ranks) == 0 { // an elastic job, whose record may be from another launcher
