@@ -112,7 +112,9 @@ func (r *release) gather() error {
 		"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md",
 		"c/gorun.h": "contrib/c/gorun.h", "c/gorun.c": "contrib/c/gorun.c", "c/example.c": "contrib/c/example.c",
 		"examples/digits_numpy.py": "contrib/examples/digits_numpy.py", "examples/digits_torch.py": "contrib/examples/digits_torch.py",
-		"gorun-worker@.service": "contrib/systemd/gorun-worker@.service",
+		"grafana/gorun.json": "contrib/grafana/gorun.json", "grafana/alerts.yaml": "contrib/grafana/alerts.yaml",
+		"grafana/prometheus.yaml": "contrib/grafana/prometheus.yaml",
+		"gorun-worker@.service":   "contrib/systemd/gorun-worker@.service",
 	} {
 		if r.share[name], err = os.ReadFile(filepath.Join(r.root, path)); err != nil {
 			return err

@@ -1,0 +1,202 @@
+package grafana
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/grafana/grafana-foundation-sdk/go/barchart"
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	source "github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+// board is the part of gorun.json that these tests read.
+type board struct {
+	Panels []struct {
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct {
+			Expr    string
+			Instant bool
+		}
+	}
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+	Annotations struct{ List []struct{ Expr string } }
+}
+
+func readBoard(t *testing.T) (b board, text []byte) {
+	t.Helper()
+	text, err := os.ReadFile("gorun.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Panels) == 0 {
+		t.Fatal("a board without panels")
+	}
+	return b, text
+}
+
+// TestSchema: Grafana's schema has every field of the board, and panels do not lie on each other.
+func TestSchema(t *testing.T) {
+	runtime := cog.NewRuntime()
+	runtime.RegisterPanelcfgVariant(stat.VariantConfig())
+	runtime.RegisterPanelcfgVariant(timeseries.VariantConfig())
+	runtime.RegisterPanelcfgVariant(barchart.VariantConfig())
+	runtime.RegisterDataqueryVariant(source.VariantConfig())
+	b, text := readBoard(t)
+	var d dashboard.Dashboard
+	var refused cog.BuildErrors // is empty where there is none
+	if err := d.UnmarshalJSONStrict(text); err != nil && (!errors.As(err, &refused) || len(refused) > 0) {
+		t.Errorf("the schema refuses it: %v", err)
+	}
+	if err := d.Validate(); err != nil {
+		t.Errorf("not valid: %v", err)
+	}
+	if d.Uid == nil || *d.Uid == "" || d.Id != nil || d.SchemaVersion < 36 {
+		t.Errorf("uid %v, id %v, schema %d: an import needs the first, no second, and data sources by uid", d.Uid, d.Id, d.SchemaVersion)
+	}
+	if n := strings.Count(string(text), `"uid":`); n != 1+strings.Count(string(text), `"uid": "${datasource}"`) {
+		t.Error("a data source is not the variable's")
+	}
+	for i, p := range b.Panels {
+		at := p.GridPos
+		if at.X+at.W > 24 {
+			t.Errorf("%s is wider than the board", p.Title)
+		}
+		for _, q := range b.Panels[:i] {
+			if o := q.GridPos; at.X < o.X+o.W && o.X < at.X+at.W && at.Y < o.Y+o.H && o.Y < at.Y+at.H {
+				t.Errorf("%s lies on %s", p.Title, q.Title)
+			}
+		}
+	}
+}
+
+// TestBoard: on what a job serves, each query has an answer of numbers, and each metric of gorun is shown.
+func TestBoard(t *testing.T) {
+	b, text := readBoard(t)
+	job := recordJob(t)
+	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6)
+	fill := strings.NewReplacer("$instance", "login1:9400", "$job", "1", "$__rate_interval", "5s")
+	ask := func(expr string, instant bool) promql.Matrix {
+		t.Helper()
+		if instant {
+			return job.instant(t, engine, expr)
+		}
+		q, err := engine.NewRangeQuery(t.Context(), job.db, nil, expr, job.from.Add(2*time.Second), job.to, time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", expr, err)
+		}
+		defer q.Close()
+		m, err := q.Exec(t.Context()).Matrix()
+		if err != nil {
+			t.Fatalf("%s: %v", expr, err)
+		}
+		return copied(m)
+	}
+	for _, p := range b.Panels {
+		for _, target := range p.Targets {
+			expr := fill.Replace(target.Expr)
+			answer := ask(expr, target.Instant)
+			if len(answer) == 0 {
+				t.Errorf("%s has no data: %s", p.Title, expr)
+			}
+			for _, series := range answer {
+				if i := slices.IndexFunc(series.Floats, func(p promql.FPoint) bool { return math.IsNaN(p.F) || math.IsInf(p.F, 0) }); i >= 0 {
+					t.Errorf("%s: %s is %v", p.Title, series.Metric, series.Floats[i].F)
+				}
+			}
+			t.Logf("%s: %d series, the first ends with %v", p.Title, len(answer), last(answer))
+		}
+	}
+	variable := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+	for _, v := range b.Templating.List {
+		if v.Name == "datasource" {
+			continue
+		}
+		m := variable.FindStringSubmatch(fill.Replace(v.Definition))
+		if m == nil {
+			t.Fatalf("variable %s is %q", v.Name, v.Definition)
+		}
+		if got := ask("group by ("+m[2]+") ("+m[1]+")", true); len(got) != 1 || got[0].Metric.Get(v.Name) == "" {
+			t.Errorf("variable %s has the values %v", v.Name, got)
+		}
+	}
+	for _, a := range b.Annotations.List {
+		if _, err := engine.NewInstantQuery(t.Context(), job.db, nil, fill.Replace(a.Expr), job.to); err != nil {
+			t.Errorf("%s: %v", a.Expr, err)
+		}
+	}
+	for name := range job.names {
+		if !regexp.MustCompile(`\b` + name + `\b`).Match(text) {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+	job.checkShares(t, ask)
+}
+
+// checkShares holds the time of each rank against the clock: its parts are all of it, and no counter went back.
+func (r *recording) checkShares(t *testing.T, ask func(expr string, instant bool) promql.Matrix) {
+	t.Helper()
+	whole := ask(`sum by (rank) (rate(gorun_rank_time_seconds_total[5s]))`, true)
+	if len(whole) != 2 {
+		t.Fatalf("%d ranks have times, want 2", len(whole))
+	}
+	for _, rank := range whole {
+		if got := rank.Floats[0].F; got < 0.8 || got > 1.2 {
+			t.Errorf("rank %s spends %.2f s of a second", rank.Metric.Get("rank"), got)
+		}
+	}
+	for _, back := range ask(`{__name__=~"gorun_.*_total"} and resets({__name__=~"gorun_.*_total"}[1m]) > 0`, true) {
+		t.Errorf("%s went back", back.Metric)
+	}
+}
+
+func (r *recording) instant(t *testing.T, engine *promql.Engine, expr string) promql.Matrix {
+	t.Helper()
+	q, err := engine.NewInstantQuery(t.Context(), r.db, nil, expr, r.to)
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	defer q.Close()
+	v, err := q.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	var m promql.Matrix
+	for _, s := range v {
+		m = append(m, promql.Series{Metric: s.Metric, Floats: []promql.FPoint{{T: s.T, F: s.F}}})
+	}
+	return m
+}
+
+// copied returns an answer that outlives its query.
+func copied(m promql.Matrix) promql.Matrix {
+	out := slices.Clone(m)
+	for i := range out {
+		out[i].Floats = slices.Clone(out[i].Floats)
+	}
+	return out
+}
+
+func last(m promql.Matrix) any {
+	if len(m) == 0 || len(m[0].Floats) == 0 {
+		return "nothing"
+	}
+	return m[0].Floats[len(m[0].Floats)-1].F
+}
