@@ -6,7 +6,7 @@
 // daemons, and Spec.Dial begins them (package dial). What the launcher knows about a daemon it knows from the messages
 // of rendezvous/wire, and from when it last heard one.
 //
-// The files form layers, each of which uses only those below it:
+// The files form layers; each uses only those below it:
 //
 //   - launcher.go, run.go: Run, and the loop that handles one event at a time;
 //   - events.go, fence.go, moves.go: what hosts, and others, report;
