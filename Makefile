@@ -390,7 +390,7 @@ licenses:
 
 ##@ Documentation
 
-## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium
+## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium, and the live page of a job
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
 docs: build docs-site
 	$(DOCS)/test_docs.py -q
@@ -399,6 +399,7 @@ docs: build docs-site
 	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
 	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
 	@$(call skippable,$(DOCS)/browse.py)
+	@$(call skippable,$(DOCS)/live.py)
 	@if [ -s build/docs-skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/docs-skips; [ -z "$(CI)" ]; fi
 # A check that exits with status 3 has printed why this machine cannot make it.
 skippable = status=0; $(1) >build/docs-log || status=$$?; if [ $$status = 3 ]; then cat build/docs-log >>build/docs-skips; else cat build/docs-log; exit $$status; fi

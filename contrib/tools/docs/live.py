@@ -3,11 +3,12 @@
     python live.py [--gorun PATH] [--pictures DIR]
 
 The page may write no error to the console, ask no other host for anything, and not be wider than the screen. It must
-show the ranks and the host of the job, answer to the keyboard and to its button, keep its token out of the address, and
-say so when the job has ended. With --pictures it is drawn as well, light and dark, for people to look at.
+show the ranks and the host of the job, answer to the keyboard and to its button, and keep its token out of the address.
+With --pictures it is drawn as well, light and dark, for people to look at.
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -48,24 +49,26 @@ for batch in gorun.loading(batches(basics.rank())):
 """
 # Names of what a screen reader would read out as nothing.
 NAMELESS = """() => [...document.querySelectorAll('button, section, [tabindex="0"]')].filter(e =>
-  !e.textContent.trim() && !e.getAttribute('aria-label') && !e.getAttribute('aria-labelledby')).map(e => e.id || e.tagName)"""
+  !e.textContent.trim() && !e.getAttribute('aria-label') && !e.getAttribute('aria-labelledby'))
+  .map(e => e.id || e.tagName)"""
 
 
 @contextmanager
-def job(gorun: Path, home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a job with a page, and return it with the page's address."""
+def job(gorun: Path, home: Path) -> Iterator[str]:
+    """Run a job with a page, and return the page's address."""
     program = home / "train.py"
     program.write_text(PROGRAM)
     command = [str(gorun), "-np", str(RANKS), "--web", ":0", sys.executable, str(program)]
     log = home / "log"
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, text=True) as running:  # noqa: S603
+    env = os.environ | {"XDG_STATE_HOME": str(home)}
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as running:  # noqa: S603
         try:
             until = time.monotonic() + LIMIT
             while not (found := re.search(r"the page of the job is at (http://\S+)", log.read_text())):
                 if time.monotonic() > until or running.poll() is not None:
                     sys.exit(f"live: error: the job printed no address:\n{log.read_text()}")
                 time.sleep(0.1)
-            yield running, found[1]
+            yield found[1]
         finally:
             running.terminate()
             running.wait(LIMIT)
@@ -110,7 +113,7 @@ def main() -> None:
         print("live page in Chromium: apt-get install chromium")  # make takes it for a skip
         sys.exit(3)
     faults = Faults()
-    with tempfile.TemporaryDirectory() as home, sync_playwright() as p, job(args.gorun, Path(home)) as (running, address):
+    with tempfile.TemporaryDirectory() as home, sync_playwright() as p, job(args.gorun, Path(home)) as address:
         browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         base, token = address.split("?")
         look = Browser(browser.new_context(), base, faults)
