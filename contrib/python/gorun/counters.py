@@ -54,7 +54,8 @@ def _words(environ: Mapping[str, str]) -> memoryview:
 def _offer_stacks(environ: Mapping[str, str]) -> int:
     """Let a signal write the stacks of all threads where the daemon reads them.
 
-    Return its number, 0 for none. faulthandler writes in the handler of the signal itself, also while the interpreter waits in C for ever.
+    Return its number, 0 for none. faulthandler writes in the handler of the signal itself, also while the
+    interpreter waits in C for ever.
     """
     number = signal.SIGRTMIN + 13
     path = environ.get("GORUN_STACKS", "")

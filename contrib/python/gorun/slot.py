@@ -180,7 +180,8 @@ class Slots:
     def carry(self, name: str, slot: Slot, load: Load) -> bool:
         """Meet the others, and reduce a tensor with theirs: True; or False, and the slot is closed."""
         belt = self.belt
-        assert belt is not None
+        if belt is None:  # the session has just ended
+            return False
         if belt.stands or not belt.busy.acquire(blocking=False):  # another thread is there
             self.close(name)
             return False
@@ -255,6 +256,7 @@ class Slots:
         """Come to no slot any more, and need nobody: the session has ended."""
         self.off = self._ended = True
         self._open.clear()
+        self.belt = None  # which refers to this: the memory would stay until a garbage collection
         self.ring()
         with self._lock:
             if not self._listener:
