@@ -168,7 +168,7 @@ func outage(d *e2etest.Descent, begin, end func() error, lasts time.Duration) ti
 	if err := begin(); err != nil {
 		d.T.Fatal(err)
 	}
-	gone := time.Now() // a busy machine takes some batches' time for it
+	gone := time.Now()                        // a busy machine takes some batches' time for it
 	time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
 	if err := end(); err != nil {
 		d.T.Fatal(err)
