@@ -92,15 +92,18 @@ func TestRankUsesBelt(t *testing.T) {
 // A rank that ends amid a tensor, or gives up, fails it for the others, with its number; nothing goes over the belt then.
 // Counts that no sound rank has lead nowhere else.
 func TestRankEndsOnBelt(t *testing.T) {
-	const n = 4 * codec.BeltPart // elements, of 16 parts
+	const n = 4 * codec.BeltPart  // elements, of 16 parts
+	ring := func(c *slotClient) { // wakes rank 0
+		name := c.slots[codec.SlotDoorbell+1:][:c.slots[codec.SlotDoorbell]]
+		if err := unix.Sendto(c.doorbell(), nil, 0, &unix.SockaddrUnix{Name: "@" + string(name[1:])}); err != nil {
+			c.t.Error(err)
+		}
+	}
 	for name, end := range map[string]func(c *slotClient, area []byte){
 		"killed": func(c *slotClient, _ []byte) { c.close() },
 		"gave up": func(c *slotClient, area []byte) {
 			atomic.StoreUint32((*uint32)(unsafe.Pointer(&area[codec.BeltBroken])), codec.BeltLeft)
-			name := c.slots[codec.SlotDoorbell+1:][:c.slots[codec.SlotDoorbell]]
-			if err := unix.Sendto(c.doorbell(), nil, 0, &unix.SockaddrUnix{Name: "@" + string(name[1:])}); err != nil {
-				c.t.Error(err)
-			}
+			ring(c)
 		},
 		"nonsense": func(c *slotClient, area []byte) {
 			atomic.StoreUint64((*uint64)(unsafe.Pointer(&area[codec.BeltFilled])), math.MaxUint64)
@@ -140,6 +143,7 @@ func TestRankEndsOnBelt(t *testing.T) {
 			area := other.slots[codec.SlotsBytes+codec.BeltArea:]
 			atomic.StoreUint64(other.word(at-codec.BeltSlot+64), 2)
 			atomic.StoreUint64((*uint64)(unsafe.Pointer(&area[codec.BeltFilled])), 1) // one part, and no more
+			ring(other)
 			eventually(t, "the first share", func() bool {
 				return atomic.LoadUint64((*uint64)(unsafe.Pointer(&other.slots[codec.SlotsBytes+codec.BeltReduced]))) == 1
 			})
