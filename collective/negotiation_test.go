@@ -61,7 +61,7 @@ func TestNewNegotiation(t *testing.T) {
 	}
 }
 
-// TestNewNegotiationLeaves: what waits for a rank that has left fails on all hosts, whoever finds out.
+// TestNewNegotiationLeaves: an operation that waits for a rank that has left fails on all hosts.
 func TestNewNegotiationLeaves(t *testing.T) {
 	for _, l := range []layout{even(1, 3), even(2, 2), {{4, 0}, {2}, {1, 5, 3}}, even(7, 1)} {
 		t.Run(fmt.Sprint(l), func(t *testing.T) {

@@ -71,7 +71,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 	}
 }
 
-// TestVariablesOfKnobs: a variable whose value is not that of its flag has a meaning of its own.
+// TestVariablesOfKnobs: a variable that takes another value than its flag has a meaning of its own.
 func TestVariablesOfKnobs(t *testing.T) {
 	page := environmentPage()
 	for _, k := range knobs {

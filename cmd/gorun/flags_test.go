@@ -92,7 +92,7 @@ func TestEveryFlagHasAScript(t *testing.T) {
 	}
 }
 
-// hinted is what a hint has people type: a command of ours, and flags.
+// hinted matches what a hint tells people to type: a command of gorun, and flags.
 var hinted = regexp.MustCompile(`\bgorun ([a-z]+(?:-[a-z]+)*)|(?:^|[\s(])(--[a-z][-a-z0-9]*)`)
 
 // TestHintsNameWhatExists: the commands and flags in the hints of this package are there.

@@ -8,7 +8,7 @@ import (
 	"gorun/topology/facts"
 )
 
-// TestWarnsOfMovedHosts: each host of which the file may no longer be true is named, and the hint comes once.
+// TestWarnsOfMovedHosts: the warning names each host that the file may be wrong about, and the hint comes once.
 func TestWarnsOfMovedHosts(t *testing.T) {
 	file, err := facts.Parse([]byte("hosts:\n  a: {session: '0x1'}\n  b: {session: '0x2'}\n  c: {session: '0x3'}\n"))
 	if err != nil {

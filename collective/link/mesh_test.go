@@ -174,7 +174,7 @@ func join(t testing.TB, nodes ...*node) {
 	}
 }
 
-// noise is what payloads are cut from, at a place that follows from op.
+// noise holds the payloads; op decides where each begins.
 var noise = func() []byte {
 	p := make([]byte, 2<<20)
 	rng := rand.New(rand.NewPCG(1, 2))
