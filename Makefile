@@ -164,7 +164,7 @@ unit-of-gorun = GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages ./cmd/gorun g
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
 allocations: build/report
 	@$(REPORT) -packages "./collective/... ./worker/..." go test -json -run Alloc
-	@$(REPORT) -packages ./topology go test -json -run InTime
+	@$(REPORT) -packages "./topology ./launcher/metrics" go test -json -run InTime
 
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
 # The binary is made once. The tests mostly wait, so many run at a time; package speed runs alone.
