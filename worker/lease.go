@@ -93,6 +93,8 @@ func (l *LauncherLease) world(epoch uint32, peers []int, lease time.Duration) {
 
 func (l *LauncherLease) end() { l.note((*liveness.LauncherLease).End) }
 
+func (l *LauncherLease) over() { l.note((*liveness.LauncherLease).Over) }
+
 func (l *LauncherLease) left(epoch uint32) {
 	l.note(func(s *liveness.LauncherLease) { s.Left(epoch) })
 }

@@ -88,6 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cancel()
 	err = errors.Join(err, d.close())
 	if !d.inbox.gone {
+		d.cfg.LauncherLease.over()
 		if d.log != nil {
 			d.log.finish()
 		}

@@ -84,6 +84,9 @@ var troubles = []trouble{
 		"`--detach` starts a job that outlives the terminal."},
 	{&usageError{errors.New("--grace -1s: must not be negative"), "gorun help time"},
 		"The command line is wrong, and nothing was started.", "The tables at the end of this page have each of these messages."},
+	{&listenError{7575, syscall.EADDRINUSE},
+		"Another process has the port of the resident daemon, most likely another daemon.",
+		"The hint shows which. A [second cluster](guides/clusters.md#a-second-cluster-on-the-same-machines) takes another port by `--listen`."},
 }
 
 // step is how far a host got before it failed.

@@ -32,6 +32,7 @@ var remedies = map[string]string{
 	"--host-discovery-script excludes -H and --hostfile":                                                 "Name the hosts in one place.",
 	"--host-discovery-script: no command":                                                                "Give the command: `--host-discovery-script ./hosts.sh`.",
 	"--hostfile -: standard input is rank 0's":                                                           "Write the hosts into a file, or name them with `-H`.",
+	"--join …: neither HOST nor HOST:PORT":                                                               "`--join host1` or `--join host1:7575`; an IPv6 address with a port stands in brackets.",
 	"--lines …: must not be negative":                                                                    "`gorun logs -n 20` shows the last 20 lines; without `-n` it shows all.",
 	"--listen …: no port":                                                                                "Ports are 1 to 65534, as in `--listen :7575`; gossip uses the next one.",
 	"--map-by … and --bind-to … exclude each other":                                                      "`--map-by slot:PE=N` binds each rank to N cores: give either that or `--bind-to`.",
@@ -72,7 +73,7 @@ var remedies = map[string]string{
 	"how many ranks does it take to begin?":                                                              "An elastic job begins with `-np N`, or with `--min-np N`.",
 	"in a cluster the first program names hosts too, if others do":                                       "`gorun --cluster … -np 1 -H a … : -np 4 -H b …`.",
 	"job … … in the foreground: its output …, and gorun keeps no copy":                                   "Look at the terminal, or at the file that the message names. `--detach` keeps the output for `gorun logs`.",
-	"man takes no arguments":                                                                             "`gorun man | man -l -`.",
+	"man takes no arguments":                                                                             "`gorun man >gorun.1` writes the page, and `man ./gorun.1` shows it.",
 	"no program … …":                                                                                     "Each part between colons ends with a program: `gorun -np 1 python first.py : -np 3 python others.py`.",
 	"ps takes no job: it lists them all":                                                                 "`gorun top JOB` shows one, and `gorun logs JOB` its output.",
 	"read file of programs: …":                                                                           "`--app` or `-configfile` names a file that is not there or cannot be read.",
@@ -133,9 +134,8 @@ var samples = []sample{
 	{[]string{"-np", "1", "true", ":", "-np", "1", "--detach", "true"}, "Flags of the whole job go before the first program."},
 	{[]string{"worker", "--cluster-key-file", "gone"}, "Make a key as the hint says, and copy it to every host."},
 	{[]string{"worker", "--cluster-key-file", "open.key"}, "The key file may be read by its owner alone: `chmod 600`. systemd's unit runs as the user that owns it."},
-	{[]string{"worker", "--cluster-key-file", "short.key"}, "The file has no key as `head -c 32 /dev/urandom | base64` makes it."},
+	{[]string{"worker", "--cluster-key-file", "short.key"}, "The file has no key as the hint makes it: 32 random bytes in base64."},
 	{[]string{"worker", "--cluster-key-file", "good.key", "--listen", "[::"}, "`--listen ADDRESS:PORT`, as in `--listen :7575`."},
-	{[]string{"worker", "--cluster-key-file", "good.key", "--join", "host1:x"}, "`--join HOST` or `--join HOST:PORT`."},
 }
 
 // other is an error that is not about the command line: how the code words it, how it may read, and what to do.
@@ -144,8 +144,6 @@ type other struct{ said, reads, means string }
 var others = []other{
 	{"the daemon is gorun %s, this is %s", "host1:7575: reserve slots: the daemon is gorun 0.2.0, this is 0.1.0",
 		"Launcher and resident daemons have different versions. Install one version on all of them: [Upgrade](guides/clusters.md#upgrade)."},
-	{"listen for jobs: %w", "listen for jobs: listen tcp :7575: bind: address already in use",
-		"Another daemon has the port: `ss -ltnp sport = :7575` shows it. A [second cluster](guides/clusters.md#a-second-cluster-on-the-same-machines) takes another port by `--listen`."},
 	{"the other side does not hold the key of this cluster", "host1:7575: authenticate: the other side does not hold the key of this cluster",
 		"The key file here differs from that of the daemon, or `--cluster` names a daemon of another cluster. Compare them by `sha256sum`."},
 	{"the daemon is being stopped", "host1:7575: reserve slots: the daemon is being stopped",
@@ -259,7 +257,7 @@ func refusalTables(t *testing.T) string {
 	}
 	b.WriteString("\n## Command lines that are refused\n\nThese end with exit status 2, and nothing was started. `…` stands for what was given.\n\n| gorun: error: | what to do |\n|---|---|\n")
 	for _, m := range refusals(t) {
-		fmt.Fprintf(&b, "| %s | %s |\n", escaped(m[0]), strings.ReplaceAll(m[1], "|", "\\|"))
+		fmt.Fprintf(&b, "| %s | %s |\n", escaped(m[0]), m[1])
 	}
 	return b.String()
 }

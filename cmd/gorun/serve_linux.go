@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher/detached"
+	"gorun/launcher/failure"
 	"gorun/launcher/hosted"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/standing"
@@ -89,17 +91,27 @@ func readPost(o *serveFlags) (p post, err error) {
 		return p, &usageError{fmt.Errorf("--listen %s: no port", o.listen), "--listen :" + clusterPort}
 	}
 	for _, other := range o.join.Value() {
-		host, at, err := net.SplitHostPort(withPort(other, port))
-		theirs, bad := strconv.Atoi(at)
-		if err := errors.Join(err, bad); err != nil {
-			return p, &usageError{fmt.Errorf("--join %s: %w", other, err), "--join host1"}
+		gossip, err := gossipOf(other, port)
+		if err != nil {
+			return p, err
 		}
-		p.join = append(p.join, net.JoinHostPort(host, strconv.Itoa(theirs+1)))
+		p.join = append(p.join, gossip)
 	}
 	if p.address = o.address; p.address == "" {
 		p.address = ownAddress(p.bind, p.join)
 	}
 	return p, nil
+}
+
+// gossipOf returns where the daemon of a --join gossips: the port next to its own, which is port unless it is given.
+func gossipOf(member, port string) (string, error) {
+	host, given, err := net.SplitHostPort(withPort(member, port))
+	number, bad := strconv.Atoi(given)
+	_, noIP := netip.ParseAddr(host)
+	if err != nil || bad != nil || host == "" || number < 1 || number > 65534 || strings.Contains(host, ":") && noIP != nil {
+		return "", &usageError{fmt.Errorf("--join %s: neither HOST nor HOST:PORT", member), "--join host1"}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(number+1)), nil
 }
 
 // gossipBind is the address on which gossip listens.
@@ -121,7 +133,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	}
 	listener, err := (&net.ListenConfig{}).Listen(parent, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
 	if err != nil {
-		return fmt.Errorf("listen for jobs: %w", err)
+		return &listenError{p.port, err}
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
@@ -149,6 +161,26 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(p.slots, "slot")))
 		},
 	})
+}
+
+// listenError means that a daemon cannot listen for jobs at its port.
+type listenError struct {
+	port int
+	err  error
+}
+
+func (e *listenError) Error() string { return fmt.Sprintf("listen for jobs: %v", e.err) }
+
+func (e *listenError) Unwrap() error { return e.err }
+
+func (e *listenError) ExitCode() int { return failure.ExitFailure }
+
+// NextStep names what shows the other process.
+func (e *listenError) NextStep() string {
+	if !errors.Is(e.err, syscall.EADDRINUSE) {
+		return ""
+	}
+	return fmt.Sprintf("ss -ltnp sport = :%d shows which process has the port; --listen takes another", e.port)
 }
 
 // untilStopped returns a context that ends with another one, by standing.ErrLeave if that is for a HUP, or by end.

@@ -133,8 +133,11 @@ func (l *line) begun(ctx context.Context) (io.Reader, error) {
 
 // Close ends the conversation, and with it the daemon.
 func (l *line) Close() error {
-	if !l.Over() && l.Connected() {
-		l.ResumableStream.Close(goodbye)
+	if !l.Over() && l.Connected() && l.ResumableStream.Close(goodbye) {
+		select { // a program in place of the built-in client may have yet to pass it on
+		case <-l.ended:
+		case <-time.After(goodbye):
+		}
 	}
 	l.Fail(net.ErrClosed)
 	l.cancel()

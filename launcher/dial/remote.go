@@ -127,7 +127,8 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: conn.Close, Stderr: stderr.String, HungUp: func() bool { return conn.HungUp(stderr.String()) },
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: func() error { return conn.Finish(session) }, Stderr: stderr.String,
+		HungUp: func() bool { return conn.HungUp(stderr.String()) },
 		Status: func() (int, error) {
 			code, err := session.Wait()
 			drain.Wait()

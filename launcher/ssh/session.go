@@ -55,6 +55,19 @@ func (c *Conn) Close() error {
 	return err
 }
 
+// lastWrites is how long a program in place of the built-in client may take to pass on what was written to it.
+const lastWrites = time.Second
+
+// Finish closes the input of a session of this connection, and the connection once what was written before is on its
+// way. It does not wait for that.
+func (c *Conn) Finish(s *Session) error {
+	if _, program := c.transport.(external); !program {
+		return c.Close()
+	}
+	time.AfterFunc(lastWrites, func() { c.Close() })
+	return s.Stdin.Close()
+}
+
 const (
 	// silenceLimit is how long a host may be silent while gorun starts a command there and asks for answers: one of the
 	// two may have got another address. Once the command runs, its user watches the connection. It is no limit of

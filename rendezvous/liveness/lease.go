@@ -12,6 +12,7 @@ type LauncherLease struct {
 	lease   time.Duration // of hosts
 	stopped bool          // the launcher has reported that its user stopped it
 	ending  bool          // the job ends on this host
+	over    bool          // its ranks here have ended
 	epoch   uint32        // of the world of this host
 	left    uint32        // the last epoch that goes on without this host, as peers report
 	peers   map[int]hearing
@@ -47,8 +48,12 @@ func (l *LauncherLease) Limit() time.Duration {
 }
 
 // Extend reports whether a host that has waited this long for its launcher should wait longer. It should while a peer
-// may hear the launcher, which takes an unknown time to connect again on a busy machine.
+// may hear the launcher, which takes an unknown time to connect again on a busy machine. A host without ranks has
+// nothing to lose, and waits as it does for the first connection.
 func (l *LauncherLease) Extend(waited time.Duration) bool {
+	if l.epoch == 0 || l.over {
+		return waited < l.limits().FirstConnection
+	}
 	if waited >= max(l.limits().MinLauncherLease, l.lease) || l.ending || l.left > l.epoch {
 		return false
 	}
@@ -75,6 +80,9 @@ func (l *LauncherLease) World(epoch uint32, peers []int, lease time.Duration) {
 
 // End notes that the job ends on this host. It ends on the peers too, so what they hear no longer counts.
 func (l *LauncherLease) End() { l.ending = true }
+
+// Over notes that the ranks of this host have ended. The launcher has yet to learn how.
+func (l *LauncherLease) Over() { l.over = true }
 
 // Left notes that the world of an epoch goes on without this host. Its former peers may hear the launcher, but the
 // launcher will not come back to this host. A late report, about a world before this host's own, changes nothing.

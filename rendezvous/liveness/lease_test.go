@@ -16,6 +16,11 @@ func TestLauncherLease(t *testing.T) {
 			t.Errorf("%s: waits longer is %v", when, got)
 		}
 	}
+	expect(true, "before the first world")
+	if l.Extend(20 * time.Second) {
+		t.Error("a host waits for ever before the first world")
+	}
+	l.World(1, nil, 0)
 	expect(false, "without peers")
 	l.World(1, []int{1, 2}, 0)
 	expect(true, "no report is good news")
@@ -67,6 +72,11 @@ func TestLauncherLease(t *testing.T) {
 	expect(false, "the job ends here")
 	l.Left(3)
 	expect(false, "and that does not change")
+	l.Over()
+	expect(true, "its ranks have ended")
+	if l.Extend(20 * time.Second) {
+		t.Error("a host waits for ever to report the end of its ranks")
+	}
 }
 
 // TestLauncherLeaseLimit: how long a launcher may be silent depends on the lease, but one that its user has stopped is silent for as

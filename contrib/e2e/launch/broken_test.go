@@ -86,6 +86,7 @@ func TestBrokenAtStart(t *testing.T) {
 		step  int
 		pause time.Duration
 		cold  bool // the host has yet to get the binary
+		slow  bool // each login takes three seconds, as where names are looked up in vain
 		args  []string
 	}{
 		"at once":           {step: 170},
@@ -94,9 +95,17 @@ func TestBrokenAtStart(t *testing.T) {
 		"with an upload":    {step: 710, cold: true},
 		"elastic":           {step: 330, args: []string{"--min-np", "2", "--network-interfaces", "eth0"}},
 		"by the system ssh": {step: 430, args: []string{"--ssh-command", "ssh"}},
+		"by a slow ssh":     {step: 870, slow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewSSHCluster(t, 2)
+			if tc.slow {
+				slow := filepath.Join(c.Dir, "slow-ssh")
+				if err := os.WriteFile(slow, []byte("#!/bin/sh\nsleep 3\nexec ssh \"$@\"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				tc.args = []string{"--ssh-command", slow}
+			}
 			startBroken(c, -1, 0, tc.args...) // brings the binary
 			resets, failed := 0, 0
 			for limit := 1500; ; limit += tc.step {
