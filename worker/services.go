@@ -25,7 +25,7 @@ import (
 // openServices prepares what serves MPI programs and ranks of stock Horovod.
 func (d *daemon) openServices() {
 	cfg := compat.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger}
-	d.mpi = compat.NewMPI(cfg, func(process, code int) { d.ranks.Abort(process, code) })
+	d.mpi = compat.NewMPI(cfg, func(process, code int) { d.ranks.Exits.Abort(process, code) })
 	d.horovod = compat.NewHorovod(cfg, stockDaemon{d})
 }
 
@@ -34,7 +34,7 @@ type stockDaemon struct{ d *daemon }
 
 func (s stockDaemon) World() member.View            { return s.d.member.World() }
 func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.Peers() }
-func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Rejoining(msg) }
+func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Worlds.Rejoining(msg) }
 
 // ranksDaemon is the daemon as its ranks see it.
 type ranksDaemon struct{ d *daemon }
@@ -54,7 +54,7 @@ type goodbyes struct {
 
 // Leave implements session.Engine.
 func (g goodbyes) Leave(process int, epoch uint32, _ int) {
-	g.d.post(g.ctx, func() { g.d.ranks.Left(g.ctx, process, epoch) })
+	g.d.post(g.ctx, func() { g.d.ranks.Worlds.Left(g.ctx, process, epoch) })
 }
 
 // openTuning prepares what adapts the ring to the edges between hosts, and has it pause.
@@ -75,14 +75,14 @@ type memberDaemon struct{ *daemon }
 
 func (m memberDaemon) Host() topology.Host                    { return m.machine.Host() }
 func (m memberDaemon) Prepare(w collective.EngineWorld) error { return m.engine.SetWorld(w) }
-func (m memberDaemon) StartRanks(ctx context.Context)         { m.ranks.Start(ctx) }
+func (m memberDaemon) StartRanks(ctx context.Context)         { m.ranks.Starter.Start(ctx) }
 func (m memberDaemon) Expect(number uint32, peers []int) {
 	m.cfg.LauncherLease.world(number, peers, m.member.Lease())
 }
 
 // Admit implements member.Daemon.
 func (m memberDaemon) Admit(r *wire.Roster) error {
-	if err := m.ranks.Admit(r); err != nil {
+	if err := m.ranks.Starter.Admit(r); err != nil {
 		return err
 	}
 	m.net.EndRelay()
@@ -102,7 +102,7 @@ func (m memberDaemon) EndWorld(ctx context.Context, former, next *wire.Roster) {
 	}
 	m.engine.Abort(&collective.Error{Code: collective.CodeAborted,
 		Text: fmt.Sprintf("the world of epoch %d ended: %s", former.Epoch, next.Reason)})
-	m.ranks.EndWorld(next)
+	m.ranks.Worlds.End(next)
 }
 
 // RosterChanged implements member.Daemon.
@@ -130,9 +130,9 @@ func (m memberDaemon) Enter(ctx context.Context, w wire.World) {
 		}
 		m.tell(how)
 	}
-	m.ranks.Enter()
+	m.ranks.Worlds.Enter()
 	m.horovod.Seat()
-	m.ranks.Start(ctx)
+	m.ranks.Starter.Start(ctx)
 }
 
 // worldOfRanks translates a world for the ranks.

@@ -135,7 +135,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.machine.FindDataNIC()
-	port, ports := d.ranks.Ports()
+	port, ports := d.ranks.Starter.Ports()
 	ready := &wire.Ready{Ports: ports, Gossip: d.net.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
 	if job.Relay != "" {
@@ -185,9 +185,9 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	d.sessions = session.New(session.Config{Job: d.job.ID, Engine: goodbyes{d.engine.Engine, d, ctx}, Log: d.log.Logger,
 		ArenaLimit: d.memory(), Sent: d.net.Sent,
 		Rejoin: func(process int, epoch uint32, why string) {
-			d.post(ctx, func() { d.ranks.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
+			d.post(ctx, func() { d.ranks.Worlds.Rejoining(&wire.Rejoining{Process: process, Epoch: epoch, Why: why}) })
 		},
-		Kept:   func(epoch uint32) { d.post(ctx, func() { d.ranks.Committed(epoch) }) },
+		Kept:   func(epoch uint32) { d.post(ctx, func() { d.ranks.Worlds.Committed(epoch) }) },
 		Wanted: func() { d.post(ctx, d.member.Want) },
 		Setenv: func(_ int, name, value string) { d.post(ctx, func() { d.stalls.SetEnv(name, value) }) }})
 	d.stalls = stall.New(d.job.Env, d.out, d.engine, d.sessions)
@@ -212,11 +212,11 @@ func (d *daemon) run(ctx, work context.Context) {
 	d.loop.Go(func() { d.machine.Watch(work) })
 	d.loop.Go(func() { d.watchAddresses(work) })
 	d.loop.Go(func() { d.watchLauncher(work) })
-	d.loop.Go(func() { d.ranks.Feed(work) })
+	d.loop.Go(func() { d.ranks.Input.Feed(work) })
 	d.loop.Go(func() { d.sessions.Run(work) })
 	d.loop.Go(func() { d.engine.Run(work) })
 	inbox, ended := d.inbox.messages, ctx.Done()
-	for !d.ranks.Over() {
+	for !d.ranks.Stops.Over() {
 		select {
 		case m, ok := <-inbox:
 			if !ok { // the launcher is gone, and with it the reason for all this
@@ -228,8 +228,8 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.receive(work, m)
 		case ev := <-d.net.Events():
 			d.gossiped(work, ev)
-		case e := <-d.ranks.Exits():
-			d.ranks.Exited(work, e)
+		case e := <-d.ranks.Exits.C():
+			d.ranks.Exits.Take(work, e)
 		case f := <-d.loop.C():
 			f()
 		case line := <-d.log.lines:
@@ -253,7 +253,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			ended, d.inbox.gone = nil, true
 			d.member.End()
 			d.cfg.LauncherLease.end()
-			d.ranks.KillAfter(work, func() {
+			d.ranks.Stops.KillAfter(work, func() {
 				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
 					d.cfg.Flush(flushTimeout)
 				}
@@ -279,7 +279,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.sessions.Changed(m.Epoch, m.Added, m.Removed, m.Stamp)
 		d.horovod.Announce(ctx, m)
 	case *wire.Stdin:
-		if !d.ranks.Input(m) {
+		if !d.ranks.Input.Take(m) {
 			d.log.Warn("launcher: more standard input than it may send", "bytes", len(m.Data))
 		}
 	case *wire.Fence, *wire.Name:
@@ -292,11 +292,11 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.peerMoved(m)
 	case *wire.Signal:
 		d.cfg.LauncherLease.signalled(m.Number)
-		d.ranks.Signal(m.Number)
+		d.ranks.Stops.Signal(m.Number)
 	case *wire.Inspect:
-		d.ranks.Inspect(ctx, m.Stacks)
+		d.ranks.Monitor.Inspect(ctx, m.Stacks)
 	case *wire.AskUsage:
-		d.ranks.Usage(d.net.Totals())
+		d.ranks.Monitor.Usage(d.net.Totals())
 	case *wire.AskStalled:
 		d.stalls.Answer()
 	case *wire.GiveUp:
@@ -308,7 +308,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		case m.Interrupt:
 			d.member.End()
 			d.cfg.LauncherLease.end()
-			d.ranks.Interrupt(ctx, grace)
+			d.ranks.Stops.Interrupt(ctx, grace)
 		default:
 			d.stop(ctx, grace)
 		}
@@ -321,7 +321,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {
 	d.member.End()
 	d.cfg.LauncherLease.end()
-	d.ranks.Stop(ctx, grace)
+	d.ranks.Stops.Stop(ctx, grace)
 }
 
 // tellGone logs on the host why its ranks are ended, if the launcher did not end the job: no one else hears of it.

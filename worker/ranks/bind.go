@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,22 +38,32 @@ func (b binding) spareOf(rank wire.Rank) []int {
 	return nil
 }
 
+// cpus shares the CPUs of this host out.
+type cpus struct {
+	job     *wire.Job
+	nics    []string // that the user chose
+	daemon  Daemon
+	out     *wire.Writer
+	log     *slog.Logger
+	binding binding
+}
+
 // bind decides where the ranks of this host run, and where the engine does.
-func (r *Ranks) bind(roster *wire.Roster, gpus []string) error {
-	if r.binding.ranks != nil || r.job.Bind.To == "" || r.job.Bind.To == topology.BindNone {
+func (c *cpus) bind(roster *wire.Roster, gpus []string) error {
+	if c.binding.ranks != nil || c.job.Bind.To == "" || c.job.Bind.To == topology.BindNone {
 		return nil
 	}
-	host := r.cfg.Daemon.Host()
-	slots := max(r.job.Slots, 1)
+	host := c.daemon.Host()
+	slots := max(c.job.Slots, 1)
 	for _, rank := range roster.Ranks {
 		slots = max(slots, rank.LocalRank+1)
 	}
 	devices := make([]string, slots)
 	for i := range devices {
-		devices[i] = deviceOf(r.job.Env, gpus, i)
+		devices[i] = deviceOf(c.job.Env, gpus, i)
 	}
-	by := r.job.Bind
-	by.NICs = r.cfg.NICs
+	by := c.job.Bind
+	by.NICs = c.nics
 	bound, err := by.Place(host, devices)
 	if err != nil {
 		return err
@@ -63,53 +74,70 @@ func (r *Ranks) bind(roster *wire.Roster, gpus []string) error {
 			return err
 		}
 	}
-	r.binding = binding{ranks: bound, engine: engine, spare: by.Spare(host, bound, engine),
-		streams: by.Along(host, topology.ChosenRails([]topology.Host{host}, r.job.NICs), engine)}
-	r.pinStreams(r.binding.streams)
+	c.binding = binding{ranks: bound, engine: engine, spare: by.Spare(host, bound, engine),
+		streams: by.Along(host, topology.ChosenRails([]topology.Host{host}, c.job.NICs), engine)}
+	c.pinStreams(c.binding.streams)
 	return nil
 }
 
 // pinStreams has the streams in each network run on the CPUs beside its NIC.
-func (r *Ranks) pinStreams(beside [][]int) {
+func (c *cpus) pinStreams(beside [][]int) {
 	if beside == nil {
 		return
 	}
-	r.cfg.Daemon.Pin(func(stream int) {
+	c.daemon.Pin(func(stream int) {
 		if stream == 0 || len(beside[(stream-1)%len(beside)]) == 0 {
 			return // what is small goes over any of them
 		}
 		runtime.LockOSThread() // until the goroutine ends, and the thread with it
 		if err := proc.BindThread(beside[(stream-1)%len(beside)]); err != nil {
-			r.cfg.Log.Warn("a stream does not run beside its NIC", "stream", stream, "error", err)
+			c.log.Warn("a stream does not run beside its NIC", "stream", stream, "error", err)
 		}
 	})
 }
 
-// reportBindings shows what bind decided, if the user wants to see it.
-func (r *Ranks) reportBindings(roster *wire.Roster) {
-	if !r.job.ReportBindings {
+// report shows what bind decided, if the user wants to see it.
+func (c *cpus) report(roster *wire.Roster) {
+	if !c.job.ReportBindings {
 		return
 	}
-	host := r.cfg.Daemon.Host()
-	if r.binding.ranks == nil {
-		r.say(fmt.Sprintf("ranks are not bound: they run on any of %s", topology.Count(host.CPUs, "CPU")))
+	host := c.daemon.Host()
+	if c.binding.ranks == nil {
+		say(c.out, "ranks are not bound: they run on any of %s", topology.Count(host.CPUs, "CPU"))
 		return
 	}
-	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(r.binding.ranks)), Bindings: r.binding.ranks,
-		Engine: r.binding.engine, Spare: r.binding.spare}
+	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(c.binding.ranks)), Bindings: c.binding.ranks,
+		Engine: c.binding.engine, Spare: c.binding.spare}
 	for _, rank := range roster.Ranks {
 		b.Ranks[rank.LocalRank] = rank.Rank
 	}
-	r.say(fmt.Sprintf("ranks are bound to %s", r.job.Bind.To))
+	say(c.out, "ranks are bound to %s", c.job.Bind.To)
 	for _, line := range picture.Binding(host, b) {
-		r.say(line)
+		say(c.out, "%s", line)
 	}
-	for i, rail := range topology.ChosenRails([]topology.Host{host}, r.job.NICs) {
-		if i < len(r.binding.streams) && len(r.binding.streams[i]) > 0 {
-			r.say(fmt.Sprintf("streams in %s run on CPUs %s", rail, strings.Trim(fmt.Sprint(r.binding.streams[i]), "[]")))
+	for i, rail := range topology.ChosenRails([]topology.Host{host}, c.job.NICs) {
+		if i < len(c.binding.streams) && len(c.binding.streams[i]) > 0 {
+			say(c.out, "streams in %s run on CPUs %s", rail, strings.Trim(fmt.Sprint(c.binding.streams[i]), "[]"))
 		}
 	}
 }
 
-// say shows a line to users of -v.
-func (r *Ranks) say(text string) { r.cfg.Out.Write(&wire.Log{Text: text}) }
+// threads returns each rank's share of the CPUs: the default of OpenMP, one thread per CPU in every rank, makes
+// ranks wait for each other's threads.
+func (c *cpus) threads() int { return max(1, c.daemon.Host().CPUs/max(1, c.job.Slots)) }
+
+// threadsOf returns that share for a rank, which has no more threads than it is bound to CPUs.
+func (c *cpus) threadsOf(rank wire.Rank) int {
+	if bound := len(c.binding.of(rank).CPUs); bound > 0 {
+		return min(c.threads(), bound)
+	}
+	return c.threads()
+}
+
+// reportThreads shows that share to a user who wants to know.
+func (c *cpus) reportThreads() {
+	if c.job.Verbose {
+		say(c.out, "OMP_NUM_THREADS=%d unless it is set: %s for %s", c.threads(),
+			topology.Count(c.daemon.Host().CPUs, "CPU"), topology.Count(c.job.Slots, "rank"))
+	}
+}

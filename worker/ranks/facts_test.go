@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 	"gorun/worker/rankenv"
 )
 
@@ -95,8 +96,7 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 			t.Errorf("%q %q: got %s, want %s", tt.env, tt.gpus, got, tt.want)
 		}
 	}
-	r := &Ranks{job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}}
-	if _, err := r.gpus(t.Context(), 2); err == nil || err.Error() != "2 ranks, but 1 GPU" {
+	if _, err := chooseGPUs(t.Context(), []string{"0"}, topology.Host{}, 2); err == nil || err.Error() != "2 ranks, but 1 GPU" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/rankenv"
 )
 
-// gpus returns the devices of this host's slots, enough for so many ranks: what the user listed, or what is here. nil
-// leaves GPUs to the program; most programs choose by LOCAL_RANK.
-func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
-	list := r.job.GPUs
+// chooseGPUs returns the devices of a host's slots, enough for so many ranks: what the user listed, or what is there.
+// nil leaves GPUs to the program; most programs choose by LOCAL_RANK.
+func chooseGPUs(ctx context.Context, list []string, host topology.Host, ranks int) ([]string, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
 	if slices.Equal(list, []string{"auto"}) {
-		list = findGPUs(ctx, r.cfg.Daemon.Host())
+		list = findGPUs(ctx, host)
 	}
 	if len(list) < ranks {
 		return nil, fmt.Errorf("%s, but %s", topology.Count(ranks, "rank"), topology.Count(len(list), "GPU"))
@@ -34,10 +34,12 @@ func (r *Ranks) gpus(ctx context.Context, ranks int) ([]string, error) {
 
 // reportGPUs notes that the user lists GPUs of a host that seems to have none. It is no error, since gorun does not
 // know every way to see one.
-func (r *Ranks) reportGPUs() {
-	_, set := rankenv.Lookup(r.job.Env, "CUDA_VISIBLE_DEVICES")
-	if list := r.job.GPUs; len(list) > 0 && list[0] != "auto" && !set && len(r.cfg.Daemon.Host().GPUs) == 0 && !hasAccelerator(os.DirFS("/")) {
-		r.say(fmt.Sprintf("--gpus %s: no GPU is to be seen on this host: nvidia-smi -L lists those that programs can use", strings.Join(list, ",")))
+func reportGPUs(out *wire.Writer, job *wire.Job, host topology.Host) {
+	_, set := rankenv.Lookup(job.Env, "CUDA_VISIBLE_DEVICES")
+	listed := len(job.GPUs) > 0 && job.GPUs[0] != "auto" && !set
+	if listed && len(host.GPUs) == 0 && !hasAccelerator(os.DirFS("/")) {
+		say(out, "--gpus %s: no GPU is to be seen on this host: nvidia-smi -L lists those that programs can use",
+			strings.Join(job.GPUs, ","))
 	}
 }
 

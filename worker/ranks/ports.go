@@ -92,11 +92,3 @@ func (p ports) release() {
 		reserved.release()
 	}
 }
-
-// Ports returns the ports that are kept free until the ranks start: torch's, and other frameworks'.
-func (r *Ranks) Ports() (master int, others []int) {
-	for _, p := range r.ports[1:] {
-		others = append(others, p.number)
-	}
-	return r.ports[0].number, others
-}

@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"path"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
+	"gorun/worker/compat"
+	"gorun/worker/loop"
 	"gorun/worker/proc"
 )
 
@@ -67,26 +70,39 @@ func has(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(variable string) bool { return strings.HasPrefix(variable, name+"=") })
 }
 
-// lookForSingletons looks at ranks that have just started, by process, again and again as long as they run.
-func (r *Ranks) lookForSingletons(ctx context.Context, started []int) {
-	r.cfg.Loop.Go(func() {
+// singletons looks for MPI libraries that keep ranks apart.
+type singletons struct {
+	job       *wire.Job
+	loop      *loop.Loop
+	out       *wire.Writer
+	log       *slog.Logger
+	mpi       *compat.MPI
+	met       func(process int) bool // whether it has met other ranks by gorun
+	kill      func(process int)
+	processes processes
+	found     map[int]singleton // by process
+}
+
+// look looks at processes that have just started, again and again as long as they run.
+func (s *singletons) look(ctx context.Context, started []int) {
+	s.loop.Go(func() {
 		for pause := firstLook; resume.Pause(ctx, pause); pause *= 2 {
-			pids := r.unsettled(ctx, started)
+			pids := s.unsettled(ctx, started)
 			if len(pids) == 0 {
 				return
 			}
 			files, err := proc.FilesBelow(slices.Collect(maps.Values(pids)), telling)
 			if err != nil {
-				r.cfg.Log.Debug("look for MPI", "err", err)
+				s.log.Debug("look for MPI", "err", err)
 				continue
 			}
-			found := map[int]singleton{}
+			seen := map[int]singleton{}
 			for number, pid := range pids {
-				found[number] = judgeFiles(files[pid], proc.Environment)
+				seen[number] = judgeFiles(files[pid], proc.Environment)
 			}
-			r.cfg.Loop.Post(ctx, func() {
-				for number, s := range found {
-					r.seen(number, s)
+			s.loop.Post(ctx, func() {
+				for number, what := range seen {
+					s.add(number, what)
 				}
 			})
 		}
@@ -95,12 +111,13 @@ func (r *Ranks) lookForSingletons(ctx context.Context, started []int) {
 
 // unsettled returns the pids of the processes that run and may show more at another look. It waits for the
 // loop.
-func (r *Ranks) unsettled(ctx context.Context, started []int) map[int]int {
+func (s *singletons) unsettled(ctx context.Context, started []int) map[int]int {
 	running := make(chan map[int]int, 1)
-	r.cfg.Loop.Post(ctx, func() {
+	s.loop.Post(ctx, func() {
 		pids := map[int]int{}
 		for _, number := range started {
-			if p := r.of(number); p.running && !(p.mpi.begun && p.mpi.peers) {
+			known := s.found[number]
+			if p := s.processes.of(number); p.running && !(known.begun && known.peers) {
 				pids[number] = p.pid
 			}
 		}
@@ -114,42 +131,47 @@ func (r *Ranks) unsettled(ctx context.Context, started []int) map[int]int {
 	}
 }
 
-// seen adds what a look at a rank has shown to what was known of it.
-func (r *Ranks) seen(number int, s singleton) {
-	p := r.of(number)
-	known := p.mpi
-	if !p.running {
+// add adds what a look at a rank has shown to what was known of it.
+func (s *singletons) add(number int, seen singleton) {
+	known := s.found[number]
+	if !s.processes.of(number).running {
 		return
 	}
-	if known.begun || s.library == "" {
-		s.library, s.begun = known.library, known.begun
+	if known.begun || seen.library == "" {
+		seen.library, seen.begun = known.library, known.begun
 	}
-	s.peers = s.peers || known.peers
-	p.mpi = s
-	if !s.begun || known.begun {
+	seen.peers = seen.peers || known.peers
+	s.found[number] = seen
+	if !seen.begun || known.begun {
 		return
 	}
-	r.cfg.Out.Write(&wire.Alone{Process: number, Library: s.library, Sure: true})
-	if r.job.IfAlone == wire.AloneEnds {
-		r.group.Kill(number)
+	s.out.Write(&wire.Alone{Process: number, Library: seen.library, Sure: true})
+	if s.job.IfAlone == wire.AloneEnds {
+		s.kill(number)
 	}
 }
 
-// alone judges a rank that has ended with 0 by itself. If it fails because it was alone, alone returns its MPI library.
-func (r *Ranks) alone(number int) (library string) {
-	s := r.of(number).mpi
-	if s.library == "" || s.library == "MPICH" && r.cfg.MPI.Began(number) {
+// killed reports whether a rank was killed because it was alone, and returns its MPI library.
+func (s *singletons) killed(number int) (library string, ok bool) {
+	known := s.found[number]
+	return known.library, known.begun && s.job.IfAlone == wire.AloneEnds
+}
+
+// judge judges a rank that has ended with 0 by itself. If it fails because it was alone, judge returns its MPI library.
+func (s *singletons) judge(number int) (library string) {
+	known := s.found[number]
+	if known.library == "" || known.library == "MPICH" && s.mpi.Began(number) {
 		return ""
 	}
-	others := s.peers || r.cfg.Sessions.Met(number)
+	others := known.peers || s.met(number)
 	switch {
-	case s.begun && r.job.IfAlone == wire.AloneWarns,
-		s.begun && others && r.job.IfAlone != wire.AloneEnds,
-		!s.begun && others:
-		return "" // seen has warned the user if it has begun
-	case !s.begun && r.job.IfAlone != wire.AloneEnds:
-		r.cfg.Out.Write(&wire.Alone{Process: number, Library: s.library})
+	case known.begun && s.job.IfAlone == wire.AloneWarns,
+		known.begun && others && s.job.IfAlone != wire.AloneEnds,
+		!known.begun && others:
+		return "" // add has warned the user if it has begun
+	case !known.begun && s.job.IfAlone != wire.AloneEnds:
+		s.out.Write(&wire.Alone{Process: number, Library: known.library})
 		return ""
 	}
-	return s.library
+	return known.library
 }

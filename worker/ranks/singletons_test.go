@@ -24,8 +24,8 @@ func TestLateSingleton(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		l, rank := loop.New(), &process{running: true, pid: os.Getpid()}
-		r := &Ranks{cfg: Config{Loop: l}, processes: map[int]*process{0: rank}}
-		r.lookForSingletons(t.Context(), []int{0})
+		s := &singletons{loop: l, processes: processes{0: rank}, found: map[int]singleton{}}
+		s.look(t.Context(), []int{0})
 		loaded, end, over := time.After(time.Hour), time.After(3*time.Hour), make(chan struct{})
 		go func() {
 			l.Wait()
@@ -48,7 +48,7 @@ func TestLateSingleton(t *testing.T) {
 				open = false
 			}
 		}
-		if got := rank.mpi; got != (singleton{library: "Open MPI"}) {
+		if got := s.found[0]; got != (singleton{library: "Open MPI"}) {
 			t.Errorf("got %+v", got)
 		}
 	})

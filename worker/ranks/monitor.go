@@ -1,0 +1,111 @@
+package ranks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/counters"
+	"gorun/worker/loop"
+	"gorun/worker/member"
+	"gorun/worker/proc"
+)
+
+// Monitor describes processes to the launcher.
+type Monitor struct {
+	loop      *loop.Loop
+	out       *wire.Writer
+	log       *slog.Logger
+	world     func() member.View
+	session   func(process int) (pid int) // 0 if it has none
+	processes processes
+	gauges    gauges
+	worlds    *Worlds
+	asking    bool // a goroutine asks processes for their stacks
+}
+
+// pid returns the id of the process that speaks for a rank: the one with the session, or else the one that was started.
+func (m *Monitor) pid(number int) int { return cmp.Or(m.session(number), m.processes.of(number).pid) }
+
+// Inspect reports what the processes of this host's ranks do, with their stacks if the launcher wants those.
+func (m *Monitor) Inspect(ctx context.Context, stacks bool) {
+	msg := &wire.Inspected{}
+	var pipes []*counters.Stacks
+	var signals []int
+	for _, number := range m.processes.running() {
+		g, pid := m.gauges[number], m.pid(number)
+		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, PID: pid,
+			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.gauges.split(number)})
+		signal := 0
+		if stacks && g.stacks != nil && g.page != nil && pid == m.session(number) {
+			signal = g.page.Read().Signal
+		}
+		pipes, signals = append(pipes, g.stacks), append(signals, signal)
+	}
+	if !stacks || m.asking {
+		m.out.Write(msg)
+		return
+	}
+	m.asking = true // as one goroutine at a time reads the pipes
+	m.loop.Go(func() {
+		defer m.loop.Post(ctx, func() { m.asking = false })
+		var all sync.WaitGroup
+		for i := range msg.Ranks {
+			if signals[i] != 0 {
+				all.Go(func() { msg.Ranks[i].Stack = pipes[i].Ask(msg.Ranks[i].PID, signals[i]) })
+			}
+		}
+		all.Wait()
+		m.out.Write(msg)
+	})
+}
+
+// Usage reports what the ranks of this host use, and what its links have carried.
+func (m *Monitor) Usage(links wire.Links) {
+	var pids []int
+	for _, number := range m.processes.running() {
+		pids = append(pids, m.processes.of(number).pid)
+	}
+	used, err := proc.Used(pids)
+	if err != nil {
+		m.log.Warn("read usage", "err", err)
+	}
+	msg := &wire.Usage{Links: links, Epoch: m.world().Epoch}
+	for _, number := range m.processes.running() {
+		pid := m.processes.of(number).pid
+		u := used[pid]
+		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
+			Processes: u.Processes, State: proc.Describe(pid), Split: m.gauges.split(number)})
+	}
+	m.out.Write(msg)
+}
+
+// Account repeats, for a launcher that has taken over, which processes were started, how some ended, and that state was
+// committed here.
+func (m *Monitor) Account() {
+	for _, number := range m.processes.numbers() {
+		if pid := m.processes.of(number).pid; pid != 0 {
+			m.out.Write(&wire.Started{Process: number, PID: pid})
+		}
+	}
+	for _, number := range m.processes.numbers() {
+		if exit := m.processes.of(number).exit; exit != nil {
+			m.out.Write(exit)
+		}
+	}
+	if m.worlds.committed > 0 {
+		m.out.Write(&wire.StateKept{Epoch: m.worlds.committed})
+	}
+}
+
+// AccountWaiting repeats which processes wait for another world.
+func (m *Monitor) AccountWaiting() {
+	for _, number := range m.processes.running() {
+		if msg := m.worlds.of(number).rejoining; msg != nil {
+			m.out.Write(msg)
+		}
+	}
+}
