@@ -1,5 +1,6 @@
-/* Decodes the golden vectors of the daemon's messages, whose file is its argument, and then throws damaged messages at the
- * decoder: it may give up, but not read or write where it must not, which the sanitizers watch. `make c` runs it. */
+/* Decodes the golden vectors of the daemon's messages and encodes those of a rank's, whose file is its argument. Then it feeds
+ * damaged messages to the decoder, which may give up but not read or write where it must not: the sanitizers watch for
+ * that. `make c` runs it. */
 #include "gorun.c"
 
 static uint64_t state = 1;
@@ -62,7 +63,7 @@ static size_t message(unsigned char *b) {
 	return 8;
 }
 
-/* deserting: who has left a wide slot in the middle is named, once nobody else writes any more. */
+/* deserting: once no rank writes any more, those that have left a wide slot in the middle are named. */
 static int deserting(void) {
 	struct slot slot = {.name = "grad", .type = GORUN_FLOAT32, .bytes = 4096, .wide = 1, .state = TAKEN, .use = 3};
 	world.local_size = 4;
@@ -102,8 +103,8 @@ static int is_text(const char *line, const char *name, const char *got) {
 	return n == 1 && *want == '-' ? !*got : strlen(got) == n && strncmp(got, want, n) == 0;
 }
 
-/* decodes feeds a vector to the decoder and compares what it made of it; -1 for a message that is not the daemon's. Handles
- * of the vectors become that of the one operation that is open. */
+/* decodes feeds a vector to the decoder and compares the result; -1 for a message that the daemon does not send. The handle of
+ * a vector becomes the handle of the one operation that is open. */
 static int decodes(const char *line, unsigned char *b, size_t n) {
 	static unsigned char result[2 << 20];
 	gorun_handle handle;
@@ -159,13 +160,140 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 	return ok;
 }
 
-/* golden decodes all vectors of the daemon's messages. */
+/* numbers reads a list of numbers and returns how many there are. */
+static int numbers(const char *line, const char *name, int64_t *list, int most) {
+	const char *at = field(line, name);
+	int n = 0;
+	if (*at == '-')
+		return 0;
+	for (char *end = NULL; n < most && (end == NULL || *end == ','); at = end + 1)
+		list[n++] = strtoll(at, &end, 10);
+	return n;
+}
+
+/* tensor_memory is where a vector's tensor lies, in a region of the arena with the vector's number; NULL if it has none. */
+static void *tensor_memory(const char *line, const char *region, const char *offset) {
+	int64_t number = number_of(line, region);
+	if (number == NO_REGION)
+		return NULL;
+	for (size_t i = 0; i < world.arena.count; i++)
+		if (world.arena.list[i].number == number)
+			return world.arena.list[i].data + number_of(line, offset);
+	void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*add_region(&world.arena) = (struct region){.number = (uint32_t)number, .data = memory, .bytes = 4096};
+	return (unsigned char *)memory + number_of(line, offset);
+}
+
+/* send_submit submits what a vector describes. */
+static int send_submit(const char *line, struct operation *o) {
+	int64_t dims[MAX_DIMS], list[16];
+	int32_t splits[16];
+	char name[256];
+	const char *text = field(line, "name");
+	gorun_call c = {.kind = (gorun_kind)number_of(line, "kind"), .type = (gorun_type)number_of(line, "dtype"),
+			.op = (gorun_op)(number_of(line, "op") & ((1 << WIRE_BITS) - 1)), .wire = (gorun_wire)(number_of(line, "op") >> WIRE_BITS),
+			.in = tensor_memory(line, "in_region", "in_offset"), .out = tensor_memory(line, "out_region", "out_offset"),
+			.root = (int)number_of(line, "root"), .set = (int)number_of(line, "group"), .dims = dims, .splits = splits, .name = name,
+			.prescale = strtod(field(line, "pre"), NULL), .postscale = strtod(field(line, "post"), NULL)};
+	c.ndim = numbers(line, "dims", dims, MAX_DIMS);
+	c.nsplits = numbers(line, "splits", list, 16);
+	for (int i = 0; i < c.nsplits; i++)
+		splits[i] = (int32_t)list[i];
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " \n"), text);
+	return submit(o, &c, (size_t)number_of(line, "in_bytes"));
+}
+
+/* send_hello writes the first message of the process that a vector describes, whose number the kernel chose differently. */
+static int send_hello(const char *line) {
+	char token[65], process[16];
+	snprintf(token, sizeof token, "%.64s", field(line, "token"));
+	snprintf(process, sizeof process, "%d", (int)number_of(line, "rank"));
+	setenv("GORUN_TOKEN", token, 1);
+	setenv("GORUN_PROCESS", process, 1);
+	if (hello(world.out, number_of(line, "flags") == COMPANION) || get32(world.out + 16) != (uint32_t)getpid())
+		return GORUN_INVALID;
+	put32(world.out + 16, (uint32_t)number_of(line, "pid"));
+	return send_message(64);
+}
+
+/* send_alloc asks for memory, which the daemon refuses. */
+static int send_alloc(const char *line, int daemon) {
+	unsigned char refusal[20] = {0};
+	world.request = (uint32_t)number_of(line, "request") - 1;
+	put32(refusal, FAIL);
+	put32(refusal + 4, world.request + 1);
+	put32(refusal + 8, ALLOC);
+	put32(refusal + 12, GORUN_MEMORY);
+	if (send(daemon, refusal, sizeof refusal, 0) < 0)
+		return GORUN_LOST;
+	return grow((size_t)number_of(line, "bytes")) ? GORUN_INVALID : GORUN_OK;
+}
+
+/* send_free frees the last block of a region, beside one that is too large for both to be kept. */
+static int send_free(const char *line) {
+	for (uint32_t i = 1; i <= 2; i++) {
+		struct block *b = calloc(1, sizeof *b);
+		size_t bytes = i * (SPARE_BYTES + 4096);
+		void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (!b || memory == MAP_FAILED)
+			return GORUN_MEMORY;
+		*b = (struct block){.bytes = bytes, .used = 1};
+		uint32_t number = (uint32_t)number_of(line, "region") + i - 2;
+		*add_region(&world.arena) = (struct region){.number = number, .data = memory, .bytes = bytes, .blocks = b, .lowest = b};
+	}
+	return arena_give(&world.arena.list[1], world.arena.list[1].blocks);
+}
+
+/* encodes makes the library send the message that a vector describes and compares the bytes; -1 for a message that it does not
+ * send. The handle of a vector becomes the handle of the one operation that is open. */
+static int encodes(const char *line, unsigned char *want, size_t n) {
+	static const unsigned char goodbye[8] = {GOODBYE};
+	unsigned char got[4096];
+	gorun_handle handle;
+	int ends[2], code = -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+		return 0;
+	struct operation *o = open_operation(ALLREDUCE, &handle);
+	world.in = malloc(MAX_ANSWER), world.out = malloc(MAX_MESSAGE);
+	if (!o || !world.in || !world.out || n < 8)
+		return 0;
+	world.state = JOINED, world.lost = 0, world.fd = ends[0];
+	acquire();
+	if (strncmp(line, "hello ", 6) == 0) {
+		code = send_hello(line);
+	} else if (strncmp(line, "alloc ", 6) == 0) {
+		code = send_alloc(line, ends[1]);
+	} else if (strncmp(line, "submit ", 7) == 0) {
+		put32(want + 4, (uint32_t)handle);
+		code = send_submit(line, o);
+	} else if (strncmp(line, "release ", 8) == 0) {
+		put32(want + 4, (uint32_t)handle);
+		o->region = 6; /* of its result */
+		code = give_back(o);
+	} else if (strncmp(line, "free ", 5) == 0) {
+		code = send_free(line);
+	} else if (strncmp(line, "batch", 5) == 0) {
+		code = send_pair(BATCH, 0);
+	}
+	let_go();
+	if (strncmp(line, "bye", 3) == 0)
+		code = send(ends[1], goodbye, sizeof goodbye, 0) < 0 ? GORUN_LOST : gorun_finalize();
+	ssize_t sent = recv(ends[1], got, sizeof got, MSG_DONTWAIT);
+	drop();
+	close(ends[1]);
+	return code < 0 ? -1 : code == GORUN_OK && sent == (ssize_t)n && memcmp(got, want, n) == 0;
+}
+
+#define DECODED 11 /* vectors of the daemon's messages */
+#define ENCODED 14 /* vectors of a rank's messages; the library sends neither ENV nor KEPT */
+
+/* golden decodes and encodes all vectors. */
 static int golden(const char *path) {
 	FILE *f = fopen(path, "r");
 	char line[4096], head[4096] = "";
 	unsigned char b[4096];
 	size_t n = 0;
-	int seen = 0, wrong = 0, more = 1;
+	int decoded = 0, encoded = 0, wrong = 0, more = 1;
 	if (!f) {
 		perror(path);
 		return 1;
@@ -178,17 +306,17 @@ static int golden(const char *path) {
 				b[n++] = (unsigned char)value;
 			continue;
 		}
-		int ok = *head && n ? decodes(head, b, n) : -1;
-		seen += ok >= 0;
-		if (ok == 0)
-			wrong++, fprintf(stderr, "decoded otherwise: %s", head);
+		int reads = *head && n ? decodes(head, b, n) : -1, writes = *head && n ? encodes(head, b, n) : -1;
+		decoded += reads >= 0, encoded += writes >= 0;
+		if (reads == 0 || writes == 0)
+			wrong++, fprintf(stderr, "%s differently: %s", reads == 0 ? "decoded" : "encoded", head);
 		memcpy(head, more && *line != '#' && *line != '\n' ? line : "", more && *line != '#' && *line != '\n' ? strlen(line) + 1 : 1);
 		n = 0;
 	}
 	fclose(f);
-	if (seen != 11)
-		fprintf(stderr, "%d vectors of the daemon, not 11\n", seen);
-	return wrong || seen != 11;
+	if (decoded != DECODED || encoded != ENCODED)
+		fprintf(stderr, "%d vectors decoded, not %d; %d encoded, not %d\n", decoded, DECODED, encoded, ENCODED);
+	return wrong || decoded != DECODED || encoded != ENCODED;
 }
 
 int main(int argc, char **argv) {
@@ -243,7 +371,7 @@ int main(int argc, char **argv) {
 			memset(slot.words, 0, (size_t)world.local_size * (LINE + 2 * slot.stride));
 			slots++;
 		}
-		if (slot.state == TAKEN && slot.wide && world.local_size > 1) { /* whatever rank 1 says of its tensor, it is in memory */
+		if (slot.state == TAKEN && slot.wide && world.local_size > 1) { /* rank 1 may say what it likes of its tensor: it lies in memory */
 			wide++;
 			for (int try = 0; try < 20; try++) {
 				put32(slot.words + LINE + 16, chance(3));
@@ -263,5 +391,5 @@ int main(int argc, char **argv) {
 	free(own);
 	free(others);
 	printf("C, damaged messages: %d accepted, %d with a slot, %d of them wide, %d tensors in them\n", accepted, slots, wide, tensors);
-	return accepted < 1000 || slots < 100 || wide < 20 || tensors < 3; /* else it tests nothing */
+	return accepted < 1000 || slots < 100 || wide < 20 || tensors < 3; /* or it would test nothing */
 }
