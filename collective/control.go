@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"sync/atomic"
 
 	"gorun/collective/link"
 )
@@ -16,74 +15,6 @@ const (
 	maxHeldBytes = 256 << 20
 )
 
-// channel puts the control messages of a peer in the order in which they were sent: the link keeps no
-// order across streams. The number of a message is the Offset of its segment.
-type channel struct {
-	sent uint64
-	next uint64            // to be heard
-	held map[uint64][]byte // came early
-	size int               // of held
-	lost bool              // the one to be heard: nothing comes after it
-
-	stopped uint32 // the last pause that the peer announced nothing after
-}
-
-// message is a control message on its way to several peers.
-type message struct {
-	engine   *Engine
-	payload  []byte
-	segments []link.Segment
-	peers    []int
-	left     atomic.Int32 // segments the link holds
-}
-
-// Prepare implements link.Owner.
-func (m *message) Prepare(*link.Segment) {}
-
-// Acked implements link.Owner.
-func (m *message) Acked(*link.Segment) {
-	if m.left.Add(-1) == 0 {
-		m.engine.messages.Put(m)
-	}
-}
-
-// compose copies a control message and gives it its place in the order of messages to each of the hosts, without this
-// one. It returns nil if no host is left. mu is held.
-func (e *Engine) compose(hosts []HostRanks, id uint64, payload []byte) *message {
-	m := e.messages.Get().(*message)
-	m.payload = append(m.payload[:0], payload...)
-	m.peers, m.segments = m.peers[:0], resize(m.segments, len(hosts))
-	for _, h := range hosts {
-		c := e.channels[h.ID]
-		if c == nil {
-			continue
-		}
-		s := &m.segments[len(m.peers)]
-		s.Header = link.Header{Kind: link.Control, Epoch: e.world.Epoch, Op: id, Length: uint32(len(payload)), Offset: c.sent}
-		s.Payload, s.Owner = m.payload, m
-		c.sent++
-		m.peers = append(m.peers, h.ID)
-	}
-	m.left.Store(int32(len(m.peers)))
-	if len(m.peers) == 0 {
-		e.messages.Put(m)
-		return nil
-	}
-	return m
-}
-
-// post sends a composed message. Messages may be posted in another order than they were composed.
-func (e *Engine) post(m *message) {
-	if m == nil {
-		return
-	}
-	// The last Send may give m away.
-	peers, segments := m.peers, m.segments
-	for i, peer := range peers {
-		e.transport.Send(peer, &segments[i])
-	}
-}
-
 // hear takes a control message, and the later ones that came before it.
 func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	e.mu.Lock()
@@ -91,13 +22,6 @@ func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	e.mu.Unlock()
 	if err != nil {
 		e.breaks(peer, err)
-	}
-}
-
-// breaks reports that the world cannot go on.
-func (e *Engine) breaks(peer int, err error) {
-	if now := e.epoch.Load(); e.ended.Swap(now) != now {
-		e.broken(peer, err)
 	}
 }
 

@@ -9,24 +9,24 @@
 //
 // The life of an operation, in the order in which its files are best read:
 //
-//  1. Submit takes the contribution of one of this host's ranks (kind.go, request.go, validate.go, engine.go).
+//  1. Submit takes the contribution of one of this host's ranks (kind.go, request.go, validate.go, submit.go).
 //  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
-//     (negotiation.go, readiness.go, ballot.go, message.go). There is no coordinator and no cycle: one message per pair
-//     of hosts, sent at once. A rank that joined contributes zeros without being asked (join.go); in a pause nothing is
-//     declared (pause.go).
+//     (negotiation.go, readiness.go, readiness_input.go, ballot.go, message.go). There is no coordinator and no cycle:
+//     one message per pair of hosts, sent at once. A rank that joined contributes zeros without being asked (join.go);
+//     in a pause nothing is declared (pause.go).
 //  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
 //     error (mismatch.go).
 //  4. Start: the operation gets a strategy, which lays out its memory, its results and the steps of a schedule
-//     (op.go, registry.go, package schedule). A small allreduce is over here: its contributions came with the ready
-//     messages (strategy_inline.go).
+//     (op.go, start.go, registry.go, package schedule). A small allreduce is over here: its contributions came with the
+//     ready messages (strategy_inline.go).
 //  5. Segments go to other hosts and come from them (segment.go, run.go).
 //  6. Deliver: the goroutine that read a segment reduces or places it, as the strategy says, and queues what waits for
 //     it. No goroutine belongs to an operation: any number of them run at once.
 //  7. Complete: when nothing is missing, ranks get their results; those whose memory is still being sent from get
-//     theirs when the peers have it (op.go).
+//     theirs when the peers have it (life.go).
 //
 // A strategy is how an operation is carried out: the ring, recursive doubling, an exchange, and so on. Each is one
-// file, strategy_*.go, with an entry in registry.go. The op knows when something happens to a segment,
+// file, strategy_*.go, with an entry in registry.go; the interface is in op.go. The op knows when something happens to a segment,
 // the strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups
 // and the segments of an op, some thirty names that nothing else needs to see.
 //

@@ -21,42 +21,48 @@ const (
 	inlineAhead  = 1 << 20 // about the most bytes that a host sends inline before others are ready
 )
 
-// inlines reports whether an allreduce of n bytes in a group may be inline: if it takes less time to send contributions
-// to every host than to run any other algorithm afterwards. All hosts come to the same answer. The host reads what its
-// ranks contribute with the engine locked, hence the limit.
-func (e *Engine) inlines(n int64, ranks, hosts int) bool {
-	if e.by != schedule.Auto || n == 0 || n > alwaysInline && n*int64(ranks) > e.carryMax {
+// mayInline reports whether an allreduce of n bytes in a group may be inline: if it takes less time to send
+// contributions to every host than to run any other algorithm afterwards, at the given cost. All hosts come to the same
+// answer. The host reads what its ranks contribute with the engine locked, hence the limit.
+func (s *settings) mayInline(c schedule.Cost, n int64, ranks, hosts int) bool {
+	if s.by != schedule.Auto || n == 0 || n > alwaysInline && n*int64(ranks) > s.carryMax {
 		return false
 	}
-	c := e.first
-	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, e.directMax), n, hosts)
+	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, s.directMax), n, hosts)
+}
+
+// inlining decides which contributions are inline, and reads them.
+type inlining struct {
+	fits func(n int64, ranks, hosts int) bool // nil: none is
+	view view                                 // for the arguments of a kernel
 }
 
 // small reports whether a request that has no flaw may be inline. An Adasum is not element-wise: it needs the hosts in
 // pairs. What is coded is too, unless it hardly matters.
-func (t *readiness) small(g *group, r *Request) bool {
+func (in *inlining) small(g *group, r *Request) bool {
 	size, _ := bytesOf(r.Shape, r.Type)
-	if r.Kind != Allreduce || r.Op == kernel.Adasum || t.inlines == nil || r.Coding > kernel.CodingNone && size > alwaysInline {
+	if r.Kind != Allreduce || r.Op == kernel.Adasum || in.fits == nil || r.Coding > kernel.CodingNone && size > alwaysInline {
 		return false
 	}
 	ranks := 0
 	for _, h := range g.hosts {
 		ranks = max(ranks, len(h.Ranks))
 	}
-	return t.inlines(int64(size), ranks, len(g.hosts))
+	return in.fits(int64(size), ranks, len(g.hosts))
 }
 
-// appendInline appends the host's contribution to a ready message if the operation is a small allreduce.
-func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
+// append appends the host's contribution to a ready message if the operation, one of so many that are open, is a small
+// allreduce.
+func (in *inlining) append(msg []byte, g *group, reqs []Request, open int) []byte {
 	r := &reqs[0]
 	n := len(r.In)
-	if r.flaw(g) != nil || !t.small(g, r) || n > alwaysInline && n*len(t.open) > inlineAhead {
+	if r.flaw(g) != nil || !in.small(g, r) || n > alwaysInline && n*open > inlineAhead {
 		return msg
 	}
 	binary.LittleEndian.PutUint32(msg[inlineAt:], uint32(n))
 	at := len(msg)
 	msg = slices.Grow(msg, n)[:at+n]
-	v := &t.view
+	v := &in.view
 	v.dst, v.src = append(v.dst[:0], msg[at:]), v.src[:0]
 	for i := range reqs {
 		v.src = append(v.src, reqs[i].In)
@@ -69,9 +75,9 @@ func (t *readiness) appendInline(msg []byte, g *group, reqs []Request) []byte {
 	return msg
 }
 
-// checkInline decides how an allreduce is carried out: inline, unless a rank has joined or a host sent nothing with its
+// check decides how an allreduce is carried out: inline, unless a rank has joined or a host sent nothing with its
 // word. All hosts see the same. Two contributions have the same size if the hosts are of the same job.
-func (t *readiness) checkInline(o *op, lead *Request, joined bool) *Error {
+func (in *inlining) check(o *op, lead *Request, joined bool) *Error {
 	first := 0
 	o.inline = !joined
 	for pos := range o.votes {
@@ -86,6 +92,6 @@ func (t *readiness) checkInline(o *op, lead *Request, joined bool) *Error {
 		}
 		first = pos
 	}
-	o.direct = !o.inline && !joined && t.small(o.group, lead)
+	o.direct = !o.inline && !joined && in.small(o.group, lead)
 	return nil
 }

@@ -58,7 +58,7 @@ func TestWhatIsInline(t *testing.T) {
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
 		e.first = slow
-		if got := e.inlines(c.n, c.ranks, c.hosts); got != c.want {
+		if got := e.mayInline(c.n, c.ranks, c.hosts); got != c.want {
 			t.Errorf("%s, %d bytes of %d ranks, %d hosts: inline %v", c.by, c.n, c.ranks, c.hosts, got)
 		}
 	}

@@ -2,22 +2,22 @@ package collective
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 )
 
 // op is one use of a name, from the first contribution or ready message to the last acknowledgement. Its life: ranks
-// submit, hosts declare and decide (negotiation.go), then start lays it out and sends, segments come and go
-// (segment.go), and advance completes it. What is done to the bytes is its strategy's business. Ops are pooled with
-// everything they hold, so that a job that repeats itself allocates nothing.
+// submit, hosts declare and decide (negotiation.go), then start lays it out and sends (start.go), segments come and go
+// (segment.go), and advance completes it (life.go). What is done to the bytes is its strategy's business. Ops are
+// pooled with everything they hold, so that a job that repeats itself allocates nothing.
 type op struct {
-	engine *Engine
-	group  *group
-	epoch  uint32
-	id     uint64
-	name   string
+	kit   *kit
+	group *group
+	epoch uint32
+	id    uint64
+	name  string
 
 	// Negotiation: guarded by Engine.mu, and constant once the op started.
 	own    contributions
@@ -57,6 +57,80 @@ type op struct {
 	slices slicing // guarded by workers.mu
 }
 
+// A strategy carries out one operation. It knows where the bytes are that a step sends or receives, and what
+// happens to them; the op knows when. One strategy lives in one file, strategy_*.go, embeds base (strategy.go) and is
+// entered in the registry (registry.go). An algorithm of its own also has a line in package schedule.
+//
+// A strategy belongs to one op at a time and is used again for others, so that its memory serves many. Its methods
+// are called without op.mu, except target; calls for different segments may come at the same time.
+type strategy interface {
+	// layout sets the operation out: its memory, results and steps. r is a contribution to it. A strategy that gets
+	// no memory for the result (op.provide) leaves the operation without steps.
+	layout(o *op, r *Request)
+	// payload returns where the bytes [lo, hi) lie that a step sends.
+	payload(step int, lo, hi int64) []byte
+	// make computes the payload of a Contribute step, right before it is sent.
+	make(step int, lo, hi int64)
+	// target returns where a payload that arrives may be read to, nil if deliver only looks at it.
+	target(step int, lo, hi int64) []byte
+	// deliver takes a payload that arrived. It may lie in its target already.
+	deliver(step int, lo, hi int64, payload []byte)
+	// follow acts once a segment was made or delivered: it queues what waited for it.
+	follow(step int, lo int64)
+	// local does what ranks of this host do among themselves, for the bytes [lo, hi) of the result. On one host
+	// alone that is everything; between hosts it is called once for all bytes, if the layout set op.mixed.
+	local(lo, hi int64)
+}
+
+// strategyPool makes strategies of one type and keeps the free ones.
+type strategyPool struct {
+	fits func(o *op, r *Request) bool // whether they can carry out an op; r is a contribution to it
+	free sync.Pool
+}
+
+// registry lists strategies by kind of operation.
+type registry [len(kinds)][]*strategyPool
+
+// choose gives an op its strategy. It keeps the one of its last use if it can.
+func (reg *registry) choose(o *op, r *Request) {
+	for _, p := range reg[r.Kind] {
+		if !p.fits(o, r) {
+			continue
+		}
+		if o.pool != p {
+			if o.pool != nil {
+				o.pool.free.Put(o.strategy)
+			}
+			o.pool, o.strategy = p, p.free.Get().(strategy)
+		}
+		return
+	}
+	panic("collective: no strategy for " + r.Kind.String())
+}
+
+// kit is what the operations of an engine work with.
+type kit struct {
+	settings
+	pools
+	spills     spills
+	stashed    atomic.Int64 // bytes, for operations of unknown size
+	workers    workers
+	strategies *registry
+	owner      owner
+}
+
+// owner is the engine, as its operations see it.
+type owner interface {
+	// remove frees an op's name for its next use.
+	remove(o *op)
+	// finished notes that the link holds nothing of an operation between hosts any more.
+	finished(o *op)
+	// addGroup makes a group that all hosts agreed on and returns its number.
+	addGroup(epoch uint32, ranks []int) uint32
+	// breaks reports that the world cannot go on because of a peer.
+	breaks(peer int, err error)
+}
+
 // stage is how far the end of an op has come.
 type stage uint8
 
@@ -94,78 +168,8 @@ func (o *op) forget() {
 	o.buffer, o.group = nil, nil
 }
 
-// start begins an op that all hosts agreed on.
-func (o *op) start() {
-	o.began = time.Now()
-	if len(o.group.hosts) == 1 {
-		o.layout()
-		o.startLocal()
-		return
-	}
-	for o.layout(); o.late; o.layout() {
-		if o.engine.spills.wait(o.start) {
-			return
-		}
-	}
-	o.mu.Lock()
-	if o.dead { // aborted since the verdict
-		o.mu.Unlock()
-		if o.buffer != nil {
-			o.buffer.Release()
-		}
-		return
-	}
-	o.started = true
-	stash := o.stash.segments
-	o.mu.Unlock()
-	for i := range o.run.steps {
-		if o.run.steps[i].Do == schedule.Contribute {
-			o.queueAll(i)
-		}
-	}
-	if o.mixed && o.enter() {
-		o.strategy.local(0, o.size)
-		o.leave()
-	}
-	for _, s := range stash {
-		o.deliver(s.peer, s.header, *s.payload)
-		o.engine.buffers.Put(s.payload)
-	}
-	o.mu.Lock()
-	o.stash.release(&o.engine.stashed)
-	o.remaining--
-	o.advance()
-}
-
 // alone reports whether an op is being carried out on this host alone.
 func (o *op) alone() bool { return len(o.group.hosts) == 1 && o.declared(0) }
-
-// layout lays an agreed op out: memory, steps and counters.
-func (o *op) layout() {
-	r := o.lead()
-	size, _ := bytesOf(r.Shape, r.Type)
-	o.size, o.err, o.late, o.mixed = int64(size), nil, false, false
-	o.results.reset(len(o.own.reqs))
-	o.take(&o.own)
-	if o.own.lacking() && r.Kind == Allreduce {
-		o.fill(o.size)
-	}
-	run := &o.run
-	run.steps, run.cut = run.steps[:0], o.engine.segment
-	run.coding, run.typ = kernel.CodingNone, r.Type
-	if len(o.group.hosts) > 1 && o.size > 0 && !o.inline {
-		run.coding = max(r.Coding, kernel.CodingNone)
-	}
-	if o.by = schedule.Auto; r.Kind == Allreduce {
-		o.by = o.algorithm()
-	}
-	o.engine.strategies.choose(o, r)
-	o.strategy.layout(o, r)
-	o.remaining = run.begin(len(o.group.hosts)) + 1
-	if o.mixed {
-		o.remaining++
-	}
-}
 
 // lead returns a contribution, of another host if no rank of this one submitted any; it is good until the next call.
 func (o *op) lead() *Request {
@@ -176,130 +180,6 @@ func (o *op) lead() *Request {
 		return &o.other
 	}
 	return &o.own.reqs[0]
-}
-
-// enter begins work of an op that was counted in remaining; false if the op was aborted.
-func (o *op) enter() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.dead {
-		return false
-	}
-	o.busy++
-	return true
-}
-
-// leave ends what enter began.
-func (o *op) leave() {
-	o.mu.Lock()
-	o.busy--
-	o.remaining--
-	o.advance()
-}
-
-// advance acts on what changed: it notifies the ranks once the result is there, the holder once the
-// peers have its memory, and recycles the op once the link holds nothing of it. The caller
-// changed a counter, holds o.mu and does nothing afterwards: advance releases the lock.
-func (o *op) advance() {
-	for {
-		switch {
-		case o.stage == open && (o.remaining == 0 || o.dead && o.busy == 0):
-			o.stage = completing
-			o.mu.Unlock()
-			if b, ok := o.buffer.(*spill); ok {
-				b.ended()
-			}
-			// The name must be free before a rank hears of the end and uses it again.
-			o.engine.remove(o)
-			o.completeAll(false)
-			o.mu.Lock()
-			o.stage = completed
-		case o.stage == completed && (o.unacked == 0 || o.dead):
-			o.stage = freeing
-			o.mu.Unlock()
-			o.completeAll(true)
-			o.mu.Lock()
-			o.stage = freed
-		case o.stage == freed && (o.inflight == 0 || o.dead):
-			o.stage = pooled
-			dead := o.dead
-			o.mu.Unlock()
-			if o.buffer != nil {
-				o.buffer.Release()
-			}
-			// The link may still refer to an aborted op.
-			if !dead {
-				if len(o.group.hosts) > 1 {
-					o.engine.finished(o)
-				}
-				o.engine.recycle(o)
-			}
-			return
-		default:
-			o.mu.Unlock()
-			return
-		}
-	}
-}
-
-// completeAll ends the requests of all ranks whose memory is sent from, or of all others.
-func (o *op) completeAll(holders bool) {
-	for i := range o.own.reqs {
-		if o.holds(i) == holders {
-			o.complete(i)
-		}
-	}
-}
-
-// complete ends a local rank's request.
-func (o *op) complete(index int) {
-	if !o.own.have[index] {
-		return // it joined
-	}
-	r := &o.own.reqs[index]
-	res := o.results.list[index]
-	switch {
-	case o.err != nil:
-		res = Result{Err: o.err}
-	case o.buffer != nil:
-		o.buffer.Retain()
-		res.Buffer = o.buffer
-	}
-	res.Took = time.Since(o.began)
-	r.Client.Complete(r.Handle, res)
-}
-
-// fail ends an op that did not start. It is not pooled again: a late segment may still look at it.
-func (o *op) fail(err *Error) {
-	o.mu.Lock()
-	o.dead = true
-	o.stash.release(&o.engine.stashed)
-	o.mu.Unlock()
-	o.own.fail(err)
-}
-
-// abort ends an op in whatever state it is. Kernels at work finish first.
-func (o *op) abort(err *Error) {
-	for _, w := range o.waiting {
-		w.req.Client.Complete(w.req.Handle, Result{Err: err})
-	}
-	o.mu.Lock()
-	o.dead = true
-	if !o.started {
-		o.mu.Unlock()
-		o.fail(err)
-		return
-	}
-	if o.stage == open {
-		o.err = err // later ones have their result
-	}
-	o.advance()
-}
-
-// recycle takes back an op that the link holds nothing of.
-func (p *pools) recycle(o *op) {
-	o.forget()
-	p.free.Put(o)
 }
 
 // announced returns what the op is as far as is known.

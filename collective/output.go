@@ -13,8 +13,8 @@ import (
 // others need passes through all the same. If that is too much it returns false: this host takes no part in the
 // operation, or not yet if it is late, or else the world cannot go on.
 func (o *op) provide(n int64) bool {
-	e, here := o.engine, o.group.hosts[o.group.self]
-	b, err := e.alloc(int(n))
+	k, here := o.kit, o.group.hosts[o.group.self]
+	b, err := k.allocator.Alloc(int(n))
 	if err == nil {
 		o.buffer, o.acc = b, b.Bytes()[:n]
 		return true
@@ -25,12 +25,12 @@ func (o *op) provide(n int64) bool {
 		o.size = 0 // nothing passes through
 		return false
 	}
-	d, late := e.spills.take(n)
+	d, late := k.spills.take(n)
 	if d == nil {
 		o.size, o.late = 0, late
 		if !late {
-			e.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
-				"the operation cannot end", o.err, e.spills.limit))
+			k.owner.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
+				"the operation cannot end", o.err, k.spills.limit))
 		}
 		return false
 	}
@@ -43,8 +43,8 @@ func (o *op) copyOut(lo, hi int64) {
 	if len(o.copies) == 0 {
 		return
 	}
-	v := o.engine.view()
+	v := o.kit.view()
 	v.dst = cut(v.dst, o.copies, lo, hi)
 	kernel.Copy(v.dst, o.acc[lo:hi])
-	o.engine.views.Put(v)
+	o.kit.views.Put(v)
 }

@@ -22,13 +22,6 @@ import (
 // last announcement was made in the new one. Segments of such an operation may come earlier; they are kept until
 // it starts, as those always are that overtake an announcement.
 
-// paused is what an engine knows of a pause.
-type paused struct {
-	number  uint32 // of the pause, 0 if there is none
-	quiet   func() // to be called, once
-	leaving []int  // local ranks that left meanwhile: what they submitted before is not declared yet
-}
-
 // Pause announces nothing any more until Resume. quiet is called once, maybe before Pause returns and on any
 // goroutine, when all hosts of the world have paused with that number, which is not 0, and nothing is under way.
 // It must not block.
@@ -87,35 +80,6 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	e.listenAll()
 	e.mu.Unlock()
 	return nil
-}
-
-// quiet returns what to call if nothing is under way any more, a function that does nothing if not. mu is held.
-func (e *Engine) quiet() func() {
-	g := &e.paused
-	if g.number == 0 || g.quiet == nil || e.ops.live > 0 || e.stopped != nil {
-		return func() {}
-	}
-	for _, c := range e.channels {
-		if c.stopped != g.number {
-			return func() {}
-		}
-	}
-	notify := g.quiet
-	g.quiet = nil
-	return notify
-}
-
-// finished counts down an operation between hosts once the link holds nothing of it.
-func (e *Engine) finished(o *op) {
-	e.mu.Lock()
-	if e.world.Epoch != o.epoch || e.stopped != nil {
-		e.mu.Unlock()
-		return
-	}
-	e.ops.release(o)
-	notify := e.quiet()
-	e.mu.Unlock()
-	notify()
 }
 
 // reorder puts the hosts in another order, and with them everything that goes by their positions. mu is held. Only

@@ -53,7 +53,7 @@ func (o *op) algorithm() schedule.Algorithm {
 	if hosts == 1 || o.size == 0 || o.inline {
 		return schedule.Auto
 	}
-	if by := o.engine.by; by != schedule.Auto {
+	if by := o.kit.by; by != schedule.Auto {
 		return by.Fit(hosts, o.size)
 	}
 	if o.direct {
@@ -61,32 +61,19 @@ func (o *op) algorithm() schedule.Algorithm {
 	}
 	cost := o.cost
 	cost.Beta *= float64(o.run.length(o.size)) / float64(o.size)
-	return cost.Choose(o.size, hosts, o.engine.directMax)
+	return cost.Choose(o.size, hosts, o.kit.directMax)
 }
 
 // route lays out the steps of an allreduce. Large ones take several rings if the world has them.
 func (o *op) route() {
 	g, run := o.group, &o.run
 	hosts := len(g.hosts)
-	least := o.engine.ringPart * int64(hosts*len(g.rings))
+	least := o.kit.ringPart * int64(hosts*len(g.rings))
 	if o.by == schedule.ByRing && len(g.rings) > 0 && o.size >= least {
 		run.steps = schedule.Rings(run.steps, g.rings, g.self, o.size)
 	} else {
 		run.steps = schedule.Allreduce(run.steps, o.by, hosts, g.self, o.size)
 	}
-}
-
-// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
-// same for all ranks, however they came to it.
-func (e *Engine) CodingOf(r Request) kernel.Coding {
-	c := r.Coding
-	if c == kernel.CodingDefault {
-		c = e.coding
-	}
-	if !r.Kind.reduces() || r.Op != kernel.Sum && r.Op != kernel.Average || !c.Codes(r.Type) {
-		return kernel.CodingDefault
-	}
-	return c
 }
 
 // isCoded reports whether an op sends its elements in fewer bytes.

@@ -19,23 +19,3 @@ var strategies = registry{
 	Scatter:       {exchanges},
 	Send:          {broadcasts},
 }
-
-// registry lists strategies by kind of operation.
-type registry [len(kinds)][]*strategyPool
-
-// choose gives an op its strategy. It keeps the one of its last use if it can.
-func (reg *registry) choose(o *op, r *Request) {
-	for _, p := range reg[r.Kind] {
-		if !p.fits(o, r) {
-			continue
-		}
-		if o.pool != p {
-			if o.pool != nil {
-				o.pool.free.Put(o.strategy)
-			}
-			o.pool, o.strategy = p, p.free.Get().(strategy)
-		}
-		return
-	}
-	panic("collective: no strategy for " + r.Kind.String())
-}

@@ -2,6 +2,9 @@ package collective
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,3 +146,59 @@ const joinName = "join"
 
 // groupsName is the name of the operations on groups.
 const groupsName = "process sets"
+
+// MaxName is the longest name of an operation, in bytes.
+const MaxName = 4096
+
+const maxDims = 32
+
+// agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
+func (r *Request) agrees(o *Request) bool {
+	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root || r.Coding != o.Coding ||
+		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
+		len(r.Shape) != len(o.Shape) {
+		return false
+	}
+	if r.Kind.ragged() && len(r.Shape) > 0 {
+		return slices.Equal(r.Shape[1:], o.Shape[1:])
+	}
+	return slices.Equal(r.Shape, o.Shape)
+}
+
+// rows returns what a rank contributes where ranks may differ, and when it joined; 0 for other kinds.
+func (r *Request) rows() int {
+	switch {
+	case r.Kind.ragged() && len(r.Shape) > 0:
+		return r.Shape[0]
+	case r.Kind == Join:
+		return r.stamp
+	}
+	return 0
+}
+
+// bytesOf returns the size of a tensor, false if a dimension is negative, there are too many, or the
+// size of a tensor with at least one row overflows.
+func bytesOf(shape []int, t kernel.Type) (int, bool) {
+	if len(shape) > maxDims {
+		return 0, false
+	}
+	n, zero := uint(t.Size()), false
+	for _, d := range shape {
+		if d < 0 {
+			return 0, false
+		}
+		if d == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul(n, uint(d))
+		if hi != 0 || lo > math.MaxInt {
+			return 0, false
+		}
+		n = lo
+	}
+	if zero {
+		return 0, true
+	}
+	return int(n), true
+}

@@ -1,7 +1,5 @@
 package collective
 
-import "slices"
-
 // Operations in which one rank, the root, has a role of its own. They are special cases of others, and use the same
 // strategies: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
 // which all rows go to the root, or come from it; a send is a broadcast in a group of two.
@@ -14,45 +12,6 @@ const (
 	pairs    = 1 << 31
 	pairBits = 15
 )
-
-// checkRoot checks the root of a rank's request, and completes what follows from it.
-func (r *Request) checkRoot(g *group, rank int) *Error {
-	root, ok := slices.BinarySearch(g.ranks, r.Root)
-	if r.Root != int(int32(r.Root)) {
-		return refuse("%s %q: there is no rank %d", r.Kind, r.Name, r.Root)
-	}
-	if r.Kind == Reduce {
-		return nil
-	}
-	pre := r.Pre
-	r.Op, r.Pre, r.Post = 0, 1, 1
-	switch r.Kind {
-	case Send: // In and Out are one: nothing is copied
-		if rank == r.Root {
-			r.Out = r.In
-		} else {
-			r.In = r.Out
-		}
-		return nil
-	case Broadcast:
-		r.Pre = pre
-		return nil
-	}
-	size := len(g.ranks)
-	switch {
-	case !ok || len(r.Shape) == 0: // which all ranks hear together
-		r.Splits = nil
-		return nil
-	case r.Kind == Gather:
-		r.deal(g, 0, 0)
-		r.Splits[root] = r.Shape[0]
-	case rank != r.Root:
-		r.deal(g, 0, 0)
-	case r.Splits == nil:
-		r.deal(g, r.Shape[0]/size, r.Shape[0]%size)
-	}
-	return r.checkSplits(g)
-}
 
 // Pair returns the number of the group of two ranks, the lower one first.
 func Pair(lo, hi int) uint32 { return pairs | uint32(lo)<<pairBits | uint32(hi) }

@@ -1,9 +1,9 @@
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"gorun/collective/link"
 	"gorun/collective/schedule"
@@ -25,6 +25,13 @@ import (
 // waits for it: it is not known which of several streams finishes last.
 const ackNowBelow = 4
 
+var (
+	errAborted = errors.New("operation was aborted")
+	errUnknown = errors.New("no such operation here")
+	errEpoch   = errors.New("segment of another epoch")
+	errPeer    = errors.New("not a host of this world")
+)
+
 // piece is a data segment and what the op must know when it is on its way.
 type piece struct {
 	link.Segment
@@ -45,7 +52,7 @@ func (o *op) queueAll(i int) {
 func (o *op) queue(i int, lo int64) {
 	s := &o.run.steps[i]
 	hi := min(lo+o.run.cut, s.Hi)
-	p := o.engine.pieces.Get().(*piece)
+	p := o.kit.pieces.Get().(*piece)
 	p.op, p.step, p.made = o, i, s.Do != schedule.Contribute
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Offset: uint64(lo)}
@@ -60,7 +67,7 @@ func (o *op) queue(i int, lo int64) {
 	o.mu.Lock()
 	if o.dead {
 		o.mu.Unlock()
-		o.engine.release(p)
+		o.kit.release(p)
 		return
 	}
 	o.inflight++
@@ -74,7 +81,7 @@ func (o *op) queue(i int, lo int64) {
 	}
 	o.mu.Unlock()
 	if made || !small {
-		o.engine.transport.Send(peer, &p.Segment)
+		o.kit.transport.Send(peer, &p.Segment)
 		return
 	}
 	p.made = true
@@ -82,7 +89,7 @@ func (o *op) queue(i int, lo int64) {
 		return // aborted meanwhile
 	}
 	o.strategy.make(i, lo, hi)
-	o.engine.transport.Send(peer, &p.Segment)
+	o.kit.transport.Send(peer, &p.Segment)
 	o.strategy.follow(i, lo)
 	o.leave()
 }
@@ -106,7 +113,7 @@ func (p *piece) Prepare(*link.Segment) {
 // Acked frees the payload.
 func (p *piece) Acked(*link.Segment) {
 	o, held := p.op, p.held
-	o.engine.release(p)
+	o.kit.release(p)
 	o.mu.Lock()
 	o.inflight--
 	if held {
@@ -161,7 +168,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 		err := o.keep(peer, h, payload)
 		o.mu.Unlock()
 		if err != nil { // without what was not kept the operation never ends
-			o.engine.breaks(peer, err)
+			o.kit.owner.breaks(peer, err)
 		}
 		return
 	}
@@ -171,7 +178,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	}
 	if err != nil {
 		o.mu.Unlock()
-		o.engine.log.Error("drop segment", "peer", peer, "err", err)
+		o.kit.log.Error("drop segment", "peer", peer, "err", err)
 		return
 	}
 	lo := int64(h.Offset)
@@ -243,7 +250,7 @@ func (o *op) catchUp(i int, lo int64) {
 		o.mu.Unlock()
 		if e.payload != nil {
 			o.strategy.deliver(e.step, e.lo, o.run.end(e.step, e.lo), *e.payload)
-			o.engine.buffers.Put(e.payload)
+			o.kit.buffers.Put(e.payload)
 		}
 		o.strategy.follow(e.step, e.lo)
 		o.mu.Lock()
@@ -252,47 +259,20 @@ func (o *op) catchUp(i int, lo int64) {
 	o.mu.Unlock()
 }
 
-// stash is what came of an operation before it started. op.mu guards it.
-type stash struct {
-	segments []stashed
-	bytes    int64
-	foreseen atomic.Int64 // bytes of the tensor, -1 if they are not known yet; set when this host declares
-}
-
-// stashed is a segment that waits for the start of its op.
-type stashed struct {
-	peer    int
-	header  link.Header
-	payload *[]byte // of Engine.buffers
-}
-
-func (s *stash) reset() {
-	clear(s.segments)
-	s.segments, s.bytes = s.segments[:0], 0
-}
-
-// release gives a limit that operations share back what the op took of it.
-func (s *stash) release(shared *atomic.Int64) {
-	if s.foreseen.Load() < 0 {
-		shared.Add(-s.bytes)
-	}
-	s.bytes = 0
-}
-
 // keep copies a segment until the op starts. That is the ordinary case for the first ones: they overtake
 // the last ready message on another stream. It is as much as the tensor allows, no algorithm sends a host more than
 // twice its size from every other; where the size depends on what hosts have yet to declare, all such operations share
 // a limit. o.mu is held.
 func (o *op) keep(peer int, h link.Header, payload []byte) error {
-	e, s := o.engine, &o.stash
+	k, s := o.kit, &o.stash
 	// What is short costs more than its bytes.
 	n, size, hosts := max(int64(len(payload)), schedule.Align), s.foreseen.Load(), int64(o.group.width)
 	most := 2 * hosts * (size + schedule.Align*int64(len(o.group.ranks)))
 	switch {
-	case size < 0 && e.stashed.Add(n) > e.stashMax:
-		e.stashed.Add(-n)
+	case size < 0 && k.stashed.Add(n) > k.stashMax:
+		k.stashed.Add(-n)
 		return fmt.Errorf("receive segments from host id %d: more than %d bytes came before hosts had agreed on %q",
-			peer, e.stashMax, o.name)
+			peer, k.stashMax, o.name)
 	case size >= 0 && (h.Offset >= uint64(size) || s.bytes+n > most):
 		return fmt.Errorf("receive segment [%d:+%d) from host id %d: it does not fit %q of %d bytes",
 			h.Offset, h.Length, peer, o.name, size)
@@ -316,7 +296,7 @@ func (o *op) foresee() int64 {
 
 // copied copies a payload to memory that goes back to Engine.buffers.
 func (o *op) copied(payload []byte) *[]byte {
-	b := o.engine.buffers.Get().(*[]byte)
+	b := o.kit.buffers.Get().(*[]byte)
 	*b = append((*b)[:0], payload...)
 	return b
 }

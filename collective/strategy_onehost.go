@@ -17,8 +17,8 @@ func (s *oneHost) layout(o *op, r *Request) { s.o, s.plan = o, resultPlanOf(o, r
 
 func (s *oneHost) local(lo, hi int64) {
 	o := s.o
-	v := o.engine.view()
+	v := o.kit.view()
 	v.dst, v.src = cut(v.dst, o.outs, lo, hi), cut(v.src, o.ins, lo, hi)
 	s.plan.Reduce(v.dst, nil, v.src)
-	o.engine.views.Put(v)
+	o.kit.views.Put(v)
 }

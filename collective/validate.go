@@ -3,16 +3,10 @@ package collective
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"gorun/collective/kernel"
 )
-
-// MaxName is the longest name of an operation, in bytes.
-const MaxName = 4096
-
-const maxDims = 32
 
 // normalize checks a request of rank, one of g, by itself and clears what its kind does not use, so that contributions
 // can be compared field by field. What no rank could do (flaw) passes: if others submitted something else, all of them
@@ -226,57 +220,6 @@ func (r *Request) plan(size int) kernel.Plan {
 	return p
 }
 
-// bytesOf returns the size of a tensor, false if a dimension is negative, there are too many, or the
-// size of a tensor with at least one row overflows.
-func bytesOf(shape []int, t kernel.Type) (int, bool) {
-	if len(shape) > maxDims {
-		return 0, false
-	}
-	n, zero := uint(t.Size()), false
-	for _, d := range shape {
-		if d < 0 {
-			return 0, false
-		}
-		if d == 0 {
-			zero = true
-			continue
-		}
-		hi, lo := bits.Mul(n, uint(d))
-		if hi != 0 || lo > math.MaxInt {
-			return 0, false
-		}
-		n = lo
-	}
-	if zero {
-		return 0, true
-	}
-	return int(n), true
-}
-
-// agrees reports whether two normalized requests may meet. Only the rows of ragged kinds may differ.
-func (r *Request) agrees(o *Request) bool {
-	if r.Kind != o.Kind || r.Type != o.Type || r.Op != o.Op || r.Root != o.Root || r.Coding != o.Coding ||
-		math.Float64bits(r.Pre) != math.Float64bits(o.Pre) || math.Float64bits(r.Post) != math.Float64bits(o.Post) ||
-		len(r.Shape) != len(o.Shape) {
-		return false
-	}
-	if r.Kind.ragged() && len(r.Shape) > 0 {
-		return slices.Equal(r.Shape[1:], o.Shape[1:])
-	}
-	return slices.Equal(r.Shape, o.Shape)
-}
-
-// rows returns what a rank contributes where ranks may differ, and when it joined; 0 for other kinds.
-func (r *Request) rows() int {
-	switch {
-	case r.Kind.ragged() && len(r.Shape) > 0:
-		return r.Shape[0]
-	case r.Kind == Join:
-		return r.stamp
-	}
-	return 0
-}
-
 // checkGroup checks a request for a group by itself. g is the world.
 func (r *Request) checkGroup(g *group) *Error {
 	if g.id != 0 {
@@ -305,4 +248,43 @@ func checkMembers(g *group, ranks []int) *Error {
 		}
 	}
 	return nil
+}
+
+// checkRoot checks the root of a rank's request, and completes what follows from it.
+func (r *Request) checkRoot(g *group, rank int) *Error {
+	root, ok := slices.BinarySearch(g.ranks, r.Root)
+	if r.Root != int(int32(r.Root)) {
+		return refuse("%s %q: there is no rank %d", r.Kind, r.Name, r.Root)
+	}
+	if r.Kind == Reduce {
+		return nil
+	}
+	pre := r.Pre
+	r.Op, r.Pre, r.Post = 0, 1, 1
+	switch r.Kind {
+	case Send: // In and Out are one: nothing is copied
+		if rank == r.Root {
+			r.Out = r.In
+		} else {
+			r.In = r.Out
+		}
+		return nil
+	case Broadcast:
+		r.Pre = pre
+		return nil
+	}
+	size := len(g.ranks)
+	switch {
+	case !ok || len(r.Shape) == 0: // which all ranks hear together
+		r.Splits = nil
+		return nil
+	case r.Kind == Gather:
+		r.deal(g, 0, 0)
+		r.Splits[root] = r.Shape[0]
+	case rank != r.Root:
+		r.deal(g, 0, 0)
+	case r.Splits == nil:
+		r.deal(g, r.Shape[0]/size, r.Shape[0]%size)
+	}
+	return r.checkSplits(g)
 }

@@ -234,3 +234,8 @@ func (g *group) pend(index int, names []string) {
 		g.pending[index][name] = true
 	}
 }
+
+// over reports whether a group was removed, and no contribution of a local rank is pending under that name.
+func (g *group) over(name []byte) bool {
+	return g.removed && !slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return names[string(name)] })
+}

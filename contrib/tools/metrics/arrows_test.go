@@ -48,15 +48,15 @@ func TestArrowsUpName(t *testing.T) {
 // TestNoArrowUp holds packages that can be read from the top down to that.
 func TestNoArrowUp(t *testing.T) {
 	t.Chdir("../../..")
-	packages, err := load("./cmd/gorun", "./launcher", "./worker")
+	packages, err := load("./cmd/gorun", "./launcher", "./worker", "./collective")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(packages) != 3 {
-		t.Fatalf("read %d packages, want 3", len(packages))
+	if len(packages) != 4 {
+		t.Fatalf("read %d packages, want 4", len(packages))
 	}
 	for _, p := range packages {
-		if _, err := os.ReadDir(p.dir); err != nil { // so that a file more is no cached result
+		if _, err := os.ReadDir(p.dir); err != nil { // so that a new file makes the cached result stale
 			t.Error(err)
 		}
 		for _, up := range fileArrows(p).up {

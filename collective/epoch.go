@@ -1,0 +1,112 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorun/collective/schedule"
+)
+
+// SetWorld begins an epoch: the engine hears other hosts, and takes what ranks submit. It is an error while
+// operations of the last one are open.
+func (e *Engine) SetWorld(w EngineWorld) error {
+	if err := w.check(); err != nil {
+		return fmt.Errorf("set world of epoch %d: %w", w.Epoch, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, o := range e.ops.open {
+		if !o.alone() { // those end by themselves
+			return fmt.Errorf("set world of epoch %d: operations of epoch %d are open", w.Epoch, e.world.Epoch)
+		}
+	}
+	if len(w.Hosts) > 1 && e.transport == nil {
+		return fmt.Errorf("set world of epoch %d: %d hosts and no transport", w.Epoch, len(w.Hosts))
+	}
+	e.world, e.stopped = w, nil
+	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
+		e.cost = e.usual
+	}
+	e.first = e.cost
+	e.epoch.Store(w.Epoch)
+	e.groups, e.paused = newDirectory(w), paused{}
+	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh}
+	e.negotiation = &readiness{operations: &e.ops, groups: e.groups, inlines: inlining{fits: e.mayInline}, room: e.room}
+	e.channels = map[int]*channel{}
+	for i, h := range w.Hosts {
+		if i != w.Self {
+			e.channels[h.ID] = &channel{}
+		}
+	}
+	return nil
+}
+
+// SetCost sets what a message between two hosts of the world costs, the same on all of them, before a rank of
+// this host submits anything; others may have.
+func (e *Engine) SetCost(c schedule.Cost) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cost = c; c == (schedule.Cost{}) {
+		e.cost = e.usual
+	}
+	e.first = e.cost
+	for _, o := range e.ops.open {
+		o.cost = e.cost
+	}
+}
+
+// Leave reports that a local rank of the world of epoch takes part in nothing any more, because it left or its
+// process ended.
+// Operations that its host did not declare ready yet fail on all ranks, on its own too.
+// Operations that are under way go on and still complete at its client.
+func (e *Engine) Leave(epoch uint32, rank int) {
+	e.mu.Lock()
+	if e.stopped != nil || epoch != e.world.Epoch || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
+		e.mu.Unlock()
+		return
+	}
+	if e.paused.number > 0 {
+		e.paused.leaving = append(e.paused.leaving, rank)
+		e.mu.Unlock()
+		return
+	}
+	e.negotiation.leave(rank)
+	m := e.compose(e.world.Hosts, 0, appendLeave(nil, rank))
+	var room [2]event
+	more := e.drain(room[:0])
+	e.mu.Unlock()
+	e.post(m)
+	e.follow(more)
+}
+
+// Abort fails every open operation and refuses new ones until the next SetWorld. The links must have let
+// go of all segments before it, of those they send and of those they read: ranks get their memory back at
+// once. What is reduced on this host alone ends normally.
+func (e *Engine) Abort(err *Error) {
+	e.mu.Lock()
+	e.stopped, e.past = err, err
+	var open []*op
+	for id, o := range e.ops.open {
+		if o.alone() {
+			continue
+		}
+		open = append(open, o)
+		delete(e.ops.open, id)
+	}
+	// No peer acknowledges any more what these sent: their ranks, and their memory, would wait for ever.
+	open = append(open, e.ops.lasting...)
+	e.ops.lasting = nil
+	e.mu.Unlock()
+	slices.SortFunc(open, func(a, b *op) int { return strings.Compare(a.name, b.name) })
+	for _, o := range open {
+		o.abort(err)
+	}
+}
+
+// Close fails what is open and returns after Run did.
+func (e *Engine) Close() {
+	e.Abort(&Error{Code: CodeAborted, Text: "the engine was closed"})
+	e.workers.stop()
+	e.workers.wait()
+}
