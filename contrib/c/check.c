@@ -1,4 +1,4 @@
-/* What must hold in C, run as a program of 1, 2, 3… ranks on one host (`make c`) or several. It says what is wrong, and ends with status 1. */
+/* What must hold in C, run as a program of 1, 2, 3… ranks on one host (`make c`) or several. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "gorun.h"
 
@@ -20,7 +20,7 @@
 
 static int rank = -1, size;
 
-/* says reports whether the last error has a word. */
+/* says reports whether the last error contains a text. */
 static int says(const char *word) { return strstr(gorun_error(), word) != NULL; }
 
 static double total(void) { return size * (size + 1) / 2.0; }
@@ -37,7 +37,7 @@ static void reductions(void) {
 		for (int round = 0; round < 20; round++) {
 			for (int i = 0; i < n; i++)
 				own[i] = (float)((i % 7 + round) * (rank + 1));
-			/* The input may be anywhere, the result too. */
+			/* Input and result may be in any memory. */
 			float *in = round % 2 ? own : shared, *out = round % 3 ? in : round % 2 ? shared : own;
 			if (in == shared && n)
 				memcpy(shared, own, sizeof *shared * (size_t)n);
@@ -64,7 +64,7 @@ static void reductions(void) {
 	}
 }
 
-/* wide: tensors that stay where they are, in memory of gorun, until somebody's is somewhere else. */
+/* wide: tensors that stay in place, in memory of gorun, until one of them is in other memory. */
 static void wide(void) {
 	enum { COUNT = 40000 };
 	const size_t room = sizeof(float) * COUNT;
@@ -81,7 +81,7 @@ static void wide(void) {
 			for (int i = 0; i < COUNT; i++)
 				CHECK(to[i] == (float)((i % 7 + round) * total()));
 		}
-		/* One that does not wait for its sum leaves its part of the work to the daemon. */
+		/* A rank that does not wait for its sum leaves its part of the work to the daemon. */
 		gorun_handle handle;
 		for (int i = 0; i < COUNT; i++)
 			in[i] = 1;
@@ -92,7 +92,7 @@ static void wide(void) {
 	}
 }
 
-/* belt: tensors in ordinary memory, of sizes that are no whole number of parts or shares, one after the other. */
+/* belt: tensors in ordinary memory, one after the other. Their sizes are no multiples of parts or shares. */
 static void belt(void) {
 	enum { MOST = 700001 };
 	static const int counts[] = {16385, 131072, 131073, MOST, 262147};
@@ -114,7 +114,7 @@ static void belt(void) {
 	free(out);
 }
 
-/* alternating: one name, now one tensor and then another, which all ranks agree on. */
+/* alternating: one name for two tensors in turns, on which all ranks agree. */
 static void alternating(void) {
 	float x[512];
 	for (int round = 0; round < 30; round++) {
@@ -127,7 +127,7 @@ static void alternating(void) {
 	}
 }
 
-/* many operations at once, submitted in an order of its own by every rank, and waited for in another. */
+/* many operations at once. Every rank submits them in its own order, and waits for them in another. */
 static void many(void) {
 	enum { COUNT = 100 };
 	gorun_handle handles[COUNT];
@@ -151,7 +151,7 @@ static void many(void) {
 	}
 }
 
-/* neighbours: regions that lie side by side in memory, as the kernel likes to map them, are not taken for each other. */
+/* neighbours: regions side by side in memory, as the kernel tends to map them, are not confused. */
 static void neighbours(void) {
 	enum { BYTES = 20 << 20, KEPT = 12 << 20 };
 	char *first = gorun_alloc(BYTES), *second = gorun_alloc(BYTES), *kept = gorun_alloc(KEPT);
@@ -175,7 +175,7 @@ static void neighbours(void) {
 	free(heap);
 }
 
-/* crowd: as many in flight as a large model has gradients, a few times over, in opposite orders. */
+/* crowd: several times as many operations in flight as a large model has gradients, in opposite orders. */
 static void crowd(void) {
 	enum { COUNT = 20000 };
 	static gorun_handle handles[COUNT];
@@ -227,7 +227,7 @@ static void others(void) {
 	free(splits);
 }
 
-/* rooted operations, and those of two ranks. */
+/* rooted operations, and operations of two ranks. */
 static void rooted(void) {
 	gorun_result r;
 	int root = size - 1;
@@ -271,7 +271,7 @@ static void rooted(void) {
 		CHECK(gorun_send("alone", sum, 1, GORUN_FLOAT32, 0) == GORUN_INVALID);
 		return;
 	}
-	/* Around: all send before anybody waits, from the heap and from shared memory. */
+	/* In a circle: all send before any of them waits, from the heap and from shared memory. */
 	for (int round = 0; round < 3; round++) {
 		int next = (rank + 1) % size, before = (rank + size - 1) % size;
 		gorun_handle out, in;
@@ -304,7 +304,7 @@ static void more_reductions(void) {
 	CHECK(!gorun_use_wire(GORUN_WIRE_DEFAULT) && gorun_use_wire((gorun_wire)9) == GORUN_INVALID);
 }
 
-/* sets: the last ranks but the first one, and the world as ever beside it. */
+/* sets: all ranks but the first, and the world beside that set. */
 static void sets(void) {
 	int set = -1, ranks[64], n = 0;
 	for (int r = size - 1; r > 0; r--)
@@ -337,7 +337,7 @@ static void sets(void) {
 	}
 }
 
-/* uneven: rank r has r + 1 steps of two tensors, after some that all have. When all have joined, they go on. */
+/* uneven: after some steps of all ranks, rank r has r + 1 more with two tensors. When all have joined, they go on. */
 static void uneven(void) {
 	enum { COUNT = 40000 };
 	float *large = gorun_alloc(sizeof *large * COUNT);
@@ -358,7 +358,7 @@ static void uneven(void) {
 	CHECK(!gorun_free(large));
 }
 
-/* begun: what a rank began before it joined still has its part, whether the others come to it at once, later or never. */
+/* begun: a rank still contributes to what it began before it joined, whether the others come to that at once, later or never. */
 static void begun(int how) {
 	float x = 0, y = 0, ranks = (float)total();
 	int last = -1;
@@ -386,7 +386,7 @@ static void begun(int how) {
 	CHECK(!gorun_join(&last));
 }
 
-/* errors: every one has a text, and what comes after it works. */
+/* errors: each has a text, and operations after it work. */
 static void errors(void) {
 	float x[8] = {0};
 	gorun_handle h;
@@ -400,7 +400,7 @@ static void errors(void) {
 	CHECK(gorun_free(x) == GORUN_INVALID);
 	CHECK(gorun_init() == GORUN_INVALID && says("already"));
 	if (size > 1) {
-		/* The first time, and again when ranks have met under that name before. */
+		/* The first time, and again after ranks have met under that name. */
 		for (int round = 0; round < 6; round++) {
 			int n = round % 3 == 0 && rank == size - 1 ? 2 : 1;
 			int code = gorun_allreduce("differs", x, x, n, GORUN_FLOAT32, GORUN_SUM);
@@ -415,7 +415,7 @@ static void errors(void) {
 			CHECK(round % 3 < 2 || says("wire compression fp16"));
 		}
 		CHECK(!gorun_use_wire(GORUN_WIRE_DEFAULT));
-		if (rank == 0) { /* the others' parts come later, so that it is in flight for sure */
+		if (rank == 0) { /* the others submit later, so it is certainly in flight */
 			CHECK(!gorun_start_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM, &h));
 			CHECK(gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID);
 			CHECK(says("in flight") && !gorun_barrier("twice is checked") && !gorun_wait(h, NULL));
@@ -467,7 +467,7 @@ static void taken(void) {
 		}
 }
 
-/* unwaited: who waits for one operation, or asks for it, hears of others too that cannot go on where they are. */
+/* unwaited: a rank that waits for one operation, or tests it, also moves others on that are stuck in a slot. */
 static void unwaited(void) {
 	for (int round = 0; round < 2 && size > 1; round++) {
 		float x[2] = {0}, y = 0;
@@ -495,7 +495,7 @@ static double busy(void) {
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* patience: who waits for another rank for long sleeps, in slots, wide ones, and for the daemon. */
+/* patience: a rank that waits long for another one sleeps, in slots, in wide ones, and for the daemon. */
 static void patience(void) {
 	enum { COUNT = 20000 };
 	float *x = gorun_alloc(sizeof *x * COUNT);
@@ -520,9 +520,9 @@ static void patience(void) {
 	CHECK(!gorun_free(x));
 }
 
-/* refused: memory that this process may not map is an error, and leaves nothing behind. */
+/* refused: memory that this process cannot map is an error, and nothing is left of it. */
 static void refused(void) {
-	const size_t much = 80 << 20; /* more than a rank keeps */
+	const size_t much = 80 << 20; /* more than a rank keeps when it is free */
 	unsigned long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 	CHECK(f && fscanf(f, "%lu", &pages) == 1 && !fclose(f));
@@ -571,7 +571,7 @@ int main(int argc, char **argv) {
 	taken();
 	unwaited();
 	refused();
-	crowd(); /* which leaves no name for another slot */
+	crowd(); /* it uses up the names that may have slots */
 	uneven();
 	CHECK(gorun_finalize() == GORUN_OK);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));

@@ -1,5 +1,5 @@
-/* Decodes the golden vectors of the daemon's messages and encodes those of a rank's, whose file is its argument. Then it feeds
- * damaged messages to the decoder, which may give up but not read or write where it must not: the sanitizers watch for
+/* Decodes and encodes the golden vectors in the file that is its argument: the messages of the daemon and of a rank. Then it
+ * feeds damaged messages to the decoder, which may give up but not read or write where it must not: the sanitizers watch for
  * that. `make c` runs it. */
 #include "gorun.c"
 
@@ -78,7 +78,7 @@ static int deserting(void) {
 	*done(&slot, 2) = 3;
 	int then = all_reduced(&slot), code = desert(&slot, deserted);
 	int wrong = early != 0 || then != -1 || code != GORUN_ABORTED ||
-		    strcmp(gorun_error(), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result") != 0;
+		    strcmp(gorun_error(), "allreduce grad: rank 1, 3 of this host ended in the middle of it, and the tensor holds no result") != 0;
 	if (wrong)
 		fprintf(stderr, "deserted, early %d, then %d: code %d, %s\n", early, then, code, gorun_error());
 	free(world.slots);

@@ -1,5 +1,5 @@
 /* What must hold when threads use the library at once, run as a program of 1, 2, 3… ranks (`make c`), under the sanitizers of memory
- * and of threads. It says what is wrong, and ends with status 1. */
+ * and of threads. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "gorun.h"
 
@@ -75,7 +75,7 @@ static void begun(int thread, int round) {
 		CHECK(!gorun_wait(handles[i], NULL) && x[i] == i + (size - 1) / 2.0);
 }
 
-/* An error of a thread's own is its own. */
+/* Each thread has its own last error. */
 static void mistakes(int thread) {
 	char name[5000];
 	CHECK(gorun_broadcast("mistake", NULL, 1 + thread, GORUN_FLOAT32, rank) == GORUN_INVALID && says("no memory"));
@@ -91,7 +91,7 @@ static void *work(void *number) {
 		rows(thread, round);
 		begun(thread, round);
 		mistakes(thread);
-		if (round % 8 == thread % 8) { /* the same name in all threads: ranks do it in the order that they agree on */
+		if (round % 8 == thread % 8) { /* the same name in all threads: the ranks agree on an order */
 			char name[16];
 			snprintf(name, sizeof name, "%d", thread);
 			CHECK(!gorun_barrier(name));
@@ -104,7 +104,7 @@ static void together(void) {
 	pthread_t threads[THREADS];
 	for (int i = 0; i < THREADS; i++)
 		CHECK(!pthread_create(&threads[i], NULL, work, (void *)(intptr_t)(rank % 2 ? THREADS - 1 - i : i)));
-	pid_t child = fork(); /* amid all that */
+	pid_t child = fork(); /* while the threads work */
 	if (child == 0)
 		_exit(gorun_barrier("child") == GORUN_INVALID && says("forked") && gorun_init() == GORUN_INVALID && gorun_rank() == rank ? 0 : 1);
 	int status = 1;
@@ -113,7 +113,7 @@ static void together(void) {
 		CHECK(!pthread_join(threads[i], NULL));
 }
 
-/* dependent: a thread waits in a slot for a rank, which gets there only when another thread of this rank has done its part. */
+/* dependent: a thread waits in a slot for a rank that comes only after another thread of this rank has done its part. */
 static void *second(void *unused) {
 	float y = 1;
 	CHECK(!gorun_allreduce("second", &y, &y, 1, GORUN_FLOAT32, GORUN_SUM) && y == (float)size);
@@ -175,7 +175,7 @@ static void callbacks(void) {
 		for (int i = 0; i < COUNT; i++)
 			CHECK(calls[i].times == 1 && !calls[i].code && calls[i].x[i % 64] == total());
 	}
-	/* Only the callback waits. An operation that has ended is called back at once. */
+	/* Only the callback waits. For an operation that has ended it is called at once. */
 	calls[0] = (struct call){.over = &over, .x = {1}};
 	CHECK(!gorun_start_allreduce("ended", calls[0].x, calls[0].x, 1, GORUN_FLOAT32, GORUN_SUM, &calls[0].handle));
 	for (int ended = 0; !ended;)
@@ -193,7 +193,7 @@ static void callbacks(void) {
 		CHECK(!sem_wait(&over) && calls[0].times == 1 && !calls[0].code);
 	} else
 		CHECK(!gorun_barrier("now") && !gorun_barrier("later"));
-	/* A failure is called back too. */
+	/* A failure causes a callback too. */
 	if (size > 1) {
 		calls[0] = (struct call){.over = &over};
 		CHECK(!gorun_start_allreduce("differs", calls[0].x, calls[0].x, rank + 1, GORUN_FLOAT32, GORUN_SUM, &calls[0].handle));
@@ -232,7 +232,7 @@ static void calls(void) {
 		head.in = head.out = z, head.dims = &three, head.ndim = 1, head.type = GORUN_FLOAT32, head.followers = h, head.nfollowers = 1;
 		CHECK(!gorun_start(&first, &h[0]));
 		if (round == 3)
-			head.name = ""; /* refused, and with it what follows */
+			head.name = ""; /* it is refused, and its followers fail */
 		int code = gorun_start(&head, &h[1]);
 		CHECK(code == (round == 3 ? GORUN_INVALID : GORUN_OK));
 		CHECK(round == 3 || !gorun_wait(h[1], NULL));
@@ -256,7 +256,7 @@ static void calls(void) {
 			CHECK(!gorun_start(&c, &h[0]) && !gorun_wait(h[0], NULL) && one == 1);
 		}
 		if (rank == 0 || rank == size - 1) {
-			/* A set that only its members know. */
+			/* A set that only its members declare. */
 			c = gorun_call_of(GORUN_ADD_GROUP, "own");
 			c.splits = members, c.nsplits = 2, c.set = GORUN_DECLARED + 5;
 			CHECK(!gorun_start(&c, &h[0]) && !gorun_wait(h[0], NULL));
@@ -323,7 +323,7 @@ static void left(void) {
 	float x = 1;
 	CHECK(!sem_init(&over, 0, 0) && !sem_init(&tried, 0, 0));
 	CHECK(!gorun_start_barrier("finalizes", &h) && !gorun_then(h, finalizes, &code));
-	CHECK(!sem_wait(&tried)); /* or this thread may leave first, and the function learns of that */
+	CHECK(!sem_wait(&tried)); /* or this thread may leave first, and the other one gets that error */
 	for (int i = 0; i < 4; i++)
 		CHECK(!gorun_allreduce("slot", &x, &x, 1, GORUN_FLOAT32, GORUN_SUM));
 	CHECK(!gorun_barrier("before the end"));

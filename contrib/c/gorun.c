@@ -2,8 +2,8 @@
  * state costs one send and one receive per operation and no allocation.
  *
  * One lock guards all state. It is never held while a thread receives, copies a tensor or is in a slot. Of the threads
- * that wait, one receives for all, and the others sleep until it has what they wait for: until(). The only thread that is
- * started here calls back, from the first gorun_then on until gorun_finalize. */
+ * that wait, one receives for all, and the others sleep until it has what they wait for: until(). The library
+ * starts one thread, which calls back from the first gorun_then on until gorun_finalize. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -167,8 +167,8 @@ static const unsigned char sizes[] = {
 
 /* ---- state ---- */
 
-#define MAX_CLOSED 16 /* slots of a name, when different tensors come under it: each takes memory for good */
-#define MAX_WIDENED 4 /* of them those that may be wide: a plain one does not mind where a tensor is */
+#define MAX_CLOSED 16 /* slots of one name, when different tensors come under it: each takes memory for good */
+#define MAX_WIDENED 4 /* how many of them may be wide: a plain one does not care where a tensor lies */
 #define FOLLOWS 4294967295u /* in place of splits: the operation follows a later one */
 #define NAME_ROOM 4096 /* lists of names in flight */
 #define SLOT_ROOM 8192 /* a power of two, twice the slots at most */
@@ -185,8 +185,8 @@ struct region {
 	unsigned char *data;
 	size_t bytes;
 	struct block *blocks; /* NULL for results */
-	struct block *lowest; /* of those that may be free: with many operations in flight most are not */
-	int rank;             /* whose it is, by local rank, if it is another one's */
+	struct block *lowest; /* no block before it is free: with many operations in flight most are in use */
+	int rank;             /* the local rank that owns it, if it is not this one */
 };
 
 struct regions {
@@ -194,13 +194,13 @@ struct regions {
 	size_t count, room;
 };
 
-/* A slot is where the ranks of this host reduce what all of them submit under a name by themselves; see "Slots" in
- * PROTOCOL.md. Ranks offer to take one, and the daemon says where it is. */
+/* A slot is where the ranks of this host reduce, without the daemon, what all of them submit under a name; see "Slots" in
+ * PROTOCOL.md. Ranks offer to take a slot, and the daemon says where it is. */
 struct slot {
 	char *name;
 	uint64_t hash;
 	enum { OFFERED, TAKEN, CLOSED } state;
-	int closed; /* slots of this name that somebody did not come to */
+	int closed; /* slots of this name that a rank did not come to */
 	gorun_type type;
 	int op, wire;
 	int64_t count;
@@ -208,11 +208,11 @@ struct slot {
 	uint64_t use;
 	unsigned char *words, *buffers;
 	int wide, belt;
-	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the others were shown */
-	int may_wide, may_belt;         /* a wide one is offered, one on the belt */
+	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the other ranks see */
+	int may_wide, may_belt;         /* this rank offers a wide slot, one on the belt */
 };
 
-/* BUSY: a thread copies the result, and no other may have it. */
+/* BUSY: a thread copies the result, and no other thread may take it. */
 enum stage { UNUSED, OPEN, DONE, READABLE, BUSY };
 
 /* An operation from its submission to its wait, or to the release of its result. Its index is its handle on the wire. */
@@ -222,8 +222,8 @@ struct operation {
 	int kind;
 	int code;
 	char *text;
-	struct block *block;   /* memory in the arena that stands for the caller's, and */
-	void *staged, *target; /* where it is; where its content goes, or NULL */
+	struct block *block;   /* the copy in the arena of memory that the daemon cannot see */
+	void *staged, *target; /* where the copy is; where its content goes at the end, or NULL */
 	size_t bytes;
 	uint32_t region; /* of the result */
 	const void *data;
@@ -231,13 +231,13 @@ struct operation {
 	int64_t rows;
 	int64_t *counts;
 	void *own; /* result memory in a world of one */
-	struct slot *slot; /* that it offers to take next time */
-	int set, set_size; /* that it adds or removes */
-	gorun_done then; /* to be called at the end, with */
+	struct slot *slot; /* its rank offers to take this one next time */
+	int set, set_size; /* the process set that it adds or removes */
+	gorun_done then; /* called with argument at the end */
 	void *argument;
-	struct operation *later; /* in world.due */
+	struct operation *later; /* the next one in world.due */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
-	uint32_t next;     /* operation in the same list of world.names: 1 and its index, or 0 */
+	uint32_t next;     /* the next operation in its list of world.names: its index plus 1, or 0 */
 };
 
 /* A request for memory, until it is answered. */
@@ -249,7 +249,7 @@ struct request {
 	struct request *next;
 };
 
-/* A thread that waits while another one receives: it sleeps until over(of). */
+/* A thread that waits while another one receives. It sleeps until over(of). */
 struct waiter {
 	pthread_cond_t woken;
 	int (*over)(const void *);
@@ -263,50 +263,50 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
 	int state;
-	int inside; /* threads that are in a function of this library */
+	int inside; /* threads in a function of this library */
 	int reading; /* one of them receives */
 	struct waiter *waiters;
 	struct slot *meeting; /* the slot that a thread is in */
 	int goodbye; /* the daemon has answered BYE */
-	int calling; /* there is a thread that calls back */
+	int calling; /* the thread that calls back exists */
 	pthread_t caller;
-	int callbacks;               /* operations at whose end it shall */
-	struct operation *due, *last; /* those that have ended, as a list */
-	int polling, bell;           /* it waits for messages, and for this descriptor */
+	int callbacks;                /* operations that it will call back for */
+	struct operation *due, *last; /* a list of the ones that have ended */
+	int polling, bell;            /* it waits for messages, and for this descriptor */
 	uint32_t generation;
 	int fd; /* -1 in a world of one */
 	int rank, size, local_rank, local_size, cross_rank, cross_size;
-	int lost; /* why nothing works any more: a gorun_code, with lost_text */
+	int lost; /* a gorun_code: why every call fails from now on, with lost_text */
 	char lost_text[512];
-	struct regions arena, results, seen; /* seen: of other ranks */
-	struct operation *operations; /* room for MAX_IN_FLIGHT, so that they stay where they are */
+	struct regions arena, results, seen; /* seen: the memory of other ranks */
+	struct operation *operations; /* address space for MAX_IN_FLIGHT of them, so that none ever moves */
 	uint32_t count, hint;
-	uint32_t names[NAME_ROOM]; /* lists of operations whose names are in flight, by hash: 1 and the first index */
+	uint32_t names[NAME_ROOM]; /* lists of operations whose names are in flight, by hash: the first index plus 1 */
 	uint32_t request;         /* number of the last ALLOC */
-	struct request *requests; /* under way */
+	struct request *requests; /* not answered yet */
 	unsigned char *in, *out;
-	unsigned char *slots; /* NULL: without */
+	unsigned char *slots; /* NULL: there are none */
 	uint64_t slots_bytes;
 	struct slot **table; /* slots by the hash of their name, SLOT_ROOM of them */
 	uint32_t slot_count;
 	int slots_awaited;
 	int batches; /* the daemon understands BATCH */
-	int has_belt;   /* there is one, and nobody has given up there */
-	uint64_t parts; /* that have gone over it */
-	uint64_t goal;  /* parts that the thread in a slot waits for */
-	int left_slots; /* this rank has joined, and comes to none any more */
+	int has_belt;   /* there is a belt, and no rank has given up on it */
+	uint64_t parts; /* how many have gone over it */
+	uint64_t goal;  /* the number of parts that the thread in a slot waits for */
+	int left_slots; /* this rank has joined, and comes to no slot any more */
 	int doorbell; /* a socket on which other ranks wake this one; -1: none */
-	int yields; /* more ranks than CPUs: let others run while waiting */
-	uint32_t set; /* of what is submitted */
+	int yields; /* there are more ranks than CPUs: let others run while waiting */
+	uint32_t set; /* the process set that operations are submitted to */
 	int wire;
 	struct set {
 		uint32_t number;
 		int size;
-	} *sets; /* those but the world */
+	} *sets; /* all but the world */
 	size_t set_count;
 } world = {.fd = -1, .doorbell = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 
-static _Thread_local char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who says it */
+static _Thread_local char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who sent it */
 
 __attribute__((format(printf, 2, 3))) static int fail(int code, const char *format, ...) {
 	va_list args;
@@ -320,13 +320,13 @@ const char *gorun_error(void) { return error_text; }
 
 static void wake(void);
 
-/* lose ends the session for good: every later call fails with this. */
+/* lose ends the session for good: every later call fails with this error. */
 __attribute__((format(printf, 2, 3))) static int lose(int code, const char *format, ...) {
 	va_list args;
 	va_start(args, format);
 	vsnprintf(world.lost_text, sizeof world.lost_text, format, args);
 	va_end(args);
-	__atomic_store_n(&world.lost, code, __ATOMIC_RELAXED); /* a thread in a slot looks at it without the lock */
+	__atomic_store_n(&world.lost, code, __ATOMIC_RELAXED); /* a thread in a slot reads it without the lock */
 	wake();
 	return fail(code, "%s", world.lost_text);
 }
@@ -350,7 +350,7 @@ static int ready(void) {
 
 /* ---- threads ---- */
 
-static pthread_cond_t emptied = PTHREAD_COND_INITIALIZER; /* the last thread but that in gorun_finalize has gone */
+static pthread_cond_t emptied = PTHREAD_COND_INITIALIZER; /* only the thread in gorun_finalize is left */
 static pthread_cond_t stirred = PTHREAD_COND_INITIALIZER; /* the thread that calls back has something to do */
 static pthread_cond_t met = PTHREAD_COND_INITIALIZER;     /* no thread is in a slot any more */
 
@@ -375,7 +375,7 @@ static int leave(int code) {
 	return code;
 }
 
-/* stir wakes the thread that calls back, if there is something to do for it. */
+/* stir wakes the thread that calls back, if it has something to do. */
 static void stir(void) {
 	int over = world.due || world.lost || world.state != JOINED;
 	if (!world.calling || (!over && (world.reading || !world.callbacks)))
@@ -388,7 +388,7 @@ static void stir(void) {
 
 static void ring(int rank);
 
-/* wake wakes the threads that have what they wait for. */
+/* wake wakes the threads whose wait is over. */
 static void wake(void) {
 	for (struct waiter *w = world.waiters; w; w = w->next)
 		if (world.lost || w->over(w->of))
@@ -398,7 +398,7 @@ static void wake(void) {
 	stir();
 }
 
-/* appoint wakes a thread to receive from now on. */
+/* appoint wakes one thread, which receives from now on. */
 static void appoint(void) {
 	for (struct waiter *w = world.waiters; w && !world.reading; w = w->next)
 		if (!w->over(w->of)) {
@@ -411,7 +411,7 @@ static void appoint(void) {
 
 static int receive(int flags, int *none);
 
-/* until returns when over says so of something, or when the session is lost. */
+/* until waits for over(of), or for the loss of the session, and receives meanwhile if no other thread does. */
 static int until(int (*over)(const void *), const void *of) {
 	int code = GORUN_OK;
 	while (!over(of) && !code) {
@@ -436,7 +436,7 @@ static int until(int (*over)(const void *), const void *of) {
 	return code;
 }
 
-/* The kernel copies this thread alone to a child. It holds the lock then, so that what it copies is whole. */
+/* A child of fork has this thread alone, which holds the lock, so that the child's copy of the state is consistent. */
 static void forked(void) {
 	if (world.fd >= 0) /* so that the daemon sees the end of the parent */
 		close(world.fd);
@@ -462,7 +462,7 @@ static int send_message(size_t n) {
 			return GORUN_OK;
 		if (errno == EINTR)
 			continue;
-		/* The daemon closes after GONE, which says why; receive finds it. */
+		/* The daemon closes the connection after GONE, which has the reason; receive reads it. */
 		if (errno == EPIPE || errno == ECONNRESET)
 			return GORUN_OK;
 		return lose(GORUN_LOST, "send to gorun's daemon: %s", strerror(errno));
@@ -533,7 +533,7 @@ static int set_text(struct operation *o, int code, const unsigned char *text, si
 
 static int has_tensor(int kind);
 
-/* open_slot takes the slot that the daemon gave a name. */
+/* open_slot takes the slot that the daemon assigned to a name. */
 static int open_slot(struct slot *l, uint64_t offset) {
 	size_t ranks = (size_t)world.local_size, stride;
 	int wide = offset & WIDE, belt = offset & ON_BELT;
@@ -602,7 +602,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	return GORUN_OK;
 }
 
-/* seen_region finds the memory that another rank has shown. */
+/* seen_region finds memory of another rank. */
 static struct region *seen_region(uint32_t rank, uint32_t number) {
 	for (size_t i = 0; i < world.seen.count; i++)
 		if ((uint32_t)world.seen.list[i].rank == rank && world.seen.list[i].number == number)
@@ -610,7 +610,7 @@ static struct region *seen_region(uint32_t rank, uint32_t number) {
 	return NULL;
 }
 
-/* on_show maps memory of another rank. */
+/* on_show maps memory that another rank shares. */
 static int on_show(const unsigned char *b, size_t n, int fd) {
 	uint32_t rank = n == 24 ? get32(b + 4) : UINT32_MAX;
 	unsigned char *data;
@@ -634,7 +634,7 @@ static int on_hide(const unsigned char *b, size_t n) {
 	return GORUN_OK;
 }
 
-/* asked finds the request that an answer is for. */
+/* asked finds the request with a number, if it is not answered yet. */
 static struct request *asked(uint32_t number) {
 	struct request *r = world.requests;
 	while (r && (r->answered || r->number != number))
@@ -719,7 +719,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		if (n < 16 || n != 16 + (size_t)get32(b + 8))
 			return malformed(type, n);
 		return lose((int)get32(b + 4), "%.*s", (int)(n - 16), b + 16);
-	case CHANGED: /* hosts came or went: a program that keeps its world need not know */
+	case CHANGED: /* hosts came or went: a program that keeps its world ignores that */
 		return n == 16 ? GORUN_OK : malformed(type, n);
 	case GOODBYE:
 		world.goodbye = 1;
@@ -729,8 +729,8 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 	}
 }
 
-/* receive takes one message. With MSG_DONTWAIT it returns GORUN_OK and sets *none if there is none, and else it waits for one
- * without the lock, and its caller has set world.reading. */
+/* receive takes one message. With MSG_DONTWAIT it returns GORUN_OK and sets *none if there is none. Otherwise it releases the
+ * lock and waits for one; its caller has set world.reading. */
 static int receive(int flags, int *none) {
 	union {
 		struct cmsghdr header;
@@ -770,7 +770,7 @@ static int receive(int flags, int *none) {
 
 #define ALIGNMENT 64
 #define REGION_BYTES (16u << 20) /* of a region for small blocks; untouched pages cost nothing */
-#define SPARE_BYTES (64u << 20)  /* of regions that are kept while they are empty */
+#define SPARE_BYTES (64u << 20)  /* bytes of empty regions that are kept */
 
 /* take finds n bytes in a region, first fit. */
 static struct block *take(struct region *r, size_t n) {
@@ -798,7 +798,7 @@ static struct block *take(struct region *r, size_t n) {
 	return NULL;
 }
 
-/* holder returns the arena region that holds n bytes at p, and p itself: another region may begin where one ends. */
+/* holder returns the arena region that holds n bytes at p; p itself is in it even if n is 0, as regions may be neighbours. */
 static struct region *holder(const void *p, size_t n) {
 	for (size_t i = 0; i < world.arena.count; i++) {
 		struct region *r = &world.arena.list[i];
@@ -836,7 +836,7 @@ static struct region *grow(size_t n) {
 		while (*at != &r)
 			at = &(*at)->next;
 		*at = r.next;
-		if (!code && r.refused && r.region.bytes) /* the daemon has made it, and this process cannot map it */
+		if (!code && r.refused && r.region.bytes) /* the daemon has made it, but this process cannot map it */
 			send_pair(FREE, r.region.number);
 		if (code || !r.answered || r.refused) {
 			if (!code)
@@ -857,7 +857,7 @@ static struct region *grow(size_t n) {
 	return r;
 }
 
-/* arena_take returns a block of at least some bytes, and where it is. */
+/* arena_take returns a block of at least the given size, and its address. */
 static struct block *arena_take(size_t bytes, void **place) {
 	struct region *r = NULL;
 	struct block *b = NULL;
@@ -885,7 +885,7 @@ static void discard(struct region *r) {
 	munmap(r->data, r->bytes);
 }
 
-/* join_next makes a block and the free one after it one. */
+/* join_next merges a block with the free one after it. */
 static void join_next(struct region *r, struct block *b) {
 	struct block *next = b->next;
 	if (r->lowest == next)
@@ -897,7 +897,7 @@ static void join_next(struct region *r, struct block *b) {
 	free(next);
 }
 
-/* spare reports whether the empty regions are few enough to be kept: their pages need not be made anew. */
+/* spare reports whether the empty regions are few enough to keep, which saves the kernel from making their pages again. */
 static int spare(void) {
 	size_t bytes = 0;
 	for (size_t i = 1; i < world.arena.count; i++) {
@@ -907,7 +907,7 @@ static int spare(void) {
 	return bytes <= SPARE_BYTES;
 }
 
-/* arena_give frees a block, joins it with its free neighbours, and gives an empty region back, but for a few. */
+/* arena_give frees a block, merges it with its free neighbours, and gives an empty region back unless it is spare. */
 static int arena_give(struct region *r, struct block *b) {
 	b->used = 0;
 	if (b->next && !b->next->used)
@@ -932,7 +932,7 @@ void *gorun_alloc(size_t bytes) {
 		return NULL;
 	struct block *b = arena_take(bytes, &p);
 	leave(GORUN_OK);
-	/* Blocks are used again, and regions come zeroed: clear what may have been used. */
+	/* The block may have been used before. */
 	return b ? memset(p, 0, bytes) : NULL;
 }
 
@@ -949,8 +949,8 @@ int gorun_free(void *memory) {
 
 /* ---- slots ---- */
 
-/* Seconds to ask again before sleeping, because a wake-up takes about as long: first alone, unless ranks outnumber CPUs,
- * then so that others run. */
+/* How many seconds a rank polls before it sleeps; a wake-up takes about as long. It yields the CPU in the second part of them,
+ * and in the first too if ranks outnumber CPUs. */
 #define SPIN 50e-6
 #define YIELD 200e-6
 
@@ -964,7 +964,7 @@ static uint64_t *word(const struct slot *l, int rank) { return (uint64_t *)(void
 static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.slots + LINE * rank); }
 static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
 
-/* is_over reports whether the world has ended: nothing is completed in a slot any more, and GONE is on its way. */
+/* is_over reports whether the world has ended: no operation completes in a slot any more, and GONE is on its way. */
 static int is_over(void) { return __atomic_load_n(has_left(world.local_rank), __ATOMIC_ACQUIRE) == 2; }
 
 static unsigned char *buffer(const struct slot *l, int rank, uint64_t use) {
@@ -978,7 +978,7 @@ static uint64_t hash_of(const char *name) {
 	return hash;
 }
 
-/* slot_of finds the slot of a name; with add it makes one, which is to be offered. NULL: none, or no room. */
+/* slot_of finds the slot of a name; with add it makes one to offer. NULL: there is none, or no room. */
 static struct slot *slot_of(const char *name, int add) {
 	if (!world.slots || world.left_slots)
 		return NULL;
@@ -1002,15 +1002,14 @@ static struct slot *slot_of(const char *name, int add) {
 	return l;
 }
 
-/* may_wide reports whether a call is one for a wide slot: its rank stays until it has ended, and others can be shown
- * where its tensors are. */
+/* may_wide reports whether a wide slot suits a call: its rank waits for the end, and the other ranks can map its tensors. */
 static int may_wide(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
 	return bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
-/* may_belt reports whether a call is one for the belt: its tensors are not where a wide one, or the daemon, is better. */
+/* may_belt reports whether the belt suits a call: its tensors are where neither a wide slot nor the daemon is faster. */
 static int may_belt(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
 	return world.has_belt && bytes > MAX_SLOT_BYTES && bytes <= MAX_BELT_BYTES &&
@@ -1023,12 +1022,12 @@ static int fits(const struct slot *l, const gorun_call *c) {
 		return 0;
 	if (l->belt)
 		return may_belt(c, l->bytes);
-	/* The others reach into this memory and no other. */
+	/* The other ranks can map this memory only. */
 	return !l->wide || (may_wide(c, l->bytes) && holder(c->in, l->bytes)->number == l->in_region &&
 			    holder(c->out, l->bytes)->number == l->out_region);
 }
 
-/* may_take reports whether a call is one that slots are for. */
+/* may_take reports whether slots suit a call. */
 static int may_take(const gorun_call *c, size_t bytes) {
 	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes) && !may_belt(c, bytes)) ||
 	    c->prescale != 1 || c->postscale != 1 || c->root || c->follows || c->nfollowers)
@@ -1047,7 +1046,7 @@ static int may_take(const gorun_call *c, size_t bytes) {
 	}
 }
 
-/* hang_doorbell makes the socket on which others wake this rank, and lets them know its name. */
+/* hang_doorbell makes the socket on which the other ranks wake this one, and publishes its name. */
 static int hang_doorbell(void) {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	socklen_t n = sizeof address.sun_family; /* the kernel chooses a name */
@@ -1066,7 +1065,7 @@ static int hang_doorbell(void) {
 	return GORUN_OK;
 }
 
-/* ring wakes another rank. A doorbell that is full has been rung. */
+/* ring wakes a rank. If its doorbell is full, it has been rung already. */
 static void ring(int rank) {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const unsigned char *line = world.slots + LINE * rank;
@@ -1090,7 +1089,7 @@ static int await_doorbell(void) {
 	acquire();
 	if (wrong)
 		code = lose(GORUN_LOST, "wait for other ranks: %s", strerror(wrong));
-	else if (!world.reading) /* a thread that receives takes it, and rings */
+	else if (!world.reading) /* otherwise the thread that receives takes it, and rings */
 		code = receive(MSG_DONTWAIT, &none);
 	let_go();
 	return code;
@@ -1102,25 +1101,25 @@ static void rouse(void) {
 			ring(r);
 }
 
-/* announce publishes this rank's word, and wakes who sleeps if it can change anything for them. */
+/* announce publishes this rank's word, and wakes the ranks that sleep if they have waited for it. */
 static void announce(struct slot *l, uint64_t value) {
 	__atomic_store_n(word(l, world.local_rank), value, __ATOMIC_SEQ_CST);
 	for (int r = 0; r < world.local_size; r++)
 		if (__atomic_load_n(word(l, r), __ATOMIC_SEQ_CST) < value && value % 2 == 0)
-			return; /* whoever comes last does it */
+			return; /* the last rank to come wakes them */
 	rouse();
 }
 
 static void close_slot(struct slot *l) { l->state = ++l->closed < MAX_CLOSED ? OFFERED : CLOSED; }
 
-/* leave_slot makes the other ranks go to the daemon, as this one does from now on. */
+/* leave_slot sends the other ranks to the daemon, where this one goes from now on. */
 static void leave_slot(struct slot *l) {
 	close_slot(l);
 	announce(l, 2 * l->use + 1);
 }
 
-/* show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank does
- * not come again before all are done. */
+/* show publishes where this rank's tensors are. The others read that once they have seen its word, and this rank does not
+ * come again before all of them are done. */
 static void show(const struct slot *l, const gorun_call *c) {
 	unsigned char *line = l->words + LINE * world.local_rank;
 	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
@@ -1128,7 +1127,7 @@ static void show(const struct slot *l, const gorun_call *c) {
 	put64(line + 32, (uint64_t)((const unsigned char *)c->out - holder(c->out, l->bytes)->data));
 }
 
-/* leave_slots gives all slots up for good, because a rank that joins is one that the others do not expect again. */
+/* leave_slots gives all slots up for good: the others do not wait for a rank that has joined. */
 static void leave_slots(void) {
 	for (uint32_t i = 0; world.table && i < SLOT_ROOM; i++) {
 		struct slot *l = world.table[i];
@@ -1149,11 +1148,11 @@ static void enter_slot(struct slot *l, const gorun_call *c) {
 	announce(l, 2 * l->use);
 }
 
-/* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 somebody never will. */
+/* all_here reports whether every rank has come: 1 yes, 0 not yet, -1 one of them never will. */
 static int all_here(const struct slot *l) {
 	uint64_t use = l->use;
 	int here = 1;
-	/* All ranks are looked at: who comes last does not wake others where one will never come. */
+	/* Look at all ranks, even if one is missing: the last to come wakes no others if one will never come. */
 	for (int r = 0; r < world.local_size; r++) {
 		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
 		if (w >= 2 * use)
@@ -1165,11 +1164,11 @@ static int all_here(const struct slot *l) {
 		else if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
 			return -1;
 	}
-	/* Looked at last: who comes after the end of the world finds it marked, and others may have been told that this failed. */
+	/* Look at this last. A rank that comes after the end of the world finds its mark; the operation may have failed on others. */
 	return is_over() ? 0 : here;
 }
 
-/* What a rank adds up in a slot: sources of all ranks, to one result or to those of all. */
+/* What a rank adds up in a slot: the sources of all ranks, into its own result or into every rank's. */
 struct sum {
 	const unsigned char *in[MAX_SLOT_RANKS];
 	unsigned char *out[MAX_SLOT_RANKS];
@@ -1177,8 +1176,8 @@ struct sum {
 	size_t count;
 };
 
-/* ADD is a sum of the sources of all ranks. Four vectors of it stay in registers meanwhile, so that every byte is
- * loaded once and stored once; compilers do not find that by themselves. The last few elements go through a vector too. */
+/* ADD adds up the sources of all ranks. It keeps four vectors of the sum in registers, so that it loads and stores each byte
+ * once, which compilers do not find by themselves. The last few elements go through a vector too. */
 #define ADD(name, attribute, type, bytes, finish)                                                                     \
 	attribute static void name(const struct sum *s, double average) {                                             \
 		typedef type vector __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias));            \
@@ -1212,7 +1211,7 @@ struct sum {
 		(void)by;                                                                                             \
 	}
 
-/* An average is divided, and every NaN becomes the same one: all bits of x == x are set where x is none. */
+/* An average is divided. Every NaN becomes the same one: all bits of x == x are set where x is not a NaN. */
 #define NOT_A_NUMBER (float)__builtin_nan("")
 #define SCALE(x)                                                                                                      \
 	do {                                                                                                          \
@@ -1221,7 +1220,7 @@ struct sum {
 	} while (0)
 #define LEAVE(x) (void)(x)
 
-/* ADD_ALL is ADD for all types that slots have, in vectors of the given size. */
+/* ADD_ALL is ADD for all types in slots, with vectors of the given size. */
 #define ADD_ALL(suffix, attribute, bytes)                                                                             \
 	ADD(add_float32##suffix, attribute, float, bytes, SCALE)                                                      \
 	ADD(add_float64##suffix, attribute, double, bytes, SCALE)                                                     \
@@ -1245,8 +1244,8 @@ ADD_ALL(_avx2, __attribute__((target("avx2"))), 32)
 #endif
 
 #ifdef __x86_64__
-/* has_avx2 asks the CPU, and whether the kernel saves its registers. The compiler's own function needs a library that not every
- * one brings along. */
+/* has_avx2 reports whether the CPU has AVX2 and the kernel saves its registers. The compiler's own function needs a library that
+ * not every compiler has. */
 static int has_avx2(void) {
 	static int known; /* 1: no, 2: yes */
 	int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
@@ -1282,7 +1281,7 @@ static void reduce(const struct slot *l, void *out) {
 
 static uint64_t *done(const struct slot *l, int rank) { return word(l, rank) + 1; }
 
-/* tensor is where another rank's tensor is here; NULL if that is nowhere. */
+/* tensor returns where another rank's tensor is mapped in this process, NULL if it is not. */
 static unsigned char *tensor(const struct slot *l, int rank, size_t region, size_t offset) {
 	const unsigned char *line = l->words + LINE * rank;
 	const struct region *r = seen_region((uint32_t)rank, get32(line + region));
@@ -1292,36 +1291,36 @@ static unsigned char *tensor(const struct slot *l, int rank, size_t region, size
 	return r->data + at;
 }
 
-/* deserted reports whether a rank has left a wide slot without its slice. */
+/* deserted reports whether a rank has left a wide slot before it reduced its slice. */
 static int deserted(const struct slot *l, int rank) {
 	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < l->use;
 }
 
-/* all_reduced is all_here for the slices of an operation in a wide slot. Those that are alive write to this rank's tensor until
- * they are done, even if somebody has left. */
+/* all_reduced is all_here for the slices of an operation in a wide slot. The ranks that are alive write to this rank's tensor
+ * until they are done, even if another one has left. */
 static int all_reduced(const struct slot *l) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
 		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= l->use)
 			continue;
-		if (!deserted(l, r)) /* it works, or GONE is on its way */
+		if (!deserted(l, r)) /* it is at work, or GONE is on its way */
 			return 0;
 		how = -1;
 	}
 	return how;
 }
 
-/* desert fails an operation in a wide slot, or on the belt, that somebody has left: what the tensors held is gone. */
+/* desert fails an operation in a wide slot, or on the belt, that a rank has left: the tensors are overwritten in part. */
 static int desert(const struct slot *l, int (*gone)(const struct slot *, int)) {
 	char who[8 * MAX_SLOT_RANKS] = "";
 	size_t n = 0;
 	for (int r = 0; r < world.local_size; r++)
 		if (gone(l, r))
 			n += (size_t)snprintf(who + n, sizeof who - n, "%s%d", n ? ", " : "", r);
-	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended amid it, and the tensor holds no result", l->name, who);
+	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended in the middle of it, and the tensor holds no result", l->name, who);
 }
 
-/* aim finds this rank's slice of everybody's tensors. */
+/* aim finds this rank's slice of the tensors of all ranks. */
 static int aim(const struct slot *l, const gorun_call *c, struct sum *s) {
 	size_t ranks = (size_t)world.local_size;
 	size_t share = ((l->bytes + ranks - 1) / ranks + LINE - 1) / LINE * LINE, lo = share * (size_t)world.local_rank;
@@ -1339,7 +1338,7 @@ static int aim(const struct slot *l, const gorun_call *c, struct sum *s) {
 	return GORUN_OK;
 }
 
-/* reduce_slice makes this rank's slice of the result, for all ranks, and says that it did. */
+/* reduce_slice reduces this rank's slice for all ranks, and publishes that it is done. */
 static void reduce_slice(const struct slot *l, const struct sum *s) {
 	add(l, s);
 	__atomic_store_n(done(l, world.local_rank), l->use, __ATOMIC_SEQ_CST);
@@ -1347,16 +1346,16 @@ static void reduce_slice(const struct slot *l, const struct sum *s) {
 		rouse();
 }
 
-/* sleep_until waits for the doorbell or a message of the daemon, which it takes, unless look has something to say. */
+/* sleep_until waits for the doorbell or a message of the daemon, which it takes, unless look has an answer. */
 static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
-	/* Once more, now that others would ring. */
+	/* Look once more, now that others would ring. */
 	int code = look(l) ? GORUN_OK : await_doorbell();
 	__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
 	return code;
 }
 
-/* await asks look, which says 1, or -1 if somebody never comes, until that is known. It runs without the lock. */
+/* await calls look until it returns 1, or -1 because a rank will never come. It runs without the lock. */
 static int await(int (*look)(const struct slot *), const struct slot *l, int *how) {
 	double since = 0;
 	int yields = world.yields, code;
@@ -1392,23 +1391,23 @@ static uint32_t *broken(int rank) { return (uint32_t *)(void *)area(rank); }
 static uint64_t *filled(int rank) { return (uint64_t *)(void *)(area(rank) + BELT_FILLED); }
 static uint64_t *reduced(int rank) { return (uint64_t *)(void *)(area(rank) + BELT_REDUCED); }
 
-/* part_of is where a part is in the area of a rank. */
+/* part_of returns the place of a part in the area of a rank. */
 static unsigned char *part_of(int rank, uint64_t part) {
 	return area(rank) + BELT_BUFFERS + part % BELT_DEPTH * (size_t)BELT_PART;
 }
 
-/* result_of is where the reduced share of a rank is. */
+/* result_of returns the place of the share that a rank has reduced. */
 static unsigned char *result_of(int rank, uint64_t part) {
 	return area(rank) + BELT_RESULTS + part % BELT_DEPTH * (size_t)BELT_SHARE;
 }
 
-/* parted reports whether a rank will not do its share any more. */
+/* parted reports whether a rank will reduce no more shares. */
 static int parted(int rank) {
 	return (__atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) || __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1) &&
 	       __atomic_load_n(reduced(rank), __ATOMIC_ACQUIRE) < world.goal;
 }
 
-/* departed is parted without the ranks that fail because others do. */
+/* departed is parted without the ranks that failed only because another one did. */
 static int departed(const struct slot *l, int rank) {
 	(void)l;
 	return parted(rank) && __atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) != BELT_FAILED;
@@ -1439,11 +1438,11 @@ static int all_have_reduced(const struct slot *l) {
 
 /* A part of a tensor, and the share of it that each rank reduces. */
 struct part {
-	uint64_t number; /* of all that ever go over the belt */
+	uint64_t number; /* counted from the first one that went over the belt */
 	size_t at, bytes, share;
 };
 
-/* share_of returns where the share of a rank begins in a part, and sets its bytes. */
+/* share_of returns where a rank's share of a part begins, and sets its size. */
 static size_t share_of(const struct part *p, int rank, size_t *bytes) {
 	size_t lo = p->share * (size_t)rank;
 	lo = lo < p->bytes ? lo : p->bytes;
@@ -1456,7 +1455,7 @@ static void publish(uint64_t *count, uint64_t part) {
 	rouse();
 }
 
-/* fill_part puts there what the others reduce. */
+/* fill_part copies a part of this rank's tensor to the belt, for the others to reduce. */
 static void fill_part(const struct part *p, const gorun_call *c) {
 	unsigned char *to = part_of(world.local_rank, p->number);
 	for (int r = 0; r < world.local_size; r++) {
@@ -1493,8 +1492,8 @@ static int await_part(const struct slot *l, int (*look)(const struct slot *), co
 	return await(look, l, how);
 }
 
-/* pass_belt reduces a tensor part by part. Three parts are under way, so that ranks which are equally fast never wait: while
- * this rank fills one, the others have filled the part before, and reduced the one before that. It runs without the lock. */
+/* pass_belt reduces a tensor part by part. Three parts are under way, so that ranks of equal speed never wait: while this rank
+ * fills one, the others have filled the part before it and reduced the one before that. It runs without the lock. */
 static int pass_belt(const struct slot *l, const gorun_call *c, int *how) {
 	size_t count = (l->bytes + BELT_PART - 1) / BELT_PART, ranks = (size_t)world.local_size;
 	struct part under_way[BELT_DEPTH];
@@ -1517,14 +1516,14 @@ static int pass_belt(const struct slot *l, const gorun_call *c, int *how) {
 	return code;
 }
 
-/* leave_belt lets nothing go over the belt any more, because the ranks have not come equally far. */
+/* leave_belt closes the belt for good, because the ranks are at different parts. */
 static void leave_belt(void) {
 	world.has_belt = 0;
 	__atomic_store_n(broken(world.local_rank), BELT_FAILED, __ATOMIC_SEQ_CST);
 	rouse();
 }
 
-/* meet does a call in its slot. It sets *done to 0, and closes the slot, if somebody does not come. */
+/* meet carries out a call in its slot. If a rank does not come, it sets *done to 0 and closes the slot. */
 static int meet(struct slot *l, const gorun_call *c, int *done) {
 	struct sum slice;
 	int how = 0, code;
@@ -1572,7 +1571,7 @@ static int has_result(int kind) { return has_tensor(kind) && kind != ALLREDUCE &
 
 static int has_target(int kind) { return kind == ALLREDUCE || kind == BROADCAST || kind == RECV; }
 
-/* measure checks a call as far as memory is concerned, and sets its bytes. */
+/* measure checks the memory of a call, and sets its size. */
 static int measure(const gorun_call *c, size_t *bytes) {
 	const char *kind = kinds[(int)c->kind];
 	uint64_t n;
@@ -1648,7 +1647,7 @@ static void unstage(struct operation *o) {
 	o->staged = NULL;
 }
 
-/* key_of returns the hash of what ranks know an operation by. Sets have names of their own, and so have pairs of ranks. */
+/* key_of returns the hash by which ranks know an operation: each set has its own names, and so has each pair of ranks. */
 static uint64_t key_of(const gorun_call *c) {
 	uint64_t hash = hash_of(c->name) ^ (uint64_t)(uint32_t)c->set << 32;
 	if ((int)c->kind == SEND || (int)c->kind == RECV)
@@ -1659,7 +1658,7 @@ static uint64_t key_of(const gorun_call *c) {
 	return hash ? hash : 1;
 }
 
-/* in_flight reports whether a name is, by what this rank has waited for, and not by how fast others are. */
+/* in_flight reports whether a name is in flight, which ends when this rank has waited for it, however fast the others are. */
 static int in_flight(uint64_t key) {
 	for (uint32_t at = world.names[key % NAME_ROOM]; at; at = world.operations[at - 1].next)
 		if (world.operations[at - 1].name == key)
@@ -1694,7 +1693,7 @@ static void close_operation(struct operation *o) {
 	o->stage = UNUSED;
 }
 
-/* defined_for reports whether a type has a reduction, as the engine does in larger worlds. */
+/* defined_for reports whether a reduction is defined for a type, by the rules that the engine has in larger worlds. */
 static int defined_for(int op, gorun_type type, int kind) {
 	if (op == GORUN_ADASUM)
 		return kind == ALLREDUCE && type >= GORUN_FLOAT16 && type <= GORUN_FLOAT64;
@@ -1728,9 +1727,9 @@ static uint16_t to_half(float f) {
 	uint32_t bits = float_bits(f), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
 	if (rest > 0x7f800000)
 		return (uint16_t)(sign | 0x7e00);
-	if (rest >= 0x477ff000) /* 65520 is halfway to what is too large */
+	if (rest >= 0x477ff000) /* 65520: halfway to the first number that is too large */
 		return (uint16_t)(sign | 0x7c00);
-	if (rest < 0x38800000) /* below 2**-14 the distance is 2**-24: added to a float whose own is that, it is rounded to it */
+	if (rest < 0x38800000) /* below 2**-14 numbers are 2**-24 apart: adding a float with that spacing rounds to it */
 		return (uint16_t)(sign | (float_bits(bits_float(rest) + 0.5f) - float_bits(0.5f)));
 	return (uint16_t)(sign | (rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13);
 }
@@ -1817,7 +1816,7 @@ static int alone(struct operation *o, const gorun_call *c, size_t bytes) {
 	return reduces(k) ? scale(c, o->own, bytes) : GORUN_OK;
 }
 
-/* stage copies a tensor that the daemon cannot see into the arena, without the lock. */
+/* stage copies a tensor that the daemon cannot see into the arena. It releases the lock meanwhile. */
 static int stage(struct operation *o, gorun_call *c, size_t bytes) {
 	int receives = (int)c->kind == BROADCAST && c->root != world.rank;
 	if (!bytes || ((!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
@@ -1867,7 +1866,7 @@ static int submit(struct operation *o, const gorun_call *c, size_t bytes) {
 	for (int i = 0; i < c->nsplits; i++, end += 4)
 		put32(end, (uint32_t)c->splits[i]);
 	for (int i = 0; i < c->nfollowers; i++, end += 4)
-		put32(end, (uint32_t)c->followers[i]); /* its low half is the number on the wire */
+		put32(end, (uint32_t)c->followers[i]); /* the low half is the number on the wire */
 	if (c->follows) {
 		put32(end, FOLLOWS);
 		end += 4;
@@ -1884,8 +1883,8 @@ static int set_size(uint32_t set) {
 	return set ? 0 : world.size;
 }
 
-#define MET -1     /* handle of an operation that was done in a slot */
-#define CURRENT -1 /* set, or way to travel, that gorun_use_set or gorun_use_wire has named */
+#define MET -1     /* the handle of an operation that was carried out in a slot */
+#define CURRENT -1 /* the set or compression that gorun_use_set or gorun_use_wire has chosen */
 
 static struct operation *held(gorun_handle handle, enum stage most) {
 	uint32_t at = (uint32_t)handle;
@@ -1896,7 +1895,7 @@ static struct operation *held(gorun_handle handle, enum stage most) {
 	return NULL;
 }
 
-/* choose fills in what a call leaves to the session, and checks what is not memory. */
+/* choose fills in what a call leaves to the session, and checks everything but its memory. */
 static int choose(gorun_call *c) {
 	int k = (int)c->kind, sole = k == SEND || k == RECV || k == REMOVE_GROUP || k == JOIN || k == PEEK;
 	if (k < ALLREDUCE || k > PEEK)
@@ -1917,7 +1916,7 @@ static int choose(gorun_call *c) {
 	return GORUN_OK;
 }
 
-/* submit_call starts an operation. If its rank waits for it at once, it may be done in a slot by then. */
+/* submit_call starts an operation. If its rank waits for it at once, it may be carried out in a slot right here. */
 static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 	struct operation *o;
 	size_t bytes = 0;
@@ -1951,7 +1950,7 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 		o->slot = l;
 		l->type = c.type, l->op = (int)c.op, l->wire = (int)c.wire, l->count = c.dims[0], l->bytes = bytes;
 		l->may_belt = may_belt(&c, bytes);
-		if ((l->may_wide = l->closed < MAX_WIDENED && may_wide(&c, bytes))) /* that memory stays until the operation has ended */
+		if ((l->may_wide = l->closed < MAX_WIDENED && may_wide(&c, bytes))) /* the memory stays until the operation has ended */
 			l->in_region = holder(c.in, bytes)->number, l->out_region = holder(c.out, bytes)->number;
 	}
 	if (world.fd < 0)
@@ -1965,7 +1964,7 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 
 static int ended(const void *operation) { return ((const struct operation *)operation)->stage != OPEN || world.state != JOINED; }
 
-/* desert_followers fails operations whose head could not be submitted, by a head that cannot be done. */
+/* desert_followers fails the operations that follow a head which could not be submitted: it submits one that must fail. */
 static void desert_followers(const gorun_call *c) {
 	static const int64_t one = 1;
 	gorun_handle handle;
@@ -2029,7 +2028,7 @@ static int give_back(struct operation *o) {
 	return code;
 }
 
-/* note_set remembers the size of a set that was added, or forgets one. */
+/* note_set remembers the size of a set that was added, or forgets a set that was removed. */
 static int note_set(const struct operation *o) {
 	if (o->kind == REMOVE_GROUP) {
 		for (size_t i = 0; i < world.set_count; i++)
@@ -2049,7 +2048,7 @@ static int note_set(const struct operation *o) {
 	return GORUN_OK;
 }
 
-/* finish takes the end of an operation, and gives its result out. */
+/* finish ends an operation for its caller, and hands over the result. */
 static int finish(struct operation *o, gorun_handle handle, gorun_result *result) {
 	int code = o->code;
 	if (code) {
@@ -2087,7 +2086,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return leave(fail(GORUN_INVALID, "wait for operation: it is for the function that gorun_then has named"));
 	if (o->stage == OPEN && ((code = until(ended, o)) || (code = ready())))
 		return leave(code);
-	if (!(o = held(handle, DONE))) /* another thread waits for it as well, and was first */
+	if (!(o = held(handle, DONE))) /* another thread waited for it too, and was first */
 		return leave(GORUN_INVALID);
 	return leave(finish(o, handle, result));
 }
@@ -2106,7 +2105,7 @@ int gorun_release(gorun_result *result) {
 
 /* ---- callbacks ---- */
 
-/* next_due returns an operation whose end is to be called back, or NULL. At the end of the session that is every one. */
+/* next_due returns an operation to call back for, or NULL. At the end of the session all operations are due. */
 static struct operation *next_due(void) {
 	struct operation *o = world.due;
 	if (o && !(world.due = o->later))
@@ -2117,7 +2116,7 @@ static struct operation *next_due(void) {
 	return o;
 }
 
-/* attend receives messages until there is something to call back. */
+/* attend receives messages until an operation is due. */
 static void attend(void) {
 	world.reading = 1;
 	while (!world.due && !world.lost && world.state == JOINED) {
@@ -2163,7 +2162,7 @@ static void *call_back(void *unused) {
 	return unused;
 }
 
-/* employ starts the thread that calls back. Signals are for the threads of the program. */
+/* employ starts the thread that calls back. It blocks all signals, which are for the threads of the program. */
 static int employ(void) {
 	sigset_t all, before;
 	if (world.calling)
@@ -2183,7 +2182,7 @@ static int employ(void) {
 	return GORUN_OK;
 }
 
-/* dismiss ends that thread, which first calls everything back. */
+/* dismiss ends that thread, which first calls back for all operations. */
 static void dismiss(void) {
 	if (!world.calling)
 		return;
@@ -2236,7 +2235,7 @@ int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_
 	return begin((gorun_call){.kind = GORUN_ALLGATHER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM}, handle);
 }
 
-/* current_size is the size of the set that splits are for. */
+/* current_size returns the size of the set that splits are for. */
 static int current_size(void) {
 	acquire();
 	int size = set_size(world.set);
@@ -2338,7 +2337,7 @@ int gorun_use_wire(gorun_wire wire) {
 	return leave(GORUN_OK);
 }
 
-/* then_wait takes a pointer, because the order in which arguments are evaluated is nobody's to know. */
+/* then_wait takes a pointer to the handle, because C does not define the order in which arguments are evaluated. */
 static int then_wait(int code, const gorun_handle *handle, gorun_result *result) {
 	return code || *handle == MET ? code : gorun_wait(*handle, result);
 }
@@ -2461,7 +2460,7 @@ static int dial(const char *name) {
 /* drop frees what the session had. */
 static void drop(void) {
 	for (uint32_t i = 0; i < world.count; i++) {
-		world.operations[i].staged = NULL; /* goes with the arena */
+		world.operations[i].staged = NULL; /* it goes with the arena */
 		if (world.operations[i].stage != UNUSED)
 			close_operation(&world.operations[i]);
 	}
@@ -2580,11 +2579,11 @@ int gorun_finalize(void) {
 	__atomic_store_n(&world.state, LEAVING, __ATOMIC_RELAXED);
 	wake();
 	dismiss();
-	if (world.fd >= 0 && world.lost) /* nobody to say goodbye to, and nothing to wait for */
+	if (world.fd >= 0 && world.lost) /* there is no daemon to say goodbye to, and nothing to wait for */
 		shutdown(world.fd, SHUT_RDWR);
 	else if (world.fd >= 0 && !(code = send_pair(BYE, 0)))
 		code = until(said_goodbye, NULL);
-	while (world.inside > 1) /* the other threads see that it is over */
+	while (world.inside > 1) /* the other threads notice that the session is over */
 		pthread_cond_wait(&emptied, &lock);
 	drop();
 	world.inside = 0;

@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#pragma GCC visibility push(default) /* what a shared library shows of itself */
+#pragma GCC visibility push(default) /* what a shared library exports */
 
 typedef enum {
 	/* begin table: codes GORUN_ */
@@ -130,10 +130,10 @@ typedef struct {
  * gorun_finalize it joins the next world of an elastic job. */
 int gorun_init(void);
 
-/* Joins beside another session of this process, such as that of Python: this library then has memory and operations of its
- * own in the same rank, and leaves with that session at the latest. Process sets and gorun_join are for that session, apart
- * from sets that only their members declare. Names are common to both: a name that is in flight in one is refused in the
- * other. GORUN_INVALID: there is no such session. */
+/* Joins beside another session of this process, such as Python's: this library then has memory and operations of its own in
+ * the same rank, and leaves with that session at the latest. Process sets and gorun_join belong to that session, apart from
+ * sets that only their members declare. Both sessions share names: a name in flight in one is refused in the other.
+ * GORUN_INVALID: there is no such session. */
 int gorun_init_companion(void);
 
 /* Leaves the job: what other ranks still want from this one fails, and so does what other threads wait for (GORUN_SHUTDOWN).
@@ -193,8 +193,8 @@ int gorun_scatter(const char *name, const void *in, int64_t rows, int64_t width,
 int gorun_send(const char *name, const void *data, int64_t count, gorun_type type, int to);
 int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int from);
 
-/* Says that this rank has no more data: others' allreduces go on with zeros for it until all ranks have joined. *last is
- * the rank that did so last. */
+/* Declares that this rank has no more data: the allreduces of others go on with zeros for it until all ranks have joined.
+ * *last is the last rank that did. */
 int gorun_join(int *last);
 
 /* Some of the ranks as a process set, whose operations are their own. All ranks of the world add and remove sets, one
@@ -204,7 +204,7 @@ int gorun_add_set(const int *ranks, int count, int *set);
 int gorun_remove_set(int set);
 int gorun_use_set(int set);
 
-/* How sums that this rank submits from now on travel between hosts; all ranks say the same. */
+/* Sets how sums that this rank submits from now on travel between hosts; all ranks set the same. */
 int gorun_use_wire(gorun_wire wire);
 
 /* The same, started: exactly one gorun_wait must follow for each handle. */
@@ -228,8 +228,8 @@ int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle);
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle);
 
-/* Any operation, with everything that it can have. Begin with gorun_call_of, and set what the kind needs; what is said of
- * the functions above holds for it. */
+/* Any operation, with all its options. Begin with gorun_call_of, and set what the kind needs; the rules of the functions
+ * above hold for it. */
 typedef struct {
 	size_t size; /* of this struct */
 	gorun_kind kind;
@@ -238,16 +238,16 @@ typedef struct {
 	gorun_wire wire;
 	const char *name;
 	const void *in;
-	void *out;             /* of allreduce, broadcast and recv; the others bring their result */
+	void *out;             /* of allreduce, broadcast and recv; results of the others have memory of their own */
 	const int64_t *dims;   /* the shape, which ranks compare; the first dimension is rows */
 	int ndim;              /* up to 32 */
-	int root;              /* of remove group: the group */
+	int root;              /* remove group: the group */
 	int set;               /* process set; with GORUN_ADD_GROUP from GORUN_DECLARED on: a set that its members alone declare */
 	int nsplits;           /* as many as the set has ranks */
-	const int32_t *splits; /* of alltoall, scatter; of add group: its ranks */
-	double prescale, postscale; /* of reductions: what the input and the result are multiplied by */
-	int follows;                /* of allreduce: it begins, or fails, with a later one that names it in */
-	int nfollowers;             /* of these: */
+	const int32_t *splits; /* alltoall, scatter: rows for each rank; add group: its ranks */
+	double prescale, postscale; /* reductions: factors of the input and of the result */
+	int follows;                /* allreduce: it begins, or fails, with a later one that lists it in followers */
+	int nfollowers;
 	const gorun_handle *followers;
 } gorun_call;
 
@@ -264,26 +264,26 @@ static inline gorun_call gorun_call_of(gorun_kind kind, const char *name) {
 	return c;
 }
 
-/* Starts it. What followers follow is submitted after them: if that fails, so do they. Lists may be freed at once. */
+/* Starts it. An operation with followers is submitted after them, and they fail if it does. Lists may be freed at once. */
 int gorun_start(const gorun_call *call, gorun_handle *handle);
 
 /* Calls done(arg) once, on a thread of this library, when gorun_wait on the handle would return at once: at the end of the
- * operation, good or bad, or of the session. Only done, or what it causes, waits for the handle then. While done runs no other is
- * called, so what takes long belongs elsewhere. */
+ * operation, good or bad, or of the session. Only done, or what it causes, may wait for the handle then. While done runs no other
+ * callback does, so long work belongs elsewhere. */
 typedef void (*gorun_done)(void *arg);
 int gorun_then(gorun_handle handle, gorun_done done, void *arg);
 
-/* Sets *done to whether the operation has ended, well or not, and does not wait. */
+/* Sets *done to whether the operation has ended, well or not, without waiting. */
 int gorun_test(gorun_handle handle, int *done);
 
 /* Waits for the end of an operation and returns how it ended. result is NULL for the kinds without one. Of a join, counts[0]
  * is the last rank; of add group, the set; of peek, counts has `rows` ranks. */
 int gorun_wait(gorun_handle handle, gorun_result *result);
 
-/* Gives the memory of a result back. */
+/* Gives back the memory of a result. */
 int gorun_release(gorun_result *result);
 
-/* Changes with this file when programs that were compiled with another one would not work. */
+/* Changes when programs that were compiled with an earlier gorun.h would not work. */
 #define GORUN_LIBRARY 1
 int gorun_library(void);
 

@@ -1,6 +1,6 @@
 /* MPI for programs of JAX: jaxlib contains MPItrampoline, which takes its MPI from the library that MPITRAMPOLINE_LIB names
- * (gorun --jax-engine gorun). These are the functions that XLA's collectives call, and their neighbours, on gorun's engine. Any
- * other says its name and ends the program. A communicator is a process set. */
+ * (gorun --jax-engine gorun). These are the functions that XLA's collectives call, and a few like them, on gorun's engine. Any
+ * other prints its name and ends the program. A communicator is a process set. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -44,7 +44,7 @@ EXPORT int64_t MPIABI_UNDEFINED = UNDEFINED, MPIABI_PROC_NULL = PROC_NULL, MPIAB
 /* ---- the version of the ABI ---- */
 
 /* MPItrampoline takes a library of its own major number whose minor number is not smaller than its own. jaxlib does not export
- * its number. What decides is whether the names that it looks up are there, and it ends the program if one is not. */
+ * its number. It looks up all names that it needs, and ends the program if one is missing. */
 EXPORT int mpiabi_version_major = 2, mpiabi_version_minor = 99, mpiabi_version_patch = 0;
 EXPORT int mpiwrapper_version_major = 2, mpiwrapper_version_minor = 10, mpiwrapper_version_patch = 0;
 EXPORT void mpiwrapper_export_fortran_constants_(void) {}
@@ -116,16 +116,16 @@ static gorun_op op_of(handle op) {
 
 struct comm {
 	struct comm *next;
-	int number;   /* the same on all ranks, so that names are */
-	int set;      /* of gorun */
+	int number;   /* the same on all ranks; operation names contain it */
+	int set;      /* the process set */
 	int size, rank;
-	int *ranks;   /* of the world, in the order of the communicator */
-	int *places;  /* of the communicator's ranks, among the set's ranks, which are in the order of the world */
+	int *ranks;   /* ranks of the world, in the order of the communicator */
+	int *places;  /* where each of them is among the set's ranks, which are in the order of the world */
 	int in_order; /* both orders are the same */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct comm *comms; /* all of them, so that the same ranks get the same set */
+static struct comm *comms; /* all communicators: the same ranks get the same set */
 static int comm_count, split_count, is_up, is_mine;
 
 static int out_of_memory(void) {
@@ -169,7 +169,7 @@ static struct comm *add_comm(int number, int set, const int *ranks, int size) {
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* set_of finds or declares the process set of some ranks, of which this is one. A new set has the communicator's number. */
+/* set_of finds or declares the process set of some ranks, including this one. A new set has the communicator's number. */
 static int set_of(const int *ranks, int size, int number, int *set) {
 	int *sorted = room((size_t)size * sizeof *ranks), code = GORUN_OK, found = 0;
 	memcpy(sorted, ranks, (size_t)size * sizeof *ranks);
@@ -205,7 +205,7 @@ EXPORT int MPIABI_Comm_size(handle comm, int *size) {
 	return 0;
 }
 
-/* What a rank says in a split. */
+/* What a rank contributes to a split. */
 struct wish {
 	int32_t color, key, rank;
 };
@@ -219,7 +219,7 @@ static int by_wish(const void *a, const void *b) {
 	return x->rank - y->rank;
 }
 
-/* split makes the communicator of this rank's color. All ranks of the world count those of all colors. */
+/* split makes the communicator of this rank's color. All ranks number the communicators of all colors, in the same way. */
 static int split(const struct comm *parent, int color, int key, struct comm **mine) {
 	char name[64];
 	struct wish wish = {color, key, gorun_rank()}, *all;
@@ -268,7 +268,7 @@ EXPORT int MPIABI_Comm_dup(handle comm, handle *out) {
 	return 0;
 }
 
-/* The set of a communicator stays, for the next one of the same ranks: to remove it takes all ranks of the world. */
+/* The set of a communicator stays for the next one of the same ranks: all ranks of the world would have to remove it. */
 EXPORT int MPIABI_Comm_free(handle *comm) {
 	*comm = 0;
 	return 0;
@@ -328,7 +328,7 @@ EXPORT int MPIABI_Query_thread(int *provided) {
 	return 0;
 }
 
-/* Any thread may call: XLA asks before it makes a communicator. */
+/* Any thread may call MPI: XLA asks for that before it makes a communicator. */
 EXPORT int MPIABI_Is_thread_main(int *flag) {
 	*flag = 1;
 	return 0;
@@ -359,10 +359,10 @@ EXPORT int MPIABI_Abort(handle comm, int code) {
 
 /* ---- operations ---- */
 
-#define PIECE_BYTES ((size_t)8 << 20) /* of an allreduce */
+#define PIECE_BYTES ((size_t)8 << 20) /* bytes of a piece of an allreduce */
 
-/* called names an operation. A communicator has one of a kind and size at a time, so a name comes again, which is what ranks of
- * one host need to add up small tensors by themselves. */
+/* called names an operation. A communicator has one operation of a kind and size at a time, so names repeat. Ranks of one host need
+ * that to add up small tensors without the daemon. */
 static const char *called(char *name, size_t n, const struct comm *c, const char *kind, long long size, int type) {
 	snprintf(name, n, "mpi.%d.%s.%d.%lld", c->number, kind, type, size);
 	return name;
@@ -376,7 +376,7 @@ static int copied(const void *in, void *out, size_t bytes) {
 	return 0;
 }
 
-/* of describes an operation of a communicator on rows, if it has some, of a width. */
+/* of describes an operation of a communicator on rows of a width; rows may be 0. */
 static gorun_call of(const struct comm *c, gorun_kind kind, const char *name, gorun_type type, const void *in, int64_t dims[2], int ndim) {
 	gorun_call call = gorun_call_of(kind, name);
 	call.set = c->set, call.type = type, call.in = in, call.dims = dims, call.ndim = ndim;
@@ -421,14 +421,14 @@ EXPORT int MPIABI_Allreduce(const void *in, void *out, int count, handle type, h
 	if (in == IN_PLACE)
 		in = out;
 	const char *name = NAMED(c, "allreduce", count, (int)t);
-	if (!c->set && (size_t)count * bytes <= PIECE_BYTES) /* the ranks of one host may do it by themselves */
+	if (!c->set && (size_t)count * bytes <= PIECE_BYTES) /* the ranks of one host may do it without the daemon */
 		return gorun_allreduce(name, in, out, count, t, op_of(op));
 	gorun_call call = of(c, GORUN_ALLREDUCE, name, t, in, (int64_t[2]){count}, 1);
 	call.op = op_of(op), call.out = out;
 	return in_pieces(call, bytes);
 }
 
-/* place copies the blocks of a result, which are in the order of the set's ranks, into the order of the communicator's. */
+/* place copies the blocks of a result from the order of the set's ranks into the order of the communicator's. */
 static int place(const struct comm *c, const gorun_call *call, void *out, size_t bytes) {
 	gorun_result result;
 	int code = run(call, &result);
@@ -586,7 +586,7 @@ EXPORT int MPIABI_Barrier(handle comm) {
 
 /* ---- from rank to rank ---- */
 
-/* A line is what one rank has sent another with one tag. Its messages arrive in order, so both ends count them. */
+/* A line counts the messages that one rank sends another with one tag. They arrive in order, so both ends count alike. */
 struct line {
 	struct line *next;
 	int comm, from, to, tag;
@@ -607,7 +607,7 @@ static unsigned next_of(int comm, int from, int to, int tag) {
 	return l->count++;
 }
 
-/* pass starts one end of a message; *request stays 0 if there is no other. */
+/* pass starts one end of a message; *request stays 0 if there is no other end. */
 static int pass(int sends, void *data, int count, handle type, int peer, int tag, handle comm, handle *request) {
 	const struct comm *c = comm_of(comm);
 	size_t one;
@@ -646,7 +646,7 @@ static int await(handle *request) {
 	return code;
 }
 
-/* What a status holds differs between versions of the ABI, and XLA ignores it. */
+/* The fields of a status differ between versions of the ABI, and XLA ignores them. */
 static void ignored(const void *status) {
 	if (status)
 		missing("an MPI_Status");

@@ -1,5 +1,5 @@
 /* mpitrampoline_names.h: what MPItrampoline, which jaxlib contains, looks up in the library that MPITRAMPOLINE_LIB names,
- * and contrib/c/mpitrampoline.c does not define itself. It ends the program if one is missing. The names are those of its ABI 2.9;
+ * and contrib/c/mpitrampoline.c does not define itself. It ends the program if one is missing. The names are from its ABI 2.9;
  * jaxlib 0.5.3 and 0.10.2 ask for the same. contrib/python/tests/jax compares them with what the installed jaxlib holds. */
 
 /* Constants: each is a number of its own. */

@@ -2,8 +2,8 @@
  *
  * When tf.load_op_library() loads this library, it registers them. TensorFlow's functions are looked up then, and
  * the types that they need are declared here, so the library is built without TensorFlow and also loads without it.
- * The operations are for CPUs. They are not stateful: TensorFlow would run stateful ones one after the other, in an
- * order of each rank's own, and ranks would wait for each other for ever.
+ * The operations are for CPUs. They are not stateful: TensorFlow would run stateful ones one after the other, in a
+ * different order on each rank, and ranks would wait for each other for ever.
  *
  * A kernel submits and returns. When an operation ends, a thread of this file copies the result and tells
  * TensorFlow. */
@@ -106,10 +106,10 @@ static struct {
 	ASYNC_FUNCTIONS(MEMBER)
 } tf;
 
-/* ---- what does the work ---- */
+/* ---- the library with the session ---- */
 
-/* The library's functions that kernels call. They belong to the copy of this library that has the session, which
- * need not be the one that TensorFlow loaded. */
+/* The functions that kernels call. They belong to the copy of this library that has the session, which need not be the copy
+ * that TensorFlow loaded. */
 static struct engine {
 	int (*start)(const gorun_call *, gorun_handle *);
 	int (*then)(gorun_handle, gorun_done, void *);
@@ -120,17 +120,16 @@ static struct engine {
 	const char *(*error)(void);
 } engine = {gorun_start, gorun_then, gorun_wait, gorun_release, gorun_alloc, gorun_free, gorun_error};
 
-#define COUNTS 1000 /* of operations without a name in a process set: this and their kind */
+#define COUNTS 1000 /* facts from here on count the operations without a name in a process set: this plus their kind */
 
-/* What Python knows of the world and its process sets, for operations that ask for it when they run; and counts. */
+/* What Python knows of the world and its process sets, for operations that ask when they run; and counts. */
 static struct fact {
 	struct fact *next;
 	int what, set, value;
 } *facts;
 static pthread_mutex_t facts_mu = PTHREAD_MUTEX_INITIALIZER;
 
-/* gorun_tensorflow_engine says which library's functions to call, in the order of struct engine, and that a world
- * begins. */
+/* gorun_tensorflow_engine sets the functions to call, in the order of struct engine, and begins a world. */
 #pragma GCC visibility push(default)
 void gorun_tensorflow_engine(void *const *functions);
 int gorun_tensorflow_fact(int what, int set, int value);
@@ -146,7 +145,7 @@ void gorun_tensorflow_engine(void *const *functions) {
 }
 
 /* gorun_tensorflow_fact sets what GorunWorld answers. */
-/* fact returns what is known by a number, which is 0 at first; NULL: out of memory. The caller holds the lock. */
+/* fact returns the fact with a number, which is 0 at first; NULL: out of memory. The caller holds the lock. */
 static struct fact *fact(int what, int set) {
 	struct fact *f;
 	for (f = facts; f && (f->what != what || f->set != set);)
@@ -167,7 +166,7 @@ int gorun_tensorflow_fact(int what, int set, int value) {
 	return f ? GORUN_OK : GORUN_MEMORY;
 }
 
-/* known returns what a fact is now, and adds to it. */
+/* known returns the value of a fact, and then adds to it. */
 static int known(int what, int set, int more) {
 	pthread_mutex_lock(&facts_mu);
 	struct fact *f = fact(what, set);
@@ -207,11 +206,11 @@ struct item {
 	TF_Tensor *in, *out;
 	int type, ndim;
 	int64_t dims[MAX_DIMS];
-	size_t bytes, at; /* at: where it lies in its part's block */
+	size_t bytes, at; /* at: its place in the block of its part */
 	int part;
 };
 
-/* One operation of the library: a tensor, or several of one type in a block. */
+/* A part is one operation of the library: a tensor, or several of one type in a block. */
 struct part {
 	gorun_handle handle;
 	int started, type;
@@ -223,9 +222,9 @@ struct job {
 	struct job *next;
 	TF_OpKernelContext *ctx;
 	const struct kernel *kernel;
-	void *done[4]; /* TensorFlow's callback, moved here; or */
-	int waited;    /* the kernel waits for the end, which */
-	int ended;     /* has come */
+	void *done[4]; /* TensorFlow's callback, moved here */
+	int waited;    /* there is none: the kernel waits for the end */
+	int ended;     /* the end has come */
 	int n, parts;
 	int ranks; /* of the process set */
 	struct item *items;
@@ -269,7 +268,7 @@ static void note_engine(struct job *j, int rc) {
 	     engine.error());
 }
 
-/* noted keeps a failure of TensorFlow's. */
+/* noted keeps an error of TensorFlow. */
 static int noted(struct job *j, TF_Status *s) {
 	int code = tf.TF_GetCode(s);
 	if (code)
@@ -296,8 +295,8 @@ static void output(struct job *j, int index, const int64_t *dims, int ndim, int 
 	tf.TF_DeleteStatus(s);
 }
 
-/* deliver makes TensorFlow's tensors of a result that brings its own memory. The second output of a gather has the
- * number of rows that came from each rank. */
+/* deliver makes TensorFlow's tensors from a result with memory of its own. The second output of a gather is the number of
+ * rows from each rank. */
 static void deliver(struct job *j, int index, const gorun_result *r) {
 	struct item *t = &j->items[index];
 	int64_t ranks = j->ranks;
@@ -338,7 +337,7 @@ static void collect(struct job *j) {
 	}
 }
 
-/* end tells TensorFlow the end of a job. */
+/* end reports the end of a job to TensorFlow. */
 static void end(struct job *j) {
 	void *done[4];
 	int waited = j->waited;
@@ -368,7 +367,7 @@ static void end(struct job *j) {
 	free(j);
 	tf.TF_RunAsyncOpKernelDoneCallback(done);
 	void (*manager)(void *, void *, int) = *(void (**)(void *, void *, int))&done[2];
-	manager(done, done, 3); /* destroys it */
+	manager(done, done, 3); /* 3: destroy it */
 }
 
 static void *finish(void *unused) {
@@ -388,7 +387,7 @@ static void *finish(void *unused) {
 
 static void forked(void) { threads = 0; }
 
-/* one_ended notes the end of a part. The last one hands the job to a thread: this one is the library's. */
+/* one_ended notes the end of a part. After the last one a finisher takes the job, as this thread belongs to the library. */
 static void one_ended(void *job) {
 	struct job *j = job;
 	if (atomic_fetch_sub(&j->open, 1) > 1)
@@ -421,7 +420,7 @@ static uint32_t mix(uint32_t hash, uint64_t value) {
 	return hash;
 }
 
-/* signature is what ranks compare of tensors that travel as one: 31 bits. */
+/* signature returns the 31 bits that ranks compare for tensors that travel as one. */
 static int signature(const struct job *j) {
 	uint32_t hash = 2166136261u;
 	for (int i = 0; i < j->n; i++) {
@@ -432,8 +431,7 @@ static int signature(const struct job *j) {
 	return (int)(hash & 0x7fffffff);
 }
 
-/* take gets an input, and, where the result has its shape, an output: the same memory, if nobody else needs the
- * input. */
+/* take gets an input and, where the result has its shape, an output, in the same memory if nothing else needs the input. */
 static int take(struct job *j, int index, TF_Status *s) {
 	struct item *t = &j->items[index];
 	int kind = j->kernel->kind, forwarded = -1;
@@ -463,7 +461,7 @@ static int take(struct job *j, int index, TF_Status *s) {
 
 static const void *data_of(const struct item *t) { return tf.TF_TensorData(t->in ? t->in : t->out); }
 
-/* lay_out makes the parts of a job: one for each type of an allreduce, one for a broadcast, otherwise one a tensor. */
+/* lay_out makes the parts of a job: one for each type of an allreduce, one for a broadcast, otherwise one for each tensor. */
 static int lay_out(struct job *j) {
 	int kind = j->kernel->kind, together = kind == ALLREDUCE && j->kernel->op != GORUN_ADASUM;
 	for (int i = 0; i < j->n; i++) {
@@ -520,7 +518,7 @@ static int submit(struct job *j, int index, const char *name, const int32_t *spl
 		c.in = c.out = p->block;
 		c.dims = &all, c.ndim = 1;
 		if (k->kind == ALLREDUCE)
-			c.root = signature(j); /* has no root: ranks compare this instead */
+			c.root = signature(j); /* an allreduce has no root: ranks compare the signature instead */
 		else
 			c.prescale = 1.0 + signature(j);
 	} else {
@@ -610,8 +608,8 @@ out:
 	one_ended(j);
 }
 
-/* movable reports whether a callback of TensorFlow is what it was in all versions up to now: a std::function of
- * libstdc++, four words, the last two of which are functions of one library: the manager and the invoker. */
+/* movable reports whether a callback of TensorFlow has the form that it has had in all versions so far: a std::function of
+ * libstdc++, which is four words, and the last two are functions of one library, the manager and the invoker. */
 static int movable(void *const *done) {
 	Dl_info manager, invoker;
 	return done[2] && done[3] && dladdr(done[2], &manager) && dladdr(done[3], &invoker) && manager.dli_fbase &&
@@ -659,7 +657,7 @@ static void compute_async(void *kernel, TF_OpKernelContext *ctx, void *done) {
 		return;
 	}
 	memcpy(j->done, done, sizeof j->done);
-	((void **)done)[2] = ((void **)done)[3] = NULL; /* empty now */
+	((void **)done)[2] = ((void **)done)[3] = NULL; /* the caller's is empty now */
 	launch(j);
 }
 
@@ -687,13 +685,13 @@ static void *create(TF_OpKernelConstruction *c, int kind) {
 		}
 		if (kind == BROADCAST)
 			tf.TF_OpKernelConstruction_GetAttrInt32(c, "root_rank", &k->root, s);
-		if (!name[0]) { /* that of the node */
+		if (!name[0]) { /* take the name of the node */
 			TF_StringView node = tf.TF_OpKernelConstruction_GetName(c);
 			free(name);
 			if ((name = calloc(1, node.len + 1)))
 				memcpy(name, node.data, node.len);
 		}
-		if (name && !strcmp(name, "#")) { /* called eagerly without one */
+		if (name && !strcmp(name, "#")) { /* called eagerly, without a name */
 			free(name);
 			name = NULL;
 		}
@@ -721,8 +719,8 @@ static void *create_reducescatter(TF_OpKernelConstruction *c) { return create(c,
 static create_function *const creates[KINDS] = {create_allreduce, create_allgather, create_broadcast, create_alltoall,
 						create_reducescatter};
 
-/* GorunWorld answers what gorun_tensorflow_fact said last. It is stateful, so that TensorFlow asks every time, and
- * does not compute what depends on it beforehand. */
+/* GorunWorld returns what gorun_tensorflow_fact set last. It is stateful, so that TensorFlow runs it each time and
+ * folds nothing that depends on it into a constant. */
 struct question {
 	int32_t what, set;
 };
@@ -757,7 +755,7 @@ static void compute_world(void *kernel, TF_OpKernelContext *ctx) {
 
 /* ---- registration ---- */
 
-/* same_shapes: outputs are like the inputs, without the last, the world. */
+/* same_shapes gives outputs the shapes of the inputs, except the last input, the world. */
 static void same_shapes(TF_ShapeInferenceContext *ctx, TF_Status *s) {
 	TF_ShapeHandle *h = tf.TF_NewShapeHandle();
 	int64_t n = tf.TF_ShapeInferenceContextNumInputs(ctx) - 1;
@@ -818,7 +816,7 @@ static void define(int kind, TF_Status *s) {
 	check(s, op);
 }
 
-/* find looks TensorFlow's functions up, and reports whether all that are needed are there. */
+/* find looks up TensorFlow's functions, and reports whether none is missing that is needed. */
 static int find(void) {
 	void *library = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
 	if (!library)
@@ -835,8 +833,8 @@ static int find(void) {
 	return 1;
 }
 
-/* register_operations runs when the library is loaded. It does nothing unless tf.load_op_library() does that, because
- * TensorFlow knows only operations that are new then: Python says so in the environment. */
+/* register_operations runs when the library is loaded. It does nothing unless tf.load_op_library() loads it, because
+ * TensorFlow finds only operations that are registered then: Python sets a variable around that call. */
 __attribute__((constructor)) static void register_operations(void) {
 	if (!getenv("_GORUN_TENSORFLOW") || !find())
 		return;

@@ -1,10 +1,10 @@
-/* The face of libgorun for XLA: custom calls by its foreign function interface, for jax.ffi. XLA finds the handlers by their
- * addresses, which Python passes on (contrib/python/gorun/jax/compiled.py), so nothing here needs XLA to compile or to load.
+/* libgorun for XLA: custom calls by XLA's foreign function interface, for jax.ffi. XLA finds the handlers by their addresses,
+ * which Python passes on (contrib/python/gorun/jax/compiled.py), so this file compiles and loads without XLA.
  *
  * A handler copies its tensors, starts the operation and returns with a future; the thread of gorun_then completes that. No
  * thread of XLA ever waits for another rank, so any number of operations may be under way, in whatever order the threads of
- * each rank come to them. A small program XLA runs one step after the other, though, and all ranks must have the same order
- * there. Calls of one name take turns: a name is one call in a compiled program, which may run again before
+ * each rank come to them. But XLA runs the steps of a small program one after the other, and then the order must be the same on
+ * all ranks. Calls of one name take turns: a name is one call in a compiled program, which may run again before
  * the last run has ended, and all ranks run it equally often. */
 #include "gorun.h"
 
@@ -44,7 +44,7 @@ struct version {
 
 struct metadata {
 	size_t size;
-	struct version version; /* that the handler is made for */
+	struct version version; /* the one that the handler is made for */
 	uint32_t traits;
 };
 
@@ -64,7 +64,7 @@ struct future_arguments {
 	size_t size;
 	struct extension *extensions;
 	future *future;
-	error *error; /* of the one call that takes it */
+	error *error; /* the error of the call, which XLA takes */
 };
 
 typedef error *future_function(struct future_arguments *);
@@ -125,7 +125,7 @@ struct frame {
 	int stage;
 	struct buffers in, out;
 	struct attributes attributes;
-	future *future; /* set by the handler: it goes on */
+	future *future; /* set by a handler that returns before the end */
 };
 
 /* type_of returns the element type of a buffer, 0 for one that gorun does not have, and its bytes. */
@@ -151,7 +151,7 @@ static error *refuse(const struct api *api, int code, const char *text) {
 
 /* ---- work ---- */
 
-#define PIECE_BYTES ((size_t)8 << 20) /* of an allreduce: while one is reduced, others are copied */
+#define PIECE_BYTES ((size_t)8 << 20) /* bytes of a piece of an allreduce: while one is reduced, others are copied */
 
 struct part {
 	const char *in;
@@ -159,20 +159,20 @@ struct part {
 	size_t bytes;
 };
 
-/* What a handler was called for. */
+/* The work of one call of a handler. */
 struct work {
-	struct work *next; /* that waits for the same name */
+	struct work *next; /* the next one that waits for the same name */
 	struct line *line;
 	const struct api *api;
 	future *future;
 	gorun_call call;
-	size_t bytes, element; /* of all parts, and of an element */
+	size_t bytes, element; /* the size of all parts, and of an element */
 	size_t out_bytes;
-	int members; /* of the process set, if all bring the same number of rows; 0 if that does not matter */
+	int members; /* the size of the process set if all its ranks must bring the same number of rows, otherwise 0 */
 	int open;    /* pieces under way, and 1 while more may be started */
 	int code;
 	char text[512];
-	int64_t dims[32]; /* of the first tensor: XLA's own do not outlive the call of the handler */
+	int64_t dims[32]; /* of the first tensor: XLA's do not outlive the call of the handler */
 	int count;
 	struct part parts[];
 };
@@ -185,11 +185,11 @@ struct piece {
 	size_t from, bytes;
 };
 
-/* A line is a name, whose operations take turns. */
+/* A line is a name, and the operations of that name take turns. */
 struct line {
 	struct line *next;
 	int busy;
-	struct work *first, *last; /* those that wait */
+	struct work *first, *last; /* the works that wait */
 	char name[];
 };
 
@@ -199,9 +199,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct line *lines[LINES];
 static struct block {
 	struct block *next;
-} *blocks; /* free ones, of PIECE_BYTES each: gorun_alloc would clear them every time */
+} *blocks; /* free blocks of PIECE_BYTES: gorun_alloc would clear them every time */
 
-/* gorun_xla_begin follows each gorun_init and gorun_init_companion: memory of an earlier session is gone. */
+/* gorun_xla_begin must follow each gorun_init and gorun_init_companion: memory of an earlier session is gone. */
 EXPORT void gorun_xla_begin(void);
 EXPORT void gorun_xla_begin(void) {
 	pthread_mutex_lock(&lock);
@@ -226,7 +226,7 @@ static void give_block(char *block) {
 	pthread_mutex_unlock(&lock);
 }
 
-/* copy moves bytes of the parts, as if they were one tensor, to a block or from it. */
+/* copy copies bytes between a block and the parts, as if the parts were one tensor. */
 static void copy(const struct work *w, char *block, size_t from, size_t bytes, int out) {
 	size_t at = 0;
 	for (int i = 0; i < w->count && bytes; at += w->parts[i++].bytes) {
@@ -244,7 +244,7 @@ static void copy(const struct work *w, char *block, size_t from, size_t bytes, i
 
 static void begin(struct work *w);
 
-/* close_piece notes that a piece, or the starting of pieces, has ended, and with the last one the work. */
+/* close_piece ends a piece, or the starting of pieces. The last one ends the work. */
 static void close_piece(struct work *w, int code) {
 	const char *why = code ? gorun_error() : NULL;
 	pthread_mutex_lock(&lock);
@@ -285,7 +285,7 @@ static void reduced(void *argument) {
 	close_piece(w, code);
 }
 
-/* brought is called at the end of an operation that brings its result. */
+/* brought is called at the end of an operation whose result has memory of its own. */
 static void brought(void *argument) {
 	struct piece *p = argument;
 	struct work *w = p->work;
@@ -310,7 +310,7 @@ static void brought(void *argument) {
 	close_piece(w, code);
 }
 
-/* start starts one operation, at whose end a function is called. */
+/* start starts an operation and has a function called at its end. */
 static int start(struct piece *p, const gorun_call *call, gorun_done then) {
 	int code = gorun_start(call, &p->handle);
 	if (code)
@@ -318,7 +318,7 @@ static int start(struct piece *p, const gorun_call *call, gorun_done then) {
 	pthread_mutex_lock(&lock);
 	p->work->open++;
 	pthread_mutex_unlock(&lock);
-	if ((code = gorun_then(p->handle, then, p))) { /* out of memory for a thread: wait here */
+	if ((code = gorun_then(p->handle, then, p))) { /* no memory for a thread: wait here */
 		then(p);
 		return GORUN_OK;
 	}
@@ -328,7 +328,7 @@ static int start(struct piece *p, const gorun_call *call, gorun_done then) {
 /* reduce starts an allreduce of all parts, in pieces that lie in the arena. */
 static int reduce(struct work *w) {
 	size_t most = PIECE_BYTES / w->element * w->element, from = 0;
-	int code = GORUN_OK, whole = w->call.op == GORUN_ADASUM || !w->bytes; /* Adasum weighs tensors as a whole */
+	int code = GORUN_OK, whole = w->call.op == GORUN_ADASUM || !w->bytes; /* Adasum needs whole tensors */
 	for (int k = 0; !code && (from < w->bytes || !k); k++) {
 		char name[4096 + 16];
 		gorun_call call = w->call;
@@ -426,7 +426,7 @@ static size_t bytes_of(const struct buffer *b, size_t element) {
 	return element;
 }
 
-/* describe answers XLA, which asks at registration which version a handler is made for: whichever asks. */
+/* describe answers XLA, which asks at registration for a handler's version: the version of the XLA that asks. */
 static int describe(const struct frame *f) {
 	struct metadata_extension *m = (struct metadata_extension *)(void *)f->extensions;
 	if (!m || m->base.type != EXTENSION_METADATA)

@@ -132,6 +132,7 @@ func (l *slotTable) deserted(x *slot, left func(rank int) bool) error {
 			who = append(who, strconv.Itoa(rank))
 		}
 	}
-	return &collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf("allreduce %s: rank %s of this host ended amid it, and the tensor holds no result",
+	return &collective.Error{Code: collective.CodeAborted, Text: fmt.Sprintf(
+		"allreduce %s: rank %s of this host ended in the middle of it, and the tensor holds no result",
 		x.call.Name, strings.Join(who, ", "))}
 }

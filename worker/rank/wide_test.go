@@ -23,7 +23,8 @@ func TestWhoLeftWideSlotEarly(t *testing.T) {
 	if how := l.slicesDone(x); how != broken {
 		t.Fatalf("%v, and two have left", how)
 	}
-	if got, want := l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) }).Error(), "allreduce grad: rank 1, 3 of this host ended amid it, and the tensor holds no result"; got != want {
+	const want = "allreduce grad: rank 1, 3 of this host ended in the middle of it, and the tensor holds no result"
+	if got := l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) }).Error(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -53,7 +53,7 @@ class _Part:
 
 
 class Belt:
-    """The belt of a session. wait and publish are those of its slots; one thread at a time carries."""
+    """The belt of a session. wait and publish belong to its slots; one thread at a time carries."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class Belt:
                 parted = [r for r in self._others if self._parted(r, goal)]
                 who = [r for r in parted if self._flags[self._broken(r)] != BELT_FAILED] or parted
                 ranks = ", ".join(map(str, who))
-                text = f"rank {ranks} of this host ended amid it, and the tensor holds no result"
+                text = f"rank {ranks} of this host ended in the middle of it, and the tensor holds no result"
                 raise Aborted(f"{name.replace('.', ' ', 1)}: {text}")
 
     def carry(self, name: str, load: Load) -> None:
-        """Reduce a tensor with those of the others, who have come to the slot. The caller holds busy.
+        """Reduce a tensor with the tensors of the others, which have come to the slot. The caller holds busy.
 
         Three parts are under way: while this rank fills one, the others have filled the part before, and
         reduced the one before that.

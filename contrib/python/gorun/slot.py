@@ -1,8 +1,8 @@
-"""Slots: shared memory in which the ranks of a host reduce small tensors by themselves, without the daemon.
+"""Slots: shared memory in which the ranks of a host reduce small tensors without the daemon.
 
-"Slots" in worker/session/codec/PROTOCOL.md says what is where, and why every rank comes to the same decision.
-Larger ones go over a belt (belt.py), once the ranks have met in the slot of its name.
-Nothing here knows how to add: a framework brings that, over the memory of Slot.inputs.
+"Slots" in worker/session/codec/PROTOCOL.md describes the layout, and why all ranks come to the same decision.
+Larger tensors go over a belt (belt.py), once the ranks have met in the slot of the name.
+The arithmetic is the framework's, on the memory of Slot.inputs.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from .slot_table import (
     WORLD_GONE,
 )
 
-MAX_CLOSED = 16  # slots of a name, when different tensors come under it: each takes memory for good
+MAX_CLOSED = 16  # slots of one name, when different tensors come under it: each takes memory for good
 
-# How long a rank asks again before it sleeps, because a wake-up takes about as long: first alone, unless
-# ranks outnumber CPUs, then so that others run.
+# How long a rank polls before it sleeps; a wake-up takes about as long. It yields the CPU in the second part
+# of that time, and in the first too if ranks outnumber CPUs.
 SPIN_SECONDS = 50e-6
 YIELD_SECONDS = 200e-6
-JOIN_SECONDS = 100e-6  # between looks whether other threads are still in a slot
+JOIN_SECONDS = 100e-6  # between two looks whether other threads are still in a slot
 
 _SUMS = frozenset((FLOAT32, FLOAT64, INT32, UINT32, INT64, UINT64))
 _AVERAGES = frozenset((FLOAT32, FLOAT64))
 
 
 def possible() -> bool:
-    """Report whether Python can use slots: stores must be seen in order, and it cannot ask for that."""
+    """Report whether Python can use slots: others must see its stores in order, which it cannot demand."""
     return platform.machine() in ("x86_64", "AMD64") and sys.byteorder == "little"
 
 
 def suits(dtype: int, op: int, prescale: float, postscale: float) -> bool:
-    """Report whether slots are for such a reduction."""
+    """Report whether slots suit such a reduction."""
     types = _AVERAGES if op == AVERAGE else _SUMS if op == SUM else frozenset()
     return dtype in types and prescale == postscale == 1.0
 
@@ -68,23 +68,23 @@ class Slot:
         self.belt = offset & ON_BELT != 0
         if self.belt:
             offset, nbytes = offset & ~ON_BELT, 0
-        self.signature = signature  # of the tensors that are packed into one
+        self.signature = signature  # of the tensors that are packed into this one
         stride = (nbytes + LINE - 1) // LINE * LINE
         if offset % LINE or offset < LINE * ranks or offset + ranks * (LINE + 2 * stride) > len(memory):
             raise ValueError(f"slot at {offset} of {len(memory)} bytes")
         self.dtype, self.op, self.shape = dtype, op, shape
         self.use = 0
         self.mine = (offset + LINE * me) // 8  # place of this rank's word
-        # Place of the word of every other rank, and of its flag that it has left.
+        # Where the word of every other rank is, and the flag that it has left.
         self.ranks = [((offset + LINE * r) // 8, LINE * r // 4) for r in range(ranks) if r != me]
         starts = [offset + LINE * ranks + i * stride for i in range(2 * ranks)]
         self.inputs = [[memory[at : at + nbytes] for at in starts[half::2]] for half in (0, 1)]
         self.own = [half[me] for half in self.inputs]
-        self.arithmetic: Any = None  # what a framework does there
+        self.arithmetic: Any = None  # of the framework
 
 
 class Slots:
-    """All slots of a session. look() is called when the daemon has sent something. Thread-safe."""
+    """All slots of a session. look() reads what the daemon has sent. Thread-safe."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class Slots:
         self._words = memory.cast("Q")
         self._flags = memory.cast("I")
         self._look = look
-        # The lock of what follows, and of which slots are open and this rank's words in them. Taking it, or
-        # giving it back, also makes stores visible before what is read next.
+        # It guards what follows, which slots are open, and this rank's words in them. To take it, or to release
+        # it, also makes stores visible before the next load.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers: set[int] = set()  # threads
         self._inside: set[int] = set()  # threads
-        self._listener = 0  # the one of them that is at the doorbell, for all
+        self._listener = 0  # the thread that waits at the doorbell for all of them
         self._doorbell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._doorbell.setblocking(False)
         self._doorbell.bind("")  # the kernel chooses a name
@@ -113,7 +113,7 @@ class Slots:
         self._poll.register(self._doorbell, select.POLLIN)
         self._poll.register(daemon, select.POLLIN)
         line = LINE * me
-        self._over = line // 4  # place of the flag that the world has ended
+        self._over = line // 4  # where the flag is that the world has ended
         memory[line + 9 : line + 9 + len(self._name)] = self._name
         memory[line + 8] = len(self._name)
         self._asleep = [(r, LINE * r // 4 + 1) for r in range(ranks) if r != me]
@@ -122,7 +122,7 @@ class Slots:
         if Belt.fits(memory, ranks):
             self.belt = Belt(memory, ranks, me, self._await, self._publish)
         self._open: dict[str, Slot] = {}
-        self._closed: dict[str, int] = {}  # how many slots of a name somebody did not come to
+        self._closed: dict[str, int] = {}  # by name: its slots that a rank did not come to
         self.off = False
         self._ended = False
 
@@ -139,20 +139,20 @@ class Slots:
         self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int,
         signature: int = 0,
     ) -> None:  # fmt: skip
-        """Take the slot that the daemon gave a name. op: the reduction, and how it travels between hosts."""
-        if self.off:  # also if the daemon has said so before this rank joined, and it is read only now
+        """Take the slot that the daemon assigned to a name. op: the reduction, and how it travels between hosts."""
+        if self.off:  # the daemon may have assigned it before this rank joined
             return
         self._open[name] = Slot(
             self._memory, offset, self._ranks, self._me, dtype, op, shape, nbytes, signature
         )
 
     def find(self, name: str, op: int) -> Slot | None:
-        """Return the slot of a name, if it is for such a reduction."""
+        """Return the slot of a name if it has that reduction."""
         slot = self._open.get(name)
         return slot if slot is not None and slot.op == op else None
 
     def enter(self) -> None:
-        """Have a join in another thread wait until leave(): what happens until then comes before the join."""
+        """Make a join in another thread wait until leave(), so that what happens here comes before it."""
         self._inside.add(threading.get_ident())
 
     def leave(self) -> None:
@@ -160,29 +160,29 @@ class Slots:
         self._inside.discard(threading.get_ident())
 
     def half(self, slot: Slot) -> int:
-        """Return which half of the inputs is for the next use; it begins when this rank meets the others."""
+        """Return which half of the inputs the next use takes; meet() begins it."""
         return (slot.use + 1) & 1
 
     def meet(self, name: str, slot: Slot) -> bool:
-        """Show the input of this rank, and wait for all others: True; or False, and the slot is closed."""
+        """Publish this rank's input and wait for all others. If one does not come, close the slot: False."""
         try:
-            with self._lock:  # or another thread gives the slot up meanwhile, and says that nobody comes
+            with self._lock:  # or another thread may close the slot meanwhile, and publish that
                 if self._open.get(name) is not slot:
                     return False
                 slot.use += 1
                 goal = self._words[slot.mine] = 2 * slot.use
             self._rouse(slot, goal)
             return self._wait(name, slot, goal)
-        except BaseException:  # interrupted: nobody shall wait for this rank here, nor it for others
+        except BaseException:  # interrupted: others must not wait here for this rank, nor it for them
             self.close(name)
             raise
 
     def carry(self, name: str, slot: Slot, load: Load) -> bool:
-        """Meet the others, and reduce a tensor with theirs: True; or False, and the slot is closed."""
+        """Meet the others and reduce a tensor with theirs. If one does not come, close the slot: False."""
         belt = self.belt
         if belt is None:  # the session has just ended
             return False
-        if belt.stands or not belt.busy.acquire(blocking=False):  # another thread is there
+        if belt.stands or not belt.busy.acquire(blocking=False):  # another thread has the belt
             self.close(name)
             return False
         try:
@@ -197,7 +197,7 @@ class Slots:
             belt.busy.release()
 
     def _publish(self, at: int, count: int) -> None:
-        """Write a count of the belt, if it is not negative, and wake who sleeps."""
+        """Write a count of the belt, if it is not negative, and wake the ranks that sleep."""
         with self._lock:
             if count >= 0:
                 self._words[at] = count
@@ -220,15 +220,15 @@ class Slots:
                     if self._open.get(name) is slot:
                         self._forget(name)
                 return False
-        # Looked at last: who comes after the end of the world finds it marked, and others may have been
-        # told that this failed.
+        # Look at this last. A rank that comes after the end of the world finds its mark; the operation may have
+        # failed on others.
         while self._flags[self._over] == WORLD_GONE:
-            self._look()  # which raises why, once the daemon has said it
+            self._look()  # which raises the reason, once the daemon has sent it
             os.sched_yield()
         return True
 
     def close(self, name: str) -> None:
-        """Come to a slot no more, because something else is submitted under its name."""
+        """Leave a slot for good, because something else is submitted under its name."""
         if name not in self._open:
             return
         with self._lock:
@@ -249,14 +249,14 @@ class Slots:
         self.off = True
         for name in list(self._open):
             self.close(name)
-        while self._inside - {threading.get_ident()}:  # what is there comes before the join
+        while self._inside - {threading.get_ident()}:  # what these threads do comes before the join
             time.sleep(JOIN_SECONDS)
 
     def end(self) -> None:
-        """Come to no slot any more, and need nobody: the session has ended."""
+        """End all slots, without the other ranks: the session has ended."""
         self.off = self._ended = True
         self._open.clear()
-        self.belt = None  # which refers to this: the memory would stay until a garbage collection
+        self.belt = None  # it refers to this object: the memory would stay until a garbage collection
         self.ring()
         with self._lock:
             if not self._listener:
@@ -270,14 +270,14 @@ class Slots:
         try:
             self._doorbell.sendto(b"", name)
         except OSError:
-            pass  # it has been rung many times, or its rank is gone
+            pass  # the doorbell is full, or its rank is gone
 
     def _rouse(self, slot: Slot, goal: int) -> None:
-        """Wake who sleeps, if all have come as far as goal. The lock was held for this rank's word."""
+        """Wake the ranks that sleep if all have reached goal. This rank's word was written with the lock held."""
         words, flags = self._words, self._flags
         for at, _ in slot.ranks:
             if words[at] < goal:
-                return  # whoever comes last does it
+                return  # the last rank to come wakes them
         for rank, at in self._asleep:
             if flags[at]:
                 self._ring(rank)
@@ -288,23 +288,23 @@ class Slots:
         self._send(bytes(self._memory[line + 9 : line + 9 + length]))
 
     def _absent(self, slot: Slot, goal: int) -> bool:
-        """Report whether somebody will never come: a word is odd, or its rank has left.
+        """Report whether a rank will never come: its word is odd, or it has left.
 
-        All are looked at: who comes last does not wake others where one will never come.
+        Look at all ranks, even if one is missing: the last to come wakes no others if one will never come.
         """
         words = self._words
         for at, left in slot.ranks:
             word = words[at]
             if word < goal and (word & 1 or (self._flags[left] == RANK_LEFT and words[at] < goal)):
-                return True  # an even word that is high enough came in between
+                return True  # it had not come before it left
         return False
 
     def _await(self, at: int, goal: int, absent: Callable[[], bool]) -> bool:
-        """Wait until the word at a place is as high as goal, or somebody is absent: False."""
+        """Wait until the word at a place reaches goal, or a rank is absent: False."""
         words, since, yields = self._words, 0.0, self._yields
         while True:
             if self._flags[self._over] == WORLD_GONE or self._ended:
-                self._look()  # which raises why, once the daemon has said it
+                self._look()  # which raises the reason, once the daemon has sent it
                 os.sched_yield()
                 continue
             for _ in range(1 if yields else 50):
@@ -331,7 +331,7 @@ class Slots:
                 self._sleepers.add(me)
                 self._flags[flag] = 1
             with self._lock:
-                # Looked at after the flag was set, and while nobody takes a ring away.
+                # Look after the flag is set, while no other thread can take a ring away.
                 if self._words[at] >= goal or absent():
                     return
                 if self._listener not in (0, me):
@@ -339,7 +339,7 @@ class Slots:
                     return
                 self._listener = me
             self._listen()
-        finally:  # also if Ctrl-C came: this rank may wait again
+        finally:  # after Ctrl-C too: this rank may wait again
             with self._lock:
                 if self._listener == me:
                     self._listener = 0

@@ -113,7 +113,7 @@ class BeltTest(unittest.TestCase):
         self.assertIsInstance(results[1], KeyboardInterrupt)
         for me in 0, 2:
             self.assertIsInstance(results[me], Aborted)
-            self.assertIn("rank 1 of this host ended amid it", str(results[me]))
+            self.assertIn("rank 1 of this host ended in the middle of it", str(results[me]))
         # Nothing goes over the belt after that, and no rank waits for another one there.
         self.assertEqual(ranks.together(lambda me: ranks.slots[me].belt.stands), [True] * 3)
         self.assertEqual(ranks.together(lambda me: ranks.slots[me].offers_belt(1 << 20)), [False] * 3)
@@ -124,7 +124,7 @@ class BeltTest(unittest.TestCase):
         data = [np.ones(BELT_PART), np.ones(BELT_PART)]
         with self.assertRaises(KeyboardInterrupt):
             ranks.carry(0, sums.Load([data[0]], [data[0]], 1.0))
-        with self.assertRaisesRegex(Aborted, "rank 0 of this host ended amid it"):
+        with self.assertRaisesRegex(Aborted, "rank 0 of this host ended in the middle of it"):
             ranks.carry(1, sums.Load([data[1]], [data[1]], 1.0))
 
     def test_one_is_killed(self):
