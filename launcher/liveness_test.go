@@ -173,7 +173,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestTimeScale: a scale of the job's time is that of its leases, but for the one that the user gives.
+// TestTimeScale: a scale of the job's time applies to its leases, except to a lease that the user gives.
 func TestTimeScale(t *testing.T) {
 	j := &job{state: state{spec: &Spec{JobOptions: wire.JobOptions{TimeScale: 0.2}}}}
 	if got := j.lease(); got != 6*time.Second {

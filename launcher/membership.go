@@ -56,7 +56,7 @@ func newMembership(spec *Spec) *membership {
 }
 
 // fixedConfig describes a job of fixed size, whose ranks are placed. They do not wait for their first world, unless the
-// user wants to know of the hosts' edges: which one data goes is told before the ranks write anything, and how fast
+// user wants to know of the hosts' edges: which ones data takes is shown before the ranks write anything, and how fast
 // they are is measured in short jobs too.
 func fixedConfig(spec *Spec) elastic.Config {
 	c := elastic.Config{Policy: elastic.Fixed(len(spec.Placement.Ranks)), RanksFirst: !spec.Verbose && spec.Measured == nil,

@@ -30,7 +30,7 @@ const worthRings = 1.1
 // maxRails bounds the number of simultaneous rings.
 const maxRails = 8
 
-// Network returns the network of a NIC: that of its first IPv4 address, or else of its first address. It is invalid if
+// Network returns the network of a NIC, by its first IPv4 address or else by its first address. It is invalid if
 // the NIC has none. A prefix of a single address, as assigned by clouds and DHCPv6, does not count: it does not
 // describe a network.
 func (n NIC) Network() (network netip.Prefix) {

@@ -37,7 +37,7 @@ func FuzzCommandLine(f *testing.F) {
 	})
 }
 
-// FuzzTimes: times of flags are as long as they read, and ranges in order.
+// FuzzTimes: times of flags are as long as their text says, and ranges in order.
 func FuzzTimes(f *testing.F) {
 	for _, seed := range []string{"30", "1m30s", "-1", "1e300", "NaN", "1 2", "2,1", "10,100", ","} {
 		f.Add(seed)

@@ -196,7 +196,7 @@ func mistakes(t *testing.T) (messages []string) {
 	return slices.Compact(messages)
 }
 
-// TestTroublesAreComplete: each type of error that knows its exit code, and each step of a host, has an entry.
+// TestTroublesAreComplete: each type of error with an exit code, and each step of a host, has an entry.
 func TestTroublesAreComplete(t *testing.T) {
 	explained := map[string]bool{}
 	for _, x := range troubles {

@@ -14,7 +14,7 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// TestCompletionKeys has users press the tab key in the shells that are here.
+// TestCompletionKeys presses the tab key in the shells that are installed.
 func TestCompletionKeys(t *testing.T) {
 	for _, tt := range []struct {
 		shell string
@@ -82,7 +82,7 @@ func TestCompletionKeys(t *testing.T) {
 	}
 }
 
-// TestChoices: each word that completion offers for a flag's value stands in the flag's description.
+// TestChoices: a flag's description has each word that completion offers for its value.
 func TestChoices(t *testing.T) {
 	for name, words := range choices {
 		f, ok := findFlag(new(jobFlags).table(), name).(cli.DocGenerationFlag)

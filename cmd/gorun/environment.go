@@ -20,7 +20,7 @@ type variableGroup struct {
 }
 
 // otherVariables are the variables that gorun and its bindings read, beside the tables of flags and of horovodrun's
-// knobs. Package rankenv has those that gorun sets.
+// knobs. Package rankenv has the ones that gorun sets.
 var otherVariables = []variableGroup{
 	{"Where gorun runs", []variable{
 		{[]string{"SSH_AUTH_SOCK"}, "socket of the ssh agent"},

@@ -32,7 +32,7 @@ var notDocumented = []string{
 	"_GORUN_CALL_",       // begins the names of the numbered parts of _GORUN_CALL
 }
 
-// TestVariablesAreDocumented: each variable that the code of the product reads stands in the reference.
+// TestVariablesAreDocumented: the reference has each variable that the code of the product reads.
 func TestVariablesAreDocumented(t *testing.T) {
 	page := environmentPage()
 	found := map[string]string{} // name: where

@@ -48,7 +48,7 @@ func scripts(t *testing.T) []string {
 
 // TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command
 // line of testdata/script, if only of one that is refused or shows what would be done: so no name is taken that is not
-// accepted any more. Whether its meaning is held there as well is for whoever writes the script. Flags that a command
+// accepted any more. Whether the script also checks its meaning is up to its author. Flags that a command
 // shares with launches may be given to those, and hidden ones of commands, by which gorun speaks to itself, in its own
 // code.
 func TestEveryFlagHasAScript(t *testing.T) {

@@ -64,7 +64,7 @@ func commandHelp(w io.Writer, c *cli.Command) {
 	}
 }
 
-// ownFlags parts the flags of a command from those that it shares with launches, which have a topic.
+// ownFlags separates the flags of a command from the ones that it shares with launches, which have a topic.
 func ownFlags(flags []cli.Flag) (own, shared []cli.Flag) {
 	for _, f := range flags {
 		switch {

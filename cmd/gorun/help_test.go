@@ -94,7 +94,7 @@ func TestMainHelp(t *testing.T) {
 	}
 }
 
-// TestFlagsHaveHelp: each flag of a launch is on the page of a topic, and each flag that takes a value has a word for it.
+// TestFlagsHaveHelp: each flag of a launch is on the page of a topic, and each flag that takes a value names it.
 func TestFlagsHaveHelp(t *testing.T) {
 	app := newApp(nil)
 	check := func(where string, flags []cli.Flag) {

@@ -83,7 +83,7 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-// TestKnobsComplete keeps the test above from forgetting a flag.
+// TestKnobsComplete: TestKnobs leaves no flag out.
 func TestKnobsComplete(t *testing.T) {
 	source, err := os.ReadFile("horovod_test.go")
 	if err != nil {

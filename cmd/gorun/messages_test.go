@@ -71,7 +71,7 @@ func TestMessagesAreHeld(t *testing.T) {
 	}
 }
 
-// TestMessagesAreLookedFor: what the test above takes for a message, and for an expectation of it.
+// TestMessagesAreLookedFor: what TestMessagesAreHeld takes for a message, and for an expectation of one.
 func TestMessagesAreLookedFor(t *testing.T) {
 	for _, c := range []struct {
 		message, line string

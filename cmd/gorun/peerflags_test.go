@@ -31,7 +31,7 @@ func TestPeerFlags(t *testing.T) {
 	}
 }
 
-// TestHorovodFlagsHaveAPlace: each spelling of horovodrun's flags stands on the page for its users.
+// TestHorovodFlagsHaveAPlace: the page for horovodrun's users has each spelling of its flags.
 func TestHorovodFlagsHaveAPlace(t *testing.T) {
 	for _, name := range horovodNames() {
 		if !onPage(t, "horovodrun", name) {

@@ -32,7 +32,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// FuzzSplitWords: words that are quoted come back as they were.
+// FuzzSplitWords: quoted words are split into the same words again.
 func FuzzSplitWords(f *testing.F) {
 	f.Add("a", "b c'\"\\")
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -167,7 +167,7 @@ func flagTable(b *strings.Builder, flags []cli.Flag) {
 	}
 }
 
-// environmentPage has every variable: those that gorun reads, and those that ranks get.
+// environmentPage has every variable that gorun reads or ranks get.
 func environmentPage() string {
 	var b strings.Builder
 	b.WriteString("# Environment variables\n\n## Variables that gorun reads\n")
@@ -289,7 +289,7 @@ func jobEvents(t *testing.T, args []string) []byte {
 	return out
 }
 
-// TestEventsFollowSchema: the events of jobs are as the schema in the documentation says, and have every field that it requires.
+// TestEventsFollowSchema: the events of jobs match the schema in the docs, and have every field that it requires.
 func TestEventsFollowSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "reference/events.schema.json"))
 	if err != nil {

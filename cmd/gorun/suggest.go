@@ -57,7 +57,7 @@ var otherWords = map[string]string{
 	"manual": "man", "completions": "completion", "connect": "attach", "dashboard": "web", "ui": "web",
 }
 
-// commandsLike returns the commands that may have been meant by a word: one that other tools call so, or those that
+// commandsLike returns the commands that a word may mean: the one that other tools call by it, or the ones that
 // differ in one letter. The ones that lack only a letter of the word come first.
 func commandsLike(word string, commands []*cli.Command) (names []string) {
 	if command := otherWords[word]; command != "" {

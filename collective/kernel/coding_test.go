@@ -201,7 +201,7 @@ func FuzzCoding(f *testing.F) {
 	})
 }
 
-// quiet makes all NaNs one: that of a peer may be any.
+// quiet makes all NaNs one: a peer may have any other.
 func quiet(b []byte) {
 	for i := 0; i+4 <= len(b); i += 4 {
 		if v := math.Float32frombits(binary.LittleEndian.Uint32(b[i:])); v != v {

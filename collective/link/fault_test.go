@@ -118,7 +118,7 @@ func TestBreaksAfterProgress(t *testing.T) {
 	tr.finish(t, nodes)
 }
 
-// proxy passes connections on until it is frozen; then those that exist stay open, and dead.
+// proxy passes connections on until it is frozen; then existing ones stay open, but dead.
 type proxy struct {
 	ln     net.Listener
 	target string
@@ -289,7 +289,7 @@ func TestDamagedStreams(t *testing.T) {
 			join(t, nodes...)
 			for i, p := range proxies {
 				p.setHold(damager(seed+uint64(i), 0.01, &hits))
-				p.freeze() // so that all streams are among those that are damaged
+				p.freeze() // so that no stream is spared
 			}
 			tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 			eventually(t, "damage", func() bool {

@@ -20,7 +20,7 @@ import (
 type courier struct {
 	*proxy
 	newest   atomic.Int64 // number, from 1, of the newest connection of those whose proof was delivered
-	overtook atomic.Int64 // proofs that were delivered after that of a newer connection
+	overtook atomic.Int64 // proofs that were delivered after the proof of a newer connection
 
 	recording sync.Mutex
 	first     []byte // what the dialer of the first connection sent in its handshake

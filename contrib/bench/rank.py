@@ -103,7 +103,7 @@ def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
 def many(ranks: Ranks, seconds: float) -> list[dict]:
     """Sum up many tensors of one number: all begun, then waited for; as a group; and one by one.
 
-    A time is that of all of them.
+    A time is for all of them together.
     """
     tensors = [torch.zeros(1) for _ in range(MANY)]
 

@@ -89,7 +89,7 @@ func machines(ctx context.Context, c *vim25.Client, naming naming) ([]machine, e
 		out = append(out, m)
 	}
 	slices.SortFunc(out, func(a, b machine) int { return strings.Compare(a.name, b.name) })
-	// One fact for each name: machines with the same name cannot be told apart.
+	// One fact for each name: machines with the same name cannot be distinguished.
 	return slices.CompactFunc(out, func(a, b machine) bool { return a.name == b.name }), nil
 }
 

@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits jobs.Limits
 		all    []jobs.Record
-		want   string // the numbers of those that are not kept
+		want   string // the numbers of the jobs that are not kept
 	}{
 		"detached":         {limits, []jobs.Record{ended(31*day, false), ended(29*day, false)}, "1"},
 		"foreground":       {limits, []jobs.Record{ended(25*time.Hour, true), ended(23*time.Hour, true)}, "1"},

@@ -58,7 +58,7 @@ func TestLauncherShowsItIsThere(t *testing.T) {
 	})
 }
 
-// TestPause: a pause is by the calendar if the other clock stood still too, as that of a machine does that is
+// TestPause: a pause is by the calendar if the other clock stopped too, as it does in a machine that is
 // suspended.
 func TestPause(t *testing.T) {
 	began := time.Now()

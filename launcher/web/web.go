@@ -1,7 +1,7 @@
 // Package web serves a page that shows a job while it runs: its hosts and their ring, where the time of its ranks goes,
 // how fast it trains, what has happened, and what it waits for.
 //
-// A Server listens at the address of --web, or of gorun web. It asks its Source once a second, whoever looks, so that a
+// A Server listens at the address of --web, or of gorun web. It asks its Source once a second, by itself, so that a
 // page costs the launcher nothing more. The page is in the binary, and asks no other machine for anything. It polls
 //
 //	GET /api/state   the job as a View, in JSON

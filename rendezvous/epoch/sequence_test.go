@@ -54,7 +54,7 @@ func (idle) hear(int, epoch.Roster)     {}
 func (idle) ready(int, wire.World) bool { return true }
 func (idle) enter(int, wire.World)      {}
 
-// maxHosts is how many hosts there are in all, with those that crashed.
+// maxHosts is how many hosts there are in all, including crashed ones.
 const maxHosts = 10
 
 func newJob(t *testing.T, n int, seed uint64, d daemon) *job {

@@ -135,7 +135,7 @@ func (m *StockMember) pass(w http.ResponseWriter, r *http.Request, scope, key st
 	}
 }
 
-// repeatInterval is the interval between notifications: a rank loses those that arrive before its training has started.
+// repeatInterval is the interval between notifications: a rank loses any that arrive before its training has started.
 const repeatInterval = 2 * time.Second
 
 // Announce notifies the rank that hosts were added or removed, and repeats that until ctx ends, which is when the world

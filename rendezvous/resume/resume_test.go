@@ -572,7 +572,7 @@ func FuzzSessions(f *testing.F) {
 	})
 }
 
-// TestPatienceAfterStandstill: a host that stood still while it waited for a connection gives those who look for it a
+// TestPatienceAfterStandstill: a host that was stopped while it waited for a connection gives hosts that look for it a
 // moment.
 func TestPatienceAfterStandstill(t *testing.T) {
 	v := &server{relay: NewRelay(), waits: true, due: time.Now().Add(-20 * time.Second)}

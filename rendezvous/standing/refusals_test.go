@@ -20,7 +20,7 @@ func (noLaunchers) Open(*wire.Reach) (io.ReadWriteCloser, error) {
 	return nil, errors.New("job 7: no such job")
 }
 
-// TestRefusals: the answer of a daemon to those that it cannot serve.
+// TestRefusals: what a daemon answers to a connection that it cannot serve.
 func TestRefusals(t *testing.T) {
 	const session = "0123456789abcdef"
 	for _, tt := range []struct {

@@ -1,4 +1,4 @@
-/* Says how many ranks its world has, and stays in it for as many seconds as it is told. */
+/* Says how many ranks its world has, and stays in it for the given number of seconds. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@ state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=hvd.rank(
 hvd.barrier()
 for _ in range(3):
     begin = time.monotonic()
-    # sync() ends with save(), which is a copy in memory and no transfer: that is told, too.
+    # sync() ends with save(), a copy in memory without any transfer; its time is printed too.
     state.sync()
     hvd.barrier()
     took = time.monotonic() - begin

@@ -211,7 +211,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestUndated: labels without a session are those that a move does not end.
+// TestUndated: a move does not end labels without a session.
 func TestUndated(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a: {rack: r, esxi: e, by: vCenter}\n  b: {esxi: e, session: '0x1'}\n  c: {}\n"))
 	if err != nil {

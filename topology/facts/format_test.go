@@ -11,7 +11,7 @@ import (
 	"gorun/topology/facts"
 )
 
-// TestKeys: the documented keys are those that the parser accepts.
+// TestKeys: the parser accepts the documented keys and no others.
 func TestKeys(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "parse.go", nil, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	mostText       = 254 // characters of a name or a value
 	mostAttributes = 16
 	mostChildren   = 640
-	mostElements   = 256 // with those that it adds itself
+	mostElements   = 256 // including the ones that it adds itself
 )
 
 // inside lists which elements NCCL reads in which.

@@ -298,7 +298,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestPicturesInDocs checks that the pictures of the docs are those that gorun draws.
+// TestPicturesInDocs checks that gorun draws the pictures in the docs.
 func TestPicturesInDocs(t *testing.T) {
 	pictures, err := filepath.Glob("../../docs/pictures/*.svg")
 	if err != nil || len(pictures) == 0 {
@@ -393,7 +393,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestHelp compares the names that the help lists with those that are there.
+// TestHelp compares the names in the help with the existing ones.
 func TestHelp(t *testing.T) {
 	c := uneven(t)
 	text, err := picture.JSON(c)

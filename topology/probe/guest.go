@@ -42,7 +42,7 @@ func executeTools(ctx context.Context, program string, args ...string) ([]byte, 
 	return cmd.Output()
 }
 
-// askTools returns labels of the host: those that an administrator has set as guestinfo.gorun.esxi, .rack and .zone,
+// askTools returns labels of the host that an administrator has set as guestinfo.gorun.esxi, .rack and .zone,
 // and those for the hypervisor's release and hardware. It also returns the session id. All are empty if the programs do
 // not answer.
 func askTools(ctx context.Context, run runTool) (labels map[string]string, session string) {

@@ -253,7 +253,7 @@ func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, strea
 	serving.Go(func() { resume.Serve(running, socket, stream, timeouts) })
 	err := worker.Run(ctx, cfg)
 	if ctx.Err() != nil {
-		stream.Close(relayCloseTimeout) // nobody cleans up behind a daemon without a supervisor: it does not stay for long
+		stream.Close(relayCloseTimeout) // nothing cleans up after a daemon without a supervisor: it does not stay for long
 	} else {
 		stream.Close(reportTimeout)
 	}

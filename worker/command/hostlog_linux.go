@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// priority is that of a warning of a daemon, as RFC 3164 counts.
+	// priority is the number of a daemon's warning in RFC 3164.
 	priority = 3<<3 | 4
 	// reporting is how long the host's log may take for a line.
 	reporting = time.Second

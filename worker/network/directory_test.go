@@ -11,7 +11,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestDirectory: names are looked up only for peers that may have moved, and show nothing about those that are where
+// TestDirectory: names are looked up only for peers that may have moved, and show nothing about peers that are where
 // they were, or that have no name here. A peer that was found by its name is looked for there first, until it reports
 // where it is.
 func TestDirectory(t *testing.T) {

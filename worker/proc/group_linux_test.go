@@ -490,7 +490,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C reaches ranks as at a terminal, those that do not mind it get TERM and KILL, and what they have
+// TestInterrupt: Ctrl-C reaches ranks as at a terminal, ranks that ignore it get TERM and KILL, and what they have
 // detached ends when they have.
 func TestInterrupt(t *testing.T) {
 	for _, tt := range []struct {

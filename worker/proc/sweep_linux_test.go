@@ -84,7 +84,7 @@ func TestSweepCgroup(t *testing.T) {
 	}
 }
 
-// makeCgroup makes a control group below that of this process and removes it, whatever the package under test thinks of
+// makeCgroup makes a control group below this process's own and removes it, whatever the package under test thinks of
 // that.
 func makeCgroup() (string, error) {
 	own, err := exec.Command("sed", "-n", "s,^0::/,,p", "/proc/self/cgroup").Output()
@@ -174,7 +174,7 @@ func TestBrand(t *testing.T) {
 	outside.Wait()
 }
 
-// sleeper is a process of no job, or of that of this process, in a session of its own and with an empty environment.
+// sleeper is a process of no job, or of this process's job, in a session of its own and with an empty environment.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("setsid", "sleep", "1000")

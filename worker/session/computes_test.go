@@ -104,7 +104,7 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 }
 
 // A rank that submits to the daemon gets the sum although those in the slot compute, and so does one that waits in the
-// slot. Those that compute get it when they look, and then all take a slot again.
+// slot. Ranks that compute get it when they look, and then all take a slot again.
 func TestSumWithWhoComputes(t *testing.T) {
 	const byDaemon, inSlot, computes = 2, 1, 0 // ranks
 	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rejoined is a process that waits for a world after that of an epoch.
+// rejoined is a process that waits for the world after an epoch.
 type rejoined struct {
 	process int
 	epoch   uint32
@@ -180,7 +180,7 @@ func TestOtherVersionIsToldSo(t *testing.T) {
 // another world, as long as nothing went well that it has begun later.
 func TestReportsWhyItLeft(t *testing.T) {
 	for _, tt := range []struct {
-		operations string // in capitals those that fail; with "(" first, it is begun before, and ends after what follows up to ")"
+		operations string // in capitals if they fail; with "(" first, it is begun before, and ends after what follows up to ")"
 		want       string
 	}{
 		{"X Y", "disagree about X"},

@@ -185,7 +185,7 @@ func TestRankJoins(t *testing.T) {
 	})
 }
 
-// Memory that a rank frees is unmapped by those that were shown it.
+// When a rank frees memory, the others unmap it.
 func TestFreedMemoryIsHidden(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	most := 0

@@ -193,7 +193,7 @@ func TestEdgeNews(t *testing.T) {
 		t.Errorf("after a change: %+v", news)
 	}
 
-	// Of many hosts only the nearest, and those that data goes to.
+	// Of many hosts only the nearest ones, and the ones that data goes to.
 	for peer := range 100 {
 		w.to(peer).edge = wire.Edge{To: peer, RTT: float64(200-peer) * 1e-6}
 	}

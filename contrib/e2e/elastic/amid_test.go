@@ -159,7 +159,7 @@ func wentOn(j *e2etest.Training, struck time.Time, left int, lease time.Duration
 	return took
 }
 
-// findAfter returns the lines that match, of those that came after a moment.
+// findAfter returns the lines that match and came after a moment.
 func findAfter(j *e2etest.Training, since time.Time, pattern string) [][]string {
 	found, at := j.Out.Find(pattern)
 	return found[sort.Search(len(at), func(i int) bool { return at[i].After(since) }):]

@@ -167,7 +167,7 @@ func (s *soaking) survivors(hosts ...int) bool {
 	return false
 }
 
-// processNumber is that of a rank's process in its job, "" for others.
+// processNumber returns the number of a rank's process in its job, "" for other processes.
 func processNumber(p lab.Process) string {
 	environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
 	if number := regexp.MustCompile(`(?:^|\x00)GORUN_PROCESS=(\d+)\x00`).FindSubmatch(environ); number != nil {

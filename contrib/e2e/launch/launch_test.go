@@ -49,7 +49,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 // TestMistakes: what goes wrong on hosts is one line that names the host and the step, one line
-// with what to do, and the exit code is that of docs/reference/exit-status.md.
+// with what to do, and docs/reference/exit-status.md has the exit code.
 func TestMistakes(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	// host3 no longer takes the launcher's key.

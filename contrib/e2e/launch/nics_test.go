@@ -66,7 +66,7 @@ func TestNICsOfOtherNames(t *testing.T) {
 		t.Errorf("dry run: exit code %d\n%s", r.Code, r.Stdout)
 	}
 
-	// The doctor looks at all NICs, and at the way between those that are named.
+	// The doctor looks at all NICs, and at the path between the ones that are named.
 	c.Shell(c.Host(1), "ip link set lan1 mtu 1400")
 	r = c.Gorun("doctor", "-H", where, "--network-interfaces", "lan1,storage")
 	for _, want := range []string{`PASS +host1 +NIC lan1 `, `PASS +host2 +NIC storage `, `PASS +host3 +NIC fast9 `, `PASS +host1 +NIC for data +lan1 veth 10\.78\.0\.1\n`,

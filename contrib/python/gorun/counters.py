@@ -1,7 +1,7 @@
 """What this rank counts about its own time, in a page of memory that its daemon reads.
 
 gorun shows at the end of a job, and in gorun top, where the time of each rank went: into computing, into
-waiting for data, for other ranks and for bytes to move. The page is that of worker/counters. Without gorun,
+waiting for data, for other ranks and for bytes to move. worker/counters describes the page. Without gorun,
 or where the page cannot be opened, the numbers go into memory of this process, and no one looks at them.
 """
 

@@ -94,7 +94,7 @@ class LocalSession(Session):
             raise InvalidArgument(f"submit {name}: root rank {root} is not in a world of size 1")
         if kind in (ADD_GROUP, REMOVE_GROUP):
             # The only group there can be is the world.
-            raise InvalidArgument(f"submit {name}: no process sets besides that of the only rank")
+            raise InvalidArgument(f"submit {name}: no process sets besides the one of the only rank")
         source = memoryview(b"") if src is None else src.view[:nbytes]
         result = Result(tuple(shape))
         if kind in (ALLREDUCE, BROADCAST):

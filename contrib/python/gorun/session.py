@@ -115,7 +115,7 @@ class Session(abc.ABC):
     ) -> Encoded | None:
         """Return an operation on a block, in place, that submit_encoded() can begin again and again.
 
-        options are those of submit(). None: this session has no such thing.
+        options are as for submit(). None: this session has no such thing.
         """
         return None
 

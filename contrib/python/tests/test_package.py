@@ -140,7 +140,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.script(text, self.binary, self.binary / "shim", tree.parent), said)
 
     def test_another_copy_of_the_drop_in_is_no_horovod(self):
-        """A wheel of gorun has one, and ranks find that of the binary first."""
+        """A wheel of gorun has one, and ranks find the one of the binary first."""
         text = "import sys; sys.stderr = sys.stdout; import horovod; print(horovod.__version__)"
         self.assertEqual(self.script(text, self.binary, self.binary / "shim", ROOT / "shim"), "0.28.1")
 

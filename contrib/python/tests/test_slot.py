@@ -210,7 +210,7 @@ class Test(unittest.TestCase):
         self.assertFalse(ranks.slots[0].meet("x", slot))
 
     def test_given_up_by_another_thread(self):
-        """Who has found a slot does not come to it any more when others were told that nobody will."""
+        """A thread that has found a slot does not come to it after the others have learned that none will."""
         ranks = self.ranks(2)
         slot = ranks.find(0)
         ranks.slots[0].half(slot)

@@ -13,7 +13,7 @@
 //     other. A greedy search orders the files so that few arrows lead up, against the order. The number of uses does not
 //     count.
 //   - A named duration is a constant or variable of type time.Duration with a fixed value, in a function or
-//     outside. Those that decide whether a host is there belong into liveness.Timing. So the durations beside it are
+//     outside. Limits that decide whether a host is there belong in liveness.Timing. So the durations beside it are
 //     listed, of packages that import package liveness and of package ssh, which reaches hosts before any daemon
 //     runs there: each of them should be about something else.
 //   - An exported type name in several packages counts once for each name. Interfaces are left out, as a consumer names

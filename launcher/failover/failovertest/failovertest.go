@@ -60,7 +60,7 @@ func (Disk) QuorumLost(authority.State, int) error { return nil }
 // QuorumBack implements standing.Failover.
 func (Disk) QuorumBack(authority.State) error { return nil }
 
-// Daemon starts the resident daemon of a host, to the end of the test, and returns its address and that of its gossip.
+// Daemon starts the resident daemon of a host until the end of the test. It returns its address and its gossip's.
 // failover is its standing.Launchers too, if it can be.
 func Daemon(t *testing.T, key standing.Key, name string, failover standing.Failover, join ...string) (addr, gossip string) {
 	t.Helper()

@@ -134,7 +134,7 @@ func (w *watcher) ask(ctx context.Context, command string) bool {
 	return true
 }
 
-// mayRegister returns false if something else comes first: ending a left-over registration, or that of another daemon.
+// mayRegister returns false if something else comes first: ending a left-over registration, or another daemon's.
 func mayRegister(d *migrate.Dialogue, kept *token) (bool, []migrate.Event) {
 	former, err := kept.claim()
 	if err != nil {

@@ -32,7 +32,7 @@ def _traced(leaves: Sequence[Any]) -> bool:
 
 
 def _by_type(leaves: Sequence[jax.Array], op: int) -> list[list[int]]:
-    """Return which arrays travel as one: those of a type, and each alone by Adasum, which weighs them."""
+    """Return which arrays travel as one: all of a type; by Adasum, which weighs them, each alone."""
     groups: dict[Any, list[int]] = {}
     for i, leaf in enumerate(leaves):
         groups.setdefault(i if op == Adasum else leaf.dtype, []).append(i)

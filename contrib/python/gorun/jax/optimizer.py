@@ -118,7 +118,7 @@ def value_and_grad(
 
 
 def grad(fun: Callable[..., Any], *args: Any, has_aux: bool = False, **options: Any) -> Callable[..., Any]:
-    """Return jax.grad(fun) with gradients reduced over the ranks; options are those of value_and_grad()."""
+    """Return jax.grad(fun) with gradients reduced over the ranks; options are as for value_and_grad()."""
     both = value_and_grad(fun, *args, has_aux=has_aux, **options)
 
     def reduced(*args: Any, **kwargs: Any) -> Any:

@@ -47,7 +47,7 @@ class TensorFlowKerasState(_KerasState):
 class TensorFlowState(Variables):
     """TensorFlowState(variables, epoch=0, batch=0): variables and plain values.
 
-    Without variables it is those of the graph of TensorFlow 1, in session or the default session.
+    Without variables it takes all of the graph of TensorFlow 1, in session or the default session.
     """
 
     def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **kwargs: Any) -> None:

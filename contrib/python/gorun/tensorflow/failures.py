@@ -27,7 +27,7 @@ def _both(kind: type) -> type:
 
 
 def ours(error: BaseException) -> bool:
-    """Report whether an error is that of an operation between ranks."""
+    """Report whether an error comes from an operation between ranks."""
     return isinstance(error, tf.errors.OpError) and any(mark in error.message for mark in _MARKS)
 
 

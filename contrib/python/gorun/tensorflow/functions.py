@@ -24,7 +24,7 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Overwrite variables with those of rank root_rank. In a graph, return the operation that does.
+    """Overwrite variables with the values of rank root_rank. In a graph, return the operation that does.
 
     inplace is Horovod's: there is one way here.
     """

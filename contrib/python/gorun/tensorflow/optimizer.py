@@ -1,4 +1,4 @@
-"""DistributedOptimizer for the optimizers of tf.compat.v1, and for those of Keras."""
+"""DistributedOptimizer for the optimizers of tf.compat.v1 and of Keras."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Distributed:
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[Any], list[Any]]:
-        """Return pairs of source and gradient: those of local sources, and those over all ranks."""
+        """Return pairs of source and gradient: for local sources, and over all ranks."""
         grads = self.gradient(target, sources, output_gradients, use_generic_names)
         pairs = list(zip(tf.nest.flatten(sources), _flat_like(sources, grads)))
         local = [pair for pair in pairs if self._reduction.is_local(pair[0])]

@@ -15,7 +15,7 @@ _EAGER = (
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the operation that overwrites all variables of the graph with those of rank root_rank."""
+    """Return the operation that overwrites all variables of the graph with the values of rank root_rank."""
     if tf.executing_eagerly():
         raise RuntimeError(_EAGER)
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)

@@ -42,7 +42,7 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
 def broadcast(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Overwrite variables with those of rank root_rank."""
+    """Overwrite variables with the values of rank root_rank."""
     if process_set.size() == 1:
         return
     world, binding = basics.world(), _Numpy()

@@ -123,7 +123,7 @@ class _Arrays:
         return any(variable is local for local in self._local)
 
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Return the gradients over all ranks; those of local variables divided by the number of ranks."""
+        """Return the gradients over all ranks; gradients of local variables are divided by the number of ranks."""
         grads = list(grads)
         if not self._process_set.included() or (self._process_set.size() == 1 and not basics.elastic()):
             return grads

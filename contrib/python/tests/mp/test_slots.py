@@ -147,7 +147,7 @@ class Begun(Slots):
             self.assertEqual((got.tolist(), got.dtype), ([SIZE] * n, dtype))
 
     def test_mismatch(self):
-        """Whoever is in the slot hears what the others have, and that though it waits for something else."""
+        """A rank in the slot learns what the others submitted, although it waits for something else."""
         for use in range(6):
             n = 2 if use % 3 == 2 and RANK == 0 else 1
             since = time.monotonic()
@@ -271,7 +271,7 @@ class Begun(Slots):
                 time.sleep(0)
 
     def test_one_name_in_many_threads(self):
-        """Whoever finds it taken is told so."""
+        """A thread that finds it taken gets an error."""
         self.open("rivals")
         tokens, wrong = iter(range(300)), []
 
