@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"gorun/collective"
 	"gorun/worker/session/codec"
@@ -54,17 +55,30 @@ func (s *Server) welcomeCompanionLocked(x *session) {
 // part forgets a companion that ends before its session. The error that it ended with is the rank's.
 func (s *Server) part(x *session) {
 	s.mu.Lock()
-	e := s.expected[x.process]
-	for i, c := range e.beside {
-		if c == x {
-			e.beside = append(e.beside[:i:i], e.beside[i+1:]...)
-		}
-	}
+	x.parting = true
+	s.forgetPartedLocked(x)
 	s.mu.Unlock()
 	if why := x.why(); why != "" {
 		x.primary.mu.Lock()
 		x.primary.failLocked(why)
 		x.primary.mu.Unlock()
+	}
+}
+
+// forgetParted forgets a companion that has ended, if nothing that it has submitted is still pending.
+func (s *Server) forgetParted(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetPartedLocked(x)
+}
+
+func (s *Server) forgetPartedLocked(x *session) {
+	x.mu.Lock()
+	owes := len(x.pending) > 0 // a JOIN of the session counts on it
+	x.mu.Unlock()
+	e := s.expected[x.process]
+	if i := slices.Index(e.beside, x); i >= 0 && x.parting && !owes {
+		e.beside = slices.Delete(slices.Clone(e.beside), i, i+1)
 	}
 }
 

@@ -1,10 +1,14 @@
 package session_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gorun/collective"
 )
@@ -100,6 +104,68 @@ func TestCompanionDies(t *testing.T) {
 	own.completes(1, x, 2)
 	other.completes(2, y, 2)
 	eventually(t, "its memory is free", func() bool { return arenas(t) == before+7 }) // the mappings of the clients, and of the two others
+}
+
+// TestCompanionEndsWithFollowersOpen: what follows an operation that the daemon has counts, and so does a JOIN of the
+// session after it. What follows nothing yet is forgotten.
+func TestCompanionEndsWithFollowersOpen(t *testing.T) {
+	for _, goodbye := range []bool{false, true} {
+		t.Run(fmt.Sprint("goodbye ", goodbye), func(t *testing.T) { companionEndsWithFollowersOpen(t, goodbye) })
+	}
+}
+
+func companionEndsWithFollowersOpen(t *testing.T, goodbye bool) {
+	h := startReal(t, 2)
+	h.begin()
+	own, other := join(t, h.name, 0), join(t, h.name, 1)
+	region, memory := other.alloc(1 << 20)
+	before := arenas(t)
+	for round := range 3 {
+		c := accompany(t, h, 0)
+		mine, given := c.alloc(1 << 20)
+		for i := range 4 {
+			given[64*i+3], memory[64*i+2], memory[64*i+3] = 0x40, 0, 0x40 // 2.0
+		}
+		headless := allreduce(9, mine, 4, "headless")
+		headless.splits = []int32{-1}
+		c.send(headless.encode())
+		c.group(mine, 1, "g", 1, 2, 3)
+		if goodbye {
+			c.send(words(6, 0))
+		}
+		if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
+			t.Fatal(err)
+		}
+		c.ended()
+		leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
+		if round == 2 {
+			own.send(leave.encode())
+			eventually(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
+		}
+		other.group(region, 1, "g", 7, 8, 9)
+		for handle, text := range other.ends(7, 8, 9) {
+			if text != "" {
+				t.Errorf("round %d, operation %d: %s", round, handle, text)
+			}
+		}
+		for i := range 3 {
+			if got := memory[64*i+2 : 64*i+4]; string(got) != "\x80\x40" { // 4.0
+				t.Errorf("round %d: part %d is % x", round, i, got)
+			}
+		}
+		if round == 2 {
+			other.send(leave.encode())
+			for _, rank := range []*client{own, other} {
+				if text := rank.ends(77)[77]; text != "" {
+					t.Errorf("join: %s", text)
+				}
+			}
+		}
+	}
+	eventually(t, "its memory is free", func() bool { return arenas(t) == before+3 }) // the mappings of the clients
+	for range 4 {
+		accompany(t, h, 0) // as many as there may be
+	}
 }
 
 // TestCompanionEndsWithSession, however that ends.

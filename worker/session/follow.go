@@ -102,6 +102,9 @@ func (s *session) resolvePending(handle uint32) {
 	if p != nil && p.counted {
 		s.server.cfg.Engine.Resolve(s.epoch, s.rank, p.group, p.name)
 	}
+	if s.primary != nil {
+		s.server.forgetParted(s)
+	}
 }
 
 // releaseFollowers submits what follows an operation that has ended, or fails it.

@@ -34,6 +34,7 @@ type session struct {
 	process int
 	budget  *shm.Budget
 	primary *session // whose companion this is; nil for a session of its own
+	parting bool     // a companion that ends before its session; guarded by the server's lock
 	epoch   uint32   // of the world it is in, 0 before
 	rank    int      // in there
 	world   LocalWorld
@@ -167,14 +168,15 @@ func (s *session) handshake() error {
 	return s.conn.SetReadDeadline(time.Time{})
 }
 
-// end releases everything the rank had, except what operations still use: that goes with their Complete.
+// end releases everything the rank had, except what operations still use: that goes with their Complete. What follows an
+// operation of a companion counts as that does, so it is kept, too.
 func (s *session) end() {
 	s.server.outbox.idle(s)
 	s.server.leave(s)
 	s.mu.Lock()
 	s.ended = true
 	for handle, o := range s.operations {
-		if o.done || o.held != nil {
+		if owed := s.primary != nil && o.led; o.done || o.held != nil && !owed {
 			s.forgetLocked(handle, o)
 		}
 	}
@@ -332,9 +334,13 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 		x.Memory.Release()
 	}
 	o.result = r.Buffer
-	if s.ended || o.notified {
+	if o.notified {
 		s.forgetLocked(o.handle, o)
 		return nil
+	}
+	if s.ended {
+		s.forgetLocked(o.handle, o)
+		return followers
 	}
 	c := codec.Completion{Handle: o.handle, Region: codec.NoRegion, Offset: slot, Dims: r.Shape, Rows: r.Rows}
 	var shown *shm.Region
