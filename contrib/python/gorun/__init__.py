@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gorun._version import __version__ as __version__  # of the binary that this came with, and of its wheel
+from gorun import bytecode
+
+bytecode.use(__loader__, __path__[0])  # before anything else is imported
+
+from gorun._version import __version__ as __version__  # noqa: E402
 
 
 def __getattr__(name: str) -> Any:

@@ -28,9 +28,9 @@ class PackageTest(unittest.TestCase):
     def script(self, text, *path, **variables):
         """Run a script with a PYTHONPATH and no gorun environment but variables; return what it printed."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GORUN_")}
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"
         environ.update(variables)
         environ["PYTHONPATH"] = os.pathsep.join(map(str, path))
-        environ["PYTHONDONTWRITEBYTECODE"] = "1"
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=environ,
             cwd=self.folder.name, timeout=120, check=False,
@@ -46,6 +46,95 @@ class PackageTest(unittest.TestCase):
             """
         need("numpy")
         self.assertEqual(self.script(text, self.binary), "0 1 [1.0, 2.0] o")
+
+    def compiled(self, **variables):
+        """Import the package in a new process; return the modules that were compiled there."""
+        text = """
+            import sys
+            compiled = set()
+            def hook(event, args):
+                if event == "compile" and "/gorun/gorun/" in str(args[1]):
+                    compiled.add(str(args[1]).rpartition("/gorun/")[2])
+            sys.addaudithook(hook)
+            from gorun import basics, objects, _version
+            print(basics.shutdown.__code__.co_filename.endswith("/gorun/gorun/basics.py"), *sorted(compiled))
+            """
+        home = {"HOME": self.folder.name, "XDG_CACHE_HOME": "", "PYTHONDONTWRITEBYTECODE": "", **variables}
+        right, *names = self.script(text, self.binary, **home).split()
+        self.assertEqual(right, "True")
+        self.assertLessEqual({"__init__.py", "bytecode.py"}, set(names))
+        return set(names) - {"__init__.py", "bytecode.py"}
+
+    def kept(self):
+        return Path(self.folder.name) / ".cache" / "gorun" / sys.implementation.cache_tag
+
+    def test_compiles_a_module_once(self):
+        first = self.compiled()
+        self.assertLessEqual({"basics.py", "session.py", "objects.py"}, first)
+        self.assertEqual(self.compiled(), set())
+        self.assertEqual({path.stat().st_mode & 0o777 for path in [self.kept(), self.kept().parent]}, {0o700})
+        self.assertEqual({path.stat().st_mode & 0o777 for path in self.kept().iterdir()}, {0o600})
+        self.assertEqual(self.compiled(PYTHONOPTIMIZE="1"), first)
+        self.assertEqual(self.compiled(PYTHONOPTIMIZE="1"), set())
+        self.assertEqual(self.compiled(XDG_CACHE_HOME=f"{self.folder.name}/other"), first)
+        self.assertEqual(self.compiled(XDG_CACHE_HOME="relative"), set())
+        self.assertFalse((Path(self.folder.name) / "relative").exists())
+
+    def test_compiles_what_has_changed(self):
+        self.compiled()
+        with zipfile.ZipFile(self.binary, "a") as archive, self.assertWarns(UserWarning):
+            archive.writestr("gorun/_version.py", "__version__ = '7.8.9'\n")
+        self.assertEqual(self.compiled(), {"_version.py"})
+        text = "import gorun; print(gorun.__version__)"
+        self.assertEqual(self.script(text, self.binary, HOME=self.folder.name), "7.8.9")
+        damaged = [path for path in self.kept().iterdir() if path.name.startswith("gorun.session.")]
+        content = bytearray(damaged[0].read_bytes())
+        content[len(content) // 2] ^= 1
+        damaged[0].write_bytes(content)
+        self.assertEqual(self.compiled(), {"session.py"})
+        damaged[0].write_bytes(content[:20])
+        self.assertEqual(self.compiled(), {"session.py"})
+        self.assertEqual(self.compiled(), set())
+
+    def test_takes_nothing_that_others_may_write(self):
+        every = self.compiled()
+        self.kept().chmod(0o770)
+        self.assertEqual(self.compiled(), every)
+        self.kept().chmod(0o700)
+        file = next(path for path in self.kept().iterdir() if path.name.startswith("gorun.session."))
+        file.chmod(0o602)
+        self.assertEqual(self.compiled(), {"session.py"})
+        self.assertEqual(self.compiled(), set())  # it was replaced
+        file.rename(self.kept() / "aside")
+        file.symlink_to("aside")
+        self.assertEqual(self.compiled(PYTHONDONTWRITEBYTECODE="1"), {"session.py"})
+        self.assertTrue(file.is_symlink())
+        self.kept().rename(f"{self.kept()}.aside")
+        self.kept().symlink_to(f"{self.kept()}.aside")
+        self.assertEqual(self.compiled(), every)
+        if os.geteuid() == 0:
+            self.kept().unlink()
+            os.chown(self.kept().with_name(f"{self.kept().name}.aside"), 12345, -1)
+            self.kept().with_name(f"{self.kept().name}.aside").rename(self.kept())
+            self.assertEqual(self.compiled(), every)
+
+    def test_compiles_without_a_home(self):
+        every = self.compiled(HOME="/dev/null")
+        self.assertEqual(self.compiled(HOME="/dev/null"), every)
+        self.assertEqual(self.compiled(PYTHONDONTWRITEBYTECODE="1"), every)
+        self.assertFalse(self.kept().exists())
+
+    def test_forgets_a_file_that_was_not_finished(self):
+        every = self.compiled()
+        name = f"gorun.session.{sys.flags.optimize}"
+        (self.kept() / name).rename(self.kept() / f"{name}.new")
+        self.assertEqual(self.compiled(), {"session.py"})
+        self.assertEqual(self.compiled(), {"session.py"})  # another rank may still be writing
+        os.utime(self.kept() / f"{name}.new", (0, 0))
+        self.assertEqual(self.compiled(), {"session.py"})
+        self.assertEqual(self.compiled(), {"session.py"})
+        self.assertEqual(self.compiled(), set())
+        self.assertIn("session.py", every)
 
     def test_without_any_framework(self):
         text = """
