@@ -27,6 +27,12 @@ try:
 except ImportError:  # frameworks run without NumPy
     sums = None  # type: ignore[assignment]
 
+# What front ends pass on as it is.
+__all__ = [
+    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min",
+    "Product", "Sum", "barrier",
+]  # fmt: skip
+
 Average = constants.AVERAGE
 Sum = constants.SUM
 Adasum = constants.ADASUM

@@ -11,65 +11,25 @@ from typing import Any
 import numpy as np
 
 from gorun import __version__
-from gorun.basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from gorun.collectives import (
-    Adasum,
-    Average,
-    BitAnd,
-    BitOr,
-    BitXor,
-    LogicalAnd,
-    LogicalOr,
-    LogicalXor,
-    Max,
-    Min,
-    Product,
-    Sum,
-    barrier,
-)
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.basics import init
+from gorun.collectives import *  # noqa: F403
+from gorun.collectives import __all__ as _collectives
+from gorun.common import *  # noqa: F403
+from gorun.common import __all__ as _common
 from gorun.objects import allgather_object, broadcast_object
 from gorun.operations import Operations
-from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
-    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "HorovodInternalError", "HostsUpdatedInterrupt",
-    "LogicalAnd", "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet", "Product", "Sum", "__version__",
-    "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce", "allreduce_",
-    "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier", "broadcast",
-    "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object", "ccl_built", "cross_rank",
-    "cross_size", "cuda_built", "ddl_built", "gather", "gather_async", "global_process_set", "gloo_built",
-    "gloo_enabled", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
-    "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
-    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
-    "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "recv",
-    "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set",
-    "rocm_built", "scatter", "scatter_async", "send", "send_async", "shutdown", "size", "start_timeline",
-    "stop_timeline", "synchronize",
+    "__version__", "allgather", "allgather_async", "allgather_object", "allreduce", "allreduce_",
+    "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "broadcast", "broadcast_",
+    "broadcast_async", "broadcast_async_", "broadcast_object", "gather", "gather_async", "grouped_allgather",
+    "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
+    "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init", "join",
+    "poll", "recv", "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "scatter",
+    "scatter_async", "send", "send_async", "synchronize",
 ]  # fmt: skip
+__all__ += _collectives
+__all__ += _common
 
 
 class _Numpy:

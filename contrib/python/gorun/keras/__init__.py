@@ -10,48 +10,22 @@ from typing import Any
 import keras
 
 from gorun import __version__
-from gorun.basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from gorun.collectives import Adasum, Average, Sum
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from gorun.collectives import Average, Sum
 from gorun.keras import callbacks, elastic
 from gorun.keras.frames import Compression, broadcast_global_variables, init
-from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from gorun.process_sets import ProcessSet, global_process_set
 from gorun.training import values as _values
+from gorun.training.front import *  # noqa: F403
+from gorun.training.front import __all__ as _front
 from gorun.training.loading import load as _load
 from gorun.training.optimizer import create as _create
-from gorun.training.options import check_groups, variables_of
-from gorun.training.values import allgather, broadcast, reducescatter
+from gorun.training.options import check_groups
 
 __all__ = [
-    "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError",
-    "HostsUpdatedInterrupt", "PartialDistributedOptimizer", "ProcessSet", "Sum", "__version__",
-    "add_process_set", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "callbacks",
-    "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set",
-    "gloo_built", "gloo_enabled", "init", "is_initialized", "load_model", "local_rank", "local_size",
-    "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "reducescatter",
-    "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
+    "Compression", "DistributedOptimizer", "__version__", "allreduce", "broadcast_global_variables",
+    "callbacks", "elastic", "init", "load_model",
 ]  # fmt: skip
+__all__ += _front
 
 
 def allreduce(
@@ -106,31 +80,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     )  # fmt: skip
 
 
-def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
-    name: str | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0,
-    op: int = Average,
-    groups: Any = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """Return DistributedOptimizer() that leaves the gradients of some layers to each rank."""
-    made = DistributedOptimizer(
-        optimizer, name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op, groups=groups, process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )  # fmt: skip
-    for variable in variables_of(local_layers):
-        made.register_local_var(variable)
-    return made
-
-
 def load_model(
     filepath: Any,
     custom_optimizers: Any = None,
@@ -139,8 +88,4 @@ def load_model(
     legacy_opts: bool = False,
 ) -> Any:
     """Load a saved model; its optimizer, with the state that was saved, becomes a DistributedOptimizer."""
-
-    def wrap(optimizer: Any) -> Any:
-        return DistributedOptimizer(optimizer, compression=compression)
-
-    return _load(keras, wrap, filepath, custom_optimizers, custom_objects)
+    return _load(keras, filepath, custom_optimizers, custom_objects, compression)

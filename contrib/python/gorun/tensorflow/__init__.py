@@ -7,7 +7,6 @@ from a library that is loaded from memory; nothing is compiled.
 from typing import Any
 
 from gorun import __version__
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.features import check_extension
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.functions import (
@@ -25,9 +24,9 @@ from gorun.tensorflow.variables import BroadcastGlobalVariablesHook, broadcast_g
 
 __all__ = [
     "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer",
-    "HorovodInternalError", "HostsUpdatedInterrupt", "LocalGradientAggregationHelper",
-    "PartialDistributedGradientTape", "__version__", "allgather_object", "broadcast_global_variables",
-    "broadcast_object", "broadcast_object_fn", "broadcast_variables", "check_extension",
+    "LocalGradientAggregationHelper", "PartialDistributedGradientTape", "__version__", "allgather_object",
+    "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
+    "check_extension",
 ]  # fmt: skip
 __all__ += _ops
 

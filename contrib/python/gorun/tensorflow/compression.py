@@ -6,45 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from gorun.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Converts a tensor to the form that is sent, and back. ctx is passed from compress() to decompress()."""
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def floating(dtype: Any) -> bool:
+        return dtype.is_floating
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return the tensor to send and a context."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the received tensor in the form that compress() got it."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
-
-
-class _CastCompressor(Compressor):
-    """Sends floating-point tensors in a narrower type."""
-
-    wire: tf.DType
-
-    @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        return tf.cast(tensor, cls.wire) if tensor.dtype.is_floating else tensor, tensor.dtype
-
-    @classmethod
-    def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        return tf.cast(tensor, ctx) if ctx.is_floating else tensor
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tf.cast(tensor, dtype)
 
 
 class FP16Compressor(_CastCompressor):

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorun import basics
-from gorun.collectives import Average
+from gorun.collectives import Average, Min
 from gorun.features import split_list
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow import engine, mpi_ops
@@ -65,6 +65,13 @@ class Reduction:
         """Report whether the gradients of a variable are left to this rank."""
         return key(variable) in self._local
 
+    def _alone(self) -> bool:
+        return not basics.elastic() and (not self._process_set.included() or self._process_set.size() == 1)
+
+    def least(self, value: Any) -> Any:
+        """Return the least of the ranks' numbers."""
+        return value if self._alone() else mpi_ops.allreduce(value, op=Min, process_set=self._process_set)
+
     def __call__(
         self, grads: Sequence[Any], variables: Sequence[Any] | None = None, use_generic_names: bool = False
     ) -> list[Any]:
@@ -73,7 +80,7 @@ class Reduction:
         variables = list(variables) if variables is not None else [None] * len(grads)
         mine = [i for i, variable in enumerate(variables) if self._local and self.is_local(variable)]
         rest = [i for i, grad in enumerate(grads) if grad is not None and i not in mine]
-        if not basics.elastic() and (not self._process_set.included() or self._process_set.size() == 1):
+        if self._alone():
             return grads
         if self._scale_local and any(grads[i] is not None for i in mine):
             size = engine.current().ask(engine.SIZE, self._process_set)

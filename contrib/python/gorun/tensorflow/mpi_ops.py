@@ -13,31 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from gorun import basics, collectives
-from gorun.basics import (
-    HorovodBasics,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from gorun.basics import HorovodBasics
 from gorun.collectives import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op
+from gorun.common import *  # noqa: F403
+from gorun.common import __all__ as _common
 from gorun.features import (
     check_installed_version,
     get_average_backwards_compatibility_fun,
@@ -45,23 +24,20 @@ from gorun.features import (
     gpu_available,
     num_rank_is_power_2,
 )
-from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow import engine
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.failures import translate
 
 __all__ = [
-    "Adasum", "Average", "HorovodBasics", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set",
-    "allgather", "allreduce", "alltoall", "barrier", "broadcast", "broadcast_", "ccl_built",
-    "check_installed_version", "check_num_rank_power_of_2", "cross_rank", "cross_size", "cuda_built",
-    "ddl_built", "get_average_backwards_compatibility_fun", "get_ext_suffix", "global_process_set",
-    "gloo_built", "gloo_enabled", "gpu_available", "grouped_allgather", "grouped_allreduce",
-    "grouped_reducescatter", "handle_average_backwards_compatibility", "init", "is_homogeneous",
-    "is_initialized", "join", "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built",
-    "mpi_enabled", "mpi_threads_supported", "nccl_built", "num_rank_is_power_2",
-    "process_set_included_op", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
-    "shutdown", "size", "size_op", "start_timeline", "stop_timeline",
+    "HorovodBasics", "Max", "Min", "Product", "allgather", "allreduce", "alltoall", "barrier", "broadcast",
+    "broadcast_", "check_installed_version", "check_num_rank_power_of_2",
+    "get_average_backwards_compatibility_fun", "get_ext_suffix", "gpu_available", "grouped_allgather",
+    "grouped_allreduce", "grouped_reducescatter", "handle_average_backwards_compatibility", "init", "join",
+    "local_rank_op", "local_size_op", "num_rank_is_power_2", "process_set_included_op", "rank_op",
+    "reducescatter", "size_op",
 ]  # fmt: skip
+__all__ += _common
 
 _basics = HorovodBasics()  # programs look up the functions above in it
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)

@@ -5,9 +5,7 @@ GPU tensors through host memory.
 """
 
 from gorun import __version__
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from gorun.features import check_extension
-from gorun.process_sets import ProcessSet, add_process_set, remove_process_set
 from gorun.torch import elastic, loading
 from gorun.torch.compression import Compression
 from gorun.torch.functions import (
@@ -22,9 +20,8 @@ from gorun.torch.optimizer import DistributedOptimizer
 from gorun.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
-    "Compression", "DistributedOptimizer", "HorovodInternalError", "HostsUpdatedInterrupt", "ProcessSet",
-    "SyncBatchNorm", "__version__", "add_process_set", "allgather_object", "broadcast_object",
-    "broadcast_optimizer_state", "broadcast_parameters", "check_extension", "elastic", "remove_process_set",
+    "Compression", "DistributedOptimizer", "SyncBatchNorm", "__version__", "allgather_object",
+    "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "check_extension", "elastic",
 ]  # fmt: skip
 __all__ += _ops
 

@@ -6,45 +6,19 @@ from typing import Any
 
 import torch
 
+from gorun.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Converts a tensor to the form that is sent, and back. ctx is passed from compress() to decompress()."""
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def floating(dtype: Any) -> bool:
+        return dtype.is_floating_point
 
     @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor to send and a context."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the received tensor in the form that compress() got it."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor
-
-
-class _CastCompressor(Compressor):
-    """Sends floating-point tensors in a narrower type."""
-
-    wire: torch.dtype
-
-    @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor.to(cls.wire) if tensor.dtype.is_floating_point else tensor, tensor.dtype
-
-    @classmethod
-    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor.to(ctx) if ctx.is_floating_point else tensor
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.to(dtype)
 
 
 class FP16Compressor(_CastCompressor):

@@ -13,48 +13,12 @@ from typing import Any, Callable
 import torch
 
 from gorun import collectives
-from gorun.basics import (
-    HorovodBasics,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from gorun.collectives import (
-    Adasum,
-    Average,
-    BitAnd,
-    BitOr,
-    BitXor,
-    LogicalAnd,
-    LogicalOr,
-    LogicalXor,
-    Max,
-    Min,
-    Product,
-    Sum,
-    barrier,
-    choose_op,
-)
-from gorun.exceptions import HorovodInternalError
+from gorun.basics import HorovodBasics, init, rank
+from gorun.collectives import *  # noqa: F403
+from gorun.collectives import Average, Sum, choose_op
+from gorun.collectives import __all__ as _collectives
+from gorun.common import *  # noqa: F403
+from gorun.common import __all__ as _common
 from gorun.features import (
     check_installed_version,
     get_average_backwards_compatibility_fun,
@@ -62,28 +26,24 @@ from gorun.features import (
     num_rank_is_power_2,
 )
 from gorun.operations import Operations
-from gorun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch import sparse
 from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
 __all__ = [
-    "Adasum", "Average", "BitAnd", "BitOr", "BitXor", "Compression", "HorovodInternalError", "LogicalAnd",
-    "LogicalOr", "LogicalXor", "Max", "Min", "ProcessSet", "Product", "Sum", "add_process_set",
-    "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
-    "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "ccl_built", "check_installed_version", "cross_rank", "cross_size", "cuda_built",
-    "ddl_built", "gather", "gather_async", "get_average_backwards_compatibility_fun",
-    "global_process_set", "gloo_built", "gloo_enabled", "gpu_available", "grouped_allgather",
+    "Compression", "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async",
+    "allreduce_async_", "alltoall", "alltoall_async", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "check_installed_version", "gather", "gather_async",
+    "get_average_backwards_compatibility_fun", "gpu_available", "grouped_allgather",
     "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
     "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async",
-    "handle_average_backwards_compatibility", "init", "is_homogeneous", "is_initialized", "join",
-    "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built",
-    "num_rank_is_power_2", "poll", "rank", "recv", "recv_async", "reduce", "reduce_async",
-    "reducescatter", "reducescatter_async", "remove_process_set", "rocm_built", "scatter",
-    "scatter_async", "send", "send_async", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
-    "stop_timeline", "synchronize",
+    "handle_average_backwards_compatibility", "init", "join", "num_rank_is_power_2", "poll", "recv",
+    "recv_async", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "scatter",
+    "scatter_async", "send", "send_async", "sparse_allreduce_async", "synchronize",
 ]  # fmt: skip
+__all__ += _collectives
+__all__ += _common
 
 _torch = Torch()
 

@@ -17,6 +17,7 @@ def _rate(optimizer: Any) -> float:
 
 def _variable(optimizer: Any) -> Any:
     """Return the variable of the learning rate."""
+    optimizer = models.stepping(optimizer)
     for name in ("_learning_rate", "learning_rate", "lr"):
         value = getattr(optimizer, name, None)
         if value is not None:
@@ -146,7 +147,7 @@ class LearningRateSchedule:
     def _adjust(self, epoch: float) -> None:
         model: Any = self.model  # type: ignore[attr-defined]
         models.settled(model)
-        optimizer = model.optimizer
+        optimizer = models.stepping(model.optimizer)
         before, rate = _rate(optimizer), self.initial_lr * self.multiplier(epoch)
         models.write(_variable(optimizer), rate)
         momentum = getattr(optimizer, "momentum", None)
@@ -158,7 +159,8 @@ class LearningRateSchedule:
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Set the momentum back."""
         if self.restore_momentum:
-            models.write(self.model.optimizer.momentum, self.restore_momentum)  # type: ignore[attr-defined]
+            optimizer = models.stepping(self.model.optimizer)  # type: ignore[attr-defined]
+            models.write(optimizer.momentum, self.restore_momentum)
             self.restore_momentum = None
 
     on_batch_begin = on_train_batch_begin

@@ -33,6 +33,11 @@ def settled(model: Any) -> None:
         sync()
 
 
+def stepping(optimizer: Any) -> Any:
+    """Return the optimizer that takes the steps: the one in a LossScaleOptimizer, or the given one."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def optimizer_variables(optimizer: Any) -> list[Any]:
     """Return the variables of an optimizer; older ones have a method for them."""
     variables = getattr(optimizer, "variables", [])

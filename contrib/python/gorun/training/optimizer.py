@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gorun import basics
-from gorun.collectives import Average, Sum
+from gorun.collectives import Average, Min, Sum
 from gorun.process_sets import ProcessSet
+from gorun.training import models
 
 JIT_OFF = "gorun: jit_compile is turned off for this model: XLA cannot compile the operations between ranks"
 
@@ -29,6 +30,13 @@ def create(
     if isinstance(optimizer, (_Keras3, _Keras2)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     keras_3 = hasattr(optimizer, "_clip_gradients") and hasattr(optimizer, "apply")
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if keras_3 and inner is not None:  # a LossScaleOptimizer, which leaves the step to another one
+        inner = create(
+            inner, name, compression, sparse_as_dense, predivide, op, passes, average, groups, process_set,
+            scale_local,
+        )  # fmt: skip
+        return _around(optimizer, inner)
     backend = _backend() if keras_3 else "tensorflow"
     label = name or f"Distributed{type(optimizer).__name__}"
     reduce: Any
@@ -84,6 +92,14 @@ def _wrap(optimizer: Any, what: type) -> Any:
     return wrapped
 
 
+def _around(optimizer: Any, inner: Any) -> Any:
+    """Return a LossScaleOptimizer like the given one, around another optimizer."""
+    made = object.__new__(type(optimizer))
+    made.__dict__.update(optimizer.__dict__)
+    _set(made, inner_optimizer=inner, register_local_var=inner.register_local_var)
+    return made
+
+
 def _set(optimizer: Any, **attributes: Any) -> None:
     """Set attributes that Keras does not look for variables in, and does not save."""
     for name, value in attributes.items():
@@ -122,10 +138,19 @@ class _Arrays:
         """Report whether the gradients of a variable are left to this rank."""
         return any(variable is local for local in self._local)
 
+    def _alone(self) -> bool:
+        return not self._process_set.included() or (self._process_set.size() == 1 and not basics.elastic())
+
+    def least(self, value: Any) -> Any:
+        """Return the least of the ranks' numbers."""
+        if self._alone():
+            return value
+        return self._front.allreduce(value, name="finite", op=Min, process_set=self._process_set)
+
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the gradients over all ranks; gradients of local variables are divided by the number of ranks."""
         grads = list(grads)
-        if not self._process_set.included() or (self._process_set.size() == 1 and not basics.elastic()):
+        if self._alone():
             return grads
         mine = [i for i, variable in enumerate(variables) if self.is_local(variable)]
         rest = [i for i, grad in enumerate(grads) if grad is not None and i not in mine]
@@ -176,12 +201,18 @@ class _Keras3(_Distributed):
             grads = [None if grad is None else grad * self._gorun_factor for grad in grads]
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
+    def _gorun_agree(self, finite: Any) -> Any:
+        """Return whether the gradients of all ranks are finite: they take the step together or not at all."""
+        from keras import ops
+
+        return ops.cast(self._gorun.least(ops.cast(finite, "int32")), "bool")
+
 
 class _Keras2(_Distributed):
     """Reduces the gradients when they are computed, or when they are applied without that."""
 
     _gorun_passes: Any = None
-    _gorun_reduced: Sequence[Any] = ()
+    _gorun_reduced = False  # since the last step
 
     def _gorun_begin(self, passes: int, average: bool) -> None:
         if passes > 1:
@@ -194,14 +225,16 @@ class _Keras2(_Distributed):
         if not pairs:
             return pairs
         grads, variables = zip(*pairs)
-        if self._gorun_reduced and all(any(g is r for r in self._gorun_reduced) for g in grads):
-            return pairs
         if self._gorun_passes is not None:
             reduced = self._gorun_passes.compute_gradients(grads, variables)
         else:
             reduced = self._gorun(grads, variables)
-        _set(self, _gorun_reduced=tuple(reduced))
+        _set(self, _gorun_reduced=True)
         return list(zip(reduced, variables))
+
+    def _gorun_given(self, pairs: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Return gradients to apply over all ranks, which those are that were computed here."""
+        return list(pairs) if self._gorun_reduced else self._gorun_reduce(pairs)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Return pairs of gradient over all ranks and variable."""
@@ -217,8 +250,8 @@ class _Keras2(_Distributed):
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Apply gradients, which are reduced first unless compute_gradients() did."""
-        pairs = self._gorun_reduce(grads_and_vars)
-        _set(self, _gorun_reduced=())
+        pairs = self._gorun_given(grads_and_vars)
+        _set(self, _gorun_reduced=False)
         apply = functools.partial(super().apply_gradients, pairs, *args, **kwargs)  # type: ignore[misc]
         if self._gorun_passes is None:
             return apply()
@@ -232,9 +265,48 @@ class _Keras2(_Distributed):
         return self._gorun_passes.apply_gradients(apply, self, pairs)
 
 
+def _check_finite(of_keras: Any) -> Any:
+    @functools.wraps(of_keras)
+    def check_finite(self: Any, grads: Sequence[Any]) -> Any:
+        finite = of_keras(self, grads)
+        inner = self.inner_optimizer
+        return inner._gorun_agree(finite) if isinstance(inner, _Keras3) else finite
+
+    return check_finite
+
+
+def _apply_gradients(of_keras: Any) -> Any:
+    @functools.wraps(of_keras)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = self.inner_optimizer
+        if not isinstance(inner, _Keras2):
+            return of_keras(self, grads_and_vars, *args, **kwargs)
+        pairs = inner._gorun_given(grads_and_vars)
+        try:
+            return of_keras(self, pairs, *args, **kwargs)
+        finally:
+            _set(inner, _gorun_reduced=False)  # also where the step was skipped
+
+    return apply_gradients
+
+
+def _agreed(keras: Any) -> None:
+    """Let ranks that use a LossScaleOptimizer of a Keras skip a step together, if one has gradients like inf.
+
+    They decide before they call the optimizer that is distributed, which ranks would wait in for others.
+    """
+    base = keras.mixed_precision.LossScaleOptimizer
+    for cls in base, *base.__subclasses__():
+        if "check_finite" in vars(cls):  # Keras 3
+            cls.check_finite = _check_finite(cls.check_finite)
+        elif "apply_gradients" in vars(cls):
+            cls.apply_gradients = _apply_gradients(cls.apply_gradients)
+
+
 @functools.cache
 def _watched(keras: str) -> bool:
     """Let compile() of a Keras turn jit off for models whose optimizer is distributed, on TensorFlow."""
+    _agreed(sys.modules[keras])
     mro = sys.modules[keras].Model.__mro__
     model = next(base for base in mro if "compile" in vars(base))  # Keras compares with its own
     compile_model = model.compile
@@ -242,8 +314,7 @@ def _watched(keras: str) -> bool:
     @functools.wraps(compile_model)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = compile_model(self, *args, **kwargs)
-        optimizer = getattr(self, "optimizer", None)
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        optimizer = models.stepping(getattr(self, "optimizer", None))
         if isinstance(optimizer, _Distributed) and optimizer._gorun_backend == "tensorflow":
             if getattr(self, "jit_compile", False):
                 self.jit_compile = False

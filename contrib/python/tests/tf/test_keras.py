@@ -49,6 +49,11 @@ def close(made, want, what):
         assert np.allclose(mine, theirs, rtol=1e-4, atol=1e-5), (what, np.abs(mine - theirs).max())
 
 
+def value(variable):
+    """Return the value of a variable or tensor."""
+    return np.array(keras.ops.convert_to_numpy(variable) if KERAS_3 else variable)
+
+
 def adam(**options):
     return keras.optimizers.Adam(0.01, **options)
 
@@ -82,10 +87,10 @@ with tempfile.TemporaryDirectory() as folder:
     path = f"{folder}/model.{'keras' if KERAS_3 else 'h5'}"
     made.save(path)
     plain = keras.models.load_model(path)
-    assert type(plain.optimizer) is keras.optimizers.Adam, type(plain.optimizer)
+    assert type(plain.optimizer) is type(adam()), type(plain.optimizer)
     again = hvd.load_model(path)
     assert isinstance(again.optimizer, keras.optimizers.Adam)
-    assert type(again.optimizer) is not keras.optimizers.Adam
+    assert type(again.optimizer) is not type(adam())
     assert int(again.optimizer.iterations.numpy()) == STEPS
     fit(again, *data(rank))
     every = hvd.allgather(np.concatenate([np.ravel(w) for w in again.get_weights()])[None])
@@ -102,6 +107,37 @@ if hasattr(hvd, "PartialDistributedOptimizer"):
     every = hvd.allgather(np.ravel(made.get_weights()[2])[None])
     assert size == 1 or not np.allclose(every, every[0]), "a local layer is the same"
 
+# Mixed precision: gradients of one rank alone that are not finite let all ranks skip the step.
+mixed = keras.mixed_precision
+for wrap in (
+    lambda: hvd.DistributedOptimizer(adam()),
+    lambda: mixed.LossScaleOptimizer(hvd.DistributedOptimizer(adam())),
+    lambda: hvd.DistributedOptimizer(mixed.LossScaleOptimizer(adam())),
+    lambda: hvd.DistributedOptimizer(mixed.LossScaleOptimizer(adam()), op=hvd.Sum),
+):
+    mixed.set_global_policy("mixed_float16")
+    made = model(wrap())
+    mixed.set_global_policy("float32")
+    scaled = made.optimizer
+    assert isinstance(scaled, mixed.LossScaleOptimizer), type(scaled)
+    x, y = data(rank)
+    skipped = STEPS // 2
+    if rank == size - 1:
+        x[skipped * ROWS] = np.inf
+    steps = []
+    before = made.get_weights()
+    for step in range(STEPS):
+        part = slice(step * ROWS, (step + 1) * ROWS)
+        fit(made, x[part], y[part], callbacks=[hvd.callbacks.LearningRateScheduleCallback(0.125, 1.0)])
+        assert np.isclose(value(scaled.learning_rate), 0.125)
+        after = made.get_weights()
+        steps.append(any((a != b).any() for a, b in zip(after, before)))
+        before = after
+    scale = value(scaled.dynamic_scale if KERAS_3 else scaled.loss_scale)
+    every = hvd.allgather(np.concatenate([np.ravel(w) for w in after] + [scale[None], steps])[None])
+    assert np.isfinite(every).all() and (every == every[0]).all(), "ranks differ by a step that was skipped"
+    assert not steps[skipped] and steps.count(True) > 1, steps
+
 # Learning rates.
 rates = []
 
@@ -110,8 +146,7 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()
-        rates.append(float(np.array(keras.backend.get_value(self.model.optimizer.learning_rate) if not KERAS_3
-                                    else keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))))
+        rates.append(float(value(self.model.optimizer.learning_rate)))
 
 
 warmup = hvd.callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=2, verbose=1, steps_per_epoch=STEPS)
