@@ -100,7 +100,8 @@ func benchJob(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan
 	o.noTag = true // rank 0 prints the table itself
 	// Ranks run in a directory that exists everywhere. A child of the daemon has the same executable until it starts the
 	// rank.
-	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: launcher.Program{Argv: []string{ownBinary, "bench", "--rank", string(text)}, Dir: "/"}}}, nil)
+	rank := launcher.Program{Argv: []string{ownBinary, "bench", "--rank", string(text)}, Dir: "/"}
+	return runJob(ctx, &o.jobFlags, hurry, []program{{Program: rank}}, nil)
 }
 
 // config describes a measurement.

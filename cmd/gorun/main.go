@@ -99,7 +99,8 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
 	plain := func() *cli.App { return newApp(nil) }
-	all := append([]*cli.Command{psCommand(), topCommand(), whyCommand(), stacksCommand(), webCommand(), logsCommand(), attachCommand(), stopCommand(), cleanCommand()},
+	all := append([]*cli.Command{psCommand(), topCommand(), whyCommand(), stacksCommand(), webCommand(), logsCommand(),
+		attachCommand(), stopCommand(), cleanCommand()},
 		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand())
 	for _, c := range all {
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")

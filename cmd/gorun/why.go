@@ -18,8 +18,10 @@ func whyCommand() *cli.Command {
 }
 
 func stacksCommand() *cli.Command {
-	return jobsCommand("stacks", "show the Python stacks of a job's ranks, equal ones together", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
-		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON with the stacks of all threads, for programs"}}
+	const usage = "show the Python stacks of a job's ranks, equal ones together"
+	return jobsCommand("stacks", usage, "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json,
+			Usage: "write JSON with the stacks of all threads, for programs"}}
 	}, showStacks)
 }
 

@@ -1,4 +1,5 @@
-/* What must hold in C, run as a program of 1, 2, 3… ranks on one host (`make c`) or several. It prints what is wrong, and exits with 1. */
+/* What must hold in C, run as a program of 1, 2, 3… ranks on one host (`make c`) or several. It prints what is wrong, and
+ * exits with 1. */
 #define _GNU_SOURCE
 #include "gorun.h"
 

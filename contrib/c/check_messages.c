@@ -12,7 +12,8 @@ static uint32_t chance(uint32_t n) {
 
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
-	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE, GONE, SLOTS, WAKE, SHOW, HIDE, COMPLETED, 99};
+	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE,
+					 GONE, SLOTS, WAKE, SHOW, HIDE, COMPLETED, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -148,7 +149,8 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 		put32(b + 8, open);
 		ok = on_message(b, 16, -1) == GORUN_OK && o->stage == DONE;
 	} else if (strncmp(line, "gone ", 5) == 0) {
-		ok = on_message(b, n, -1) == number_of(line, "code") && world.lost == number_of(line, "code") && is_text(line, "text", gorun_error());
+		ok = on_message(b, n, -1) == number_of(line, "code") && world.lost == number_of(line, "code") &&
+		     is_text(line, "text", gorun_error());
 	} else if (strncmp(line, "changed ", 8) == 0) {
 		ok = on_message(b, n, -1) == GORUN_OK;
 	} else if (strncmp(line, "goodbye", 7) == 0 && type == GOODBYE) {

@@ -304,7 +304,8 @@ static struct {
 		int size;
 	} *sets; /* all but the world */
 	size_t set_count;
-} world = {.fd = -1, .doorbell = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+} world = {.fd = -1, .doorbell = -1, .bell = -1, .rank = -1, .size = -1, .local_rank = -1, .local_size = -1,
+	   .cross_rank = -1, .cross_size = -1};
 
 static _Thread_local char error_text[9216]; /* a text of the daemon, up to 8 KiB, and who sent it */
 
@@ -1029,7 +1030,8 @@ static int fits(const struct slot *l, const gorun_call *c) {
 
 /* may_take reports whether slots suit a call. */
 static int may_take(const gorun_call *c, size_t bytes) {
-	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes || (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes) && !may_belt(c, bytes)) ||
+	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes ||
+	    (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes) && !may_belt(c, bytes)) ||
 	    c->prescale != 1 || c->postscale != 1 || c->root || c->follows || c->nfollowers)
 		return 0;
 	switch (c->type) {
@@ -1317,7 +1319,8 @@ static int desert(const struct slot *l, int (*gone)(const struct slot *, int)) {
 	for (int r = 0; r < world.local_size; r++)
 		if (gone(l, r))
 			n += (size_t)snprintf(who + n, sizeof who - n, "%s%d", n ? ", " : "", r);
-	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended in the middle of it, and the tensor holds no result", l->name, who);
+	return fail(GORUN_ABORTED, "allreduce %s: rank %s of this host ended in the middle of it, and the tensor holds no result",
+		    l->name, who);
 }
 
 /* aim finds this rank's slice of the tensors of all ranks. */
@@ -1577,7 +1580,8 @@ static int measure(const gorun_call *c, size_t *bytes) {
 	uint64_t n;
 	if (!c->name || !*c->name || strlen(c->name) > MAX_NAME)
 		return fail(GORUN_INVALID, "submit %s: a name has 1 to %d bytes", kind, MAX_NAME);
-	if ((c->nsplits && !c->splits) || (c->nfollowers && !c->followers) || (c->ndim && !c->dims) || c->nsplits < 0 || c->nfollowers < 0 || c->ndim < 0)
+	if ((c->nsplits && !c->splits) || (c->nfollowers && !c->followers) || (c->ndim && !c->dims) ||
+	    c->nsplits < 0 || c->nfollowers < 0 || c->ndim < 0)
 		return fail(GORUN_INVALID, "submit %s %s: a list is missing", kind, c->name);
 	if ((size_t)c->nsplits + (size_t)c->nfollowers > (MAX_MESSAGE - 128 - MAX_NAME - 8 * MAX_DIMS) / 4)
 		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, c->nsplits + c->nfollowers);
@@ -1851,7 +1855,9 @@ static int submit(struct operation *o, const gorun_call *c, size_t bytes) {
 	put32(b, SUBMIT);
 	put32(b + 4, (uint32_t)(o - world.operations));
 	b[8] = (unsigned char)((int)c->kind | (o->slot ? TAKES_SLOT : 0)), b[9] = (unsigned char)c->type;
-	b[10] = (unsigned char)((int)c->op | (int)c->wire << WIRE_BITS), b[11] = (unsigned char)(c->ndim | (o->slot && o->slot->may_wide ? TAKES_WIDE : 0) | (o->slot && o->slot->may_belt ? TAKES_BELT : 0));
+	b[10] = (unsigned char)((int)c->op | (int)c->wire << WIRE_BITS);
+	b[11] = (unsigned char)(c->ndim | (o->slot && o->slot->may_wide ? TAKES_WIDE : 0) |
+				(o->slot && o->slot->may_belt ? TAKES_BELT : 0));
 	put32(b + 12, (uint32_t)c->root);
 	put32(b + 16, (uint32_t)c->set);
 	put_place(b + 20, b + 52, c->in, bytes);
@@ -1968,8 +1974,9 @@ static int ended(const void *operation) { return ((const struct operation *)oper
 static void desert_followers(const gorun_call *c) {
 	static const int64_t one = 1;
 	gorun_handle handle;
-	gorun_call head = {.kind = (gorun_kind)ALLREDUCE, .name = "interrupted", .dims = &one, .ndim = 1, .type = GORUN_FLOAT32, .op = GORUN_SUM,
-			   .prescale = 1, .postscale = 1, .followers = c->followers, .nfollowers = c->nfollowers};
+	gorun_call head = {.kind = (gorun_kind)ALLREDUCE, .name = "interrupted", .dims = &one, .ndim = 1,
+			   .type = GORUN_FLOAT32, .op = GORUN_SUM, .prescale = 1, .postscale = 1,
+			   .followers = c->followers, .nfollowers = c->nfollowers};
 	struct operation *o = world.fd < 0 ? NULL : open_operation(ALLREDUCE, &handle);
 	if (o && !submit(o, &head, 0))
 		until(ended, o);
@@ -2218,11 +2225,13 @@ int gorun_then(gorun_handle handle, gorun_done then, void *argument) {
 
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle) {
-	return begin((gorun_call){.kind = GORUN_ALLREDUCE, .name = name, .in = in, .out = out, .dims = &count, .ndim = 1, .type = type, .op = op}, handle);
+	return begin((gorun_call){.kind = GORUN_ALLREDUCE, .name = name, .in = in, .out = out,
+				  .dims = &count, .ndim = 1, .type = type, .op = op}, handle);
 }
 
 int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle) {
-	return begin((gorun_call){.kind = GORUN_BROADCAST, .name = name, .in = data, .out = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = root}, handle);
+	return begin((gorun_call){.kind = GORUN_BROADCAST, .name = name, .in = data, .out = data,
+				  .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = root}, handle);
 }
 
 int gorun_start_barrier(const char *name, gorun_handle *handle) {
@@ -2232,7 +2241,8 @@ int gorun_start_barrier(const char *name, gorun_handle *handle) {
 int gorun_start_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type,
 			  gorun_handle *handle) {
 	const int64_t dims[] = {rows, width};
-	return begin((gorun_call){.kind = GORUN_ALLGATHER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM}, handle);
+	return begin((gorun_call){.kind = GORUN_ALLGATHER, .name = name, .in = in,
+				  .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM}, handle);
 }
 
 /* current_size returns the size of the set that splits are for. */
@@ -2253,34 +2263,40 @@ int gorun_start_alltoall(const char *name, const void *in, int64_t rows, int64_t
 int gorun_start_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			      gorun_handle *handle) {
 	const int64_t dims[] = {rows, width};
-	return begin((gorun_call){.kind = GORUN_REDUCESCATTER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = op}, handle);
+	return begin((gorun_call){.kind = GORUN_REDUCESCATTER, .name = name, .in = in,
+				  .dims = dims, .ndim = 2, .type = type, .op = op}, handle);
 }
 
 int gorun_start_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root,
 		       gorun_handle *handle) {
-	return begin((gorun_call){.kind = GORUN_REDUCE, .name = name, .in = in, .dims = &count, .ndim = 1, .type = type, .op = op, .root = root}, handle);
+	return begin((gorun_call){.kind = GORUN_REDUCE, .name = name, .in = in,
+				  .dims = &count, .ndim = 1, .type = type, .op = op, .root = root}, handle);
 }
 
 int gorun_start_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root,
 		       gorun_handle *handle) {
 	const int64_t dims[] = {rows, width};
-	return begin((gorun_call){.kind = GORUN_GATHER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM, .root = root}, handle);
+	return begin((gorun_call){.kind = GORUN_GATHER, .name = name, .in = in,
+				  .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM, .root = root}, handle);
 }
 
 int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
 			int root, gorun_handle *handle) {
 	const int64_t dims[] = {rows, width};
 	const int32_t *own = root == gorun_rank() ? splits : NULL;
-	return begin((gorun_call){.kind = GORUN_SCATTER, .name = name, .in = in, .dims = dims, .ndim = 2, .type = type, .op = GORUN_SUM, .root = root,
+	return begin((gorun_call){.kind = GORUN_SCATTER, .name = name, .in = in, .dims = dims, .ndim = 2,
+				  .type = type, .op = GORUN_SUM, .root = root,
 				  .splits = own, .nsplits = own ? current_size() : 0}, handle);
 }
 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle) {
-	return begin((gorun_call){.kind = GORUN_SEND, .name = name, .in = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = to}, handle);
+	return begin((gorun_call){.kind = GORUN_SEND, .name = name, .in = data,
+				  .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = to}, handle);
 }
 
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle) {
-	return begin((gorun_call){.kind = GORUN_RECV, .name = name, .out = data, .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = from}, handle);
+	return begin((gorun_call){.kind = GORUN_RECV, .name = name, .out = data,
+				  .dims = &count, .ndim = 1, .type = type, .op = GORUN_SUM, .root = from}, handle);
 }
 
 /* number runs an operation whose result is a number. */

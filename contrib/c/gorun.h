@@ -6,10 +6,10 @@
  *     float *x = gorun_alloc(n * sizeof *x);
  *     if (gorun_allreduce("grad", x, x, n, GORUN_FLOAT32, GORUN_SUM)) fprintf(stderr, "%s\n", gorun_error());
  *
- * Functions return 0, or a gorun_code whose text gorun_error() has. Any thread may call them at any time, apart from gorun_init
- * and gorun_finalize, for which the others wait. Ranks meet by name: all ranks submit the same name, in any order, and a rank may use a name
- * again when gorun_wait or gorun_test has reported the end of the operation. A failed operation leaves the job usable;
- * GORUN_ABORTED and GORUN_LOST do not.
+ * Functions return 0, or a gorun_code whose text gorun_error() has. Any thread may call them at any time, apart from
+ * gorun_init and gorun_finalize, for which the others wait. Ranks meet by name: all ranks submit the same name, in any
+ * order, and a rank may use a name again when gorun_wait or gorun_test has reported the end of the operation. A failed
+ * operation leaves the job usable; GORUN_ABORTED and GORUN_LOST do not.
  *
  * What a rank has started goes on in gorun's daemon while the rank computes. gorun_allreduce, which waits, is the fastest for
  * a small tensor: the ranks of one host then reduce it by themselves, one thread of each at a time.
@@ -197,9 +197,9 @@ int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int
  * *last is the last rank that did. */
 int gorun_join(int *last);
 
-/* Some of the ranks as a process set, whose operations are their own. All ranks of the world add and remove sets, one
- * at a time and in the same order. gorun_use_set makes what this rank submits from then on operations of a set, whichever
- * thread submits it, other than by gorun_start; 0 is the world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
+/* Process sets: some of the ranks, with operations of their own. All ranks of the world add and remove sets, one at a time
+ * and in the same order. After gorun_use_set this rank submits operations of that set, on all threads, except by
+ * gorun_start; 0 is the world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
 int gorun_add_set(const int *ranks, int count, int *set);
 int gorun_remove_set(int set);
 int gorun_use_set(int set);

@@ -468,7 +468,8 @@ static error *handle(struct frame *f, gorun_kind kind) {
 	w->out_bytes = bytes_of(f->out.list[0], element);
 	memcpy(w->dims, in->dims, (size_t)in->ndim * sizeof *w->dims);
 	w->members = (int)number(f, "members", 0);
-	w->call = (gorun_call){.size = sizeof w->call, .kind = kind, .in = w->parts[0].in, .ndim = (int)in->ndim, .dims = w->dims, .type = (gorun_type)type,
+	w->call = (gorun_call){.size = sizeof w->call, .kind = kind, .in = w->parts[0].in, .ndim = (int)in->ndim,
+			       .dims = w->dims, .type = (gorun_type)type,
 			       .op = (gorun_op)number(f, "op", GORUN_SUM), .root = (int)number(f, "root", 0), .set = (int)number(f, "group", 0),
 			       .wire = GORUN_WIRE_DEFAULT, .prescale = scale(f, "prescale"), .postscale = scale(f, "postscale")};
 	if (kind == GORUN_BROADCAST)

@@ -44,7 +44,8 @@ func newGuard(host string, addr net.Addr) *guard {
 func (g *guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+			"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
@@ -106,7 +107,8 @@ func (g *guard) admits(w http.ResponseWriter, r *http.Request) bool {
 	if r.URL.Path != "/" || !g.equal(r.URL.Query().Get("token")) {
 		return false
 	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.token, Path: "/", MaxAge: cookieMaxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.token, Path: "/", MaxAge: cookieMaxAge, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	return true
 }
 

@@ -56,7 +56,8 @@ func verdictOf(all []Finding) string {
 	case len(silent) > 0:
 		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
 	case len(behind) > 0 && len(crossed) == len(behind):
-		return fmt.Sprintf("%s wait for each other: they call different operations, or in different orders: %s", ranks(crossed), calls(crossed))
+		return fmt.Sprintf("%s wait for each other: they call different operations, or in different orders: %s",
+			ranks(crossed), calls(crossed))
 	case len(behind) > 0:
 		late := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
 		return "the job waits for " + ranks(late) + what(late)

@@ -8,7 +8,7 @@
 //   - LauncherLease decides, on each host, how long to wait for a launcher that is not heard.
 //
 // Gaps notices that a process was paused. The fields and methods of Timing hold every limit. With Default, and a
-// lease of 30 s, this is what happens, in seconds after each event. The names are those of the cases of TestTimeline,
+// lease of 30 s, this is what happens, in seconds after each event. The names are the cases of TestTimeline,
 // which measures these figures in a simulation of all three deciders:
 //
 //	what happens                                a line    evicted   who decides, and the limit

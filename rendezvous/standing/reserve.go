@@ -175,7 +175,8 @@ func (s *server) listing(here bool) wire.Message {
 		for _, share := range t.shares {
 			ranks += share.Slots
 		}
-		out.Jobs = append(out.Jobs, wire.JobState{User: t.request.User, Program: t.request.Program, Ranks: max(ranks, t.request.Ranks), Shares: t.shares,
+		out.Jobs = append(out.Jobs, wire.JobState{User: t.request.User, Program: t.request.Program,
+			Ranks: max(ranks, t.request.Ranks), Shares: t.shares,
 			Seconds: int(time.Since(t.since).Seconds())})
 	}
 	return out

@@ -88,7 +88,8 @@ func Judge(f Facts) []Finding {
 	j.sshd(f)
 	j.check("python", f.Python != "", f.Python, Warn, "there is no python3", "apt-get install python3")
 	if f.Python != "" {
-		j.check("libgorun", f.Native == NativeLoads, f.Native, Warn, "TensorFlow and JAX do without: "+cmp.Or(f.Native, "python3 cannot import gorun"), nativeFix(f.Native))
+		why := cmp.Or(f.Native, "python3 cannot import gorun")
+		j.check("libgorun", f.Native == NativeLoads, f.Native, Warn, "TensorFlow and JAX do without: "+why, nativeFix(f.Native))
 	}
 	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")
 	j.check("processes", f.NProc >= leastProcs, fmt.Sprint("limit ", f.NProc), Warn, fmt.Sprintf("limit %d is less than %d", f.NProc, leastProcs), "echo '* - nproc 65536' >/etc/security/limits.d/gorun-nproc.conf")

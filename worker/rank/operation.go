@@ -183,7 +183,8 @@ func (s *Session) check(o *Operation) error {
 func (s *Session) submit(o *Operation, offers slotOffer) (handle uint32, err error) {
 	handle = s.number()
 	call := codec.Call{Handle: handle, Kind: o.Kind, Type: o.Type, Op: o.Op, Coding: o.Coding, Root: int32(o.Root), Group: o.Group,
-		Pre: o.Pre, Post: o.Post, In: o.In.place(), Out: o.Out.place(), TakesSlot: offers.slot, TakesWide: offers.wide, TakesBelt: offers.belt}
+		Pre: o.Pre, Post: o.Post, In: o.In.place(), Out: o.Out.place(),
+		TakesSlot: offers.slot, TakesWide: offers.wide, TakesBelt: offers.belt}
 	s.out = codec.AppendSubmit(s.out[:0], &call, o.Shape, o.Splits, o.Name)
 	if offers.slot {
 		s.slots.offered = handle

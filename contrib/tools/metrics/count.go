@@ -299,7 +299,8 @@ func (c *count) print(out io.Writer, longest int, up bool) {
 	}
 	for _, name := range bigTypes {
 		if t := c.types[name]; t != nil {
-			row("type "+name, "%d fields, %d methods in %d files; in all %d, %d", t.fields, t.methods, len(t.files), t.allFields, t.allMethods)
+			row("type "+name, "%d fields, %d methods in %d files; in all %d, %d",
+				t.fields, t.methods, len(t.files), t.allFields, t.allMethods)
 		}
 	}
 	for _, folder := range folders {

@@ -3,7 +3,8 @@
 //	pyzip -version 1.2.3 -o bin/gorun build/gorun contrib/python gorun shim
 //
 // makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python, whose _version.py
-// gets the version, and with -library libgorun.so beside it. The result is the same for the same input, and replaces the old one in one step.
+// gets the version, and with -library libgorun.so beside it. The result is the same for the same input, and replaces the
+// old one in one step.
 package main
 
 import (

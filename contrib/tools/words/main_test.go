@@ -105,7 +105,11 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	const file, names = "`(?P<file>[\\w/]+/[\\w/]+\\.go)`", "(?P<names>(?:`[\\w.]+`(?:,\\s+)?)+)"
-	for form, atLeast := range map[string]int{file + "\\s+\\(" + names + "\\)": 20, "\\(" + file + ",\\s+" + names + "\\)": 10, names + "\\s+in\\s+" + file: 4} {
+	for form, atLeast := range map[string]int{
+		file + "\\s+\\(" + names + "\\)":       20,
+		"\\(" + file + ",\\s+" + names + "\\)": 10,
+		names + "\\s+in\\s+" + file:            4,
+	} {
 		match := regexp.MustCompile(form)
 		found := match.FindAllStringSubmatch(string(text), -1)
 		if len(found) < atLeast {

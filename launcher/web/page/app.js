@@ -44,7 +44,8 @@ function split(now, before) {
   const since = (key) => now[key] - (before && before.elapsed_us <= now.elapsed_us ? before[key] : 0);
   const elapsed = since("elapsed_us");
   if (elapsed <= 0) return null;
-  const s = { data: since("data_us"), communication: since("communication_us"), others: since("others_us"), steps: since("steps"), elapsed };
+  const s = { data: since("data_us"), communication: since("communication_us"), others: since("others_us"),
+    steps: since("steps"), elapsed };
   s.computing = Math.max(elapsed - s.data - s.communication - s.others, 0);
   return s;
 }
@@ -74,7 +75,9 @@ function showHead(view) {
   const { job } = view;
   document.title = `job ${job.id}: ${job.program}`;
   $("program").textContent = job.program || "gorun";
-  $("summary").textContent = `job ${job.id} · ${count(job.ranks, "rank")} on ${count(view.hosts.length, "host")} · epoch ${job.epoch} · since ${new Date(job.started).toLocaleString()}`;
+  const size = `${count(job.ranks, "rank")} on ${count(view.hosts.length, "host")}`;
+  const began = new Date(job.started).toLocaleString();
+  $("summary").textContent = `job ${job.id} · ${size} · epoch ${job.epoch} · since ${began}`;
 }
 
 function showFigures(point, view) {

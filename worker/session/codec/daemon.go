@@ -105,7 +105,8 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 	w := Welcome{Epoch: le.Uint32(b[welcomeEpoch:]), Rank: field(welcomeRank), Size: field(welcomeSize),
 		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts),
 		CrossRank: field(welcomeCrossRank), CrossSize: field(welcomeCrossSize),
-		Slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0, Belt: le.Uint32(b[welcomeFlags:])&beltThere != 0, Job: string(bytes.TrimRight(b[welcomeJob:], "\x00"))}
+		Slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0, Belt: le.Uint32(b[welcomeFlags:])&beltThere != 0,
+		Job: string(bytes.TrimRight(b[welcomeJob:], "\x00"))}
 	if w.Size < 1 || w.Rank < 0 || w.Rank >= w.Size {
 		return w, Malformed("welcome to rank %d of %d", w.Rank, w.Size)
 	}
