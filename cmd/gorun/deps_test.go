@@ -18,7 +18,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/web", "launcher/why",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {"launcher/why"},
+	"launcher/top":         {"launcher/jobs", "launcher/why"},
 	"launcher/web":         {"launcher/jobs", "launcher/why"},
 	"launcher/why":         {},
 	"launcher/hosts":       {},
@@ -110,6 +111,7 @@ var (
 		"github.com/hashicorp/memberlist":   "rendezvous/gossip",
 		"golang.org/x/crypto/ssh":           "launcher/ssh",
 		"github.com/urfave/cli/v2":          "cmd/gorun",
+		"charm.land/bubbletea/v2":           "launcher/top",
 	}
 	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}

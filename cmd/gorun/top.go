@@ -14,6 +14,7 @@ import (
 
 	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
+	screen "gorun/launcher/top"
 )
 
 func topCommand() *cli.Command {
@@ -30,11 +31,14 @@ func top(ctx context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
+	terminal := term.IsTerminal(int(os.Stdout.Fd()))
+	if terminal && !o.once && !o.json && term.IsTerminal(int(os.Stdin.Fd())) && os.Getenv("TERM") != "dumb" {
+		return showScreen(ctx, o, job)
+	}
 	before, err := job.Job.Ranks(ctx) // asks the daemons
 	if err != nil {
 		return err
 	}
-	tty := term.IsTerminal(int(os.Stdout.Fd()))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for last := time.Now(); ; {
@@ -51,22 +55,27 @@ func top(ctx context.Context, o *jobsFlags) error {
 			}
 			return err
 		}
-		switch {
-		case o.json:
-			if err := json.NewEncoder(o.out).Encode(ranks); err != nil {
-				return err
-			}
-		case tty && !o.once:
-			fmt.Fprint(o.out, "\x1b[H\x1b[J") // to the corner, and clear
-			fallthrough
-		default:
+		if !o.json {
 			showRanks(o.out, job, before, ranks, now.Sub(last))
+			return nil
 		}
-		if o.once || !tty {
+		if err := json.NewEncoder(o.out).Encode(ranks); err != nil {
+			return err
+		}
+		if o.once || !terminal {
 			return nil
 		}
 		before, last = ranks, now
 	}
+}
+
+// showScreen fills the terminal with the job until it ends or the user leaves.
+func showScreen(ctx context.Context, o *jobsFlags, job follow.Target) error {
+	end, err := screen.Show(ctx, job.Job, job.Label, os.Stdin, os.Stdout, os.Environ())
+	if err == nil && end.Ended {
+		fmt.Fprintf(o.errs, "gorun: job %s has ended with %d\n", job.Label, end.Code)
+	}
+	return err
 }
 
 func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus, between time.Duration) {

@@ -1,5 +1,7 @@
 package link
 
+import "time"
+
 // Totals are sums over all links that a mesh has had.
 type Totals struct {
 	SentBytes      uint64 // without repetitions
@@ -7,6 +9,8 @@ type Totals struct {
 	ResentBytes    uint64
 	Renewed        uint64 // streams that replaced others
 	Damaged        uint64 // streams that delivered damaged data
+	BusyBytes      uint64 // see Status.BusyBytes
+	BusyTime       time.Duration
 }
 
 func (t *Totals) add(o Totals) {
@@ -15,6 +19,8 @@ func (t *Totals) add(o Totals) {
 	t.ResentBytes += o.ResentBytes
 	t.Renewed += o.Renewed
 	t.Damaged += o.Damaged
+	t.BusyBytes += o.BusyBytes
+	t.BusyTime += o.BusyTime
 }
 
 // Totals returns the sums so far.
@@ -32,7 +38,8 @@ func (l *link) totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := &l.stats
-	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes, Damaged: c.damaged}
+	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes, Damaged: c.damaged,
+		BusyBytes: c.busyBytes, BusyTime: c.busyTime}
 	if first := uint64(l.opened); c.attached > first {
 		t.Renewed = c.attached - first
 	}

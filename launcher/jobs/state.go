@@ -4,12 +4,18 @@ import "context"
 
 // HostStatus is what the launcher knows of a host. Bytes and connections count from the start of the job.
 type HostStatus struct {
-	Name    string `json:"name"`
-	Next    string `json:"next,omitempty"` // the host that follows in the ring, "" without a ring
-	Epoch   uint32 `json:"epoch"`          // of the world that the host is in, 0 before its first report
-	Sent    uint64 `json:"sent_bytes"`     // without what was sent again
-	Resent  uint64 `json:"resent_bytes"`
-	Renewed uint64 `json:"renewed_streams"`
+	Name           string `json:"name"`
+	Next           string `json:"next,omitempty"` // the host that follows in the ring, "" without a ring
+	Epoch          uint32 `json:"epoch"`          // of the world that the host is in, 0 before its first report
+	Sent           uint64 `json:"sent_bytes"`     // without what was sent again
+	Resent         uint64 `json:"resent_bytes"`
+	Renewed        uint64 `json:"renewed_streams"`
+	Damaged        uint64 `json:"damaged_streams"` // of those that were replaced, because of damaged data
+	ResentSegments uint64 `json:"resent_segments"`
+	// BusyBytes were sent in the time in which data waited for the network: of the hosts of a ring, the one with the
+	// slowest edge has the most of it.
+	BusyBytes uint64 `json:"busy_bytes"`
+	Busy      int64  `json:"busy_us"`
 }
 
 // State is what a launcher knows of its job.

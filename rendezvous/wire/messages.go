@@ -354,6 +354,8 @@ type Links struct {
 	ResentSegments uint64 `msgpack:"segments"` // segments that were sent again
 	Renewed        uint64 `msgpack:"renewed"`  // connections that replaced others; each is counted at both ends
 	Damaged        uint64 `msgpack:"damaged"`  // connections that were replaced because of damaged data
+	BusyBytes      uint64 `msgpack:"busy"`     // sent in the time in which data waited for the network
+	BusyUS         int64  `msgpack:"busy_us"`  // that time, summed over links
 }
 
 // Daemon to daemon, by gossip.

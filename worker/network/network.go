@@ -217,7 +217,7 @@ func (n *Network) Totals() wire.Links {
 	}
 	t := n.mesh.Totals()
 	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
-		Renewed: t.Renewed, Damaged: t.Damaged}
+		Renewed: t.Renewed, Damaged: t.Damaged, BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
 }
 
 // narrowed warns that packets of a size that both NICs take do not reach a peer.

@@ -1,0 +1,451 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Styles of the terminal. The text has all that they show.
+const (
+	plain    = "\x1b[m"
+	bold     = "\x1b[1m"
+	inverted = "\x1b[7m"
+	alarming = "\x1b[1;31m"
+)
+
+// partStyles and partSigns draw computing, data, communication and others in a bar.
+var (
+	partStyles = [4]string{"\x1b[34m", "\x1b[33m", "\x1b[32m", "\x1b[35m"}
+	partSigns  = [4]string{"█", "▓", "▒", "░"}
+)
+
+const (
+	barWidth  = 20
+	wideFrom  = 120 // columns of a wide screen, at least
+	tallFrom  = 40  // lines of a screen where the ring may take several, at least
+	nameWidth = 16  // of the first column
+)
+
+// column is a column of the table. Rows can be sorted by it if it has a key.
+type column struct {
+	title, key string
+	width      int // with the space before it
+	wide       bool
+	text       func(r row) string
+	compare    func(a, b row) int
+}
+
+// columns lie between the name of a row and its state.
+var columns = []column{
+	{title: "RANK", key: "n", compare: func(a, b row) int { return cmp.Compare(a.rank, b.rank) }},
+	{title: "PID", width: 9, wide: true, text: func(r row) string { return number(r.pid) }},
+	{title: "CPU", key: "c", width: 7, text: cpuText, compare: descending(func(r row) float64 { return r.cpu })},
+	{title: "MEMORY", key: "m", width: 9, text: memoryText, compare: descending(func(r row) float64 { return float64(r.rss) })},
+	{title: "PROCS", width: 7, wide: true, text: func(r row) string { return number(r.processes) }},
+	{title: "STEP", key: "s", width: 8, text: stepText, compare: descending(func(r row) float64 { return float64(r.step) })},
+	partColumn("COMP", "u", 6, 0), partColumn("DATA", "d", 6, 1), partColumn("COMM", "w", 6, 2), partColumn("OTHERS", "o", 8, 3),
+	{title: "WHERE THE TIME GOES", width: barWidth + 2, wide: true, text: bar},
+	{title: "SENDS", key: "b", width: 12, wide: true, text: sendsText, compare: descending(func(r row) float64 { return r.sends })},
+}
+
+func descending(of func(r row) float64) func(a, b row) int {
+	return func(a, b row) int { return cmp.Compare(of(b), of(a)) }
+}
+
+func partColumn(title, key string, width, part int) column {
+	of := func(r row) float64 {
+		if r.shares == nil {
+			return -1
+		}
+		return r.shares.all()[part]
+	}
+	return column{title: title, key: key, width: width, compare: descending(of), text: func(r row) string {
+		if r.shares == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%", 100*of(r))
+	}}
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func cpuText(r row) string {
+	if r.cpu < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*r.cpu)
+}
+
+func memoryText(r row) string {
+	if r.rss >= 10<<30 {
+		return fmt.Sprintf("%d GiB", r.rss>>30)
+	}
+	return fmt.Sprintf("%d MiB", r.rss>>20)
+}
+
+func stepText(r row) string {
+	if r.step == 0 {
+		return "-"
+	}
+	return duration(r.step)
+}
+
+func sendsText(r row) string {
+	if r.rank >= 0 {
+		return ""
+	}
+	return bytes(r.sends) + "/s"
+}
+
+func bar(r row) string {
+	if r.shares == nil {
+		return ""
+	}
+	var b strings.Builder
+	from, sum := 0, 0.0
+	for i, share := range r.shares.all() {
+		sum += share
+		to := min(int(sum*barWidth+0.5), barWidth)
+		if to > from {
+			b.WriteString(partStyles[i] + strings.Repeat(partSigns[i], to-from) + plain)
+			from = to
+		}
+	}
+	return b.String()
+}
+
+// Frame returns the screen: as many lines as it has, none wider than it is.
+func (m Model) Frame() string {
+	lines := m.lines()
+	lines = lines[:max(min(len(lines), m.height), 0)]
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, max(m.width, 0), "…")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (m Model) lines() []string {
+	if m.help {
+		return strings.Split(strings.TrimSuffix(keys, "\n"), "\n")
+	}
+	lines := m.head()
+	rows := m.rows()
+	room := m.room()
+	last := min(m.first+room, len(rows))
+	for i := m.first; i < last; i++ {
+		lines = append(lines, m.line(rows[i], i == m.chosen))
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, m.foot(len(rows), last))
+}
+
+// room returns how many rows fit.
+func (m Model) room() int { return m.height - len(m.head()) - 1 }
+
+// head returns the lines above the rows.
+func (m Model) head() []string {
+	now, before := m.latest()
+	record := now.state.Record
+	about := fmt.Sprintf("%s on %s, %s", count(record.Ranks, "rank"), count(len(record.Hosts), "host"), clock(now.at.Sub(record.Started)))
+	for _, h := range now.state.Hosts {
+		if h.Epoch > 1 {
+			about = fmt.Sprintf("epoch %d, ", h.Epoch) + about
+			break
+		}
+	}
+	if len(m.samples) == 0 {
+		about = "asks the launcher"
+	}
+	program := cut(clean("job "+m.label+"  "+record.Program), m.width-ansi.StringWidth(about)-2)
+	gap := max(m.width-ansi.StringWidth(program)-ansi.StringWidth(about), 1)
+	lines := []string{bold + program + plain + strings.Repeat(" ", gap) + about, figures(now, before)}
+	return append(append(lines, m.ringLines()...), m.titles())
+}
+
+// figures returns the line about all ranks.
+func figures(now, before sample) string {
+	old := before.earlier()
+	var text []string
+	var steps, first int64
+	var sum shares
+	counted, sent, was := 0.0, uint64(0), uint64(0)
+	longest := int64(0)
+	for _, r := range now.state.Ranks {
+		earlier := old[[2]int{r.Rank, r.PID}]
+		s, ok := since(r, earlier)
+		if !ok {
+			continue
+		}
+		longest, steps = max(longest, r.Split.Step), max(steps, r.Split.Steps)
+		if earlier.Split != nil {
+			first = max(first, earlier.Split.Steps)
+		}
+		if x := sharesOf(s); x != nil {
+			counted++
+			sum.computing += x.computing
+			sum.data += x.data
+			sum.communication += x.communication
+			sum.others += x.others
+		}
+	}
+	for _, h := range now.state.Hosts {
+		sent += h.Sent
+	}
+	for _, h := range before.state.Hosts {
+		was += h.Sent
+	}
+	seconds := now.at.Sub(before.at).Seconds()
+	if longest > 0 {
+		text = append(text, "step "+duration(longest))
+	}
+	if steps > 0 && seconds > 0 && steps >= first {
+		text = append(text, fmt.Sprintf("%.3g steps/s", float64(steps-first)/seconds))
+	}
+	if seconds > 0 && sent >= was && len(now.state.Hosts) > 1 {
+		text = append(text, "sends "+bytes(float64(sent-was)/seconds)+"/s")
+	}
+	if counted > 0 {
+		for i, name := range []string{"comp", "data", "comm", "others"} {
+			text = append(text, fmt.Sprintf("%s %.0f%%", name, 100*sum.all()[i]/counted))
+		}
+	} else if len(now.state.Ranks) > 0 {
+		text = append(text, "the ranks count no steps")
+	}
+	return strings.Join(text, "  ")
+}
+
+// ringLines draws the ring over hosts, with what each sends, as far as there is room, and names the edge that sets the
+// pace.
+func (m Model) ringLines() []string {
+	ring, slowest := m.ring()
+	if len(ring) < 2 {
+		return nil
+	}
+	most := 1
+	if m.height >= tallFrom {
+		most = 4
+	}
+	var lines []string
+	line := "ring  "
+	for i, e := range ring {
+		arrow := fmt.Sprintf(" ─ %s/s → ", bytes(e.rate))
+		if i == slowest {
+			arrow = fmt.Sprintf(" %s━ %s/s ⇒%s ", alarming, bytes(e.rate), plain)
+		}
+		part := clean(e.from) + arrow
+		if i == len(ring)-1 {
+			part += clean(e.to)
+		}
+		more := fmt.Sprintf("… %d more", len(ring)-i)
+		room := m.width - ansi.StringWidth(line)
+		if len(lines) == most-1 && i < len(ring)-1 {
+			room -= len(more)
+		}
+		if ansi.StringWidth(part) > room && ansi.StringWidth(line) > len("ring  ") {
+			if len(lines) == most-1 {
+				line += more
+				break
+			}
+			lines = append(lines, line)
+			line = "      "
+		}
+		line += part
+	}
+	lines = append(lines, line)
+	if slowest >= 0 {
+		lines = append(lines, alarming+pace(ring[slowest])+plain)
+	}
+	return lines
+}
+
+// shown returns whether there is room for a column.
+func (m Model) shown(c column) bool { return c.width > 0 && (!c.wide || m.width >= wideFrom) }
+
+func (m Model) nameWidth() int {
+	if m.width >= wideFrom {
+		return 2 * nameWidth
+	}
+	return nameWidth
+}
+
+// titles returns the line above the rows; an arrow is at the column that rows are sorted by.
+func (m Model) titles() string {
+	mark := func(i int, title string) string {
+		switch {
+		case i != m.by:
+			return title
+		case m.reverse != (columns[i].key == "n"):
+			return title + "↑"
+		}
+		return title + "↓"
+	}
+	name := mark(0, "HOST, RANK")
+	if m.flat {
+		name = mark(0, "RANK") + " ON HOST"
+	}
+	var b strings.Builder
+	b.WriteString(pad(name, m.nameWidth()))
+	for i, c := range columns {
+		if m.shown(c) {
+			b.WriteString(right(mark(i, c.title), c.width))
+		}
+	}
+	b.WriteString(" STATE")
+	return inverted + pad(b.String(), m.width) + plain
+}
+
+// stateOf returns what a rank does, and on a wide screen also the state of its process.
+func (m Model) stateOf(r row) string {
+	if text, _, both := strings.Cut(r.state, "; "); both && m.width < wideFrom {
+		return text
+	}
+	return r.state
+}
+
+// line returns the line of a row.
+func (m Model) line(r row, chosen bool) string {
+	name := "    " + strconv.Itoa(r.rank)
+	switch {
+	case r.rank < 0 && m.folded(r.host):
+		name = "▸ " + clean(r.host) + "  " + r.ranks
+	case r.rank < 0:
+		name = "▾ " + clean(r.host) + "  " + r.ranks
+	case m.flat:
+		name = fmt.Sprintf("%d %s", r.rank, clean(r.host))
+	}
+	var b strings.Builder
+	b.WriteString(pad(cut(name, m.nameWidth()), m.nameWidth()))
+	for _, c := range columns {
+		if !m.shown(c) {
+			continue
+		}
+		if text := c.text(r); c.title == "WHERE THE TIME GOES" {
+			b.WriteString("  " + pad(text, c.width-2))
+		} else {
+			b.WriteString(right(text, c.width))
+		}
+	}
+	b.WriteString(" " + clean(m.stateOf(r)))
+	text := b.String()
+	switch {
+	case chosen: // one style for all of it
+		return inverted + pad(cut(ansi.Strip(text), m.width), m.width) + plain
+	case r.rank < 0:
+		return bold + strings.ReplaceAll(text, plain, plain+bold) + plain
+	}
+	return text
+}
+
+// foot returns the last line.
+func (m Model) foot(all, last int) string {
+	if m.typing {
+		return "/" + m.filter + inverted + " " + plain
+	}
+	if m.note != "" {
+		return alarming + clean(m.note) + plain
+	}
+	text := "q quit  ? keys  / filter  <> sort  r reverse  space fold  t flat"
+	if m.filter != "" {
+		text = "only " + m.filter + " (esc: all)  " + text
+	}
+	where := ""
+	if all > last-m.first {
+		where = fmt.Sprintf("%d-%d of %d", m.first+1, last, all)
+	}
+	text = cut(text, m.width-len(where)-1)
+	return text + strings.Repeat(" ", max(m.width-ansi.StringWidth(text)-len(where), 0)) + where
+}
+
+// keys is the screen of keys.
+const keys = `Keys
+
+  q, Ctrl-C              leave; the job goes on
+  up, down, j, k         choose a row; also page up, page down, home, end, g, G
+  space, enter           fold the host of the row, or unfold it
+  F                      fold all hosts, or unfold them
+  t                      ranks of all hosts in one list, or by host
+  /                      show ranks only whose host or state has a text;
+                         7 and 8-15 are ranks
+  esc                    show all ranks
+  < >                    sort by the next column
+  r                      sort the other way round
+  n c m s                sort by rank, CPU, memory, length of the last step,
+  u d w o                computing, waits for data, communication, others,
+  b                      bytes that the host sends
+
+COMP, DATA, COMM and OTHERS are shares of the last five seconds: computing,
+and waiting for data, for communication and for other ranks. CPU is 100% for
+each CPU in use.
+
+Any key leads back.
+`
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// duration writes microseconds.
+func duration(us int64) string {
+	switch {
+	case us >= 1e6:
+		return fmt.Sprintf("%.3g s", float64(us)/1e6)
+	case us >= 1e3:
+		return fmt.Sprintf("%.3g ms", float64(us)/1e3)
+	}
+	return fmt.Sprintf("%d µs", us)
+}
+
+// clock writes how long a job runs.
+func clock(d time.Duration) string {
+	s := max(int(d.Seconds()), 0)
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+// bytes writes a number of bytes with a unit.
+func bytes(n float64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB"}
+	i := 0
+	for ; n >= 999.5 && i < len(units)-1; i++ {
+		n /= 1000
+	}
+	if i == 0 || n >= 99.5 {
+		return fmt.Sprintf("%.0f %s", n, units[i])
+	}
+	return fmt.Sprintf("%.2g %s", n, units[i])
+}
+
+// clean replaces what a terminal does not print: a text from elsewhere must not move its cursor.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func cut(s string, width int) string { return ansi.Truncate(s, max(width, 0), "…") }
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-ansi.StringWidth(s), 0))
+}
+
+func right(s string, width int) string {
+	return strings.Repeat(" ", max(width-ansi.StringWidth(s), 0)) + s
+}

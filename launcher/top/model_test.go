@@ -1,0 +1,248 @@
+package top
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"gorun/launcher/jobs"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var begin = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// after returns the state of a job so many seconds after its start: ranks wait longer for data, the greater their
+// number on the host, and data waits longest at the last host.
+func after(seconds, hosts, each int) jobs.State {
+	t := int64(seconds) * 1e6
+	s := jobs.State{Record: jobs.Record{ID: 7, Program: "python3 train.py --epochs 90", Ranks: hosts * each, Started: begin}}
+	for h := range hosts {
+		name := fmt.Sprint("host", h+1)
+		s.Record.Hosts = append(s.Record.Hosts, name)
+		x := jobs.HostStatus{Name: name, Epoch: 1, Sent: uint64(t * 12)}
+		if hosts > 1 {
+			x.Next = fmt.Sprint("host", (h+1)%hosts+1)
+			x.Busy = t * int64(h+1) / int64(2*hosts)
+			x.BusyBytes = uint64(x.Busy) * 25
+		}
+		s.Hosts = append(s.Hosts, x)
+		for i := range each {
+			rank := h*each + i
+			s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: rank, Host: name, PID: 4000 + rank, State: "runs", CPUMS: 500 + t/1000, RSS: 3 << 29, Processes: 1 + i,
+				Split: &jobs.Split{Elapsed: t, Steps: int64(seconds) * 2, Step: 480e3 + int64(rank)*1e3, Data: t * int64(i) / int64(2*each),
+					Communication: t / 10, Others: t / 20, Hidden: t / 8, Activity: "computes", For: 2e3}})
+		}
+	}
+	return s
+}
+
+// looked is the model of a job that was asked twice.
+func looked(hosts, each, width, height int) Model {
+	m := New("7").Resize(width, height)
+	m = m.Take(after(10, hosts, each), begin.Add(10*time.Second))
+	return m.Take(after(12, hosts, each), begin.Add(12*time.Second))
+}
+
+// press presses keys one after the other. A key of one letter writes it.
+func press(t *testing.T, m Model, keys ...string) Model {
+	t.Helper()
+	for _, key := range keys {
+		text := ""
+		if len(key) == 1 {
+			text = key
+		}
+		var leaves bool
+		if m, leaves = m.Press(key, text); leaves {
+			t.Fatalf("%s leaves", key)
+		}
+	}
+	return m
+}
+
+func TestFrames(t *testing.T) {
+	for name, m := range map[string]Model{
+		"nothing-80x24":   New("7"),
+		"job-80x24":       looked(2, 4, 80, 24),
+		"job-200x50":      looked(4, 8, 200, 50),
+		"one-host-80x24":  looked(1, 4, 80, 24),
+		"folded-80x24":    press(t, looked(2, 4, 80, 24), "down", "down", "space"),
+		"flat-80x24":      press(t, looked(2, 4, 80, 24), "t", "d"),
+		"reverse-80x24":   press(t, looked(2, 4, 80, 24), "r"),
+		"filter-80x24":    press(t, looked(2, 4, 80, 24), "/", "2", "-", "5", "enter"),
+		"typing-80x24":    press(t, looked(2, 4, 80, 24), "/", "h", "o", "s", "t", "2", "x", "backspace"),
+		"keys-80x24":      press(t, looked(2, 4, 80, 24), "?"),
+		"error-80x24":     looked(2, 4, 80, 24).Failed(errors.New("it has not answered\x1b[2J")),
+		"thousand-80x24":  looked(125, 8, 80, 24),
+		"thousand-200x50": press(t, looked(125, 8, 200, 50), "F", "G"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			frame := m.Frame()
+			fits(t, frame, m.width, m.height)
+			var plainText strings.Builder
+			for line := range strings.Lines(ansi.Strip(frame)) {
+				plainText.WriteString(strings.TrimRight(line, " \n") + "\n")
+			}
+			file := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(plainText.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || plainText.String() != string(want) {
+				t.Errorf("differs from %s (%v); go test -update writes it:\n%s", file, err, plainText.String())
+			}
+		})
+	}
+}
+
+// fits checks that a frame fills the screen and is nowhere larger.
+func fits(t *testing.T, frame string, width, height int) {
+	t.Helper()
+	lines := strings.Split(frame, "\n")
+	if len(lines) > max(height, 1) {
+		t.Errorf("%d lines on a screen of %d", len(lines), height)
+	}
+	for _, line := range lines {
+		if w := ansi.StringWidth(line); w > max(width, 0) {
+			t.Errorf("a line of %d on a screen of %d: %q", w, width, line)
+		}
+	}
+}
+
+// TestSizes: a screen may have any size, and texts from elsewhere any characters.
+func TestSizes(t *testing.T) {
+	for _, size := range [][2]int{{0, 0}, {1, 1}, {5, 3}, {20, 8}, {79, 24}, {119, 40}, {400, 200}} {
+		for _, keys := range [][]string{nil, {"?"}, {"t"}, {"F"}, {"/", "x"}, {"G"}, {"pgdown", "space"}} {
+			m := press(t, looked(40, 4, 80, 24), keys...).Resize(size[0], size[1])
+			fits(t, m.Frame(), size[0], size[1])
+		}
+	}
+	s := after(10, 2, 2)
+	s.Record.Program, s.Hosts[0].Name, s.Ranks[0].Host, s.Ranks[1].State = "训练\x1b[2J\u009b2J", "a\nb", "a\nb", "\x07"
+	s.Ranks[1].Split = nil
+	m := New("7").Take(s, begin)
+	fits(t, m.Frame(), 80, 24)
+	if strings.ContainsAny(ansi.Strip(m.Frame()), "\x1b\u009b\x07") {
+		t.Errorf("%q", m.Frame())
+	}
+}
+
+func TestChoice(t *testing.T) {
+	m := looked(2, 4, 80, 24)
+	at := func(m Model) string {
+		r := m.rows()[m.chosen]
+		return fmt.Sprint(r.host, " ", r.rank)
+	}
+	for keys, want := range map[string]string{
+		"":                                  "host1 -1",
+		"down":                              "host1 0",
+		"up":                                "host1 -1",
+		"end":                               "host2 7",
+		"end home":                          "host1 -1",
+		"down down space":                   "host1 -1",
+		"down down space down":              "host2 -1",
+		"down space space down":             "host1 0",
+		"F down":                            "host2 -1",
+		"F down space down":                 "host2 4",
+		"t d":                               "host1 3",
+		"t d r":                             "host1 0",
+		"t o":                               "host1 0",
+		"t s":                               "host2 7",
+		"t r":                               "host2 7",
+		"t <":                               "host1 0",
+		"t > > >":                           "host2 7",
+		"b":                                 "host1 -1",
+		"r":                                 "host2 -1",
+		"r down":                            "host2 7",
+		"/ h o s t 2 enter":                 "host2 -1",
+		"/ 6 enter down":                    "host2 6",
+		"/ x esc":                           "host1 -1",
+		"/ 6 enter esc":                     "host1 -1",
+		"/ h o x backspace s t 2 enter end": "host2 7",
+		"/ 9 ctrl+u h enter":                "host1 -1",
+		"end t":                             "host1 0",
+	} {
+		if got := at(press(t, m, strings.Fields(keys)...)); got != want {
+			t.Errorf("%s: %s, want %s", keys, got, want)
+		}
+	}
+	for _, keys := range []string{"/ 9 9 enter", "/ z z enter space", "/ z z enter G F"} {
+		if rows := press(t, m, strings.Fields(keys)...).rows(); len(rows) != 0 {
+			t.Errorf("%s: %v", keys, rows)
+		}
+	}
+}
+
+func TestLeaves(t *testing.T) {
+	for keys, want := range map[string]bool{"q": true, "ctrl+c": true, "/ ctrl+c": true, "/ q": false, "? q": true, "? x": false, "x": false} {
+		m, leaves := looked(2, 2, 80, 24), false
+		for _, key := range strings.Fields(keys) {
+			m, leaves = m.Press(key, key)
+		}
+		if leaves != want {
+			t.Errorf("%s leaves: %v", keys, leaves)
+		}
+	}
+}
+
+// TestScroll: the choice is on the screen, wherever it goes, and when hosts leave.
+func TestScroll(t *testing.T) {
+	m := press(t, looked(20, 4, 80, 24), "end")
+	if shown := ansi.Strip(m.Frame()); !strings.Contains(shown, "    79 ") || strings.Contains(shown, "host1  0-3") {
+		t.Errorf("at the end:\n%s", shown)
+	}
+	m = m.Resize(80, 10)
+	if shown := ansi.Strip(m.Frame()); !strings.Contains(shown, "    79 ") {
+		t.Errorf("on a smaller screen:\n%s", shown)
+	}
+	m = m.Take(after(14, 2, 2), begin.Add(14*time.Second))
+	if shown := ansi.Strip(m.Frame()); !strings.Contains(shown, "host2  2-3") || !strings.Contains(shown, "of 6") {
+		t.Errorf("with fewer hosts:\n%s", shown)
+	}
+}
+
+// TestRestart: of a rank that has started anew, what its earlier process used does not count.
+func TestRestart(t *testing.T) {
+	s := after(2, 2, 2)
+	for i := range s.Ranks {
+		s.Ranks[i].PID += 1000
+	}
+	m := looked(2, 2, 80, 24).Take(s, begin.Add(14*time.Second))
+	for _, r := range m.ranks() {
+		if r.cpu >= 0 || r.shares == nil || r.shares.computing > 1 || r.shares.data < 0 {
+			t.Errorf("%+v %+v", r, r.shares)
+		}
+	}
+}
+
+// TestPace: the edge at which data waits longest sets the pace, if it waits there long enough.
+func TestPace(t *testing.T) {
+	if ring, at := looked(4, 1, 80, 24).ring(); len(ring) != 4 || at != 3 || ring[3].from != "host4" || ring[3].to != "host1" || ring[3].path != 25e6 {
+		t.Errorf("%d of %+v", at, ring)
+	}
+	idle := after(12, 4, 1)
+	for i := range idle.Hosts {
+		idle.Hosts[i].Busy = after(10, 4, 1).Hosts[i].Busy
+	}
+	m := New("7").Take(after(10, 4, 1), begin.Add(10*time.Second)).Take(idle, begin.Add(12*time.Second))
+	if _, at := m.ring(); at != -1 {
+		t.Errorf("an idle ring waits for edge %d", at)
+	}
+}
+
+func BenchmarkFrame(b *testing.B) {
+	m := looked(125, 8, 200, 50)
+	m, _ = m.Press("F", "F")
+	for b.Loop() {
+		_ = m.Frame()
+	}
+}

@@ -1,0 +1,209 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"gorun/launcher/jobs"
+	"gorun/launcher/why"
+)
+
+// row is a rank, or a host with the sum of its ranks.
+type row struct {
+	host      string
+	rank      int    // -1 for a host
+	ranks     string // of a host, "0-3"
+	pid       int
+	cpu       float64 // CPUs in use, negative if unknown
+	rss       int64
+	processes int
+	step      int64   // length of the last step in µs, 0 if unknown
+	shares    *shares // nil if unknown
+	sends     float64 // bytes a second, of a host
+	state     string
+}
+
+// shares are parts of the time that was counted.
+type shares struct{ computing, data, communication, others float64 }
+
+func (s *shares) all() [4]float64 { return [4]float64{s.computing, s.data, s.communication, s.others} }
+
+// sharesOf returns the shares of a time that was counted; nil if nothing was.
+func sharesOf(s jobs.Split) *shares {
+	if s.Elapsed <= 0 {
+		return nil
+	}
+	part := func(t int64) float64 { return min(float64(max(t, 0))/float64(s.Elapsed), 1) }
+	return &shares{part(s.Computing()), part(s.Data), part(s.Communication), part(s.Others)}
+}
+
+// latest returns the last sample and the one that rates are taken from.
+func (m Model) latest() (now, before sample) {
+	if len(m.samples) == 0 {
+		return sample{}, sample{}
+	}
+	return m.samples[len(m.samples)-1], m.samples[0]
+}
+
+// earlier returns the ranks of a sample by their number and process.
+func (s sample) earlier() map[[2]int]jobs.RankStatus {
+	of := map[[2]int]jobs.RankStatus{}
+	for _, r := range s.state.Ranks {
+		of[[2]int{r.Rank, r.PID}] = r
+	}
+	return of
+}
+
+// since returns the split of a rank after an earlier sample.
+func since(now jobs.RankStatus, before jobs.RankStatus) (jobs.Split, bool) {
+	if now.Split == nil {
+		return jobs.Split{}, false
+	}
+	if before.Split != nil && before.Split.Elapsed > now.Split.Elapsed {
+		before.Split = nil // the counters began anew
+	}
+	return now.Split.Since(before.Split), true
+}
+
+// ranks returns a row for each rank that the filter lets through.
+func (m Model) ranks() (out []row) {
+	now, before := m.latest()
+	old := before.earlier()
+	seconds := now.at.Sub(before.at).Seconds()
+	for _, r := range now.state.Ranks {
+		was, known := old[[2]int{r.Rank, r.PID}]
+		x := row{host: r.Host, rank: r.Rank, pid: r.PID, cpu: -1, rss: r.RSS, processes: r.Processes, state: stateOf(r)}
+		if known && was.CPUMS > 0 && r.CPUMS >= was.CPUMS && seconds > 0 {
+			x.cpu = float64(r.CPUMS-was.CPUMS) / 1e3 / seconds
+		}
+		if s, ok := since(r, was); ok {
+			x.step, x.shares = r.Split.Step, sharesOf(s)
+		}
+		if m.shows(x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// stateOf describes what a rank does: what it counts, or else what its process does.
+func stateOf(r jobs.RankStatus) string {
+	if r.Split == nil || r.Split.Activity == "" || r.Ended() || strings.HasPrefix(r.State, "host silent") {
+		return r.State
+	}
+	text := r.Split.Activity
+	if long := time.Duration(r.Split.For) * time.Microsecond; long >= time.Second {
+		text += " for " + long.Round(time.Second).String()
+	}
+	return text + "; " + r.State
+}
+
+// rows returns all rows in their order, those of folded hosts left out.
+func (m Model) rows() []row {
+	ranks := m.ranks()
+	order := m.order()
+	if m.flat {
+		slices.SortStableFunc(ranks, order)
+		return ranks
+	}
+	on := map[string][]row{}
+	for _, r := range ranks {
+		on[r.host] = append(on[r.host], r)
+	}
+	var hosts []row
+	for _, name := range m.hosts() {
+		if of := on[name]; of != nil {
+			hosts = append(hosts, m.host(name, of))
+		}
+	}
+	if columns[m.by].key != "n" {
+		slices.SortStableFunc(hosts, order)
+	} else if m.reverse {
+		slices.Reverse(hosts)
+	}
+	var out []row
+	for _, h := range hosts {
+		out = append(out, h)
+		if !m.folded(h.host) {
+			of := on[h.host]
+			slices.SortStableFunc(of, order)
+			out = append(out, of...)
+		}
+	}
+	return out
+}
+
+// order returns how rows are sorted: ranks by their number, all else from the largest on.
+func (m Model) order() func(a, b row) int {
+	c := columns[m.by]
+	return func(a, b row) int {
+		n := c.compare(a, b)
+		if m.reverse {
+			n = -n
+		}
+		return cmp.Or(n, cmp.Compare(a.rank, b.rank))
+	}
+}
+
+// hosts returns the names of all hosts, as the ring passes them.
+func (m Model) hosts() (names []string) {
+	now, _ := m.latest()
+	seen := map[string]bool{}
+	add := func(name string) {
+		if name != "" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	next := map[string]string{}
+	for _, h := range now.state.Hosts {
+		next[h.Name] = h.Next
+	}
+	for _, h := range now.state.Hosts {
+		for at := h.Name; at != "" && !seen[at]; at = next[at] {
+			add(at)
+		}
+	}
+	for _, r := range now.state.Ranks { // of hosts that have left
+		add(r.Host)
+	}
+	return names
+}
+
+// host sums up the ranks of a host.
+func (m Model) host(name string, of []row) row {
+	sum := row{host: name, rank: -1, cpu: -1}
+	var numbers []int
+	var total shares
+	counted := 0.0
+	states := map[string]int{}
+	for _, r := range of {
+		numbers = append(numbers, r.rank)
+		sum.rss += r.rss
+		sum.processes += r.processes
+		sum.step = max(sum.step, r.step)
+		states[r.state]++
+		if r.cpu >= 0 {
+			sum.cpu = max(sum.cpu, 0) + r.cpu
+		}
+		if s := r.shares; s != nil {
+			counted++
+			total.computing += s.computing
+			total.data += s.data
+			total.communication += s.communication
+			total.others += s.others
+		}
+	}
+	slices.Sort(numbers)
+	sum.ranks = why.Numbers(numbers)
+	if counted > 0 {
+		sum.shares = &shares{total.computing / counted, total.data / counted, total.communication / counted, total.others / counted}
+	}
+	if len(states) == 1 {
+		sum.state = of[0].state
+	}
+	sum.sends = m.edges()[name].rate
+	return sum
+}
