@@ -19,7 +19,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
 		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
-		"rendezvous/standing", "rendezvous/wire",
+		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"launcher/web":         {"launcher/jobs", "launcher/why"},
 	"launcher/why":         {},
 	"launcher/hosts":       {},
-	"launcher/metrics":     {"launcher", "launcher/jobs"},
+	"launcher/metrics":     {"launcher", "launcher/jobs", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/ssh":         {"launcher/hosts"},
@@ -56,7 +56,8 @@ var allowed = map[string][]string{
 	"rendezvous/gossip":    {"collective/tcp", "rendezvous/liveness"},
 	"rendezvous/keytls":    {},
 	"rendezvous/resume":    {"rendezvous/liveness"},
-	"rendezvous/standing":  {"collective/tcp", "rendezvous/authority", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/liveness", "rendezvous/resume", "rendezvous/wire", "topology"},
+	"rendezvous/audit":     {},
+	"rendezvous/standing":  {"collective/tcp", "rendezvous/audit", "rendezvous/authority", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/liveness", "rendezvous/resume", "rendezvous/wire", "topology"},
 	"rendezvous/kvhttp":    {},
 	"topology":             {},
 	"topology/measure":     {},

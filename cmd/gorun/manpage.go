@@ -56,6 +56,7 @@ var ownFiles = []struct{ path, what string }{
 	{"~/.cache/gorun", "on hosts: the gorun that launchers have brought (XDG_CACHE_HOME; directories in /tmp, /var/tmp and /dev/shm where that is no place for programs)"},
 	{"~/.local/state/gorun/jobs", "state and output of detached jobs (XDG_STATE_HOME)"},
 	{"~/.local/state/gorun/heirs", "of resident daemons: which launchers of detached jobs they have agreed to (XDG_STATE_HOME)"},
+	{"~/.local/state/gorun/audit", "of resident daemons: what launchers have asked them for (XDG_STATE_HOME)"},
 	{"~/.local/state/gorun/vmtools", "on virtual machines: registrations with vSphere that are not ended yet (XDG_STATE_HOME)"},
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,7 +24,9 @@ import (
 	"gorun/launcher/detached"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosted"
+	"gorun/launcher/metrics"
 	"gorun/launcher/plan"
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/worker/proc"
@@ -37,6 +40,8 @@ type serveFlags struct {
 	listen        string
 	address, name string
 	slots         int
+	audit         string
+	metrics       string
 }
 
 func (o *serveFlags) table() []cli.Flag {
@@ -52,6 +57,10 @@ func (o *serveFlags) table() []cli.Flag {
 		&cli.StringFlag{Name: "name", Destination: &o.name,
 			Usage: "`NAME` of this host, for users", DefaultText: "its host name"},
 		&cli.IntFlag{Name: "slots", Destination: &o.slots, Usage: "run `N` ranks at a time", DefaultText: "one for each CPU"},
+		&cli.PathFlag{Name: "audit", Destination: &o.audit,
+			Usage: "log what launchers ask for into `FILE`", DefaultText: "audit/NAME-PORT.log in gorun's state directory"},
+		&cli.StringFlag{Name: "metrics", Destination: &o.metrics,
+			Usage: "serve metrics for Prometheus at `[HOST]:PORT`, to this machine alone without HOST"},
 	}
 }
 
@@ -144,18 +153,30 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		debug.SetGCPercent(400) // the heap is a few megabytes, and all hosts send at once when a job starts
 	}
 	proc.SlackenSelf()
+	record, err := openAudit(o, p, log)
+	if err != nil {
+		return err
+	}
+	defer record.Close()
 	launchers := hosted.Runner{
 		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
 	}
+	observe, closeMetrics, err := observeAt(o.metrics, p.name, launchers)
+	if err != nil {
+		return err
+	}
+	defer closeMetrics()
 	return standing.Serve(ctx, hurry, standing.Config{
 		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
 			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: daemonEnv()}
 		},
+		Audit:     record,
 		Launchers: launchers,
 		Failover:  launchers,
+		Observe:   observe,
 		Ready: func(gossip string) {
 			log.Info("takes jobs", "at", listener.Addr(), "gossip", gossip, "name", p.name, "slots", p.slots)
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(p.slots, "slot")))
@@ -181,6 +202,48 @@ func (e *listenError) NextStep() string {
 		return ""
 	}
 	return fmt.Sprintf("ss -ltnp sport = :%d shows which process has the port; --listen takes another", e.port)
+}
+
+// observeAt serves the metrics of the daemon at an address, none if it is "", from when observe is called.
+func observeAt(address, name string, launchers hosted.Runner) (observe func(stats func() standing.Stats), closes func(), err error) {
+	if address == "" {
+		return nil, func() {}, nil
+	}
+	var now atomic.Pointer[func() standing.Stats]
+	served, err := metrics.ServeDaemon(address, metrics.Daemon{Name: name, Version: version, Jobs: launchers.States, Stats: func() standing.Stats {
+		if stats := now.Load(); stats != nil {
+			return (*stats)()
+		}
+		return standing.Stats{}
+	}})
+	if err != nil {
+		return nil, nil, &usageError{fmt.Errorf("--metrics %s: %w", address, err), "--metrics :9401"}
+	}
+	launchers.Log.Info("serves metrics", "at", served.Address())
+	return func(stats func() standing.Stats) { now.Store(&stats) }, func() { served.Close() }, nil
+}
+
+// openAudit opens the audit log. A daemon whose state directory cannot be written does without one, unless it was named.
+func openAudit(o *serveFlags, p post, log *slog.Logger) (*audit.Log, error) {
+	path := o.audit
+	if path == "" {
+		dir, err := stateDir()
+		if err != nil {
+			log.Warn("there is no audit log", "err", err)
+			return nil, nil
+		}
+		path = filepath.Join(dir, "audit", fmt.Sprintf("%s-%d.log", filepath.Base(p.name), p.port)) // hosts may share a home
+	}
+	record, err := audit.Open(path, p.name, p.key.Fingerprint(), func(err error) { log.Warn("audit", "err", err) })
+	switch {
+	case err != nil && o.audit != "":
+		return nil, &usageError{err, "--audit takes the path of a file that this user can write"}
+	case err != nil:
+		log.Warn("there is no audit log", "err", err)
+		return nil, nil
+	}
+	log.Info("audit", "file", path)
+	return record, nil
 }
 
 // untilStopped returns a context that ends with another one, by standing.ErrLeave if that is for a HUP, or by end.

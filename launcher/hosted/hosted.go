@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"gorun/launcher/detached"
@@ -26,6 +27,9 @@ import (
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
+
+// statesTimeout is how long launchers on this host may take to say what they know.
+const statesTimeout = 2 * time.Second
 
 // Runner runs launchers on this host.
 type Runner struct {
@@ -118,6 +122,41 @@ func (h Runner) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
 	}
 	return &wire.DetachedJobs{Records: text}, nil
 }
+
+// States returns what the launchers on this host know of their jobs, of those that answer in time.
+func (h Runner) States(ctx context.Context) (states []jobs.State) {
+	store, all, err := h.records()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, r := range all {
+		if r.State != jobs.Running || r.Foreground {
+			continue
+		}
+		asking.Go(func() {
+			job, _, err := store.Find(strconv.Itoa(r.ID), false)
+			if err != nil {
+				return
+			}
+			state, err := job.Status(ctx)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			states = append(states, state)
+		})
+	}
+	asking.Wait()
+	return states
+}
+
+// Asked implements standing.Launchers.
+func (h Runner) Asked(line []byte) string { return jobs.Asked(line) }
 
 // Open implements standing.Launchers.
 func (h Runner) Open(r *wire.Reach) (io.ReadWriteCloser, error) {

@@ -11,7 +11,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher/why"
 )
@@ -82,6 +85,22 @@ type answer struct {
 	State *State        `json:"state,omitempty"`
 	Why   []why.Finding `json:"why,omitempty"`
 	Code  int           `json:"code"` // for wait
+}
+
+// Asked describes a client's request that changes something, "" for others. The daemon of a cluster notes it.
+func Asked(line []byte) string {
+	var r request
+	if err := json.Unmarshal(line, &r); err != nil || r.Do != "signal" {
+		return ""
+	}
+	text := unix.SignalName(syscall.Signal(r.Signal))
+	if text == "" {
+		text = fmt.Sprintf("signal %d", r.Signal)
+	}
+	if r.By != "" {
+		text += ", by " + Clean(r.By)
+	}
+	return text
 }
 
 // Handler answers clients for a launcher; its functions are called from several goroutines.

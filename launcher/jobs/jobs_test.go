@@ -217,3 +217,27 @@ func TestTail(t *testing.T) {
 		t.Error("a closed tail reads on")
 	}
 }
+
+// FuzzAsked: whatever a user sends to a launcher, a terminal can show its description.
+func FuzzAsked(f *testing.F) {
+	f.Add([]byte(`{"do":"signal","signal":15,"by":"ann@host1"}`))
+	f.Add([]byte(`{"do":"signal","signal":-1,"by":"\u001b[2J\n"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if got := jobs.Asked(line); jobs.Clean(got) != got {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestAsked(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"do":"signal","signal":15,"by":"ann@host1"}`: "SIGTERM, by ann@host1",
+		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: "signal 99, by ?[2J",
+		`{"do":"signal","signal":2}`:                   "SIGINT",
+		`{"do":"state"}`:                               "", `{"do":"wait"}`: "", `{"do":`: "", "": "",
+	} {
+		if got := jobs.Asked([]byte(line)); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}

@@ -1,4 +1,5 @@
-// Package metrics serves what a job counts, in the text format of Prometheus and OpenMetrics.
+// Package metrics serves what a job counts, and what a resident daemon does, in the text format of Prometheus and
+// OpenMetrics.
 //
 // A Server listens at the address of --metrics. It asks the daemons each second what their ranks use, so that a scrape
 // takes what the launcher knows already and waits for no host. Labels are bounded: a job has as many series as it has
@@ -38,7 +39,7 @@ type Job interface {
 	Carried() map[string]launcher.HostUsage
 }
 
-// Server serves the metrics of one job.
+// Server serves the metrics of one job, or of a resident daemon.
 type Server struct {
 	listener net.Listener
 	http     http.Server
@@ -46,8 +47,15 @@ type Server struct {
 	stop     context.CancelFunc
 }
 
-// Serve listens at HOST:PORT, on the loopback interface where HOST is empty, until Close.
+// Serve serves the metrics of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
 func Serve(address, version string, job Job) (*Server, error) {
+	c := &collector{job: job, version: version}
+	c.take(job.Ranks())
+	return serve(address, c, c.look)
+}
+
+// serve serves what a collector knows, and runs look, which keeps that new, until Close.
+func serve(address string, c prometheus.Collector, look func(ctx context.Context)) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
@@ -60,8 +68,6 @@ func Serve(address, version string, job Job) (*Server, error) {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &collector{job: job, version: version}
-	c.take(job.Ranks())
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	mux := http.NewServeMux()
@@ -69,7 +75,7 @@ func Serve(address, version string, job Job) (*Server, error) {
 	s := &Server{listener: l, stop: stop, http: http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
 		MaxHeaderBytes: 16 << 10}}
 	s.wg.Go(func() { s.http.Serve(l) })
-	s.wg.Go(func() { c.look(ctx) })
+	s.wg.Go(func() { look(ctx) })
 	return s, nil
 }
 
@@ -140,12 +146,13 @@ var (
 	resent   = describe("host_resent_bytes_total", "Bytes that the host has sent again.", "job", "host")
 	segments = describe("host_resent_segments_total", "Segments that the host has sent again.", "job", "host")
 	renewed  = describe("host_renewed_streams_total", "Connections to other hosts that replaced others.", "job", "host")
+	busy     = describe("host_network_busy_seconds_total", "Time in which data of the host waited for the network.", "job", "host")
 	damaged  = describe("host_damaged_streams_total", "Connections that were replaced because of damaged data.", "job", "host")
 	silent   = describe("host_silent_seconds", "How long the host is silent; 0 if it is not.", "job", "host")
 )
 
 var all = []*prometheus.Desc{info, started, world, epoch, up, cpu, memory, processes, steps, step, spent, hidden, operations,
-	sent, resent, segments, renewed, damaged, silent}
+	sent, resent, segments, renewed, busy, damaged, silent}
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -215,6 +222,7 @@ func (c *collector) collectHosts(record jobs.Record, gauge, counter emit) {
 		counter(resent, float64(u.Links.ResentBytes), host)
 		counter(segments, float64(u.Links.ResentSegments), host)
 		counter(renewed, float64(u.Links.Renewed), host)
+		counter(busy, float64(u.Links.BusyUS)/1e6, host)
 		counter(damaged, float64(u.Links.Damaged), host)
 		quiet := 0.0
 		if since, ok := record.Silent[host]; ok {

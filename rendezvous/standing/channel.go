@@ -5,6 +5,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -35,6 +36,15 @@ func ParseKey(text []byte) (Key, error) {
 	k := Key{secret: bytes.Clone(secret)}
 	k.channel = sync.OnceValues(k.newChannel)
 	return k, nil
+}
+
+// Fingerprint names the key, and reveals nothing of it.
+func (k Key) Fingerprint() string {
+	b, err := k.derive("fingerprint", 8)
+	if err != nil {
+		return ""
+	}
+	return hex.EncodeToString(b)
 }
 
 func (k Key) derive(purpose string, size int) ([]byte, error) {

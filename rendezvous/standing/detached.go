@@ -26,6 +26,8 @@ type Launchers interface {
 	List(left []Standby) (*wire.DetachedJobs, error)
 	// Open connects to a job's launcher or its output. Close unblocks a Read.
 	Open(r *wire.Reach) (io.ReadWriteCloser, error)
+	// Asked describes the first line that a user sends to a job's launcher, "" if it changes nothing.
+	Asked(line []byte) string
 }
 
 // detach starts a launcher. The user may cancel until it has started.
@@ -91,7 +93,11 @@ func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		io.Copy(job, in)
+		if r.Output {
+			io.Copy(job, in)
+		} else {
+			s.noteAsked(job, in, conn, r.Job)
+		}
 		job.Close() // unblocks the other direction
 	})
 	io.Copy(conn, job)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
@@ -183,6 +184,7 @@ func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *elector, ev
 	if a.Lead != nil {
 		state := h.State()
 		s.cfg.Log.Info("carries a job on", "job", state.Job, "term", a.Lead.Term, "former", state.Holder)
+		s.note(audit.Entry{What: "take over", Job: state.Job, Host: state.Holder})
 		s.cfg.Failover.TakeOver(state, *a.Lead)
 	}
 }

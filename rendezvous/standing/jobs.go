@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
@@ -105,6 +106,11 @@ func (s *server) logEnd(j *job, err error) {
 		level, about = slog.LevelWarn, append(about, "err", err)
 	}
 	s.cfg.Log.Log(context.Background(), level, "a job has ended", about...)
+	e := audit.Entry{What: "job end", Job: j.ID, Slots: j.Slots}
+	if err != nil {
+		e.Result, e.Why = audit.Failed, err.Error()
+	}
+	s.note(e)
 }
 
 func (s *server) allJobs() []*job {

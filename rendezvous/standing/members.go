@@ -200,6 +200,7 @@ func (s *server) refresh() {
 	if slices.Equal(hosts, s.queue.hosts) {
 		return
 	}
+	s.noteMembers(s.queue.hosts, hosts)
 	s.queue.hosts, s.queueAddr = hosts, ""
 	for _, h := range hosts {
 		s.queue.seen[h.Host] = true

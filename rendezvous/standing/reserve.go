@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -40,7 +41,7 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 	if !s.enqueue(conn, t) {
 		return
 	}
-	defer s.change(func() { s.queue.remove(t) })
+	defer s.released(t, conn)
 	answers := reservation{server: s, conn: conn, ticket: t, first: true}
 	for {
 		news, ok := answers.report(takes != nil)
@@ -59,6 +60,12 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 			return
 		}
 	}
+}
+
+// released takes a job out of the queue.
+func (s *server) released(t *ticket, conn net.Conn) {
+	s.change(func() { s.queue.remove(t) })
+	s.note(audit.Entry{What: "release", From: conn.RemoteAddr().String(), User: t.request.User, Program: t.request.Program})
 }
 
 // enqueue puts a job into the queue. Otherwise it answers the launcher and returns false.

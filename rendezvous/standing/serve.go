@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/wire"
@@ -47,6 +48,10 @@ type Config struct {
 	// Launchers runs launchers of detached jobs; nil for none.
 	Launchers Launchers
 	Log       *slog.Logger
+	// Audit takes what this daemon was asked to do; nil for no such log. The caller closes it after Serve.
+	Audit *audit.Log
+	// Observe, unless nil, gets a function that says what the daemon does, until Serve returns.
+	Observe func(stats func() Stats)
 	// Ready is called once, when this host takes jobs, with its gossip address.
 	Ready func(gossip string)
 
@@ -67,6 +72,7 @@ type server struct {
 	stirred chan struct{} // a job has started or ended
 
 	unauthenticated *unauthenticated
+	counted         counted
 
 	mu         sync.Mutex
 	prestarted *process // nil if there is none
@@ -128,12 +134,20 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	}
 	s.wg.Go(func() { s.runElectors(work) })
 	s.wg.Go(func() { s.keepPrestarted(ctx) })
+	if cfg.Observe != nil {
+		cfg.Observe(s.stats)
+	}
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
+	s.note(audit.Entry{What: "begin", Slots: cfg.Slots, Detail: "gorun " + cfg.Version})
 	<-ctx.Done()
 	leave := errors.Is(context.Cause(ctx), ErrLeave)
-	if !leave {
+	if leave {
+		s.note(audit.Entry{What: "hand over"})
+	} else {
+		s.note(audit.Entry{What: "drain"})
+		defer s.note(audit.Entry{What: "end"})
 		s.drain(now)
 		s.endJobs()
 		s.gossip.Leave() // a courtesy
@@ -218,7 +232,11 @@ func (s *server) accept(ctx context.Context) {
 
 // refused logs a failed handshake, at a limited rate.
 func (s *server) refused(conn net.Conn, err error) {
+	s.counted.mu.Lock()
+	s.counted.refused++
+	s.counted.mu.Unlock()
 	if s.unauthenticated.warn(origin(conn.RemoteAddr()), time.Now()) {
+		s.note(audit.Entry{What: "connect", From: conn.RemoteAddr().String(), Result: audit.Refused, Why: err.Error()})
 		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}
 }
@@ -230,18 +248,19 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 		tcp.SetKeepAliveConfig(keepAlive)
 	}
 	raw.SetDeadline(time.Now().Add(handshakeTimeout))
-	conn := tls.Server(raw, s.tls)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	secure := tls.Server(raw, s.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
 		s.refused(raw, err)
 		return
 	}
-	in := bufio.NewReaderSize(conn, 64<<10)
+	in := bufio.NewReaderSize(secure, 64<<10)
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return
 	}
 	raw.SetDeadline(time.Time{})
 	known()
+	conn := &audited{secure, s.note, requested(request, raw.RemoteAddr())}
 	switch request := request.(type) {
 	case *wire.Reserve:
 		s.reserve(conn, in, request)
@@ -270,6 +289,9 @@ func (s *server) answer(conn net.Conn, m wire.Message) bool {
 	conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	err := wire.NewWriter(conn).Write(m)
 	conn.SetWriteDeadline(time.Time{})
+	if a, ok := conn.(*audited); ok {
+		a.note(m)
+	}
 	return err == nil
 }
 

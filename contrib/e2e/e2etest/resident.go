@@ -23,9 +23,10 @@ type Lasting struct {
 	Args    []string            // of a launch
 	Daemons []*lab.Cmd
 	Logs    []*Watch
-	// For daemons that start from now on: their binary, and additions to their environment.
+	// For daemons that start from now on: their binary, and additions to their environment and their flags.
 	Daemon string
 	Env    []string
+	Flags  []string
 }
 
 // NewLasting makes a cluster and waits until the daemons of all hosts accept jobs.
@@ -76,7 +77,7 @@ func (s *Lasting) Start(i int) {
 		join = "127.0.1.1" // as /etc/hosts of Debian has it for the host's own name
 	}
 	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2", "--join", join}
-	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, args...)
+	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, append(args, s.Flags...)...)
 	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
 	log := &Watch{Buf: new(bytes.Buffer)}
 	cmd.Stderr = log

@@ -1,0 +1,164 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gorun/launcher"
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// Daemon is a resident daemon.
+type Daemon struct {
+	Name, Version string
+	// Stats returns what the daemon does now.
+	Stats func() standing.Stats
+	// Jobs returns the states of the detached jobs whose launchers run on this host.
+	Jobs func(ctx context.Context) []jobs.State
+}
+
+// ServeDaemon is Serve for a resident daemon, with the detached jobs whose launchers it runs.
+func ServeDaemon(address string, d Daemon) (*Server, error) {
+	c := &daemonCollector{daemon: d, jobs: map[int]*collector{}}
+	return serve(address, c, c.look)
+}
+
+func ofDaemon(name, help string, labels ...string) *prometheus.Desc {
+	return describe("daemon_"+name, help, append([]string{"daemon"}, labels...)...)
+}
+
+// What a daemon says of itself, and, with the hosts of the cluster, what the one says that holds the queue.
+var (
+	daemonInfo     = ofDaemon("info", "The daemon and its version. Always 1.", "version")
+	daemonStart    = ofDaemon("start_time_seconds", "When the daemon started, in seconds since 1970.")
+	daemonSlots    = ofDaemon("slots", "Slots of this host.")
+	daemonUsed     = ofDaemon("used_slots", "Slots of this host that jobs use.")
+	daemonJobs     = ofDaemon("jobs", "Jobs that run on this host.")
+	daemonDraining = ofDaemon("draining", "1 while the daemon takes no more jobs.")
+	daemonHosts    = ofDaemon("known_hosts", "Hosts of the cluster that the daemon knows, with its own.")
+	daemonHolds    = ofDaemon("holds_queue", "1 while the daemon holds the queue of the cluster.")
+	daemonRequests = ofDaemon("requests_total", "What the daemon was asked for, as in its audit log.", "request", "result")
+	daemonRefused  = ofDaemon("refused_connections_total", "Connections that did not show the key, or were too many.")
+
+	hostSlots    = describe("cluster_host_slots", "Slots of a host of the cluster.", "host")
+	hostUsed     = describe("cluster_host_used_slots", "Slots of the host that jobs use or were promised.", "host")
+	hostDraining = describe("cluster_host_draining", "1 while the host takes no more jobs.", "host")
+	running      = describe("cluster_running_jobs", "Jobs that have slots.")
+	waiting      = describe("cluster_waiting_jobs", "Jobs that wait for slots.")
+	longest      = describe("cluster_longest_wait_seconds", "How long the first job in the queue waits, 0 if none does.")
+)
+
+var ofDaemons = []*prometheus.Desc{daemonInfo, daemonStart, daemonSlots, daemonUsed, daemonJobs, daemonDraining, daemonHosts, daemonHolds,
+	daemonRequests, daemonRefused, hostSlots, hostUsed, hostDraining, running, waiting, longest}
+
+// daemonCollector makes metrics of what a resident daemon knows.
+type daemonCollector struct {
+	daemon Daemon
+
+	mu   sync.Mutex
+	jobs map[int]*collector
+}
+
+// known is a job as its launcher has described it.
+type known struct{ jobs.State }
+
+func (k known) Record() jobs.Record      { return k.State.Record }
+func (k known) Ranks() []jobs.RankStatus { return k.State.Ranks }
+
+func (k known) Carried() map[string]launcher.HostUsage {
+	of := map[string]launcher.HostUsage{}
+	for _, h := range k.Hosts {
+		of[h.Name] = launcher.HostUsage{Host: h.Name, Epoch: h.Epoch, Next: h.Next, Links: wire.Links{SentBytes: h.Sent, ResentBytes: h.Resent,
+			ResentSegments: h.ResentSegments, Renewed: h.Renewed, Damaged: h.Damaged, BusyBytes: h.BusyBytes, BusyUS: h.Busy}}
+	}
+	return of
+}
+
+// look keeps what is known of jobs new.
+func (c *daemonCollector) look(ctx context.Context) {
+	tick := time.NewTicker(askInterval)
+	defer tick.Stop()
+	for {
+		states := c.daemon.Jobs(ctx)
+		c.mu.Lock()
+		c.take(states)
+		c.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take replaces the states of jobs. It is called with mu held.
+func (c *daemonCollector) take(states []jobs.State) {
+	now := map[int]*collector{}
+	for _, s := range states {
+		of := c.jobs[s.Record.ID]
+		if of == nil {
+			of = &collector{version: c.daemon.Version}
+		}
+		of.job = known{s}
+		of.take(s.Ranks)
+		now[s.Record.ID] = of
+	}
+	c.jobs = now
+}
+
+// Describe implements prometheus.Collector.
+func (c *daemonCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range append(ofDaemons, all...) {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *daemonCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.daemon.Stats()
+	emit := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	own := func(d *prometheus.Desc, v float64, labels ...string) {
+		emit(d, prometheus.GaugeValue, v, append([]string{c.daemon.Name}, labels...)...)
+	}
+	own(daemonInfo, 1, c.daemon.Version)
+	own(daemonStart, float64(s.Started.UnixMilli())/1e3)
+	own(daemonSlots, float64(s.Slots))
+	own(daemonUsed, float64(s.Used))
+	own(daemonJobs, float64(s.Jobs))
+	own(daemonDraining, one(s.Draining))
+	own(daemonHosts, float64(len(s.Members)))
+	own(daemonHolds, one(s.Holds))
+	for r, n := range s.Requests {
+		emit(daemonRequests, prometheus.CounterValue, float64(n), c.daemon.Name, r.What, r.Result)
+	}
+	emit(daemonRefused, prometheus.CounterValue, float64(s.Refused), c.daemon.Name)
+	if s.Holds {
+		for _, m := range s.Members {
+			emit(hostSlots, prometheus.GaugeValue, float64(m.Slots), m.Host)
+			emit(hostUsed, prometheus.GaugeValue, float64(m.Used), m.Host)
+			emit(hostDraining, prometheus.GaugeValue, one(m.Draining), m.Host)
+		}
+		emit(running, prometheus.GaugeValue, float64(s.Running))
+		emit(waiting, prometheus.GaugeValue, float64(s.Waiting))
+		emit(longest, prometheus.GaugeValue, s.Longest.Seconds())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range c.jobs {
+		of.Collect(ch)
+	}
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,237 @@
+// Package audit keeps the log of what a resident daemon was asked to do, and of what became of it: one JSON object a line.
+//
+// A Log has a goroutine, which writes; nothing that a daemon does waits for a file system. The log is bounded: a file that
+// is full becomes FILE.1, in place of an older one. A file that is moved away, as logrotate does, is made anew by the next
+// entry, without a signal.
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFile is how long a file may get, in bytes. Two files are kept.
+	maxFile = 16 << 20
+	// maxText bounds each text of an entry, in bytes. Texts come from launchers.
+	maxText = 1 << 10
+	// waiting is how many entries may wait for the file system. More are lost, and counted.
+	waiting = 1 << 10
+	// closeTimeout is how long Close waits for the file system.
+	closeTimeout = 2 * time.Second
+)
+
+// Results of entries.
+const (
+	Done    = "done"
+	Refused = "refused"
+	Failed  = "failed"
+)
+
+// Entry is what happened. Log adds the time and who keeps it.
+type Entry struct {
+	Time    time.Time `json:"time"`
+	Daemon  string    `json:"daemon"`            // name of the daemon's host
+	Key     string    `json:"key"`               // fingerprint of the cluster's key, which who asks has proved to hold
+	What    string    `json:"what"`              // see docs/guides/clusters.md
+	From    string    `json:"from,omitempty"`    // address of the launcher, or of another daemon
+	User    string    `json:"user,omitempty"`    // as the launcher says
+	Host    string    `json:"host,omitempty"`    // another one
+	Job     string    `json:"job,omitempty"`     // session of the job's daemon, or number of a detached job
+	Program string    `json:"program,omitempty"` // in a few words
+	Ranks   int       `json:"ranks,omitempty"`
+	Slots   int       `json:"slots,omitempty"` // on this host
+	Detail  string    `json:"detail,omitempty"`
+	Result  string    `json:"result"`
+	Why     string    `json:"why,omitempty"` // it was refused, or failed
+}
+
+// Log writes entries into a file. Its methods do nothing on nil.
+type Log struct {
+	path, daemon, key string
+	warn              func(error)
+	limit             int64
+	entries           chan Entry
+	done              chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	lost   int
+
+	file   *os.File // of the goroutine alone
+	warned time.Time
+}
+
+// Open opens the log of a daemon. Each failure that follows is given to warn, at most one a minute.
+func Open(path, daemon, key string, warn func(error)) (*Log, error) {
+	l := &Log{path: path, daemon: daemon, key: key, warn: warn, limit: maxFile, entries: make(chan Entry, waiting), done: make(chan struct{})}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	go l.run()
+	return l, nil
+}
+
+// Write adds an entry. It does not wait.
+func (l *Log) Write(e Entry) {
+	if l == nil {
+		return
+	}
+	if e.Result == "" {
+		e.Result = Done
+	}
+	e.Time, e.Daemon, e.Key = time.Now().UTC(), l.daemon, l.key
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	select {
+	case l.entries <- e:
+	default:
+		l.lost++
+	}
+}
+
+// Close writes the entries that wait, if the file system takes them soon.
+func (l *Log) Close() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.entries)
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.done:
+	case <-time.After(closeTimeout):
+	}
+}
+
+func (l *Log) run() {
+	defer close(l.done)
+	for e := range l.entries {
+		l.write(e)
+		l.mu.Lock()
+		lost := l.lost
+		l.lost = 0
+		l.mu.Unlock()
+		if lost > 0 {
+			e = Entry{Time: time.Now().UTC(), Daemon: l.daemon, Key: l.key, What: "log", Result: Failed, Why: fmt.Sprintf("%d entries were lost: the file system was too slow", lost)}
+			l.write(e)
+		}
+	}
+	if l.file != nil {
+		l.file.Close()
+	}
+}
+
+func (l *Log) write(e Entry) {
+	err := l.turn()
+	if err == nil {
+		_, err = l.file.Write(encode(e))
+	}
+	if err != nil && time.Since(l.warned) > time.Minute {
+		l.warned = time.Now()
+		l.warn(fmt.Errorf("write audit log: %w", err))
+	}
+}
+
+// turn opens the file that the next entry belongs into.
+func (l *Log) turn() error {
+	if l.file != nil {
+		mine, err := l.file.Stat()
+		if err != nil {
+			return err
+		}
+		if there, err := os.Lstat(l.path); err == nil && os.SameFile(mine, there) {
+			if mine.Size() < l.limit {
+				return nil
+			}
+			if err := os.Rename(l.path, l.path+".1"); err != nil {
+				return err
+			}
+		}
+		l.file.Close()
+		l.file = nil
+	}
+	return l.open()
+}
+
+// open opens the file for its user alone.
+func (l *Log) open() error {
+	fail := func(err error) error { return fmt.Errorf("open audit log: %w", err) }
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
+		return fail(err)
+	}
+	// A pipe without a reader must not stop the daemon; it is refused below.
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return fail(err)
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = &fs.PathError{Op: "open", Path: l.path, Err: errors.New("it is no regular file")}
+	case info.Mode().Perm()&0o077 != 0:
+		err = file.Chmod(0o600)
+	}
+	if err != nil {
+		file.Close()
+		return fail(err)
+	}
+	l.file = file
+	return nil
+}
+
+// encode returns an entry as a line of ASCII. No text of a launcher moves a terminal's cursor or begins another line.
+func encode(e Entry) []byte {
+	for _, text := range []*string{&e.Daemon, &e.What, &e.From, &e.User, &e.Host, &e.Job, &e.Program, &e.Detail, &e.Why} {
+		*text = short(*text)
+	}
+	encoded, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // an Entry always has JSON
+	}
+	var line bytes.Buffer
+	for _, r := range string(encoded) { // characters beyond ASCII are in strings only
+		switch {
+		case r < utf8.RuneSelf && unicode.IsPrint(r):
+			line.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&line, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&line, `\u%04x`, r)
+		}
+	}
+	line.WriteByte('\n')
+	return line.Bytes()
+}
+
+// short cuts a text that is too long, between characters.
+func short(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}

@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, path string) *Log {
+	t.Helper()
+	l, err := Open(path, "host1", "abcd", func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// entries reads a log.
+func entries(t *testing.T, path string) (all []Entry) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
+		var e Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%v: %s", err, lines.Text())
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit", "log")
+	l := open(t, path)
+	l.Write(Entry{What: "start", User: "alice", Program: "train\n.py", Ranks: 4})
+	l.Write(Entry{What: "start", Result: Refused, Why: "no slots"})
+	l.Close()
+	l.Close()
+	l.Write(Entry{What: "late"})
+	all := entries(t, path)
+	if len(all) != 2 || all[0].User != "alice" || all[0].Program != "train\n.py" || all[0].Result != Done || all[0].Daemon != "host1" ||
+		all[0].Key != "abcd" || all[0].Time.IsZero() || all[1].Result != Refused {
+		t.Errorf("%+v", all)
+	}
+	for name, mode := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	var none *Log
+	none.Write(Entry{})
+	none.Close()
+}
+
+// TestAgain: a log goes on where it ended, for its user alone.
+func TestAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte(`{"what":"before"}`+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, path)
+	l.Write(Entry{What: "after"})
+	l.Close()
+	if all := entries(t, path); len(all) != 2 || all[0].What != "before" || all[1].What != "after" {
+		t.Errorf("%+v", all)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestMoved: after logrotate has moved the file away, the next entry makes another one.
+func TestMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := open(t, path)
+	l.Write(Entry{What: "first"})
+	for len(entries(t, path)) == 0 { // until it is written
+	}
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Entry{What: "second"})
+	l.Close()
+	if before, after := entries(t, path+".old"), entries(t, path); len(before) != 1 || len(after) != 1 || after[0].What != "second" {
+		t.Errorf("%+v, %+v", before, after)
+	}
+}
+
+// TestBound: two files are kept, none much larger than the limit, and together they have the latest entries.
+func TestBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := &Log{path: path, warn: func(err error) { t.Error(err) }, limit: 4000, entries: make(chan Entry, waiting), done: make(chan struct{})}
+	go l.run()
+	const all = 300
+	for i := range all {
+		l.Write(Entry{What: "start", Ranks: i + 1})
+	}
+	l.Close()
+	kept := append(entries(t, path+".1"), entries(t, path)...)
+	for i, e := range kept {
+		if want := all - len(kept) + i + 1; e.Ranks != want {
+			t.Fatalf("entry %d is %d, want %d", i, e.Ranks, want)
+		}
+	}
+	for _, name := range []string{path, path + ".1"} {
+		if info, err := os.Stat(name); err != nil || info.Size() > 4200 {
+			t.Errorf("%d bytes, %v", info.Size(), err)
+		}
+	}
+}
+
+// TestLost: entries that the file system does not take are counted, and nothing waits for it.
+func TestLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := &Log{path: path, warn: func(err error) { t.Error(err) }, limit: maxFile, entries: make(chan Entry, waiting), done: make(chan struct{})}
+	for range waiting + 7 {
+		l.Write(Entry{What: "start"})
+	}
+	go l.run()
+	l.Close()
+	all := entries(t, path)
+	if len(all) != waiting+1 || !strings.HasPrefix(all[1].Why, "7 entries were lost") {
+		t.Errorf("%d entries, %+v", len(all), all[:2])
+	}
+}
+
+// TestMistakes: what is no file of one's own is refused.
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	pipe, link, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
+	for _, err := range []error{unix.Mkfifo(pipe, 0o600), os.Symlink(file, link), os.WriteFile(file, nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{dir, pipe, link, filepath.Join(file, "log"), "/dev/null"} {
+		if l, err := Open(path, "", "", func(error) {}); err == nil {
+			l.Close()
+			t.Errorf("%s was taken", path)
+		}
+	}
+}
+
+// TestWarns: a log that cannot be written any more says so, once a minute, and the daemon goes on.
+func TestWarns(t *testing.T) {
+	var mu sync.Mutex
+	var warnings []error
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := Open(path, "host1", "", func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		warnings = append(warnings, err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Entry{What: "start"})
+	l.Write(Entry{What: "start"})
+	l.Close()
+	if len(warnings) != 1 {
+		t.Errorf("%v", warnings)
+	}
+}
+
+// FuzzEncode: whatever a launcher sends, an entry is one line of printable ASCII that has it all.
+func FuzzEncode(f *testing.F) {
+	f.Add("alice", "python3 train.py", "no room")
+	f.Add("a\nb\x1b[2J", "\u009b2J\u202e", "\xff\xfe")
+	f.Add("\"}{", "\U0001f600", strings.Repeat("é", maxText))
+	f.Fuzz(func(t *testing.T, user, program, why string) {
+		line := encode(Entry{What: "start", User: user, Program: program, Result: Refused, Why: why})
+		if bytes.Count(line, []byte("\n")) != 1 || line[len(line)-1] != '\n' {
+			t.Fatalf("not a line: %q", line)
+		}
+		for _, c := range line[:len(line)-1] {
+			if c < ' ' || c > '~' {
+				t.Fatalf("it has %q: %q", c, line)
+			}
+		}
+		var back Entry
+		if err := json.Unmarshal(line, &back); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		for sent, got := range map[string]string{user: back.User, program: back.Program, why: back.Why} {
+			if utf8.ValidString(sent) && len(sent) <= maxText && got != sent {
+				t.Errorf("%q came back as %q", sent, got)
+			}
+			if len(got) > 3*maxText+3 {
+				t.Errorf("%d bytes", len(got))
+			}
+		}
+	})
+}
