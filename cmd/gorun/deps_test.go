@@ -97,6 +97,7 @@ var allowed = map[string][]string{
 	"collective/kernel":      {},
 	"collective/link":        {"collective/crc32c"},
 	"collective/tcp":         {},
+	"collective/verbs":       {"collective/crc32c"},
 	"collective/schedule":    {},
 
 	// The extras. Packages without an entry import nothing of the module.

@@ -221,15 +221,15 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
-	conn, err := l.open(limit, sl.index)
+	opened, err := l.open(limit, sl.index)
 	if err != nil {
 		return err
 	}
-	conn = m.seal(conn, true)
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	conn := m.seal(opened, true)
+	stop := context.AfterFunc(ctx, func() { opened.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
-	hello := introduction{stream: sl.index, from: m.cfg.Self, to: l.peer}
+	hello := introduction{stream: sl.index, from: m.cfg.Self, to: l.peer, upgrades: m.cfg.Upgrade != nil}
 	hello.mine, hello.yours = l.sessions()
 	challenge, err := m.cred.meet(conn, hello)
 	if err == nil {
@@ -239,8 +239,14 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	if err == nil && !l.vacant(sl) {
 		err = errGivenUp // the old stream has recovered meanwhile
 	}
+	carrier := conn
 	if err == nil {
-		err = l.attach(conn, sl)
+		carrier, err = m.upgrade(ctx, conn, l.peer, sl.index, challenge.upgrades)
+	}
+	if err == nil {
+		if err = l.attach(carrier, sl); err != nil {
+			carrier.Close()
+		}
 	}
 	if err != nil {
 		conn.Close()
@@ -293,7 +299,7 @@ func (m *Mesh) receive(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
 	var l *link
 	hello, err := m.cred.welcome(conn, func(hello *introduction) introduction {
-		in := introduction{from: m.cfg.Self}
+		in := introduction{from: m.cfg.Self, upgrades: m.cfg.Upgrade != nil}
 		if l = m.link(hello.from); l != nil {
 			in.mine, in.yours = l.sessions()
 		}
@@ -313,7 +319,12 @@ func (m *Mesh) receive(conn net.Conn) {
 		l.touch()
 		if err = l.bind(hello.mine, hello.yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
-			err = l.attach(conn, l.slots[hello.stream])
+			carrier := conn
+			if carrier, err = m.upgrade(l.ctx, conn, l.peer, hello.stream, hello.upgrades); err == nil {
+				if err = l.attach(carrier, l.slots[hello.stream]); err != nil {
+					carrier.Close()
+				}
+			}
 			stop()
 			l.damagedHandshake(conn, err)
 		}

@@ -20,6 +20,8 @@
 // of its queue. Because both sides have ended the old stream before, a segment is never on two streams, and no stream
 // writes into memory that has been given back.
 //
+// What a stream's bytes travel by is decided when it opens: see upgrade.go.
+//
 // A link need not have all its streams (Open, Reach in mesh.go): among many hosts most links carry little, and a stream
 // costs a socket and a handshake on both sides. Such a link has no stream before the first segment, and one until it
 // carries much data.

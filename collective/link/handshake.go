@@ -19,6 +19,7 @@ import (
 //	dialer   → hello      sender, receiver, stream, session of the sender, session of the receiver if known, nonce
 //	acceptor → challenge  the same from the other side, and the acceptor's proof
 //	dialer   → proof      the dialer's proof
+//	both     ⇄            what Config.Upgrade exchanges, if both sides have it
 //	lower id → resume     generation of the stream, what was received
 //	higher   → resume     the same generation, what was received
 //
@@ -28,7 +29,8 @@ import (
 // introduction (hello and the signed part of challenge):
 //
 //	 0  u32  magic
-//	 4  u16  version
+//	 4  u8   version
+//	 5  u8   1 if something else than TCP may carry the stream
 //	 6  u16  stream index
 //	 8  u32  id of the sender
 //	12  u32  id of the receiver, as the sender believes
@@ -50,6 +52,8 @@ const (
 	challengeSize = introSize + sha256.Size
 	resumeSize    = 8 + 8 + 2 // without the map
 	sumSize       = 4
+
+	introUpgrades = 1
 )
 
 const (
@@ -82,6 +86,7 @@ type session struct {
 type introduction struct {
 	stream   int
 	from, to int
+	upgrades bool    // the sender has Config.Upgrade
 	mine     session // of the sender
 	yours    session // of the receiver, as far as it is known
 	nonce    [32]byte
@@ -90,7 +95,10 @@ type introduction struct {
 func (in *introduction) encode() (b [introSize]byte) {
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], introMagic)
-	le.PutUint16(b[4:], protoVersion)
+	b[4] = protoVersion
+	if in.upgrades {
+		b[5] = introUpgrades
+	}
 	le.PutUint16(b[6:], uint16(in.stream))
 	le.PutUint32(b[8:], uint32(in.from))
 	le.PutUint32(b[12:], uint32(in.to))
@@ -105,9 +113,10 @@ func (in *introduction) decode(b *[introSize]byte) error {
 	if le.Uint32(b[0:]) != introMagic {
 		return errHello
 	}
-	if v := le.Uint16(b[4:]); v != protoVersion {
-		return fmt.Errorf("%w: version %d, want %d", errHello, v, protoVersion)
+	if b[4] != protoVersion {
+		return fmt.Errorf("%w: version %d, want %d", errHello, b[4], protoVersion)
 	}
+	in.upgrades = b[5]&introUpgrades != 0
 	in.stream = int(le.Uint16(b[6:]))
 	in.from, in.to = int(le.Uint32(b[8:])), int(le.Uint32(b[12:]))
 	in.mine.decode(b[16:])

@@ -61,6 +61,7 @@ type counters struct {
 	receivedSegments, receivedBytes uint64
 	duplicates, refused, damaged    uint64
 	attached                        uint64
+	upgradedBytes                   uint64 // of sentBytes
 	busyBytes                       uint64
 	busyTime                        time.Duration
 }

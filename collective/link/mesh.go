@@ -36,6 +36,10 @@ type Config struct {
 	// link is dead; Forget it, and Connect again to continue.
 	Lost func(peer int, err error)
 	Log  *slog.Logger
+	// Upgrade, if not nil, may have something else than a TCP connection carry a stream. It is called when both sides
+	// have proven who they are and both have the function, and returns what is to carry the bytes from there on, or conn
+	// itself; an error means that conn is of no use any more. What it returns may be an [Upgraded].
+	Upgrade func(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
 	// TLS, if not nil, secures all streams; it must authenticate both sides. ErrKey is the error of its handshake with
 	// a peer that has another key.
 	TLS *tls.Config
@@ -354,6 +358,13 @@ func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
 	}
 }
 
+// Reopen replaces a stream that Config.Upgrade has left as it was, because that may be different now.
+func (m *Mesh) Reopen(peer, stream int) {
+	if l := m.link(peer); l != nil {
+		l.reopen(stream)
+	}
+}
+
 // HungUp returns the peers that have closed the last stream of their link, or whose machine refuses another one: most
 // likely their process has ended. A broken network does not look like that.
 func (m *Mesh) HungUp() []int {
@@ -431,6 +442,7 @@ type Status struct {
 	Refused                         uint64 // by Handler.Place
 	Damaged                         uint64 // streams that were replaced because of damaged data
 	Attached                        uint64 // streams that were opened so far
+	Upgraded                        int    // streams that are up and that Config.Upgrade has replaced the connection of
 
 	// RTT is the shortest recent round trip of a stream, from the kernel; 0 if unknown.
 	RTT time.Duration
@@ -458,6 +470,9 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {
+			if st.upgraded != nil {
+				s.Upgraded++
+			}
 			if rtt := st.roundTrip(); rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
 				s.RTT = rtt
 			}

@@ -18,7 +18,7 @@ func TestProtocol(t *testing.T) {
 	want := []string{
 		fmt.Sprintf("# The link protocol, version %d\n", protoVersion),
 		fmt.Sprintf("| 0 | u32 magic | `%s` |", magic(introMagic)),
-		fmt.Sprintf("| 4 | u16 version | %d |", protoVersion),
+		fmt.Sprintf("| 4 | u8 version | %d |", protoVersion),
 		fmt.Sprintf("| hello | dialer | introduction, %d bytes |", introSize),
 		fmt.Sprintf("| challenge | acceptor | introduction, %d bytes, and the acceptor's proof, %d bytes |", introSize, challengeSize-introSize),
 		fmt.Sprintf("| %d | map |", resumeSize),

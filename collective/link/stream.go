@@ -22,7 +22,9 @@ type stream struct {
 	index int
 	conn  net.Conn
 	path  syscall.RawConn // the socket, nil if there is none
-	wg    sync.WaitGroup  // writer and reader
+	// upgraded is conn if it is one, else nil.
+	upgraded Upgraded
+	wg       sync.WaitGroup // writer and reader
 
 	// Guarded by link.mu. A stream whose bit is set in link.idle belongs to the goroutine that clears the bit,
 	// otherwise to its writer.
@@ -51,6 +53,9 @@ type stream struct {
 func newStream(l *link, index int, conn net.Conn) *stream {
 	st := &stream{link: l, index: index, conn: conn, path: socketOf(conn), cond: sync.NewCond(&l.mu), movedAt: time.Now()}
 	st.direct = directWriter(conn)
+	if up, ok := conn.(Upgraded); ok {
+		st.upgraded, st.direct = up, up.WriteNow
+	}
 	st.probe.init(st.path)
 	st.timedAt = time.Since(l.mesh.born)
 	st.in.init(conn, l.touch)
@@ -132,6 +137,9 @@ type pathState struct {
 func (st *stream) moves() bool {
 	before := st.moved
 	st.pathState = st.probe.state()
+	if st.upgraded != nil {
+		st.pathState.delivered = st.upgraded.Delivered()
+	}
 	st.moved = st.progress + st.pathState.delivered
 	return st.moved != before
 }

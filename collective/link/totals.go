@@ -5,6 +5,7 @@ import "time"
 // Totals are sums over all links that a mesh has had.
 type Totals struct {
 	SentBytes      uint64 // without repetitions
+	UpgradedBytes  uint64 // of SentBytes: not over TCP, see Config.Upgrade
 	ResentSegments uint64
 	ResentBytes    uint64
 	Renewed        uint64 // streams that replaced others
@@ -15,6 +16,7 @@ type Totals struct {
 
 func (t *Totals) add(o Totals) {
 	t.SentBytes += o.SentBytes
+	t.UpgradedBytes += o.UpgradedBytes
 	t.ResentSegments += o.ResentSegments
 	t.ResentBytes += o.ResentBytes
 	t.Renewed += o.Renewed
@@ -38,8 +40,8 @@ func (l *link) totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := &l.stats
-	t := Totals{SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes, Damaged: c.damaged,
-		BusyBytes: c.busyBytes, BusyTime: c.busyTime}
+	t := Totals{SentBytes: c.sentBytes, UpgradedBytes: c.upgradedBytes, ResentSegments: c.resentSegments,
+		ResentBytes: c.resentBytes, Damaged: c.damaged, BusyBytes: c.busyBytes, BusyTime: c.busyTime}
 	if first := uint64(l.opened); c.attached > first {
 		t.Renewed = c.attached - first
 	}

@@ -86,6 +86,9 @@ func (st *stream) take(limit int) bool {
 			l.win.add(s)
 			l.stats.sentSegments++
 			l.stats.sentBytes += uint64(s.Length)
+			if st.upgraded != nil {
+				l.stats.upgradedBytes += uint64(s.Length)
+			}
 		}
 		s.state.stream, s.state.writing = st.index, true
 		o.batch[o.n] = s
@@ -157,6 +160,8 @@ func (st *stream) write() error {
 	var err error
 	if _, ok := st.conn.(sealed); ok {
 		err = st.writeRecords(iov)
+	} else if st.upgraded != nil {
+		err = st.upgraded.WriteBuffers(iov)
 	} else {
 		o.bufs = iov
 		_, err = o.bufs.WriteTo(st.conn)

@@ -1,0 +1,44 @@
+package link
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// A stream opens as a TCP connection, over which both sides prove who they are. After that something else may carry its
+// bytes (Config.Upgrade). Everything above stays as it is: the other carrier breaks as a connection does, and the next
+// connection for the stream may stay what it is.
+
+// Upgraded is a connection from Config.Upgrade that does more than a net.Conn.
+type Upgraded interface {
+	net.Conn
+	// WriteBuffers writes all buffers, and may change the slice.
+	WriteBuffers([][]byte) error
+	// WriteNow writes what it can without waiting, first of a and then of b. It is not called beside another write.
+	WriteNow(a, b []byte) (int, error)
+	// Delivered counts the bytes that have arrived at the peer, even if the peer has not read them yet.
+	Delivered() uint64
+}
+
+// upgrade has Config.Upgrade choose what carries a stream, if both sides have it.
+func (m *Mesh) upgrade(ctx context.Context, conn net.Conn, peer, stream int, offered bool) (net.Conn, error) {
+	if m.cfg.Upgrade == nil || !offered {
+		return conn, nil
+	}
+	carrier, err := m.cfg.Upgrade(ctx, conn, peer, stream)
+	if err == nil && carrier != conn {
+		carrier.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)) // of the rest of the handshake
+		conn.SetDeadline(time.Time{})
+	}
+	return carrier, err
+}
+
+// reopen replaces a stream that is a plain connection.
+func (l *link) reopen(index int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if index < len(l.slots) {
+		l.renewLocked(func(st *stream) bool { return st != nil && st.index == index && st.upgraded == nil })
+	}
+}

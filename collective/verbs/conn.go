@@ -1,0 +1,281 @@
+package verbs
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// chunk is the most that a message carries, so that the copy into the ring, the wire and the copy out of it overlap.
+const chunk = 128 << 10
+
+// Conn is a connection whose bytes a queue pair carries. It works as long as the TCP connection beside it. One goroutine
+// may read and one may write at a time.
+type Conn struct {
+	tcp           net.Conn
+	pair          Pair
+	send, receive []byte // the rings
+
+	mu     sync.Mutex
+	filled sync.Cond // bytes can be read, or err is set
+	freed  sync.Cond // bytes can be written, or err is set
+	left   sync.Cond // users may be 0
+	flow   flow
+	err    error // why the connection is closed
+	users  int   // goroutines that use the rings or the pair
+	limit  *time.Timer
+	broke  func(error)     // called once with err after carry, nil before
+	goes   *sync.WaitGroup // counts its goroutines
+
+	one [1][]byte // of the goroutine that writes
+	two [2][]byte
+}
+
+// newConn returns a connection over a connected pair. Until carry it leaves the TCP connection alone.
+func newConn(tcp net.Conn, pair Pair, size Size, goes *sync.WaitGroup) *Conn {
+	c := &Conn{tcp: tcp, pair: pair, flow: newFlow(size), goes: goes}
+	c.send, c.receive = pair.Rings()
+	c.filled.L, c.freed.L, c.left.L = &c.mu, &c.mu, &c.mu
+	goes.Go(c.pump)
+	return c
+}
+
+// carry makes it the connection of a stream: it ends with the TCP connection, which carries nothing any more, and ends
+// that. broke is called once when it ends, unless it has already; then carry fails.
+func (c *Conn) carry(broke func(error)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.broke = broke
+	c.goes.Go(func() {
+		_, err := c.tcp.Read(make([]byte, 1))
+		if err == nil {
+			err = errFlow
+		}
+		c.fail(err)
+	})
+	return nil
+}
+
+// pump is the goroutine that polls. It ends the pair when nothing uses it any more.
+func (c *Conn) pump() {
+	var some [32]Completion
+	for {
+		n, err := c.pair.Poll(some[:])
+		if err == nil && n > 0 {
+			err = c.completed(some[:n])
+		} else if err == nil {
+			err = c.pair.Wait()
+		}
+		if err != nil {
+			c.fail(err)
+			break
+		}
+	}
+	c.mu.Lock()
+	for c.users > 0 {
+		c.left.Wait()
+	}
+	c.mu.Unlock()
+	c.pair.Close()
+}
+
+// completed processes completions and wakes whoever waits for them.
+func (c *Conn) completed(all []Completion) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	received := 0
+	for _, completion := range all {
+		if err := c.flow.complete(completion); err != nil {
+			return err
+		}
+		if completion.Receive {
+			received++
+		}
+	}
+	if received > 0 {
+		if err := c.pair.Receive(received); err != nil {
+			return err
+		}
+	}
+	c.filled.Signal()
+	c.freed.Signal()
+	return c.report()
+}
+
+// report sends a message without bytes if the peer may be waiting for it. mu is held.
+func (c *Conn) report() error {
+	if !c.flow.mustReport() {
+		return nil
+	}
+	return c.pair.Write(0, 0, c.flow.send(0))
+}
+
+// leave is the end of a use that users counts. mu is held.
+func (c *Conn) leave() {
+	if c.users--; c.users == 0 {
+		c.left.Signal()
+	}
+}
+
+// fail closes the connection because of err.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	broke := c.broke
+	if c.limit != nil {
+		c.limit.Stop()
+	}
+	c.filled.Signal()
+	c.freed.Signal()
+	c.mu.Unlock()
+	c.pair.Wake()
+	if broke != nil {
+		c.tcp.Close()
+		broke(err)
+	}
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users++
+	defer c.leave()
+	for {
+		if c.err != nil {
+			return 0, c.err
+		}
+		at, n := c.flow.readable()
+		if n = min(n, len(b)); n > 0 || len(b) == 0 {
+			c.mu.Unlock()
+			copy(b, c.receive[at:at+n])
+			c.mu.Lock()
+			if c.err != nil {
+				return 0, c.err
+			}
+			c.flow.consume(n)
+			if err := c.report(); err != nil {
+				c.later(err)
+			}
+			return n, nil
+		}
+		c.filled.Wait()
+	}
+}
+
+// later fails the connection once mu is free.
+func (c *Conn) later(err error) { c.goes.Go(func() { c.fail(err) }) }
+
+// Write implements net.Conn.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.one[0] = b
+	return c.write(true, c.one[:])
+}
+
+// WriteBuffers writes all buffers, and consumes the slice.
+func (c *Conn) WriteBuffers(all [][]byte) error {
+	_, err := c.write(true, all)
+	return err
+}
+
+// WriteNow writes what fits without waiting.
+func (c *Conn) WriteNow(a, b []byte) (int, error) {
+	c.two = [2][]byte{a, b}
+	return c.write(false, c.two[:])
+}
+
+// write writes all buffers, or what fits without waiting, and consumes the slice.
+func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users++
+	defer c.leave()
+	for {
+		for len(all) > 0 && len(all[0]) == 0 {
+			all[0], all = nil, all[1:]
+		}
+		switch {
+		case len(all) == 0:
+			return done, nil
+		case c.err != nil:
+			return done, c.err
+		}
+		at, room := c.flow.room()
+		room = min(room, chunk)
+		if room == 0 {
+			if !wait {
+				return done, nil
+			}
+			c.freed.Wait()
+			continue
+		}
+		c.mu.Unlock()
+		n := 0
+		for ; n < room && len(all) > 0; all = all[1:] {
+			k := copy(c.send[at+n:at+room], all[0])
+			n += k
+			if all[0] = all[0][k:]; len(all[0]) > 0 {
+				break
+			}
+		}
+		c.mu.Lock()
+		if c.err != nil {
+			return done, c.err
+		}
+		if err := c.pair.Write(at, n, c.flow.send(n)); err != nil {
+			c.later(err)
+			return done, err
+		}
+		done += n
+	}
+}
+
+// Delivered returns how many bytes the peer's device has taken.
+func (c *Conn) Delivered() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flow.completed
+}
+
+// Close implements net.Conn. It does not wait: whoever uses the connection is woken, and the last one frees it.
+func (c *Conn) Close() error {
+	c.fail(net.ErrClosed)
+	return nil
+}
+
+// LocalAddr implements net.Conn. The address is the one of the TCP connection.
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+
+// RemoteAddr implements net.Conn.
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+
+// SetDeadline implements net.Conn, except that a connection whose time is over is closed.
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.limit != nil {
+		c.limit.Stop()
+		c.limit = nil
+	}
+	if !t.IsZero() && c.err == nil {
+		c.limit = time.AfterFunc(time.Until(t), func() { c.fail(os.ErrDeadlineExceeded) })
+	}
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(t) }

@@ -1,0 +1,28 @@
+// Package verbs carries the bytes of a link's streams over RDMA: a stream opens as a TCP connection, both sides prove
+// over it that they hold the job's key, and then agree over it on a queue pair, whose memory takes the bytes from there
+// on. The package knows nothing of segments. Sequence numbers, acknowledgements and replay stay in collective/link,
+// where a queue pair that fails is a stream that broke: it is replaced, over TCP if RDMA failed twice within a while,
+// and over RDMA again later.
+//
+// How bytes travel:
+//
+//  1. Each side has two rings in memory that the device has registered, one to send from and one that the peer writes
+//     to. A byte has the same place in the sender's and in the receiver's ring, so there is nothing to agree on.
+//  2. Write copies into the ring and posts an RDMA write with immediate data. The immediate data reports what the
+//     writer has read of the peer's ring, and how many messages it is ready to receive again (flow.go).
+//  3. The peer's device completes a receive for it. The pump of its Conn wakes the reader, which copies the bytes to
+//     their destination. When nothing goes back, a message without bytes reports that there is room again.
+//
+// Both copies are made by the daemon, as TCP's are by the kernel. Therefore no device ever writes into memory of an
+// operation, and a stream that broke needs nothing but to be closed.
+//
+// Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is the
+// connection; upgrade.go agrees with the peer; provider.go is what the package needs of a library. verbstest
+// is an imitation in memory for tests.
+//
+// TCP stays open beside a queue pair and carries nothing. It ends when the peer's process does, which a queue pair does
+// not notice before something is sent.
+//
+// Goroutines: a Conn has a pump, which polls the completion queue and waits for it in Go's poller, and one that waits
+// for the end of the TCP connection. The last of its users destroys the queue pair and then frees its memory.
+package verbs

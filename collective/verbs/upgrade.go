@@ -1,0 +1,398 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gorun/collective/crc32c"
+)
+
+// Config is what a Transport is made of. Zero values of the second part mean the defaults.
+type Config struct {
+	Provider Provider
+	Devices  []string // that may be used, nil for all
+	// Retry is called when a stream that is on TCP should be opened again, because RDMA may work now.
+	Retry func(peer, stream int)
+	// Problem is called when a stream is not carried by RDMA, or no longer. Any goroutine may call it.
+	Problem func(peer int, err error)
+	Log     *slog.Logger
+
+	Size   Size // of the streams that carry large segments; 2 MiB, 64 messages
+	Small  Size // of the first stream; 256 KiB, 64 messages
+	Tuning Tuning
+	Probe  time.Duration // how long the first bytes over a queue pair may take; 1 s
+	// Rest is how long a stream stays on TCP when a second queue pair has failed soon; it doubles up to MostRest. 1 s and
+	// 30 s.
+	Rest, MostRest time.Duration
+}
+
+// Transport carries streams over RDMA where both sides can.
+type Transport struct {
+	cfg  Config
+	born time.Time
+	ctx  context.Context
+	end  context.CancelFunc
+	goes sync.WaitGroup // goroutines of connections, and retries
+
+	mu     sync.Mutex
+	trials map[streamID]*trial
+	up     int // connections
+}
+
+type streamID struct{ peer, stream int }
+
+// New returns a transport. Close must be called.
+func New(cfg Config) *Transport {
+	cfg.Size = cmp.Or(cfg.Size, Size{Ring: 2 << 20, Depth: 64})
+	cfg.Small = cmp.Or(cfg.Small, Size{Ring: 256 << 10, Depth: 64})
+	cfg.Tuning = cmp.Or(cfg.Tuning, DefaultTuning)
+	cfg.Probe = cmp.Or(cfg.Probe, time.Second)
+	cfg.Rest = cmp.Or(cfg.Rest, time.Second)
+	cfg.MostRest = max(cmp.Or(cfg.MostRest, 30*time.Second), cfg.Rest)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}}
+	t.ctx, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// Close returns when all goroutines have ended. The link must have closed its connections.
+func (t *Transport) Close() {
+	t.end()
+	t.goes.Wait()
+}
+
+// Up returns how many streams RDMA carries now.
+func (t *Transport) Up() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.up
+}
+
+// offer is what a side sends over TCP: its queue pair, or that it has none.
+//
+//	 0  u32  magic
+//	 4  u8   whether there is a queue pair; the rest is 0 if not
+//	 5  u8   RoCE v2
+//	 6  u16  LID
+//	 8  u32  number of the queue pair
+//	12  u32  PSN
+//	16  16   GID
+//	32  u64  address of the ring
+//	40  u32  rkey of the ring
+//	44  u32  MTU in bytes
+//	48  u32  bytes of the ring
+//	52  u32  messages in flight
+//	56  u32  crc32c of the bytes before
+//
+// After both offers each side connects its queue pair and sends verdictGood, or verdictBad if that failed. If both are
+// good, each sends probeSize bytes over the queue pair and a second verdict about the bytes that it got.
+const (
+	offerMagic = 0x31616472 // "rda1"
+	offerSize  = 60
+
+	verdictBad  = 0
+	verdictGood = 1
+
+	probeSize = 8 << 10 // more than a packet: a path that loses large packets fails
+)
+
+type offer struct {
+	have  bool
+	roce2 bool
+	end   End
+	size  Size
+}
+
+func (o *offer) encode() (b [offerSize]byte) {
+	le := binary.LittleEndian
+	le.PutUint32(b[0:], offerMagic)
+	if o.have {
+		b[4] = 1
+		if o.roce2 {
+			b[5] = 1
+		}
+		le.PutUint16(b[6:], o.end.LID)
+		le.PutUint32(b[8:], o.end.Number)
+		le.PutUint32(b[12:], o.end.PSN)
+		copy(b[16:], o.end.GID[:])
+		le.PutUint64(b[32:], o.end.Ring)
+		le.PutUint32(b[40:], o.end.Key)
+		le.PutUint32(b[44:], uint32(o.end.MTU))
+		le.PutUint32(b[48:], uint32(o.size.Ring))
+		le.PutUint32(b[52:], uint32(o.size.Depth))
+	}
+	le.PutUint32(b[56:], crc32c.Sum(b[:56]))
+	return b
+}
+
+var errOffer = errors.New("the peer's offer of a queue pair is damaged")
+
+func (o *offer) decode(b *[offerSize]byte) error {
+	le := binary.LittleEndian
+	if le.Uint32(b[56:]) != crc32c.Sum(b[:56]) || le.Uint32(b[0:]) != offerMagic {
+		return errOffer
+	}
+	*o = offer{have: b[4] == 1, roce2: b[5] == 1,
+		end: End{Number: le.Uint32(b[8:]), PSN: le.Uint32(b[12:]), LID: le.Uint16(b[6:]), MTU: int(le.Uint32(b[44:])),
+			Ring: le.Uint64(b[32:]), Key: le.Uint32(b[40:])},
+		size: Size{Ring: int(le.Uint32(b[48:])), Depth: int(le.Uint32(b[52:]))}}
+	copy(o.end.GID[:], b[16:])
+	return nil
+}
+
+// Upgrade returns what is to carry the bytes of a new stream: a Conn over conn, or conn itself. Both sides have proven
+// who they are and call it at the same time. The error is one of conn, which is of no use any more.
+func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) (net.Conn, error) {
+	id, from := streamID{peer, stream}, conn.LocalAddr()
+	size := t.cfg.Size
+	if stream == 0 {
+		size = t.cfg.Small
+	}
+	pair, mine, reason := t.open(from, id, size)
+	theirs, err := exchange(conn, &mine)
+	if err != nil {
+		if pair != nil {
+			pair.Close()
+		}
+		return nil, err
+	}
+	if !mine.have || !theirs.have {
+		if pair != nil {
+			pair.Close()
+		}
+		switch {
+		case reason != nil:
+			t.failed(id, from, reason)
+		case mine.have:
+			t.mu.Lock()
+			t.trial(id).waits = false
+			t.mu.Unlock()
+		default: // it is not the time
+			t.retry(id, from)
+		}
+		return conn, nil
+	}
+	if reason = fit(&mine, &theirs); reason == nil {
+		reason = pair.Connect(mine.end.PSN, theirs.end, t.cfg.Tuning)
+	}
+	if good, err := agree(conn, reason); err != nil || !good {
+		pair.Close()
+		t.failed(id, from, cmp.Or(reason, errPeer))
+		return conn, err
+	}
+	c := newConn(conn, pair, size, &t.goes)
+	reason = c.probe(t.cfg.Probe)
+	good, err := agree(conn, reason)
+	if err != nil || !good {
+		c.Close()
+		t.failed(id, from, cmp.Or(reason, errPeer))
+		return conn, err
+	}
+	t.mu.Lock()
+	t.up++
+	t.trial(id).on++
+	t.trial(id).worked(t.now())
+	t.mu.Unlock()
+	if err := c.carry(func(err error) { t.broke(id, from, err) }); err != nil {
+		t.mu.Lock()
+		t.up--
+		t.trial(id).on--
+		t.mu.Unlock()
+		t.failed(id, from, err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// errPeer means that the other side knows why.
+var errPeer = errors.New("the other host could not use its queue pair")
+
+// open makes this side's queue pair, if it is the time for one.
+func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, offer, error) {
+	t.mu.Lock()
+	wants := t.trial(id).wants(t.now())
+	t.mu.Unlock()
+	if !wants || t.ctx.Err() != nil {
+		return nil, offer{}, nil
+	}
+	place, err := t.place(from)
+	if err != nil {
+		return nil, offer{}, err
+	}
+	pair, err := t.cfg.Provider.Open(place, size)
+	if err == nil {
+		if err = pair.Receive(size.Depth); err != nil {
+			pair.Close()
+		}
+	}
+	if err != nil {
+		return nil, offer{}, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
+	}
+	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
+	o.end.PSN = rand.Uint32() & byteMask
+	return pair, o, nil
+}
+
+// place returns where a queue pair goes beside a connection from the given address.
+func (t *Transport) place(from net.Addr) (Place, error) {
+	at, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return Place{}, fmt.Errorf("find RDMA port: %w", err)
+	}
+	ports, err := t.cfg.Provider.Ports()
+	if err != nil {
+		return Place{}, err
+	}
+	return choose(ports, at.Addr(), t.cfg.Devices)
+}
+
+// fit reports why two queue pairs cannot be connected, nil if they can.
+func fit(mine, theirs *offer) error {
+	switch {
+	case mine.size != theirs.size:
+		return fmt.Errorf("the other host's rings have %d bytes instead of %d", theirs.size.Ring, mine.size.Ring)
+	case mine.roce2 != theirs.roce2:
+		return errors.New("one of the hosts has RoCE v2 and the other only v1")
+	}
+	return nil
+}
+
+// exchange sends an offer and returns the peer's.
+func exchange(conn net.Conn, mine *offer) (theirs offer, err error) {
+	b := mine.encode()
+	if _, err := conn.Write(b[:]); err != nil {
+		return theirs, err
+	}
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return theirs, err
+	}
+	return theirs, theirs.decode(&b)
+}
+
+// agree exchanges verdicts. It returns whether both are good; an error is one of conn.
+func agree(conn net.Conn, reason error) (good bool, err error) {
+	b := [1]byte{verdictGood}
+	if reason != nil {
+		b[0] = verdictBad
+	}
+	if _, err := conn.Write(b[:]); err != nil {
+		return false, err
+	}
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return false, err
+	}
+	return reason == nil && b[0] == verdictGood, nil
+}
+
+// probe sends bytes over the queue pair and receives the peer's.
+func (c *Conn) probe(within time.Duration) error {
+	b := make([]byte, probeSize)
+	for i := range b {
+		b[i] = byte(i) ^ byte(i>>8)
+	}
+	want := crc32c.Sum(b)
+	c.SetDeadline(time.Now().Add(within))
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	clear(b)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	if crc32c.Sum(b) != want {
+		return errors.New("the queue pair delivered other bytes than were sent")
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+func (t *Transport) now() time.Duration { return time.Since(t.born) }
+
+// trial returns the trial of a stream. mu is held.
+func (t *Transport) trial(id streamID) *trial {
+	tr := t.trials[id]
+	if tr == nil {
+		tr = &trial{least: t.cfg.Rest, most: t.cfg.MostRest}
+		t.trials[id] = tr
+	}
+	return tr
+}
+
+// broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
+func (t *Transport) broke(id streamID, from net.Addr, err error) {
+	_, failed := errors.AsType[*StatusError](err) // else it was closed, or TCP broke
+	t.mu.Lock()
+	t.up--
+	tr := t.trial(id)
+	tr.on--
+	rest := time.Duration(0)
+	if failed {
+		rest = tr.failed(t.now())
+	}
+	t.mu.Unlock()
+	if failed {
+		t.report(id, err)
+	}
+	if rest > 0 {
+		t.retry(id, from)
+	}
+}
+
+// failed takes note that a stream stays on TCP, and has it opened again later.
+func (t *Transport) failed(id streamID, from net.Addr, reason error) {
+	t.mu.Lock()
+	t.trial(id).failed(t.now())
+	t.mu.Unlock()
+	t.report(id, reason)
+	t.retry(id, from)
+}
+
+func (t *Transport) report(id streamID, reason error) {
+	t.cfg.Log.Debug("RDMA does not carry a stream", "peer", id.peer, "stream", id.stream, "err", reason)
+	if t.cfg.Problem != nil {
+		t.cfg.Problem(id.peer, reason)
+	}
+}
+
+// retry has a stream opened again after a time, and again until RDMA carries it or only the peer knows why it does not.
+func (t *Transport) retry(id streamID, from net.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr := t.trial(id)
+	tr.waits = true
+	if tr.retries || t.cfg.Retry == nil || t.ctx.Err() != nil {
+		return
+	}
+	tr.retries = true
+	t.goes.Go(func() {
+		for rest := t.cfg.Rest; ; rest = min(2*rest, t.cfg.MostRest) {
+			t.mu.Lock()
+			wait := max(rest, tr.until-t.now())
+			if tr.on > 0 || !tr.waits || t.ctx.Err() != nil {
+				tr.retries = false
+				t.mu.Unlock()
+				return
+			}
+			t.mu.Unlock()
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-t.ctx.Done():
+				timer.Stop()
+				continue
+			}
+			if _, err := t.place(from); err == nil {
+				t.cfg.Retry(id.peer, id.stream)
+			}
+		}
+	})
+}
