@@ -89,7 +89,7 @@ quick: build build/report
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = $(UNIT) unit-arm64 python lint c vsphere grafana
+TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere grafana
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -204,6 +204,11 @@ python: build
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
+
+## verbs: the binding of libibverbs (build tag rdma) against Debian's headers, and against a stand-in for the library
+verbs: build/report
+	CGO_ENABLED=0 go vet -tags rdma ./collective/verbs/...
+	@CGO_ENABLED=0 $(REPORT) -packages ./collective/verbs/ibverbs go test -json -tags rdma $(UNIT_FLAGS)
 
 ## c: the C binding, with every warning an error, under the sanitizers of memory and threads, in worlds of 1 to 3 ranks
 c: build

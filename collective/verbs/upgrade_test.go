@@ -2,8 +2,6 @@ package verbs_test
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -169,158 +167,27 @@ func TestStaysOnTCP(t *testing.T) {
 	}
 }
 
-// host is a mesh whose streams are carried by RDMA.
-type host struct {
-	mesh      *link.Mesh
-	transport *verbs.Transport
-	listener  net.Listener
-	t         *testing.T
-
-	mu  sync.Mutex
-	got map[uint64]bool
-	all chan struct{} // closed when want segments have arrived
-}
-
-const want = 20_000
-
-// content fills b with what the segment of that number consists of.
-func content(op uint64, b []byte) {
-	for i := 0; i < len(b); i += 8 {
-		var word [8]byte
-		binary.LittleEndian.PutUint64(word[:], op<<24+uint64(i))
-		copy(b[i:], word[:])
-	}
-}
-
-func length(op uint64) int { return []int{0, 8, 1000, 5000, 70_000, 262_144}[op%6] }
-
-func (h *host) Place(_ int, head link.Header) ([]byte, error) {
-	if head.Length > 16<<10 {
-		return make([]byte, head.Length), nil
-	}
-	return nil, nil
-}
-
-func (h *host) Deliver(_ int, head link.Header, payload []byte) {
-	b := make([]byte, len(payload))
-	content(head.Op, b)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !bytes.Equal(b, payload) || len(b) != length(head.Op) || h.got[head.Op] {
-		h.t.Errorf("segment %d has wrong bytes, or came twice", head.Op)
-	}
-	if h.got[head.Op] = true; len(h.got) == want {
-		close(h.all)
-	}
-}
-
-// credits bounds what is in flight.
-type credits chan struct{}
-
-func (credits) Prepare(*link.Segment) {}
-func (c credits) Acked(*link.Segment) { <-c }
-
 // Queue pairs die within segments, and the ports go down and come up: the link carries everything once, in part by TCP,
 // and goes over RDMA in the end.
 func TestLinkOutlivesQueuePairs(t *testing.T) {
 	fabric := verbstest.New(27)
-	var hosts [2]*host
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for i := range hosts {
-		listener, err := tcp.Options{}.Listen(ctx, "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosts[i] = &host{t: t, listener: listener, got: map[uint64]bool{}, all: make(chan struct{})}
-	}
-	for i, h := range hosts {
-		h.transport = verbs.New(verbs.Config{Provider: fabric.Host(localhost), Size: verbs.Size{Ring: 1 << 20, Depth: 16},
-			Rest: time.Millisecond, MostRest: 20 * time.Millisecond,
-			Retry: func(peer, stream int) { h.mesh.Reopen(peer, stream) }})
-		var err error
-		h.mesh, err = link.NewMesh(link.Config{Self: i, Job: "job", Key: bytes.Repeat([]byte{1}, 32), Handler: h,
-			Listener: h.listener, Upgrade: h.transport.Upgrade,
-			Dial: func(ctx context.Context, peer, _ int) (net.Conn, error) {
-				return tcp.Options{}.Dial(ctx, []string{hosts[peer].listener.Addr().String()})
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			if err := h.mesh.Run(ctx); err != nil {
-				t.Error(err)
-			}
-			h.transport.Close()
-		})
-	}
-	defer func() {
-		stop()
-		running.Wait()
-		if n := fabric.Pairs(); n != 0 || fabric.Misused() != nil {
-			t.Errorf("%d pairs are left; misused: %v", n, fabric.Misused())
-		}
-	}()
-	var connecting sync.WaitGroup
-	for i, h := range hosts {
-		connecting.Go(func() {
-			if err := h.mesh.Connect(ctx, []int{1 - i}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	connecting.Wait()
-	var sending sync.WaitGroup
-	for i, h := range hosts {
-		sending.Go(func() {
-			flying := make(credits, 64)
-			for op := range uint64(want) {
-				payload := make([]byte, length(op))
-				content(op, payload)
-				flying <- struct{}{}
-				h.mesh.Send(1-i, &link.Segment{Header: link.Header{Kind: link.Data, Epoch: 1, Op: op}, Payload: payload, Owner: flying})
-			}
-		})
-	}
-	kills, done := 0, make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			select {
-			case <-hosts[0].all:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
+	kills := 0
+	totals := verbstest.Exercise(t, verbstest.Exercised{
+		Provider: func() verbs.Provider { return fabric.Host(localhost) }, Segments: 3_000,
+		Disturb: func(round int) {
 			if fabric.Kill() {
 				kills++
 			}
-			if i%100 == 50 {
+			if round%20 == 10 {
 				fabric.Down(true)
 				time.Sleep(5 * time.Millisecond)
 				fabric.Down(false)
 			}
-		}
-	}()
-	for _, h := range hosts {
-		select {
-		case <-h.all:
-		case <-time.After(3 * time.Minute):
-			t.Fatalf("only %d segments arrived", len(h.got))
-		}
+		}})
+	if n := fabric.Pairs(); n != 0 || fabric.Misused() != nil {
+		t.Errorf("%d pairs are left; misused: %v", n, fabric.Misused())
 	}
-	<-done
-	sending.Wait()
-	status, _ := hosts[0].mesh.Status(1)
-	totals := hosts[0].mesh.Totals()
-	t.Logf("%d queue pairs killed, %d streams opened, %d of %d bytes over RDMA", kills, status.Attached, totals.UpgradedBytes, totals.SentBytes)
 	if kills == 0 || totals.UpgradedBytes == 0 || totals.ResentSegments == 0 {
 		t.Errorf("%d queue pairs died, %d bytes went over RDMA, %d segments were sent again", kills, totals.UpgradedBytes, totals.ResentSegments)
-	}
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if status, _ := hosts[0].mesh.Status(1); status.Upgraded == 4 {
-			return
-		} else if time.Now().After(end) {
-			t.Fatalf("%d of %d streams are on RDMA in the end", status.Upgraded, status.Streams)
-		}
 	}
 }

@@ -1,0 +1,82 @@
+package ibverbs
+
+import (
+	"bytes"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// constants returns the constants of layout.go.
+func constants(t *testing.T) map[string]string {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "layout.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
+	checker := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	if _, err := checker.Check("ibverbs", fset, []*ast.File{file}, &info); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, object := range info.Defs {
+		if c, ok := object.(*types.Const); ok && c.Val().Kind() == constant.Int {
+			found[c.Name()] = c.Val().ExactString()
+		}
+	}
+	return found
+}
+
+// Every constant of layout.go is what a C compiler finds in the headers of libibverbs.
+func TestLayout(t *testing.T) {
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		t.Skip("no headers of libibverbs: apt-get install libibverbs-dev")
+	}
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	program := filepath.Join(t.TempDir(), "layout")
+	if out, err := exec.Command(compiler, "-o", program, "testdata/layout.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command(program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := constants(t)
+	delete(want, "portAttrSize") // ours is larger
+	for line := range bytes.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		switch {
+		case name == "portAttrFits":
+			if value != "1" {
+				t.Error("ibv_port_attr does not fit")
+			}
+		case want[name] != value:
+			t.Errorf("%s is %q here, %s in the headers", name, want[name], value)
+		}
+		delete(want, name)
+	}
+	for name := range want {
+		t.Errorf("%s is not checked", name)
+	}
+}
+
+func TestMTU(t *testing.T) {
+	for bytes, want := range map[int]int{0: 256, 256: 256, 1024: 1024, 1500: 1024, 4096: 4096, 9000: 4096} {
+		if got := mtuBytes(mtuEnum(bytes)); got != want {
+			t.Errorf("%d bytes become %d, want %d", bytes, got, want)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+//go:build rdma && linux && (amd64 || arm64)
+
+package ibverbs_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"gorun/collective/verbs"
+	"gorun/collective/verbs/ibverbs"
+	"gorun/collective/verbs/verbstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// standin returns the library of contrib/verbs, which takes its faults from the environment, and its directory.
+func standin(t *testing.T, kill int) (provider verbs.Provider, directory string) {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	library := filepath.Join(t.TempDir(), "libibverbs.so.1")
+	shared, err := os.MkdirTemp("/dev/shm", "gorun-verbs-") // in memory: registered pages become its files
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(shared) })
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", library, "../../../contrib/verbs/standin.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Setenv("VERBS_STANDIN", shared)
+	t.Setenv("VERBS_STANDIN_KILL", strconv.Itoa(kill))
+	provider, err = ibverbs.Load(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider, shared
+}
+
+// Segments go over the stand-in's queue pairs through the functions and structures of the real library.
+func TestExercise(t *testing.T) {
+	provider, directory := standin(t, 0)
+	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Segments: 5_000})
+	if totals.UpgradedBytes != totals.SentBytes {
+		t.Errorf("%d of %d bytes went over RDMA", totals.UpgradedBytes, totals.SentBytes)
+	}
+	if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left: %v, error %v", len(left), left, err)
+	}
+}
+
+// One in 200 writes breaks its queue pair, and the port goes down now and then.
+func TestExerciseWithFaults(t *testing.T) {
+	provider, directory := standin(t, 200)
+	down := filepath.Join(directory, "down")
+	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Segments: 5_000,
+		Disturb: func(round int) {
+			if round%100 == 50 {
+				if err := os.WriteFile(down, nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(5 * time.Millisecond)
+				os.Remove(down)
+			}
+		}})
+	if totals.UpgradedBytes == 0 || totals.ResentSegments == 0 {
+		t.Errorf("%d bytes went over RDMA, %d segments were sent again", totals.UpgradedBytes, totals.ResentSegments)
+	}
+	if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left: %v, error %v", len(left), left, err)
+	}
+}
+
+// What the system's library has for the address in GORUN_TEST_RDMA carries segments: see contrib/e2e/vm.
+func TestExerciseDevice(t *testing.T) {
+	address := os.Getenv("GORUN_TEST_RDMA")
+	if address == "" {
+		t.Skip("a part of make vm: this machine has no device for RDMA")
+	}
+	provider, err := ibverbs.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := provider.Ports()
+	t.Logf("%+v, error %v", ports, err)
+	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Address: address,
+		Segments: 300})
+	if totals.UpgradedBytes == 0 {
+		t.Error("no bytes went over RDMA")
+	}
+}

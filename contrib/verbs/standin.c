@@ -1,0 +1,568 @@
+// A stand-in for libibverbs.so.1 on machines without RDMA: devices of all processes of one machine reach each other
+// through shared memory. Only what gorun uses exists: reliable connected queue pairs, writes with immediate data,
+// completion channels. The structures are the real ones, so a program cannot notice the difference.
+//
+//	VERBS_STANDIN       directory that the processes share, best in /dev/shm; without it there is no device
+//	VERBS_STANDIN_KILL  N: one in N writes breaks its queue pair instead, with various errors
+//	VERBS_STANDIN_SEED  of that choice
+//
+// The port is down while the directory has a file "down", and what is connected then breaks.
+//
+// A host's GIDs are made of its IPv4 addresses, as with RoCE v2. Registered memory becomes a file of the directory that
+// peers map: registering replaces the pages by shared ones. A queue pair is a FIFO that its peer writes 16 bytes to
+// for every message. One completion queue serves one queue pair.
+//
+//	cc -shared -fPIC -O2 -o libibverbs.so.1 contrib/verbs/standin.c
+#define _GNU_SOURCE
+#include <infiniband/verbs.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+#define MOST 256 // completions that wait in a queue, and addresses of a host
+
+// message is what a FIFO carries.
+struct message {
+	uint32_t from;
+	uint32_t length;
+	uint32_t imm;
+	uint32_t unused;
+};
+
+// region is a registered piece of memory; its file begins with this page.
+struct region {
+	uint64_t address;
+	uint64_t length;
+};
+#define HEADER 4096
+
+struct queue {
+	struct ibv_cq cq;
+	pthread_mutex_t lock;
+	struct ibv_wc done[MOST];
+	int first, count;
+	int armed;
+	int signal; // an eventfd
+	struct pair *pair;
+};
+
+struct pair {
+	struct ibv_qp qp;
+	struct queue *queue;
+	int state; // as ibv_qp_state; IBV_QPS_ERR is final
+	int in, out;
+	uint32_t peer;
+	uint64_t receives[MOST];
+	int first, count;
+	int most;
+	// The peer's ring.
+	uint32_t key;
+	struct region *ring;
+	size_t mapped;
+};
+
+struct memory {
+	struct ibv_mr mr;
+	char path[PATH_MAX];
+};
+
+static struct ibv_device the_device = {.name = "standin0", .dev_name = "standin0"};
+
+static const char *directory(void) { return getenv("VERBS_STANDIN"); }
+
+static void path_of(char *path, const char *kind, uint32_t number)
+{
+	snprintf(path, PATH_MAX, "%s/%s-%08x", directory(), kind, number);
+}
+
+static int is_down(void)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s/down", directory());
+	return access(path, F_OK) == 0;
+}
+
+static uint32_t random_number(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static uint64_t state;
+	pthread_mutex_lock(&lock);
+	if (state == 0) {
+		const char *seed = getenv("VERBS_STANDIN_SEED");
+		state = 0x9e3779b97f4a7c15u * (uint64_t)getpid() + (seed ? strtoull(seed, NULL, 10) : 1);
+	}
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	uint32_t r = (uint32_t)(state >> 32);
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+	struct ibv_device **list = calloc(2, sizeof *list);
+	*count = 0;
+	if (list && directory())
+		list[(*count)++] = &the_device;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list) { free(list); }
+
+const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
+
+// addresses fills in the GIDs of this host: index 0 is link-local, the others are its IPv4 addresses.
+static int addresses(union ibv_gid *gids)
+{
+	int n = 0;
+	memset(gids, 0, MOST * sizeof *gids);
+	gids[n].raw[0] = 0xfe;
+	gids[n++].raw[1] = 0x80;
+	struct ifaddrs *all;
+	if (getifaddrs(&all))
+		return n;
+	for (struct ifaddrs *a = all; a && n < MOST; a = a->ifa_next) {
+		if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET)
+			continue;
+		memset(gids[n].raw + 10, 0xff, 2);
+		memcpy(gids[n++].raw + 12, &((struct sockaddr_in *)a->ifa_addr)->sin_addr, 4);
+	}
+	freeifaddrs(all);
+	return n;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	(void)context;
+	memset(attr, 0, sizeof *attr);
+	attr->phys_port_cnt = 1;
+	return 0;
+}
+
+int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *compat)
+{
+	(void)context;
+	union ibv_gid gids[MOST];
+	if (port != 1)
+		return EINVAL;
+	struct ibv_port_attr *attr = (void *)compat;
+	attr->state = is_down() ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+	attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
+	attr->gid_tbl_len = addresses(gids);
+	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	return 0;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t size)
+{
+	(void)context;
+	union ibv_gid gids[MOST];
+	if (port != 1 || flags || size != sizeof *entry || index >= (uint32_t)addresses(gids))
+		return EINVAL;
+	*entry = (struct ibv_gid_entry){.gid = gids[index], .gid_index = index, .port_num = port,
+					.gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1};
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct ibv_pd *pd = calloc(1, sizeof *pd);
+	if (pd)
+		pd->context = context;
+	return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	free(pd);
+	return 0;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
+{
+	(void)access;
+	if ((uintptr_t)address % HEADER || length % HEADER) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct memory *m = calloc(1, sizeof *m);
+	if (!m)
+		return NULL;
+	int file;
+	do {
+		m->mr.rkey = m->mr.lkey = random_number();
+		path_of(m->path, "memory", m->mr.rkey);
+		file = open(m->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	} while (file < 0 && errno == EEXIST);
+	struct region region = {(uintptr_t)address, length};
+	int failed = file < 0 || ftruncate(file, (off_t)(HEADER + length)) ||
+		     pwrite(file, &region, sizeof region, 0) != sizeof region ||
+		     pwrite(file, address, length, HEADER) != (ssize_t)length ||
+		     mmap(address, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, HEADER) == MAP_FAILED;
+	int reason = errno;
+	if (file >= 0)
+		close(file);
+	if (failed) {
+		unlink(m->path);
+		free(m);
+		errno = reason;
+		return NULL;
+	}
+	m->mr.context = pd->context;
+	m->mr.pd = pd;
+	m->mr.addr = address;
+	m->mr.length = length;
+	return &m->mr;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct memory *m = (struct memory *)mr;
+	unlink(m->path);
+	free(m);
+	return 0;
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel = calloc(1, sizeof *channel);
+	if (!channel)
+		return NULL;
+	channel->context = context;
+	channel->fd = epoll_create1(EPOLL_CLOEXEC);
+	return channel;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	close(channel->fd);
+	free(channel);
+	return 0;
+}
+
+static void listen_to(struct ibv_comp_channel *channel, int fd, void *cq)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = cq};
+	epoll_ctl(channel->fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_context, struct ibv_comp_channel *channel,
+			     int vector)
+{
+	(void)vector;
+	struct queue *q = calloc(1, sizeof *q);
+	if (!q || entries > MOST) {
+		free(q);
+		errno = EINVAL;
+		return NULL;
+	}
+	q->cq.context = context;
+	q->cq.channel = channel;
+	q->cq.cq_context = cq_context;
+	pthread_mutex_init(&q->lock, NULL);
+	q->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	listen_to(channel, q->signal, q);
+	return &q->cq;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	struct queue *q = (struct queue *)cq;
+	if (q->pair)
+		return EBUSY;
+	close(q->signal);
+	free(q);
+	return 0;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	struct epoll_event event;
+	if (epoll_wait(channel->fd, &event, 1, 0) != 1) {
+		errno = EAGAIN;
+		return -1;
+	}
+	struct queue *q = event.data.ptr;
+	*cq = &q->cq;
+	*cq_context = q->cq.cq_context;
+	return 0;
+}
+
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
+{
+	(void)cq;
+	(void)n;
+}
+
+// complete adds a completion. The queue's lock is held.
+static void complete(struct queue *q, uint64_t id, int status, int opcode, uint32_t length, uint32_t imm)
+{
+	if (q->count == MOST)
+		abort(); // a real queue would be lost
+	struct ibv_wc *wc = &q->done[(q->first + q->count++) % MOST];
+	*wc = (struct ibv_wc){.wr_id = id, .status = status, .opcode = opcode, .byte_len = length, .imm_data = imm,
+			      .qp_num = q->pair->qp.qp_num, .wc_flags = opcode == IBV_WC_RECV_RDMA_WITH_IMM ? IBV_WC_WITH_IMM : 0};
+	if (q->armed) {
+		uint64_t one = 1;
+		q->armed = 0;
+		if (write(q->signal, &one, sizeof one) < 0)
+			abort();
+	}
+}
+
+// fail puts the pair into its error state. What is posted is flushed. The queue's lock is held.
+static void fail(struct pair *p)
+{
+	char path[PATH_MAX];
+	if (p->state == IBV_QPS_ERR)
+		return;
+	p->state = IBV_QPS_ERR;
+	path_of(path, "pair", p->qp.qp_num);
+	unlink(path);
+	close(p->in); // the peer's next write finds no reader
+	p->in = -1;
+	if (p->out >= 0)
+		close(p->out);
+	p->out = -1;
+	for (; p->count; p->count--)
+		complete(p->queue, p->receives[p->first++ % MOST], IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, 0);
+}
+
+static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
+{
+	struct queue *q = (struct queue *)cq;
+	pthread_mutex_lock(&q->lock);
+	struct pair *p = q->pair;
+	struct message m;
+	uint64_t drained;
+	if (read(q->signal, &drained, sizeof drained) < 0 && errno != EAGAIN)
+		abort();
+	if (p && p->state != IBV_QPS_ERR && is_down())
+		fail(p);
+	while (p && p->state != IBV_QPS_ERR && q->count < most && read(p->in, &m, sizeof m) == sizeof m) {
+		if (!p->count) {
+			fprintf(stderr, "stand-in: queue pair %#x has no receive posted\n", p->qp.qp_num);
+			fail(p);
+			break;
+		}
+		complete(q, p->receives[p->first++ % MOST], IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, m.length, m.imm);
+		p->count--;
+	}
+	int n = 0;
+	for (; n < most && q->count; n++, q->count--)
+		into[n] = q->done[q->first++ % MOST];
+	pthread_mutex_unlock(&q->lock);
+	return n;
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited)
+{
+	(void)solicited;
+	struct queue *q = (struct queue *)cq;
+	pthread_mutex_lock(&q->lock);
+	q->armed = 1;
+	pthread_mutex_unlock(&q->lock);
+	return 0;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct pair *p = calloc(1, sizeof *p);
+	char path[PATH_MAX];
+	if (!p || attr->qp_type != IBV_QPT_RC || attr->cap.max_recv_wr > MOST / 2 || attr->cap.max_send_wr > MOST / 2) {
+		free(p);
+		errno = EINVAL;
+		return NULL;
+	}
+	do {
+		p->qp.qp_num = random_number() & 0xffffff;
+		path_of(path, "pair", p->qp.qp_num);
+	} while (mkfifo(path, 0600) && errno == EEXIST);
+	p->in = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (p->in < 0) {
+		free(p);
+		return NULL;
+	}
+	p->out = -1;
+	p->most = attr->cap.max_recv_wr;
+	p->queue = (struct queue *)attr->recv_cq;
+	p->queue->pair = p;
+	p->qp.context = pd->context;
+	p->qp.pd = pd;
+	p->qp.send_cq = attr->send_cq;
+	p->qp.recv_cq = attr->recv_cq;
+	p->qp.qp_type = attr->qp_type;
+	listen_to(attr->recv_cq->channel, p->in, p->queue);
+	return &p->qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct pair *p = (struct pair *)qp;
+	pthread_mutex_lock(&p->queue->lock);
+	fail(p);
+	p->queue->pair = NULL;
+	p->queue->count = 0;
+	pthread_mutex_unlock(&p->queue->lock);
+	if (p->ring)
+		munmap(p->ring, p->mapped);
+	free(p);
+	return 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct pair *p = (struct pair *)qp;
+	const int init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int rts = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	char path[PATH_MAX];
+	union ibv_gid gids[MOST];
+	int result = 0;
+	pthread_mutex_lock(&p->queue->lock);
+	if (attr->qp_state == IBV_QPS_INIT && p->state == IBV_QPS_RESET && mask == init && attr->port_num == 1) {
+	} else if (attr->qp_state == IBV_QPS_RTR && p->state == IBV_QPS_INIT && mask == rtr && attr->ah_attr.is_global &&
+		   attr->ah_attr.port_num == 1 && attr->ah_attr.grh.sgid_index < addresses(gids)) {
+		path_of(path, "pair", p->peer = attr->dest_qp_num);
+		p->out = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+	} else if (attr->qp_state == IBV_QPS_RTS && p->state == IBV_QPS_RTR && mask == rts) {
+	} else {
+		result = EINVAL;
+	}
+	if (!result)
+		p->state = attr->qp_state;
+	pthread_mutex_unlock(&p->queue->lock);
+	return result;
+}
+
+static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct pair *p = (struct pair *)qp;
+	int result = 0;
+	pthread_mutex_lock(&p->queue->lock);
+	for (; wr; wr = wr->next) {
+		*bad = wr;
+		if (p->state == IBV_QPS_ERR) {
+			complete(p->queue, wr->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, 0);
+		} else if (p->state == IBV_QPS_RESET || p->count == p->most) {
+			result = ENOMEM;
+			break;
+		} else {
+			p->receives[(p->first + p->count++) % MOST] = wr->wr_id;
+		}
+	}
+	pthread_mutex_unlock(&p->queue->lock);
+	return result;
+}
+
+// place returns where the peer's memory is mapped, NULL if it may not be written.
+static void *place(struct pair *p, uint64_t address, uint32_t length, uint32_t key)
+{
+	if (!p->ring || p->key != key) {
+		char path[PATH_MAX];
+		struct stat st;
+		if (p->ring)
+			munmap(p->ring, p->mapped);
+		p->ring = NULL;
+		path_of(path, "memory", key);
+		int file = open(path, O_RDWR | O_CLOEXEC);
+		if (file < 0)
+			return NULL;
+		void *at = MAP_FAILED;
+		if (!fstat(file, &st))
+			at = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+		close(file);
+		if (at == MAP_FAILED)
+			return NULL;
+		p->ring = at;
+		p->mapped = (size_t)st.st_size;
+		p->key = key;
+	}
+	uint64_t offset = address - p->ring->address;
+	if (address < p->ring->address || offset + length > p->ring->length)
+		return NULL;
+	return (char *)p->ring + HEADER + offset;
+}
+
+// kills chooses writes that break their queue pair, and returns the status, 0 for none.
+static int kills(void)
+{
+	static const int statuses[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
+				       IBV_WC_LOC_PROT_ERR};
+	const char *every = getenv("VERBS_STANDIN_KILL");
+	long n = every ? strtol(every, NULL, 10) : 0;
+	if (n <= 0 || random_number() % (uint32_t)n)
+		return 0;
+	return statuses[random_number() % (sizeof statuses / sizeof *statuses)];
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct pair *p = (struct pair *)qp;
+	int result = 0;
+	for (; wr && !result; wr = wr->next) {
+		*bad = wr;
+		uint32_t length = wr->num_sge ? wr->sg_list->length : 0;
+		int status = kills();
+		void *to = NULL;
+		if (wr->num_sge > 1 || wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || p->state < IBV_QPS_RTS)
+			return EINVAL;
+		if (!status && length && !(to = place(p, wr->wr.rdma.remote_addr, length, wr->wr.rdma.rkey)))
+			status = IBV_WC_REM_ACCESS_ERR;
+		if (!status && length)
+			memcpy(to, (void *)(uintptr_t)wr->sg_list->addr, length);
+		pthread_mutex_lock(&p->queue->lock);
+		struct message m = {p->qp.qp_num, length, wr->imm_data, 0};
+		if (p->state == IBV_QPS_ERR)
+			status = IBV_WC_WR_FLUSH_ERR;
+		else if (!status && (p->out < 0 || write(p->out, &m, sizeof m) != sizeof m))
+			status = IBV_WC_RETRY_EXC_ERR;
+		complete(p->queue, wr->wr_id, status, IBV_WC_RDMA_WRITE, length, 0);
+		if (status)
+			fail(p);
+		pthread_mutex_unlock(&p->queue->lock);
+	}
+	return result;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *context = calloc(1, sizeof *context);
+	if (!context)
+		return NULL;
+	context->device = device;
+	context->ops.poll_cq = poll_cq;
+	context->ops.req_notify_cq = req_notify_cq;
+	context->ops.post_send = post_send;
+	context->ops.post_recv = post_recv;
+	context->cmd_fd = context->async_fd = -1;
+	return context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	free(context);
+	return 0;
+}
