@@ -467,6 +467,11 @@ soak: build
 bench: build
 	$(PYTHON) -B contrib/bench/peers.py $(STOCK)
 
+## bench-check: compare bin/gorun with OLD, another binary or a commit, in turns; fails if a row is slower, and has a table in build/bench-check.md
+OLD ?= HEAD~1
+bench-check: build
+	$(PYTHON) -B contrib/bench/check.py $(OLD)
+
 ## bench-full: every size to 256 MiB, and lab hosts with and without a limit (needs root); an hour
 bench-full: build
 	$(PYTHON) -B contrib/bench/peers.py --lab 2 4 --mbit 0 1000 --end 268435456 --factor 4 --min-time 0.3 --large $(STOCK)

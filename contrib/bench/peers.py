@@ -73,11 +73,13 @@ def compare(
 
 
 def medians(runs: list[dict[int, dict]]) -> dict[int, dict]:
-    """p50_us is the median over the rounds, low and high the extremes."""
+    """p50_us is the median over the rounds, low and high the extremes; cpu_us that of CPU times, if known."""
     out = {}
     for size in runs[0] if runs else ():
         values = [run[size]["p50_us"] for run in runs]
         out[size] = {"p50_us": statistics.median(values), "low": min(values), "high": max(values)}
+        if all("cpu_us" in run[size] for run in runs):
+            out[size]["cpu_us"] = statistics.median(run[size]["cpu_us"] for run in runs)
     return out
 
 
@@ -119,6 +121,20 @@ def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | N
             cells += [micros(theirs["p50_us"]), ratio]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
+
+
+def cpu_table(setting: Setting, results: dict) -> list[str]:
+    """What the machine's CPUs worked for one operation, all together; nothing if no program counted it."""
+    names = [name for name, rows in results.items() if any("cpu_us" in row for row in rows.values())]
+    sizes = {size: None for name in names for size in results[name]}
+    lines = [f"## {setting.title}: CPU time of all processes", ""]
+    lines += ["| " + " | ".join(["size", *names]) + " |", "|" + "---:|" * (len(names) + 1)]
+    for size in sizes:
+        used = [results[name].get(size, {}).get("cpu_us") for name in names]
+        if any(used):
+            cells = ["" if value is None else micros(value) for value in used]
+            lines.append("| " + " | ".join([human(size), *cells]) + " |")
+    return [*lines, ""] if names else []
 
 
 def machine() -> str:
@@ -199,7 +215,11 @@ class Bench:
         ideal = results.pop(programs.LIMIT, None)
         if ideal:
             limit = {size: row["p50_us"] for size, row in ideal.items()}
+        elif private := [rows for name, rows in results.items() if name in programs.PRIVATE_LIMITS and rows]:
+            sizes_of = dict.fromkeys(size for rows in private for size in rows)
+            limit = {size: min(rows[size]["p50_us"] for rows in private if size in rows) for size in sizes_of}
         self.lines += table(setting, names[0], results, limit)
+        self.lines += cpu_table(setting, results)
         for failure in failures:
             self.lines += [failure, ""]
             if failure.startswith(f"{names[0]} failed"):
@@ -222,11 +242,12 @@ class Bench:
 
     def private(self, ranks: int, sizes: Sizes) -> None:
         """Measures tensors in ordinary memory, from C and from Python, beside two limits of the machine."""
-        limits = [programs.LIMIT_STAGED, programs.LIMIT_READ]
-        peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
+        peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
         title = f"1 host, {ranks} ranks, ordinary memory"
-        names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *limits, *peers]
+        names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *programs.PRIVATE_LIMITS, *peers]
         self.measure(Setting(title, ranks), sizes, names)
+        names = [programs.GORUN_TORCH, programs.GORUN_DDP, programs.GLOO, programs.HOROVOD]
+        self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, names)
 
     def operation(self, name: str, setting: Setting, sizes: Sizes) -> None:
         """Measures any operation, on one host or on the user's hosts."""
@@ -246,6 +267,9 @@ class Bench:
             least = [] if mbit else [programs.LIMIT]
             limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES]) if mbit else None
             self.measure(Setting(title, hosts, names, run), sizes, [programs.GORUN, *least, *peers], limit)
+            if not mbit:
+                from_c = Setting(f"{title}, from C", hosts, names, run)
+                self.measure(from_c, sizes, [programs.GORUN_C, *least, *peers])
             step = Setting(f"ResNet-50's gradients, {title}", hosts, names, run)
             self.measure(step, programs.STEP, [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD], limit)
 
@@ -299,7 +323,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=BUILD / "bench.md")
     args = parser.parse_args()
 
-    running.end_on_signals()
     load, found = os.getloadavg()[0], programs.find(args.horovod)
     if not any(program.name == programs.GORUN for program in found):
         sys.exit("bench: error: no bin/gorun: make builds it")
@@ -331,4 +354,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    running.guard(main)

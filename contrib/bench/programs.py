@@ -17,11 +17,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build"
 BINARY = ROOT / "bin" / "gorun"
+C = ROOT / "contrib" / "c"
 
 GORUN, GORUN_C, GORUN_TORCH, LIMIT = "gorun", "gorun.h", "gorun's horovod.torch", "limit"
 OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
 GORUN_PRIVATE = "gorun.h, ordinary memory"
+GORUN_DDP = "gorun's torch.distributed"
 LIMIT_STAGED, LIMIT_READ = "limit: staged", "limit: read across processes"
+PRIVATE_LIMITS = [LIMIT_STAGED, LIMIT_READ]
 NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
 
 
@@ -30,6 +33,7 @@ class Setting:
     """The placement of ranks. hosts is empty on one host; run is the prefix of a command.
 
     Between hosts nic is the interface to use, "" for what the programs choose; the hosts of a lab have eth0.
+    library is the directory of the libgorun.so that C programs load, "" for the gorun.c of this tree.
     """
 
     title: str
@@ -38,9 +42,15 @@ class Setting:
     run: tuple[str, ...] = ()
     nic: str = "eth0"
     operation: str = "allreduce"
+    binary: str = str(BINARY)
+    library: str = ""
 
     def launcher(self) -> list[str]:
         return ["-np", str(self.ranks), *(["-H", self.hosts] if self.hosts else [])]
+
+    def gorun(self) -> list[str]:
+        """Starts ranks by gorun; the program and its arguments follow."""
+        return [self.binary, *self.launcher(), "--no-tag-output"]
 
 
 @dataclass
@@ -63,6 +73,7 @@ class Sizes:
 
 
 STEP, MANY, MANY_GRADIENTS = Sizes(name="step"), Sizes(name="many"), Sizes(name="many-gradients")
+ALONE = "of it the model alone"  # a row of STEP
 STEP_BYTES = 102_228_128  # of ResNet-50's gradients
 
 
@@ -85,17 +96,22 @@ def gorun(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         f"{seconds}s",
     ]
     nic = ["--network-interfaces", setting.nic] if setting.hosts and setting.nic else []
-    return [str(BINARY), "bench", setting.operation, *setting.launcher(), *nic, "--json", *span]
+    return [setting.binary, "bench", setting.operation, *setting.launcher(), *nic, "--json", *span]
 
 
 def gorun_c(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    program = [str(BUILD / "gorun_c"), "allreduce", str(seconds), *sizes.list()]
-    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+    return [*setting.gorun(), *gorun_c_program(setting), "allreduce", str(seconds), *sizes.list()]
 
 
 def gorun_private(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    program = [str(BUILD / "gorun_c"), "private", "allreduce", str(seconds), *sizes.list()]
-    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+    program = [*gorun_c_program(setting), "private"]
+    return [*setting.gorun(), *program, "allreduce", str(seconds), *sizes.list()]
+
+
+def gorun_c_program(setting: Setting) -> list[str]:
+    if setting.library:
+        return ["env", f"LD_LIBRARY_PATH={setting.library}", str(BUILD / "gorun_c_linked")]
+    return [str(BUILD / "gorun_c")]
 
 
 def private_limit(way: str) -> Callable[[Setting, Sizes, float], list[str]]:
@@ -111,16 +127,20 @@ def span(sizes: Sizes, seconds: float, operation: str = "allreduce") -> list[str
 
 
 def gorun_torch(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-    program = [sys.executable, str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
-    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+    return [*setting.gorun(), python(), str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
 
 
 def torch_gloo(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     # gorun only starts these ranks; they talk to each other by gloo alone.
     nic = setting.nic if setting.hosts else "lo"
     env = ["env", f"GLOO_SOCKET_IFNAME={nic}"] if nic else []
-    program = [sys.executable, str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
-    return [str(BINARY), *setting.launcher(), "--no-tag-output", *env, *program]
+    program = [python(), str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
+    return [*setting.gorun(), *env, *program]
+
+
+def gorun_ddp(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+    program = [python(), str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
+    return [*setting.gorun(), "env", "BENCH_BACKEND=gorun", *program]
 
 
 def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
@@ -186,25 +206,36 @@ def limit(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     if not setting.hosts:
         return [str(BUILD / "limit"), str(setting.ranks), str(seconds), *sizes.list()]
     # gorun only starts these ranks; each has a bare connection to the next one.
-    program = [str(BUILD / "limit_tcp"), "allreduce", str(seconds), *sizes.list()]
-    return [str(BINARY), *setting.launcher(), "--no-tag-output", *program]
+    return [*setting.gorun(), str(BUILD / "limit_tcp"), "allreduce", str(seconds), *sizes.list()]
+
+
+@functools.cache
+def python() -> str:
+    """This Python if it has torch, otherwise the first python3 on PATH that has; this one if none has."""
+    found = [str(Path(directory, "python3")) for directory in os.get_exec_path()]
+    for path in [sys.executable, *dict.fromkeys(found)]:
+        if os.access(path, os.X_OK) and torch_of(path):
+            return path
+    return sys.executable
+
+
+def torch_of(path: str) -> str:
+    """The version of torch that a Python has, "" without."""
+    return output([path, "-c", "import torch; print(torch.__version__)"])
 
 
 def find(horovod: str) -> list[Program]:
     """The programs that can run here; C programs are compiled to build/. horovod: a Python with Horovod."""
     BUILD.mkdir(exist_ok=True)
     version = output([str(BINARY), "--version"])
-    torch = output([sys.executable, "-c", "import torch; print(torch.__version__)"])
+    torch = torch_of(python())
     found = []
     if version:
         found.append(Program(GORUN, version, gorun))
     if version and torch:
         found += [Program(GORUN_TORCH, f"with torch {torch}", gorun_torch), Program(GLOO, torch, torch_gloo)]
-    library = HERE.parent / "c"
-    if version and compiled(
-        "cc", "gorun_allreduce.c", "gorun_c", "-march=native", "-pthread", f"-I{library}",
-        str(library / "gorun.c"),
-    ):
+        found.append(Program(GORUN_DDP, f"with torch {torch}", gorun_ddp))
+    if version and compiled_gorun_c("gorun_c", str(C / "gorun.c")):
         found.append(Program(GORUN_C, version, gorun_c))
         found.append(Program(GORUN_PRIVATE, version, gorun_private))
     if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):
@@ -235,6 +266,13 @@ def stock_horovod(python: str) -> Program:
         return [launcher, "--gloo", "-np", str(setting.ranks), *hosts, "env", "PYTHONUNBUFFERED=1", *program]
 
     return Program(HOROVOD, version, command)
+
+
+def compiled_gorun_c(binary: str, *library: str) -> bool:
+    """Compiles the C program of gorun with a library: source, or what the linker takes."""
+    return compiled(
+        "cc", "gorun_allreduce.c", binary, "-march=native", "-pthread", f"-I{C}", *library
+    )  # fmt: skip
 
 
 def compiled(compiler: str, source: str, binary: str, *flags: str) -> bool:

@@ -11,15 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Callable
 
 import torch
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
+LONG_ENOUGH = 0.2  # seconds, to count CPU time in hundredths
 MANY = 1000  # tensors of one number
+ALONE = "of it the model alone"  # the size of a row with the step of a model without a library
 OWN = "own cost of each"  # the size of a row with the library's own time for one of them
 PERIOD = 7  # of the test data
 
@@ -68,22 +72,35 @@ def timed(ranks: Ranks, operation: Callable[[], object], iters: int) -> torch.Te
     return slowest
 
 
+def busy() -> float:
+    """Seconds for which the CPUs of this machine have worked, all together.
+
+    That is what a program and its daemons take, on all lab hosts, if nothing else runs.
+    """
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 def row(
     ranks: Ranks, operation: Callable[[], object], size: int, seconds: float, wrong: Callable[[], int]
 ) -> dict:
     bad = wrong()
     trial = timed(ranks, operation, WARM_UP)[1:].mean().item()
     iters = min(max(math.ceil(seconds / trial), MIN_ITERS), MAX_ITERS)
-    times = sorted((timed(ranks, operation, iters) * 1e6).tolist())
+    began, wall = busy(), time.perf_counter()
+    slowest = timed(ranks, operation, iters)
+    cpu, wall = (busy() - began) / iters, time.perf_counter() - wall
+    times = sorted((slowest * 1e6).tolist())
     total = torch.tensor([float(bad + wrong())], dtype=torch.float64)
     ranks.largest(total)
-    return {
+    measured = {
         "size": size,
         "iterations": iters,
         "p50_us": statistics.median(times),
         "p99_us": times[math.ceil(0.99 * iters) - 1],
         "wrong": int(total.item()),
     }
+    return {**measured, "cpu_us": cpu * 1e6} if wall >= LONG_ENOUGH else measured
 
 
 def allreduce(ranks: Ranks, size: int, seconds: float) -> dict:
@@ -238,6 +255,17 @@ def step(ranks: Ranks, model: Model, backward: Callable[[], None], seconds: floa
     return row(ranks, backward, size, seconds, wrong)
 
 
+def alone(ranks: Ranks, seconds: float) -> dict:
+    """The same step without the library: what is not communication, while all ranks compute."""
+    plain = Model(ranks.rank, resnet50())
+
+    def backward() -> None:
+        plain.clear()
+        plain().backward()
+
+    return {**row(ranks, backward, 0, seconds, lambda: 0), "size": ALONE}
+
+
 def many_gradients(
     ranks: Ranks, model_of: Callable[[Model], Callable[[], None]], seconds: float
 ) -> list[dict]:
@@ -287,7 +315,7 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
     sizes = args.sizes.split(",")
     if args.sizes == "step":
         model = Model(ranks.rank, resnet50())
-        rows = [step(ranks, model, model_of(model), args.min_time)]
+        rows = [step(ranks, model, model_of(model), args.min_time), alone(ranks, args.min_time)]
     elif args.sizes == "many-gradients":
         rows = many_gradients(ranks, model_of, args.min_time)
     elif args.sizes == "many":

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import Callable
 
 GRACE = 5  # seconds between SIGTERM and SIGKILL
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent has ended
 
 
 _starting = False  # a program that nothing would end yet
 _deferred = 0  # the signal that came meanwhile
 
 
+def guard(main: Callable[[], None]) -> None:
+    """Runs main in a process of its own, and exits as it does.
+
+    Whatever ends this process, SIGKILL too, ends the other one as an exception does, so that it cleans up.
+    """
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        for number in SIGNALS:
+            signal.signal(number, lambda number, _: os.kill(child, number))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.exit(status if status >= 0 else 128 - status)
+    end_on_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before
+        sys.exit(128 + signal.SIGTERM)
+    main()
+
+
 def end_on_signals() -> None:
-    """Makes SIGTERM and SIGHUP end this program as an exception does, so that its jobs are cleaned up."""
-    for number in signal.SIGTERM, signal.SIGHUP:
+    """Makes signals end this program as an exception does, so that its jobs are cleaned up."""
+    for number in SIGNALS:
         signal.signal(number, _exit)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
     global _deferred
-    signal.signal(number, signal.SIG_IGN)  # the clean-up itself is not interrupted
+    for each in SIGNALS:  # the clean-up itself is not interrupted
+        signal.signal(each, signal.SIG_IGN)
     if _starting:
         _deferred = number
     else:

@@ -129,6 +129,42 @@ class Test(unittest.TestCase):
         )
         self.assertEqual(lines[4], "| 64 KiB | 20.0 (18.0–1,500) | 5.0 | 25 % | 50.0 | 2.50 |")
 
+    def test_cpu_time_is_a_table_where_programs_count_it(self) -> None:
+        runs = [{4: {"p50_us": 1.0, "cpu_us": cpu}, 64: {"p50_us": 1.0}} for cpu in (5.0, 3.0, 4.0)]
+        results = {"gorun.h": peers.medians(runs), "limit": {4: {"p50_us": 1.0, "low": 1.0, "high": 1.0}}}
+        lines = peers.cpu_table(Setting("1 host", 2), results)
+        self.assertEqual(lines[2:], ["| size | gorun.h |", "|---:|---:|", "| 4 B | 4.0 |", ""])
+        self.assertEqual(peers.cpu_table(Setting("1 host", 2), {"limit": results["limit"]}), [])
+
+    def test_of_two_limits_the_better_one_counts(self) -> None:
+        names = [programs.GORUN_PRIVATE, *programs.PRIVATE_LIMITS]
+        found = [Program(name, "1", programs.gorun) for name in names]
+        bench = peers.Bench(argparse.Namespace(rounds=1, min_time=0.1, timeout=1.0), found)
+        results = {
+            name: {4: {"p50_us": p50, "low": p50, "high": p50}} for name, p50 in zip(names, (8.0, 4.0, 2.0))
+        }
+        with mock.patch.object(peers, "compare", return_value=(results, [])):
+            bench.measure(Setting("1 host", 2), Sizes(4, 4, 4), names)
+        self.assertIn("| 4 B | 8.0 (8.0–8.0) | 2.0 | 25 % | 4.0 | 0.50 | 2.0 | 0.25 |", bench.lines)
+
+    def test_the_first_python_with_torch(self) -> None:
+        with tempfile.TemporaryDirectory() as root:
+            pythons = []
+            for name, says in (("none", "exit 1"), ("first", "echo 2.0"), ("second", "echo 2.1")):
+                Path(root, name).mkdir()
+                pythons.append(Path(root, name, "python3"))
+                pythons[-1].write_text(f"#!/bin/sh\n{says}\n")
+                pythons[-1].chmod(0o755)
+            path = ":".join(str(python.parent) for python in pythons)
+            for this, expected in ((str(pythons[0]), str(pythons[1])), (str(pythons[2]), str(pythons[2]))):
+                with (
+                    mock.patch.dict(os.environ, PATH=f"{path}:/usr/bin:/bin"),
+                    mock.patch.object(sys, "executable", this),
+                ):
+                    programs.python.cache_clear()
+                    self.assertEqual(programs.python(), expected)
+            programs.python.cache_clear()
+
     def test_a_row_need_not_be_of_a_size(self) -> None:
         results = {
             name: {"own cost of each": {"p50_us": p50, "low": p50, "high": p50}}
@@ -177,7 +213,7 @@ class Test(unittest.TestCase):
         self.assertEqual(bench.lines, [missing, ""])
 
     def test_a_signal_ends_what_was_started(self) -> None:
-        for number in signal.SIGTERM, signal.SIGHUP:
+        for number in running.SIGNALS:
             with tempfile.TemporaryDirectory() as directory:
                 cleaned, pid = Path(directory, "cleaned"), Path(directory, "pid")
                 spins = f"echo $$ >{pid}.new; mv {pid}.new {pid}; while :; do :; done"
@@ -194,6 +230,33 @@ class Test(unittest.TestCase):
                 bench.wait(20)
                 self.assertTrue(cleaned.exists())
                 self.wait(lambda pid=pid: not Path("/proc", pid.read_text().strip()).exists())
+
+    def test_what_was_started_ends_with_whatever_ends_the_program(self) -> None:
+        for number in (*running.SIGNALS, signal.SIGKILL):
+            with tempfile.TemporaryDirectory() as directory:
+                cleaned, pid = Path(directory, "cleaned"), Path(directory, "pid")
+                spins = f"echo $$ >{pid}.new; mv {pid}.new {pid}; while :; do :; done"
+                program = (
+                    "import pathlib, running\n"
+                    "def main():\n"
+                    f"    try:\n        running.run(['sh', '-c', {spins!r}], None, '/')\n"
+                    f"    finally:\n        pathlib.Path({str(cleaned)!r}).touch()\n"
+                    "running.guard(main)"
+                )
+                bench = subprocess.Popen([sys.executable, "-B", "-c", program], cwd=programs.HERE)
+                self.wait(pid.exists)
+                bench.send_signal(number)
+                self.assertEqual(bench.wait(20), -9 if number == signal.SIGKILL else 128 + number)
+                self.wait(cleaned.exists)
+                self.wait(lambda pid=pid: not Path("/proc", pid.read_text().strip()).exists())
+
+    def test_the_exit_status_of_what_is_guarded(self) -> None:
+        for main, status in (("lambda: None", 0), ("lambda: sys.exit(3)", 3), ("lambda: 1 / 0", 1)):
+            program = f"import running, sys\nrunning.guard({main})"
+            bench = subprocess.run(
+                [sys.executable, "-B", "-c", program], cwd=programs.HERE, stderr=subprocess.DEVNULL
+            )
+            self.assertEqual(bench.returncode, status)
 
     def test_a_signal_amid_a_start(self) -> None:
         """A signal that comes while a program starts ends that program too."""

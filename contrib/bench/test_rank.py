@@ -43,8 +43,9 @@ class Test(unittest.TestCase):
 
             return backward
 
-        with mock.patch.object(rank.time, "perf_counter", lambda: now), mock.patch.object(
-            rank.Model, "clear", cleared
+        with (
+            mock.patch.object(rank.time, "perf_counter", lambda: now),
+            mock.patch.object(rank.Model, "clear", cleared),
         ):
             whole, own = rank.many_gradients(Alone(), model_of, 0.1)
         self.assertEqual((whole["size"], whole["wrong"]), (4 * rank.MANY, 0))

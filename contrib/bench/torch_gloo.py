@@ -1,9 +1,11 @@
 """A rank of torch.distributed with gloo: every operation, and the step of DistributedDataParallel. Any
-launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. See rank.py for the rules.
+launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. BENCH_BACKEND=gorun takes gorun's
+backend instead, under gorun. See rank.py for the rules.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Callable
 
@@ -14,9 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 import rank
 
 
-class Gloo(rank.Ranks):
-    def __init__(self) -> None:
-        dist.init_process_group("gloo")
+class Distributed(rank.Ranks):
+    def __init__(self, backend: str) -> None:
+        if backend == "gorun":
+            import gorun.torch.distributed  # noqa: F401 (makes the backend known)
+        dist.init_process_group(backend)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -76,4 +80,4 @@ def backward(model: rank.Model) -> Callable[[], None]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    rank.main(Gloo(), backward)
+    rank.main(Distributed(os.environ.get("BENCH_BACKEND", "gloo")), backward)

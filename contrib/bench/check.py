@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Compares two gorun binaries in turns, over the rows of the benchmarks, and fails if the new one is slower.
+
+    python3 contrib/bench/check.py OLD
+
+OLD is a binary, or a commit of this repository, which is built first. A row that seems slower is measured
+again; what is slower twice, beyond a tenth, makes this program exit with 1. Prints a table, and writes it to
+a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import peers
+import programs
+import running
+from programs import BUILD, ROOT, Program, Setting, Sizes
+
+OLD, NEW = "old", "new"
+SLOWER = 0.9  # old / new, below which a row is slower
+LIBRARY = "gorun/libgorun.so"  # in the archive that is a part of each binary
+
+
+@dataclass
+class Part:
+    """Rows that one program brings."""
+
+    setting: Setting
+    program: str
+    sizes: Sizes
+
+
+@dataclass
+class Row:
+    """Median times of the two binaries, in µs."""
+
+    title: str
+    old: float
+    new: float
+
+    def ratio(self) -> float:
+        return self.old / self.new
+
+    def slower(self) -> bool:
+        return self.ratio() < SLOWER
+
+
+def binary_of(old: str) -> Path:
+    """The binary that the user named, by its path or by a commit."""
+    if Path(old).is_file():
+        return Path(old).resolve()
+    git = ["git", "-C", str(ROOT)]
+    commit = programs.output([*git, "rev-parse", "--verify", "--quiet", f"{old}^{{commit}}"])
+    if not commit:
+        sys.exit(f"bench: error: {old} is neither a binary nor a commit")
+    directory = BUILD / "bench-check" / commit
+    binary = directory / "bin" / "gorun"
+    if not binary.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.Popen([*git, "archive", commit], stdout=subprocess.PIPE)
+        subprocess.run(["tar", "-x", "-C", str(directory)], stdin=archive.stdout, check=True)
+        if archive.wait():
+            sys.exit(f"bench: error: git archive {commit} fails")
+        make = ["make", "-C", str(directory), "build", f"VERSION=0.0.0+{commit[:12]}"]
+        subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    return binary
+
+
+def library_of(binary: Path, side: str) -> str:
+    """The directory of a binary's libgorun.so, "" if it has none."""
+    directory = BUILD / "bench-check" / side
+    directory.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(binary) as archive:
+        if LIBRARY not in archive.namelist():
+            return ""
+        (directory / "libgorun.so").write_bytes(archive.read(LIBRARY))
+    return str(directory)
+
+
+def sides(program: Program, binaries: dict[str, tuple[Path, str]]) -> list[Program]:
+    """A program with each binary and its library."""
+
+    def side(name: str, binary: Path, library: str) -> Program:
+        def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+            return program.command(replace(setting, binary=str(binary), library=library), sizes, seconds)
+
+        return Program(name, program.version, command)
+
+    return [side(name, binary, library) for name, (binary, library) in binaries.items()]
+
+
+def parts(ranks: list[int], sizes: Sizes, lab: tuple[str, ...]) -> list[Part]:
+    """What is measured. lab is the prefix of a command that runs on two lab hosts, if they are there."""
+    measured = []
+    for n in ranks:
+        setting = Setting(f"1 host, {n} ranks", n)
+        names = [programs.GORUN, programs.GORUN_C, programs.GORUN_PRIVATE, programs.GORUN_TORCH]
+        measured += [Part(setting, name, sizes) for name in names]
+        steps = [programs.GORUN_TORCH, programs.GORUN_DDP]
+        measured += [Part(setting, name, programs.STEP) for name in steps]
+    if lab:
+        setting = Setting("2 lab hosts", 2, "host1:1,host2:1", lab)
+        measured += [Part(setting, name, sizes) for name in (programs.GORUN, programs.GORUN_C)]
+    return measured
+
+
+def measure(
+    part: Part, program: Program, binaries: dict[str, tuple[Path, str]], args: argparse.Namespace
+) -> list[Row]:
+    """Measures the rows of a part, in turns."""
+    title = f"{part.setting.title}, {part.program}"
+    runners, sizes = sides(program, binaries), part.sizes
+    setting = replace(part.setting, title=title)
+    times, failures = peers.compare(runners, setting, sizes, args.rounds, args.min_time, args.timeout)
+    if failures:
+        sys.exit("\n".join(f"bench: error: {title}: {failure}" for failure in failures))
+    return [
+        Row(f"{title}, {size if isinstance(size, str) else peers.human(size)}", row["p50_us"],
+            times[NEW][size]["p50_us"])
+        for size, row in times[OLD].items() if size != programs.ALONE
+    ]  # fmt: skip
+
+
+def confirmed(rows: list[Row], again: list[Row]) -> list[Row]:
+    """The rows; of those that seemed slower, the better of the two measurements."""
+    second = {row.title: row for row in again}
+    return [max(row, second.get(row.title, row), key=Row.ratio) if row.slower() else row for row in rows]
+
+
+def table(rows: list[Row]) -> list[str]:
+    lines = ["| row | old, µs | new, µs | old / new |", "|---|---:|---:|---:|"]
+    for row in rows:
+        mark = " **slower**" if row.slower() else ""
+        cells = [row.title, peers.micros(row.old), peers.micros(row.new), f"{row.ratio():.2f}{mark}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("old", help="the binary to compare with, or a commit")
+    parser.add_argument("--new", default=str(programs.BINARY), help="the other binary")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2], help="numbers of ranks on one host")
+    parser.add_argument("--no-lab", action="store_true", help="no lab hosts, which need root")
+    parser.add_argument("--begin", type=int, default=4, help="bytes")
+    parser.add_argument("--end", type=int, default=64 << 20, help="bytes")
+    parser.add_argument("--factor", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--min-time", type=float, default=0.1, help="seconds of each size in each round")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one program in one round")
+    parser.add_argument("--output", type=Path, default=BUILD / "bench-check.md")
+    args = parser.parse_args()
+
+    load, found = os.getloadavg()[0], {program.name: program for program in programs.find("")}
+    binaries = {}
+    for side, binary in ((OLD, binary_of(args.old)), (NEW, Path(args.new).resolve())):
+        if not os.access(binary, os.X_OK):
+            sys.exit(f"bench: error: no {binary}: make builds it")
+        binaries[side] = binary, library_of(binary, side)
+    linked = all(library for _, library in binaries.values()) and programs.compiled_gorun_c(
+        "gorun_c_linked", str(BUILD / "bench-check" / NEW / "libgorun.so")
+    )
+    if not linked:
+        for name in programs.GORUN_C, programs.GORUN_PRIVATE:
+            found.pop(name, None)
+    sizes = Sizes(args.begin, args.end, args.factor)
+
+    def all_rows(lab: tuple[str, ...]) -> tuple[list[Row], list[str]]:
+        rows: list[Row] = []
+        missing = []
+        for part in parts(args.ranks, sizes, lab):
+            program = found.get(part.program)
+            if program is None:
+                missing.append(f"Not measured: {part.setting.title}, {part.program}.")
+                continue
+            of_part = measure(part, program, binaries, args)
+            if any(row.slower() for row in of_part):
+                of_part = confirmed(of_part, measure(part, program, binaries, args))
+            rows += of_part
+        return rows, missing
+
+    if args.no_lab or os.geteuid() != 0:
+        rows, missing = all_rows(())
+        missing.append("Not measured: 2 lab hosts.")
+    else:
+        with peers.lab(2, 0) as lab:
+            rows, missing = all_rows(lab)
+    versions = {side: programs.output([str(binary), "--version"]) for side, (binary, _) in binaries.items()}
+    busy = ": do not trust these figures" if load > (os.cpu_count() or 1) / 2 else ""
+    text = "\n".join([
+        f"# {versions[OLD]} and {versions[NEW]}", "",
+        f"Medians of {args.rounds} rounds in turns. {peers.machine()}; load average at the start "
+        f"{load:.2f}{busy}.", "", *table(rows), "", *missing, "",
+    ])  # fmt: skip
+    print(text)
+    args.output.parent.mkdir(exist_ok=True)
+    args.output.write_text(text)
+    slower = [row for row in rows if row.slower()]
+    if slower:
+        complaints = [f"bench: error: {row.title}: {row.ratio():.2f} of the old speed" for row in slower]
+        sys.exit("\n".join(complaints))
+
+
+if __name__ == "__main__":
+    running.guard(main)

@@ -1,0 +1,76 @@
+"""Tests of the comparison of two binaries."""
+
+import argparse
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+import check
+import programs
+from programs import Program, Setting, Sizes
+
+
+class Test(unittest.TestCase):
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def binary(self, name: str, micros: float, status: int = 0) -> Path:
+        """A program in the place of gorun, whose operations take so long."""
+        path = self.directory / name
+        row = f'{{"rows": [{{"size": 4, "p50_us": {micros}, "wrong": 0}}]}}'
+        path.write_text(f"#!/bin/sh\necho '{row}'\nexit {status}\n")
+        path.chmod(0o755)
+        return path
+
+    def rows(self, old: Path, new: Path) -> list[check.Row]:
+        args = argparse.Namespace(rounds=1, min_time=0.1, timeout=20.0)
+        part = check.Part(Setting("1 host", 2), programs.GORUN, Sizes(4, 4, 4))
+        program = Program(programs.GORUN, "1", programs.gorun)
+        with mock.patch("sys.stderr"):
+            return check.measure(part, program, {check.OLD: (old, ""), check.NEW: (new, "")}, args)
+
+    def test_slower_than_nine_tenths(self) -> None:
+        old = self.binary("old", 9.0)
+        for micros, slower in ((8.0, False), (9.9, False), (10.1, True)):
+            (row,) = self.rows(old, self.binary("new", micros))
+            self.assertEqual((row.title, row.old, row.new), ("1 host, gorun, 4 B", 9.0, micros))
+            self.assertEqual(row.slower(), slower)
+        self.assertEqual(check.table([row])[-1], "| 1 host, gorun, 4 B | 9.0 | 10.1 | 0.89 **slower** |")
+
+    def test_what_fails_is_an_error_and_no_row(self) -> None:
+        with self.assertRaisesRegex(SystemExit, "1 host, gorun: new failed in round 1 of 1: exit status 3"):
+            self.rows(self.binary("old", 9.0), self.binary("new", 9.0, status=3))
+
+    def test_what_is_slower_once_only_is_not_slower(self) -> None:
+        slow, quick, third = check.Row("a", 1.0, 2.0), check.Row("a", 1.0, 1.0), check.Row("b", 1.0, 0.5)
+        self.assertEqual(check.confirmed([slow, third], [quick, check.Row("b", 1.0, 9.0)]), [quick, third])
+        self.assertEqual(check.confirmed([slow], [slow]), [slow])
+
+    def test_c_programs_load_the_library_of_their_binary(self) -> None:
+        with_library, without = self.directory / "with", self.directory / "without"
+        for path, names in ((with_library, [check.LIBRARY]), (without, ["gorun/__init__.py"])):
+            with zipfile.ZipFile(path, "w") as archive:
+                for name in names:
+                    archive.writestr(name, f"of {path.name}")
+        with mock.patch.object(check, "BUILD", self.directory):
+            library = check.library_of(with_library, check.OLD)
+            self.assertEqual(Path(library, "libgorun.so").read_text(), "of with")
+            self.assertEqual(check.library_of(without, check.NEW), "")
+        setting = Setting("", 2, binary="/old/gorun", library=library)
+        words = programs.gorun_private(setting, Sizes(4, 4, 4), 0.1)
+        self.assertEqual(words[0], "/old/gorun")
+        self.assertIn(f"LD_LIBRARY_PATH={library}", words)
+        for starter in programs.gorun, programs.gorun_torch, programs.gorun_ddp:
+            self.assertEqual(starter(setting, Sizes(4, 4, 4), 0.1)[0], "/old/gorun")
+
+    def test_neither_a_binary_nor_a_commit(self) -> None:
+        with self.assertRaisesRegex(SystemExit, "is neither a binary nor a commit"):
+            check.binary_of("no-such-thing")
+
+
+if __name__ == "__main__":
+    unittest.main()
