@@ -101,6 +101,11 @@ class Counters:
         words[OPERATIONS // 8] += 1
         words[ACTIVITY // 8] = COMPUTING
 
+    def moved(self, began: int) -> None:
+        """Count the time since waits() in which this rank reduced with others, who had all come."""
+        self._words[COMMUNICATION // 8] += now() - began
+        self._words[ACTIVITY // 8] = COMPUTING
+
     def ran(self, took: int) -> None:
         """Count an operation that had ended before the rank waited for it."""
         self._words[HIDDEN // 8] += took

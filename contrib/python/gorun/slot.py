@@ -188,7 +188,11 @@ class Slots:
         try:
             if not self.meet(name, slot):
                 return False
-            belt.carry(name, load)
+            began = counters.waits()
+            try:
+                belt.carry(name, load)
+            finally:
+                counters.moved(began)
             return True
         except BaseException as error:
             belt.stop(error)
@@ -207,12 +211,11 @@ class Slots:
 
     def _wait(self, name: str, slot: Slot, goal: int) -> bool:
         words = self._words
-        for at, _ in slot.ranks:
-            if words[at] >= goal:
-                continue
+        late = [at for at, _ in slot.ranks if words[at] < goal]
+        if late:
             began = counters.waits()
             try:
-                came = self._await(at, goal, lambda: self._absent(slot, goal))
+                came = all(self._await(at, goal, lambda: self._absent(slot, goal)) for at in late)
             finally:
                 counters.waited(began, 0)
             if not came:
@@ -220,6 +223,8 @@ class Slots:
                     if self._open.get(name) is slot:
                         self._forget(name)
                 return False
+        elif slot.belt:
+            counters.ran(0)
         # Look at this last. A rank that comes after the end of the world finds its mark; the operation may have
         # failed on others.
         while self._flags[self._over] == WORLD_GONE:

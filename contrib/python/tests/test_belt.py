@@ -2,11 +2,13 @@
 
 import socket
 import threading
+import time
 import unittest
+from unittest import mock
 
 import tests_path  # noqa: F401
 
-from gorun import constants
+from gorun import constants, counters, slot
 from gorun.errors import Aborted
 from gorun.slot import Slots
 from gorun.slot_table import BELT, BELT_AREA, BELT_PART, LINE, MAX_BELT_BYTES, MAX_SLOT_BYTES, ON_BELT
@@ -140,6 +142,49 @@ class BeltTest(unittest.TestCase):
         with ranks.slots[0].belt.busy:
             self.assertFalse(ranks.carry(0, None))
         self.assertIsNone(ranks.slots[0].find("x", constants.SUM))
+
+    def test_what_its_time_counts_as(self):
+        class Page(counters.Counters):
+            """One for all ranks, which are threads here."""
+
+            def waited(self, began, took):
+                with lock:
+                    super().waited(began, took)
+
+            def ran(self, took):
+                with lock:
+                    super().ran(took)
+
+            def moved(self, began):
+                seen.append(self._words[counters.ACTIVITY // 8])
+                with lock:
+                    super().moved(began)
+
+        class Slow(sums.Load):
+            def get(self, at, memory):
+                time.sleep(0.05)
+                super().get(at, memory)
+
+        def carry(me):
+            if me == 1:  # rank 0 waits for it, and then for bytes alone
+                while page._words[counters.ACTIVITY // 8] != counters.WAITING_IN_GORUN:
+                    time.sleep(0.001)
+                time.sleep(0.05)
+            data = np.ones(10)
+            return ranks.carry(me, Slow([data], [data], 1.0))
+
+        page, lock, seen, ranks = Page({}), threading.Lock(), [], self.ranks(2, 8)
+        with mock.patch.object(slot, "counters", page):
+            began = time.monotonic_ns()
+            self.assertEqual(ranks.together(carry), [True, True])
+            passed = time.monotonic_ns() - began
+        others, moved = (page._words[at // 8] for at in (counters.OTHERS, counters.COMMUNICATION))
+        self.assertGreaterEqual(moved, 100_000_000)  # 50 ms of each
+        self.assertGreaterEqual(others, 50_000_000)
+        self.assertLessEqual(others + moved, 2 * passed)
+        self.assertEqual(seen[0], counters.WAITING_IN_GORUN)
+        self.assertEqual(page._words[counters.ACTIVITY // 8], counters.COMPUTING)
+        self.assertEqual(page._words[counters.OPERATIONS // 8], 2)
 
     def test_which_tensors_it_is_for(self):
         slots = self.ranks(2, 8).slots[0]
