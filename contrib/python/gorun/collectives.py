@@ -11,6 +11,7 @@ import gc
 import math
 import warnings
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
@@ -19,7 +20,8 @@ from gorun.exceptions import HorovodInternalError
 from gorun.layout import alone, pack
 from gorun.message import WIRE_BITS
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.slot import Slot, Slots
+from gorun.slot import Slot, Slots, suits
+from gorun.slot_table import MAX_BELT_BYTES, MAX_SLOT_BYTES
 from gorun.world import Operation, Ready, World
 
 try:
@@ -422,6 +424,78 @@ def _carry_alone(world: World, *rest: Any) -> list[Any] | None:
         raise HorovodInternalError(str(error)) from error
     finally:
         world.leave(key, awaited)
+
+
+class Turns:
+    """Where all ranks of the world, on one host, meet for large allreduces that they call in the same order.
+
+    A meeting has no name of a tensor, so that it serves tensors of any size: each rank brings a mark of what
+    it has come for, and where the marks differ the daemon finds out what is wrong. After that, and where a
+    rank cannot come, the daemon does all of them.
+    """
+
+    def __init__(self, world: World, slots: Slots, binding: Binding, name: str) -> None:
+        self._world, self._slots, self._binding, self._name = world, slots, binding, name
+        self._key = f"allreduce.{name}"
+        self._opened = False
+        self._closed = False
+
+    def suit(self, tensor: Any, op: int) -> bool:
+        """Report whether an allreduce is one to carry: in a sound program the same on all ranks."""
+        if self._closed:
+            return False
+        dtype, shape = self._binding.describe(tensor)
+        number = DTYPES.get(dtype)
+        if number is None or not suits(number, op, 1.0, 1.0):
+            return False
+        return MAX_SLOT_BYTES < math.prod(shape) * constants.ITEMSIZE[number] <= MAX_BELT_BYTES
+
+    def carry(self, tensor: Any, op: int, name: str, seconds: float) -> bool:
+        """Reduce a tensor in place: True, or False if the daemon has to. One thread may call this.
+
+        Raise TimeoutError if the others do not come within so many seconds.
+        """
+        slots, world = self._slots, self._world
+        try:
+            slots.enter()
+            if not self._opened:
+                self._open()
+            slot = slots.find(self._key, Sum | world.session.wire << WIRE_BITS)
+            by = 1.0 / world.session.size if op == Average else 1.0
+            load = None if slot is None else _load(self._binding, only := [tensor], only, by)
+            if load is not None and world.timeline is None:
+                dtype, shape = self._binding.describe(tensor)
+                mark = zlib.crc32(f"{name} {dtype} {shape} {op}".encode())
+                if slots.carry(self._key, slot, load, mark, seconds):
+                    return True
+            slots.close(self._key)
+            self._closed = True
+            return False
+        except errors.GorunError as error:
+            raise HorovodInternalError(str(error)) from error
+        finally:
+            slots.leave()
+
+    def _open(self) -> None:
+        """Have the daemon give the meeting its slot on the belt."""
+        self._opened = True
+        number, itemsize = element_type("uint32")
+        block = self._world.alloc(MAX_SLOT_BYTES + itemsize)
+        operation = Operation(self._world, 0)
+        operation.request(
+            constants.ALLREDUCE, self._key, number, (block.nbytes // itemsize,), block, True, op=Sum,
+            slot=self._world.timeline is None,
+        )  # fmt: skip
+        self._world.synchronize(operation.launch(_as_is))
+
+
+def turns(binding: Binding, name: str) -> Turns | None:
+    """Return where ranks meet for large allreduces; None if they are not all on one host, or cannot."""
+    world = basics.world()
+    slots = world.session.slots
+    if slots is None or slots.belt is None or not binding.adds:
+        return None
+    return Turns(world, slots, binding, name)
 
 
 def allreduce_soon(

@@ -7,6 +7,7 @@ The arithmetic is the framework's, on the memory of Slot.inputs.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import select
@@ -36,6 +37,7 @@ MAX_CLOSED = 16  # slots of one name, when different tensors come under it: each
 # of that time, and in the first too if ranks outnumber CPUs.
 SPIN_SECONDS = 50e-6
 YIELD_SECONDS = 200e-6
+LOOK_SECONDS = 0.5  # of a sleep, before a rank looks whether its time is over
 JOIN_SECONDS = 100e-6  # between two looks whether other threads are still in a slot
 
 _SUMS = frozenset((FLOAT32, FLOAT64, INT32, UINT32, INT64, UINT64))
@@ -163,21 +165,27 @@ class Slots:
         """Return which half of the inputs the next use takes; meet() begins it."""
         return (slot.use + 1) & 1
 
-    def meet(self, name: str, slot: Slot) -> bool:
-        """Publish this rank's input and wait for all others. If one does not come, close the slot: False."""
+    def meet(self, name: str, slot: Slot, mark: int = 0, seconds: float = math.inf) -> bool:
+        """Publish this rank's input and wait for all others. If one does not come, close the slot: False.
+
+        On the belt, also close it if they come with different marks. Raise TimeoutError if they do not come
+        within so many seconds.
+        """
         try:
             with self._lock:  # or another thread may close the slot meanwhile, and publish that
                 if self._open.get(name) is not slot:
                     return False
                 slot.use += 1
+                if slot.belt:
+                    self._words[slot.mine + 1] = mark
                 goal = self._words[slot.mine] = 2 * slot.use
             self._rouse(slot, goal)
-            return self._wait(name, slot, goal)
+            return self._wait(name, slot, goal, seconds)
         except BaseException:  # interrupted: others must not wait here for this rank, nor it for them
             self.close(name)
             raise
 
-    def carry(self, name: str, slot: Slot, load: Load) -> bool:
+    def carry(self, name: str, slot: Slot, load: Load, mark: int = 0, seconds: float = math.inf) -> bool:
         """Meet the others and reduce a tensor with theirs. If one does not come, close the slot: False."""
         belt = self.belt
         if belt is None:  # the session has just ended
@@ -186,7 +194,7 @@ class Slots:
             self.close(name)
             return False
         try:
-            if not self.meet(name, slot):
+            if not self.meet(name, slot, mark, seconds):
                 return False
             began = counters.waits()
             try:
@@ -209,22 +217,31 @@ class Slots:
             if self._flags[flag]:
                 self._ring(rank)
 
-    def _wait(self, name: str, slot: Slot, goal: int) -> bool:
-        words = self._words
+    def _wait(self, name: str, slot: Slot, goal: int, seconds: float) -> bool:
+        words, came = self._words, True
         late = [at for at, _ in slot.ranks if words[at] < goal]
         if late:
+            until = time.monotonic() + seconds
+
+            def absent() -> bool:
+                if time.monotonic() > until:
+                    raise TimeoutError
+                return self._absent(slot, goal)
+
             began = counters.waits()
             try:
-                came = all(self._await(at, goal, lambda: self._absent(slot, goal)) for at in late)
+                came = all(self._await(at, goal, absent) for at in late)
             finally:
                 counters.waited(began, 0)
-            if not came:
-                with self._lock:
-                    if self._open.get(name) is slot:
-                        self._forget(name)
-                return False
         elif slot.belt:
             counters.ran(0)
+        if slot.belt:
+            came = came and all(words[at + 1] == words[slot.mine + 1] for at, _ in slot.ranks)
+        if not came:
+            with self._lock:
+                if self._open.get(name) is slot:
+                    self._forget(name)
+            return False
         # Look at this last. A rank that comes after the end of the world finds its mark; the operation may have
         # failed on others.
         while self._flags[self._over] == WORLD_GONE:
@@ -340,7 +357,7 @@ class Slots:
                 if self._words[at] >= goal or absent():
                     return
                 if self._listener not in (0, me):
-                    self._changed.wait()
+                    self._changed.wait(LOOK_SECONDS)
                     return
                 self._listener = me
             self._listen()
@@ -356,7 +373,7 @@ class Slots:
     def _listen(self) -> None:
         """Wait for the doorbell or a message of the daemon, for all threads that sleep."""
         try:
-            ready = [fd for fd, _ in self._poll.poll()]
+            ready = [fd for fd, _ in self._poll.poll(1000 * LOOK_SECONDS)]
             if self._doorbell.fileno() in ready:
                 self._doorbell.recv(1)
             self._look()

@@ -186,6 +186,29 @@ class BeltTest(unittest.TestCase):
         self.assertEqual(page._words[counters.ACTIVITY // 8], counters.COMPUTING)
         self.assertEqual(page._words[counters.OPERATIONS // 8], 2)
 
+    def test_those_that_come_for_different_things_do_not_meet(self):
+        for marks, met in (((7, 7, 7), True), ((7, 7, 8), False)):
+            ranks, data = self.ranks(3, 8), [np.ones(9) for _ in range(3)]
+
+            def carry(me, ranks=ranks, data=data, marks=marks):
+                slots, load = ranks.slots[me], sums.Load([data[me]], [data[me]], 1.0)
+                return slots.carry("x", slots.find("x", constants.SUM), load, marks[me])
+
+            self.assertEqual(ranks.together(carry), [met] * 3)
+            for me, slots in enumerate(ranks.slots):
+                self.assertEqual(slots.find("x", constants.SUM) is not None, met)
+                self.assertTrue((data[me] == (3 if met else 1)).all())
+
+    def test_one_that_waits_too_long(self):
+        ranks, data = self.ranks(2, 8), [np.ones(9), np.ones(9)]
+        slots = ranks.slots[0]
+        with mock.patch.object(slot, "LOOK_SECONDS", 0.01), self.assertRaises(TimeoutError):
+            slots.carry(
+                "x", slots.find("x", constants.SUM), sums.Load([data[0]], [data[0]], 1.0), seconds=0.02
+            )
+        with self.assertRaisesRegex(Aborted, "rank 0 of this host ended in the middle of it"):
+            ranks.carry(1, sums.Load([data[1]], [data[1]], 1.0))
+
     def test_which_tensors_it_is_for(self):
         slots = self.ranks(2, 8).slots[0]
         for nbytes in MAX_SLOT_BYTES, MAX_BELT_BYTES + 1:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-import queue
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -20,6 +18,7 @@ from gorun.torch import sparse
 from gorun.torch.distributed.monitor import monitor
 from gorun.torch.distributed.works import (
     Arrivals,
+    Carried,
     Future,
     Incoming,
     Limit,
@@ -27,7 +26,6 @@ from gorun.torch.distributed.works import (
     Waiting,
     Work,
     Works,
-    finish,
 )
 from gorun.torch.memory import Torch, overwrite
 
@@ -88,11 +86,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._arrivals: dict[int, Arrivals] = collections.defaultdict(Arrivals)
         self._works = Works()
         self._transfers: set[Transfer] = set()
-        self._waiting: Waiting = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=finish, args=(self._waiting,), name="gorun torch.distributed", daemon=True
-        )
-        self._thread.start()
+        self._waiting = Waiting()
+        # Where the ranks meet to carry large allreduces themselves, which all call in the same order.
+        self._turns = None if number else collectives.turns(_torch, f"torch.{self._label}.turns")
         # Not every torch calls shutdown().
         weakref.finalize(self, self._waiting.put, None)
 
@@ -131,8 +127,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """End the thread, once all operations have ended. destroy_process_group() calls this."""
-        self._waiting.put(None)
-        self._thread.join(5)  # an operation that never ends is ended by the session
+        self._waiting.join()
 
     # Groups made from this one by dist.split_group(). They need no connections, and so no other ranks.
 
@@ -195,8 +190,27 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
         """See torch.distributed.all_reduce."""
         tensors = _list(tensors)
-        handle = self._add(tensors[0], opts) if tensors[0].is_sparse else self._reduce(tensors, opts)
-        return self._work("all_reduce", handle, tensors, tensors[0])
+        first, turns = tensors[0], self._turns
+        dense = len(tensors) == 1 and first.is_cpu and first.layout is torch.strided
+        if turns is not None and dense and turns.suit(first, _op(opts)):
+            return self._carried(turns, tensors, _op(opts))
+        handle = self._add(first, opts) if first.is_sparse else self._reduce(tensors, opts)
+        return self._work("all_reduce", handle, tensors, first)
+
+    def _carried(self, turns: collectives.Turns, tensors: list[torch.Tensor], op: int) -> dist.Work:
+        name = self._name()
+
+        def start() -> int:
+            return collectives.allreduce(_torch, tensors, tensors, name=name, op=op)
+
+        def carry(seconds: float) -> bool:
+            return turns.carry(tensors[0], op, name, seconds)
+
+        future = Carried(self._world, tensors, "all_reduce", self._limit, self._waiting, carry, start)
+        self._waiting.put(future)
+        work = Work(future)
+        self._works.append(work)
+        return work
 
     def _add(self, tensor: torch.Tensor, opts: Any) -> int:
         """Start to add up sparse tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import queue
 import sys
@@ -10,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -72,11 +73,7 @@ class Future(torch.futures.Future):
             return
         result, self._result = self._result, None
         try:
-            if self._world.attend(self._handle, self._limit.left()):
-                self._world.synchronize(self._handle)
-            else:
-                self._world.give_up(self._handle)
-                raise self._limit.exceed(self._what)
+            self._fetch()
         except Exception as error:
             self.failed = True
             self.set_exception(error)
@@ -86,6 +83,13 @@ class Future(torch.futures.Future):
             raise
         else:
             self.set_result(result)
+
+    def _fetch(self) -> None:
+        if self._world.attend(self._handle, self._limit.left()):
+            self._world.synchronize(self._handle)
+        else:
+            self._world.give_up(self._handle)
+            raise self._limit.exceed(self._what)
 
     def arrives(self, seconds: float) -> bool:
         """Wait at most this long. Report whether the operation is over."""
@@ -109,18 +113,78 @@ class _Nothing(Future):
         """Do nothing."""
 
 
-# The operations for which the thread of a group waits; None at the end.
-Waiting = queue.SimpleQueue[Optional[Future]]
+class Carried(Future):
+    """The result of an allreduce that the group's thread carries out, after all that was called before."""
+
+    def __init__(
+        self, world: World, result: Any, what: str, limit: Limit, waiting: Waiting,
+        carry: Callable[[float], bool], start: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """carry does it within so many seconds, or returns False; start has the daemon do it instead."""
+        super().__init__(world, -1, result, what, limit)
+        self._waiting = waiting
+        self._carry, self._start = carry, start
+        self._over = threading.Event()
+
+    def bring(self) -> None:
+        """Carry it out, in the group's thread; do nothing in another one."""
+        if self._waiting.serves():
+            super().bring()
+            self._over.set()
+
+    def _fetch(self) -> None:
+        carry, start = self._carry, self._start
+        del self._carry, self._start  # which hold tensors
+        try:
+            carried = carry(self._limit.left())
+        except TimeoutError:
+            raise self._limit.exceed(self._what) from None
+        if not carried:
+            self._handle = start()
+            super()._fetch()
+
+    def wait(self) -> Any:
+        """Return the result, or raise the operation's error."""
+        if self._waiting.serves():  # in a callback of an earlier one
+            self._waiting.finish(self)
+        else:
+            self._over.wait()  # which Ctrl-C can interrupt
+        return super().wait()
 
 
-def finish(waiting: Waiting) -> None:
-    """Wait for one operation after the other."""
-    while True:
-        future = waiting.get()
-        if future is None:
-            return
-        future.bring()
-        del future  # it holds tensors
+class Waiting:
+    """The operations for which the thread of a group waits, in the order of their start."""
+
+    def __init__(self) -> None:
+        self._futures: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self.finish, args=(None,), name="gorun torch.distributed", daemon=True
+        )
+        self._thread.start()
+        _threads.add(self)
+
+    def put(self, future: Future | None) -> None:
+        """Let the thread wait for an operation after those before, or end."""
+        self._futures.put(future)
+
+    def join(self) -> None:
+        """End the thread, once all operations have ended."""
+        self.put(None)
+        self._thread.join(5)  # an operation that never ends is ended by the session
+
+    def serves(self) -> bool:
+        """Report whether the caller is the thread."""
+        return threading.current_thread() is self._thread
+
+    def finish(self, last: Future | None) -> None:
+        """Wait for one operation after the other, until one has ended."""
+        while last is None or not last.done():
+            future = self._futures.get()
+            if future is None:
+                self._futures.put(None)  # for the thread, if this is a callback in it
+                return
+            future.bring()
+            del future  # it holds tensors
 
 
 class Work(dist.Work):
@@ -296,6 +360,15 @@ class Incoming(dist.Work):
 
 
 _NOTHING = _Nothing()
+
+_threads: weakref.WeakSet[Waiting] = weakref.WeakSet()
+
+
+@atexit.register
+def _join() -> None:
+    """End the threads before Python ends: one that is in C++ then would abort the process."""
+    for waiting in list(_threads):
+        waiting.join()
 
 
 def _unused() -> int:
