@@ -226,7 +226,7 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 	for i := range n {
 		list = append(list, hosts.ListedHost{Name: fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250), Slots: 1})
 	}
-	placement, err := plan.Place(list, n)
+	placement, err := plan.Place(list, n, plan.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func (r *recorder) Tail(rank int) []string {
 
 func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.Spec)) (*recorder, []string, error) {
 	t.Helper()
-	placement, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 4)
+	placement, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 4, plan.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

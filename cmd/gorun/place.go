@@ -55,7 +55,7 @@ func placeRanks(o *jobFlags, np int) (p plan.Placement, from string, err error) 
 	if err != nil {
 		return p, "", err
 	}
-	p, err = plan.PlaceBy(list, np, policy)
+	p, err = plan.Place(list, np, policy)
 	return p, from, err
 }
 

@@ -68,7 +68,7 @@ func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (roo
 	for _, s := range got.shares {
 		list = append(list, hosts.ListedHost{Name: s.Host, Slots: s.Slots})
 	}
-	if got.placement, err = plan.PlaceBy(list, np, policy); err != nil {
+	if got.placement, err = plan.Place(list, np, policy); err != nil {
 		got.release()
 		return room{}, err
 	}

@@ -38,7 +38,7 @@ func PlaceParts(parts []Part, by Policy) (Placement, error) {
 		if len(left) == 0 {
 			return Placement{}, fmt.Errorf("place program %d: those before it have all slots of %s", i+1, namesOf(part.Hosts))
 		}
-		p, err := PlaceBy(left, part.Ranks, by)
+		p, err := Place(left, part.Ranks, by)
 		if few, ok := errors.AsType[*SlotsError](err); ok {
 			few.Program = i + 1
 			if taken > 0 {

@@ -70,12 +70,9 @@ func (e *SlotsError) Error() string {
 	return text
 }
 
-// Place deals np ranks to the hosts in order; np 0 fills every slot. A host without a number of slots gets one, or, if
-// no host has a number, as many as it takes to place np ranks evenly.
-func Place(list []hosts.ListedHost, np int) (Placement, error) { return PlaceBy(list, np, Policy{}) }
-
-// PlaceBy is Place with a policy other than filling host by host.
-func PlaceBy(list []hosts.ListedHost, np int, by Policy) (Placement, error) {
+// Place deals np ranks to the hosts, by a policy; np 0 fills every slot. A host without a number of slots gets one, or,
+// if no host has a number, as many as it takes to place np ranks evenly. The zero Policy fills host by host.
+func Place(list []hosts.ListedHost, np int, by Policy) (Placement, error) {
 	list = slices.Clone(list)
 	free := !slices.ContainsFunc(list, func(h hosts.ListedHost) bool { return h.Slots > 0 })
 	total := 0

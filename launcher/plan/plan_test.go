@@ -28,7 +28,7 @@ func TestPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := plan.Place(list, tc.np)
+		p, err := plan.Place(list, tc.np, plan.Policy{})
 		if err != nil {
 			t.Errorf("%s -np %d: %v", tc.hosts, tc.np, err)
 			continue
@@ -44,7 +44,7 @@ func TestPlace(t *testing.T) {
 }
 
 func TestTooFewSlots(t *testing.T) {
-	_, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 5)
+	_, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 5, plan.Policy{})
 	var se *plan.SlotsError
 	if !errors.As(err, &se) || se.Slots != 4 || err.Error() != "place ranks: -np 5 needs 5 slots, but a:2,b:2 has 4" {
 		t.Errorf("got %v", err)
@@ -53,7 +53,7 @@ func TestTooFewSlots(t *testing.T) {
 
 // TestCrossRanks is the example of Horovod's documentation: a:2,b:1.
 func TestCrossRanks(t *testing.T) {
-	p, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}, 3)
+	p, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}, 3, plan.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"gorun/launcher/plan"
 )
 
-func TestPlaceBy(t *testing.T) {
+func TestPlaceByPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		hosts         string
 		np            int
@@ -43,7 +43,7 @@ func TestPlaceBy(t *testing.T) {
 			t.Errorf("%s %s: %v", tt.mapBy, tt.rankBy, err)
 			continue
 		}
-		p, err := plan.PlaceBy(list, tt.np, policy)
+		p, err := plan.Place(list, tt.np, policy)
 		var got []string
 		for i, h := range p.Hosts {
 			got = append(got, fmt.Sprint(h.Name, h.Ranks))
@@ -90,7 +90,7 @@ func FuzzPolicy(f *testing.F) {
 		for i, slots := range []int{a, b, c} {
 			list = append(list, hosts.ListedHost{Name: fmt.Sprint(i), Slots: max(0, min(slots, 100))})
 		}
-		p, err := plan.PlaceBy(list, np, policy)
+		p, err := plan.Place(list, np, policy)
 		if err != nil {
 			return
 		}
