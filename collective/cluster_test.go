@@ -279,7 +279,7 @@ func newMixedCluster(t *testing.T, l layout, seed uint64, config func(host int) 
 	var running sync.WaitGroup
 	for i := range l {
 		cfg := config(i)
-		cfg.Transport = c.mesh.ends[i]
+		cfg.Transport, cfg.Record = c.mesh.ends[i], true
 		e := collective.New(cfg)
 		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: l.size()}); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ type Config struct {
 	Room      int64     // bytes of the largest result that Alloc has memory for, 0 if there is no limit; hosts may differ
 	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
 	Log       *slog.Logger
+	Record    bool // the last operations, for Flight
 
 	Segment  int           // bytes of a segment, 0 for 512 KiB
 	Direct   int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none

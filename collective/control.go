@@ -18,6 +18,7 @@ const (
 // hear takes a control message, and the later ones that came before it.
 func (e *Engine) hear(peer int, h *link.Header, p []byte) {
 	e.mu.Lock()
+	e.recorder.tick()
 	err := e.order(peer, h, p)
 	e.mu.Unlock()
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 // Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
 type Engine struct {
 	kit
-	ended atomic.Uint32 // the epoch whose world is broken
-	epoch atomic.Uint32 // written with mu held
+	recorder *recorder     // nil if nothing is recorded
+	ended    atomic.Uint32 // the epoch whose world is broken
+	epoch    atomic.Uint32 // written with mu held
 
 	mu          sync.Mutex
 	groups      *directory
@@ -49,6 +50,9 @@ func New(cfg Config) *Engine {
 	e.owner = e
 	e.workers.init(cmp.Or(max(cfg.Workers, 0), runtime.GOMAXPROCS(0)))
 	e.pools.init(&e.kit)
+	if cfg.Record {
+		e.recorder = newRecorder()
+	}
 	return e
 }
 
@@ -114,6 +118,8 @@ func (e *Engine) fresh(g *group, id uint64, name string) *op {
 // remove frees an op's name for its next use.
 func (e *Engine) remove(o *op) {
 	e.mu.Lock()
+	e.recorder.tick()
+	e.recorder.ended(o, o.err != nil)
 	if e.ops.open[o.id] == o && len(o.group.hosts) > 1 {
 		e.ops.keep(o)
 	}

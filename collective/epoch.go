@@ -31,7 +31,7 @@ func (e *Engine) SetWorld(w EngineWorld) error {
 	e.first = e.cost
 	e.epoch.Store(w.Epoch)
 	e.groups, e.paused = newDirectory(w), paused{}
-	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh}
+	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh, recorder: e.recorder}
 	e.negotiation = &readiness{operations: &e.ops, groups: e.groups, inlines: inlining{fits: e.mayInline}, room: e.room}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
@@ -62,6 +62,7 @@ func (e *Engine) SetCost(c schedule.Cost) {
 // Operations that are under way go on and still complete at its client.
 func (e *Engine) Leave(epoch uint32, rank int) {
 	e.mu.Lock()
+	e.recorder.tick()
 	if e.stopped != nil || epoch != e.world.Epoch || !slices.Contains(e.world.Hosts[e.world.Self].Ranks, rank) {
 		e.mu.Unlock()
 		return
@@ -86,12 +87,14 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 func (e *Engine) Abort(err *Error) {
 	e.mu.Lock()
 	e.stopped, e.past = err, err
+	e.recorder.tick()
 	var open []*op
 	for id, o := range e.ops.open {
 		if o.alone() {
 			continue
 		}
 		open = append(open, o)
+		e.recorder.ended(o, true)
 		delete(e.ops.open, id)
 	}
 	// No peer acknowledges any more what these sent: their ranks, and their memory, would wait for ever.

@@ -25,7 +25,7 @@ func (l *local) Complete(uint64, collective.Result) {
 }
 
 func newLocal(t testing.TB, ranks, n int) *local {
-	l := &local{engine: collective.New(collective.Config{}), done: make(chan struct{}, 1)}
+	l := &local{engine: collective.New(collective.Config{Record: true}), done: make(chan struct{}, 1)}
 	if err := l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}); err != nil {
 		t.Fatal(err)
 	}

@@ -46,17 +46,28 @@ type operations struct {
 	// lasting are the live ones that are not open any more: they have their results, and peers may not have all that
 	// was sent of them.
 	lasting []*op
+
+	recorder *recorder
 }
 
 // begin opens an operation.
 func (s *operations) begin(g *group, id uint64, name string) *op {
 	o := s.fresh(g, id, name)
 	s.open[id] = o
+	s.recorder.begin(o)
 	return o
 }
 
 // report adds an event.
-func (s *operations) report(e event) { s.events = append(s.events, e) }
+func (s *operations) report(e event) {
+	switch {
+	case e.err != nil:
+		s.recorder.ended(e.op, true)
+	case e.start:
+		s.recorder.started(e.op)
+	}
+	s.events = append(s.events, e)
+}
 
 // keep adds to lasting.
 func (s *operations) keep(o *op) {

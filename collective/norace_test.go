@@ -81,7 +81,7 @@ func usesOf(rows int, group uint32, client collective.Client) []use {
 func TestOperationsAllocateNothing(t *testing.T) {
 	results := shm.NewPool(256 << 20)
 	t.Cleanup(results.Close)
-	cfg := collective.Config{Alloc: results}
+	cfg := collective.Config{Alloc: results, Record: true}
 	for _, hosts := range []int{1, 3} {
 		w := newRealWorld(t, hosts, 3/hosts, cfg)
 		submit := func(rank int, r collective.Request) error { return w.engines[rank/w.ranks].Submit(rank, r) }
@@ -156,7 +156,7 @@ func TestLocalAllocatesNothing(t *testing.T) {
 // machine is: the best of some attempts counts.
 func TestLinksAllocateNothing(t *testing.T) {
 	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
-		w := newRealWorld(t, 3, 1, collective.Config{Algorithm: by, Coding: kernel.CodingInt8})
+		w := newRealWorld(t, 3, 1, collective.Config{Record: true, Algorithm: by, Coding: kernel.CodingInt8})
 		g := &gang{done: make(chan error, 1)}
 		for i, n := range []int{4, 64 << 10, 64 << 10} {
 			if g.typ = kernel.Int32; i > 1 {

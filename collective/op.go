@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gorun/collective/flight"
 	"gorun/collective/schedule"
 )
 
@@ -20,6 +21,7 @@ type op struct {
 	name  string
 
 	// Negotiation: guarded by Engine.mu, and constant once the op started.
+	note   flight.Operation
 	own    contributions
 	cost   schedule.Cost // of the world
 	inline bool          // an allreduce whose contributions came with the ready messages

@@ -117,6 +117,7 @@ func (t *readiness) remove(o *op) {
 	}
 	n := t.begin(o.group, o.id, o.name)
 	n.startFrom(&o.ballot)
+	t.recorder.ahead(n)
 	t.contributeZeros(n)
 }
 
@@ -140,8 +141,10 @@ func (t *readiness) contributeZeros(o *op) bool {
 func (t *readiness) resume(o *op) {
 	n := t.begin(o.group, o.id, o.name)
 	n.startFrom(&o.ballot)
+	t.recorder.ahead(n)
 	for _, w := range o.waiting {
 		n.own.put(w.index, &w.req)
+		t.recorder.contributed(n, w.index)
 	}
 	o.waiting = o.waiting[:0]
 	if g := n.group; g.doomed(n.votes) {

@@ -27,6 +27,7 @@ func (t *readiness) submit(g *group, index int, r Request) *Error {
 		return nil
 	}
 	o.own.put(index, &r)
+	t.recorder.contributed(o, index)
 	if r.Kind == RemoveGroup {
 		t.groups.pend(uint32(r.Root), g.local()[index], r.Pending)
 	}
@@ -101,6 +102,9 @@ func (t *readiness) hear(peer int, p []byte) error {
 	v.set, v.later = true, later
 	v.raw = append(v.raw[:0], p...)
 	v.ready, _ = splitReady(v.raw)
+	if !ahead {
+		t.recorder.heard(o, pos)
+	}
 	if !ahead && !t.contributeZeros(o) {
 		t.decide(o)
 	}
@@ -220,7 +224,9 @@ func (t *readiness) leave(rank int) {
 		}
 	}
 	slices.SortFunc(failed, func(a, b event) int { return strings.Compare(a.op.name, b.op.name) })
-	t.events = append(t.events, failed...)
+	for _, e := range failed {
+		t.report(e)
+	}
 }
 
 // pause implements negotiation.

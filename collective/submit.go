@@ -15,6 +15,7 @@ func (e *Engine) Submit(rank int, r Request) error {
 		return e.peek(rank, r)
 	}
 	e.mu.Lock()
+	e.recorder.tick()
 	if err := e.admit(rank, &r); err != nil {
 		e.mu.Unlock()
 		return err

@@ -92,10 +92,11 @@ var allowed = map[string][]string{
 	"worker/rank":              {"collective", "collective/kernel", "worker/session/codec"},
 	"worker/stall":             {"collective", "rendezvous/wire", "worker/rankenv", "worker/session"},
 	"worker/shm":               {"collective"},
-	"collective":               {"collective/kernel", "collective/link", "collective/schedule"},
+	"collective":               {"collective/flight", "collective/kernel", "collective/link", "collective/schedule"},
 	"collective/crc32c":        {},
+	"collective/flight":        {},
 	"collective/kernel":        {},
-	"collective/link":          {"collective/crc32c"},
+	"collective/link":          {"collective/crc32c", "collective/flight"},
 	"collective/tcp":           {},
 	"collective/verbs":         {"collective/crc32c"},
 	"collective/verbs/ibverbs": {"collective/verbs"},
@@ -116,7 +117,7 @@ var (
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 		"charm.land/bubbletea/v2":           "launcher/top",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick",

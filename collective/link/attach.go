@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"gorun/collective/flight"
 )
 
 // How streams are opened and replaced.
@@ -484,10 +486,12 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 	}
 	if err == nil {
 		var lacking queue
+		resent := 0
 		l.win.each(func(s *Segment) {
 			if s.state.stream == sl.index && !s.state.queued {
 				s.state.again, s.state.queued = true, true
 				lacking.push(s)
+				resent++
 			}
 		})
 		// Leftovers of an earlier stream that are still queued have waited longer.
@@ -498,6 +502,9 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 		newStream(l, sl.index, conn).start()
 		sl.replacing, sl.suspect, sl.since = false, false, time.Now()
 		l.stats.attached++
+		if sl.generation > 1 {
+			l.mesh.events.add(l, sl.index, flight.Resumed, resent)
+		}
 		l.wakeAll()
 	}
 	l.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"gorun/collective/flight"
 )
 
 // Config identifies a mesh and its owner. Zero values of the second part mean the defaults.
@@ -115,6 +117,7 @@ type Mesh struct {
 	copies          copyPools
 	pinned          atomic.Pointer[func(stream int)]
 	unauthenticated chan struct{}
+	events          events
 
 	mu     sync.Mutex
 	wg     sync.WaitGroup
@@ -137,6 +140,7 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.links.Store(&map[int]*link{})
 	m.refusals.log = cfg.Log
+	m.events = events{since: m.born, ring: flight.NewRing[flight.Link](flight.Links)}
 	return m, nil
 }
 
@@ -446,6 +450,9 @@ type Status struct {
 
 	// RTT is the shortest recent round trip of a stream, from the kernel; 0 if unknown.
 	RTT time.Duration
+	// AckedBytes are what the peer's kernel has acknowledged, and SentAgain the packets that were sent again, of the streams
+	// that are up.
+	AckedBytes, SentAgain uint64
 	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took: together
 	// they are the bandwidth of the path to the peer.
 	BusyBytes uint64
@@ -473,9 +480,11 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 			if st.upgraded != nil {
 				s.Upgraded++
 			}
-			if rtt := st.roundTrip(); rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
+			rtt, acked, again := st.kernel()
+			if rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
 				s.RTT = rtt
 			}
+			s.AckedBytes, s.SentAgain = s.AckedBytes+acked, s.SentAgain+again
 		}
 	}
 	if l.up < l.opened {

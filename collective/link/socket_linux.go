@@ -102,19 +102,24 @@ func (w *socketWriter) attempt(fd uintptr) bool {
 	}
 }
 
-// roundTrip returns the shortest round trip that the kernel has seen in the last minutes, 0 if unknown. It costs no
-// packet: the kernel times TCP's acknowledgements.
-func (st *stream) roundTrip() (shortest time.Duration) {
+// kernel returns what the kernel knows of the connection: the shortest round trip of the last minutes, 0 if unknown, the
+// bytes that the peer's kernel has acknowledged, and the packets that were sent again. It costs no packet: the kernel
+// times TCP's acknowledgements.
+func (st *stream) kernel() (shortest time.Duration, acked, again uint64) {
 	if st.path == nil {
-		return 0
+		return 0, 0, 0
 	}
 	st.path.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil && info.Min_rtt != math.MaxUint32 {
+		if err != nil {
+			return
+		}
+		if info.Min_rtt != math.MaxUint32 {
 			shortest = time.Duration(info.Min_rtt) * time.Microsecond
 		}
+		acked, again = info.Bytes_acked, uint64(info.Total_retrans)
 	})
-	return shortest
+	return shortest, acked, again
 }
 
 // pathProbe asks the kernel about the path to the peer. It does so while an acknowledgement is outstanding, which on a

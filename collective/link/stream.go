@@ -5,6 +5,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"gorun/collective/flight"
 )
 
 // Sizes that govern a stream.
@@ -97,6 +99,7 @@ func (st *stream) fail(err error) {
 		l.damage(st.conn)
 	}
 	l.last = err
+	l.mesh.events.add(l, st.index, flight.Broke, 0)
 	l.hungUp = l.up == 0 && endedByPeer(err)
 	l.restore(l.slots[st.index], err)
 	l.mesh.changed.notify()

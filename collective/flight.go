@@ -1,0 +1,50 @@
+package collective
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gorun/collective/flight"
+	"gorun/collective/kernel"
+)
+
+// Recorded is an operation that the recorder kept, or one that has not ended, with the ranks that it waits for.
+type Recorded struct {
+	flight.Operation
+	Missing []Absent
+}
+
+// KindName returns what the operation is, in a word, as far as this host knows.
+func (r *Recorded) KindName() string {
+	if r.Kind == 0 {
+		return ""
+	}
+	return Kind(r.Kind).String()
+}
+
+// TypeName returns the type of the elements.
+func (r *Recorded) TypeName() string { return kernel.Type(r.Type).String() }
+
+// Flight returns the latest operations, at most that many: those that have ended, the oldest first, and then those that
+// have not, the oldest first. Times count from the moment that it returns, too. There are none without Config.Record.
+func (e *Engine) Flight(most int) (since time.Time, all []Recorded) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.recorder
+	if r == nil {
+		return since, nil
+	}
+	var open []Recorded
+	for _, o := range e.ops.open {
+		if o.note.Ended == 0 {
+			open = append(open, Recorded{o.note, o.absent()})
+		}
+	}
+	slices.SortFunc(open, func(a, b Recorded) int { return cmp.Compare(a.Number, b.Number) })
+	open = open[:min(len(open), max(most, 0))]
+	for _, o := range r.ring.Latest(nil, most-len(open)) {
+		all = append(all, Recorded{Operation: o})
+	}
+	return r.since, append(all, open...)
+}

@@ -1,0 +1,73 @@
+package collective_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gorun/collective"
+	"gorun/collective/flight"
+	"gorun/collective/kernel"
+)
+
+// TestFlight: the recorder has what ended and what waits, with who came when.
+func TestFlight(t *testing.T) {
+	w := newRealWorld(t, 2, 2, collective.Config{Record: true})
+	g := &gang{done: make(chan error, 1), typ: kernel.Float32}
+	buffers := [][]byte{make([]byte, 64), make([]byte, 64), make([]byte, 64), make([]byte, 64)}
+	const rounds = 3
+	for range rounds {
+		if err := w.round(g, buffers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := heard(make(chan error, 2))
+	for rank := range 3 { // not the last one
+		r := collective.Request{Kind: collective.Barrier, Name: "end", Client: last}
+		if err := w.engines[rank/2].Submit(rank, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for host, e := range w.engines {
+		_, all := e.Flight(100)
+		if len(all) != rounds+1 {
+			t.Fatalf("host %d recorded %d operations, want %d", host, len(all), rounds+1)
+		}
+		for i, o := range all[:rounds] {
+			if o.Outcome != flight.Done || o.KindName() != "allreduce" || o.TypeName() != "float32" || o.Size != 64 || o.Epoch != 1 ||
+				o.Number != uint64(i+1) || o.First == 0 || o.Last < o.First || o.Hosts == 0 || int(o.LastHost) != 1-host ||
+				o.Began < max(o.Last, o.Hosts) || o.Ended < o.Began || int(o.FirstRank)/2 != host || int(o.LastRank)/2 != host {
+				t.Errorf("host %d: %+v", host, o)
+			}
+		}
+		open := all[rounds]
+		if open.Outcome != flight.Open || open.Name() != "end" || open.Ended != 0 || fmt.Sprint(open.Missing) == "[]" {
+			t.Errorf("host %d: %+v", host, open)
+		}
+		if host == 1 && (open.Last != 0 || open.FirstRank != 2 || fmt.Sprint(open.Missing[len(open.Missing)-1]) != "{host2 [3]}") {
+			t.Errorf("of the host with the missing rank: %+v", open)
+		}
+		if _, some := e.Flight(2); len(some) != 2 || some[1].Name() != "end" {
+			t.Errorf("the latest 2 of host %d are %+v", host, some)
+		}
+	}
+	for _, e := range w.engines {
+		e.Abort(&collective.Error{Code: collective.CodeAborted, Text: "test"})
+	}
+	_, all := w.engines[0].Flight(100)
+	if o := all[len(all)-1]; o.Outcome != flight.Failed || o.Name() != "end" || o.Ended == 0 {
+		t.Errorf("what was given up is %+v", o)
+	}
+	if _, none := collective.New(collective.Config{}).Flight(100); len(none) != 0 {
+		t.Errorf("an engine that records nothing has %+v", none)
+	}
+}
+
+// heard takes how requests end.
+type heard chan error
+
+func (h heard) Complete(_ uint64, r collective.Result) {
+	select {
+	case h <- r.Err:
+	default:
+	}
+}
