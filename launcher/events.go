@@ -111,6 +111,8 @@ func (j *job) notice(h *host, msg wire.Message) {
 		j.stalled(h, msg)
 	case *wire.Inspected:
 		j.inspected(h, msg)
+	case *wire.Flight:
+		j.flown(h, msg)
 	case *wire.Usage:
 		j.spec.reportUsage(h, msg, j.processes, j.hosts.after(h.id))
 	case *wire.Taken:
@@ -191,7 +193,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 // failureOf returns the failure of a rank as its host reports it.
 func failureOf(h *host, e *wire.Exited) *failure.RankError {
 	return &failure.RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error,
-		Unfinished: e.Unfinished, Alone: e.Alone}
+		Unfinished: e.Unfinished, Alone: e.Alone, Memory: e.Memory}
 }
 
 // daemonFailed takes a daemon's report that it cannot continue, or that its link to a peer has failed.

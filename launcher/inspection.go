@@ -12,7 +12,11 @@ import (
 type inspection struct {
 	over  <-chan time.Time // when the job no longer waits for them; nil while there is no round
 	found map[int]*wire.Inspected
-	then  func() // takes what was found
+	then  func()        // takes what was found
+	ahead map[int]int64 // how much the clocks of hosts are ahead of this one's, in microseconds
+
+	flights map[int]arrived // what the flight recorders have, by host
+	last    []why.Finding   // of the last round
 }
 
 // finding returns what was found about a rank of a host.
@@ -39,10 +43,23 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 		if s.Process != rank {
 			continue
 		}
-		f.State, f.PID, f.Stack = s.State, s.PID, s.Stack
+		f.State, f.PID, f.Stack, f.Signs = s.State, s.PID, s.Stack, (*why.Signs)(s.Signs)
 		if s.Split != nil {
 			f.Activity, f.For = s.Split.Activity, s.Split.For
 		}
 	}
+	f.Ahead = i.ahead[h.id]
+	for _, l := range found.Links {
+		if l.Peer >= 0 && l.Peer < len(all.Hosts) {
+			f.Links = append(f.Links, why.Link{Peer: all.Hosts[l.Peer], Window: l.Window, Sent: l.Sent, Lost: l.Lost, Waits: l.Waits,
+				RTT: l.RTT, Down: l.Down})
+		}
+	}
 	return f
+}
+
+// arrived is what a daemon sent, and how much its clock is ahead of the launcher's.
+type arrived struct {
+	*wire.Flight
+	ahead int64 // microseconds, less what the message took
 }

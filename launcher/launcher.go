@@ -59,6 +59,7 @@ func Run(ctx context.Context, spec Spec) error {
 		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
 	}
 	talks.Wait()
+	j.recordFailure(err)
 	j.tellEdges()
 	j.showSplits()
 	if text := j.network.carried.text(); spec.Verbose && text != "" {

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"syscall"
 	"time"
 
 	"gorun/launcher/elastic"
@@ -59,6 +60,9 @@ func (j *job) loop(ctx context.Context) error {
 		case n := <-signals:
 			j.asleep.signalled(n, time.Now())
 			j.hosts.broadcast(&wire.Signal{Number: n})
+			if n == int(syscall.SIGUSR2) {
+				j.record("SIGUSR2")
+			}
 		case <-j.stalls.timeout:
 			j.judgeStalls()
 		case <-timeout:

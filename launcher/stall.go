@@ -13,12 +13,13 @@ const answerTime = 2 * time.Second
 // stalls follows operations that wait for too long. When a daemon reports one, all are asked, and package stall puts
 // their answers together.
 type stalls struct {
-	asking  bool
-	again   bool // something has changed since
-	answers stall.Answers
-	timeout <-chan time.Time
-	reports stall.Reports
-	hinted  bool
+	asking   bool
+	again    bool // something has changed since
+	answers  stall.Answers
+	timeout  <-chan time.Time
+	reports  stall.Reports
+	hinted   bool
+	recorded bool
 }
 
 // ask begins a round.

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,9 @@ func (j *job) inspect(stacks bool, then func()) {
 	if j.stopping {
 		return
 	}
-	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}, then: then}
+	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}, then: then, flights: map[int]arrived{}, ahead: map[int]int64{}}
 	j.hosts.broadcast(&wire.Inspect{Stacks: stacks})
+	j.hosts.broadcast(&wire.AskFlight{Most: j.hosts.share()})
 	j.stalls.ask(j.hosts)
 	j.stalls.timeout = nil // inspection.over is
 	if j.hosts.running() == 0 {
@@ -32,13 +34,14 @@ func (j *job) inspect(stacks bool, then func()) {
 func (j *job) inspected(h *host, m *wire.Inspected) {
 	if j.inspection.over != nil {
 		j.inspection.found[h.id] = m
+		j.inspection.ahead[h.id] = m.Now - time.Now().UnixMicro()
 		j.inspectedAll()
 	}
 }
 
 // inspectedAll ends the round when nothing more is to come.
 func (j *job) inspectedAll() {
-	if n := j.hosts.running(); len(j.inspection.found) >= n && len(j.stalls.answers.By) >= n {
+	if n := j.hosts.running(); len(j.inspection.found) >= n && len(j.stalls.answers.By) >= n && len(j.inspection.flights) >= n {
 		j.inspectionOver()
 	}
 }
@@ -55,6 +58,9 @@ func (j *job) findings() []why.Finding {
 	for rank, p := range j.processes {
 		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], j.stalls.answers))
 	}
+	ops, _ := j.inspection.record(j.hosts)
+	why.Learn(all, ops)
+	j.inspection.last = all
 	return all
 }
 
@@ -64,7 +70,9 @@ func (j *job) answerWhy() {
 		return // its answer serves this user too
 	}
 	j.inspect(true, func() {
-		j.spec.Inspected(j.findings())
+		found := j.findings()
+		j.spec.Inspected(found)
+		j.keep("gorun why", found, nil)
 		j.judgeStalls() // as the answers are there
 	})
 }
@@ -72,7 +80,9 @@ func (j *job) answerWhy() {
 // timedOut ends the job with what was found by now.
 func (j *job) timedOut() {
 	e := &failure.TimeoutError{After: j.spec.Timeout}
-	for _, f := range j.findings() {
+	found := j.findings()
+	j.keep("the time limit", found, e)
+	for _, f := range found {
 		does := strings.Join(append([]string{f.State}, f.Does...), "; ")
 		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", f.Rank, f.Host, does))
 	}
@@ -100,6 +110,10 @@ func (j *job) judgeStalls() {
 	}
 	if len(lines) > 0 && giveUp == nil {
 		j.hintAtWhy()
+		if !s.recorded {
+			s.recorded = true
+			j.record("a stall")
+		}
 	}
 	if giveUp != nil {
 		j.hosts.broadcast(giveUp)
@@ -117,4 +131,79 @@ func (j *job) hintAtWhy() {
 		j.stalls.hinted = true
 		j.spec.Note("gorun: hint: gorun why %d shows what they do", number)
 	}
+}
+
+// flown takes what a daemon's recorder has.
+func (j *job) flown(h *host, m *wire.Flight) {
+	if m.Wanted != "" {
+		j.record(m.Wanted + " on " + h.name)
+		return
+	}
+	if j.inspection.flights == nil {
+		j.inspection.flights = map[int]arrived{}
+	}
+	j.inspection.flights[h.id] = arrived{m, m.Now - time.Now().UnixMicro()}
+	if j.inspection.over != nil {
+		j.inspectedAll()
+	}
+}
+
+// record has all hosts send what they have, and keeps it with what their ranks do.
+func (j *job) record(reason string) {
+	if j.spec.Record == nil || j.inspection.over != nil {
+		return // an inspection under way keeps what it finds, too
+	}
+	j.inspect(true, func() {
+		j.keep(reason, j.findings(), nil)
+		j.judgeStalls()
+	})
+}
+
+// keep hands a recording over, and says once where it is.
+func (j *job) keep(reason string, found []why.Finding, failed error) {
+	if j.spec.Record == nil {
+		return
+	}
+	r := &why.Recording{Head: why.Head{Reason: reason, Time: time.Now().UnixMicro(), Hosts: j.hosts.names(), Ranks: len(j.processes)}, Found: found}
+	if r.Ops, r.Links = j.inspection.record(j.hosts); len(r.Ops) == 0 {
+		return
+	}
+	if failed != nil {
+		r.Head.Error = failed.Error()
+	}
+	if place := j.spec.Record(r); place != "" && !j.recorded {
+		j.recorded = true
+		j.spec.Note("gorun: the last operations of the ranks are in %s: gorun why %[1]s explains them", place)
+	}
+}
+
+// recordFailure keeps what daemons sent before a failed job ended.
+func (j *job) recordFailure(err error) {
+	if recordable(err) && j.started() {
+		j.keep("the job failed", j.endings(), err)
+	}
+}
+
+// started reports whether ranks have been in a world.
+func (j *job) started() bool {
+	return slices.ContainsFunc(j.processes, func(p process) bool { return p.started || p.exited })
+}
+
+// endings are what was found out about the ranks last, with how they ended.
+func (j *job) endings() []why.Finding {
+	all := slices.Clone(j.inspection.last)
+	for rank, p := range j.processes {
+		i := slices.IndexFunc(all, func(f why.Finding) bool { return f.Rank == rank })
+		if i < 0 {
+			all = append(all, why.Finding{Rank: rank, Host: j.hosts[p.host].name, State: "runs"})
+			i = len(all) - 1
+		}
+		if p.failure != nil {
+			all[i].Failed, all[i].Ended = p.failure.Error(), true
+			if tail := j.spec.Output.Tail(rank); len(tail) > 0 {
+				all[i].Failed += ": " + strings.TrimSpace(tail[len(tail)-1])
+			}
+		}
+	}
+	return all
 }

@@ -80,7 +80,11 @@ func (j *job) stop(verdict error) {
 		return
 	}
 	j.stopping, j.verdict = true, verdict
-	j.hosts.broadcast(&wire.Stop{Interrupt: errors.Is(verdict, failure.ErrInterrupted)})
+	stop := &wire.Stop{Interrupt: errors.Is(verdict, failure.ErrInterrupted)}
+	if recordable(verdict) && j.spec.Record != nil {
+		stop.Record = j.hosts.share()
+	}
+	j.hosts.broadcast(stop)
 	if verdict != nil {
 		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {

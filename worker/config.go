@@ -2,6 +2,7 @@ package worker
 
 import (
 	"io"
+	"os"
 	"time"
 
 	"gorun/worker/proc"
@@ -17,6 +18,8 @@ type Config struct {
 	Env     []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
+	// Record, if not nil, has the whole job recorded whenever something comes.
+	Record <-chan os.Signal
 	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if that is so at once.
 	Flush func(timeout time.Duration) bool
 	// Seen is the machine's probe.Fingerprint at some time before the job; "" if there is none.

@@ -29,6 +29,7 @@ type daemon struct {
 
 	job      *wire.Job
 	ready    *wire.Ready // that was sent
+	flown    bool        // what the flight recorder has was sent, as the job ends
 	machine  *machine.HostMachine
 	member   *member.Membership
 	peers    *peerWatch

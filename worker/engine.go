@@ -32,7 +32,7 @@ func openEngine(job *wire.Job, net *network.Network, memory int64, log *slog.Log
 		return nil, fmt.Errorf("check job: %w", err)
 	}
 	e := &engine{results: shm.NewPool(memory)}
-	e.Engine = collective.New(collective.Config{Transport: net, Alloc: e.results, Room: e.results.Room(), Log: log,
+	e.Engine = collective.New(collective.Config{Transport: net, Record: !job.Blind, Alloc: e.results, Room: e.results.Room(), Log: log,
 		Algorithm: by, Coding: coding, Broken: broken})
 	e.prober = collective.NewLinkProber(e.Engine, net)
 	return e, nil

@@ -67,6 +67,7 @@ func (d *daemon) live(ctx context.Context) {
 
 // beat checks whether this host was paused, and which peers are suspect by now.
 func (d *daemon) beat(ctx context.Context) {
+	d.ranks.Monitor.Beat()
 	if d.moves.Beat(ctx, vmtools.SinceBoot()) {
 		d.peers.Paused(time.Now())
 	}

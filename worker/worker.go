@@ -84,6 +84,9 @@ func Run(ctx context.Context, cfg Config) error {
 	} else {
 		d.run(ctx, work)
 		d.reportTuning()
+		if !d.flown && d.ranks.Monitor.Failed() && !d.inbox.gone {
+			d.sendFlight(lastFlight)
+		}
 	}
 	cancel()
 	err = errors.Join(err, d.close())
@@ -239,6 +242,8 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.pauses.Step(work, pause.Event{Tick: true})
 		case <-pulse.C:
 			d.beat(work)
+		case <-d.cfg.Record:
+			d.wantFlight("SIGUSR2")
 		case <-edges.C:
 			if d.member.World().Epoch != 0 && !d.member.Ending() {
 				d.tune.Watch(work)
@@ -294,7 +299,9 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.cfg.LauncherLease.signalled(m.Number)
 		d.ranks.Stops.Signal(m.Number)
 	case *wire.Inspect:
-		d.ranks.Monitor.Inspect(ctx, m.Stacks)
+		d.inspect(ctx, m.Stacks)
+	case *wire.AskFlight:
+		d.sendFlight(m.Most)
 	case *wire.AskUsage:
 		d.ranks.Monitor.Usage(d.net.Totals())
 	case *wire.AskStalled:
@@ -302,6 +309,10 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.GiveUp:
 		d.stalls.GiveUp(m)
 	case *wire.Stop:
+		if m.Record > 0 {
+			d.flown = true
+			d.sendFlight(m.Record)
+		}
 		switch grace := d.job.Grace; {
 		case m.Now:
 			d.stop(ctx, 0)

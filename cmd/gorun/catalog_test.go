@@ -41,6 +41,9 @@ var troubles = []trouble{
 	{&failure.RankError{Rank: 3, Host: "host2", Code: 137, Signal: 9},
 		"A signal killed a rank. Signal 9 is often the kernel, which ran out of memory; signal 11 is a fault in native code.",
 		"`dmesg` on the host shows the out-of-memory killer. Fewer ranks on a host or smaller batches need less memory."},
+	{&failure.RankError{Rank: 3, Host: "host2", Code: 137, Signal: 9, Memory: true},
+		"The kernel ended a rank because the control group in which it ran has a limit of memory and reached it. A container, a scheduler or a unit of systemd sets such limits.",
+		"Raise the limit (`memory.max`), or use less: smaller batches, fewer workers of data loaders, fewer ranks on a host."},
 	{&failure.RankError{Rank: 0, Host: "host1", Code: 127, Reason: "train: not found in PATH (/usr/bin:/bin)"},
 		"The program is not on the host. gorun copies itself there, but no programs and no data.",
 		"Install the program on each host at the same path, or use a file system that all hosts have. Ranks get the launcher's `PATH`."},
@@ -139,7 +142,7 @@ func stallTroubles() []trouble {
 	first := line(&waits, op(false))
 	return []trouble{
 		{first, "Some ranks have called an operation a minute ago, and others have not yet. `HOROVOD_STALL_CHECK_TIME_SECONDS` sets the time.",
-			"Look at what the named ranks do: they may load data, write a checkpoint, have taken another branch of the program, or hang. The job goes on when they call it."},
+			"`gorun why` says what the named ranks do: they may load data, write a checkpoint, have taken another branch of the program, or hang. The job goes on when they call it. `flight.jsonl`, which the launcher names, has what led to it: [Recordings](reference/recordings.md)."},
 		{line(&waits, stall.Answers{Hosts: []string{"host1", "host2"}}), "What waited has come to its end.", "Nothing is to be done. If it happens often, some ranks are slower than others."},
 		{line(&over, op(true)), "The operation waited longer than `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`. It fails on all ranks with this text.", "As for the first line. 0 seconds wait for ever."},
 		{line(new(stall.Reports), crossed()), "Ranks use one name for different operations, so each waits for the other.", "Give operations names of their own, and let all ranks call the same ones."},

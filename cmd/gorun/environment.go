@@ -58,6 +58,7 @@ var otherVariables = []variableGroup{
 		{[]string{"GORUN_NATIVE"}, "0: Python does without libgorun"},
 		{[]string{"GORUN_VERBOSE"}, "1: rank 0 shows how TensorFlow reaches the engine"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
+		{[]string{"GORUN_BLIND"}, "1: nothing is counted or recorded, to measure what that costs"},
 		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_MARK"}, "the function of horovod.run"},
 		{[]string{"_HOROVOD_SECRET_KEY"}, "horovodrun's; not passed on"},
 	}},

@@ -90,7 +90,7 @@ func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
 		return p, err
 	}
 	o.Shim, o.NICs, o.Streams, o.IfAlone = !o.noShim, nicsOf(o), streamsOf(o), ifAlone(o)
-	o.TimeScale = timeScaleOf(os.Getenv(timeScale))
+	o.TimeScale, o.Blind = timeScaleOf(os.Getenv(timeScale)), os.Getenv(blind) == "1"
 	o.ReportBindings = o.ReportBindings || readBindingArgs(o).report
 	return p, nil
 }
@@ -282,6 +282,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 		mux.Note("gorun: the page of the job is at %s", served.URL())
 	}
 	detachedOf(ctx).Watch(spec)
+	defer recordTo(spec, p.outputDir, p.listed)()
 	if lease != nil {
 		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {

@@ -23,7 +23,7 @@ var madeBy = map[string]string{
 }
 
 // internal are options that no flag fills.
-var internal = []string{"TimeScale"} // for tests
+var internal = []string{"TimeScale", "Blind"} // for tests
 
 // TestJobOptionsHaveFlags: a flag fills every option of a job.
 func TestJobOptionsHaveFlags(t *testing.T) {

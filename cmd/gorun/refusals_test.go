@@ -19,6 +19,7 @@ import (
 
 // remedies has what to do about each message of a usageError that is made of literals; … stands for what was given.
 var remedies = map[string]string{
+	"read recording: …": "Give the number of a job, or the path of the `flight.jsonl` that its launcher has named.",
 	"--metrics and --web need a directory for the job's state":                                           "Set `HOME`, or `XDG_STATE_HOME` to a directory of yours.",
 	"--alpha …, --bandwidth …, --gap …: no link costs that":                                              "The figures of `gorun bench --simulate` are positive, and the bandwidth is not 0.",
 	"--bind-to …: jobs of a --cluster share hosts and do not know of each other's cores":                 "Leave `--bind-to` out, or bind by `--bind-to numa`, which several jobs may do.",

@@ -38,6 +38,9 @@ func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args 
 // timeScale is the variable in which tests set Timing.Scaled's factor for a whole job, its daemons included.
 const timeScale = "GORUN_TIME_SCALE"
 
+// blind is the variable that has nothing counted or recorded in a job, to measure what that costs.
+const blind = "GORUN_BLIND"
+
 // timeScaleOf returns the factor, 0 for none.
 func timeScaleOf(value string) float64 {
 	factor, err := strconv.ParseFloat(value, 64)

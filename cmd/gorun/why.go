@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -12,7 +15,7 @@ import (
 )
 
 func whyCommand() *cli.Command {
-	return jobsCommand("why", "show which ranks a job waits for, and what they do", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+	return jobsCommand("why", "show which ranks a job waits for, or what they did last", "[JOB | FILE]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON, for programs"}}
 	}, explainWait)
 }
@@ -39,6 +42,13 @@ func ask(ctx context.Context, o *jobsFlags) ([]why.Finding, error) {
 }
 
 func explainWait(ctx context.Context, o *jobsFlags) error {
+	recording, err := recordingOf(ctx, o)
+	if err != nil {
+		return err
+	}
+	if recording != nil {
+		return explainRecording(o, recording)
+	}
 	all, err := ask(ctx, o)
 	if err != nil {
 		return err
@@ -47,6 +57,50 @@ func explainWait(ctx context.Context, o *jobsFlags) error {
 		return json.NewEncoder(o.out).Encode(all)
 	}
 	verdict, evidence := why.Explain(all)
+	fmt.Fprintln(o.out, jobs.Clean(verdict))
+	for _, line := range evidence {
+		fmt.Fprintln(o.out, "  "+jobs.Clean(line))
+	}
+	return nil
+}
+
+// recordingOf reads the recording that the user names, or that a job which has ended left behind; nil if the job runs.
+func recordingOf(ctx context.Context, o *jobsFlags) (*why.Recording, error) {
+	if len(o.args) != 1 {
+		return nil, nil
+	}
+	name := o.args[0]
+	if _, err := strconv.Atoi(name); err == nil || !strings.ContainsAny(name, "/.") {
+		job, err := findJob(ctx, o, false)
+		if err != nil || job.State == jobs.Running || job.Dir == "" {
+			return nil, err
+		}
+		if name = job.Recording(); !isFile(name) {
+			return nil, nil // ask says that the job has ended
+		}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("read recording: %w", err), "gorun why takes a job, or the flight.jsonl that it left behind"}
+	}
+	defer f.Close()
+	recording, err := why.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return recording, nil
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func explainRecording(o *jobsFlags, r *why.Recording) error {
+	if o.json {
+		return json.NewEncoder(o.out).Encode(r)
+	}
+	verdict, evidence := r.Explain()
 	fmt.Fprintln(o.out, jobs.Clean(verdict))
 	for _, line := range evidence {
 		fmt.Fprintln(o.out, "  "+jobs.Clean(line))

@@ -156,6 +156,8 @@ func (e *RankError) NextStep() string {
 		return "something around the program takes away PMI_FD or PMI_RANK, which it needs to find the others: keep them, or add --pmi-port"
 	case e.Unfinished:
 		return "the other ranks may wait for it for ever: a program that called MPI_Init ends with MPI_Finalize, or with MPI_Abort to end them all"
+	case e.Memory:
+		return "give the job more memory, or each rank less to do: a smaller batch, fewer workers of its data loader"
 	case e.Signal == 9:
 		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
 	}

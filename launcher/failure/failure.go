@@ -57,7 +57,9 @@ type RankError struct {
 	Unfinished bool
 	// Alone is the library of an MPI program that exited with 0, or was ended, because it never found the other ranks.
 	Alone string
-	Tail  []string // last lines of its standard error
+	// Memory is true of a rank that the kernel ended for lack of memory.
+	Memory bool
+	Tail   []string // last lines of its standard error
 	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
 	Shown bool
 }
@@ -70,6 +72,8 @@ func (e *RankError) Error() string {
 		return fmt.Sprintf("rank %d on %s was alone: its %s knew of none of the other ranks", e.Rank, e.Host, e.Alone)
 	case e.Unfinished:
 		return fmt.Sprintf("rank %d on %s exited without MPI_Finalize", e.Rank, e.Host)
+	case e.Memory:
+		return fmt.Sprintf("rank %d on %s was ended by the kernel: its control group is out of memory", e.Rank, e.Host)
 	case e.Signal != 0:
 		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
 	}

@@ -202,6 +202,9 @@ func preference(r Record) (n int) {
 // Output returns the path of the job's output.
 func (j Job) Output() string { return j.file("output") }
 
+// Recording returns the path of what its ranks did last, which is there if the job had a reason to record it.
+func (j Job) Recording() string { return j.file("flight.jsonl") }
+
 func (j Job) file(name string) string { return filepath.Join(j.Dir, name) }
 
 // Save replaces the record atomically. It does not wait for the disk, since it must not delay a launcher.

@@ -60,7 +60,7 @@ func (r *Registration) save(store jobs.Store) {
 		return
 	}
 	r.mu.Lock()
-	r.record.ID = made.ID
+	r.record.ID, r.job = made.ID, job
 	r.mu.Unlock()
 	server, err := job.Serve(r.handler())
 	if err == nil { // else it is listed, and cannot be stopped from elsewhere

@@ -116,6 +116,19 @@ func (r *Registration) Update(change func(*jobs.Record)) error {
 	return r.job.Save(r.record)
 }
 
+// Recording returns the path for what the job's ranks did last, "" if the job has no directory.
+func (r *Registration) Recording() string {
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.job.Dir == "" {
+		return ""
+	}
+	return r.job.Recording()
+}
+
 // change is Update for what is not worth ending a job: a failure is a warning in the job's output.
 func (r *Registration) change(change func(*jobs.Record)) {
 	if err := r.Update(change); err != nil {

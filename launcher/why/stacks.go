@@ -44,6 +44,14 @@ func (f Frame) library() bool {
 		strings.Contains(f.File, "/lib/python3") && !strings.Contains(f.File, "-packages/")
 }
 
+// short is the function and the line, or the line alone outside of functions.
+func (f Frame) short() string {
+	if f.Function == "<module>" {
+		return fmt.Sprintf("%s:%d", f.base(), f.Line)
+	}
+	return fmt.Sprintf("%s (%s:%d)", f.Function, f.base(), f.Line)
+}
+
 func (f Frame) String() string { return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line) }
 
 // Stack is a stack that some ranks have in common.

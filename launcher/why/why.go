@@ -27,6 +27,14 @@ type Finding struct {
 	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
 	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
 	Ended    bool     `json:"ended,omitempty"`
+
+	Failed   string    `json:"failed,omitempty"`   // how it failed
+	Signs    *Signs    `json:"signs,omitempty"`    // nil if it was not looked at closely
+	Links    []Link    `json:"links,omitempty"`    // of its host, those in which most waits
+	Ahead    int64     `json:"ahead_us,omitempty"` // how much its host's clock is ahead of the launcher's
+	Diverged string    `json:"diverged,omitempty"` // how its calls differ from those before, or of others
+	Moving   float64   `json:"moving,omitempty"`   // share of the time in which data was under way between hosts
+	Late     *Lateness `json:"late,omitempty"`     // nil if it is not mostly the last one
 }
 
 // Explain returns the line that names which ranks a job waits for and what they do, and lines of evidence.
@@ -38,7 +46,23 @@ func Explain(all []Finding) (verdict string, evidence []string) {
 		}
 		evidence = append(evidence, who+": "+strings.Join(append([]string{f.does()}, f.Does...), "; "))
 	}
-	return verdictOf(all), evidence
+	verdict = verdictOf(all)
+	if text := clocks(all); text != "" {
+		verdict += "; " + text
+	}
+	return verdict, evidence
+}
+
+// long reports whether an operation has waited for a second or longer: the job hangs, rather than being slow.
+func long(all []Finding) bool {
+	return slices.ContainsFunc(all, func(f Finding) bool {
+		return slices.ContainsFunc(f.Does, func(does string) bool { return strings.HasSuffix(does, " or longer") })
+	})
+}
+
+// moving reports whether data was under way most of the time.
+func moving(all []Finding) bool {
+	return slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
 }
 
 func verdictOf(all []Finding) string {
@@ -50,21 +74,34 @@ func verdictOf(all []Finding) string {
 	waiting := pick(func(f Finding) bool { return f.Waits })
 	running := pick(func(f Finding) bool { return !f.Ended && !f.Silent })
 	crossed := pick(func(f Finding) bool { return f.Behind && f.Waits && !f.Silent })
+	diverged := pick(func(f Finding) bool { return f.Diverged != "" && !f.Silent })
+
+	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended })
 	switch {
 	case len(all) == 0:
 		return "the job has no ranks yet"
 	case len(silent) > 0:
 		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
+	case len(diverged) > 0:
+		return apart(diverged)
 	case len(behind) > 0 && len(crossed) == len(behind):
 		return fmt.Sprintf("%s wait for each other: they call different operations, or in different orders: %s",
 			ranks(crossed), calls(crossed))
+	case len(late) > 0 && !long(all):
+		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
 	case len(behind) > 0:
-		late := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
-		return "the job waits for " + ranks(late) + what(late)
+		idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
+		return "the job waits for " + ranks(idle) + what(idle)
 	case len(waiting) > 0:
-		return fmt.Sprintf("%s wait for data that is under way between hosts", ranks(waiting))
+		text := fmt.Sprintf("%s wait for data that is under way between hosts", ranks(waiting))
+		if path := network(all); path != "" {
+			text += ": " + path
+		}
+		return text
 	case len(running) == 0:
 		return "all ranks have ended"
+	case moving(all) && network(all) != "":
+		return "the job waits mostly for data that is under way between hosts: " + network(all)
 	default:
 		return "no rank waits for another: " + ranks(running) + what(running)
 	}
@@ -82,15 +119,27 @@ func (f Finding) does() string {
 		return "its host does not answer"
 	case strings.Contains(state, "paused by a signal"):
 		return fmt.Sprintf("%s (kill -CONT %d continues it)", state, f.PID)
-	case strings.Contains(state, "paused by a debugger"), strings.Contains(state, "file server"),
-		strings.Contains(state, "file system"), strings.Contains(state, "stuck in the kernel"):
+	case strings.Contains(state, "paused by a debugger"):
+		return state
+	case strings.Contains(state, "file server"), strings.Contains(state, "file system"), strings.Contains(state, "stuck in the kernel"):
+		if f.Signs != nil && f.Signs.Stuck != "" {
+			return state + ": " + f.Signs.Stuck + after(f.Top(), ", at ")
+		}
 		return state
 	}
 	at := f.Top()
+	hindrance := f.hindrance(at)
 	switch {
+	case f.Failed != "":
+		return "has failed: " + f.Failed
 	case debugged(f.Stack):
 		return "is in a debugger" + after(at, " at ")
+	case hindrance != "":
+		return hindrance
 	case f.Activity == "waits for data":
+		if since == "" {
+			return "waits for its data loader" // and its stack may show what came after that
+		}
 		return "waits for its data loader" + since + after(at, " at ")
 	case f.Activity == "computes", f.Activity == "":
 		return state + after(at, " at ")
@@ -116,10 +165,7 @@ func debugged(stack string) bool {
 func (f Finding) Top() string {
 	for _, frame := range Main(f.Stack) {
 		if !frame.library() {
-			if frame.Function == "<module>" {
-				return fmt.Sprintf("%s:%d", frame.base(), frame.Line)
-			}
-			return fmt.Sprintf("%s (%s:%d)", frame.Function, frame.base(), frame.Line)
+			return frame.short()
 		}
 	}
 	return ""

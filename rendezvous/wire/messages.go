@@ -203,6 +203,8 @@ type Exited struct {
 	Alone string `msgpack:"alone"`
 	// Deaf is true if the daemon did not hear its launcher when the process ended.
 	Deaf bool `msgpack:"deaf"`
+	// Memory is true if the kernel ended it for lack of memory.
+	Memory bool `msgpack:"memory"`
 	// Split is nil if the process counted nothing.
 	Split *Split `msgpack:"split"`
 }
@@ -321,6 +323,7 @@ type Signal struct {
 type Stop struct {
 	Now       bool `msgpack:"now"`
 	Interrupt bool `msgpack:"interrupt"` // INT first, and TERM only after most of the grace
+	Record    int  `msgpack:"record"`    // send so many operations of the flight recorder first
 }
 
 // Inspect asks a daemon what its ranks are doing.
@@ -331,6 +334,8 @@ type Inspect struct {
 // Inspected is the answer. AskStalled asks which operations they wait for.
 type Inspected struct {
 	Ranks []RankState `msgpack:"ranks"`
+	Links []LinkState `msgpack:"links"`
+	Now   int64       `msgpack:"now"` // the host's clock, in microseconds since 1970
 }
 
 // RankState describes what a rank's process does.
@@ -340,6 +345,41 @@ type RankState struct {
 	State   string `msgpack:"state"` // in words
 	Split   *Split `msgpack:"split"` // nil if it counts nothing
 	Stack   string `msgpack:"stack"` // "" if it writes none
+	Signs   *Signs `msgpack:"signs"` // nil if it was not looked at for a while
+}
+
+// Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what
+// is in words count from the beginning of the look.
+type Signs struct {
+	Window    int64    `msgpack:"window"`    // length of the look
+	CPU       int64    `msgpack:"cpu"`       // time of all threads
+	Main      int64    `msgpack:"main"`      // of the main thread
+	Busiest   int64    `msgpack:"busiest"`   // of the busiest other one
+	Ready     int64    `msgpack:"ready"`     // in which a thread, the one with most, was ready to run and had no CPU
+	Switches  int64    `msgpack:"switches"`  // how often the main thread began to wait
+	Threads   int      `msgpack:"threads"`   // that it has
+	Throttled int64    `msgpack:"throttled"` // in which its control group kept it from running
+	Quota     float64  `msgpack:"quota"`     // CPUs that the group may use, if it kept it
+	Faults    int64    `msgpack:"faults"`    // pages of its memory that came from disk
+	Swapped   int64    `msgpack:"swapped"`   // bytes of its memory that are in swap
+	Killed    int64    `msgpack:"killed"`    // processes of its control group that the kernel has ended for lack of memory
+	Stolen    int64    `msgpack:"stolen"`    // time of each CPU that the hypervisor gave to other machines
+	Rival     string   `msgpack:"rival"`     // what else used most CPU time, "" for nothing that matters
+	RivalCPU  int64    `msgpack:"rival_cpu"`
+	Stuck     string   `msgpack:"stuck"` // the file that its main thread waits for
+	Full      string   `msgpack:"full"`  // a file system that it writes to and that has no room
+	Dead      []string `msgpack:"dead"`  // processes that it started, that have ended, and that it has not waited for
+}
+
+// LinkState is what a host sees of its link to a peer.
+type LinkState struct {
+	Peer   int   `msgpack:"peer"`   // the id of the other host
+	Window int64 `msgpack:"window"` // length of the look, in microseconds
+	Sent   int64 `msgpack:"sent"`   // bytes that the peer has acknowledged meanwhile
+	Lost   int64 `msgpack:"lost"`   // packets that the kernel has sent again meanwhile
+	Waits  int64 `msgpack:"waits"`  // segments that were sent or queued and are not acknowledged
+	RTT    int64 `msgpack:"rtt"`    // in microseconds
+	Down   bool  `msgpack:"down"`   // it has no connection
 }
 
 // Done is the daemon's last message: every rank has ended and nothing of the job is left on its host.

@@ -40,7 +40,7 @@ var messages = table(
 	empty[Name], empty[StateKept], empty[Alone],
 	empty[ClusterMember], empty[Reserve], empty[Queued], empty[Granted], empty[Elsewhere], empty[Refused],
 	empty[Serve], empty[AskJobs], empty[Jobs], empty[Resume], empty[Detach], empty[Detached],
-	empty[AskDetached], empty[DetachedJobs], empty[Reach], empty[AskUsage], empty[Usage],
+	empty[AskDetached], empty[DetachedJobs], empty[Reach], empty[AskUsage], empty[Usage], empty[AskFlight], empty[Flight],
 	empty[Keep], empty[Kept], empty[Vote], empty[Voted], empty[Adopt], empty[Account],
 )
 

@@ -137,6 +137,10 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	defer func() { stop(); cache.Wait() }()
 	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env,
 		Cgroup: group, Report: func(text string) { report("/dev/log", text) }}
+	record := make(chan os.Signal, 1)
+	signal.Notify(record, unix.SIGUSR2)
+	defer signal.Stop(record)
+	cfg.Record = record
 	cfg.State, _ = StateDir(p.getenv) // without a home nothing is kept
 	switch {
 	case with.resumable:

@@ -75,6 +75,7 @@ func (x *Exits) verdict(p *process, e proc.Exit, unfinished bool) *wire.Exited {
 	if e.Err != nil {
 		msg.Error = e.Err.Error()
 	}
+	msg.Memory = e.Signal == syscall.SIGKILL && !msg.Asked && p.memory.Short()
 	if unfinished && !msg.Asked {
 		msg.Code, msg.Unfinished = exitFailure, true
 	}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/counters"
 	"gorun/worker/loop"
 	"gorun/worker/member"
 	"gorun/worker/proc"
+	"gorun/worker/signs"
 )
 
 // Monitor describes processes to the launcher.
@@ -30,8 +32,12 @@ type Monitor struct {
 // pid returns the id of the process that speaks for a rank: the one with the session, or else the one that was started.
 func (m *Monitor) pid(number int) int { return cmp.Or(m.session(number), m.processes.of(number).pid) }
 
-// Inspect reports what the processes of this host's ranks do, with their stacks if the launcher wants those.
-func (m *Monitor) Inspect(ctx context.Context, stacks bool) {
+// inspectTime is how long processes are looked at: the launcher waits for two seconds.
+const inspectTime = 500 * time.Millisecond
+
+// Inspect finds out what the processes of this host's ranks do, with their stacks and what keeps them if it is to look
+// closely, and passes it to then, on the loop's goroutine.
+func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Inspected)) {
 	msg := &wire.Inspected{}
 	var pipes []*counters.Stacks
 	var signals []int
@@ -40,18 +46,23 @@ func (m *Monitor) Inspect(ctx context.Context, stacks bool) {
 		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, PID: pid,
 			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.gauges.split(number)})
 		signal := 0
-		if stacks && g.stacks != nil && g.page != nil && pid == m.session(number) {
+		if closely && g.stacks != nil && g.page != nil && pid == m.session(number) {
 			signal = g.page.Read().Signal
 		}
 		pipes, signals = append(pipes, g.stacks), append(signals, signal)
 	}
-	if !stacks || m.asking {
-		m.out.Write(msg)
+	if !closely || m.asking {
+		then(msg)
 		return
 	}
 	m.asking = true // as one goroutine at a time reads the pipes
 	m.loop.Go(func() {
-		defer m.loop.Post(ctx, func() { m.asking = false })
+		var pids []int
+		for _, rank := range msg.Ranks {
+			pids = append(pids, rank.PID)
+		}
+		look, end := signs.Begin(pids), time.NewTimer(inspectTime)
+		defer end.Stop()
 		var all sync.WaitGroup
 		for i := range msg.Ranks {
 			if signals[i] != 0 {
@@ -59,8 +70,39 @@ func (m *Monitor) Inspect(ctx context.Context, stacks bool) {
 			}
 		}
 		all.Wait()
-		m.out.Write(msg)
+		select {
+		case <-end.C:
+		case <-ctx.Done():
+		}
+		seen := look.End()
+		for i := range msg.Ranks {
+			msg.Ranks[i].Signs = seen[msg.Ranks[i].PID]
+		}
+		m.loop.Post(ctx, func() {
+			m.asking = false
+			then(msg)
+		})
 	})
+}
+
+// Beat takes note, about once a second, of the control groups of processes that have begun a session: wrappers have put
+// them where they run by then.
+func (m *Monitor) Beat() {
+	for number, p := range m.processes {
+		if pid := m.session(number); p.running && pid != 0 && pid != p.noted {
+			p.memory, p.noted = signs.MemoryOf(pid), pid
+		}
+	}
+}
+
+// Failed reports whether a process of this host has failed.
+func (m *Monitor) Failed() bool {
+	for _, p := range m.processes {
+		if p.exit != nil && p.exit.Code != 0 && !p.exit.Asked {
+			return true
+		}
+	}
+	return false
 }
 
 // Usage reports what the ranks of this host use, and what its links have carried.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/signs"
 )
 
 // process is one process, which has its number in the job for good.
@@ -16,6 +17,8 @@ type process struct {
 	aborted int          // the exit code that it gave MPI_Abort, 0 if it did not call it
 	dropped bool         // it was ended because the roster has it no more
 	exit    *wire.Exited // nil while it has not ended
+	memory  signs.Memory // of the control group in which it was started, or was when it had begun a session
+	noted   int          // the process with that session
 }
 
 // processes are those of this host, by number.

@@ -10,6 +10,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
 	"gorun/worker/rankenv"
+	"gorun/worker/signs"
 )
 
 // exitUsage is for a user who wants what this host does not have.
@@ -104,7 +105,9 @@ func (s *Starter) Start(ctx context.Context) {
 
 // start starts the process of a rank.
 func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
-	s.gauges.open(rank.Process, s.cfg.Log)
+	if !s.cfg.Job.Blind {
+		s.gauges.open(rank.Process, s.cfg.Log)
+	}
 	inherit, facts := s.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(s.cfg.Env), s.cfg.Job.Env), rank.Env)
 	argv, dir := programOf(s.cfg.Job, rank, deviceOf(env, gpus, rank.LocalRank))
@@ -117,6 +120,7 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 	p.started, p.running = true, true
 	if p.pid != 0 {
 		s.cfg.Out.Write(&wire.Started{Process: rank.Process, PID: p.pid})
+		p.memory = signs.MemoryOf(p.pid)
 	}
 	close(notified)
 }

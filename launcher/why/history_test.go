@@ -1,0 +1,210 @@
+package why_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"gorun/launcher/why"
+)
+
+// rounds are the operations of two hosts that have called names in order, n times. Each takes 10 ms, and host2 comes
+// late by so many microseconds.
+func rounds(n int, late int64, names ...string) (ops []why.Op) {
+	for host, name := range []string{"host1", "host2"} {
+		number, at := uint64(0), int64(1e15)
+		for range n {
+			for _, op := range names {
+				number++
+				at += 10_000
+				o := why.Op{Host: name, Number: number, Name: op, Kind: "allreduce", Epoch: 1, FirstRank: host, LastRank: host,
+					First: at, Last: at, Others: at + late, Began: at + late, Ended: at + late + 1000, Outcome: "done"}
+				if host == 1 {
+					o.First, o.Last, o.Others = at+late, at+late, at
+				}
+				ops = append(ops, o)
+			}
+		}
+	}
+	return ops
+}
+
+// open is an operation that one of two hosts has called.
+func open(host int, name string) why.Op {
+	names := []string{"host1", "host2"}
+	return why.Op{Host: names[host], Number: 1000, Name: name, Kind: "allreduce", Epoch: 1, First: 2e15, Last: 2e15, FirstRank: host,
+		LastRank: host, Outcome: "open", Missing: []why.Absent{{Host: names[1-host], Ranks: []int{1 - host}}}}
+}
+
+// meets are two ranks that wait for each other.
+func meets() []why.Finding {
+	return []why.Finding{{Rank: 0, Host: "host1", State: "waits", Behind: true, Waits: true}, {Rank: 1, Host: "host2", State: "waits", Behind: true, Waits: true}}
+}
+
+func TestDiverged(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ops  []why.Op
+		want string
+	}{
+		"left a call out": {append(rounds(3, 0, "a", "b", "c"), open(0, "a"), open(1, "b")),
+			`rank 1 on host2 called allreduce "b" before allreduce "a", which came first until now: it left that call out or changed the order`},
+		"left the last call of a round out": {append(rounds(3, 0, "a", "b", "c")[:17], open(0, "c"), open(1, "a")),
+			`rank 1 on host2 called allreduce "a" before allreduce "c", which came first until now: it left that call out or changed the order`},
+		"fewer batches": {append(rounds(5, 0, "a", "b"), open(0, "a"), open(1, "end")),
+			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than they`},
+		"new to both": {append(rounds(5, 0, "a"), open(0, "x"), open(1, "y")),
+			"ranks 0 on host1"},
+	} {
+		all := meets()
+		// The last operation of the round that is cut is another host's, too.
+		if name == "left the last call of a round out" {
+			tt.ops = append(rounds(3, 0, "a", "b", "c")[:8], append(rounds(3, 0, "a", "b", "c")[9:17], open(0, "c"), open(1, "a"))...)
+		}
+		why.Learn(all, tt.ops)
+		got, _ := why.Explain(all)
+		if name == "new to both" {
+			if all[0].Diverged != "" || all[1].Diverged != "" || !strings.Contains(got, "wait for each other") {
+				t.Errorf("%s: %s (%+v)", name, got, all)
+			}
+			continue
+		}
+		if got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestMinority: of four ranks the one that does something else is named, also where the calls are new.
+func TestMinority(t *testing.T) {
+	all := []why.Finding{}
+	for rank := range 4 {
+		all = append(all, why.Finding{Rank: rank, Host: "h", State: "waits", Behind: true, Waits: true})
+	}
+	op := func(name string, missing ...int) why.Op {
+		return why.Op{Host: "h", Name: name, Kind: "barrier", Epoch: 1, First: 1, Outcome: "open", Missing: []why.Absent{{Host: "h", Ranks: missing}}}
+	}
+	why.Learn(all, []why.Op{op("x", 2), op("y", 0, 1, 3)})
+	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "y" where most others call barrier "x"` {
+		t.Error(got)
+	}
+	done := op("grad")
+	done.Outcome, done.Missing = "done", nil
+	why.Learn(all, []why.Op{done, done, op("grad", 0, 1, 3), op("end", 2)})
+	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "grad" once more, when others went on to barrier "end": it has more batches than they` {
+		t.Error(got)
+	}
+}
+
+func TestLate(t *testing.T) {
+	for late, want := range map[int64]*why.Lateness{0: nil, 100: nil, 8000: {Times: 20, Of: 20, Mean: 8000}} {
+		all := meets()
+		for i := range all {
+			all[i].Behind, all[i].Waits = false, false
+		}
+		why.Learn(all, rounds(20, late, "a"))
+		if !reflect.DeepEqual(all[1].Late, want) || all[0].Late != nil {
+			t.Errorf("late by %d µs: %+v and %+v", late, all[0].Late, all[1].Late)
+		}
+		got, _ := why.Explain(all)
+		if want != nil && !strings.HasPrefix(got, "the job waits again and again for rank 1 on host2, the last one in 20 of 20 operations, by 8ms on average, which waits") {
+			t.Error(got)
+		}
+	}
+}
+
+func TestRecording(t *testing.T) {
+	r := &why.Recording{Head: why.Head{Reason: "a stall", Time: 1e15, Hosts: []string{"host1", "host2"}, Ranks: 2},
+		Found: meets(), Ops: append(rounds(3, 50, "a"), open(0, "b")), Links: []why.LinkEvent{{Host: "host1", Peer: "host2", Time: 1e15, What: "resumed", Resent: 7}}}
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := why.Read(strings.NewReader(b.String()))
+	if err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("%v: read\n%+v\nwant\n%+v", err, got, r)
+	}
+	_, evidence := got.Explain()
+	text := strings.Join(evidence, "\n")
+	for _, want := range []string{"because of a stall", "host1 recorded 4 operations", `allreduce "b": called at`, "waits for rank 1 on host2",
+		"of host1 to host2 resumed, 7 segments were sent again"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	r.Head.Error = "rank 1 on host2 exited with status 1"
+	r.Found[1].Failed = "rank 1 on host2 exited with status 1: KeyError"
+	if verdict, _ := r.Explain(); verdict != "rank 1 on host2 exited with status 1: KeyError" {
+		t.Error(verdict)
+	}
+	for _, bad := range []string{"", "{}", `{"recording":{"version":9}}`, `{"recording":`, "text"} {
+		if _, err := why.Read(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is a recording", bad)
+		}
+	}
+}
+
+// FuzzRead: a file may hold anything.
+func FuzzRead(f *testing.F) {
+	f.Add(`{"recording":{"version":1,"hosts":["h"]}}` + "\n" + `{"operation":{"host":"h","name":"a","outcome":"open","missing":[{"host":"h","ranks":[1]}]}}` + "\n" + `{"rank":{"rank":1,"host":"h","behind":true,"waits":true}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if r, err := why.Read(strings.NewReader(text)); err == nil {
+			if verdict, _ := r.Explain(); verdict == "" {
+				t.Error("nothing is said")
+			}
+		}
+	})
+}
+
+func TestHindrance(t *testing.T) {
+	const second = 1_000_000
+	locks := "Thread 0x1 (most recent call first):\n  File \"/a/b.py\", line 3 in other\n\nCurrent thread 0x2 (most recent call first):\n  File \"/a/b.py\", line 9 in main\n"
+	for want, f := range map[string]why.Finding{
+		"waits for the file /data/x (nfs4)":                                                                       {State: "waits", Signs: &why.Signs{Stuck: "/data/x (nfs4)"}},
+		"waits for its memory to come from disk, 900 pages per second (64 MiB are in swap)":                       {State: "waits for a disk", Signs: &why.Signs{Faults: 900, Swapped: 64 << 20}},
+		"goes on without a process that it started and that died: process 9 (python3), killed by signal 9":        {State: "waits", Signs: &why.Signs{Dead: []string{"process 9 (python3), killed by signal 9"}}},
+		"waits for Python's interpreter lock, which another of its threads holds, at other (b.py:3)":              {State: "waits for another thread", Stack: locks, Signs: &why.Signs{Switches: 200}},
+		"is in a deadlock: its main thread waits for a lock at main (b.py:9), another thread at other (b.py:3)":   {State: "waits for another thread", Stack: locks, Signs: &why.Signs{}},
+		"writes to a file system that is full, /out":                                                              {State: "sleeps", Signs: &why.Signs{Full: "/out"}},
+		"is held back by its control group, which allows it 0.5 CPUs (50 % of the time it may not run)":           {State: "is computing", Signs: &why.Signs{Throttled: second / 2, Quota: 0.5}},
+		"gets too little CPU time: the hypervisor gives 40 % of it to other machines":                             {State: "is computing", Signs: &why.Signs{Stolen: second * 4 / 10}},
+		"gets too little CPU time: make (process 8) uses 0.9 CPUs (60 % of the time it is ready and may not run)": {State: "is computing", Signs: &why.Signs{Ready: second * 6 / 10, Rival: "make (process 8)", RivalCPU: second * 9 / 10}},
+		"is computing": {State: "is computing", Signs: &why.Signs{CPU: second, Main: second}},
+	} {
+		f.Signs.Window = second
+		f.Host, f.Behind = "h", true
+		if got, _ := why.Explain([]why.Finding{f}); got != "the job waits for rank 0 on h, which "+want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	all := meets()
+	for i := range all {
+		all[i].Behind = false
+	}
+	link := func(host int, l why.Link) {
+		l.Window, l.Peer = 500_000, fmt.Sprint("host", 2-host)
+		all[host].Links = []why.Link{l}
+	}
+	const begin = "rank 0 on host1 and rank 1 on host2 wait for data that is under way between hosts: "
+	link(0, why.Link{Sent: 600_000, Waits: 5, RTT: 300})
+	link(1, why.Link{Sent: 900_000, Waits: 5, RTT: 300})
+	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s, round trip 300µs: look at the speed of both NICs and at what else uses them" {
+		t.Error(got)
+	}
+	link(1, why.Link{Sent: 900_000, Lost: 80, Waits: 5})
+	if got, _ := why.Explain(all); got != begin+"the path from host2 to host1 loses packets: 80 were sent again within 500ms, while 0.9 MB arrived: look for a bad cable, port or NIC" {
+		t.Error(got)
+	}
+	link(0, why.Link{Down: true})
+	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection" {
+		t.Error(got)
+	}
+	all[1].Ahead = -3600e6
+	if got, _ := why.Explain(all); !strings.HasSuffix(got, "; the clock of host2 is 1h0m0s behind this machine's") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,249 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what
+// is in words count from the beginning of the look.
+type Signs struct {
+	Window    int64    `json:"window_us"`            // length of the look
+	CPU       int64    `json:"cpu_us"`               // time of all threads
+	Main      int64    `json:"main_us"`              // of the main thread
+	Busiest   int64    `json:"busiest_us"`           // of the busiest other one
+	Ready     int64    `json:"ready_us"`             // in which a thread, the one with most, was ready to run and had no CPU
+	Switches  int64    `json:"switches"`             // how often the main thread began to wait
+	Threads   int      `json:"threads"`              // that it has
+	Throttled int64    `json:"throttled_us"`         // in which its control group kept it from running
+	Quota     float64  `json:"quota_cpus,omitempty"` // CPUs that the group may use, if it kept it
+	Faults    int64    `json:"faults"`               // pages of its memory that came from disk
+	Swapped   int64    `json:"swapped_bytes"`        // of its memory that are in swap
+	Killed    int64    `json:"killed"`               // processes of its control group that the kernel has ended for lack of memory
+	Stolen    int64    `json:"stolen_us"`            // time of each CPU that the hypervisor gave to other machines
+	Rival     string   `json:"rival,omitempty"`      // what else used most CPU time
+	RivalCPU  int64    `json:"rival_cpu_us,omitempty"`
+	Stuck     string   `json:"stuck,omitempty"` // the file that its main thread waits for
+	Full      string   `json:"full,omitempty"`  // a file system that it writes to and that has no room
+	Dead      []string `json:"dead,omitempty"`  // processes that it started, that have ended, and that it has not waited for
+}
+
+// Link is what a host sees of its link to another one.
+type Link struct {
+	Peer   string `json:"peer"`
+	Window int64  `json:"window_us"` // length of the look
+	Sent   int64  `json:"sent"`      // bytes that the peer has acknowledged meanwhile
+	Lost   int64  `json:"lost"`      // packets that the kernel has sent again meanwhile
+	Waits  int64  `json:"waits"`     // segments that are not acknowledged
+	RTT    int64  `json:"rtt_us"`
+	Down   bool   `json:"down,omitempty"` // it has no connection
+}
+
+const (
+	// muchFaults is how many pages per second come from disk for a process that memory is too small for.
+	muchFaults = 50
+	// A process is slowed down if its control group keeps it from running during this share of the time, or if a thread of
+	// it waits for a CPU during that one.
+	heldBack = 0.2
+	crowded  = 0.25
+	// stolenShare is the same for a hypervisor.
+	stolenShare = 0.2
+	// turns is how often per second a thread wakes that waits for Python's interpreter lock: Python's interval is 5 ms.
+	turns = 50
+	// badClock is how far clocks may differ before that is worth a word, in microseconds.
+	badClock = 2e6
+)
+
+// perSecond is a count of the look for each second of it.
+func (s *Signs) perSecond(n int64) float64 { return float64(n) * 1e6 / float64(max(s.Window, 1)) }
+
+func (s *Signs) share(us int64) float64 { return float64(us) / float64(max(s.Window, 1)) }
+
+// hindrance describes what keeps a rank from going on, "" if nothing shows. at is where its main thread is.
+func (f *Finding) hindrance(at string) string {
+	s := f.Signs
+	if s == nil {
+		return ""
+	}
+	waits := strings.HasPrefix(f.State, "waits for another thread")
+	switch {
+	case s.Stuck != "" && (blocked(f.State) || idle(s)):
+		return "waits for the file " + s.Stuck + after(at, ", at ")
+	case s.perSecond(s.Faults) >= muchFaults:
+		text := fmt.Sprintf("waits for its memory to come from disk, %.0f pages per second", s.perSecond(s.Faults))
+		if s.Swapped > 0 {
+			text += fmt.Sprintf(" (%d MiB are in swap)", s.Swapped>>20)
+		} else {
+			text += " (its memory limit, or the machine, is too small)"
+		}
+		return text + after(at, ", at ")
+	case len(s.Dead) > 0:
+		return "goes on without a process that it started and that died: " + strings.Join(s.Dead, ", ") + after(at, "; it is at ")
+	case waits && s.perSecond(s.Switches) >= turns && s.share(s.Main) < 0.5:
+		return "waits for Python's interpreter lock, which another of its threads holds" + holder(f.Stack)
+	case waits && idle(s) && deadlocked(f.Stack) != "":
+		return "is in a deadlock: " + deadlocked(f.Stack)
+	case s.Full != "":
+		return fmt.Sprintf("writes to a file system that is full, %s", s.Full) + after(at, ", at ")
+	case s.share(s.Throttled) >= heldBack:
+		return fmt.Sprintf("is held back by its control group, which allows it %.2g CPUs (%.0f %% of the time it may not run)", s.Quota,
+			100*min(s.share(s.Throttled), 1)) + after(at, ", at ")
+	case s.share(s.Stolen) >= stolenShare:
+		return fmt.Sprintf("gets too little CPU time: the hypervisor gives %.0f %% of it to other machines", 100*s.share(s.Stolen)) + after(at, ", at ")
+	case s.share(s.Ready) >= crowded && s.Ready > s.CPU/2:
+		rival := "processes that are not visible here use its CPUs"
+		if s.Rival != "" {
+			rival = fmt.Sprintf("%s uses %.1f CPUs", s.Rival, s.share(s.RivalCPU))
+		}
+		return fmt.Sprintf("gets too little CPU time: %s (%.0f %% of the time it is ready and may not run)", rival,
+			100*min(s.share(s.Ready), 1)) + after(at, ", at ")
+	}
+	return ""
+}
+
+// idle reports whether a process did nothing during the look.
+func idle(s *Signs) bool { return s.share(s.CPU) < 0.05 && s.perSecond(s.Switches) < turns }
+
+// blocked reports whether a state is one in which a process waits for a file.
+func blocked(state string) bool {
+	for _, part := range []string{"file", "disk", "stuck in the kernel"} {
+		if strings.Contains(state, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// threads returns the frames of each thread of a stack that faulthandler wrote, the main thread last.
+func threads(stack string) (all [][]Frame) {
+	for line := range strings.Lines(stack) {
+		if strings.HasPrefix(line, "Thread ") || strings.HasPrefix(line, "Current thread ") {
+			all = append(all, nil)
+			continue
+		}
+		if m := frameLine.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil && len(all) > 0 {
+			all[len(all)-1] = append(all[len(all)-1], Main(line)...)
+		}
+	}
+	return all
+}
+
+// user returns where a thread is in the user's code, "" if it is in none, and whether that is its innermost frame.
+func user(frames []Frame) (at string, innermost bool) {
+	for i, frame := range frames {
+		if !frame.library() {
+			return frame.short(), i == 0
+		}
+	}
+	return "", false
+}
+
+// holder names where another thread than the main one is in the user's code.
+func holder(stack string) string {
+	all := threads(stack)
+	for _, frames := range all[:max(len(all)-1, 0)] {
+		if at, innermost := user(frames); at != "" && innermost {
+			return ", at " + at
+		}
+	}
+	return ""
+}
+
+// deadlocked returns where threads wait for each other: the main thread waits in the user's code for a lock, and so does
+// another one. "" if none does.
+func deadlocked(stack string) string {
+	all := threads(stack)
+	if len(all) < 2 {
+		return ""
+	}
+	main, innermost := user(all[len(all)-1])
+	if main == "" || !innermost {
+		return ""
+	}
+	var others []string
+	for _, frames := range all[:len(all)-1] {
+		if at, innermost := user(frames); at != "" && innermost {
+			others = append(others, at)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("its main thread waits for a lock at %s, another thread at %s", main, strings.Join(others[:min(len(others), 3)], " and at "))
+}
+
+// network names the link that is slow or loses packets, "" if none shows.
+func network(all []Finding) string {
+	type edge struct {
+		from string
+		Link
+	}
+	var edges []edge
+	for _, f := range all {
+		for _, l := range f.Links {
+			e := edge{f.Host, l}
+			if !slices.ContainsFunc(edges, func(o edge) bool { return o.from == e.from && o.Peer == e.Peer }) {
+				edges = append(edges, e)
+			}
+		}
+	}
+	edges = slices.DeleteFunc(edges, func(e edge) bool { return e.Lost == 0 && e.Waits == 0 && !e.Down })
+	if len(edges) == 0 {
+		return ""
+	}
+	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
+	worst := slices.MaxFunc(edges, func(a, b edge) int {
+		switch {
+		case a.Down != b.Down:
+			return sign(a.Down)
+		case lossy(a.Link) != lossy(b.Link):
+			return sign(lossy(a.Link))
+		case rate(a) < rate(b):
+			return 1
+		case rate(a) > rate(b):
+			return -1
+		}
+		return 0
+	})
+	over := time.Duration(worst.Window) * time.Microsecond
+	switch {
+	case worst.Down:
+		return fmt.Sprintf("the link from %s to %s has no connection", worst.from, worst.Peer)
+	case lossy(worst.Link):
+		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: look for a bad cable, port or NIC",
+			worst.from, worst.Peer, worst.Lost, over.Round(10*time.Millisecond), float64(worst.Sent)/1e6)
+	default:
+		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s, round trip %v: look at the speed of both NICs and at what else uses them",
+			worst.from, worst.Peer, rate(worst), rounded(worst.RTT))
+	}
+}
+
+func sign(b bool) int {
+	if b {
+		return 1
+	}
+	return -1
+}
+
+// lossy reports whether a path loses many packets: some of each hundred. A packet carries 1400 bytes, or more.
+func lossy(l Link) bool { return l.Lost >= 5 && l.Lost*1400*50 >= l.Sent }
+
+// clocks names the hosts whose clocks are far from the launcher's.
+func clocks(all []Finding) string {
+	var parts []string
+	var seen []string
+	for _, f := range all {
+		if f.Ahead < badClock && f.Ahead > -badClock || slices.Contains(seen, f.Host) {
+			continue
+		}
+		seen = append(seen, f.Host)
+		d, how := f.Ahead, "ahead of"
+		if d < 0 {
+			d, how = -d, "behind"
+		}
+		parts = append(parts, fmt.Sprintf("the clock of %s is %v %s this machine's", f.Host, (time.Duration(d)*time.Microsecond).Round(time.Second), how))
+	}
+	return strings.Join(parts, ", ")
+}

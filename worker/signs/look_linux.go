@@ -1,0 +1,382 @@
+package signs
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/rendezvous/wire"
+)
+
+const (
+	// tick is the unit of CPU time in /proc/PID/stat.
+	tick = 10 * time.Millisecond
+	// mostProcesses, mostThreads and mostFiles bound what a Look reads.
+	mostProcesses = 20000
+	mostThreads   = 1024
+	mostFiles     = 256
+	// leastRival is the share of a CPU from which on another process is named.
+	leastRival = 0.05
+)
+
+// Look is what some processes are seen to do.
+type Look struct {
+	began    time.Time
+	ranks    map[int]*glance
+	machine  map[int]stat // all processes
+	stolen   int64        // ticks that the hypervisor took, of all CPUs
+	children map[int][]int
+}
+
+// glance is what a process shows at one moment.
+type glance struct {
+	stat      stat
+	main      int
+	threads   map[int]thread
+	swapped   int64
+	groups    map[string]string
+	throttled int64 // nanoseconds
+	killed    int64 // processes, for lack of memory
+}
+
+// Begin starts a look at the processes of ranks.
+func Begin(pids []int) *Look {
+	l := &Look{began: time.Now(), ranks: map[int]*glance{}}
+	for _, pid := range pids {
+		if g := glanceAt(pid); g != nil {
+			l.ranks[pid] = g
+		}
+	}
+	l.machine, l.stolen = everything(), stolen()
+	return l
+}
+
+// End returns what was seen since Begin, by process.
+func (l *Look) End() map[int]*wire.Signs {
+	window := time.Since(l.began)
+	now, steal := everything(), stolen()
+	l.children = map[int][]int{}
+	for pid, s := range now {
+		l.children[s.parent] = append(l.children[s.parent], pid)
+	}
+	rival, used := l.rival(now)
+	all := map[int]*wire.Signs{}
+	for pid, then := range l.ranks {
+		g := glanceAt(pid)
+		if g == nil {
+			continue
+		}
+		s := &signs{Window: window.Microseconds(), Faults: g.stat.faults - then.stat.faults, Swapped: g.swapped,
+			Throttled: max(g.throttled-then.throttled, 0) / 1000, Killed: g.killed,
+			Stolen: (steal - l.stolen) * tick.Microseconds() / int64(max(cpus(), 1))}
+		if s.Throttled > 0 {
+			s.Quota = quota(g.groups)
+		}
+		if window > 0 && float64(used) >= leastRival*float64(window) {
+			s.Rival, s.RivalCPU = rival, used.Microseconds()
+		}
+		s.compare(then, g)
+		s.Stuck, s.Full, s.Dead = stuck(pid), full(pid), dead(l.children[pid], now)
+		all[pid] = (*wire.Signs)(s)
+	}
+	return all
+}
+
+// everything returns the processes of this machine, as far as they are visible.
+func everything() map[int]stat {
+	entries, _ := os.ReadDir("/proc") // none if it is not mounted
+	all := make(map[int]stat, len(entries))
+	for _, e := range entries[:min(len(entries), mostProcesses)] {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if s, ok := parseStat(read(pid, "stat")); ok {
+				all[pid] = s
+			}
+		}
+	}
+	return all
+}
+
+// rival returns which process used most CPU time meanwhile, without the ranks, what they started, and this process.
+func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
+	own := func(pid int) bool {
+		self := pid == os.Getpid()
+		for n := 0; pid > 1 && n < 100; n++ {
+			if l.ranks[pid] != nil {
+				return true
+			}
+			pid = now[pid].parent
+		}
+		return self
+	}
+	for pid, s := range now {
+		if t := time.Duration(s.ticks-l.machine[pid].ticks) * tick; t > used && !own(pid) {
+			name, used = fmt.Sprintf("%s (process %d)", s.command, pid), t
+		}
+	}
+	return name, used
+}
+
+// stolen returns the CPU time that the hypervisor gave to other machines, in ticks.
+func stolen() int64 {
+	b, _ := os.ReadFile("/proc/stat")
+	first, _, _ := bytes.Cut(b, []byte("\n"))
+	f := strings.Fields(string(first))
+	if len(f) < 9 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f[8], 10, 64)
+	return n
+}
+
+func cpus() int {
+	b, _ := os.ReadFile("/proc/stat")
+	return bytes.Count(b, []byte("\ncpu"))
+}
+
+func read(pid int, name string) []byte {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // nothing if it has ended or access is denied
+	return b
+}
+
+// glanceAt reads what a process has done so far, nil if it has ended.
+func glanceAt(pid int) *glance {
+	s, ok := parseStat(read(pid, "stat"))
+	if !ok {
+		return nil
+	}
+	g := &glance{stat: s, main: pid, threads: map[int]thread{}, groups: parseGroups(read(pid, "cgroup"))}
+	g.swapped = field(read(pid, "status"), "VmSwap") << 10
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, e := range tasks[:min(len(tasks), mostThreads)] {
+		at := "task/" + e.Name() + "/"
+		id, _ := strconv.Atoi(e.Name())
+		t := thread{switches: field(read(pid, at+"status"), "voluntary_ctxt_switches")}
+		t.ran, t.ready = parseSchedstat(read(pid, at+"schedstat"))
+		if s, ok := parseStat(read(pid, at+"stat")); ok {
+			t.state = s.state
+		}
+		g.threads[id] = t
+	}
+	g.throttled = throttled(g.groups)
+	g.killed = killed(g.groups)
+	return g
+}
+
+// compare fills in what the threads of a process have done meanwhile.
+func (s *signs) compare(then, now *glance) {
+	for id, t := range now.threads {
+		before := then.threads[id]
+		ran, ready := (t.ran-before.ran)/1000, (t.ready-before.ready)/1000
+		s.CPU += ran
+		s.Ready = max(s.Ready, ready)
+		if id == now.main {
+			s.Main, s.Switches = ran, t.switches-before.switches
+		} else {
+			s.Busiest = max(s.Busiest, ran)
+		}
+	}
+	s.Threads = len(now.threads)
+}
+
+// signs are wire.Signs with methods of this package.
+type signs wire.Signs
+
+// below returns the directories of a control group and of those above it, the nearest first.
+func below(root, group string) (dirs []string) {
+	for n := 0; n < 64; n++ {
+		dirs = append(dirs, filepath.Join(root, group))
+		if group == "/" || group == "." || group == "" {
+			break
+		}
+		group = filepath.Dir(group)
+	}
+	return dirs
+}
+
+// places returns where the files of a controller are for a process, the nearest group first: version 2, or 1.
+func places(groups map[string]string, controller string) (dirs []string, old bool) {
+	const root = "/sys/fs/cgroup"
+	if group, ok := groups[controller]; ok {
+		for _, at := range []string{filepath.Join(root, controller), filepath.Join(root, controller+",cpuacct")} {
+			if info, err := os.Stat(at); err == nil && info.IsDir() {
+				return below(at, group), true
+			}
+		}
+	}
+	return below(root, groups[""]), false
+}
+
+// throttled returns how long the control groups of a process have kept it from running, in nanoseconds.
+func throttled(groups map[string]string) (most int64) {
+	dirs, old := places(groups, "cpu")
+	for _, dir := range dirs {
+		b, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+		if old {
+			most = max(most, field(b, "throttled_time"))
+		} else {
+			most = max(most, field(b, "throttled_usec")*1000)
+		}
+	}
+	return most
+}
+
+// quota returns the CPUs that a process may use, by the narrowest of its control groups; 0 for no limit.
+func quota(groups map[string]string) (least float64) {
+	dirs, old := places(groups, "cpu")
+	for _, dir := range dirs {
+		text, _ := os.ReadFile(filepath.Join(dir, "cpu.max"))
+		if old {
+			q, _ := os.ReadFile(filepath.Join(dir, "cpu.cfs_quota_us"))
+			p, _ := os.ReadFile(filepath.Join(dir, "cpu.cfs_period_us"))
+			text = slices.Concat(bytes.TrimSpace(q), []byte(" "), p)
+		}
+		if q := parseQuota(text); q > 0 && (least == 0 || q < least) {
+			least = q
+		}
+	}
+	return least
+}
+
+// killed returns how many processes of a control group the kernel has ended for lack of memory.
+func killed(groups map[string]string) int64 {
+	dirs, old := places(groups, "memory")
+	name := "memory.events"
+	if old {
+		name = "memory.oom_control"
+	}
+	b, _ := os.ReadFile(filepath.Join(dirs[0], name))
+	return field(b, "oom_kill")
+}
+
+// Memory is the control group of a process, and how many of its processes the kernel had ended for lack of memory. The
+// zero value is that of a process without one.
+type Memory struct {
+	groups map[string]string
+	killed int64
+}
+
+// MemoryOf returns the group of a process as it is now.
+func MemoryOf(pid int) Memory {
+	groups := parseGroups(read(pid, "cgroup"))
+	return Memory{groups, killed(groups)}
+}
+
+// Short reports whether the kernel has ended another process since.
+func (m Memory) Short() bool { return m.groups != nil && killed(m.groups) > m.killed }
+
+// System calls that wait for a file: the descriptor, or the address of the path, is which argument.
+var (
+	byDescriptor = map[int]int{unix.SYS_READ: 0, unix.SYS_PREAD64: 0, unix.SYS_READV: 0, unix.SYS_WRITE: 0, unix.SYS_PWRITE64: 0,
+		unix.SYS_FSTAT: 0, unix.SYS_GETDENTS64: 0, unix.SYS_FSYNC: 0, unix.SYS_FDATASYNC: 0, unix.SYS_CLOSE: 0}
+	byPath = map[int]int{unix.SYS_OPENAT: 1, unix.SYS_STATX: 1, unix.SYS_NEWFSTATAT: 1, unix.SYS_FACCESSAT: 1, unix.SYS_FACCESSAT2: 1,
+		unix.SYS_READLINKAT: 1, unix.SYS_UNLINKAT: 1, unix.SYS_MKDIRAT: 1}
+)
+
+// stuck names the file that the main thread of a process waits for, "" if it waits for none. Nothing here touches the
+// file, as that might wait, too.
+func stuck(pid int) string {
+	f := strings.Fields(string(read(pid, "syscall")))
+	if len(f) < 7 {
+		return ""
+	}
+	number, err := strconv.Atoi(f[0])
+	if err != nil {
+		return ""
+	}
+	argument := func(i int) uint64 {
+		n, _ := strconv.ParseUint(strings.TrimPrefix(f[1+i], "0x"), 16, 64)
+		return n
+	}
+	path := ""
+	if i, ok := byDescriptor[number]; ok {
+		path, _ = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, argument(i)))
+	} else if i, ok := byPath[number]; ok {
+		path = textAt(pid, argument(i))
+	}
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
+		return "" // a pipe, a socket or a device
+	}
+	return fmt.Sprintf("%s (%s)", path, cmp.Or(mountOf(parseMounts(read(pid, "mountinfo")), path).kind, "unknown file system"))
+}
+
+// textAt reads a string in the memory of a process.
+func textAt(pid int, at uint64) string {
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		return ""
+	}
+	defer mem.Close()
+	b := make([]byte, unix.PathMax)
+	n, _ := mem.ReadAt(b, int64(at)) // less where the mapping ends
+	text, _, ok := bytes.Cut(b[:n], []byte{0})
+	if !ok {
+		return ""
+	}
+	return string(text)
+}
+
+// local are file systems whose state can be asked without waiting for another machine or process.
+var local = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay", "f2fs"}
+
+// full names the file system without space that a process has open for writing, or works in; "" if there is none.
+func full(pid int) string {
+	mounts := parseMounts(read(pid, "mountinfo"))
+	seen := map[string]bool{}
+	check := func(path string) bool {
+		m := mountOf(mounts, path)
+		if !strings.HasPrefix(path, "/") || seen[m.point] || !slices.Contains(local, m.kind) {
+			return false
+		}
+		seen[m.point] = true
+		var st unix.Statfs_t
+		return unix.Statfs(m.point, &st) == nil && st.Blocks > 0 && (st.Bavail == 0 || st.Files > 0 && st.Ffree == 0)
+	}
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	if path, err := os.Readlink(dir + "cwd"); err == nil && check(path) {
+		return mountOf(mounts, path).point
+	}
+	files, _ := os.ReadDir(dir + "fd")
+	for _, f := range files[:min(len(files), mostFiles)] {
+		path, _ := os.Readlink(dir + "fd/" + f.Name())
+		if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/") && writes(read(pid, "fdinfo/"+f.Name())) && check(path) {
+			return mountOf(mounts, path).point
+		}
+	}
+	return ""
+}
+
+// writes reports whether a descriptor is open for writing.
+func writes(info []byte) bool {
+	for line := range strings.Lines(string(info)) {
+		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(flags), 8, 32)
+			return n&unix.O_ACCMODE != unix.O_RDONLY
+		}
+	}
+	return false
+}
+
+// dead names the children of a process that have ended without its notice.
+func dead(children []int, all map[int]stat) (names []string) {
+	const most = 4
+	for _, pid := range slices.Sorted(slices.Values(children)) {
+		s := all[pid]
+		if s.state != 'Z' || len(names) == most {
+			continue
+		}
+		how := fmt.Sprintf("exit status %d", s.exit>>8)
+		if signal := s.exit & 0x7f; signal != 0 {
+			how = fmt.Sprintf("killed by signal %d", signal)
+		}
+		names = append(names, fmt.Sprintf("process %d (%s), %s", pid, s.command, how))
+	}
+	return names
+}

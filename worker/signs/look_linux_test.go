@@ -1,0 +1,70 @@
+package signs
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// start runs a shell and returns its process once it has written a line.
+func start(t *testing.T, script string) int {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+// TestLook: a look tells a process that computes from one that sleeps, and finds a child that died and the file that a
+// process waits for.
+func TestLook(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
+		t.Fatal(err)
+	}
+	works := start(t, "echo; while :; do :; done")
+	sleeps := start(t, "(sleep 0.1; exit 3) & echo; exec sleep 1000") // sleep does not wait for the child of the shell before it
+	opens := start(t, "echo; exec cat "+pipe)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		look := Begin([]int{works, sleeps, opens, 1 << 30})
+		time.Sleep(200 * time.Millisecond)
+		seen := look.End()
+		w, s, o := seen[works], seen[sleeps], seen[opens]
+		if len(seen) != 3 || w == nil || s == nil || o == nil {
+			t.Fatalf("%+v", seen)
+		}
+		ok := w.Main > 0 && w.CPU >= w.Main && w.Threads == 1 && s.CPU == 0 && len(s.Dead) == 1 &&
+			strings.HasSuffix(s.Dead[0], "exit status 3") && strings.HasPrefix(o.Stuck, pipe+" (")
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("works %+v, sleeps %+v, opens %+v", w, s, o)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	if m := MemoryOf(os.Getpid()); m.Short() {
+		t.Error("a process of this group was killed")
+	}
+	if (Memory{}).Short() {
+		t.Error("no group is short of memory")
+	}
+}

@@ -1,0 +1,139 @@
+// Package signs finds out, from what the kernel reveals about the processes of ranks, what keeps them: a control group
+// that gives them too little CPU or memory, other processes on their CPUs, memory that comes from disk, a file system
+// that does not answer or is full, children that died.
+//
+// Most of that shows in how counters grow, so a Look lasts from Begin to End. A Look is used by one goroutine. What
+// the files of /proc and /sys say is taken apart by functions without I/O.
+package signs
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// thread is what a thread has done so far. Times are in nanoseconds.
+type thread struct {
+	state    byte
+	ran      int64
+	ready    int64 // while it was ready to run and others had the CPU
+	switches int64 // that it made by waiting
+}
+
+// stat is a line of /proc/PID/stat.
+type stat struct {
+	command string
+	state   byte
+	parent  int
+	faults  int64 // pages that came from disk
+	ticks   int64 // of CPU time
+	exit    int   // status, of a zombie
+}
+
+// parseStat reads /proc/PID/stat. The command may contain anything, so the fields count from the last parenthesis.
+func parseStat(text []byte) (s stat, ok bool) {
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return s, false
+	}
+	s.command = string(text[open+1 : end])
+	f := strings.Fields(string(text[end+1:]))
+	if len(f) < 50 { // state is field 3 of the manual, and the first here
+		return s, false
+	}
+	number := func(field int) int64 {
+		n, _ := strconv.ParseInt(f[field-3], 10, 64)
+		return n
+	}
+	s.state, s.parent, s.faults = f[0][0], int(number(4)), number(12)
+	s.ticks, s.exit = number(14)+number(15), int(number(52))
+	return s, true
+}
+
+// parseSchedstat reads the time that a thread ran and the time that it was ready.
+func parseSchedstat(text []byte) (ran, ready int64) {
+	f := strings.Fields(string(text))
+	if len(f) < 2 {
+		return 0, 0
+	}
+	ran, _ = strconv.ParseInt(f[0], 10, 64)
+	ready, _ = strconv.ParseInt(f[1], 10, 64)
+	return ran, ready
+}
+
+// field returns the number behind a name in a file of lines "name: 123 kB" or "name 123".
+func field(text []byte, name string) int64 {
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) >= 2 && strings.TrimSuffix(f[0], ":") == name {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// mount is a place of /proc/PID/mountinfo.
+type mount struct{ point, kind string }
+
+// parseMounts reads /proc/PID/mountinfo.
+func parseMounts(text []byte) (all []mount) {
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		for i := 6; i+1 < len(f); i++ {
+			if f[i] == "-" {
+				all = append(all, mount{unescape(f[4]), f[i+1]})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// unescape reads the octal escapes of mountinfo.
+func unescape(s string) string {
+	for _, e := range [][2]string{{`\040`, " "}, {`\011`, "\t"}, {`\012`, "\n"}, {`\134`, `\`}} {
+		s = strings.ReplaceAll(s, e[0], e[1])
+	}
+	return s
+}
+
+// mountOf returns the mount that a path is on: the last one of those with the longest point.
+func mountOf(all []mount, path string) (at mount) {
+	for _, m := range all {
+		within := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point+"/")
+		if within && len(m.point) >= len(at.point) {
+			at = m
+		}
+	}
+	return at
+}
+
+// groups are the paths of a process's control groups, by controller; "" is that of version 2.
+func parseGroups(text []byte) map[string]string {
+	groups := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, controller := range strings.Split(f[1], ",") {
+			groups[controller] = f[2]
+		}
+	}
+	return groups
+}
+
+// parseQuota reads cpu.max, "50000 100000", as a number of CPUs; 0 for no limit.
+func parseQuota(text []byte) float64 {
+	f := strings.Fields(string(text))
+	if len(f) != 2 {
+		return 0
+	}
+	quota, err := strconv.ParseFloat(f[0], 64)
+	period, _ := strconv.ParseFloat(f[1], 64)
+	if err != nil || period <= 0 || quota <= 0 {
+		return 0
+	}
+	return quota / period
+}

@@ -1,0 +1,66 @@
+package signs
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestParseStat(t *testing.T) {
+	const line = "77 (a) b (c) S 5 77 77 0 -1 4194560 100 200 33 44 10 20 0 0 20 0 1 0 5000 1000000 100 18446744073709551615 1 2 3 4 5 0 0 16781312 0 0 0 0 17 1 0 0 0 0 0 1 2 3 4 5 6 7 9\n"
+	got, ok := parseStat([]byte(line))
+	if want := (stat{command: "a) b (c", state: 'S', parent: 5, faults: 33, ticks: 30, exit: 9}); !ok || got != want {
+		t.Errorf("%+v %v, want %+v", got, ok, want)
+	}
+	for _, bad := range []string{"", "7", "7 (x", "7 (x) S 1", ")("} {
+		if s, ok := parseStat([]byte(bad)); ok {
+			t.Errorf("%q is %+v", bad, s)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	if ran, ready := parseSchedstat([]byte("12 34 5\n")); ran != 12 || ready != 34 {
+		t.Error(ran, ready)
+	}
+	if n := field([]byte("VmRSS:\t  12 kB\nVmSwap:\t  345 kB\n"), "VmSwap"); n != 345 {
+		t.Error(n)
+	}
+	if n := field([]byte("usage_usec 5\nthrottled_usec 7"), "throttled_usec"); n != 7 {
+		t.Error(n)
+	}
+	mounts := parseMounts([]byte("22 1 8:1 / / rw shared:1 - ext4 /dev/sda rw\n" +
+		"30 22 0:40 / /mnt/my\\040data rw,nosuid shared:2 master:1 - nfs4 server:/x rw\n31 22 0:41 / /mnt rw - tmpfs none rw\n"))
+	if want := []mount{{"/", "ext4"}, {"/mnt/my data", "nfs4"}, {"/mnt", "tmpfs"}}; !reflect.DeepEqual(mounts, want) {
+		t.Errorf("%+v", mounts)
+	}
+	for path, want := range map[string]string{"/mnt/my data/x": "nfs4", "/mnt/my dataset": "tmpfs", "/mnt": "tmpfs", "/mntx": "ext4", "/": "ext4"} {
+		if got := mountOf(mounts, path).kind; got != want {
+			t.Errorf("%s is on %s, want %s", path, got, want)
+		}
+	}
+	groups := parseGroups([]byte("9:name=systemd:/\n2:cpu,cpuacct:/job\n0::/user/x\n"))
+	if want := map[string]string{"name=systemd": "/", "cpu": "/job", "cpuacct": "/job", "": "/user/x"}; !reflect.DeepEqual(groups, want) {
+		t.Errorf("%+v", groups)
+	}
+	for text, want := range map[string]float64{"50000 100000\n": 0.5, "max 100000": 0, "-1 100000": 0, "": 0, "5": 0} {
+		if got := parseQuota([]byte(text)); got != want {
+			t.Errorf("%q is %v CPUs, want %v", text, got, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("77 (x) S 5 77"))
+	f.Add([]byte("30 22 0:40 / /mnt rw - nfs4 server:/x rw\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		parseStat(text)
+		parseSchedstat(text)
+		for _, m := range parseMounts(text) {
+			mountOf([]mount{m}, "/x")
+		}
+		parseGroups(text)
+		if parseQuota(text) < 0 {
+			t.Error("negative")
+		}
+	})
+}
