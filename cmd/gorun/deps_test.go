@@ -89,7 +89,7 @@ var allowed = map[string][]string{
 	"worker/session":           {"collective", "collective/kernel", "worker/session/codec", "worker/session/slots", "worker/shm"},
 	"worker/session/codec":     {"collective", "collective/kernel"},
 	"worker/session/slots":     {"collective", "worker/session/codec", "worker/shm"},
-	"worker/rank":              {"collective", "collective/kernel", "worker/session/codec"},
+	"worker/rank":              {"collective", "collective/kernel", "worker/counters", "worker/session/codec"},
 	"worker/stall":             {"collective", "rendezvous/wire", "worker/rankenv", "worker/session"},
 	"worker/shm":               {"collective"},
 	"worker/signs":             {"rendezvous/wire"},

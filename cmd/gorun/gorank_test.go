@@ -40,8 +40,9 @@ func TestGoRank(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "-np", "3", "--no-tag-output", program).CombinedOutput()
-	for _, want := range []string{"rank 0 of 3: the neighbour has 3, all together 6", "rank 2 of 3: the neighbour has 2, all together 6"} {
+	out, err := exec.CommandContext(t.Context(), binary, "-v", "-np", "3", "--no-tag-output", program).CombinedOutput()
+	for _, want := range []string{"rank 0 of 3: the neighbour has 3, all together 6", "rank 2 of 3: the neighbour has 2, all together 6",
+		"gorun: localhost: computing "} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Fatalf("%v: %q is not in\n%s", err, want, out)
 		}

@@ -13,6 +13,7 @@
 #include <cpuid.h>
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -63,6 +64,25 @@ enum {
 	GONE = 70,
 	CHANGED = 71,
 	COMPLETED = 72,
+	/* end table */
+};
+enum {
+	/* begin table: counters COUNT_ */
+	COUNT_PAGE_BYTES = 4096, /* of the page */
+	COUNT_BEGAN = 0, /* offsets in the page: stamp of the first count */
+	COUNT_STEPS = 8,
+	COUNT_STEP_TIME = 16, /* of the last step */
+	COUNT_DATA = 24, /* waiting for input data */
+	COUNT_OTHERS = 32, /* waiting for other ranks */
+	COUNT_COMMUNICATION = 40, /* waiting while an operation ran */
+	COUNT_HIDDEN = 48, /* operations that ran meanwhile */
+	COUNT_OPERATIONS = 56,
+	COUNT_ACTIVITY = 64,
+	COUNT_SINCE = 72, /* stamp of its begin */
+	COUNT_SIGNAL = 80, /* number of the signal that asks for stacks */
+	COUNT_COMPUTING = 0, /* activities */
+	COUNT_WAITING_FOR_DATA = 1,
+	COUNT_WAITING_IN_GORUN = 2,
 	/* end table */
 };
 enum {
@@ -225,6 +245,7 @@ struct operation {
 	struct block *block;   /* the copy in the arena of memory that the daemon cannot see */
 	void *staged, *target; /* where the copy is; where its content goes at the end, or NULL */
 	size_t bytes;
+	uint32_t took;   /* microseconds from when all ranks had submitted their parts */
 	uint32_t region; /* of the result */
 	const void *data;
 	size_t data_bytes;
@@ -567,6 +588,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 	if (!o || 56 + 8 * (ndim + rows) + text != n)
 		return malformed(COMPLETE, n);
 	o->region = get32(b + 12);
+	o->took = get32(b + 44) >> 1;
 	end_operation(o);
 	if (get32(b + 8))
 		return set_text(o, (int)get32(b + 8), b + n - text, text);
@@ -713,6 +735,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 			struct operation *o = find(get32(at));
 			if (!o)
 				return malformed(type, n);
+			o->took = get32(at + 4) >> 1;
 			end_operation(o);
 		}
 		return GORUN_OK;
@@ -959,6 +982,51 @@ static double now(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the counters of this rank, in a page that its daemon reads: worker/counters ---- */
+
+static uint64_t unseen[COUNT_PAGE_BYTES / 8], *counts = unseen;
+
+static uint64_t stamp(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void count(int what, uint64_t n) { __atomic_fetch_add(&counts[what / 8], n, __ATOMIC_RELAXED); }
+static void note(int what, uint64_t n) { __atomic_store_n(&counts[what / 8], n, __ATOMIC_RELAXED); }
+
+/* open_counters begins to count. A companion's rank counts in its own binding. */
+static void open_counters(int companion) {
+	const char *path = getenv("GORUN_COUNTERS");
+	int fd = companion || !path || !*path || counts != unseen ? -1 : open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	void *page = mmap(NULL, COUNT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (page == MAP_FAILED)
+		return;
+	counts = page;
+	note(COUNT_BEGAN, stamp());
+}
+
+/* waits notes that this rank waits, and returns the time. */
+static uint64_t waits(void) {
+	uint64_t began = stamp();
+	note(COUNT_SINCE, began);
+	note(COUNT_ACTIVITY, COUNT_WAITING_IN_GORUN);
+	return began;
+}
+
+/* waited counts a wait. The operation ran for took nanoseconds once all ranks had come. */
+static void waited(uint64_t began, uint64_t took) {
+	uint64_t blocked = stamp() - began, seen = blocked < took ? blocked : took;
+	count(COUNT_OTHERS, blocked - seen);
+	count(COUNT_COMMUNICATION, seen);
+	count(COUNT_HIDDEN, took - seen);
+	count(COUNT_OPERATIONS, 1);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
 }
 
 static uint64_t *word(const struct slot *l, int rank) { return (uint64_t *)(void *)(l->words + LINE * rank); }
@@ -1944,7 +2012,10 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[(int)c.kind], c.name);
 	if (l && l->state == TAKEN && takes && !world.meeting && fits(l, &c)) {
 		*handle = MET;
-		if ((code = meet(l, &c, &done)) || done)
+		uint64_t began = waits();
+		code = meet(l, &c, &done);
+		waited(began, 0);
+		if (code || done)
 			return code;
 	} else if (l && l->state == TAKEN)
 		leave_slot(l);
@@ -2091,8 +2162,12 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return leave(GORUN_INVALID);
 	if (o->then)
 		return leave(fail(GORUN_INVALID, "wait for operation: it is for the function that gorun_then has named"));
-	if (o->stage == OPEN && ((code = until(ended, o)) || (code = ready())))
+	uint64_t began = waits();
+	if (o->stage == OPEN && ((code = until(ended, o)) || (code = ready()))) {
+		waited(began, 0);
 		return leave(code);
+	}
+	waited(began, (uint64_t)o->took * 1000);
 	if (!(o = held(handle, DONE))) /* another thread waited for it too, and was first */
 		return leave(GORUN_INVALID);
 	return leave(finish(o, handle, result));
@@ -2558,6 +2633,7 @@ static int join_world(int companion) {
 	world.lost = world.goodbye = 0;
 	world.rank = world.local_rank = world.cross_rank = world.size = world.local_size = world.cross_size = -1;
 	world.state = JOINING;
+	open_counters(companion);
 	if (name && *name) {
 		code = connect_daemon(name, companion);
 	} else {

@@ -91,3 +91,39 @@ func TestPage(t *testing.T) {
 		t.Error("the page was shrunk")
 	}
 }
+
+// TestWriter: what a rank in Go counts arrives in the page, and waits are parted as those of other bindings.
+func TestWriter(t *testing.T) {
+	p, err := counters.NewPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	w, err := counters.Open(p.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	began := w.Waits()
+	if got := p.Read(); got.Activity != counters.WaitingInGorun || got.Operations != 0 {
+		t.Errorf("while it waits: %+v", got)
+	}
+	for p.Read().Elapsed < 2*time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
+	w.Waited(began, time.Millisecond)
+	w.Waited(w.Waits(), time.Hour)
+	got := p.Read()
+	if got.Activity != counters.Computing || got.Operations != 2 || got.Communication < time.Millisecond || got.Others < time.Millisecond ||
+		got.Hidden < got.Elapsed { // bounded by what has passed
+		t.Errorf("%+v", got)
+	}
+	none, err := counters.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.Waited(none.Waits(), 0)
+	if _, err := counters.Open("/nonexistent"); err == nil {
+		t.Error("a page that is not there was opened")
+	}
+}

@@ -236,14 +236,18 @@ func (s *Session) glance() (bool, error) {
 
 // Wait returns when the operation is complete. A *collective.Error is its failure, and others may go on.
 func (s *Session) Wait(handle uint32) (Outcome, error) {
+	began := s.counts.Waits()
 	for s.open[handle] {
-		if s.gone != nil {
-			return Outcome{}, fmt.Errorf("wait for operation: %w", s.gone)
+		err := s.gone
+		if err == nil {
+			err = s.receive(nil)
 		}
-		if err := s.receive(nil); err != nil {
+		if err != nil {
+			s.counts.Waited(began, 0)
 			return Outcome{}, fmt.Errorf("wait for operation: %w", err)
 		}
 	}
+	s.counts.Waited(began, s.done[handle].Took)
 	c, ok := s.done[handle]
 	if !ok {
 		return Outcome{}, fmt.Errorf("wait for operation: no handle %d", handle)

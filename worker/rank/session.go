@@ -31,6 +31,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/worker/counters"
 	"gorun/worker/session/codec"
 )
 
@@ -55,6 +56,7 @@ type Session struct {
 	gone     error           // why the world has ended
 	slots    *slotTable      // nil where there are none
 	staged   *Memory         // for an operation on ordinary memory; may be nil
+	counts   counters.Writer
 }
 
 // Welcome is the world as the rank learns it.
@@ -77,7 +79,12 @@ func JoinJob(ctx context.Context, getenv func(string) string) (*Session, error) 
 	if n, err := hex.Decode(token[:], []byte(getenv("GORUN_TOKEN"))); err != nil || n != len(token) {
 		return nil, errors.New("join world: GORUN_TOKEN is missing or wrong")
 	}
-	return Join(ctx, getenv("GORUN_SOCKET"), number, token)
+	s, err := Join(ctx, getenv("GORUN_SOCKET"), number, token)
+	if err != nil {
+		return nil, err
+	}
+	s.counts, _ = counters.Open(getenv("GORUN_COUNTERS")) // another user, or another container: no one looks at them
+	return s, nil
 }
 
 // Join connects to the daemon and waits until the world is committed. The end of ctx ends the connection, now and
@@ -134,6 +141,7 @@ func (s *Session) release() {
 	for _, b := range s.results {
 		unix.Munmap(b)
 	}
+	s.counts.Close()
 	for m := range s.memories {
 		unix.Munmap(m.Bytes)
 		m.Bytes = nil

@@ -428,6 +428,8 @@ func (x *slot) plan(ranks int) kernel.Plan {
 // meet does an operation in its slot. It reports false, and gives the slot up, if a rank does not come.
 func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	l := s.slots
+	began := s.counts.Waits()
+	defer func() { s.counts.Waited(began, 0) }()
 	l.enter(x, o)
 	how, err := s.await(func() meeting { return l.meeting(x) })
 	if err != nil {

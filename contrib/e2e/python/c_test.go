@@ -25,8 +25,8 @@ func TestC(t *testing.T) {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	for hosts, ranks := range map[string]int{"host1:1,host2:1": 2, "host1:2,host2:1": 3} {
-		r := c.Gorun("-H", hosts, "--no-tag-output", program)
-		if want := fmt.Sprintf("C, %d ranks: ok", ranks); r.Code != 0 || !strings.Contains(r.Stdout, want) {
+		r := c.Gorun("-v", "-H", hosts, "--no-tag-output", program)
+		if want := fmt.Sprintf("C, %d ranks: ok", ranks); r.Code != 0 || !strings.Contains(r.Stdout, want) || !strings.Contains(r.Stderr, "gorun: host1: computing ") {
 			t.Errorf("%s: exit code %d, want %q\n%s\n%s", hosts, r.Code, want, r.Stdout, r.Stderr)
 		}
 	}
