@@ -1,4 +1,4 @@
-"""The belt: shared memory over which ranks of a host pass large tensors of their own memory, part by part.
+"""The belt: shared memory over which ranks of a host pass large tensors from their own memory, part by part.
 
 "The belt" in worker/session/codec/PROTOCOL.md says what is where. Each rank copies there what the others
 reduce, reduces its own share, and copies the shares of the others. Nothing here knows how to add.
@@ -29,15 +29,15 @@ from .slot_table import (
 
 
 class Load(Protocol):
-    """A tensor that goes over the belt. Positions are bytes of it; memory is as long as what is copied."""
+    """A tensor that goes over the belt. Positions are in bytes; the length of memory is what is copied."""
 
     nbytes: int
 
     def put(self, at: int, memory: memoryview) -> None:
-        """Copy the source from a position on to memory."""
+        """Copy the source, from a position on, to memory."""
 
     def reduce(self, at: int, inputs: Sequence[memoryview | None], memory: memoryview) -> None:
-        """Reduce the source, for which None stands, and the inputs to the target and to memory."""
+        """Reduce the inputs into the target and memory. None among them means the source."""
 
     def get(self, at: int, memory: memoryview) -> None:
         """Copy memory to the target from a position on."""
@@ -67,9 +67,9 @@ class Belt:
         self._others = [r for r in range(ranks) if r != me]
         self._words, self._flags = memory.cast("Q"), memory.cast("I")
         self._wait, self._publish = wait, publish
-        self._parts = 0  # that have gone over it
+        self._parts = 0  # how many have gone over it
         self.busy = threading.Lock()  # held by the thread that is in a slot on the belt
-        self.stands = False  # for ever: somebody has given up amid a tensor
+        self.closed = False  # True once a rank has given up in the middle of a tensor: the belt is closed
 
     @staticmethod
     def fits(memory: memoryview, ranks: int) -> bool:
@@ -92,7 +92,7 @@ class Belt:
         return self._memory[at : at + hi - lo]
 
     def _parted(self, rank: int, goal: int) -> bool:
-        """Report whether a rank will not reduce its share of so many parts."""
+        """Report whether a rank will never reach so many parts."""
         gone = self._flags[self._broken(rank)] or self._flags[LINE * rank // 4] == RANK_LEFT
         return bool(gone) and self._words[self._count(rank, BELT_REDUCED)] < goal
 
@@ -147,7 +147,7 @@ class Belt:
         self._parts += len(parts)
 
     def stop(self, error: BaseException) -> None:
-        """Let nothing go over the belt any more: this rank gave up amid a tensor, because of that error."""
-        self.stands = True
+        """Close the belt for good: this rank gave up in the middle of a tensor, because of that error."""
+        self.closed = True
         self._flags[self._broken(self._me)] = BELT_FAILED if isinstance(error, Aborted) else BELT_LEFT
         self._publish(0, -1)

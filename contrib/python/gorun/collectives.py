@@ -598,7 +598,7 @@ def _carry(
     world: World, slots: Slots, slot: Slot, binding: Binding, tensors: Sequence[Any],
     targets: Sequence[Any] | None, key: str, op: int,
 ) -> list[Any] | None:  # fmt: skip
-    """Reduce tensors over the belt: new ones, or the targets; None if somebody does not come."""
+    """Reduce tensors over the belt into new ones, or into the targets; None if a rank does not come."""
     outputs = targets
     if outputs is None:
         outputs = [binding.empty(binding.describe(tensor)[1], tensor) for tensor in tensors]

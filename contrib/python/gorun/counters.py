@@ -102,7 +102,7 @@ class Counters:
         words[ACTIVITY // 8] = COMPUTING
 
     def moved(self, began: int) -> None:
-        """Count the time since waits() in which this rank reduced with others, who had all come."""
+        """Count the time since waits() in which this rank reduced with the others, after all had come."""
         self._words[COMMUNICATION // 8] += now() - began
         self._words[ACTIVITY // 8] = COMPUTING
 

@@ -356,7 +356,7 @@ def check(
     dst: Block | None,
     splits: Sequence[int] | None,
 ) -> int:
-    """Refuse what the daemon would refuse, where the caller's stack still shows who asked.
+    """Refuse what the daemon would refuse, while the stack still shows the caller.
 
     Returns the bytes of a tensor of that type and shape.
     """

@@ -100,8 +100,8 @@ class Slots:
         self._words = memory.cast("Q")
         self._flags = memory.cast("I")
         self._look = look
-        # It guards what follows, which slots are open, and this rank's words in them. To take it, or to release
-        # it, also makes stores visible before the next load.
+        # It guards what follows, which slots are open, and this rank's words in them. To take it, or to
+        # release it, also makes stores visible before the next load.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleepers: set[int] = set()  # threads
@@ -130,7 +130,7 @@ class Slots:
 
     def offers_belt(self, nbytes: int) -> bool:
         """Report whether the slot of a tensor would be on the belt."""
-        return self.belt is not None and not self.belt.stands and MAX_SLOT_BYTES < nbytes <= MAX_BELT_BYTES
+        return self.belt is not None and not self.belt.closed and MAX_SLOT_BYTES < nbytes <= MAX_BELT_BYTES
 
     def offers(self, name: str) -> bool:
         """Report whether this rank would take a slot for the next use of a name."""
@@ -141,7 +141,7 @@ class Slots:
         self, name: str, offset: int, dtype: int, op: int, shape: tuple[int, ...], nbytes: int,
         signature: int = 0,
     ) -> None:  # fmt: skip
-        """Take the slot that the daemon assigned to a name. op: the reduction, and how it travels between hosts."""
+        """Take the slot that the daemon assigned to a name. op: the reduction, and how it travels."""
         if self.off:  # the daemon may have assigned it before this rank joined
             return
         self._open[name] = Slot(
@@ -190,7 +190,7 @@ class Slots:
         belt = self.belt
         if belt is None:  # the session has just ended
             return False
-        if belt.stands or not belt.busy.acquire(blocking=False):  # another thread has the belt
+        if belt.closed or not belt.busy.acquire(blocking=False):  # another thread has the belt
             self.close(name)
             return False
         try:
@@ -242,8 +242,8 @@ class Slots:
                 if self._open.get(name) is slot:
                     self._forget(name)
             return False
-        # Look at this last. A rank that comes after the end of the world finds its mark; the operation may have
-        # failed on others.
+        # Look at this last. A rank that comes after the end of the world finds its mark; the operation may
+        # have failed on others.
         while self._flags[self._over] == WORLD_GONE:
             self._look()  # which raises the reason, once the daemon has sent it
             os.sched_yield()
@@ -295,7 +295,7 @@ class Slots:
             pass  # the doorbell is full, or its rank is gone
 
     def _rouse(self, slot: Slot, goal: int) -> None:
-        """Wake the ranks that sleep if all have reached goal. This rank's word was written with the lock held."""
+        """Wake the ranks that sleep if all have reached goal. This rank's word was written under the lock."""
         words, flags = self._words, self._flags
         for at, _ in slot.ranks:
             if words[at] < goal:

@@ -93,7 +93,7 @@ class Load:
             self._targets[number][inside] = array[place]
 
     def reduce(self, at: int, inputs: Sequence[memoryview | None], memory: memoryview) -> None:
-        """Add the source, for which None stands, and the inputs up, to the target and to memory."""
+        """Add up the inputs into the target and memory. None among them means the source."""
         total = np.frombuffer(memory, self._dtype)
         arrays = [None if part is None else np.frombuffer(part, self._dtype) for part in inputs]
         for number, inside, place in self._pieces(at, len(memory)):

@@ -117,7 +117,7 @@ class BeltTest(unittest.TestCase):
             self.assertIsInstance(results[me], Aborted)
             self.assertIn("rank 1 of this host ended in the middle of it", str(results[me]))
         # Nothing goes over the belt after that, and no rank waits for another one there.
-        self.assertEqual(ranks.together(lambda me: ranks.slots[me].belt.stands), [True] * 3)
+        self.assertEqual(ranks.together(lambda me: ranks.slots[me].belt.closed), [True] * 3)
         self.assertEqual(ranks.together(lambda me: ranks.slots[me].offers_belt(1 << 20)), [False] * 3)
 
     def test_one_is_interrupted_before_the_others_come(self):

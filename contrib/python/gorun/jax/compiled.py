@@ -202,7 +202,7 @@ def _vmap_method(call: Call) -> str:
 
 def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
     members = call.process_set.size() if call.kind in ("allgather", "alltoall") else 0
-    # One result more, for nobody: jaxlib 0.5 cannot compile a program that returns all of a custom call.
+    # One more result, unused: jaxlib 0.5 cannot compile a program that returns all of a custom call.
     shapes = [*shapes, jax.ShapeDtypeStruct((1,), jnp.uint8)]
     do = jax.ffi.ffi_call(TARGET + call.kind, shapes, vmap_method=_vmap_method(call))
     results = do(

@@ -392,7 +392,7 @@ def reducescatter_gradient(
 
 
 def _register_gradients(engine: Native) -> None:
-    """Tell TensorFlow the gradients of the native operations. A world is not differentiable."""
+    """Register the gradients of the native operations. A world is not differentiable."""
 
     def arguments(op: Any) -> tuple[str | None, bool, ProcessSet]:
         own = op.get_attr("tensor_name").decode()
@@ -450,7 +450,7 @@ def _native() -> Native | None:
     try:
         # A copy: TensorFlow takes operations only of a library that was not loaded before.
         path = _copied(native.path())
-        os.environ["_GORUN_TENSORFLOW"] = "1"  # tells the library to register them
+        os.environ["_GORUN_TENSORFLOW"] = "1"  # has the library register them
         try:
             operations = tf.load_op_library(path)
         finally:

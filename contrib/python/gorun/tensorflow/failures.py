@@ -13,7 +13,7 @@ from gorun.exceptions import HorovodInternalError
 
 _MARKS = ("gorun: ", "HorovodInternalError: ")  # of native operations, of those that Python runs
 
-# The cause, by TensorFlow's error. It tells a mistake of the script from the loss of a rank.
+# The cause, by TensorFlow's error. It separates a mistake of the script from the loss of a rank.
 _CAUSES: dict[type, type[errors.GorunError]] = {
     tf.errors.FailedPreconditionError: errors.Mismatch,
     tf.errors.InvalidArgumentError: errors.InvalidArgument,

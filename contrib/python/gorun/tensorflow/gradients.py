@@ -75,7 +75,7 @@ class Reduction:
     def __call__(
         self, grads: Sequence[Any], variables: Sequence[Any] | None = None, use_generic_names: bool = False
     ) -> list[Any]:
-        """Return the gradients over all ranks; gradients of local variables are divided by the number of ranks."""
+        """Return the gradients over all ranks; local variables' are divided by the number of ranks."""
         grads = list(grads)
         variables = list(variables) if variables is not None else [None] * len(grads)
         mine = [i for i, variable in enumerate(variables) if self._local and self.is_local(variable)]

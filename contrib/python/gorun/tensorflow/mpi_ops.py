@@ -1,7 +1,7 @@
 """Collectives for TensorFlow tensors, eagerly and in graphs.
 
-All of them are differentiable. Ranks meet by the name of an operation. Without one it is, in a graph, the name of
-the operation's node; eagerly, ranks count their operations without a name.
+All of them are differentiable. Ranks meet by the name of an operation. Without one it is, in a graph, the
+name of the operation's node; eagerly, ranks count their operations without a name.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class _Distributed:
         return "synchronize" in self.__dict__ or type(self).synchronize is not _Distributed.synchronize
 
     def _reduce(self) -> None:
-        if self._synchronized:  # by the script, and so they are reduced once more
+        if self._synchronized:  # by the script: they are reduced again
             self._reducer.used()
             self._synchronized = False
         self._reducer.adopt(_parameters(self))  # new ones, from add_param_group() or requires_grad_()

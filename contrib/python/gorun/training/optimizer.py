@@ -148,7 +148,7 @@ class _Arrays:
         return self._front.allreduce(value, name="finite", op=Min, process_set=self._process_set)
 
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Return the gradients over all ranks; gradients of local variables are divided by the number of ranks."""
+        """Return the gradients over all ranks; local variables' are divided by the number of ranks."""
         grads = list(grads)
         if self._alone():
             return grads

@@ -11,7 +11,7 @@ from gorun.training.models import read, settled, write
 
 
 class Variables(ObjectState):
-    """Variables, and plain values. A subclass says which variables."""
+    """Variables, and plain values. A subclass chooses the variables."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._saved_values: list[Any] = []
