@@ -7,8 +7,8 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// The rank's end of the belt, over which tensors in ordinary memory go part by part: "The belt" in
-// worker/session/codec/PROTOCOL.md.
+// The rank's end of the belt, over which tensors in ordinary memory go part by part. "The belt" in
+// worker/session/codec/PROTOCOL.md describes it.
 
 // Ordinary returns a tensor in memory that the rank does not share with the daemon, for Do alone.
 func Ordinary(b []byte) Piece {
@@ -18,16 +18,16 @@ func Ordinary(b []byte) Piece {
 // shared reports whether the daemon can see a piece.
 func (p Piece) shared() bool { return p.number() != codec.NoRegion }
 
-// belt is what a rank knows of the belt. The zero belt is none.
+// belt is the belt as this rank sees it. The zero belt stands for none.
 type belt struct {
 	there bool
-	parts uint64 // that have gone over it
+	parts uint64 // how many have gone over it
 }
 
 // part is a part of a tensor, of which each rank reduces a share.
 type part struct {
-	number    uint64 // of all that ever go over the belt
-	at        int    // in the tensor
+	number    uint64 // counted from the first one that went over the belt
+	at        int    // its place in the tensor
 	bytes     int
 	shareSize int
 }
@@ -42,17 +42,17 @@ func (l *slotTable) area(rank int) []byte {
 	return l.memory[codec.SlotsBytes+rank*codec.BeltArea:][:codec.BeltArea]
 }
 
-// count is a rank's number of filled or reduced parts.
+// count returns where a rank counts its filled, or reduced, parts.
 func (l *slotTable) count(rank, which int) *uint64 {
 	return (*uint64)(unsafe.Pointer(&l.area(rank)[which]))
 }
 
-// place returns where a part is in the area of a rank.
+// place returns the place of a part in the area of a rank.
 func (l *slotTable) place(rank int, p part) []byte {
 	return l.area(rank)[codec.BeltBuffers+int(p.number%codec.BeltDepth)*codec.BeltPart:][:p.bytes]
 }
 
-// result returns where a rank's reduced share of a part is.
+// result returns the place of the share of a part that a rank has reduced.
 func (l *slotTable) result(rank int, p part) []byte {
 	lo, hi := p.share(rank)
 	return l.area(rank)[codec.BeltResults+int(p.number%codec.BeltDepth)*codec.BeltShare:][:hi-lo]
@@ -62,7 +62,7 @@ func (l *slotTable) broken(rank int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&l.area(rank)[codec.BeltBroken]))
 }
 
-// parted reports whether a rank will not reduce its share of so many parts.
+// parted reports whether a rank will never reach so many parts.
 func (l *slotTable) parted(rank int, goal uint64) bool {
 	gone := atomic.LoadUint32(l.broken(rank)) != 0 || atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) == codec.RankLeft
 	return gone && atomic.LoadUint64(l.count(rank, codec.BeltReduced)) < goal
@@ -89,7 +89,7 @@ func (l *slotTable) publish(which int, p part) {
 	l.rouse()
 }
 
-// fillPart puts there what the others reduce.
+// fillPart copies a part of this rank's tensor to the belt, for the others to reduce.
 func (l *slotTable) fillPart(p part, o *Operation) {
 	from, to := o.In.bytes()[p.at:], l.place(l.self, p)
 	for rank := range l.ranks {
@@ -133,14 +133,14 @@ func (l *slotTable) part(i, n int) part {
 	return p
 }
 
-// passBelt reduces a tensor part by part. Three parts are under way, so that ranks which are equally fast never wait:
-// while this rank fills one, the others have filled the part before, and reduced the one before that.
+// passBelt reduces a tensor part by part. Three parts are under way, so that ranks of equal speed never wait: while this
+// rank fills one, the others have filled the part before it and reduced the one before that.
 func (s *Session) passBelt(x *slot, o *Operation) (err error) {
 	l, n := s.slots, o.In.Bytes
 	count := (n + codec.BeltPart - 1) / codec.BeltPart
 	defer func() {
 		l.belt.parts += uint64(count)
-		if err != nil { // nothing goes over the belt any more: the ranks have not come equally far
+		if err != nil { // the belt is closed for good: the ranks are at different parts
 			l.belt.there = false
 			atomic.StoreUint32(l.broken(l.self), codec.BeltFailed)
 			l.rouse()

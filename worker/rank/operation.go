@@ -53,7 +53,7 @@ type Outcome struct {
 	kept        bool
 }
 
-// name is what ranks know an operation by: sets have names of their own, and so have pairs of ranks.
+// name is the key by which ranks know an operation: each set has its own names, and so has each pair of ranks.
 type name struct {
 	hash uint64
 	set  uint32
@@ -74,7 +74,7 @@ func (o *Operation) name() name {
 	return n
 }
 
-// Do submits an operation and waits for its end. Ranks of one host do small ones that come again by themselves.
+// Do submits an operation and waits for its end. Ranks of one host carry out small repeated ones without the daemon.
 func (s *Session) Do(o *Operation) (Outcome, error) {
 	if err := s.check(o); err != nil {
 		return Outcome{}, err
@@ -104,12 +104,12 @@ func (s *Session) Do(o *Operation) (Outcome, error) {
 	return outcome, err
 }
 
-// isOrdinary reports whether a tensor is where the daemon cannot see it.
+// isOrdinary reports whether a tensor lies in memory that the daemon cannot see.
 func (o *Operation) isOrdinary() bool {
 	return o.In.Memory != nil && !o.In.shared() || o.Out.Memory != nil && !o.Out.shared()
 }
 
-// stage returns an operation on ordinary memory as one on memory that the daemon sees, which is kept for the next.
+// stage turns an operation on ordinary memory into one on memory that the daemon sees. It keeps that memory for the next.
 func (s *Session) stage(o *Operation) (*Operation, error) {
 	n := max(o.In.Bytes, o.Out.Bytes)
 	if s.staged == nil || len(s.staged.Bytes) < n {
@@ -162,7 +162,7 @@ func (s *Session) free(handle uint32) {
 	}
 }
 
-// check reports what keeps an operation from being submitted.
+// check returns why an operation cannot be submitted.
 func (s *Session) check(o *Operation) error {
 	if len(o.Shape) > codec.MaxDims || len(o.Name) > codec.MaxName || len(o.Splits) > codec.MaxMessage/8 {
 		return fmt.Errorf("submit operation: %d dimensions, %d splits or a name of %d bytes are too many", len(o.Shape), len(o.Splits), len(o.Name))
@@ -201,7 +201,7 @@ func (s *Session) submit(o *Operation, offers slotOffer) (handle uint32, err err
 	return handle, nil
 }
 
-// Test reports whether an operation has ended, well or not, and does not wait; Wait must still be called.
+// Test reports whether an operation has ended, well or not, without waiting; Wait must still be called.
 func (s *Session) Test(handle uint32) (bool, error) {
 	for {
 		if _, ended := s.done[handle]; ended {
@@ -263,7 +263,7 @@ func (s *Session) Wait(handle uint32) (Outcome, error) {
 	return Outcome{Bytes: s.results[c.Region][c.Offset : c.Offset+c.Bytes], Shape: c.Dims, Rows: c.Rows, handle: handle, kept: true}, nil
 }
 
-// Release gives the memory of a result back.
+// Release gives back the memory of a result.
 func (s *Session) Release(o Outcome) error {
 	if !o.kept {
 		return nil

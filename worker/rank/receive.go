@@ -11,8 +11,8 @@ import (
 	"gorun/worker/session/codec"
 )
 
-// number returns a number that no open operation has, and not 0. 2^32 operations later an unreleased result might have
-// it.
+// number returns a number that no open operation has, and not 0. A result that is not released could still have it after
+// 2^32 operations.
 func (s *Session) number() uint32 {
 	s.next = max(s.next+1, 1)
 	return s.next
@@ -62,7 +62,7 @@ func (s *Session) receive(answer func(kind uint32, b []byte, fd int) error) erro
 		}
 		return s.gone
 	case codec.TypeChanged:
-		return nil // a rank that keeps its world need not know
+		return nil // a rank that keeps its world ignores that
 	case codec.TypeWake:
 		return nil // a rank that waits in a slot looks again
 	case codec.TypeShow:
@@ -77,7 +77,7 @@ func (s *Session) receive(answer func(kind uint32, b []byte, fd int) error) erro
 	}
 }
 
-// read is the cheap receive unless a descriptor may come.
+// read receives a message, more cheaply if no descriptor can come with it.
 func (s *Session) read(withFD bool) (n, fd int, err error) {
 	if !withFD {
 		err = retry(func() (err error) { n, err = unix.Read(s.fd, s.in); return err })

@@ -4,10 +4,10 @@
 // the protocol.
 //
 // Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it.
-// Those in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation,
+// Tensors in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation,
 // in any order.
 //
-// On one host, small allreduces that come again under the same name cost no system call: the ranks do them in a
+// On one host, small allreduces that come again under the same name cost no system call: the ranks carry them out in a
 // shared-memory slot. Another operation costs one send, one receive, and the wake-up of the receive. The receive blocks
 // its thread instead of going through the runtime's poller, which would cost a second system call and a second wake-up.
 // There is no garbage in steady state, except for kinds with results of their own.

@@ -20,28 +20,29 @@ import (
 // come to the same decision.
 
 const (
-	maxReopens = 16 // slots of a name, when different tensors come under it: each takes memory for good
-	maxWidened = 4  // how many of them may be wide: a plain one does not mind where a tensor is
+	maxReopens = 16 // slots of one name, when different tensors come under it: each takes memory for good
+	maxWidened = 4  // how many of them may be wide: a plain one does not care where a tensor lies
 
-	// How long a rank looks again before it sleeps, because a wake-up takes about as long: first alone, unless ranks
-	// outnumber CPUs, then so that others run.
+	// How long a rank polls before it sleeps; a wake-up takes about as long. It yields the CPU in the second part of that
+	// time, and in the first too if ranks outnumber CPUs.
 	slotSpin  = 50 * time.Microsecond
 	slotYield = 200 * time.Microsecond
 
-	// Where other programs keep the CPUs, ranks are rarely there together: a rank that looked in vain so many times in
-	// a row sleeps at once, and tries again after some more operations. Who sleeps is let in sooner than who spins.
+	// Where other programs keep the CPUs busy, ranks rarely run at the same time. A rank that polled in vain so many
+	// times in a row sleeps at once, and polls again after some more operations. The kernel runs a thread that has slept
+	// sooner than one that spins.
 	slotVain  = 3
 	slotRetry = 64
 )
 
-// slotTable is what a rank knows of its slots.
+// slotTable holds the slots as this rank sees them.
 type slotTable struct {
 	memory      []byte
 	ranks, self int
 	doorbell    int // the socket on which other ranks wake this one
 	doorbells   [codec.MaxSlotRanks]*unix.SockaddrUnix
-	yields      bool // more ranks than CPUs: let others run while waiting
-	vain        int  // waits in a row for which spinning was of no use
+	yields      bool // there are more ranks than CPUs: let others run while waiting
+	vain        int  // waits in a row in which spinning was useless
 	left        bool // this rank has joined, and comes to no slot any more
 	table       map[string]*slot
 	offered     uint32              // the operation after which a slot may be taken, 0 for none,
@@ -60,14 +61,14 @@ const (
 	slotClosed
 )
 
-// slot is what a rank knows of the slot of one name.
+// slot is the slot of one name as this rank sees it.
 type slot struct {
 	state   slotState
 	reopens int
-	call    Operation // what it is for
+	call    Operation // the one that it is for
 	use     uint64
-	at      int // of its words
-	stride  int // of its buffers
+	at      int // where its words begin
+	stride  int // from one of its buffers to the next
 
 	offersWide, offersBelt bool
 	wide, onBelt           bool
@@ -120,7 +121,7 @@ func (l *slotTable) release() {
 	}
 }
 
-// hangDoorbell makes the doorbell, and lets other ranks know its name.
+// hangDoorbell makes the doorbell, and publishes its name.
 func (l *slotTable) hangDoorbell() error {
 	doorbell, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -144,7 +145,7 @@ func (l *slotTable) hangDoorbell() error {
 	return nil
 }
 
-// ring wakes another rank. A doorbell that is full has been rung.
+// ring wakes another rank. If its doorbell is full, it has been rung already.
 func (l *slotTable) ring(rank int) {
 	if l.doorbells[rank] == nil {
 		line := l.memory[rank*codec.SlotLine:]
@@ -171,13 +172,13 @@ func (l *slotTable) buffer(x *slot, rank int) []byte {
 	return l.memory[at : at+x.call.In.Bytes]
 }
 
-// suits reports whether slots are for an operation.
+// suits reports whether slots suit an operation.
 func (l *slotTable) suits(o *Operation) bool {
 	most := codec.MaxWideBytes
 	if l.yields {
 		most = codec.MaxCrowdBytes
 	}
-	if !o.In.shared() || !o.Out.shared() { // no wide slot, and nothing is better than the belt
+	if !o.In.shared() || !o.Out.shared() { // a wide slot cannot take it, and the belt is faster than the daemon
 		most = codec.MaxSlotBytes
 		if l.belt.there {
 			most = codec.MaxBeltBytes
@@ -210,7 +211,7 @@ func (l *slotTable) suits(o *Operation) bool {
 	return o.In.holds(n, o.Type.Size()) && o.Out.holds(n, o.Type.Size())
 }
 
-// holds reports whether a piece is n bytes of memory that elements of a size can lie in.
+// holds reports whether a piece is n bytes of memory, aligned for elements of a size.
 func (p Piece) holds(n, element int) bool {
 	return p.Memory != nil && p.Bytes == n && p.Offset >= 0 && p.Offset%element == 0 && p.Offset <= len(p.Memory.Bytes)-n
 }
@@ -223,10 +224,10 @@ func overlap(a, b Piece) bool {
 	return at != other && at < other+uintptr(b.Bytes) && other < at+uintptr(a.Bytes)
 }
 
-// fits reports whether an operation is what the slot is for.
+// fits reports whether the slot is for an operation.
 func (l *slotTable) fits(x *slot, o *Operation) bool {
 	same := l.suits(o) && x.call.Type == o.Type && x.call.Op == o.Op && x.call.Coding == o.Coding && slices.Equal(x.call.Shape, o.Shape)
-	if x.wide { // the others reach into this memory and no other
+	if x.wide { // the other ranks can map this memory only
 		same = same && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
 	}
 	if x.onBelt { // with another thread there, or once it has failed, all go to the daemon
@@ -243,8 +244,7 @@ func (l *slotTable) find(o *Operation) *slot {
 	return l.table[o.Name]
 }
 
-// slot returns the slot of an operation's name, which is to be offered, or is for that operation: nil if there shall be
-// none.
+// slot returns the slot of an operation's name to offer or to use, nil if the operation does without.
 func (l *slotTable) slot(o *Operation) *slot {
 	x := l.find(o)
 	switch {
@@ -257,14 +257,14 @@ func (l *slotTable) slot(o *Operation) *slot {
 	return x
 }
 
-// close gives the slot of an operation's name up, because the operation goes to the daemon.
+// close gives up the slot of an operation's name, because the operation goes to the daemon.
 func (l *slotTable) close(o *Operation) {
 	if x := l.find(o); x != nil && x.state == slotTaken {
 		l.give(x)
 	}
 }
 
-// give gives a slot up, and has the others go to the daemon too.
+// give gives up a slot, and sends the others to the daemon too.
 func (l *slotTable) give(x *slot) {
 	x.close()
 	l.announce(x, 2*x.use+1)
@@ -275,7 +275,7 @@ type slotOffer struct {
 	slot, wide, belt bool
 }
 
-// offer decides what this rank offers with an operation, whose slot this is.
+// offer decides what this rank offers with an operation; x is the slot of its name.
 func (l *slotTable) offer(x *slot, o *Operation) slotOffer {
 	if x == nil || x.state != slotOffered || !l.suits(o) {
 		return slotOffer{}
@@ -287,7 +287,7 @@ func (l *slotTable) offer(x *slot, o *Operation) slotOffer {
 	return slotOffer{true, x.offersWide, x.offersBelt}
 }
 
-// leave gives all slots up for good.
+// leave gives up all slots for good.
 func (l *slotTable) leave() {
 	if l == nil {
 		return
@@ -301,7 +301,7 @@ func (l *slotTable) leave() {
 	}
 }
 
-// close gives a slot up; another one may be offered for what comes under its name then.
+// close gives up a slot; this rank may offer another one for the next operation of its name.
 func (x *slot) close() {
 	x.state = slotOffered
 	if x.reopens++; x.reopens >= maxReopens {
@@ -320,7 +320,7 @@ func (x *slot) keep(o *Operation) {
 	x.call.Shape, x.call.Splits, x.call.Name = shape, nil, name
 }
 
-// take makes the slot that the daemon gave a name this rank's.
+// take takes the slot that the daemon assigned to a name.
 func (l *slotTable) take(x *slot, offset int) error {
 	wide, onBelt := offset&codec.WideSlot != 0, offset&codec.BeltSlot != 0
 	if wide && !x.offersWide || onBelt && (wide || !x.offersBelt) || !wide && !onBelt && x.call.In.Bytes > codec.MaxSlotBytes {
@@ -355,7 +355,7 @@ func (l *slotTable) enter(x *slot, o *Operation) {
 	l.announce(x, 2*x.use)
 }
 
-// announce publishes this rank's word, and wakes who sleeps if that can change anything for them.
+// announce publishes this rank's word, and wakes the ranks that sleep if they have waited for it.
 func (l *slotTable) announce(x *slot, value uint64) {
 	atomic.StoreUint64(l.word(x, l.self), value)
 	for rank := range l.ranks {
@@ -386,7 +386,7 @@ const (
 
 func (l *slotTable) meeting(x *slot) meeting {
 	goal, how := 2*x.use, complete
-	for rank := range l.ranks { // all of them: who comes last does not wake others where one will never come
+	for rank := range l.ranks { // all of them: the last to come wakes no others if one will never come
 		w := atomic.LoadUint64(l.word(x, rank))
 		switch {
 		case w >= goal:
@@ -398,7 +398,7 @@ func (l *slotTable) meeting(x *slot) meeting {
 			return broken
 		}
 	}
-	// Looked at last: a rank that comes after the end of the world finds it marked, and this may have failed for
+	// Look at this last. A rank that comes after the end of the world finds its mark; the operation may have failed on
 	// others.
 	if atomic.LoadUint32(l.flag(l.self, codec.SlotLeft)) == codec.WorldGone {
 		return awaited
@@ -416,7 +416,7 @@ func (l *slotTable) reduce(x *slot, o *Operation) {
 	x.plan(l.ranks).Reduce(l.results, nil, l.buffers)
 }
 
-// plan is what a slot computes. Suits made sure that it may.
+// plan returns what a slot computes; suits has made sure that it can.
 func (x *slot) plan(ranks int) kernel.Plan {
 	p := kernel.Plan{Type: x.call.Type, Op: kernel.Sum, Pre: 1, Post: 1}
 	if x.call.Op == kernel.Average {
@@ -425,7 +425,7 @@ func (x *slot) plan(ranks int) kernel.Plan {
 	return p
 }
 
-// meet does an operation in its slot. It reports false, and gives the slot up, if a rank does not come.
+// meet carries out an operation in its slot. If a rank does not come, it gives up the slot and returns false.
 func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	l := s.slots
 	began := s.counts.Waits()
@@ -450,14 +450,14 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 		return false, err
 	}
 	how, err = s.await(func() meeting { return l.slicesDone(x) })
-	if err == nil && how == broken { // what the tensors held is gone
+	if err == nil && how == broken { // the tensors are overwritten in part
 		err = l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) })
 	}
 	return true, err
 }
 
-// await looks how far the others are until that is known. It spins, and then sleeps until the doorbell rings or the
-// daemon sends something.
+// await calls look until its answer is known. It spins, and then sleeps until the doorbell rings or the daemon sends
+// something.
 func (s *Session) await(look func() meeting) (meeting, error) {
 	l, yields, since := s.slots, s.slots.yields, time.Time{}
 	sleeps := l.vain >= slotVain && l.vain%slotRetry != 0
@@ -495,7 +495,7 @@ func (s *Session) await(look func() meeting) (meeting, error) {
 	}
 }
 
-// sleep waits for the doorbell or a message of the daemon, which it takes, unless there is something to see.
+// sleep waits for the doorbell or a message of the daemon, which it takes, unless look has an answer.
 func (s *Session) sleep(look func() meeting) error {
 	l := s.slots
 	if s.gone != nil {
@@ -504,7 +504,7 @@ func (s *Session) sleep(look func() meeting) error {
 	asleep := l.flag(l.self, codec.SlotAsleep)
 	atomic.StoreUint32(asleep, 1)
 	defer atomic.StoreUint32(asleep, 0)
-	if look() != awaited { // once more, now that others would ring
+	if look() != awaited { // look once more, now that others would ring
 		return nil
 	}
 	fds := [...]unix.PollFd{{Fd: int32(l.doorbell), Events: unix.POLLIN}, {Fd: int32(s.fd), Events: unix.POLLIN}}

@@ -58,8 +58,8 @@ func field[T any](l *slotTable, x *slot, rank, at int) *T {
 	return (*T)(unsafe.Pointer(&l.memory[x.at+rank*codec.SlotLine+at]))
 }
 
-// show lets the others know where this rank's tensors are. They read it once they have seen its word, and this rank
-// does not come again before all are done.
+// show publishes where this rank's tensors are. The others read that once they have seen its word, and this rank does
+// not come again before all of them are done.
 func (l *slotTable) show(x *slot) {
 	*field[uint32](l, x, l.self, codec.WideIn) = x.call.In.number()
 	*field[uint32](l, x, l.self, codec.WideOut) = x.call.Out.number()
@@ -67,7 +67,7 @@ func (l *slotTable) show(x *slot) {
 	*field[uint64](l, x, l.self, codec.WideOutOffset) = uint64(x.call.Out.Offset)
 }
 
-// tensor is a rank's tensor in this rank's eyes.
+// tensor returns a rank's tensor as it is mapped here.
 func (l *slotTable) tensor(x *slot, rank, region, offset int) ([]byte, error) {
 	number, at := *field[uint32](l, x, rank, region), *field[uint64](l, x, rank, offset)
 	b, n := l.seen[regionOf{rank, number}], uint64(x.call.In.Bytes)
@@ -103,8 +103,8 @@ func (l *slotTable) reduceSlice(x *slot) (err error) {
 	return nil
 }
 
-// slicesDone is how far the others are with their slices: a rank that ended without its own leaves a result that is
-// none. The other ranks write to this rank's tensor until they are done all the same.
+// slicesDone reports how far the others are with their slices. If a rank ended before its own was done, there is no
+// result, but the other ranks still write to this rank's tensor until they are done.
 func (l *slotTable) slicesDone(x *slot) meeting {
 	how := complete
 	for rank := range l.ranks {
@@ -112,19 +112,19 @@ func (l *slotTable) slicesDone(x *slot) meeting {
 		case atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) >= x.use:
 		case l.leftEarly(x, rank):
 			how = broken
-		default: // it works, or GONE is on its way
+		default: // it is at work, or GONE is on its way
 			return awaited
 		}
 	}
 	return how
 }
 
-// leftEarly reports whether a rank has left a wide slot without its slice.
+// leftEarly reports whether a rank has left a wide slot before it reduced its slice.
 func (l *slotTable) leftEarly(x *slot, rank int) bool {
 	return atomic.LoadUint32(l.flag(rank, codec.SlotLeft)) == codec.RankLeft && atomic.LoadUint64(field[uint64](l, x, rank, codec.SlotDone)) < x.use
 }
 
-// deserted is the error of an operation that ranks left in the middle, and names them.
+// deserted returns the error of an operation that ranks left in the middle, and names them.
 func (l *slotTable) deserted(x *slot, left func(rank int) bool) error {
 	var who []string
 	for rank := range l.ranks {
