@@ -87,7 +87,7 @@ quick: build build/report
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
-MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make test-all
+MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
 TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere grafana
 TESTS_AFTER := e2e allocations
@@ -451,6 +451,10 @@ trials: build
 ## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound
 vm: build
 	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./contrib/e2e/vm -vm
+
+## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
+slurm: build
+	GORUN_E2E_BINARY=$(E2E_BINARY) go test -timeout=15m -count=1 -parallel=3 -v ./contrib/e2e/slurm
 
 ## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; some of each is part of the tests
 SOAK ?= 3m

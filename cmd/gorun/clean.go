@@ -124,6 +124,7 @@ func cleanHosts(ctx context.Context, o *cleanFlags) error {
 	if err != nil {
 		return err
 	}
+	defer d.close()
 	args := []string{"clean", "--programs", o.older.String()}
 	if !o.onlyShown {
 		args = append(args, "--remove")

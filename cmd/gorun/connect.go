@@ -42,10 +42,21 @@ func (o *jobFlags) sshTable() []cli.Flag {
 	}
 }
 
-// dialer starts a daemon as a child for this machine's own names and over ssh for all others.
+// launcherTable binds the flag for what takes the place of ssh.
+func (o *jobFlags) launcherTable() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "launcher", Destination: &o.launcher, Aliases: []string{"bootstrap"}, EnvVars: []string{"GORUN_LAUNCHER"},
+			Usage: "start daemons on hosts by `WAY`: ssh, srun, pbsdsh, blaunch, qrsh, or a command line with {host} that ends with {program}", DefaultText: "srun in an allocation of Slurm, else ssh"},
+	}
+}
+
+// dialer starts a daemon as a child for this machine's own names, and by ssh or a scheduler's command for all others.
+// A scheduler's command starts it on all hosts, so that all ranks are in one step.
 type dialer struct {
 	local  dial.Local
-	remote *dial.SSH
+	remote *dial.Remote
+	ssh    *dial.SSH
+	steps  *dial.Steps // nil for ssh
 	retry  retry
 	own    func(ctx context.Context, host string) bool
 	voice  *voice
@@ -61,10 +72,17 @@ type voice struct {
 func (d *dialer) speakThrough(m *output.Mux) { d.voice.note, d.voice.pause = m.Note, m.Pause }
 
 func (d dialer) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
-	if d.own(ctx, host) {
+	if d.steps == nil && d.own(ctx, host) {
 		return d.local.Dial(ctx, host)
 	}
 	return d.retry.dial(ctx, host, d.remote.Dial)
+}
+
+// close ends what started the daemons, once they have ended.
+func (d dialer) close() {
+	if d.steps != nil {
+		d.steps.Close()
+	}
 }
 
 // doing returns a dialer that starts another command in place of a daemon, which needs no cleaning up.
@@ -87,6 +105,10 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		localUser, home = u.Username, cmp.Or(home, u.HomeDir)
 	}
 	command, err := sshCommand(o)
+	if err != nil {
+		return nil, err
+	}
+	way, err := wayToHosts(o)
 	if err != nil {
 		return nil, err
 	}
@@ -116,16 +138,23 @@ func newDialer(o *jobFlags) (*dialer, error) {
 	if err != nil {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
-	return &dialer{
+	d := &dialer{
 		local: dial.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
-		remote: &dial.SSH{Client: client, Binary: binary, Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
+		ssh:   &dial.SSH{Client: client, Binary: binary},
+		remote: &dial.Remote{Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
 			Session: func(session string) (worker, relay []string) {
 				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
 			}},
 		retry: newRetry(o),
 		own:   ownNames(),
 		voice: voice,
-	}, nil
+	}
+	d.remote.By = d.ssh
+	if way.Runs() {
+		d.steps = way.steps(o, exe, binary)
+		d.remote.By = d.steps
+	}
+	return d, nil
 }
 
 // sshCommand is the program that takes the place of gorun's own ssh, nil for none.
@@ -217,7 +246,7 @@ func prompt(ctx context.Context, question string) (string, error) {
 
 // idleSSH lists the flags of ssh that a job of a cluster has no use for.
 func idleSSH(o *jobFlags) (idle []string) {
-	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand} {
+	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand, &o.launcher} {
 		if o.cluster != "" && o.given(field) {
 			idle = append(idle, "--"+o.names[field]+" (a cluster is reached without ssh)")
 		}

@@ -18,16 +18,16 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/scheduler", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
-	"worker/command":       {"rendezvous/resume", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
+	"worker/command":       {"rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/mpi", "rendezvous/liveness", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts", "topology", "topology/facts"},
-	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing"},
+	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
 	"launcher/detached":    {"launcher", "launcher/failover", "launcher/failure", "launcher/jobs", "launcher/register", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"launcher/metrics":     {"launcher", "launcher/jobs", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
+	"launcher/scheduler":   {},
 	"launcher/ssh":         {"launcher/hosts"},
 	"launcher/stall":       {"rendezvous/wire"},
 	"launcher/survey":      {"launcher/failure", "launcher/talk", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
@@ -59,6 +60,7 @@ var allowed = map[string][]string{
 	"rendezvous/audit":     {},
 	"rendezvous/standing":  {"collective/tcp", "rendezvous/audit", "rendezvous/authority", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/liveness", "rendezvous/resume", "rendezvous/wire", "topology"},
 	"rendezvous/kvhttp":    {},
+	"rendezvous/step":      {"rendezvous/keytls", "rendezvous/liveness"},
 	"topology":             {},
 	"topology/measure":     {},
 	"topology/picture":     {"topology"},
@@ -118,7 +120,7 @@ var (
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 		"charm.land/bubbletea/v2":           "launcher/top",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/scheduler", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick",

@@ -61,6 +61,7 @@ func runDoctor(ctx context.Context, o *doctorFlags) error {
 	if err != nil {
 		return err
 	}
+	defer d.close()
 	findings, err := survey.Examine(ctx, hostNames(placement), nicsOf(&o.jobFlags), o.startTimeout, d.doing)
 	if err != nil {
 		return err

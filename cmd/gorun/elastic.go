@@ -111,6 +111,12 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 	if p.Script, err = readScript(o); err != nil {
 		return nil, err
 	}
+	if p.Script == nil {
+		if p.Script, err = askScheduler(o); err != nil {
+			return nil, err
+		}
+		p.Listed = p.Listed && p.Script == nil
+	}
 	if p.by, err = policyOf(o); err != nil {
 		return nil, err
 	}
@@ -163,6 +169,15 @@ func readScript(o *jobFlags) (*discover.Script, error) {
 		return nil, &usageError{fmt.Errorf("--slots-per-host %d: must be 1 to %d", o.slotsPerHost, hosts.MaxSlots), ""}
 	}
 	return &discover.Script{Command: command, Slots: cmp.Or(o.slotsPerHost, hosts.DefaultSlots(surroundings())), Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
+}
+
+// askScheduler returns what asks the scheduler for the hosts that the job has now, nil if none can be asked.
+func askScheduler(o *jobFlags) (*discover.Script, error) {
+	way, err := wayToHosts(o)
+	if err != nil || !way.discovers(o) {
+		return nil, err
+	}
+	return &discover.Script{Command: nodesCommand(), Parse: way.nodes, Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
 // spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil

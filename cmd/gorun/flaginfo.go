@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/collective/schedule"
+	"gorun/launcher/scheduler"
 )
 
 // flagInfo is a flag as help, completion and manual show it.
@@ -31,6 +32,7 @@ var choices = map[string][]string{
 	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
 	"color":            {"always", "auto", "never"},
 	"jax-engine":       {"gorun"},
+	"launcher":         scheduler.Names(),
 	"map-by":           {"node", "slot"},
 	"on-failure":       {"replace", "shrink", "wait"},
 	"rank-by":          {"node", "slot"},

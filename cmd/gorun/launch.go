@@ -34,6 +34,9 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	if o.checkBuild {
 		return checkBuild(o.out)
 	}
+	if idleTask(o) {
+		return nil
+	}
 	if err := checkThreads(); err != nil {
 		return err
 	}
@@ -213,8 +216,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec.Dial = dial
 	if d, ok := dial.(*dialer); ok {
+		defer d.close()
 		d.speakThrough(mux)
-		spec.Relay = d.remote
+		if d.steps == nil {
+			spec.Relay = d.ssh
+		}
 	}
 	if varying != nil {
 		varying.Admit = seats.admit(mux)

@@ -19,6 +19,7 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 	if err != nil {
 		return nil, nil, err
 	}
+	defer d.close()
 	hosts, err := survey.Hosts(ctx, d.doing("topo", "--facts"), names, startTimeout(o))
 	if err != nil {
 		return nil, nil, err

@@ -55,6 +55,7 @@ type connectFlags struct {
 	identityFiles cli.StringSlice
 	sshConfig     string
 	sshCommand    string
+	launcher      string
 	connectRetry  time.Duration
 }
 
@@ -130,7 +131,7 @@ type otherFlags struct {
 type mpirunFlags struct {
 	mca                           pairs
 	allowRoot, reportState, quiet bool
-	launcher                      string
+	manager                       string
 	programsFile                  string
 	universe                      string
 }

@@ -62,11 +62,11 @@ func rshAgent(ctx context.Context, o *agentFlags) error {
 	if err != nil {
 		return err
 	}
-	defer d.remote.Client.Close()
+	defer d.ssh.Client.Close()
 	var conn *ssh.Conn
 	if _, err := d.retry.dial(ctx, host, func(ctx context.Context, host string) (*talk.Daemon, error) {
 		var err error
-		conn, err = d.remote.Connect(ctx, host)
+		conn, err = d.ssh.Connect(ctx, host)
 		return nil, err
 	}); err != nil {
 		return err

@@ -20,7 +20,10 @@ import (
 	"gorun/rendezvous/resume"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	serveAsHost() // does not return if a step has started this program
+	goleak.VerifyTestMain(m)
+}
 
 // distant stands for a daemon with a socket, and for the ssh by which one comes to it.
 type distant struct {
@@ -108,7 +111,7 @@ func TestHangUp(t *testing.T) {
 	select {
 	case err := <-ends:
 		if err != nil {
-			t.Errorf("the daemon was not told: %v", err)
+			t.Errorf("the daemon did not hear it: %v", err)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the daemon waits for another connection")
@@ -373,8 +376,8 @@ func TestNobodyListensToTheEnd(t *testing.T) {
 	}
 }
 
-// TestBegun: a conversation has begun with the first word of the daemon. One of which the connection broke before, and
-// whose daemon is not found, may go well another time; a daemon that ended has its reasons.
+// TestBegun: a conversation has begun with the first word of the daemon. If the
+// connection broke before and the daemon is not found, another try may go well; a daemon that ended has its reasons.
 func TestBegun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first func(*distant)

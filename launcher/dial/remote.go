@@ -21,11 +21,19 @@ import (
 	"gorun/rendezvous/liveness"
 )
 
-// SSH starts daemons on other hosts, bringing the binary along where it is missing.
-type SSH struct {
-	Client *ssh.Client
-	Binary func() (ssh.Binary, error) // called when the first host needs it
-	Args   []string                   // that make it a worker
+// Starter starts the binary on a host, with arguments, and connects the launcher with it: SSH and Steps.
+type Starter interface {
+	// start also returns the address at which the host was reached, as far as it is known. The program's connection
+	// ends with ctx.
+	start(ctx context.Context, host string, args []string) (started *login, address string, err error)
+	// answers reports whether start calls the function of [ssh.OnAnswer].
+	answers() bool
+}
+
+// Remote starts daemons on other hosts.
+type Remote struct {
+	By   Starter
+	Args []string // that make the binary a worker
 	// TimeScale is the same as in wire.JobOptions.
 	TimeScale float64
 	// Session returns arguments that make it a worker whose conversation can be carried on, and arguments of a program
@@ -33,10 +41,16 @@ type SSH struct {
 	Session func(session string) (worker, relay []string)
 }
 
+// SSH starts the binary by logging in, and brings it along where it is missing.
+type SSH struct {
+	Client *ssh.Client
+	Binary func() (ssh.Binary, error) // called when the first host needs it
+}
+
 // Dial implements Dialer.
-func (s *SSH) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
+func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	if s.Session == nil {
-		d, ip, err := s.login(ctx, host, s.Args)
+		d, ip, err := s.By.start(ctx, host, s.Args)
 		if err != nil {
 			return nil, err
 		}
@@ -49,11 +63,11 @@ func (s *SSH) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	}
 	worker, relay := s.Session(session)
 	var ip string
-	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), s.Client.Answers(), func(ctx context.Context) (d *login, err error) {
-		d, ip, err = s.login(ctx, host, worker)
+	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), s.By.answers(), func(ctx context.Context) (d *login, err error) {
+		d, ip, err = s.By.start(ctx, host, worker)
 		return d, err
 	}, func(ctx context.Context) (*login, error) {
-		d, _, err := s.login(ctx, host, relay)
+		d, _, err := s.By.start(ctx, host, relay)
 		return d, err
 	})
 	if err != nil {
@@ -68,9 +82,9 @@ func (s *SSH) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 
 // single is the end of a daemon whose conversation ends with its only login.
 type single struct {
-	login *login
-	ssh   *SSH
-	host  string
+	login  *login
+	remote *Remote
+	host   string
 }
 
 // Close implements talk.Ending.
@@ -87,14 +101,14 @@ func (e *single) Ended() bool { return e.login.ownEnd() }
 
 // Sweep implements talk.Sweeper.
 func (e *single) Sweep(ctx context.Context, job string) error {
-	return e.ssh.sweepAfter(ctx, e.login, e.host, job)
+	return e.remote.sweepAfter(ctx, e.login, e.host, job)
 }
 
 // renewed is the end of a daemon whose conversation outlives its logins.
 type renewed struct {
 	*line
-	ssh  *SSH
-	host string
+	remote *Remote
+	host   string
 }
 
 // Ended implements talk.Witness.
@@ -102,11 +116,14 @@ func (e *renewed) Ended() bool { return e.last.ownEnd() }
 
 // Sweep implements talk.Sweeper.
 func (e *renewed) Sweep(ctx context.Context, job string) error {
-	return e.ssh.sweepAfter(ctx, e.last, e.host, job)
+	return e.remote.sweepAfter(ctx, e.last, e.host, job)
 }
 
-// login starts the binary on a host, and returns the host's address as far as it is known.
-func (s *SSH) login(ctx context.Context, host string, args []string) (*login, string, error) {
+// answers implements Starter.
+func (s *SSH) answers() bool { return s.Client.Answers() }
+
+// start implements Starter.
+func (s *SSH) start(ctx context.Context, host string, args []string) (*login, string, error) {
 	var reading sync.WaitGroup
 	reading.Go(func() { s.Binary() }) // while we wait for the host
 	defer reading.Wait()
@@ -142,7 +159,7 @@ func (s *SSH) login(ctx context.Context, host string, args []string) (*login, st
 }
 
 // sweepAfter sweeps if daemon and supervisor were killed, so that neither did.
-func (s *SSH) sweepAfter(ctx context.Context, last *login, host, job string) error {
+func (s *Remote) sweepAfter(ctx context.Context, last *login, host, job string) error {
 	code, err := last.Status()
 	if err != nil || last.first && (code < 128 || last.Stderr() != "") {
 		return nil // nothing is known; or it was not killed, or the supervisor has reported it
@@ -151,24 +168,15 @@ func (s *SSH) sweepAfter(ctx context.Context, last *login, host, job string) err
 }
 
 // sweep runs the binary, which is on the host, to end what is left of a job.
-func (s *SSH) sweep(ctx context.Context, host, job string) error {
-	conn, err := s.Connect(ctx, host)
+func (s *Remote) sweep(ctx context.Context, host, job string) error {
+	d, _, err := s.By.start(ctx, host, append(slices.Clone(s.Args), "--sweep", job))
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	binary, err := s.Binary()
-	if err != nil {
-		return err
-	}
-	session, err := conn.Bootstrap(ctx, binary, append(slices.Clone(s.Args), "--sweep", job))
-	if err != nil {
-		return err
-	}
-	said := &tail{limit: 4 << 10}
-	io.Copy(said, session.Stderr)
-	if code, err := session.Wait(); err != nil || code != 0 {
-		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, failure.LastLine(said.String())))
+	defer d.Close()
+	io.Copy(io.Discard, d.Out)
+	if code, err := d.Status(); err != nil || code != 0 {
+		return cmp.Or(err, fmt.Errorf("clean up: exit code %d: %s", code, failure.LastLine(d.Stderr())))
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ type Script struct {
 	Every   time.Duration // interval between the starts of two runs
 	Limit   time.Duration // time limit of one run
 	Env     []string
+	// Parse reads what the command prints, if that is not such lines.
+	Parse func(text string) ([]hosts.ListedHost, error)
 }
 
 // Watch runs the script until ctx ends, and delivers every list that differs from the previous one. If the very first
@@ -117,7 +119,11 @@ func (s Script) Run(ctx context.Context) ([]hosts.ListedHost, error) {
 		}
 		return nil, &Error{s.Command, err}
 	}
-	list, err := parse(stdout.String(), s.Slots)
+	read := s.Parse
+	if read == nil {
+		read = func(text string) ([]hosts.ListedHost, error) { return parse(text, s.Slots) }
+	}
+	list, err := read(stdout.String())
 	if err != nil {
 		return nil, &Error{s.Command, err}
 	}

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,11 @@ import (
 type Allocation struct {
 	From  string // "Slurm job 17", for the user
 	Hosts []ListedHost
+	// Steps means that the processes of a scheduler are about, not only its variables, so that its command can be
+	// expected to reach the hosts.
+	Steps bool
+	// Groups has the number of the part that each host belongs to, if Slurm's job is heterogeneous; nil if it is not.
+	Groups map[string]int
 }
 
 // Surroundings gives Allocated access to environment variables and files.
@@ -72,24 +78,73 @@ func fromFile(w Surroundings, file, why string) (*Allocation, error) {
 	for i := range list {
 		list[i].Slots = cmp.Or(list[i].Slots, DefaultSlots(w))
 	}
-	return &Allocation{fmt.Sprintf("%s (%s)", file, why), list}, nil
+	return &Allocation{From: fmt.Sprintf("%s (%s)", file, why), Hosts: list}, nil
 }
 
-// slurm reads compact node lists and counts: node[01-03],gpu7 and 2(x3),1.
+// slurm reads compact node lists and counts: node[01-03],gpu7 and 2(x3),1. A heterogeneous job has them for each of its
+// parts.
 func slurm(w Surroundings) (*Allocation, error) {
 	id := cmp.Or(w.Getenv("SLURM_JOB_ID"), w.Getenv("SLURM_JOBID"))
-	nodes := cmp.Or(w.Getenv("SLURM_JOB_NODELIST"), w.Getenv("SLURM_NODELIST"))
-	if id == "" || nodes == "" {
+	if id == "" {
+		return nil, nil
+	}
+	a := &Allocation{From: "Slurm job " + id, Steps: w.Getenv("SLURM_CLUSTER_NAME") != ""}
+	parts := atoi(w.Getenv("SLURM_HET_SIZE"))
+	if parts < 2 {
+		list, err := slurmPart(w, "")
+		if list == nil || err != nil {
+			return nil, err
+		}
+		a.Hosts = list
+		return a, nil
+	}
+	a.Groups = map[string]int{}
+	for part := range min(parts, maxHosts) {
+		list, err := slurmPart(w, fmt.Sprint("_HET_GROUP_", part))
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range list {
+			a.Groups[h.Name] = part
+		}
+		a.Hosts = append(a.Hosts, list...)
+	}
+	return a, a.sum()
+}
+
+// SlurmNodes reads the nodes that a job has now from a line of scontrol show job.
+func SlurmNodes(text string) ([]ListedHost, error) {
+	for word := range strings.FieldsSeq(text) {
+		nodes, ok := strings.CutPrefix(word, "NodeList=")
+		switch {
+		case !ok:
+		case nodes == "" || nodes == "(null)":
+			return nil, nil
+		default:
+			list, err := ParseList(nodes)
+			if err != nil {
+				return nil, fmt.Errorf("read Slurm's node list %q: %w", nodes, err)
+			}
+			return list, nil
+		}
+	}
+	return nil, errors.New("read Slurm's description of the job: it names no NodeList")
+}
+
+// slurmPart reads the variables of one part of a job, whose names end with a suffix; nil if there are none.
+func slurmPart(w Surroundings, suffix string) ([]ListedHost, error) {
+	nodes := cmp.Or(w.Getenv("SLURM_JOB_NODELIST"+suffix), w.Getenv("SLURM_NODELIST"+suffix))
+	if nodes == "" {
 		return nil, nil
 	}
 	list, err := ParseList(nodes)
 	if err != nil {
 		return nil, fmt.Errorf("read Slurm's node list %q: %w", nodes, err)
 	}
-	tasks, each := w.Getenv("SLURM_TASKS_PER_NODE"), 1
+	tasks, each := w.Getenv("SLURM_TASKS_PER_NODE"+suffix), 1
 	if tasks == "" {
-		tasks = w.Getenv("SLURM_JOB_CPUS_PER_NODE")
-		each = max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK")))
+		tasks = w.Getenv("SLURM_JOB_CPUS_PER_NODE" + suffix)
+		each = max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK"+suffix)))
 	}
 	if tasks != "" {
 		counts, err := slurmCounts(tasks, len(list))
@@ -100,7 +155,7 @@ func slurm(w Surroundings) (*Allocation, error) {
 			list[i].Slots = max(1, n/each)
 		}
 	}
-	return &Allocation{"Slurm job " + id, list}, nil
+	return list, nil
 }
 
 // slurmCounts expands 2(x3),1 to 2 2 2 1.

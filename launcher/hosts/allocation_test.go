@@ -37,6 +37,9 @@ func TestAllocated(t *testing.T) {
 			[]hosts.ListedHost{{"n01", 2}, {"n02", 2}, {"n03", 2}, {"n07", 1}, {"gpu-a1x", 4}, {"gpu-a2x", 4}, {"login", 4}}},
 		{"old slurm, by CPUs", map[string]string{"SLURM_JOBID": "17", "SLURM_NODELIST": "r[1-2]n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "16(x3),8", "SLURM_CPUS_PER_TASK": "4"}, nil, "Slurm job 17",
 			[]hosts.ListedHost{{"r1n1", 4}, {"r1n2", 4}, {"r2n1", 4}, {"r2n2", 2}}},
+		{"slurm in parts", map[string]string{"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "a", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "a",
+			"SLURM_TASKS_PER_NODE_HET_GROUP_0": "1", "SLURM_JOB_NODELIST_HET_GROUP_1": "b[1-2]", "SLURM_TASKS_PER_NODE_HET_GROUP_1": "4(x2)"}, nil, "Slurm job 17",
+			[]hosts.ListedHost{{"a", 1}, {"b1", 4}, {"b2", 4}}},
 		{"slurm without counts", map[string]string{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b"}, nil, "Slurm job 1", []hosts.ListedHost{{"a", 0}, {"b", 0}}},
 		{"lsf file", map[string]string{"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": "/f", "LSB_HOSTS": "x"}, map[string]string{"/f": "a\na\nb\n"}, "LSF job 5", []hosts.ListedHost{{"a", 2}, {"b", 1}}},
 		{"lsf pairs", map[string]string{"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "a 4 b 2"}, nil, "LSF job 5", []hosts.ListedHost{{"a", 4}, {"b", 2}}},
@@ -62,6 +65,41 @@ func TestAllocated(t *testing.T) {
 		}
 		if got.From != tt.from || !reflect.DeepEqual(got.Hosts, tt.want) {
 			t.Errorf("%s: got %+v, want %s %v", tt.name, got, tt.from, tt.want)
+		}
+	}
+}
+
+// TestAllocationOfSteps: variables that users set by hand are no allocation in which srun could start anything; parts of
+// a job are known by their hosts.
+func TestAllocationOfSteps(t *testing.T) {
+	env := map[string]string{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a"}
+	for _, cluster := range []string{"", "lab"} {
+		env["SLURM_CLUSTER_NAME"] = cluster
+		a, err := hosts.Allocated(machine(env, nil))
+		if err != nil || a.Steps != (cluster != "") || a.Groups != nil {
+			t.Errorf("cluster %q: %+v, %v", cluster, a, err)
+		}
+	}
+	env["SLURM_HET_SIZE"], env["SLURM_JOB_NODELIST_HET_GROUP_0"], env["SLURM_JOB_NODELIST_HET_GROUP_1"] = "2", "a", "b,c"
+	a, err := hosts.Allocated(machine(env, nil))
+	if want := map[string]int{"a": 0, "b": 1, "c": 1}; err != nil || !reflect.DeepEqual(a.Groups, want) {
+		t.Errorf("parts: %+v, %v; want %v", a, err, want)
+	}
+}
+
+// TestSlurmNodes: the nodes of a job are in one of many words.
+func TestSlurmNodes(t *testing.T) {
+	const line = "JobId=7 JobName=x ReqNodeList=n9 ExcNodeList=n8 JobState=RUNNING NodeList=n[1-2] BatchHost=n1 NumNodes=2\n"
+	got, err := hosts.SlurmNodes(line)
+	if want := []hosts.ListedHost{{Name: "n1"}, {Name: "n2"}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if got, err := hosts.SlurmNodes("JobId=7 NodeList=(null)"); got != nil || err != nil {
+		t.Errorf("without nodes: %v, %v", got, err)
+	}
+	for text, want := range map[string]string{"slurm_load_jobs error": "it names no NodeList", "NodeList=n[1-": "read Slurm's node list"} {
+		if _, err := hosts.SlurmNodes(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

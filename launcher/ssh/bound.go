@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// startBound starts a program of the user's that must not outlive this process, even if this one is killed. The caller
+// StartBound starts a program of the user's that must not outlive this process, even if this one is killed. The caller
 // calls wait once.
-func startBound(cmd *exec.Cmd) (wait func() error, err error) {
+func StartBound(cmd *exec.Cmd) (wait func() error, err error) {
 	started, over := make(chan error), make(chan struct{})
 	var keeper sync.WaitGroup
 	keeper.Go(func() {

@@ -97,7 +97,7 @@ func (e external) run(command string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := startBound(cmd)
+	ended, err := StartBound(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", e.argv[0], err)
 	}

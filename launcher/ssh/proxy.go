@@ -51,7 +51,7 @@ func dialCommand(command string) (net.Conn, error) {
 	}
 	defer stdout.Close()
 	c.in, c.out, c.cmd.Stdin, c.cmd.Stdout = in, out, stdin, stdout
-	wait, err := startBound(c.cmd)
+	wait, err := StartBound(c.cmd)
 	if err != nil {
 		in.Close()
 		out.Close()

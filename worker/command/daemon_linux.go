@@ -33,6 +33,10 @@ func (p Process) worker(words []string) func(context.Context) error {
 	switch {
 	case len(words) == 3 && words[0] == "worker" && words[1] == "--sweep":
 		return func(context.Context) error { return proc.Sweep(words[2]) }
+	case len(words) == 2 && words[0] == "worker" && words[1] == "--step":
+		return func(ctx context.Context) error { return p.stepProcess(ctx, "") }
+	case len(words) == 3 && words[0] == "worker" && words[1] == "--step":
+		return func(ctx context.Context) error { return p.stepProcess(ctx, words[2]) }
 	case len(words) == 3 && words[0] == "bench" && words[1] == "--rank":
 		return func(ctx context.Context) error { return p.benchRank(ctx, words[2]) }
 	}

@@ -1,0 +1,184 @@
+//go:build linux
+
+package slurm
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// saver trains until a signal asks it to save: then it writes a checkpoint and ends, and goes on from there the next time.
+const saver = `
+import os, signal, sys, time
+import numpy as np
+import gorun.numpy as hvd
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+file = sys.argv[1]
+hvd.init()
+step = int(open(file).read()) if os.path.exists(file) else 0
+print(f"begins at {step}", flush=True)
+while True:
+    step += 1
+    stop = hvd.allreduce(np.array([float(len(asked))], dtype=np.float32), op=hvd.Sum, name="stop")[0] > 0
+    if stop or step == 100000:
+        break
+    time.sleep(0.02)
+if hvd.rank() == 0:
+    open(file, "w").write(str(step))
+    print(f"saved {step}", flush=True)
+hvd.barrier()
+`
+
+// TestTimeLimit: a minute before the time limit Slurm signals the script; gorun passes the signal on, the program saves its
+// state, and the requeued job goes on from there.
+func TestTimeLimit(t *testing.T) {
+	long(t)
+	c := newSlurm(t, 2, 4)
+	c.write("saver.py", saver, 0o644)
+	job := c.batch(fmt.Sprintf(`echo run >>%[1]s/runs
+"$1" --no-tag-output %[2]s %[1]s/saver.py %[1]s/saved & gorun=$!
+trap 'kill -USR1 $gorun' USR1
+wait $gorun; wait $gorun
+status=$?
+[ "$(wc -l <%[1]s/runs)" -gt 1 ] || scontrol requeue $SLURM_JOB_ID
+exit $status`, c.dir, e2etest.Python), "-N2", "--ntasks-per-node=1", "--requeue", "--open-mode=append", "-t", "10", "--signal=B:USR1@60")
+	c.Await("the first run", func() bool { return strings.Contains(c.read(job+".out"), "begins at 0") })
+	// The time limit comes near, as far as Slurm is concerned: it looks every half minute.
+	if r := c.slurm("scontrol", "update", "jobid="+job, "timelimit=1"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	c.Await("the state", func() bool { return strings.Contains(c.read(job+".out"), "saved ") })
+	c.Await("the second run", func() bool { return strings.Count(c.read(job+".out"), "begins at ") == 4 })
+	saved := strings.TrimSpace(c.read("saved"))
+	if strings.Count(c.read(job+".out"), "begins at "+saved+"\n") != 2 {
+		t.Errorf("the second run does not begin at %s:\n%s%s", saved, c.read(job+".out"), c.read(job+".err"))
+	}
+	if r := c.slurm("scancel", job); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	c.ends(job)
+	c.nothingLeft()
+}
+
+// TestGrowAndShrink: an elastic job follows the nodes that Slurm gives to its allocation, and takes from it. Without a
+// database Slurm changes the size of a job only once.
+func TestGrowAndShrink(t *testing.T) {
+	long(t)
+	c := newSlurm(t, 4, 2)
+	grows := c.elastic("host[1-2]")
+	grows.await(2)
+	// As scontrol(1) describes it: another job gives its nodes to the first.
+	if r := c.slurm("salloc", "--no-shell", "-N2", "-w", "host[3-4]", "-J", "giver", "--dependency=expand:"+grows.job); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	giver := strings.TrimSpace(c.slurm("squeue", "-h", "-n", "giver", "-o", "%i").Stdout)
+	if r := c.slurm("scontrol", "update", "jobid="+giver, "NumNodes=0"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	grows.await(4)
+	grows.end()
+	shrinks := c.elastic("host[1-4]")
+	shrinks.await(4)
+	if r := c.slurm("scontrol", "update", "jobid="+shrinks.job, "NodeList=host[1-3]"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	shrinks.await(3)
+	shrinks.end()
+	c.nothingLeft()
+}
+
+// elastic is a training on nodes that may change.
+type elastic struct {
+	*cluster
+	job, until string
+}
+
+// elastic starts a training with a rank on each of some nodes.
+func (c *cluster) elastic(nodes string) elastic {
+	c.T.Helper()
+	until := fmt.Sprintf("%s/enough-%d", c.dir, time.Now().UnixNano())
+	count := len(lines(strings.ReplaceAll(c.slurm("scontrol", "show", "hostnames", nodes).Stdout, " ", "\n")))
+	job := c.batch(fmt.Sprintf(`exec "$1" --no-tag-output --min-np 1 -np %d %s testdata/elastic/train.py --numpy --pause 0.03 --batches 0 --until %s`,
+		count, e2etest.Python, until), fmt.Sprintf("-N%d", count), "--ntasks-per-node=1", "--no-kill", "-w", nodes)
+	return elastic{c, job, until}
+}
+
+// await waits for a world of some ranks.
+func (j elastic) await(ranks int) {
+	j.T.Helper()
+	for deadline := time.Now().Add(60 * time.Second); strings.Count(j.read(j.job+".out"), fmt.Sprintf(" of %d from batch ", ranks)) < ranks; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			j.T.Fatalf("no world of %d:\n%s%s", ranks, j.read(j.job+".out"), j.read(j.job+".err"))
+		}
+	}
+}
+
+// end lets the training end.
+func (j elastic) end() {
+	j.T.Helper()
+	if err := os.WriteFile(j.until, nil, 0o600); err != nil {
+		j.T.Fatal(err)
+	}
+	if got := j.ends(j.job); got != "COMPLETED" {
+		j.T.Errorf("the job is %s:\n%s", got, j.read(j.job+".err"))
+	}
+}
+
+// TestNodeDown: an elastic job goes on without a node that is lost, and with it when it is back.
+func TestNodeDown(t *testing.T) {
+	long(t)
+	c := newSlurm(t, 2, 2)
+	job := c.elastic("host[1-2]")
+	job.await(2)
+	if err := c.Host(2).PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	job.await(1)
+	job.end()
+	if err := c.Host(2).Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.boot(c.Host(2))
+	c.Await("both nodes", func() bool {
+		return strings.Count(c.slurm("sinfo", "-h", "-N", "-t", "idle", "-o", "%n").Stdout, "host") == 2
+	})
+	if r := c.salloc([]string{"-N2", "--ntasks-per-node=1"}, "--no-tag-output", "sh", "-c", whoami); r.Code != 0 || len(lines(r.Stdout)) != 2 {
+		t.Errorf("exit code %d: %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// TestOtherCommands: the same by a command that takes one host, as those of other schedulers do; the stand-in leads there by
+// ssh. One of them passes on no standard input.
+func TestOtherCommands(t *testing.T) {
+	c := &cluster{Cluster: e2etest.NewCluster(t, 2)}
+	c.dir = c.Shared("commands")
+	bin := c.dir + "/bin"
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Like ssh, they put the words together for a shell.
+	c.write("bin/blaunch", "#!/bin/sh\n[ \"$1\" = -z ] || exit 9\nhost=$2; shift 2\nexec ssh $host \"$*\"", 0o755)
+	c.write("bin/qrsh", "#!/bin/sh\n[ \"$1\" = -inherit ] || exit 9\nhost=$2; shift 2\nexec ssh $host \"$*\"", 0o755)
+	c.write("bin/pbsdsh", "#!/bin/sh\n[ \"$1\" = -h ] && [ \"$3\" = -- ] || exit 9\nhost=$2; shift 3\nexec ssh -n $host \"$*\" >/dev/null", 0o755)
+	home := c.Shared("home") // hosts of PBS share it
+	for _, launcher := range []string{"blaunch", "qrsh", "pbsdsh", "ssh {host} {program}"} {
+		begin := time.Now()
+		cmd, stdout, stderr := c.Command("--launcher", launcher, "-H", "host1:2,host2", "--no-tag-output", "sh", "-c", whoami)
+		cmd.Env = append(cmd.Env, "PATH="+bin+":/usr/bin:/bin:/usr/sbin", "XDG_CACHE_HOME="+home)
+		err := cmd.Run()
+		if got := lines(stdout.String()); err != nil || len(got) != 3 || !strings.HasPrefix(got[2], "2 of 3 on host2") {
+			t.Errorf("%s: %v, got %q\n%s", launcher, err, got, stderr)
+		}
+		t.Logf("%s: %v", launcher, time.Since(begin))
+		if left, _ := os.ReadDir(home + "/gorun/steps"); len(left) != 0 {
+			t.Errorf("%s leaves its orders behind: %v", launcher, left)
+		}
+		c.nothingLeft()
+	}
+}

@@ -1,0 +1,434 @@
+package dial
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"gorun/launcher/failure"
+	"gorun/launcher/hosts"
+	"gorun/launcher/scheduler"
+	"gorun/launcher/ssh"
+	"gorun/rendezvous/step"
+)
+
+const (
+	// gather is how long the first host of a step waits for others: a launch asks for all of them at once.
+	gather = 20 * time.Millisecond
+	// rejoin is how long a host may have no connection before another step looks for it.
+	rejoin = 3 * time.Second
+	// stepLook is how often a start looks whether that has come.
+	stepLook = 500 * time.Millisecond
+	// stepEnd is how long the command of a step may take to end with the job.
+	stepEnd = 5 * time.Second
+)
+
+// Steps starts programs by a scheduler's command. Where that takes a script it also brings the binary.
+type Steps struct {
+	Launcher scheduler.Launcher
+	Exe      string                     // this binary, which most hosts have at the same path
+	Binary   func() (ssh.Binary, error) // for those that have not
+	Env      []string                   // of the command
+	Dir      string                     // for the order of a host whose program has no standard input
+	// Groups has the number of the heterogeneous part that a host belongs to; nil if a job has one part.
+	Groups map[string]int
+
+	hub  func() (*step.Hub, error) // made once
+	once sync.Once
+
+	mu      sync.Mutex
+	closed  bool
+	of      map[string]*running // the step that starts a host, nil after it has ended
+	waiting *running            // gathers hosts
+	running sync.WaitGroup
+}
+
+// running is one run of the command.
+type running struct {
+	hosts []string
+	over  chan struct{} // closed when it has ended
+	begun time.Time
+	cmd   *exec.Cmd
+	in    io.Closer // its standard input
+	wait  func() error
+	said  tail
+	err   error // after over
+}
+
+// runScript finds the binary on a host, or asks for it: the first line of standard input is the order, which the
+// program reads, and what follows is the binary and the order once more. The directories are those of a login by ssh.
+const runScript = `f=$1 n=$2 s=$3 m=$4
+there() { [ -f "$f" ] && [ -x "$f" ] && [ "$(wc -c <"$f")" -eq "$1" ]; }
+there "$n" && exec "$f" worker --step
+for d in "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gorun" "/tmp/gorun-$(id -u)"; do
+  f=$d/$s/gorun k=$d/$s/ok
+  [ -O "$d" ] && there "$m" && [ -f "$k" ] && ! [ "$f" -nt "$k" ] && exec "$f" worker --step
+done
+umask 077
+for d in "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gorun" "/tmp/gorun-$(id -u)"; do
+  mkdir -p "$d/$s" 2>/dev/null && [ -O "$d" ] || continue
+  f=$d/$s/gorun k=$d/$s/ok t=$d/$s/.up-step-$$
+  : >"$t" && chmod 700 "$t" || continue
+  trap 'rm -f "$t"' 0
+  echo gorun-step need
+  read -r _ && head -c "$m" >"$t" && [ "$(wc -c <"$t")" -eq "$m" ] && mv -f "$t" "$f" && : >"$k" || exit 1
+  trap - 0
+  exec "$f" worker --step
+done
+echo "no place for the binary on $(uname -n)" >&2
+exit 1
+`
+
+// needs is the line by which a host asks for the binary.
+const needs = "gorun-step need"
+
+// prepare makes what all steps share.
+func (s *Steps) prepare() {
+	s.once.Do(func() {
+		s.hub = sync.OnceValues(step.Listen)
+		s.of = map[string]*running{}
+	})
+}
+
+// start implements starter.
+func (s *Steps) start(ctx context.Context, host string, args []string) (*login, string, error) {
+	s.prepare()
+	hub, err := s.hub()
+	if err != nil {
+		return nil, "", &hosts.Error{Host: host, Step: "start step", Err: err}
+	}
+	session, err := s.session(ctx, hub, host, args)
+	if err != nil {
+		return nil, "", err
+	}
+	stderr := &tail{limit: 4 << 10}
+	var drain sync.WaitGroup
+	drain.Go(func() { io.Copy(stderr, session.Stderr) })
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String,
+		Status: func() (int, error) {
+			code, err := session.Wait()
+			drain.Wait()
+			return code, err
+		}}
+	ip := ""
+	if a, ok := session.RemoteAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		ip = a.IP.String()
+	}
+	return d, ip, nil
+}
+
+// answers implements starter: nothing is known of a host before its step runs.
+func (s *Steps) answers() bool { return false }
+
+// session runs a command on a host, where a step is started if none is there.
+func (s *Steps) session(ctx context.Context, hub *step.Hub, host string, args []string) (*step.Session, error) {
+	life, end := context.WithCancel(ctx) // of the session
+	type result struct {
+		session *step.Session
+		err     error
+	}
+	got := make(chan result, 1)
+	hub.Expect(host)
+	go func() {
+		session, err := hub.Run(life, host, args)
+		got <- result{session, err}
+	}()
+	fail := func(err error) (*step.Session, error) {
+		end()
+		if r := <-got; r.err == nil { // it came after all
+			r.session.Close()
+		}
+		return nil, err
+	}
+	look := time.NewTicker(stepLook)
+	defer look.Stop()
+	for {
+		r, err := s.ensure(hub, host)
+		if err != nil {
+			return fail(&hosts.Error{Host: host, Step: "start step", Err: err, Code: failure.ExitTransport})
+		}
+		var over chan struct{}
+		if absent, _ := hub.Absent(host); absent && r != nil {
+			over = r.over
+		}
+		select {
+		case r := <-got:
+			if r.err != nil {
+				end()
+				return nil, r.err
+			}
+			context.AfterFunc(ctx, end)
+			return r.session, nil
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		case <-over:
+			absent, after := hub.Absent(host)
+			was := after > 0 && time.Since(r.begun) > after // it had started gorun here
+			if absent && !was && !r.others(host) {
+				return fail(s.explain(r, host))
+			}
+		case <-look.C:
+		}
+	}
+}
+
+// ensure returns the step that starts a host, if one does. It begins one if the host has no connection and no step is
+// about to make one.
+func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
+	absent, after := hub.Absent(host)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.of[host]
+	switch {
+	case s.closed:
+		return nil, net.ErrClosed
+	case !absent:
+		return r, nil
+	case r != nil && !r.ended() && (after == 0 || after < rejoin || time.Since(r.begun) < rejoin):
+		return r, nil
+	case r != nil && !r.ended() && r == s.waiting:
+		return r, nil
+	}
+	if !s.Launcher.Shared || s.waiting == nil || s.Groups[s.waiting.hosts[0]] != s.Groups[host] {
+		next := &running{over: make(chan struct{}), begun: time.Now(), said: tail{limit: 16 << 10}}
+		s.waiting = next
+		delay := gather
+		if !s.Launcher.Shared {
+			delay = 0
+		}
+		s.running.Go(func() {
+			time.Sleep(delay)
+			s.run(hub, next)
+		})
+	}
+	r = s.waiting
+	r.hosts = append(r.hosts, host)
+	s.of[host] = r
+	if !s.Launcher.Shared {
+		s.waiting = nil
+	}
+	return r, nil
+}
+
+func (r *running) ended() bool {
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// others reports whether a step has ended because of other hosts than this one.
+func (r *running) others(host string) bool {
+	lost := scheduler.LostHosts(r.said.String())
+	return len(lost) > 0 && len(r.hosts) > 1 && !slices.Contains(lost, host)
+}
+
+// explain returns the error of a host whose step has ended.
+func (s *Steps) explain(r *running, host string) error {
+	said := r.said.String()
+	e := &hosts.Error{Host: host, Step: "start step", Err: r.err, Code: failure.ExitTransport}
+	if last := complaint(said); last != "" {
+		e.Err = errors.New(last)
+	} else if e.Err == nil {
+		e.Err = fmt.Errorf("%s has ended, and gorun was not started here", s.Launcher.Program())
+	}
+	e.Hint = s.Launcher.Hint(said)
+	return e
+}
+
+// complaint returns the line of a command's output that says what went wrong: the first error, or else the last line.
+func complaint(said string) string {
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return failure.LastLine(said)
+}
+
+// run runs the command of a step to its end.
+func (s *Steps) run(hub *step.Hub, r *running) {
+	s.mu.Lock()
+	if s.waiting == r {
+		s.waiting = nil
+	}
+	closed := s.closed
+	s.mu.Unlock()
+	defer close(r.over)
+	if closed {
+		r.err = net.ErrClosed
+		return
+	}
+	argv, err := s.argv(r.hosts[0], hub)
+	if err != nil {
+		r.err = err
+		return
+	}
+	var more []string
+	if s.Groups != nil {
+		more = []string{"--het-group=" + strconv.Itoa(s.Groups[r.hosts[0]])}
+	}
+	words := s.Launcher.Command(r.hosts, more, argv)
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = s.Env
+	cmd.SysProcAttr = ownGroup() // a Ctrl-C at the terminal is for the launcher
+	cmd.WaitDelay = lastWords
+	cmd.Stderr = &r.said
+	in, err := cmd.StdinPipe()
+	var out io.Reader
+	if err == nil {
+		out, err = cmd.StdoutPipe()
+	}
+	if err == nil {
+		r.wait, err = ssh.StartBound(cmd)
+	}
+	if err != nil {
+		r.err = fmt.Errorf("run %s: %w", words[0], err)
+		return
+	}
+	s.mu.Lock()
+	r.cmd, r.in = cmd, in
+	s.mu.Unlock()
+	var feeding sync.WaitGroup
+	name := ""
+	if !s.Launcher.Shared {
+		name = r.hosts[0]
+	}
+	order := hub.Order(name)
+	ask := make(chan struct{}, 1)
+	feeding.Go(func() { s.feed(in, order, ask) })
+	lines := bufio.NewScanner(out)
+	asked := false
+	for lines.Scan() {
+		if !asked && strings.HasSuffix(lines.Text(), needs) {
+			asked = true
+			ask <- struct{}{}
+		} else if !strings.HasSuffix(lines.Text(), needs) {
+			fmt.Fprintln(&r.said, lines.Text())
+		}
+	}
+	close(ask)
+	feeding.Wait()
+	r.err = r.wait()
+}
+
+// argv is the program that a step runs.
+func (s *Steps) argv(host string, hub *step.Hub) ([]string, error) {
+	if s.Launcher.Silent {
+		file := s.orderFile(host)
+		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("write order: %w", err)
+		}
+		if err := os.WriteFile(file, hub.Order(host), 0o600); err != nil {
+			return nil, fmt.Errorf("write order: %w", err)
+		}
+		return []string{s.Exe, "worker", "--step", file}, nil
+	}
+	if !s.Launcher.Exact {
+		return []string{s.Exe, "worker", "--step"}, nil
+	}
+	b, err := s.Binary()
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(s.Exe)
+	if err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	return []string{"/bin/sh", "-c", runScript, "gorun", s.Exe, strconv.FormatInt(info.Size(), 10), b.SHA256, strconv.FormatInt(b.Size, 10)}, nil
+}
+
+// orderFile is where a host without standard input finds its order, in a directory that hosts share. Only the user may
+// read it; the host removes it at once.
+func (s *Steps) orderFile(host string) string {
+	return filepath.Join(s.Dir, fmt.Sprintf("step-%d-%s", os.Getpid(), host))
+}
+
+// feed writes the order, and the binary once a host asks for it. It keeps standard input open until the step ends: some
+// commands end what they have started with it.
+func (s *Steps) feed(in io.WriteCloser, order []byte, ask <-chan struct{}) {
+	defer in.Close()
+	if _, err := in.Write(order); err != nil {
+		return
+	}
+	for range ask {
+		b, err := s.Binary()
+		if err != nil {
+			return
+		}
+		program, err := b.Open()
+		if err != nil {
+			return
+		}
+		_, err = io.Copy(in, program)
+		program.Close()
+		if err == nil {
+			_, err = in.Write(order)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Close ends all step processes, and waits for the end of the commands.
+func (s *Steps) Close() {
+	s.prepare()
+	s.mu.Lock()
+	s.closed = true
+	all := slices.Collect(maps.Values(s.of))
+	s.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	if hub, err := s.hub(); err == nil {
+		hub.Close()
+	}
+	s.mu.Lock()
+	for _, r := range all {
+		if r.in != nil {
+			r.in.Close()
+		}
+	}
+	s.mu.Unlock()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		ended := make(chan struct{})
+		go func() { s.running.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(stepEnd):
+			s.signal(all, sig)
+		}
+	}
+	s.running.Wait()
+	if s.Launcher.Silent {
+		for host := range s.of {
+			os.Remove(s.orderFile(host))
+		}
+	}
+}
+
+func (s *Steps) signal(all []*running, sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range all {
+		if r.cmd != nil && !r.ended() {
+			r.cmd.Process.Signal(sig)
+		}
+	}
+}

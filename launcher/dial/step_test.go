@@ -1,0 +1,251 @@
+package dial
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gorun/launcher/hosts"
+	"gorun/launcher/scheduler"
+	"gorun/launcher/ssh"
+	"gorun/rendezvous/step"
+)
+
+// serveAsHost is what the binary does on a host, if this program was started as that.
+func serveAsHost() {
+	if len(os.Args) < 3 || os.Args[1] != "worker" || os.Args[2] != "--step" {
+		return
+	}
+	var err error
+	in := io.Reader(os.Stdin)
+	if len(os.Args) > 3 {
+		in, err = os.Open(os.Args[3])
+		os.Remove(os.Args[3])
+	}
+	var o step.Order
+	if err == nil {
+		o, err = step.ReadOrder(in)
+	}
+	o.Host = cmp.Or(o.Host, os.Getenv("STEP_HOST"))
+	if err == nil {
+		err = step.Serve(context.Background(), o, func(args []string) *exec.Cmd { return exec.Command(args[0], args[1:]...) })
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// allAtOnce is a command that starts a program on all hosts, which all get what the command reads; it fails
+// where the word down is among the hosts.
+const allAtOnce = `#!/bin/bash
+words=$*
+echo "${words//[$'\n']/ }" >>"$RUNS"
+hosts=$1; shift
+[ -z "$HIDDEN" ] || set -- "${@/#$HIDDEN//nonexistent}"
+case $hosts in *down*) echo "srun: error: Task launch for StepId=1.0 failed on node down: Communication connection failure" >&2; exit 1;; esac
+pipes=()
+for host in ${hosts//,/ }; do
+	exec {fd}> >(STEP_HOST=$host HOME=$DIR/$host exec "$@")
+	pipes+=("/dev/fd/$fd")
+done
+cat | tee "${pipes[@]}" >/dev/null
+wait
+`
+
+// oneByOne is a command whose program reads nothing.
+const oneByOne = `#!/bin/sh
+echo "$*" >>"$RUNS"
+case $1 in down) echo "no such host" >&2; exit 1;; esac
+shift; exec "$@" </dev/null
+`
+
+// stepsBy returns what starts programs by a script in place of a scheduler's command, and the file with its command
+// lines.
+func stepsBy(t *testing.T, script string, template string) (s *Steps, runs string) {
+	t.Helper()
+	dir := t.TempDir()
+	command := filepath.Join(dir, "command")
+	if err := os.WriteFile(command, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := scheduler.Parse(command + template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &Steps{Launcher: l, Exe: exe, Binary: ReadBinary(exe, ""), Dir: filepath.Join(dir, "orders"),
+		Env: append(os.Environ(), "RUNS="+filepath.Join(dir, "runs"), "DIR="+dir)}
+	t.Cleanup(s.Close)
+	return s, filepath.Join(dir, "runs")
+}
+
+// greet runs echo on a host.
+func greet(t *testing.T, s *Steps, host string) (string, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d, _, err := s.start(ctx, host, []string{"/bin/echo", "hello from", host})
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	out, _ := io.ReadAll(d.Out)
+	if code, err := d.Status(); code != 0 || err != nil {
+		t.Errorf("%s: code %d, %v", host, code, err)
+	}
+	return string(out), nil
+}
+
+// TestStepOfMany: one run of the command starts all hosts, and later ones are started by another.
+func TestStepOfMany(t *testing.T) {
+	s, runs := stepsBy(t, allAtOnce, " {hosts} {program}")
+	var all sync.WaitGroup
+	for _, host := range []string{"a", "b", "c"} {
+		all.Go(func() {
+			if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+	all.Wait()
+	for _, host := range []string{"b", "d"} { // b has a step process
+		if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
+			t.Errorf("got %q, %v", out, err)
+		}
+	}
+	s.Close()
+	text, _ := os.ReadFile(runs)
+	var started []string
+	for line := range strings.Lines(string(text)) {
+		started = append(started, strings.Fields(line)[0])
+	}
+	if len(started) != 2 || len(started[0]) != len("a,b,c") || started[1] != "d" {
+		t.Errorf("the command was run for %q", started)
+	}
+	if strings.Contains(string(text), "key") {
+		t.Errorf("the key is in a command line: %s", text)
+	}
+}
+
+// TestStepBringsBinary: hosts that lack the binary get it by standard input, those that have it do not wait for that.
+func TestStepBringsBinary(t *testing.T) {
+	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")
+	s.Launcher.Exact = true
+	text, err := os.ReadFile(s.Exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(text)
+	b := ssh.Binary{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
+	s.Binary = func() (ssh.Binary, error) { return b, nil }
+	s.Env = append(s.Env, "XDG_CACHE_HOME=", "HIDDEN="+s.Exe)
+	for round := range 2 {
+		var all sync.WaitGroup
+		for _, host := range []string{"a", "b"} {
+			all.Go(func() {
+				if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
+					t.Errorf("round %d: got %q, %v", round, out, err)
+				}
+			})
+		}
+		all.Wait()
+		s.Close()
+		for _, host := range []string{"a", "b"} {
+			if got, err := os.ReadFile(filepath.Join(filepath.Dir(s.Dir), host, ".cache", "gorun", b.SHA256, "gorun")); err != nil || !bytes.Equal(got, text) {
+				t.Errorf("%s: %d bytes, %v", host, len(got), err)
+			}
+		}
+		again := ssh.Binary{SHA256: b.SHA256, Size: b.Size, Open: func() (io.ReadCloser, error) { return nil, errors.New("it is needed again") }}
+		s = &Steps{Launcher: s.Launcher, Exe: s.Exe, Binary: func() (ssh.Binary, error) { return again, nil }, Dir: s.Dir, Env: s.Env}
+		t.Cleanup(s.Close)
+	}
+}
+
+// TestStepWithoutHost: a host that a step does not start fails with the line that the command printed about it, and the others of
+// the step are started by another.
+func TestStepWithoutHost(t *testing.T) {
+	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")
+	var all sync.WaitGroup
+	for _, host := range []string{"a", "down", "b"} {
+		all.Go(func() {
+			out, err := greet(t, s, host)
+			if host != "down" && (err != nil || out != "hello from "+host+"\n") {
+				t.Errorf("%s: %q, %v", host, out, err)
+			}
+			var he *hosts.Error
+			if host == "down" && (!errors.As(err, &he) || he.Step != "start step" || !strings.Contains(err.Error(), "failed on node down") || he.Hint == "") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestStepBySilentCommand: a command that passes on no standard input has the order in a file, which does not stay.
+func TestStepBySilentCommand(t *testing.T) {
+	s, _ := stepsBy(t, oneByOne, " {host} {program}")
+	s.Launcher.Silent = true
+	var all sync.WaitGroup
+	for _, host := range []string{"a", "b", "down"} {
+		all.Go(func() {
+			out, err := greet(t, s, host)
+			if host == "down" {
+				if err == nil || !strings.Contains(err.Error(), "no such host") {
+					t.Errorf("got %v", err)
+				}
+			} else if out != "hello from "+host+"\n" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+	all.Wait()
+	s.Close()
+	if left, _ := os.ReadDir(s.Dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestStepAgain: a host whose step process was killed is started by another step.
+func TestStepAgain(t *testing.T) {
+	s, runs := stepsBy(t, oneByOne, " {host} {program}")
+	s.Launcher.Silent = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d, _, err := s.start(ctx, "a", []string{"/bin/sh", "-c", "kill -9 $PPID"}) // its parent is the step process
+	if err == nil {
+		d.Status()
+	}
+	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if text, _ := os.ReadFile(runs); strings.Count(string(text), "\n") != 2 {
+		t.Errorf("the command was run for %q", text)
+	}
+}
+
+// TestStepsWithoutCommand: what is wrong with the command itself.
+func TestStepsWithoutCommand(t *testing.T) {
+	s, _ := stepsBy(t, oneByOne, " {host} {program}")
+	if err := os.Remove(s.Launcher.Program()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := greet(t, s, "a"); err == nil || !strings.Contains(err.Error(), "a: start step: run ") {
+		t.Errorf("got %v", err)
+	}
+}

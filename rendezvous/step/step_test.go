@@ -1,0 +1,292 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain lets hosts give a launcher up soon.
+func TestMain(m *testing.M) {
+	timing.FirstConnection, timing.BrokenGrace = time.Second, 300*time.Millisecond
+	os.Exit(m.Run())
+}
+
+// host serves as a host of a hub until the test ends, and returns how it ended.
+func host(t *testing.T, h *Hub, name string) (ended chan error) {
+	t.Helper()
+	o, err := ReadOrder(bytes.NewReader(h.Order(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Host == "" {
+		o.Host = "n1"
+	}
+	return served(t, o)
+}
+
+func served(t *testing.T, o Order) (ended chan error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended = make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		ended <- Serve(ctx, o, func(args []string) *exec.Cmd { return exec.Command(args[0], args[1:]...) })
+	})
+	t.Cleanup(func() { cancel(); serving.Wait() })
+	return ended
+}
+
+func listen(t *testing.T) *Hub {
+	t.Helper()
+	h, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// shell runs a script on a host, with input, to its end.
+func shell(t *testing.T, h *Hub, host, script, input string) (code int, stdout, stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := h.Run(ctx, host, []string{"/bin/sh", "-c", script})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var complaints []byte
+	var reading sync.WaitGroup
+	reading.Go(func() { complaints, _ = io.ReadAll(s.Stderr) })
+	reading.Go(func() {
+		io.WriteString(s.Stdin, input)
+		s.Stdin.Close()
+	})
+	out, _ := io.ReadAll(s.Stdout)
+	reading.Wait()
+	code, err = s.Wait()
+	return code, string(out), string(complaints), err
+}
+
+// TestRun: a command has its streams and its exit status, many times and at the same time.
+func TestRun(t *testing.T) {
+	h := listen(t)
+	host(t, h, "")
+	long := strings.Repeat("0123456789abcdef", 40_000) // many frames
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			code, out, complaints, err := shell(t, h, "n1", "cat; echo wrong >&2; exit 3", long)
+			if code != 3 || err != nil || out != long || complaints != "wrong\n" {
+				t.Errorf("code %d, error %v, %d bytes of %d, %q", code, err, len(out), len(long), complaints)
+			}
+		})
+	}
+	all.Wait()
+	if code, _, _, err := shell(t, h, "n1", "kill -9 $$", ""); code != 137 || err != nil {
+		t.Errorf("killed: code %d, %v", code, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := h.Run(ctx, "n1", []string{"/nonexistent/gorun"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, s.Stdout)
+	said, _ := io.ReadAll(s.Stderr)
+	if code, err := s.Wait(); code != 127 || err != nil || !strings.Contains(string(said), "no such file") {
+		t.Errorf("without the program: code %d, %v, %q", code, err, said)
+	}
+}
+
+// TestNames: a host may call itself by less or more than the launcher does.
+func TestNames(t *testing.T) {
+	h := listen(t)
+	h.Expect("n7.example.org")
+	host(t, h, "n7")
+	if _, out, _, _ := shell(t, h, "n7.example.org", "echo here", ""); out != "here\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+// TestCut: a session ends with its context, and its command sees the end of its input.
+func TestCut(t *testing.T) {
+	h := listen(t)
+	host(t, h, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	file := t.TempDir() + "/ended"
+	s, err := h.Run(ctx, "n1", []string{"/bin/sh", "-c", "cat >/dev/null; echo yes >" + file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := s.Wait(); !errors.Is(err, ErrBroken) {
+		t.Errorf("cut off: %v", err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if text, _ := os.ReadFile(file); string(text) == "yes\n" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the command does not see the end of its input")
+		}
+	}
+}
+
+// TestBreak: a step process whose connection breaks connects again.
+func TestBreak(t *testing.T) {
+	h := listen(t)
+	host(t, h, "")
+	shell(t, h, "n1", "true", "")
+	await(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.hosts["n1"].idle) == 1 && h.hosts["n1"].conns == 1
+	})
+	h.mu.Lock()
+	for c := range h.conns {
+		c.Conn.Close()
+	}
+	h.mu.Unlock()
+	if code, out, _, err := shell(t, h, "n1", "echo again", ""); code != 0 || out != "again\n" || err != nil {
+		t.Errorf("code %d, %q, %v", code, out, err)
+	}
+}
+
+func await(t *testing.T, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
+
+// TestEnds: a step process ends when its launcher orders that, or is gone, but not while a child runs.
+func TestEnds(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		h := listen(t)
+		ended := host(t, h, "")
+		shell(t, h, "n1", "true", "")
+		if absent, _ := h.Absent("n1"); absent {
+			await(t, func() bool { absent, _ := h.Absent("n1"); return !absent })
+		}
+		dir := t.TempDir()
+		if !ordered {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if _, err := h.Run(ctx, "n1", []string{"/bin/sh", "-c", "while [ ! -e " + dir + "/end ]; do sleep 0.05; done"}); err != nil {
+				t.Fatal(err)
+			}
+			await(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.hosts["n1"].idle) > 0 })
+			h.listener.Close() // as the kernel does it for a launcher that was killed
+			h.mu.Lock()
+			for c := range h.conns {
+				c.Conn.Close()
+			}
+			h.mu.Unlock()
+			select {
+			case err := <-ended:
+				t.Fatalf("it ends before its child: %v", err)
+			case <-time.After(3 * timing.BrokenGrace):
+			}
+			if err := os.WriteFile(dir+"/end", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			h.Close()
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("ordered %v: %v", ordered, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("ordered %v: it does not end", ordered)
+		}
+	}
+}
+
+// TestKey: a host with another key is not let in, and gives up.
+func TestKey(t *testing.T) {
+	h := listen(t)
+	o, err := ReadOrder(bytes.NewReader(h.Order("n1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Key = bytes.Repeat([]byte{1}, len(o.Key))
+	if err := <-served(t, o); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), ErrKey.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if absent, after := h.Absent("n1"); !absent || after != 0 {
+		t.Error("it was let in")
+	}
+}
+
+// TestStranger: whoever does not hold the key is not read, whatever it sends.
+func TestStranger(t *testing.T) {
+	h := listen(t)
+	conn, err := net.Dial("tcp", h.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Write([]byte(`{"host":"n1"}` + "\n"))
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if text, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(string(text), "run") {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if absent, _ := h.Absent("n1"); !absent {
+		t.Error("it was let in")
+	}
+}
+
+// TestOrder: a process reads its order, and nothing behind it.
+func TestOrder(t *testing.T) {
+	h := listen(t)
+	in := io.MultiReader(bytes.NewReader(h.Order("n1")), strings.NewReader("the program"))
+	o, err := ReadOrder(in)
+	if err != nil || o.Host != "n1" || len(o.Addrs) == 0 || !bytes.Equal(o.Key, h.key) {
+		t.Errorf("got %v, %v", o, err)
+	}
+	if rest, _ := io.ReadAll(in); string(rest) != "the program" {
+		t.Errorf("behind it: %q", rest)
+	}
+	for _, text := range []string{"", "\n", "{}\n", `{"key":"AAAA","addrs":["a:1"]}` + "\n", "hello"} {
+		if _, err := ReadOrder(strings.NewReader(text)); err == nil {
+			t.Errorf("%q is an order", text)
+		}
+	}
+}
+
+// FuzzFrames: what a host sends is a frame or an error, of bounded size.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("s\x00\x00\x00\x00o\x02\x00\x00\x00hix\x04\x00\x00\x00\x00\x00\x00\x00"))
+	f.Add([]byte("o\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		in, buf := bytes.NewReader(text), make([]byte, maxFrame)
+		var again bytes.Buffer
+		to := &framer{to: &again}
+		for {
+			kind, data, err := readFrame(in, buf)
+			if err != nil {
+				break
+			}
+			if err := to.send(kind, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.HasPrefix(text, again.Bytes()) {
+			t.Errorf("%q became %q", text, again.Bytes())
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/rendezvous/step"
+)
+
+// scheduled are what variables begin with that a scheduler sets for the processes of a step. Ranks would take
+// themselves for its tasks.
+var scheduled = []string{"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_", "PBS_", "LSB_", "LS_", "PE_", "JOB_ID="}
+
+// stepProcess is the process that a scheduler's command starts on a host. It takes its order from a file, or from
+// standard input if that is "".
+func (p Process) stepProcess(ctx context.Context, file string) error {
+	order, err := takeOrder(file)
+	if err != nil {
+		return err
+	}
+	if order.Host == "" {
+		order.Host = p.getenv("SLURMD_NODENAME")
+	}
+	if order.Host == "" {
+		if order.Host, err = os.Hostname(); err != nil {
+			return fmt.Errorf("name host: %w", err)
+		}
+	}
+	// The scheduler signals all processes of the step, at a time limit for example. What the children do about that, and
+	// with which status they end, is still to be reported.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	defer signal.Stop(ignored)
+	env := slices.DeleteFunc(slices.Clone(p.Env), func(kv string) bool {
+		return slices.ContainsFunc(scheduled, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+	})
+	return step.Serve(context.WithoutCancel(ctx), order, func(args []string) *exec.Cmd {
+		return &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"gorun"}, args...), Env: env}
+	})
+}
+
+// takeOrder reads the order. A file is removed at once.
+func takeOrder(file string) (step.Order, error) {
+	var in io.Reader = os.Stdin
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return step.Order{}, fmt.Errorf("read order: %w", err)
+		}
+		defer f.Close()
+		os.Remove(file)
+		in = f
+	}
+	return step.ReadOrder(in)
+}
