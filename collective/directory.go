@@ -102,8 +102,7 @@ func (d *directory) find(id uint32) *group {
 func (d *directory) know(id uint32, ranks []int) *Error {
 	if known := d.sets[id]; known != nil {
 		if !slices.Equal(known, ranks) {
-			return refuse("%s: number %d cannot be that of %s, it is that of %s",
-				AddGroup, id, listRanks(ranks), listRanks(known))
+			return refuse("%s: %s cannot have number %d, %s have it", AddGroup, listRanks(ranks), id, listRanks(known))
 		}
 		return nil
 	}

@@ -56,7 +56,7 @@ func TestDoomedWorlds(t *testing.T) {
 				t.Errorf("epoch %d is told of %d times, want %d; stopping %v\n%s", j.membership.epoch, n, tc.atOnce, j.stopping, &notes)
 			}
 			if j.tell(j.news.lasting(time.Now().Add(settleTime))); strings.Count(notes.String(), told) != tc.later {
-				t.Errorf("later that is not told %d times:\n%s", tc.later, &notes)
+				t.Errorf("later that is not reported %d times:\n%s", tc.later, &notes)
 			}
 		})
 	}

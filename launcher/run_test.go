@@ -252,7 +252,7 @@ func TestGoodbyeComesFirst(t *testing.T) {
 	}
 	for _, cut := range said {
 		if cut {
-			t.Error("a connection was cut before its daemon was told")
+			t.Error("a connection was cut before its daemon was informed")
 		}
 	}
 }

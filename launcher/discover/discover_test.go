@@ -117,7 +117,7 @@ func TestWatch(t *testing.T) {
 func TestWatchFailsAtOnce(t *testing.T) {
 	err := script("exit 1", 0).Watch(t.Context(), func([]hosts.ListedHost) { t.Error("found hosts") }, t.Logf)
 	if err == nil {
-		t.Error("the first run failed, and nobody was told")
+		t.Error("the first run failed, and no line reports it")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -163,7 +163,7 @@ func ParseHost(text []byte) (topology.Host, error) {
 		return topology.Host{}, fmt.Errorf("parse topology: %w", err)
 	}
 	if len(doc.Hosts) != 1 {
-		return topology.Host{}, errors.New("parse topology: it is not that of one host")
+		return topology.Host{}, errors.New("parse topology: it does not describe one host")
 	}
 	return doc.Hosts[0], nil
 }

@@ -53,7 +53,7 @@ type Outcome struct {
 	kept        bool
 }
 
-// name is the key by which ranks know an operation: each set has its own names, and so has each pair of ranks.
+// name identifies an operation among ranks: each set has its own names, and so has each pair of ranks.
 type name struct {
 	hash uint64
 	set  uint32

@@ -57,7 +57,7 @@ func (d *Descent) Carried() (sent, again, renewed float64) {
 	d.T.Helper()
 	found, _ := d.Out.Find(`between hosts: sent (\d+) bytes, and (\d+) bytes again in \d+ segments?; connections were renewed (\d+) times?`)
 	if len(found) != 1 {
-		d.T.Fatalf("what the links carried is not told:\n%s", d.Out)
+		d.T.Fatalf("what the links carried is not reported:\n%s", d.Out)
 	}
 	var n [3]float64
 	for i := range n {

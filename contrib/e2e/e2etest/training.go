@@ -224,7 +224,7 @@ func (j *Training) fromLastCommit() {
 		if m[2] == "" {
 			last, _ = strconv.Atoi(m[1])
 		} else if from, _ := strconv.Atoi(m[2]); from < last-1 {
-			j.T.Errorf("a world goes on from batch %d, although %d was told\n%s", from, last, j.Out)
+			j.T.Errorf("a world goes on from batch %d, although %d was reported\n%s", from, last, j.Out)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (j *Training) Again(ranks int, struck time.Time) (goesOn time.Time) {
 			return false
 		}
 		if from, _ := strconv.Atoi(found[first][1]); from < last-1 { // a batch is printed just before it is committed
-			j.T.Errorf("%d ranks go on from batch %d, although %d was told", ranks, from, last)
+			j.T.Errorf("%d ranks go on from batch %d, although %d was reported", ranks, from, last)
 		}
 		goesOn = at[first]
 		return true

@@ -135,7 +135,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	at := j.Again(2, struck)
 	_, lost := j.Out.Find(`gorun: host3 is lost: `)
 	if len(lost) == 0 {
-		t.Fatalf("it is not told that host3 is lost\n%s", j.Out)
+		t.Fatalf("no line reports that host3 is lost\n%s", j.Out)
 	}
 	noticed, took := lost[0].Sub(struck).Round(time.Millisecond), at.Sub(lost[0]).Round(time.Millisecond)
 	t.Logf("noticed after %v, training goes on %v later", noticed, took)

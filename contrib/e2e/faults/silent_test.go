@@ -84,7 +84,7 @@ func TestHostMissesTheEnd(t *testing.T) {
 		t.Errorf("%v\n%s", err, j.Out)
 	}
 	if !j.Out.Has(`gorun: host3 did not answer: ranks may still run there$`) {
-		t.Errorf("it is not told what is left:\n%s", j.Out)
+		t.Errorf("no line reports what is left:\n%s", j.Out)
 	}
 	if n := sleepers(c, c.Host(3)); n != 1 {
 		t.Errorf("%d ranks are left on the host that stands still, want 1", n)

@@ -68,7 +68,7 @@ func TestHostDiesBeforeWorld(t *testing.T) {
 			took := time.Since(struck)
 			t.Logf("the job ended after %v", took.Round(time.Millisecond))
 			if j.Cmd.ProcessState.ExitCode() != 255 || !j.Out.Has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
-				t.Errorf("it is not told that host2 is lost: %v\n%s", err, j.Out)
+				t.Errorf("no line reports that host2 is lost: %v\n%s", err, j.Out)
 			}
 			if took > tc.most {
 				t.Errorf("it ended after %v\n%s", took, j.Out)
@@ -90,7 +90,7 @@ func TestHostFreezesBeforeWorld(t *testing.T) {
 	took := time.Since(struck)
 	t.Logf("the job ended after %v", took.Round(time.Millisecond))
 	if j.Cmd.ProcessState.ExitCode() != 255 || !j.Out.Has(`gorun: error: host2: run: silent for 4s`) {
-		t.Errorf("it is not told that host2 is silent: %v\n%s", err, j.Out)
+		t.Errorf("no line reports that host2 is silent: %v\n%s", err, j.Out)
 	}
 	if took < lease-2*time.Second || took > lease+5*time.Second { // it was heard within the second before
 		t.Errorf("the job ended after %v, want the lease of %v and a little", took, lease)
