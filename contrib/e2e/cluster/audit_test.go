@@ -77,15 +77,21 @@ func TestAudit(t *testing.T) {
 	}
 	launcher := s.Launcher().Address().String() + ":"
 	for what, fits := range map[string]func(entry) bool{
-		"begin":   func(e entry) bool { return strings.HasPrefix(e.Detail, "gorun ") && len(e.Key) == 16 },
-		"join":    func(e entry) bool { return e.Result == "done" },
-		"detach":  func(e entry) bool { return e.Job == "1" && strings.HasPrefix(e.From, launcher) && strings.Contains(e.Program, "python") },
-		"start":   func(e entry) bool { return e.User == "root" && e.Program == "true" && strings.HasPrefix(e.From, launcher) },
+		"begin": func(e entry) bool { return strings.HasPrefix(e.Detail, "gorun ") && len(e.Key) == 16 },
+		"join":  func(e entry) bool { return e.Result == "done" },
+		"detach": func(e entry) bool {
+			return e.Job == "1" && strings.HasPrefix(e.From, launcher) && strings.Contains(e.Program, "python")
+		},
+		"start": func(e entry) bool {
+			return e.User == "root" && e.Program == "true" && strings.HasPrefix(e.From, launcher)
+		},
 		"signal":  func(e entry) bool { return e.Job == "1" && strings.HasPrefix(e.Detail, "SIGTERM, by root@") },
 		"job end": func(e entry) bool { return e.Result == "done" },
 		"connect": func(e entry) bool { return e.Result == "refused" && strings.HasPrefix(e.From, launcher) },
 	} {
-		s.Await(what, func() bool { return slices.ContainsFunc(logged(), func(e entry) bool { return e.What == what && fits(e) }) })
+		s.Await(what, func() bool {
+			return slices.ContainsFunc(logged(), func(e entry) bool { return e.What == what && fits(e) })
+		})
 	}
 	if mode := strings.TrimSpace(on("stat", "-c", "%a %U", log)); mode != "600 root" {
 		t.Errorf("the log has mode %s", mode)
