@@ -523,12 +523,14 @@ $(HOROVOD_VENV)/ready:
 frameworks: build build/frameworks/ready tensorflow jax
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
 
-## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3 and by 2.15 with Keras 2 (PARTS="ops keras": some of its jobs)
+## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs)
 tensorflow: build frameworks-ready
-	for python in $(KERAS3_VENV) $(KERAS2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
+	for python in $(KERAS3_VENV) $(KERAS2_VENV) $(TORCH2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
 
-## frameworks-ready: make the Pythons with TensorFlow, Keras and JAX, by pip; 5 GB in ~/.cache/gorun-ci
-frameworks-ready: $(KERAS3_VENV)/ready $(KERAS2_VENV)/ready
+## frameworks-ready: make the Pythons with TensorFlow, Keras, torch and JAX, by pip; 10 GB in ~/.cache/gorun-ci
+frameworks-ready: $(KERAS3_VENV)/ready $(KERAS2_VENV)/ready $(TORCH2_VENV)/keras
+$(TORCH2_VENV)/keras: $(TORCH2_VENV)/ready
+	flock $(@D) $(@D)/bin/pip -q install --disable-pip-version-check keras==3.15.1 && touch $@
 $(KERAS3_VENV)/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \

@@ -1,13 +1,25 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+
+	"gorun/topology/doctor"
 )
 
-// checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here.
-func checkBuild(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `gorun %s, in place of Horovod v%s:
+// checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here, and then
+// which frameworks this host has.
+func checkBuild(ctx context.Context, w io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find frameworks: %w", err)
+	}
+	_, frameworks := doctor.Python(ctx, self)
+	_, err = fmt.Fprintf(w, `gorun %s, in place of Horovod v%s:
 
 Available Frameworks:
     [X] TensorFlow
@@ -24,6 +36,9 @@ Available Tensor Operations:
     [ ] CCL
     [ ] MPI
     [X] Gloo
-`, version, horovodVersion)
+
+Frameworks of python3 on this host (gorun doctor -H shows those of others):
+    %s
+`, version, horovodVersion, strings.ReplaceAll(cmp.Or(frameworks, "none"), ", ", "\n    "))
 	return err
 }

@@ -32,7 +32,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 		return printVersion(o.out)
 	}
 	if o.checkBuild {
-		return checkBuild(o.out)
+		return checkBuild(ctx, o.out)
 	}
 	if idleTask(o) {
 		return nil

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measures JAX's collectives between two ranks of this host: gorun.jax, JAX's own programs on gorun's engine
-(--jax-engine gorun), and on gloo; and a step of ResNet-50's 161 gradients by gorun.jax and by gorun.torch.
+(--jax-engine gorun), and on gloo; and a step of ResNet-50's 161 gradients by gorun.jax, .tensorflow and
+.torch, and by stock Horovod.
 
     python3 contrib/bench/jax_ranks.py --python venv/bin/python --torch /usr/bin/python3
 
---python has JAX, --torch has torch. The programs take turns, --rounds times each. A time is the median of a
-program's operations on its slower rank, and the table shows the median over the rounds.
+--python has JAX, --tensorflow TensorFlow, --torch torch, --stock a built Horovod for torch. The programs take
+turns, --rounds times each. A time is the median of a program's operations on its slower rank, and the table
+shows the median over the rounds.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ STEP_BYTES = 102_228_128  # of ResNet-50's gradients
 TIMEOUT = 120  # seconds, of one program
 
 OURS, ENGINE, GLOO, TORCH = "gorun.jax", "--jax-engine gorun", "gloo", "gorun.torch"
+TENSORFLOW, STOCK = "gorun.tensorflow", "stock Horovod, torch"
 
 
 def resnet50() -> list[tuple[int, ...]]:
@@ -84,6 +87,23 @@ def rank_of_ours(sizes: list[int]) -> dict[str, float]:
     return times
 
 
+def rank_of_tensorflow(sizes: list[int]) -> dict[str, float]:
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    weights = [tf.Variable(tf.zeros(shape)) for shape in resnet50()]
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(weight) for weight in weights]) * (1.0 + hvd.rank())
+        return hvd.DistributedGradientTape(tape).gradient(loss, weights)
+
+    check(step()[0].numpy(), (hvd.size() + 1) / 2)
+    return {"step": median(step, STEP_BYTES)}
+
+
 def rank_of_jax(sizes: list[int]) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
@@ -114,17 +134,21 @@ def check(array: Any, want: float) -> None:
 def run(library: str, args: argparse.Namespace) -> dict[str, float]:
     """Return the times of a program, by size."""
     command = [str(BINARY), "-np", "2", "--no-tag-output", "-x", "JAX_PLATFORMS=cpu"]
-    if library == TORCH:
+    if library == STOCK:
+        command = [str(Path(args.stock).with_name("horovodrun")), "-np", "2", args.stock]
+        command += [str(HERE / "horovod_torch.py"), "--sizes", "step"]
+    elif library == TORCH:
         command += [args.torch, str(HERE / "horovod_torch.py"), "--sizes", "step"]
     else:
         command += ["--jax-engine", "gorun"] * (library == ENGINE)
         command += ["-x", "JAX_CPU_COLLECTIVES_IMPLEMENTATION=gloo"] * (library == GLOO)
-        command += [args.python, "-B", __file__, "--rank", library, "--sizes", *map(str, args.sizes)]
+        python = args.tensorflow if library == TENSORFLOW else args.python
+        command += [python, "-B", __file__, "--rank", library, "--sizes", *map(str, args.sizes)]
     status, out, errors = running.run(command, TIMEOUT, HERE)
     if status:
         sys.exit(f"{library}: status {status}\n{out}{errors}")
-    found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    if library == TORCH:
+    found = [json.loads(line[line.index("{") :]) for line in out.splitlines() if "{" in line]
+    if library in (TORCH, STOCK):
         return {"step": found[0]["rows"][0]["p50_us"] / 1e3}
     return {size: max(times[size] for times in found) for size in found[0]}
 
@@ -135,16 +159,21 @@ def main() -> None:
     parser.add_argument(
         "--torch", default="", help="a Python with torch, for the step; without it there is none"
     )
+    parser.add_argument("--without-jax", action="store_true", help="measure only the others")
+    parser.add_argument("--tensorflow", default="", help="a Python with TensorFlow, for the step")
+    parser.add_argument("--stock", default="", help="a Python with stock Horovod for torch, for the step")
     parser.add_argument("--sizes", type=int, nargs="+", default=[MIB, 4 * MIB, 16 * MIB, 64 * MIB])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rank", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
-        times = (rank_of_ours if args.rank == OURS else rank_of_jax)(args.sizes)
+        times = {OURS: rank_of_ours, TENSORFLOW: rank_of_tensorflow}.get(args.rank, rank_of_jax)(args.sizes)
         print(json.dumps(times), flush=True)
         return
     running.end_on_signals()
-    libraries = [OURS, ENGINE, GLOO] + [TORCH] * bool(args.torch)
+    optional = {TENSORFLOW: args.tensorflow, TORCH: args.torch, STOCK: args.stock}
+    libraries = [] if args.without_jax else [OURS, ENGINE, GLOO]
+    libraries += [name for name, python in optional.items() if python]
     rounds = [{library: run(library, args) for library in libraries} for _ in range(args.rounds)]
     print(f"| two ranks, one host, ms | {' | '.join(libraries)} |\n|---|{'---:|' * len(libraries)}")
     for size in [*map(str, args.sizes), "step"]:
@@ -152,6 +181,8 @@ def main() -> None:
         for library in libraries:
             times = [one[library][size] for one in rounds if size in one[library]]
             cells.append(f"{statistics.median(times):.2f}" if times else "")
+        if not any(cells):
+            continue
         title = "ResNet-50's gradients" if size == "step" else f"allreduce of {int(size) / MIB:g} MiB"
         print(f"| {title} | {' | '.join(cells)} |")
 

@@ -26,6 +26,8 @@ MODULES = {
     "gorun.keras": "Keras: `import gorun.keras as hvd`, or `horovod.keras`",
     "gorun.keras.callbacks": "Its callbacks: `hvd.callbacks`",
     "gorun.keras.elastic": "State of Keras that survives the loss of ranks: `hvd.elastic`",
+    "gorun.jax": "JAX: `import gorun.jax as hvd`, or `horovod.jax`",
+    "gorun.jax.elastic": "State of JAX that survives the loss of ranks: `hvd.elastic`",
     "gorun.numpy": "NumPy: `import gorun.numpy as hvd`",
     "gorun.torch.elastic": "State of PyTorch that survives the loss of ranks: `hvd.elastic`, or `horovod.torch.elastic`",
     "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",

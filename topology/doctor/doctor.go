@@ -20,7 +20,10 @@ type Facts struct {
 	Kernel  string        `json:"kernel"`
 	Python  string        `json:"python"` // output of python3 --version, "" if there is none
 	Native  string        `json:"native"` // NativeLoads, or why libgorun does not load, "" if unknown
-	Clock   time.Time     `json:"clock"`
+
+	// Frameworks lists what python3 has, with versions and what carries out their operations; "" for none.
+	Frameworks string    `json:"frameworks"`
+	Clock      time.Time `json:"clock"`
 
 	// Gathering is how long the host took to collect these facts, before it read its clock.
 	Gathering time.Duration `json:"gathering_ns"`
@@ -90,6 +93,7 @@ func Judge(f Facts) []Finding {
 	if f.Python != "" {
 		why := cmp.Or(f.Native, "python3 cannot import gorun")
 		j.check("libgorun", f.Native == NativeLoads, f.Native, Warn, "TensorFlow and JAX do without: "+why, nativeFix(f.Native))
+		j.add("frameworks", Pass, cmp.Or(f.Frameworks, "python3 has none"), "")
 	}
 	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")
 	j.check("processes", f.NProc >= leastProcs, fmt.Sprint("limit ", f.NProc), Warn, fmt.Sprintf("limit %d is less than %d", f.NProc, leastProcs), "echo '* - nproc 65536' >/etc/security/limits.d/gorun-nproc.conf")
@@ -210,6 +214,8 @@ func Compare(all []Answer, nics []string) []Finding {
 		if i > 0 {
 			first := all[0].Facts
 			j.check("versions", a.Facts.Python == first.Python, strings.Trim(fmt.Sprintf("%s, Linux %s", a.Facts.Python, a.Facts.Kernel), ", "), Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
+			j.check("frameworks", a.Facts.Frameworks == first.Frameworks, "as "+first.Host.Name+" has", Warn,
+				fmt.Sprintf("other ones than %s has, which are: %s", first.Host.Name, cmp.Or(first.Frameworks, "none")), "install the same versions on all hosts")
 			theirs, _ := mainNIC(first.Host, nics)
 			j.check("MTU", mine.MTU == theirs.MTU || mine.MTU == 0 || theirs.MTU == 0, fmt.Sprint(mine.MTU), Warn,
 				fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine.MTU, first.Host.Name, theirs.MTU), fmt.Sprintf("ip link set dev %s mtu %d", mine.Name, theirs.MTU))

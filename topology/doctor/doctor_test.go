@@ -1,7 +1,9 @@
 package doctor_test
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +69,18 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestFrameworks are shown as the host describes them; none are no fault.
+func TestFrameworks(t *testing.T) {
+	for _, found := range []string{"", "JAX 0.10.2 by libgorun"} {
+		f := healthy()
+		f.Frameworks = found
+		want := doctor.Finding{Host: "a", Check: "frameworks", Status: doctor.Pass, Text: cmp.Or(found, "python3 has none")}
+		if !slices.Contains(doctor.Judge(f), want) {
+			t.Errorf("no %+v among %+v", want, doctor.Judge(f))
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	asked := time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC)
 	answer := func(name string, skew time.Duration) doctor.Answer {
@@ -77,6 +91,10 @@ func TestCompare(t *testing.T) {
 	}
 	all := []doctor.Answer{answer("a", 0), answer("b", 2*time.Second), answer("d", -400*time.Millisecond), answer("c", 120*time.Millisecond)}
 	all[3].Facts.Python = "Python 3.9.1"
+	for i := range all {
+		all[i].Facts.Frameworks = "PyTorch 2.15.0 by Python"
+	}
+	all[2].Facts.Frameworks = ""
 	all[3].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
 	var got []string
 	for _, f := range doctor.Compare(all, nil) {
@@ -87,6 +105,7 @@ func TestCompare(t *testing.T) {
 	want := []string{
 		"b clock: 2s off the launcher's, ±50ms",
 		"d clock: -400ms off the launcher's, ±50ms",
+		"d frameworks: other ones than a has, which are: PyTorch 2.15.0 by Python",
 		"c versions: Python 3.9.1, but a has Python 3.11.2",
 		"c MTU: 1500, but a has 9000: large packets may be lost on the way",
 	}

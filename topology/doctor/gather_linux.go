@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +18,18 @@ import (
 // toolTimeout bounds each tool of the host that is run.
 const toolTimeout = 5 * time.Second
 
-// loadNative loads libgorun by the binding in a binary.
-const loadNative = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import native; print(native.reason() or '" + NativeLoads + "')"
+// askBinding has the binding in a binary load libgorun and look for frameworks.
+const askBinding = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import frameworks; frameworks.main()"
+
+// Python returns what the python3 of this host can load of gorun, NativeLoads or why not, and its frameworks; "" for both
+// if it cannot import the binding in that binary.
+func Python(ctx context.Context, binary string) (native, frameworks string) {
+	var answer struct{ Native, Frameworks string }
+	if json.Unmarshal([]byte(runTool(ctx, "python3", "-c", askBinding, binary)), &answer) != nil {
+		return "", ""
+	}
+	return cmp.Or(answer.Native, NativeLoads), answer.Frameworks
+}
 
 // Gather reads this host's facts. What cannot be read is left out.
 func Gather(ctx context.Context, version string) (Facts, error) {
@@ -31,7 +43,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f.Kernel = strings.TrimSpace(read("/proc/sys/kernel/osrelease"))
 	f.Python = runTool(ctx, "python3", "--version")
 	if self, err := os.Executable(); err == nil && f.Python != "" {
-		f.Native = runTool(ctx, "python3", "-c", loadNative, self)
+		f.Native, f.Frameworks = Python(ctx, self)
 	}
 	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {

@@ -37,6 +37,7 @@ type Facts struct {
 	Stock       *Stock   // nil unless the rank may be one of stock Horovod
 
 	Accelerator bool // the host has a GPU or its like
+	Verbose     bool // ranks show which frameworks they run on
 
 	userPath string // the user's PYTHONPATH
 }

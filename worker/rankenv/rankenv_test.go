@@ -26,6 +26,7 @@ func someFacts() rankenv.Facts {
 func TestEnvironment(t *testing.T) {
 	rich, poor, late := someFacts(), someFacts(), someFacts()
 	rich.Accelerator = true
+	rich.Verbose = true
 	poor.Elastic, poor.DropIn, poor.NICs, poor.SpareCPUs, poor.GPU, poor.Counters, poor.Stacks = false, false, nil, nil, "", "", ""
 	poor.Coordinator, poor.Workers, poor.PMI = "", nil, &rankenv.PMI{}
 	late.PMI, late.Stock = nil, nil

@@ -100,6 +100,7 @@ var defaults = []Variable{
 	// Or each rank of accelerate, and of HF Trainer, trains alone without a word.
 	given(Accelerate, Default, "ACCELERATE_USE_CPU", constant("true"),
 		"hosts without a GPU or its like", func(f *Facts) bool { return !f.Accelerator }),
+	given(Gorun, Default, "GORUN_VERBOSE", constant("1"), "--verbose", func(f *Facts) bool { return f.Verbose }),
 	given(TensorFlow, Default, "TF_CONFIG", tfConfig,
 		"--tf-config", func(f *Facts) bool { return len(f.Workers) > 0 }),
 	given(CUDA, Default, "CUDA_VISIBLE_DEVICES", func(f *Facts) string { return f.GPU },

@@ -24,6 +24,7 @@ class _State:
     lives = 0  # worlds that had a timeline since the process began
     first_epoch = 0  # the number of the first world that this process was in
     process_sets: Any = None  # the argument of init()
+    shown = False  # what the process runs on
     added: Any = None  # the process sets that were added in this world and, if elastic, the ones before
 
 
@@ -67,6 +68,11 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     except BaseException:
         shutdown()
         raise
+    if "GORUN_VERBOSE" in os.environ and not _state.shown:
+        from gorun import frameworks
+
+        _state.shown = True
+        frameworks.show()
 
 
 def shutdown() -> None:

@@ -53,6 +53,12 @@ def reason() -> str:
     return _state.reason
 
 
+def verbose() -> bool:
+    """Report whether this process shows what carries out its operations: one of each host, for gorun -v."""
+    wanted = os.environ.get("GORUN_VERBOSE", "0") not in ("", "0")
+    return wanted and os.environ.get("GORUN_LOCAL_RANK", "0") == "0"
+
+
 def path() -> str:
     """Return a path by which this process, and no other, can load the library again, as frameworks do."""
     if library() is None:

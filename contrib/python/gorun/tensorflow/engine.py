@@ -427,7 +427,7 @@ def _register_gradients(engine: Native) -> None:
 
 
 def _say(text: str) -> None:
-    if os.environ.get("GORUN_VERBOSE") and os.environ.get("GORUN_RANK", "0") == "0":
+    if native.verbose():
         print(f"gorun: {text}", file=sys.stderr)
 
 

@@ -2,7 +2,8 @@
 
     python3 run.py PYTHON [PART...]
 
-PYTHON has TensorFlow. Prints a line for each job, ends with the first one that fails, and shows its output.
+PYTHON has TensorFlow, or Keras 3 on another backend. Prints a line for each job, ends with the first one that
+fails, and shows its output.
 """
 
 import os
@@ -31,10 +32,17 @@ def installed(python, name):
 
 def jobs(python):
     """Return name, flags, program, environment, what it must print, and how often."""
+    on = [
+        (f"keras on {backend}", np(2), ["test_keras.py"], {"KERAS_BACKEND": backend}, ": ok", 2)
+        for backend in ("jax", "torch") if installed(python, backend)
+    ]  # fmt: skip
+    if not installed(python, "tensorflow"):
+        return on
     keras_3 = installed(python, "tf_keras")
     table = [("surface", np(1), ["test_surface.py"], {}, "surface: ok", 1)]
     table += [(f"ops {n}", np(n), ["test_ops.py"], {}, "ok, native", n) for n in (1, 2, 3, 4)]
-    table += [("ops by Python", np(2), ["test_ops.py"], {"GORUN_NATIVE": "0"}, "ok, by Python", 2)]
+    alone = (*np(2), "-x", "GORUN_NATIVE=0")
+    table += [("ops by Python", alone, ["test_ops.py"], {}, "ok, by Python", 2)]
     table += [(f"training {n}", np(n), ["test_training.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [("keras", np(2), ["test_keras.py"], {}, ": ok", 2)]
     table += [("tf.keras", np(3), ["test_keras.py", "tf"], {}, ": ok", 3)]
@@ -42,10 +50,7 @@ def jobs(python):
         legacy = {"TF_USE_LEGACY_KERAS": "1"}
         table += [("tf_keras", np(2), ["test_keras.py", "tf"], legacy, ": ok", 2)]
         table += [("tf_keras, training", np(2), ["test_training.py"], legacy, ": ok", 2)]
-        for backend in "jax", "torch":
-            if installed(python, backend) and (ROOT / "contrib/python/gorun" / backend).exists():
-                more = {"KERAS_BACKEND": backend}
-                table += [(f"keras on {backend}", np(2), ["test_keras.py"], more, ": ok", 2)]
+        table += on
     table += [("a rank dies", ELASTIC, ["elastic.py", "12"], {}, "done rank . of 2: steps 12 worlds 2", 2)]
     example = "final accuracy .* with 2 ranks"
     table += [("GradientTape", np(2), [EXAMPLES / "digits_tensorflow.py", "--target", "0.9"], {}, example, 1)]

@@ -1,0 +1,71 @@
+"""Which frameworks there are, and how gorun serves each: for gorun doctor, --check-build and -v.
+
+What is only installed is not imported to learn its version.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata, util
+
+from gorun import native
+
+# What users call a framework, its module, and distributions that bring the module.
+FRAMEWORKS = {
+    "PyTorch": ("torch", ["torch"]),
+    "TensorFlow": ("tensorflow", ["tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly"]),
+    "Keras": ("keras", ["keras", "keras-nightly"]),
+    "JAX": ("jax", ["jax"]),
+}
+# Those whose operations are libgorun's, where it loads. Keras uses those of its backend.
+NATIVE = ("TensorFlow", "JAX")
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of the frameworks that this Python could import; "" for an unknown one."""
+    found = {}
+    for name, (module, distributions) in FRAMEWORKS.items():
+        if util.find_spec(module) is None:
+            continue
+        found[name] = ""
+        for distribution in distributions:
+            try:
+                found[name] = metadata.version(distribution)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def imported() -> dict[str, str]:
+    """Return the versions of the frameworks that this process has imported."""
+    modules = {name: sys.modules.get(module) for name, (module, _) in FRAMEWORKS.items()}
+    return {name: str(getattr(module, "__version__", "")) for name, module in modules.items() if module}
+
+
+def described(found: dict[str, str], loads: bool) -> str:
+    """Return frameworks with their versions, and what carries out their operations."""
+    by = {"Keras": ""}
+    by.update(dict.fromkeys(NATIVE, " by libgorun") if loads else {})
+    return ", ".join(f"{name} {found[name]}".strip() + by.get(name, " by Python") for name in found)
+
+
+def show() -> None:
+    """Say which frameworks the program uses, if that is wanted: GORUN_VERBOSE."""
+    if not native.verbose():
+        return
+    found = imported()
+    loads = bool(set(NATIVE) & set(found)) and not native.reason()
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(f"gorun: Python {version}, {described(found, loads) or 'no framework'}", file=sys.stderr)
+
+
+def main() -> None:
+    """Print what gorun doctor asks for."""
+    reason = native.reason()
+    json.dump({"native": reason, "frameworks": described(installed(), not reason)}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
