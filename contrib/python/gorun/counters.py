@@ -145,6 +145,21 @@ class Counters:
         self._words[DATA // 8] += now() - began
         self._words[ACTIVITY // 8] = COMPUTING
 
+    def totals(self) -> dict[str, int]:
+        """Return steps, operations, and times in nanoseconds. A wait that is not over does not count."""
+        words = self._words
+        began = words[BEGAN // 8]
+        return {
+            "elapsed": now() - began if began else 0,
+            "steps": words[STEPS // 8],
+            "step": words[STEP_TIME // 8],
+            "data": words[DATA // 8],
+            "others": words[OTHERS // 8],
+            "communication": words[COMMUNICATION // 8],
+            "hidden": words[HIDDEN // 8],
+            "operations": words[OPERATIONS // 8],
+        }
+
 
 counters = Counters()
 
