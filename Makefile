@@ -24,6 +24,8 @@ KERAS2_VENV := $(CACHE)/tensorflow-2.15.1
 SPDX_VENV := $(CACHE)/spdx-tools-0.8.5
 TORCH2_NP ?= 1 2 3 4
 
+AXE_VERSION := 4.14.1
+AXE := $(CACHE)/axe-core-$(AXE_VERSION)/axe.min.js
 # The programs of make docs, by pip: a release of the requirements is installed once.
 DOCS_VENV := $(CACHE)/docs-$(shell sha256sum contrib/tools/docs/requirements.txt | cut -c1-12)
 DOCS := $(DOCS_VENV)/bin/python -B contrib/tools/docs
@@ -89,7 +91,7 @@ quick: build build/report
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere grafana
+TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere otlp grafana
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -255,6 +257,10 @@ unit-arm64: build/report
 	echo "arm64: no emulator, apt-get install qemu-user-static" | tee -a build/skips; exit; fi; \
 	GOARCH=arm64 $(REPORT) -packages "./collective/kernel ./collective/crc32c ./worker/session/codec" go test -json -count=1 -exec $(QEMU_ARM64)
 
+## otlp: the program that pushes metrics to OpenTelemetry, a Go module of its own, against a receiver in the test
+otlp: build/report
+	cd contrib/otlp && go vet ./... && go build -o ../../build/gorun-otlp . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
+
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report
 	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
@@ -397,14 +403,14 @@ licenses:
 
 ## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, each page in Chromium, and the live page of a job
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
-docs: build docs-site
+docs: build docs-site $(AXE)
 	$(DOCS)/test_docs.py -q
 	contrib/tools/api.py --check
 	$(DOCS)/check.py
 	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
 	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
 	@$(call skippable,$(DOCS)/browse.py)
-	@$(call skippable,$(DOCS)/live.py)
+	@$(call skippable,$(DOCS)/live.py --axe $(AXE))
 	@if [ -s build/docs-skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/docs-skips; [ -z "$(CI)" ]; fi
 # A check that exits with status 3 has printed why this machine cannot make it.
 skippable = status=0; $(1) >build/docs-log || status=$$?; if [ $$status = 3 ]; then cat build/docs-log >>build/docs-skips; else cat build/docs-log; exit $$status; fi
@@ -412,6 +418,10 @@ skippable = status=0; $(1) >build/docs-log || status=$$?; if [ $$status = 3 ]; t
 ## docs-pictures: draw every page of the site as it looks narrow and wide, light and dark, in build/docs-pictures
 docs-pictures: docs-site
 	$(DOCS)/browse.py --pictures build/docs-pictures
+
+# The rules of accessibility that make docs holds the live page against, by npm.
+$(AXE):
+	mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js
 
 ## docs-site: only build the documentation site: open build/site/index.html, it needs no server
 docs-site: $(DOCS_VENV)/ready

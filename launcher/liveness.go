@@ -128,6 +128,9 @@ func (j *job) migrating(h *host, m *wire.Migrating) {
 	if !j.stopping {
 		j.replicate(nil) // another launcher must not evict it sooner
 	}
+	if j.spec.HostMoves != nil {
+		j.spec.HostMoves(h.name, m.State == wire.MoveStarts, m.Text)
+	}
 	if !j.spec.Verbose {
 		return
 	}

@@ -46,6 +46,8 @@ type Spec struct {
 	WatchHosts func(HostEvent)
 	// Measured, if not nil, is called at the end of the job with what it measured between its hosts.
 	Measured func([]topology.Host, []topology.Edge)
+	// HostMoves, unless nil, is called when a host reports that it is about to be moved, or was.
+	HostMoves func(host string, begins bool, text string)
 	// Moves announces moves of hosts, as others see them; nil for none.
 	Moves <-chan Move
 	// Facts delivers each new content of the file of facts; nil if it stays as it is.

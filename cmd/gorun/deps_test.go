@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
 	"launcher/detached":    {"launcher", "launcher/failover", "launcher/failure", "launcher/jobs", "launcher/register", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/register":    {"launcher", "launcher/jobs", "launcher/why"},
+	"launcher/register":    {"launcher", "launcher/jobs", "launcher/why", "rendezvous/wire"},
 	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},

@@ -74,7 +74,8 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"` // signal, ranks, state, why or wait
+	Do     string `json:"do"`              // signal, ranks, state, output, why or wait
+	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
 }
@@ -83,6 +84,7 @@ type answer struct {
 	Error string        `json:"error,omitempty"`
 	Ranks []RankStatus  `json:"ranks,omitempty"`
 	State *State        `json:"state,omitempty"`
+	Lines *Lines        `json:"lines,omitempty"`
 	Why   []why.Finding `json:"why,omitempty"`
 	Code  int           `json:"code"` // for wait
 }
@@ -108,6 +110,7 @@ type Handler struct {
 	Signal func(number int, by string) error
 	Ranks  func() []RankStatus
 	State  func() State
+	Lines  func(after int64) Lines
 	Why    func(ctx context.Context) ([]why.Finding, error)
 }
 
@@ -188,6 +191,9 @@ func (s *Server) serve(conn net.Conn) {
 		case "state":
 			state := s.handler.State()
 			a.State = &state
+		case "output":
+			lines := s.handler.Lines(r.After)
+			a.Lines = &lines
 		case "why":
 			var err error
 			if a.Why, err = s.handler.Why(s.ctx); err != nil {

@@ -23,6 +23,9 @@ type State struct {
 	Record Record       `json:"record"`
 	Ranks  []RankStatus `json:"ranks"`
 	Hosts  []HostStatus `json:"hosts"`
+	// Events are stalls and moves, the latest, the oldest first. Happened counts all there were.
+	Events   []Event `json:"events,omitempty"`
+	Happened int     `json:"happened,omitempty"`
 }
 
 // Status returns what the launcher knows of the job, and has the daemons report newer figures.

@@ -34,6 +34,8 @@ type Registration struct {
 	askWhy     chan struct{}
 	background *background // nil of a detached job
 
+	recorder jobs.Recorder
+
 	mu      sync.Mutex
 	job     jobs.Job
 	server  *jobs.Server
@@ -42,6 +44,9 @@ type Registration struct {
 	ran     bool                          // a rank has started
 	found   []chan []why.Finding          // clients that wait for what daemons find out
 	carried map[string]launcher.HostUsage // by host
+
+	events   []jobs.Event // the latest
+	happened int          // how many there were
 }
 
 // Open registers the job whose directory was made before.
@@ -59,7 +64,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Why: r.Why}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why}
 }
 
 // signal does what a terminal would, and notes who stops the job.

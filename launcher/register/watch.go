@@ -2,14 +2,20 @@ package register
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"gorun/launcher"
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
 )
+
+// maxEvents is how many stalls and moves are kept.
+const maxEvents = 100
 
 // Watch records the launcher's events.
 func (r *Registration) Watch(spec *launcher.Spec) error {
@@ -35,6 +41,15 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 	if spec.Elastic != nil {
 		spec.Elastic.World = r.world
 	}
+	if note := spec.Note; note != nil {
+		spec.Note = func(format string, args ...any) {
+			note(format, args...)
+			if text, stalled := strings.CutPrefix(fmt.Sprintf(format, args...), "gorun: stall: "); stalled {
+				r.event("stall", text)
+			}
+		}
+	}
+	spec.HostMoves, spec.Output = r.moves, recorded{spec.Output, &r.recorder}
 	spec.AskWhy, spec.Inspected = r.askWhy, r.inspected
 	spec.Number = func() int { return r.Record().ID }
 	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
@@ -88,6 +103,9 @@ func (r *Registration) Carried() map[string]launcher.HostUsage {
 // State returns what is known of the job, and asks the daemons for newer figures, which the next call returns.
 func (r *Registration) State() jobs.State {
 	s := jobs.State{Record: r.Record(), Ranks: r.Ranks()}
+	r.mu.Lock()
+	s.Events, s.Happened = slices.Clone(r.events), r.happened
+	r.mu.Unlock()
 	carried := r.Carried()
 	for _, name := range s.Record.Hosts {
 		u := carried[name]
@@ -96,6 +114,40 @@ func (r *Registration) State() jobs.State {
 			Damaged: u.Links.Damaged, ResentSegments: u.Links.ResentSegments, BusyBytes: u.Links.BusyBytes, Busy: u.Links.BusyUS})
 	}
 	return s
+}
+
+// event notes a stall or a move.
+func (r *Registration) event(kind, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, jobs.Event{At: time.Now(), Kind: kind, Text: text})
+	r.events = r.events[max(len(r.events)-maxEvents, 0):]
+	r.happened++
+}
+
+// moves notes that a host is about to be moved, or has been.
+func (r *Registration) moves(host string, begins bool, text string) {
+	if begins {
+		r.event("move", host+" is about to be moved: "+text)
+	} else {
+		r.event("moved", host+" was moved: "+text)
+	}
+}
+
+// recorded is the output of a job, whose last lines are kept.
+type recorded struct {
+	launcher.Output
+	to *jobs.Recorder
+}
+
+func (o recorded) Write(rank int, stream wire.OutputStream, data []byte) {
+	o.to.Write(rank, stream == wire.Stderr, data)
+	o.Output.Write(rank, stream, data)
+}
+
+// Lines returns what ranks wrote, from a number on, for a Source that may be in another process.
+func (r *Registration) Lines(_ context.Context, after int64) (jobs.Lines, error) {
+	return r.recorder.After(after), nil
 }
 
 // Status is State, for a Source that may be in another process.

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,16 +11,12 @@ import (
 	"strings"
 )
 
-const (
-	maxURL       = 2 << 10
-	cookieMaxAge = 7 * 24 * 60 * 60 // seconds
-)
+const maxURL = 2 << 10
 
 // guard decides which requests are answered. They have the token, come from the page itself or from a program, and call
 // the server by a name of its own.
 type guard struct {
 	token  string
-	cookie string          // its name, of this server alone: cookies do not depend on the port
 	names  map[string]bool // by which clients may call the server, beside addresses
 	remote bool            // clients may be on other machines, which know the server by any of its addresses
 }
@@ -29,8 +24,6 @@ type guard struct {
 // newGuard returns the guard of a server that was to listen at host, and listens at addr.
 func newGuard(host string, addr net.Addr) *guard {
 	g := &guard{token: rand.Text(), names: map[string]bool{"localhost": true, strings.ToLower(host): true}}
-	sum := sha256.Sum256([]byte(g.token))
-	g.cookie = "gorun_" + hex.EncodeToString(sum[:4])
 	if at, ok := addr.(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
 		g.remote = true
 		if name, err := os.Hostname(); err == nil {
@@ -63,7 +56,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 		case r.ContentLength != 0: // no request has a body
 			h.Set("Connection", "close")
 			http.Error(w, "the request has a body", http.StatusRequestEntityTooLarge)
-		case g.admits(w, r):
+		case g.admits(r):
 			next.ServeHTTP(w, r)
 		default:
 			http.Error(w, "open the address that gorun printed: it has a token", http.StatusUnauthorized)
@@ -96,20 +89,14 @@ func ours(r *http.Request) bool {
 	}
 }
 
-// admits reports whether the client has the token, and gives a browser that opens the page with it a cookie.
-func (g *guard) admits(w http.ResponseWriter, r *http.Request) bool {
-	if c, err := r.Cookie(g.cookie); err == nil && g.equal(c.Value) {
+// admits reports whether a request shows the token. The page itself and its files are the same for all jobs, and need
+// none: their script has the token from the fragment of the address, which no browser sends anywhere.
+func (g *guard) admits(r *http.Request) bool {
+	if !strings.HasPrefix(r.URL.Path, "/api/") {
 		return true
 	}
-	if sent, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return g.equal(sent)
-	}
-	if r.URL.Path != "/" || !g.equal(r.URL.Query().Get("token")) {
-		return false
-	}
-	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.token, Path: "/", MaxAge: cookieMaxAge, HttpOnly: true,
-		SameSite: http.SameSiteStrictMode})
-	return true
+	sent, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && g.equal(sent)
 }
 
 // equal takes as long for every text.

@@ -48,7 +48,7 @@ type HostView struct {
 // Event is something that happened to the job.
 type Event struct {
 	At   time.Time `json:"at"`
-	Kind string    `json:"kind"` // epoch, silent, back, left, joined, link, started, ended or stopping
+	Kind string    `json:"kind"` // epoch, silent, back, left, joined, link, started, ended, stopping, stall, move or moved
 	Text string    `json:"text"`
 }
 
@@ -99,6 +99,9 @@ func (v View) next(s jobs.State, now time.Time) View {
 		n.Hosts = append(n.Hosts, HostView{h, why.Numbers(on[h.Name]), r.Silent[h.Name]})
 	}
 	n.Events = append(slices.Clone(v.Events), changes(v.last, s, now)...)
+	for _, e := range s.Events[len(s.Events)-min(max(s.Happened-v.last.Happened, 0), len(s.Events)):] {
+		n.Events = append(n.Events, Event{e.At, e.Kind, jobs.Clean(e.Text)})
+	}
 	n.Events = n.Events[max(len(n.Events)-maxEvents, 0):]
 	if n.Events == nil {
 		n.Events = []Event{}

@@ -4,11 +4,15 @@
 // A Server listens at the address of --web, or of gorun web. It asks its Source once a second, by itself, so that a
 // page costs the launcher nothing more. The page is in the binary, and asks no other machine for anything. It polls
 //
-//	GET /api/state   the job as a View, in JSON
-//	POST /api/why    what the job waits for, as an Answer, in JSON
+//	GET /api/state            the job as a View, in JSON
+//	GET /api/output?after=N   what ranks wrote, from line N on, as jobs.Lines, in JSON
+//	POST /api/why             what the job waits for, as an Answer, in JSON
 //
-// Who has the token of the address that gorun prints sees the page. A browser shows it once, in the query, and gets a
-// cookie for it; a program sends it as "Authorization: Bearer TOKEN". guard.go holds what requests must be like.
+// A server of ServeCluster has GET /api/cluster in their place.
+//
+// Who has the token of the address that gorun prints sees the job. It is in the fragment of the address, and the page and
+// programs send it as "Authorization: Bearer TOKEN". There is no cookie, as browsers send those to all ports of a
+// machine. guard.go holds what requests must be like.
 package web
 
 import (
@@ -21,6 +25,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,12 +45,14 @@ const (
 type Source interface {
 	Status(ctx context.Context) (jobs.State, error)
 	Why(ctx context.Context) ([]why.Finding, error)
+	// Lines returns what ranks wrote, from a number on; from a negative one, the latest.
+	Lines(ctx context.Context, after int64) (jobs.Lines, error)
 }
 
 //go:embed page
 var embedded embed.FS
 
-// Server serves the page of one job.
+// Server serves the page of one job, or of a cluster.
 type Server struct {
 	listener net.Listener
 	guard    *guard
@@ -55,32 +62,56 @@ type Server struct {
 	stop     context.CancelFunc
 	asking   sync.Mutex // held while a client has the daemons asked
 
-	mu    sync.Mutex
-	view  View
-	state []byte // the view, in JSON
+	mu      sync.Mutex
+	view    View
+	cluster clusterView
+	state   []byte // what is shown, in JSON
 }
 
-// Serve listens at HOST:PORT, on the loopback interface where HOST is empty, until Close.
+// Serve serves the page of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
 func Serve(address string, source Source) (*Server, error) {
+	s := &Server{source: source}
+	if err := s.serve(address, "index.html", s.look, func(mux *http.ServeMux) {
+		mux.HandleFunc("GET /api/state", s.serveState)
+		mux.HandleFunc("GET /api/output", s.serveOutput)
+		mux.HandleFunc("POST /api/why", s.serveWhy)
+	}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ServeCluster is Serve for a cluster: ask returns what is shown, which is written in JSON.
+func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*Server, error) {
+	s := &Server{}
+	if err := s.serve(address, "cluster.html", func(ctx context.Context) { s.lookAt(ctx, ask) }, func(mux *http.ServeMux) {
+		mux.HandleFunc("GET /api/cluster", s.serveState)
+	}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// serve listens, and has look keep what is known new.
+func (s *Server) serve(address, page string, look func(ctx context.Context), api func(mux *http.ServeMux)) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("serve page: %w", err)
+		return fmt.Errorf("serve page: %w", err)
 	}
 	if host == "" {
 		host = "localhost"
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, fmt.Errorf("serve page: %w", err)
+	if s.listener, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
+		return fmt.Errorf("serve page: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{listener: l, guard: newGuard(host, l.Addr()), source: source, stop: stop}
-	s.look(ctx)
-	s.http = http.Server{Handler: s.handler(), ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
+	s.guard, s.stop = newGuard(host, s.listener.Addr()), stop
+	look(ctx)
+	s.http = http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
-	s.wg.Go(func() { s.http.Serve(l) })
-	s.wg.Go(func() { s.watch(ctx) })
-	return s, nil
+	s.wg.Go(func() { s.http.Serve(s.listener) })
+	s.wg.Go(func() { watch(ctx, look) })
+	return nil
 }
 
 // URL returns the address of the page, with its token. It names the loopback interface by number: "localhost" may be
@@ -95,7 +126,7 @@ func (s *Server) URL() string {
 		}
 		shown = net.JoinHostPort(name, fmt.Sprint(at.Port))
 	}
-	return "http://" + shown + "/?token=" + s.guard.token
+	return "http://" + shown + "/#" + s.guard.token
 }
 
 // Close lets requests that have begun end, within a second, and stops.
@@ -111,18 +142,25 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) handler() http.Handler {
-	page, err := fs.Sub(embedded, "page")
+func (s *Server) handler(page string, api func(mux *http.ServeMux)) http.Handler {
+	files, err := fs.Sub(embedded, "page")
 	if err != nil {
 		panic(err) // the directory is in the binary
 	}
 	mux := http.NewServeMux()
-	files := http.FileServerFS(page)
-	for _, path := range []string{"/{$}", "/app.js", "/draw.js", "/style.css", "/icon.svg"} {
-		mux.Handle("GET "+path, files)
+	served := http.FileServerFS(files)
+	for _, path := range []string{"/app.js", "/cluster.js", "/draw.js", "/session.js", "/style.css", "/icon.svg"} {
+		mux.Handle("GET "+path, served)
 	}
-	mux.HandleFunc("GET /api/state", s.serveState)
-	mux.HandleFunc("POST /api/why", s.serveWhy)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		text, err := fs.ReadFile(files, page)
+		if err != nil {
+			panic(err)
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Write(text)
+	})
+	api(mux)
 	return s.guard.protect(mux)
 }
 
@@ -132,6 +170,22 @@ func (s *Server) serveState(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(state)
+}
+
+// serveOutput asks for what ranks wrote.
+func (s *Server) serveOutput(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	if err != nil {
+		http.Error(w, "after is no number", http.StatusBadRequest)
+		return
+	}
+	lines, err := s.source.Lines(r.Context(), after)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(lines)
 }
 
 // serveWhy asks the daemons. One client at a time may do that: each question interrupts the ranks.
@@ -150,14 +204,14 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answerOf(all))
 }
 
-// watch keeps the view new.
-func (s *Server) watch(ctx context.Context) {
+// watch looks again and again.
+func watch(ctx context.Context, look func(ctx context.Context)) {
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.look(ctx)
+			look(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -175,6 +229,28 @@ func (s *Server) look(ctx context.Context) {
 		s.view = s.view.next(state, time.Now())
 	}
 	if b, err := json.Marshal(s.view); err == nil {
+		s.state = b
+	}
+}
+
+// clusterView is what the page of a cluster shows.
+type clusterView struct {
+	Now     time.Time `json:"now"`
+	Cluster any       `json:"cluster"`
+	Error   string    `json:"error,omitempty"` // why nothing newer is known
+}
+
+// lookAt asks for the state of a cluster once.
+func (s *Server) lookAt(ctx context.Context, ask func(ctx context.Context) (any, error)) {
+	cluster, err := ask(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.cluster.Error = err.Error()
+	} else {
+		s.cluster = clusterView{Now: time.Now(), Cluster: cluster}
+	}
+	if b, err := json.Marshal(s.cluster); err == nil {
 		s.state = b
 	}
 }

@@ -45,6 +45,10 @@ func (j job) Why(context.Context) ([]why.Finding, error) {
 	return []why.Finding{{Rank: 1, Host: "host0", State: "sleeps\x1b[2J", Behind: true, Stack: "Current thread 0x1 (most recent call first):\n  File \"/a/train.py\", line 3 in f\n"}}, j.err
 }
 
+func (j job) Lines(_ context.Context, after int64) (jobs.Lines, error) {
+	return jobs.Lines{Next: 3, Lines: []jobs.Line{{Rank: 1, Text: fmt.Sprint("line ", max(after, 0))}}}, j.err
+}
+
 func serve(t testing.TB, address string, source Source) *Server {
 	t.Helper()
 	s, err := Serve(address, source)
@@ -96,16 +100,18 @@ func TestGuard(t *testing.T) {
 		want         int
 	}{
 		"token":                  {"GET", "/api/state", bearer(), "", 200},
-		"cookie":                 {"GET", "/api/state", map[string]string{"Cookie": s.guard.cookie + "=" + s.guard.token}, "", 200},
-		"query":                  {"GET", "/?token=" + s.guard.token, nil, "", 200},
+		"cookie":                 {"GET", "/api/state", map[string]string{"Cookie": "gorun=" + s.guard.token}, "", 401},
+		"query":                  {"GET", "/api/state?token=" + s.guard.token, nil, "", 401},
 		"no token":               {"GET", "/api/state", nil, "", 401},
-		"no token for the page":  {"GET", "/", nil, "", 401},
-		"no token for its files": {"GET", "/app.js", nil, "", 401},
-		"empty token":            {"GET", "/?token=", map[string]string{"Authorization": "Bearer "}, "", 401},
+		"the page":               {"GET", "/", nil, "", 200},
+		"its files":              {"GET", "/app.js", nil, "", 200},
+		"output":                 {"GET", "/api/output?after=1", bearer(), "", 200},
+		"output without number":  {"GET", "/api/output", bearer(), "", 400},
+		"output without token":   {"GET", "/api/output?after=1", nil, "", 401},
+		"question without token": {"POST", "/api/why", nil, "", 401},
+		"another scheme":         {"GET", "/api/state", map[string]string{"Authorization": "Basic " + s.guard.token}, "", 401},
+		"empty token":            {"GET", "/api/state", map[string]string{"Authorization": "Bearer "}, "", 401},
 		"wrong token":            {"GET", "/api/state", map[string]string{"Authorization": "Bearer " + wrong}, "", 401},
-		"wrong cookie":           {"GET", "/api/state", map[string]string{"Cookie": s.guard.cookie + "=" + wrong}, "", 401},
-		"wrong query":            {"GET", "/?token=" + wrong, nil, "", 401},
-		"query elsewhere":        {"GET", "/api/state?token=" + s.guard.token, nil, "", 401},
 		"foreign host":           {"GET", "/api/state", bearer("Host", "evil.example:80"), "", 421},
 		"foreign address":        {"GET", "/api/state", bearer("Host", "192.0.2.1:80"), "", 421},
 		"no host":                {"GET", "/api/state", bearer("Host", ""), "", 421},
@@ -115,7 +121,7 @@ func TestGuard(t *testing.T) {
 		"another port's origin":  {"POST", "/api/why", bearer("Origin", "http://localhost:1"), "", 403},
 		"another port's picture": {"GET", "/api/state", bearer("Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"), "", 403},
 		"own origin":             {"POST", "/api/why", bearer("Origin", "http://"+at, "Sec-Fetch-Site", "same-origin"), "", 200},
-		"link in another page":   {"GET", "/?token=" + s.guard.token, map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "", 200},
+		"link in another page":   {"GET", "/", map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "", 200},
 		"frame of another page":  {"GET", "/", bearer("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"), "", 403},
 		"long address":           {"GET", "/?" + strings.Repeat("x", maxURL), bearer(), "", 414},
 		"body":                   {"POST", "/api/why", bearer(), "x", 413},
@@ -141,9 +147,7 @@ func TestGuard(t *testing.T) {
 			if strings.Contains(w.Body.String(), s.guard.token) {
 				t.Error("the answer has the token")
 			}
-			if given := w.Header().Get("Set-Cookie"); (given != "") != (tt.want == 200 && strings.HasPrefix(tt.path, "/?")) {
-				t.Errorf("cookie %q", given)
-			} else if given != "" && (!strings.Contains(given, "HttpOnly") || !strings.Contains(given, "SameSite=Strict")) {
+			if given := w.Header().Get("Set-Cookie"); given != "" {
 				t.Errorf("cookie %q", given)
 			}
 		})
@@ -213,6 +217,34 @@ func TestState(t *testing.T) {
 	}
 }
 
+// TestCluster: the page of a cluster has what was asked for, and why there is nothing newer.
+func TestCluster(t *testing.T) {
+	var wrong error
+	s, err := ServeCluster(":0", func(context.Context) (any, error) { return map[string]int{"hosts": 3}, wrong })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
+	state := func() string { return answer(s, "GET", "/api/cluster", header, nil).Body.String() }
+	if text := state(); !strings.Contains(text, `"cluster":{"hosts":3}`) || strings.Contains(text, "error") {
+		t.Error(text)
+	}
+	wrong = errors.New("no answer")
+	s.lookAt(t.Context(), func(context.Context) (any, error) { return nil, wrong })
+	if text := state(); !strings.Contains(text, `"cluster":{"hosts":3}`) || !strings.Contains(text, `"error":"no answer"`) {
+		t.Error(text)
+	}
+	for path, want := range map[string]int{"/api/cluster": 401, "/": 200, "/api/state": 401, "/cluster.js": 200} {
+		if w := answer(s, "GET", path, nil, nil); w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+	if w := answer(s, "GET", "/", nil, nil); !strings.Contains(w.Body.String(), "cluster.js") {
+		t.Errorf("its page is\n%s", w.Body)
+	}
+}
+
 // TestNoAnswer: what is known stays, with why there is nothing newer.
 func TestNoAnswer(t *testing.T) {
 	s := serve(t, ":0", job{ranks: 4})
@@ -266,7 +298,7 @@ func TestSize(t *testing.T) {
 func FuzzHandler(f *testing.F) {
 	s := serve(f, ":0", job{ranks: 2})
 	f.Add("GET", "/api/state", "localhost", "http://localhost", "gorun=x", "Bearer x")
-	f.Add("POST", "/?token=%ff", "[::1", "null", s.guard.cookie+"=", "Basic x")
+	f.Add("POST", "/api/output?after=%ff", "[::1", "null", "gorun=", "Basic x")
 	f.Add("GET", "//../app.js", "127.0.0.1:x", "", ";;", "")
 	f.Fuzz(func(t *testing.T, method, target, host, origin, cookie, authorization string) {
 		r, err := http.NewRequest(method, "http://x", nil)
@@ -282,9 +314,11 @@ func FuzzHandler(f *testing.F) {
 		r.Header.Set("Authorization", authorization)
 		w := httptest.NewRecorder()
 		s.http.Handler.ServeHTTP(w, r)
-		all := target + cookie + authorization
-		if w.Code < 400 && !strings.Contains(all, s.guard.token) {
+		if w.Code < 400 && strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(authorization, s.guard.token) {
 			t.Errorf("status %d without the token", w.Code)
+		}
+		if strings.Contains(w.Body.String(), "train.py") && !strings.Contains(authorization, s.guard.token) {
+			t.Errorf("%s shows the job without the token", target)
 		}
 	})
 }

@@ -1,13 +1,16 @@
 """Open the live page of a job in headless Chromium, as users do: by the address that gorun prints.
 
-    python live.py [--gorun PATH] [--pictures DIR]
+    python live.py [--gorun PATH] [--axe FILE] [--pictures DIR]
 
 The page may write no error to the console, ask no other host for anything, and not be wider than the screen. It must
-show the ranks and the host of the job, answer to the keyboard and to its button, and keep its token out of the address.
-With --pictures it is drawn as well, light and dark, for people to look at.
+show the ranks, the host and the output of the job, answer to the keyboard, to its filter and to its button, keep its
+token out of the address and in this tab alone, and show 1,000 ranks. With the script of axe-core (--axe) it may break
+no rule of accessibility at both widths, light and dark. With --pictures it is drawn as well, for people to look at.
 """
 
 import argparse
+import datetime
+import json
 import os
 import re
 import subprocess
@@ -20,7 +23,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Error as PlaywrightError
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, Route, sync_playwright
 
 from browse import NARROW, WIDE, Browser, chromium
 from faults import Faults
@@ -46,6 +49,7 @@ for batch in gorun.loading(batches(basics.rank())):
     s = basics.world().session
     s.wait(s.submit(BARRIER, "step", 0, (), None, None))
     gorun.step()
+    print("step done", flush=True)
 """
 # Names of what a screen reader would read out as nothing.
 NAMELESS = """() => [...document.querySelectorAll('button, section, [tabindex="0"]')].filter(e =>
@@ -74,14 +78,14 @@ def job(gorun: Path, home: Path) -> Iterator[str]:
             running.wait(LIMIT)
 
 
-def try_out(look: Browser, faults: Faults) -> None:
+def try_out(look: Browser, token: str, faults: Faults) -> None:
     """Use the page as a person does, by keyboard."""
     page = look.page
     page.locator("#strip rect.data").first.wait_for(state="attached")
     if page.locator("#strip svg").evaluate("e => e.viewBox.baseVal.width") != RANKS:
         faults.add(look.name, f"does not show {RANKS} ranks")
-    if page.evaluate("location.href + document.cookie").count("token") or page.evaluate("document.cookie"):
-        faults.add(look.name, "shows its token to scripts")
+    if token in page.evaluate("location.href") or page.evaluate("document.cookie"):
+        faults.add(look.name, "keeps its token in the address or in a cookie")
     for name in page.evaluate(NAMELESS):
         faults.add(look.name, f"{name} has no name")
     page.keyboard.press("Tab")
@@ -91,12 +95,106 @@ def try_out(look: Browser, faults: Faults) -> None:
     page.get_by_role("button", name="Ask the ranks").press("Enter")
     page.locator("#answer details").first.wait_for()
     page.get_by_role("row", name="localhost").wait_for()
+    page.locator("#output li").first.wait_for()
+    page.get_by_label("Ranks", exact=True).fill("1")
+    page.get_by_label("Search").fill("DONE")
+    page.wait_for_function("[...document.querySelectorAll('#output li')].every(e => e.textContent === '1step done')")
+    page.reload()  # the token stays in this tab
+    page.locator("#strip rect.data").first.wait_for(state="attached")
+
+
+def large(route: Route, hosts: int = 125, each: int = 8) -> None:
+    """Answer as the server does for a job of 1,000 ranks, whose last host has the slowest edge."""
+    now = time.time()
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    us = int((now % 10_000) * 1e6)
+
+    def split(i: int) -> dict[str, int | str]:
+        return {
+            "elapsed_us": us,
+            "steps": us // 500_000,
+            "step_us": 480_000 + i,
+            "data_us": us * (i % each) // (2 * each),
+            "others_us": us // 20,
+            "communication_us": us // 10,
+            "hidden_us": us // 8,
+            "operations": us // 1000,
+            "activity": "computes",
+            "for_us": 0,
+        }
+
+    ranks = [
+        {"rank": i, "host": f"host{i // each + 1}", "pid": 4000 + i, "state": "runs", "rss": 3 << 29, "split": split(i)}
+        for i in range(hosts * each)
+    ]
+    shown = [
+        {
+            "name": f"host{h + 1}",
+            "next": f"host{(h + 1) % hosts + 1}",
+            "ranks": f"{h * each}-{h * each + each - 1}",
+            "epoch": 2,
+            "sent_bytes": us * 40,
+            "resent_bytes": 0,
+            "renewed_streams": 0,
+            "busy_us": us // 2 * (h + 1) // hosts,
+            "busy_bytes": us * 25 * (h + 1) // hosts,
+        }
+        for h in range(hosts)
+    ]
+
+    def ago(seconds: int) -> str:
+        return (at - datetime.timedelta(seconds=seconds)).isoformat()
+
+    events = [
+        {"at": ago(500), "kind": "epoch", "text": f"epoch 1 begins, with {hosts * each + each} ranks"},
+        {"at": ago(400), "kind": "move", "text": "host3 is about to be moved: vMotion"},
+        {"at": ago(390), "kind": "moved", "text": "host3 was moved: vMotion"},
+        {"at": ago(300), "kind": "silent", "text": "host9 falls silent"},
+        {"at": ago(270), "kind": "left", "text": "host9 is not in the job any more"},
+        {"at": ago(268), "kind": "epoch", "text": f"epoch 2 begins, with {hosts * each} ranks"},
+        {"at": ago(100), "kind": "stall", "text": 'allreduce "grad.7" waits for rank 12 on host2 for 60 s'},
+    ]
+    job = {
+        "id": 7,
+        "program": "python3 train.py",
+        "ranks": len(ranks),
+        "machine": "login1",
+        "started": ago(600),
+        "epoch": 2,
+    }
+    view = {"now": at.isoformat(), "job": job, "hosts": shown, "ranks": ranks, "events": events}
+    route.fulfill(body=json.dumps(view), content_type="application/json")
+
+
+def try_large(page: Page, address: str, name: str, faults: Faults) -> None:
+    """Show a job of 1,000 ranks in place of the one that runs."""
+    page.route("**/api/state", lambda route: large(route))
+    page.goto(address, wait_until="load")
+    page.locator("#ring path.slow").first.wait_for(state="attached")
+    if not page.inner_text("#pace").startswith("host125 → host1 sets the pace: 50 %"):
+        faults.add(name, f"names as the bottleneck {page.inner_text('#pace')}")
+    if (columns := page.locator("#strip svg").evaluate("e => e.viewBox.baseVal.width")) != 200:  # noqa: PLR2004
+        faults.add(name, f"draws 1,000 ranks in {columns} columns")
+    for lane, kinds in {"silence": "silent", "moves": "move", "stalls": "stall", "worlds": "epoch"}.items():
+        if not page.locator(f"#lanes rect.{kinds}").count():
+            faults.add(name, f"shows no {lane} on the time line")
+
+
+def check_access(page: Page, axe: str, name: str, faults: Faults) -> None:
+    """Have axe-core look at an open page, at both widths."""
+    for width in (NARROW, WIDE):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate(axe)
+        found = page.evaluate("axe.run({resultTypes: ['violations']})")
+        for v in found["violations"]:
+            faults.add(f"{name} at {width} pixels", f"axe: {v['id']}: {v['nodes'][0]['html'][:120]}")
 
 
 def draw(browser: Chromium, address: str, to: Path) -> None:
     """Draw the page at both widths, light and dark."""
     for scheme in ("light", "dark"):
         page = browser.new_context(color_scheme=scheme).new_page()
+        page.route("**/api/state", lambda route: large(route, hosts=8))
         for width in (NARROW, WIDE):
             page.set_viewport_size({"width": width, "height": 1000})
             page.goto(address, wait_until="load")
@@ -107,6 +205,7 @@ def draw(browser: Chromium, address: str, to: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
+    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--pictures", type=Path, help="draw the page, into this directory")
     args = parser.parse_args()
     if not chromium():
@@ -115,12 +214,18 @@ def main() -> None:
     faults = Faults()
     with tempfile.TemporaryDirectory() as home, sync_playwright() as p, job(args.gorun, Path(home)) as address:
         browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        base, token = address.split("?")
+        base, token = address.split("#")
         look = Browser(browser.new_context(), base, faults)
-        look.open(f"?{token}")
+        look.open(f"#{token}")
         look.name = "live page"
         try:
-            try_out(look, faults)
+            try_out(look, token, faults)
+            for scheme in ("light", "dark"):
+                page = browser.new_context(color_scheme=scheme).new_page()
+                try_large(page, address, look.name, faults)
+                if args.axe:
+                    check_access(page, args.axe.read_text(), f"{look.name}, {scheme},", faults)
+                page.close()
         except PlaywrightError as e:
             faults.add(look.name, e.message.splitlines()[0])
         if args.pictures:
@@ -128,7 +233,7 @@ def main() -> None:
             draw(browser, address, args.pictures)
         browser.close()
     for line in faults.lines():
-        print(f"live: error: {line.replace(token, 'token=…')}")
+        print(f"live: error: {line.replace(token, '…')}")
     if faults.places:
         sys.exit(f"live: error: {len(faults.places)} faults in Chromium")
     print(f"live: the page of a job at {NARROW} and {WIDE} pixels, by keyboard, in Chromium")

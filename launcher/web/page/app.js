@@ -1,30 +1,27 @@
 // The live page of a job: it asks the launcher each second, and keeps ten minutes of what it learned.
 
-import { PARTS, curve, strip } from "./draw.js";
+import { PARTS, curve, lane, ring, strip } from "./draw.js";
+import { $, ask, count, element, live, why } from "./session.js";
 
 const KEPT = 10 * 60 * 1000; // of curves, in ms
 const SPAN = 5000; // over which rates and shares are taken, in ms
 const MOST = 200; // columns of the strip
+const LINES = 5000; // of output that are kept
+const MOST_LINES = 500; // that are shown
+const DAY = 24 * 60 * 60 * 1000;
+const BAD = new Set(["silent", "left", "stall"]);
+const SLOW = 0.2; // share of the time in which data waits at the edge that sets the pace, at least
 const WORDS = { computing: "computing", data: "waiting for data", communication: "communication", others: "waiting for other ranks" };
 
-const $ = (id) => document.getElementById(id);
 const views = []; // of the last seconds, to subtract from
 const points = []; // of the curves
 let chosen = 0; // column of the strip
 let groups = [];
 
-function element(name, text, properties = {}) {
-  const e = Object.assign(document.createElement(name), properties);
-  if (text !== undefined) e.textContent = text;
-  return e;
-}
-
 // Figures
 
 const seconds = (us) => (us >= 1e6 ? `${(us / 1e6).toPrecision(3)} s` : us >= 1e3 ? `${(us / 1e3).toPrecision(3)} ms` : `${us} µs`);
 const percent = (share) => `${Math.round(100 * share)} %`;
-
-const count = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 
 function bytes(n) {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -162,19 +159,74 @@ function showHosts(view, before) {
   }));
 }
 
+// showRing draws the ring, and names the edge at which data waits longest for the network.
+function showRing(view, before) {
+  const old = new Map(before.hosts.map((h) => [h.name, h]));
+  const span = (Date.parse(view.now) - Date.parse(before.now)) / 1000;
+  const edges = inRing(view.hosts).filter((h) => h.next).map((h) => {
+    const was = old.get(h.name) ?? h;
+    const since = (key) => Math.max(h[key] - was[key], 0);
+    const rate = span > 0 ? since("sent_bytes") / span : 0, busy = since("busy_us") / 1e6;
+    return { from: h.name, to: h.next, rate, text: `${bytes(rate)}/s`, silent: Boolean(h.silent_since),
+      busy: span > 0 ? Math.min(busy / span, 1) : 0, path: busy > 0 ? since("busy_bytes") / busy : 0 };
+  });
+  if (edges.length < 2) {
+    $("ring").replaceChildren();
+    $("pace").textContent = "The job has no ring: it has one host, or the ring is not formed yet.";
+    return;
+  }
+  let slowest = -1;
+  edges.forEach((e, i) => { if (e.busy >= SLOW && (slowest < 0 || e.busy > edges[slowest].busy)) slowest = i; });
+  const { from, to, busy, path } = edges[slowest] ?? {};
+  const pace = slowest < 0 ? "No edge sets the pace: data waits for the network less than 20 % of the time." :
+    `${from} → ${to} sets the pace: ${percent(busy)} of the time data waits for it, at ${bytes(path)}/s.`;
+  $("ring").replaceChildren(ring(edges, slowest, `ring over ${count(edges.length, "host")}`, $("ring").clientWidth < 600));
+  $("pace").textContent = pace;
+  $("pace").className = slowest < 0 ? "" : "bad";
+}
+
+// LANES are the rows of the time line: which events begin a span, and which end it.
+const LANES = [
+  ["worlds", { epoch: "epoch" }, { epoch: "epoch" }],
+  ["silence", { silent: "silent" }, { back: "silent", left: "silent" }],
+  ["moves", { move: "move" }, { moved: "move" }],
+  ["stalls", { stall: "stall" }, {}],
+  ["hosts", { joined: "joined", left: "left", link: "link" }, {}],
+  ["ranks", { started: "joined", ended: "left", stopping: "stall" }, {}],
+];
+
+// showLanes draws the events over time.
+function showLanes({ events, now, job }) {
+  const to = Date.parse(now), first = events.length ? Date.parse(events[0].at) : to;
+  const from = Math.max(Math.min(first, to - 60000), Date.parse(job.started) || 0, to - DAY);
+  $("lanes").replaceChildren(...LANES.flatMap(([name, begins, ends]) => {
+    const spans = [];
+    let open = [];
+    for (const e of events) {
+      const at = Date.parse(e.at), host = e.text.split(" ")[0];
+      if (ends[e.kind]) {
+        const closed = open.filter((s) => e.kind === "epoch" || s.host === host);
+        for (const s of closed) s.end = at;
+        open = open.filter((s) => !closed.includes(s));
+      }
+      if (begins[e.kind]) {
+        const s = { begin: at, end: Object.keys(ends).length ? to : at, host, kind: begins[e.kind] };
+        if (e.kind === "epoch" && spans.length % 2) s.kind = "epoch odd";
+        spans.push(s);
+        open.push(s);
+      }
+    }
+    return [element("span", name), lane(spans, from, to, `${name}: ${count(spans.length, "event")}`)];
+  }), element("span"), element("span", `${new Date(from).toLocaleTimeString()} to ${new Date(to).toLocaleTimeString()}`));
+}
+
 function showEvents({ events }) {
   $("events").replaceChildren(...events.toReversed().map((e) => {
     const item = element("li");
     item.append(element("time", new Date(e.at).toLocaleTimeString(), { dateTime: e.at }));
-    item.append(element("span", e.text, { className: e.kind === "silent" || e.kind === "left" ? "bad" : "" }));
+    item.append(element("span", e.text, { className: BAD.has(e.kind) ? "bad" : "" }));
     return item;
   }));
-}
-
-function live(state, text) {
-  const e = $("live");
-  e.dataset.state = state;
-  if (e.textContent !== text) e.textContent = text;
 }
 
 // take keeps a view, and shows it.
@@ -203,31 +255,30 @@ function take(view) {
   showFigures(point, view);
   showStrip();
   showCurves(view);
+  showRing(view, before);
   showHosts(view, before);
+  showLanes(view);
   showEvents(view);
 }
 
 async function poll() {
   try {
-    const answer = await fetch("/api/state", { signal: AbortSignal.timeout(10000) });
-    if (!answer.ok) throw new Error(await answer.text());
-    const view = await answer.json();
+    const view = await ask("/api/state");
     if (view.job.id || !view.error) take(view);
     live(view.error ? "lost" : "live", view.error || (view.job.stopped_by ? `stopped by ${view.job.stopped_by}` : "live"));
+    if (!view.error) await showOutput();
   } catch (e) {
-    live("lost", e instanceof TypeError ? "the launcher is gone: the job has ended, or the tunnel to it" : e.message);
+    live("lost", why(e));
   }
   setTimeout(poll, 1000);
 }
 
-async function ask() {
+async function askWhy() {
   const button = $("ask");
   button.disabled = true;
   $("answer").replaceChildren(element("p", "asking…"));
   try {
-    const answer = await fetch("/api/why", { method: "POST" });
-    if (!answer.ok) throw new Error(await answer.text());
-    const { verdict, evidence, stacks } = await answer.json();
+    const { verdict, evidence, stacks } = await ask("/api/why", "POST");
     const more = element("details");
     more.append(element("summary", "what each rank does"), element("pre", evidence.join("\n"), { tabIndex: 0 }));
     $("answer").replaceChildren(element("p", verdict), more, ...stacks.map(({ ranks, frames }) => {
@@ -239,6 +290,47 @@ async function ask() {
     $("answer").replaceChildren(element("p", e.message, { className: "bad" }));
   }
   button.disabled = false;
+}
+
+// Output
+
+const lines = []; // the latest
+let next = -1; // number of the line to ask for
+let shown = ""; // what the list shows
+
+// wanted returns whether a line passes the filter. Ranks are written as 0,4-7.
+function wanted() {
+  const text = $("search").value.toLowerCase(), only = $("errors").checked;
+  const of = $("of").value.split(",").map((part) => part.trim()).filter(Boolean)
+    .map((part) => part.split("-").map(Number)).map(([low, high = low]) => [low, high]);
+  return (l) => (!only || l.error) && (!text || l.text.toLowerCase().includes(text)) && (!of.length || of.some(([low, high]) => low <= l.rank && l.rank <= high));
+}
+
+async function showOutput() {
+  for (let more = true; more;) {
+    const answer = await ask(`/api/output?after=${next}`);
+    more = answer.lines.length > 0 && answer.next > next && next >= 0;
+    next = answer.next;
+    lines.push(...answer.lines);
+  }
+  lines.splice(0, lines.length - LINES);
+  drawOutput();
+}
+
+// drawOutput shows what passes the filter, and leaves it alone while it is scrolled up.
+function drawOutput(changed = false) {
+  const list = $("output"), found = lines.filter(wanted());
+  const text = `${count(found.length, "line")} of the last ${lines.length}`;
+  if ($("found").textContent !== text) $("found").textContent = text;
+  const state = `${next} ${found.length}`, end = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+  if (!changed && (state === shown || !end)) return;
+  shown = state;
+  list.replaceChildren(...found.slice(-MOST_LINES).map((l) => {
+    const item = element("li");
+    item.append(element("span", l.rank, { className: "rank" }), element("span", l.text, { className: l.error ? "bad" : "" }));
+    return item;
+  }));
+  list.scrollTop = list.scrollHeight;
 }
 
 function choose(column) {
@@ -256,7 +348,8 @@ $("strip").addEventListener("click", (e) => {
   const box = $("strip").getBoundingClientRect();
   choose(Math.floor(((e.clientX - box.left) / box.width) * groups.length));
 });
-$("ask").addEventListener("click", ask);
+$("ask").addEventListener("click", askWhy);
+$("filter").addEventListener("input", () => drawOutput(true));
+$("filter").addEventListener("submit", (e) => e.preventDefault());
 $("legend").replaceChildren(...PARTS.map((part) => element("li", WORDS[part], { className: part })));
-history.replaceState(null, "", "/"); // the cookie has the token from here on
 poll();

@@ -50,3 +50,51 @@ export function curve(points, marks, from, to, label) {
   svg.append(shape("path", { d: path }));
   return svg;
 }
+
+// ring draws hosts on an ellipse, and what each sends to the next one. slowest is the index of the edge that sets the pace.
+export function ring(edges, slowest, label, narrow) {
+  const W = narrow ? 420 : 720, H = 360, n = edges.length;
+  const svg = shape("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": label });
+  const at = (i, grow = 0) => {
+    const angle = (2 * Math.PI * i) / n - Math.PI / 2;
+    return [W / 2 + (W / 2 - 130 + grow) * Math.cos(angle), H / 2 + (120 + grow * 0.7) * Math.sin(angle)];
+  };
+  const most = Math.max(...edges.map((e) => e.rate), 1);
+  const put = ([x, y], text, kind, inside) => {
+    const sides = inside ? ["start", "end"] : ["end", "start"];
+    const anchor = x > W / 2 + 40 ? sides[1] : x < W / 2 - 40 ? sides[0] : "middle";
+    const t = shape("text", { x: x.toFixed(1), y: (y + 5).toFixed(1), "text-anchor": anchor, class: kind });
+    t.textContent = text;
+    svg.append(t);
+  };
+  edges.forEach((e, i) => {
+    const kind = i === slowest ? "slow" : "edge";
+    const path = Array.from({ length: 9 }, (_, k) => at(i + k / 8).map((v) => v.toFixed(1)).join(" ")).join("L");
+    svg.append(shape("path", { d: `M${path}`, class: kind, "stroke-width": (i === slowest ? 5 : 1 + (3 * e.rate) / most).toFixed(1) }));
+    if (n <= 60) { // an arrow, in the middle
+      const [x, y] = at(i + 0.5), [nx, ny] = at(i + 0.53);
+      const turn = (Math.atan2(ny - y, nx - x) * 180) / Math.PI;
+      svg.append(shape("path", { d: "M-5 -5L5 0L-5 5Z", transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) rotate(${turn.toFixed(1)})`, class: `${kind} arrow` }));
+    }
+    if (n <= 12 || i === slowest) put(at(i + 0.5, -18), e.text, i === slowest ? "slow" : "soft", true);
+  });
+  edges.forEach((e, i) => {
+    if (n <= 200) {
+      const [cx, cy] = at(i);
+      svg.append(shape("circle", { cx: cx.toFixed(1), cy: cy.toFixed(1), r: n <= 24 ? 7 : 3, class: e.silent ? "slow" : "host" }));
+    }
+    if (n <= 24 || i === slowest) put(at(i, 20), e.from, e.silent ? "slow" : "");
+  });
+  return svg;
+}
+
+// lane draws what happened over time: spans of time, and moments.
+export function lane(spans, from, to, label) {
+  const svg = picture(1000, 20, label);
+  const x = (at) => (1000 * Math.min(Math.max(at - from, 0), to - from)) / (to - from);
+  for (const { begin, end, kind } of spans) {
+    if (end < from) continue;
+    svg.append(shape("rect", { x: x(begin).toFixed(1), y: 2, height: 16, width: Math.max(x(end) - x(begin), 3).toFixed(1), class: kind }));
+  }
+  return svg;
+}

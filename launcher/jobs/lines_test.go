@@ -1,0 +1,58 @@
+package jobs_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gorun/launcher/jobs"
+)
+
+func TestRecorder(t *testing.T) {
+	var r jobs.Recorder
+	r.Write(0, false, []byte("a\nb"))
+	r.Write(1, true, []byte("error\x1b[2J\r\n"))
+	r.Write(0, false, []byte("c\n\n"))
+	r.Write(0, false, []byte(strings.Repeat("x", 5000)))
+	r.Write(0, false, []byte("y\n\xff\n"))
+	got := r.After(0)
+	want := []jobs.Line{{Text: "a"}, {Rank: 1, Error: true, Text: "error?[2J"}, {Text: "bc"}, {}, {Text: strings.Repeat("x", 1024)}, {Text: "�"}}
+	if fmt.Sprint(got.Lines) != fmt.Sprint(want) || got.Next != 6 {
+		t.Errorf("%+v", got)
+	}
+	if more := r.After(5); len(more.Lines) != 1 || more.Next != 6 {
+		t.Errorf("%+v", more)
+	}
+	if none := r.After(6); len(none.Lines) != 0 || none.Next != 6 {
+		t.Errorf("%+v", none)
+	}
+}
+
+// TestRecorderKeepsTheLast: its memory is bounded, and who looks seldom misses lines but sees none twice.
+func TestRecorderKeepsTheLast(t *testing.T) {
+	var r jobs.Recorder
+	for i := range 10000 {
+		r.Write(i%4, false, fmt.Appendf(nil, "%d\n", i))
+	}
+	seen, next := 0, int64(0)
+	for {
+		got := r.After(next)
+		if len(got.Lines) == 0 {
+			break
+		}
+		for i, l := range got.Lines {
+			if want := fmt.Sprint(int(got.Next) - len(got.Lines) + i); l.Text != want {
+				t.Fatalf("line %s, want %s", l.Text, want)
+			}
+		}
+		seen, next = seen+len(got.Lines), got.Next
+	}
+	if seen != 2000 || next != 10000 {
+		t.Errorf("%d lines up to %d", seen, next)
+	}
+	for _, after := range []int64{-1, 20000} {
+		if got := r.After(after); len(got.Lines) != 500 || got.Lines[499].Text != "9999" {
+			t.Errorf("after %d: %d lines", after, len(got.Lines))
+		}
+	}
+}
