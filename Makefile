@@ -91,7 +91,7 @@ quick: build build/report
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere otlp grafana
+TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere otlp grafana kubernetes
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -264,6 +264,10 @@ otlp: build/report
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report
 	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
+
+## kubernetes: the manifests, by the types of Kubernetes' API, which a Go module of its own has
+kubernetes: build/report
+	cd contrib/kubernetes && go vet ./... && go test -json -timeout=5m ./... | ../../build/report
 
 ## grafana: the board and the alerts, a Go module of its own, by Prometheus on what a job of two ranks serves
 grafana: build build/report

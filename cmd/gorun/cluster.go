@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -64,7 +65,11 @@ func readKey(path string) (standing.Key, error) {
 	if err != nil {
 		return fail(err, keyHint)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	owner := os.Geteuid()
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		owner = int(s.Uid)
+	}
+	if mode := info.Mode().Perm(); mode&private(owner, os.Geteuid()) != 0 {
 		return fail(fmt.Errorf("%s: others can read it (mode %04o)", path, mode), "chmod 600 "+path)
 	}
 	text, err := readShort(path)
@@ -76,6 +81,15 @@ func readKey(path string) (standing.Key, error) {
 		return fail(fmt.Errorf("%s: %w", path, err), keyHint)
 	}
 	return key, nil
+}
+
+// private returns the bits that the mode of a key file must not have. Where root owns the file of another user, as in a
+// pod of Kubernetes whose fsGroup is set, root has chosen the group that may read it.
+func private(owner, user int) os.FileMode {
+	if owner == 0 && user != 0 {
+		return 0o037
+	}
+	return 0o077
 }
 
 // explainCluster adds what a user can do about a cluster that does not give slots.

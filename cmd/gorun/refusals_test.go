@@ -33,7 +33,7 @@ var remedies = map[string]string{
 	"--host-discovery-script excludes -H and --hostfile":                                                 "Name the hosts in one place.",
 	"--host-discovery-script: no command":                                                                "Give the command: `--host-discovery-script ./hosts.sh`.",
 	"--hostfile -: standard input is rank 0's":                                                           "Write the hosts into a file, or name them with `-H`.",
-	"--join …: neither HOST nor HOST:PORT":                                                               "`--join host1` or `--join host1:7575`; an IPv6 address with a port stands in brackets.",
+	"--join …: neither HOST nor HOST:PORT":                                                               "`--join host1`, `--join host1:7575` or `--join dns:gorun.example.net`; an IPv6 address with a port stands in brackets.",
 	"--lines …: must not be negative":                                                                    "`gorun logs -n 20` shows the last 20 lines; without `-n` it shows all.",
 	"--listen …: no port":                                                                                "Ports are 1 to 65534, as in `--listen :7575`; gossip uses the next one.",
 	"--map-by … and --bind-to … exclude each other":                                                      "`--map-by slot:PE=N` binds each rank to N cores: give either that or `--bind-to`.",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ import (
 	"gorun/rendezvous/audit"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
+	"gorun/topology/probe"
 	"gorun/worker/proc"
 )
 
@@ -49,7 +51,7 @@ func (o *serveFlags) table() []cli.Flag {
 		&cli.PathFlag{Name: "cluster-key-file", Destination: &o.keyFile,
 			Usage: "take jobs from launchers that hold the key in `FILE`"},
 		&cli.StringSliceFlag{Name: "join", Destination: &o.join,
-			Usage: "join the cluster that has a daemon at `HOST[:PORT]`; may be given more than once"},
+			Usage: "join the cluster that has a daemon at `HOST[:PORT]`, or at the addresses of dns:HOST, which may change; may be given more than once"},
 		&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":" + clusterPort,
 			Usage: "take jobs at `ADDRESS:PORT`; gossip uses the next port"},
 		&cli.StringFlag{Name: "address", Destination: &o.address,
@@ -72,6 +74,7 @@ type post struct {
 	bind, address string // where it listens, and where others reach it
 	port          int    // for jobs; gossip uses the next one
 	join          []string
+	names         []string // whose addresses are those of other daemons, with their port
 }
 
 func readPost(o *serveFlags) (p post, err error) {
@@ -82,7 +85,7 @@ func readPost(o *serveFlags) (p post, err error) {
 		return p, fmt.Errorf("find key file: %w", err)
 	}
 	if p.slots = o.slots; !o.given(&o.slots) {
-		p.slots = runtime.NumCPU()
+		p.slots = cmp.Or(max(probe.CPUs("/"), 0), runtime.NumCPU())
 	}
 	if p.slots < 1 {
 		return p, &usageError{fmt.Errorf("--slots %d: must be at least 1", p.slots), ""}
@@ -100,27 +103,49 @@ func readPost(o *serveFlags) (p post, err error) {
 		return p, &usageError{fmt.Errorf("--listen %s: no port", o.listen), "--listen :" + clusterPort}
 	}
 	for _, other := range o.join.Value() {
-		gossip, err := gossipOf(other, port)
-		if err != nil {
-			return p, err
+		name, lookUp := strings.CutPrefix(other, "dns:")
+		gossip, ok := gossipOf(name, port)
+		switch {
+		case !ok:
+			return p, &usageError{fmt.Errorf("--join %s: neither HOST nor HOST:PORT", other), "--join host1"}
+		case lookUp:
+			p.names = append(p.names, gossip)
+		default:
+			p.join = append(p.join, gossip)
 		}
-		p.join = append(p.join, gossip)
 	}
 	if p.address = o.address; p.address == "" {
-		p.address = ownAddress(p.bind, p.join)
+		p.address = ownAddress(p.bind, slices.Concat(p.join, p.names))
 	}
 	return p, nil
 }
 
 // gossipOf returns where the daemon of a --join gossips: the port next to its own, which is port unless it is given.
-func gossipOf(member, port string) (string, error) {
+func gossipOf(member, port string) (gossip string, ok bool) {
 	host, given, err := net.SplitHostPort(withPort(member, port))
 	number, bad := strconv.Atoi(given)
 	_, noIP := netip.ParseAddr(host)
 	if err != nil || bad != nil || host == "" || number < 1 || number > 65534 || strings.Contains(host, ":") && noIP != nil {
-		return "", &usageError{fmt.Errorf("--join %s: neither HOST nor HOST:PORT", member), "--join host1"}
+		return "", false
 	}
-	return net.JoinHostPort(host, strconv.Itoa(number+1)), nil
+	return net.JoinHostPort(host, strconv.Itoa(number+1)), true
+}
+
+// lookUpTimeout is how long a name server may take to answer.
+const lookUpTimeout = 3 * time.Second
+
+// look returns where the daemons gossip that the names lead to now. A name may have no address yet.
+func (p post) look(ctx context.Context) (gossip []string) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	for _, name := range p.names {
+		host, port, _ := net.SplitHostPort(name)
+		addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		for _, addr := range addrs {
+			gossip = append(gossip, net.JoinHostPort(addr.Unmap().String(), port))
+		}
+	}
+	return gossip
 }
 
 // gossipBind is the address on which gossip listens.
@@ -168,7 +193,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	}
 	defer closeMetrics()
 	return standing.Serve(ctx, hurry, standing.Config{
-		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Log: log,
+		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Look: p.look, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
 			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: daemonEnv()}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
 
@@ -22,6 +23,8 @@ const (
 	discoveryGrace = 30 * time.Second
 	// rejoinInterval is the interval between attempts to find lost members.
 	rejoinInterval = 5 * time.Second
+	// lookInterval is the same for a host that is alone and looks for others by name.
+	lookInterval = 500 * time.Millisecond
 	// warnAfter is how long a daemon looks for any other before it warns.
 	warnAfter = 3 * time.Second
 	// announceDelay delays the news that more slots are in use. The queue holder knows, since it granted them, and so a
@@ -70,21 +73,27 @@ func (s *server) seek(ctx context.Context) {
 		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
 	}
 	seen := map[string]string{} // gossip addresses by name
-	tick := time.NewTicker(rejoinInterval)
-	defer tick.Stop()
 	for {
-		missing := maps.Clone(seen)
-		for _, m := range s.gossip.Members() {
+		missing, members := maps.Clone(seen), s.gossip.Members()
+		if s.cfg.Look != nil {
+			for _, addr := range s.cfg.Look(ctx) {
+				missing[addr] = addr
+			}
+		}
+		for _, m := range members {
 			seen[m.Name] = m.Gossip
 			delete(missing, m.Name)
+			delete(missing, m.Gossip)
 		}
 		for _, addr := range missing { // one at a time, as an attempt may take seconds
 			s.gossip.TryJoin(addr)
 			break
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		wait := rejoinInterval
+		if s.cfg.Look != nil && len(members) < 2 {
+			wait = lookInterval
+		}
+		if !resume.Pause(ctx, wait) {
 			return
 		}
 	}

@@ -41,6 +41,8 @@ type Config struct {
 	Address  string       // where other daemons reach this host
 	Port     int          // of gossip, 0 for a free one
 	Join     []string     // gossip addresses of some other daemons, host:port
+	// Look returns gossip addresses of more daemons, ip:port, as they are now; nil for none. This host may be among them.
+	Look func(context.Context) []string
 	// Command prepares the daemon of one job, except its standard streams. Its input is a socket for resume.Receive.
 	Command func() *exec.Cmd
 	// Failover takes over jobs whose launchers are dead; nil if this host does not.

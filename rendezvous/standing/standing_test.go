@@ -751,3 +751,21 @@ func TestKilledLauncher(t *testing.T) {
 	defer again.Close()
 	echo(t, again)
 }
+
+// TestFollowsNames: daemons that look for others by name find each other when the name gets their addresses, whichever
+// of them has started first.
+func TestFollowsNames(t *testing.T) {
+	t.Parallel()
+	var addrs atomic.Pointer[[]string]
+	addrs.Store(new([]string))
+	look := func(context.Context) []string { return *addrs.Load() }
+	a := startWith(t, "127.0.0.1:0", standing.Config{Name: "a", Slots: 1, Look: look})
+	b := startWith(t, "127.0.0.1:0", standing.Config{Name: "b", Slots: 1, Look: look})
+	if n := len(a.jobs().Members); n != 1 {
+		t.Errorf("%d members before the name has addresses", n)
+	}
+	addrs.Store(&[]string{"127.0.0.1:1", a.gossip, b.gossip})
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	c := startWith(t, "127.0.0.1:0", standing.Config{Name: "c", Slots: 1, Look: look})
+	poll(t, "cluster of three", func() bool { return len(a.jobs().Members) == 3 && len(c.jobs().Members) == 3 })
+}

@@ -47,6 +47,12 @@ func kilobytes(text string) int64 {
 	return n << 10
 }
 
+// CPUs returns how many CPUs this process can keep busy on the machine whose files are below root, -1 if that is unknown.
+func CPUs(root string) int {
+	t := tree(root)
+	return usableCPUs(t, len(allowedCPUs(t)))
+}
+
 // usableCPUs returns how many CPUs this process can keep busy: the number it may run on, or less if its
 // control group gets less CPU time.
 func usableCPUs(t tree, cpus int) int {

@@ -4,6 +4,7 @@ package e2etest
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,10 +24,12 @@ type Lasting struct {
 	Args    []string            // of a launch
 	Daemons []*lab.Cmd
 	Logs    []*Watch
-	// For daemons that start from now on: their binary, and additions to their environment and their flags.
+	// For daemons that start from now on: their binary, additions to their environment and their flags, and what they
+	// join if not host1.
 	Daemon string
 	Env    []string
 	Flags  []string
+	Join   string
 }
 
 // NewLasting makes a cluster and waits until the daemons of all hosts accept jobs.
@@ -76,6 +79,7 @@ func (s *Lasting) Start(i int) {
 	if i == 0 {
 		join = "127.0.1.1" // as /etc/hosts of Debian has it for the host's own name
 	}
+	join = cmp.Or(s.Join, join)
 	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2", "--join", join}
 	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, append(args, s.Flags...)...)
 	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look

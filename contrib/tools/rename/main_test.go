@@ -45,7 +45,7 @@ func TestRename(t *testing.T) {
 			t.Errorf("%s is imported still", strings.TrimSpace(imported))
 		}
 	}
-	for _, module := range []string{"contrib/vsphere", "contrib/grafana", "contrib/tools/lint", "contrib/tools/release"} {
+	for _, module := range []string{"contrib/vsphere", "contrib/grafana", "contrib/kubernetes", "contrib/tools/lint", "contrib/tools/release"} {
 		if got := command(filepath.Join(dir, module), "go", "list", "-m"); strings.TrimSpace(got) != "example.org/Some/gorun/"+module {
 			t.Errorf("%s is module %s", module, got)
 		}
