@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import peers
 import programs
 import running
-from programs import BUILD, ROOT, Program, Setting, Sizes
+from binaries import by, find, library_of, linked
+from programs import BUILD, Program, Setting, Sizes
 
 OLD, NEW = "old", "new"
 SLOWER = 0.9  # old / new, below which a row is slower
-LIBRARY = "gorun/libgorun.so"  # in the archive that is a part of each binary
 
 
 @dataclass
@@ -52,48 +50,9 @@ class Row:
         return self.ratio() < SLOWER
 
 
-def binary_of(old: str) -> Path:
-    """The binary that the user named, by its path or by a commit."""
-    if Path(old).is_file():
-        return Path(old).resolve()
-    git = ["git", "-C", str(ROOT)]
-    commit = programs.output([*git, "rev-parse", "--verify", "--quiet", f"{old}^{{commit}}"])
-    if not commit:
-        sys.exit(f"bench: error: {old} is neither a binary nor a commit")
-    directory = BUILD / "bench-check" / commit
-    binary = directory / "bin" / "gorun"
-    if not binary.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.Popen([*git, "archive", commit], stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", str(directory)], stdin=archive.stdout, check=True)
-        if archive.wait():
-            sys.exit(f"bench: error: git archive {commit} fails")
-        make = ["make", "-C", str(directory), "build", f"VERSION=0.0.0+{commit[:12]}"]
-        subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
-    return binary
-
-
-def library_of(binary: Path, side: str) -> str:
-    """The directory of a binary's libgorun.so, "" if it has none."""
-    directory = BUILD / "bench-check" / side
-    directory.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(binary) as archive:
-        if LIBRARY not in archive.namelist():
-            return ""
-        (directory / "libgorun.so").write_bytes(archive.read(LIBRARY))
-    return str(directory)
-
-
 def sides(program: Program, binaries: dict[str, tuple[Path, str]]) -> list[Program]:
     """A program with each binary and its library."""
-
-    def side(name: str, binary: Path, library: str) -> Program:
-        def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
-            return program.command(replace(setting, binary=str(binary), library=library), sizes, seconds)
-
-        return Program(name, program.version, command)
-
-    return [side(name, binary, library) for name, (binary, library) in binaries.items()]
+    return [by(program, name, binary, library) for name, (binary, library) in binaries.items()]
 
 
 def parts(ranks: list[int], sizes: Sizes, lab: tuple[str, ...]) -> list[Part]:
@@ -160,14 +119,11 @@ def main() -> None:
 
     load, found = os.getloadavg()[0], {program.name: program for program in programs.find("")}
     binaries = {}
-    for side, binary in ((OLD, binary_of(args.old)), (NEW, Path(args.new).resolve())):
+    for side, binary in ((NEW, Path(args.new).resolve()), (OLD, find(args.old))):
         if not os.access(binary, os.X_OK):
             sys.exit(f"bench: error: no {binary}: make builds it")
         binaries[side] = binary, library_of(binary, side)
-    linked = all(library for _, library in binaries.values()) and programs.compiled_gorun_c(
-        "gorun_c_linked", str(BUILD / "bench-check" / NEW / "libgorun.so")
-    )
-    if not linked:
+    if not linked([library for _, library in binaries.values()]):
         for name in programs.GORUN_C, programs.GORUN_PRIVATE:
             found.pop(name, None)
     sizes = Sizes(args.begin, args.end, args.factor)

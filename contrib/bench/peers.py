@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import binaries
 import growth
 import programs
 import running
@@ -206,7 +207,8 @@ class Bench:
         self, setting: Setting, sizes: Sizes, names: list[str], limit: dict[int, float] | None = None
     ) -> None:
         """The first of names is compared with the others; missing ones are left out."""
-        runners = [program for name in names for program in self.found if program.name == name]
+        wanted = [n for name in names for n in (name, f"{name}, old")]
+        runners = [program for name in wanted for program in self.found if program.name == name]
         if names[0] not in [runner.name for runner in runners]:
             self.lines += [f"Not measured: {setting.title}: {names[0]} is not there.", ""]
             return
@@ -245,7 +247,10 @@ class Bench:
         peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
         title = f"1 host, {ranks} ranks, ordinary memory"
         names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *programs.PRIVATE_LIMITS, *peers]
-        self.measure(Setting(title, ranks), sizes, names)
+        if self.args.rows != "step":
+            self.measure(Setting(title, ranks), sizes, names)
+        if self.args.rows == "sizes":
+            return
         names = [programs.GORUN_TORCH, programs.GORUN_DDP, programs.GLOO, programs.HOROVOD]
         self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, names)
 
@@ -264,12 +269,13 @@ class Bench:
             names = ",".join(f"host{k + 1}:1" for k in range(hosts))
             peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
             # iperf3 sends in one direction with all CPUs, so it shows little where CPUs are the limit.
-            least = [] if mbit else [programs.LIMIT]
+            least = [] if mbit else [programs.GORUN_C, programs.LIMIT]
             limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES]) if mbit else None
-            self.measure(Setting(title, hosts, names, run), sizes, [programs.GORUN, *least, *peers], limit)
-            if not mbit:
-                from_c = Setting(f"{title}, from C", hosts, names, run)
-                self.measure(from_c, sizes, [programs.GORUN_C, *least, *peers])
+            if self.args.rows != "step":
+                all_names = [programs.GORUN, *least, *peers]
+                self.measure(Setting(title, hosts, names, run), sizes, all_names, limit)
+            if self.args.rows == "sizes":
+                return
             step = Setting(f"ResNet-50's gradients, {title}", hosts, names, run)
             self.measure(step, programs.STEP, [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD], limit)
 
@@ -320,12 +326,26 @@ def main() -> None:
     parser.add_argument(
         "--horovod", default="", help="a Python that has stock Horovod, with its horovodrun beside it"
     )
+    parser.add_argument(
+        "--rows", choices=["all", "sizes", "step"], default="all",
+        help="with --private and --lab, what to measure: a step is that of ResNet-50's gradients",
+    )  # fmt: skip
+    parser.add_argument("--old", default="", help="another gorun to measure too: a binary, or a commit")
     parser.add_argument("--output", type=Path, default=BUILD / "bench.md")
     args = parser.parse_args()
 
     load, found = os.getloadavg()[0], programs.find(args.horovod)
     if not any(program.name == programs.GORUN for program in found):
         sys.exit("bench: error: no bin/gorun: make builds it")
+    if args.old:
+        binary = binaries.find(args.old)
+        library = binaries.library_of(binary, "old")
+        own = [program for program in found if program.name in programs.OWN]
+        if not binaries.linked([library]):
+            own = [
+                program for program in own if program.name not in (programs.GORUN_C, programs.GORUN_PRIVATE)
+            ]
+        found += [binaries.by(program, f"{program.name}, old", binary, library) for program in own]
     sizes = Sizes(args.begin, args.end, args.factor)
     bench = Bench(args, found)
     for setting in settings(args):

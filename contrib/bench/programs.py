@@ -21,8 +21,8 @@ C = ROOT / "contrib" / "c"
 
 GORUN, GORUN_C, GORUN_TORCH, LIMIT = "gorun", "gorun.h", "gorun's horovod.torch", "limit"
 OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
-GORUN_PRIVATE = "gorun.h, ordinary memory"
-GORUN_DDP = "gorun's torch.distributed"
+GORUN_PRIVATE, GORUN_DDP = "gorun.h, ordinary memory", "gorun's torch.distributed"
+OWN = [GORUN, GORUN_C, GORUN_PRIVATE, GORUN_TORCH, GORUN_DDP]
 LIMIT_STAGED, LIMIT_READ = "limit: staged", "limit: read across processes"
 PRIVATE_LIMITS = [LIMIT_STAGED, LIMIT_READ]
 NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
@@ -278,7 +278,7 @@ def compiled_gorun_c(binary: str, *library: str) -> bool:
 def compiled(compiler: str, source: str, binary: str, *flags: str) -> bool:
     if not shutil.which(compiler):
         return False
-    command = [compiler, "-O3", *flags, "-o", str(BUILD / binary), str(HERE / source), "-lm"]
+    command = [compiler, "-O3", "-o", str(BUILD / binary), str(HERE / source), *flags, "-lm"]
     subprocess.run(command, check=True)
     return True
 

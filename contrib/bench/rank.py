@@ -21,7 +21,7 @@ from typing import Callable
 import torch
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
-LONG_ENOUGH = 0.2  # seconds, to count CPU time in hundredths
+LONG_ENOUGH = 0.1  # seconds, to count CPU time in hundredths
 MANY = 1000  # tensors of one number
 ALONE = "of it the model alone"  # the size of a row with the step of a model without a library
 OWN = "own cost of each"  # the size of a row with the library's own time for one of them

@@ -1,12 +1,14 @@
 """Tests of the comparison of two binaries."""
 
 import argparse
+import shutil
 import tempfile
 import unittest
 import zipfile
 from pathlib import Path
 from unittest import mock
 
+import binaries
 import check
 import programs
 from programs import Program, Setting, Sizes
@@ -52,14 +54,14 @@ class Test(unittest.TestCase):
 
     def test_c_programs_load_the_library_of_their_binary(self) -> None:
         with_library, without = self.directory / "with", self.directory / "without"
-        for path, names in ((with_library, [check.LIBRARY]), (without, ["gorun/__init__.py"])):
+        for path, names in ((with_library, [binaries.LIBRARY]), (without, ["gorun/__init__.py"])):
             with zipfile.ZipFile(path, "w") as archive:
                 for name in names:
                     archive.writestr(name, f"of {path.name}")
-        with mock.patch.object(check, "BUILD", self.directory):
-            library = check.library_of(with_library, check.OLD)
+        with mock.patch.object(binaries, "BUILD", self.directory):
+            library = binaries.library_of(with_library, check.OLD)
             self.assertEqual(Path(library, "libgorun.so").read_text(), "of with")
-            self.assertEqual(check.library_of(without, check.NEW), "")
+            self.assertEqual(binaries.library_of(without, check.NEW), "")
         setting = Setting("", 2, binary="/old/gorun", library=library)
         words = programs.gorun_private(setting, Sizes(4, 4, 4), 0.1)
         self.assertEqual(words[0], "/old/gorun")
@@ -67,9 +69,22 @@ class Test(unittest.TestCase):
         for starter in programs.gorun, programs.gorun_torch, programs.gorun_ddp:
             self.assertEqual(starter(setting, Sizes(4, 4, 4), 0.1)[0], "/old/gorun")
 
+    @unittest.skipIf(shutil.which("cc") is None, "no C compiler")
+    def test_the_library_of_a_binary_that_has_none_is_made_in_its_tree(self) -> None:
+        binary = self.directory / "tree" / "bin" / "gorun"
+        source = self.directory / "tree" / "contrib" / "c" / "gorun.c"
+        for path in binary, source:
+            path.parent.mkdir(parents=True)
+        source.write_text("int gorun_init(void) { return 0; }\n")
+        with zipfile.ZipFile(binary, "w"):
+            pass
+        with mock.patch.object(binaries, "BUILD", self.directory):
+            library = binaries.library_of(binary, check.OLD)
+        self.assertIn(b"gorun_init", Path(library, "libgorun.so").read_bytes())
+
     def test_neither_a_binary_nor_a_commit(self) -> None:
         with self.assertRaisesRegex(SystemExit, "is neither a binary nor a commit"):
-            check.binary_of("no-such-thing")
+            binaries.find("no-such-thing")
 
 
 if __name__ == "__main__":
