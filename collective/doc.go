@@ -47,9 +47,9 @@
 // Budget of an allreduce of 64 KiB between two hosts with a rank each. A host's daemon is woken by its rank, and by the
 // message of the other host, which carries the contribution; it wakes its rank. That is three wake-ups in a row, one
 // message each way, and five copies of the tensor: to the socket and out of it, the reduction, and, for a tensor in
-// ordinary memory, to the arena and back. The daemon makes 13 system calls (strace -c, per operation): a writev, a readv
-// and a send, four reads of which two find nothing, three looks at the poller, one or two futexes, and a nanosleep of
-// Go's monitor. Its threads sleep 1.9 times, and it takes 100 to 115 µs of CPU time. Before contributions came with the
+// ordinary memory, to the arena and back. The daemon makes 13 system calls (strace -c, per operation): one writev,
+// readv and send each, four reads, two of them in vain, three looks at the poller, one or two futexes, and a nanosleep
+// of Go's monitor. Its threads sleep 1.9 times, and it takes 100 to 115 µs of CPU time. Before contributions came with the
 // declaration there were two messages each way, one after the other: its threads slept 3.5 to 4.3 times, for 136 to
 // 163 µs of CPU time.
 //

@@ -24,7 +24,7 @@ type belt struct {
 	parts uint64 // how many have gone over it
 }
 
-// part is a part of a tensor, of which each rank reduces a share.
+// part is a part of a tensor. Each rank reduces a share of it.
 type part struct {
 	number    uint64 // counted from the first one that went over the belt
 	at        int    // its place in the tensor
