@@ -104,6 +104,7 @@ var steps = []step{
 	{string(ssh.StepHostKey), "the host's key is not the one in known_hosts, or was revoked", "if the host was installed anew, remove the old key: `ssh-keygen -R HOST`"},
 	{string(ssh.StepAuthenticate), "no key was accepted, or with `--cluster` the cluster's key is another one", "`ssh-add -l` lists keys of the agent, `-i FILE` names one; the key file of a cluster must be the same everywhere"},
 	{string(ssh.StepOpenChannel), "the login works, but sshd allows no session", "look at `MaxSessions` and `ForceCommand` in sshd's configuration"},
+	{"start step", "the scheduler did not start the daemons of the job on its nodes, or one of them ended before it was reached", "what the command says (`srun: error: …`) comes first; `--launcher ssh` does without it"},
 	{string(ssh.StepUpload), "gorun could not put its program on the host", "free space in `~/.cache`, or set `XDG_CACHE_HOME` on the host to a directory that is not mounted noexec"},
 	{string(ssh.StepStart), "the program is there and did not start", "try `ssh HOST true`: login files that print or wait are the most frequent cause"},
 	{"start daemon", "the daemon started and gave up: the reason says what it lacks, such as a NIC, CPUs, or limits of processes and files", "`gorun doctor -H HOST` checks this"},

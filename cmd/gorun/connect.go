@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +20,6 @@ import (
 	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
-	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
 )
@@ -175,19 +172,6 @@ func sshCommand(o *jobFlags) ([]string, error) {
 	return words, nil
 }
 
-// localEnv returns the environment of a daemon on this machine. Its ranks inherit it, so it is filtered as theirs is.
-func localEnv(o *jobFlags) []string {
-	env := plan.UserEnv(os.Environ(), false)
-	if !o.envNone {
-		return env
-	}
-	keep := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"} // what a login would have given it
-	return slices.DeleteFunc(env, func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return !slices.Contains(keep, name)
-	})
-}
-
 // hostArch is the GOARCH of hostProgram. The linker sets it where that is not this binary's: a launcher on macOS brings
 // hosts a program for Linux.
 var hostArch = runtime.GOARCH
@@ -199,35 +183,6 @@ func platform() string {
 		return ""
 	}
 	return "Linux " + arch
-}
-
-// ownNames returns a function that reports whether a name of the host list is this machine.
-func ownNames() func(ctx context.Context, host string) bool {
-	name, _ := os.Hostname()
-	short, _, _ := strings.Cut(name, ".")
-	var own []netip.Addr
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr())
-		}
-	}
-	isOwn := func(s string) bool {
-		a, err := netip.ParseAddr(s)
-		return err == nil && (a.IsLoopback() || slices.Contains(own, a.Unmap()))
-	}
-	return func(ctx context.Context, host string) bool {
-		if strings.Contains(host, "@") { // a named user wants a login
-			return false
-		}
-		if host == "localhost" || name != "" && (host == name || host == short) || isOwn(host) {
-			return true
-		}
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		found, err := net.DefaultResolver.LookupHost(ctx, host)
-		return err == nil && slices.ContainsFunc(found, isOwn)
-	}
 }
 
 // prompt asks for a secret, such as the passphrase of a key, without echo.
