@@ -427,6 +427,11 @@ docs-pictures: docs-site
 $(AXE):
 	mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js
 
+## docs-recorded: run a job on four lab hosts, one with a slow link, and draw its live page into docs/pictures/live.png
+docs-recorded: build $(DOCS_VENV)/ready
+	go build -o build/lab ./contrib/lab/cmd/lab
+	$(DOCS)/recorded.py --lab build/lab --python $(PYTHON)
+
 ## docs-site: only build the documentation site: open build/site/index.html, it needs no server
 docs-site: $(DOCS_VENV)/ready
 	$(DOCS)/build.py

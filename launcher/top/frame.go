@@ -180,6 +180,7 @@ func figures(now, before sample) string {
 	old := before.earlier()
 	var text []string
 	var steps, first int64
+	counts := false // the earlier sample has steps, too
 	var sum shares
 	counted, sent, was := 0.0, uint64(0), uint64(0)
 	longest := int64(0)
@@ -191,7 +192,7 @@ func figures(now, before sample) string {
 		}
 		longest, steps = max(longest, r.Split.Step), max(steps, r.Split.Steps)
 		if earlier.Split != nil {
-			first = max(first, earlier.Split.Steps)
+			counts, first = true, max(first, earlier.Split.Steps)
 		}
 		if x := sharesOf(s); x != nil {
 			counted++
@@ -211,7 +212,7 @@ func figures(now, before sample) string {
 	if longest > 0 {
 		text = append(text, "step "+duration(longest))
 	}
-	if steps > 0 && seconds > 0 && steps >= first {
+	if counts && seconds > 0 && steps >= first {
 		text = append(text, fmt.Sprintf("%.3g steps/s", float64(steps-first)/seconds))
 	}
 	if seconds > 0 && sent >= was && len(now.state.Hosts) > 1 {

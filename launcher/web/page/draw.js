@@ -59,7 +59,7 @@ export function ring(edges, slowest, label, narrow) {
     const angle = (2 * Math.PI * i) / n - Math.PI / 2;
     return [W / 2 + (W / 2 - 130 + grow) * Math.cos(angle), H / 2 + (120 + grow * 0.7) * Math.sin(angle)];
   };
-  const most = Math.max(...edges.map((e) => e.rate), 1);
+  const most = Math.max(...edges.map((e) => e.rate), 1), bends = n < 20 ? 24 : 4;
   const put = ([x, y], text, kind, inside) => {
     const sides = inside ? ["start", "end"] : ["end", "start"];
     const anchor = x > W / 2 + 40 ? sides[1] : x < W / 2 - 40 ? sides[0] : "middle";
@@ -69,7 +69,7 @@ export function ring(edges, slowest, label, narrow) {
   };
   edges.forEach((e, i) => {
     const kind = i === slowest ? "slow" : "edge";
-    const path = Array.from({ length: 9 }, (_, k) => at(i + k / 8).map((v) => v.toFixed(1)).join(" ")).join("L");
+    const path = Array.from({ length: bends + 1 }, (_, k) => at(i + k / bends).map((v) => v.toFixed(1)).join(" ")).join("L");
     svg.append(shape("path", { d: `M${path}`, class: kind, "stroke-width": (i === slowest ? 5 : 1 + (3 * e.rate) / most).toFixed(1) }));
     if (n <= 60) { // an arrow, in the middle
       const [x, y] = at(i + 0.5), [nx, ny] = at(i + 0.53);

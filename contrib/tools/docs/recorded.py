@@ -1,0 +1,133 @@
+"""Draw the live page of a job that runs on lab hosts, for docs/pictures/live.png.
+
+    python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE]
+
+Four lab hosts train with eight ranks, and the link of host3 is slow. What the job's server answers is recorded for some
+seconds; then the page is drawn from the record, so that it looks the same however long Chromium takes.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, Route, sync_playwright
+
+from browse import chromium, served
+from pages import ROOT
+
+HOSTS, SLOW, MBIT = 4, 3, 150
+SECONDS = 15  # that are recorded
+LIMIT = 60  # seconds that a job may take to begin
+PROGRAM = """
+import time
+import numpy as np
+import gorun
+import gorun.numpy as hvd
+
+def batches(rank):
+    while True:
+        time.sleep(0.02 * (1 + rank % 2))
+        yield np.ones(1 << 20, np.float32)
+
+hvd.init()
+for i, batch in enumerate(gorun.loading(batches(hvd.rank()))):
+    time.sleep(0.1)
+    hvd.allreduce(batch, name="gradients")
+    gorun.step()
+    print("step", i, "loss", round(2 / (1 + i), 3), flush=True)
+"""
+ASK = """
+import sys, time, urllib.request
+base, token = sys.argv[1].split("#")
+for _ in range(int(sys.argv[2])):
+    r = urllib.request.Request(base + "api/state", headers={"Authorization": "Bearer " + token})
+    print(urllib.request.urlopen(r, timeout=10).read().decode().strip(), flush=True)
+    time.sleep(1)
+"""
+
+
+@contextmanager
+def hosts(lab: list[str]) -> Iterator[None]:
+    """Make the lab hosts, the link of one of them slow."""
+    subprocess.run([*lab, "up", str(HOSTS)], cwd=ROOT, check=True)
+    try:
+        subprocess.run([*lab, "link", "--mbit", str(MBIT), str(SLOW)], cwd=ROOT, check=True)
+        yield
+    finally:
+        subprocess.run([*lab, "down"], cwd=ROOT, check=True)
+
+
+def record(lab: list[str], gorun: Path, python: str, home: Path) -> list[str]:
+    """Run a job, and return the states that its server answers."""
+    (home / "train.py").write_text(PROGRAM)
+    at = ",".join(f"host{i + 1}:2" for i in range(HOSTS))
+    command = [*lab, "run", str(gorun), "-np", str(2 * HOSTS), "-H", at, "--web", "127.0.0.1:0", python, "train.py"]
+    log = home / "log"
+    with log.open("w") as out, subprocess.Popen(command, cwd=home, stdout=out, stderr=out) as job:
+        try:
+            until = time.monotonic() + LIMIT
+            while not (found := re.search(r"the page of the job is at (http://\S+)", log.read_text())):
+                if time.monotonic() > until or job.poll() is not None:
+                    raise SystemExit(f"recorded: error: the job printed no address:\n{log.read_text()}")
+                time.sleep(0.1)
+            ask = [*lab, "run", python, "-c", ASK, found[1], str(SECONDS)]
+            return subprocess.run(ask, cwd=home, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        finally:
+            job.terminate()
+            job.wait(LIMIT)
+
+
+def draw(page: Page, address: str, states: list[str], to: Path) -> None:
+    """Draw the page, down to its ring, as it is at the end of the record."""
+    left = list(states)
+
+    def answer(route: Route) -> None:
+        body = '{"next": 0, "lines": []}'
+        if "api/state" in route.request.url:
+            body = left.pop(0) if len(left) > 1 else left[0]
+        route.fulfill(body=body, content_type="application/json")
+
+    page.route("**/api/*", answer)
+    page.goto(address, wait_until="load")
+    last = json.loads(states[-1])["job"]["id"]
+    page.wait_for_function(f"document.title.startsWith('job {last}')")
+    page.wait_for_timeout(1200 * len(states))
+    end = page.locator("section", has=page.locator("#ring")).bounding_box()
+    width = page.evaluate("document.documentElement.clientWidth")
+    clip = {"x": 0, "y": 0, "width": width, "height": end["y"] + end["height"] + 10}
+    page.screenshot(path=to, full_page=True, clip=clip)
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--lab", required=True, help="the program contrib/lab/cmd/lab")
+    parser.add_argument("--python", required=True, help="a Python with NumPy")
+    parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
+    parser.add_argument("--picture", type=Path, default=ROOT / "docs/pictures/live.png")
+    args = parser.parse_args()
+    home = ROOT / "build" / f"recorded-{os.getpid()}"
+    home.mkdir(parents=True)
+    lab = [str(Path(args.lab).resolve()), "--name", home.name]
+    try:
+        with hosts(lab):
+            states = record(lab, args.gorun, args.python, home)
+    finally:
+        shutil.rmtree(home)
+    with served(ROOT / "launcher/web/page") as address, sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1000, "height": 900})
+        draw(page, address + "#token", states, args.picture)
+        browser.close()
+    print(f"recorded: {args.picture}")
+
+
+if __name__ == "__main__":
+    main()
