@@ -49,9 +49,9 @@
 // message each way, and five copies of the tensor: to the socket and out of it, the reduction, and, for a tensor in
 // ordinary memory, to the arena and back. The daemon makes 13 system calls (strace -c, per operation): one writev,
 // readv and send each, four reads, two of them in vain, three looks at the poller, one or two futexes, and a nanosleep
-// of Go's monitor. Its threads sleep 1.9 times, and it takes 100 to 115 µs of CPU time. Before contributions came with the
-// declaration there were two messages each way, one after the other: its threads slept 3.5 to 4.3 times, for 136 to
-// 163 µs of CPU time.
+// of Go's monitor. Its threads sleep 1.9 times, and it takes 100 to 115 µs of CPU time. Before contributions came with
+// the declaration there were two messages each way, one after the other: its threads slept 3.5 to 4.3 times, for 136
+// to 163 µs of CPU time.
 //
 // A program that wants collectives between processes of its own makes an Engine and a link.Mesh (or another Transport)
 // in each, calls SetWorld with the same hosts everywhere, and Submit for each rank; a rank of a gorun job uses
