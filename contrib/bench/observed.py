@@ -1,8 +1,9 @@
 """What counters and the flight recorder cost: a step of ResNet-50's 161 gradients with them and without.
 
 Two jobs of the same ranks run at the same time, one of them with GORUN_BLIND, and one at a time makes some
-steps, in turns: what happens on the machine meets both. A pair is the time, and the CPU time of ranks and
-daemon, of one turn each.
+steps, in turns: what happens on the machine meets both. But processes differ for as long as they live, by
+where their memory lies, for example: two jobs of the same kind may be 3 % apart. So a pair is the median time
+of each of two jobs, and the CPU time of their ranks and daemons, and every pair has new jobs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -62,8 +62,9 @@ class Job:
         raise RuntimeError("a job has ended")
 
     def end(self) -> None:
-        os.killpg(self.process.pid, signal.SIGTERM)
-        self.process.communicate()
+        """End the job. Its ranks leave when rank 0 has nothing more to read."""
+        if self.process.poll() is None:
+            self.process.communicate()
 
 
 def rank_main(steps: int) -> None:
@@ -99,24 +100,35 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return tuple(100 * (x - 1) for x in (statistics.median(ratios), low, high))  # type: ignore[return-value]
 
 
-def measure(ranks: int, steps: int, pairs: int, launch: list[str]) -> None:
-    """Print the figures."""
-    seen = Job(ranks, steps, blind=False, launch=launch)
-    blind = Job(ranks, steps, blind=True, launch=launch)
-    times: dict[Job, list[tuple[float, float]]] = {seen: [], blind: []}
+def pair(n: int, args: argparse.Namespace, both_blind: bool) -> list[tuple[float, float]]:
+    """Return the median time and CPU time of a turn, of a job that counts and of one that does not."""
+    jobs: dict[bool, Job] = {}
     try:
-        for n in range(pairs):
-            for job in (seen, blind) if n % 2 else (blind, seen):
-                times[job].append(job.turn())
+        for blind in (False, True) if n % 2 else (True, False):
+            jobs[blind] = Job(args.ranks, args.steps, blind or both_blind, args.launch)
+        turns: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        for turn in range(args.turns):
+            for blind in (False, True) if turn % 2 else (True, False):
+                turns[blind].append(jobs[blind].turn())
     finally:
-        seen.end()
-        blind.end()
+        for job in jobs.values():
+            job.end()
+    return [tuple(map(statistics.median, zip(*turns[blind]))) for blind in (False, True)]  # type: ignore[misc]
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Print the figures."""
+    pairs = []
+    began = time.monotonic()
+    while len(pairs) < args.pairs and time.monotonic() - began < args.limit:
+        pairs.append(pair(len(pairs), args, args.same))
     for at, what in enumerate(("time", "CPU time")):
-        each = statistics.median(t[at] for t in times[blind]) / steps * 1000
-        middle, low, high = interval([a[at] / b[at] for a, b in zip(times[seen], times[blind])])
+        each = statistics.median(blind[at] for _, blind in pairs) / args.steps * 1000
+        middle, low, high = interval([seen[at] / blind[at] for seen, blind in pairs])
+        kind = "without both" if args.same else "with counters and recorder"
         print(
-            f"{what}: {each:.1f} ms a step; with counters and recorder {middle:+.2f} % "
-            f"(95 % interval {low:+.2f} to {high:+.2f} %, {pairs} pairs of {steps} steps)"
+            f"{what}: {each:.1f} ms a step; {kind} {middle:+.2f} % (95 % interval {low:+.2f} to "
+            f"{high:+.2f} %, {len(pairs)} pairs of {args.turns} turns of {args.steps} steps)"
         )
 
 
@@ -124,14 +136,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
-    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=12, help="of each job of a pair")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which no pair begins")
+    parser.add_argument("--same", action="store_true", help="neither job counts: what chance does")
     parser.add_argument("--rank", type=int, metavar="STEPS", help=argparse.SUPPRESS)
     parser.add_argument("launch", nargs="*", help="what the launcher runs under, such as: build/lab run")
     args = parser.parse_args()
     if args.rank:
         rank_main(args.rank)
     else:
-        measure(args.ranks, args.steps, args.pairs, args.launch)
+        measure(args)
 
 
 if __name__ == "__main__":

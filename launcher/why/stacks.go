@@ -54,6 +54,13 @@ func (f Frame) short() string {
 
 func (f Frame) String() string { return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line) }
 
+// loads reports whether the main thread of a stack is in the iterator of a data loader.
+func loads(stack string) bool {
+	return slices.ContainsFunc(Main(stack), func(f Frame) bool {
+		return f.base() == "dataloader.py" || f.Function == "loading" && f.base() == "counters.py"
+	})
+}
+
 // Stack is a stack that some ranks have in common.
 type Stack struct {
 	Ranks  []int

@@ -137,8 +137,8 @@ func (f Finding) does() string {
 	case hindrance != "":
 		return hindrance
 	case f.Activity == "waits for data":
-		if since == "" {
-			return "waits for its data loader" // and its stack may show what came after that
+		if !loads(f.Stack) { // it shows what came after the wait
+			at = ""
 		}
 		return "waits for its data loader" + since + after(at, " at ")
 	case f.Activity == "computes", f.Activity == "":
