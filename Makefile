@@ -60,18 +60,20 @@ endif
 
 ##@ Every day
 
-## build: make bin/gorun, one static binary that contains the Python binding and the program for hosts
+## build: make bin/gorun, one static binary that contains the Python binding and the programs for hosts
 # A make that has built it calls others with BUILT=yes.
 BUILT ?=
 build:
 	$(if $(BUILT),@:,$(call gorun,$$(go env GOARCH),bin/gorun))
 
 # gorun for an architecture, into a file. The program for hosts goes where cmd/gorun/program_embedded.go embeds it.
-gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_docs,nethttpomithttp2,gorund -ldflags '-s -w -X main.version=$(VERSION) $(2)'
-pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -library build/libgorun-$(3).so -o $(2) $(1) contrib/python gorun shim
+gobuild = GOARCH=$(1) go build -trimpath -buildvcs=false -tags urfave_cli_no_docs,nethttpomithttp2,gorund$(3) -ldflags '-s -w -X main.version=$(VERSION) $(2)'
+pyzip = go run ./contrib/tools/pyzip -version $(VERSION) -library build/libgorun-$(3).so $(4) -o $(2) $(1) contrib/python gorun shim
 gorun = ZIG=$(ZIG) contrib/tools/library.sh $(1) build/libgorun-$(1).so; \
-	$(call gobuild,$(1),) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund,$(1)); \
-	$(call gobuild,$(1),) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2),$(1))
+	$(call gobuild,$(1),,) -o build/gorund ./cmd/gorund; $(call pyzip,build/gorund,cmd/gorun/gorund,$(1),); \
+	$(call gobuild,$(1),,$(comma)rdma) -o build/gorund-rdma ./cmd/gorund; \
+	$(call gobuild,$(1),,) -o build/gorun ./cmd/gorun; $(call pyzip,build/gorun,$(2),$(1),-program build/gorund-rdma)
+comma := ,
 # A C compiler for both architectures and old versions of glibc. What is built for others has the library by it.
 ZIG_VERSION := 0.16.0
 ZIG := $(CACHE)/zig-$(ZIG_VERSION)
@@ -327,8 +329,8 @@ release: zig-ready
 	$(call gorun,amd64,build/release/bin/gorun-linux-amd64)
 	@# A launcher on macOS brings its hosts what was just built for them.
 	for arch in amd64 arm64; do \
-		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64) -o build/gorun ./cmd/gorun; unset GOOS; \
-		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch,none); \
+		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64,) -o build/gorun ./cmd/gorun; unset GOOS; \
+		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch,none,); \
 	done
 	for pair in amd64:x86_64 arm64:aarch64; do \
 		$(PYTHON) contrib/tools/wheel.py --binary build/release/bin/gorun-linux-$${pair%:*} --arch $${pair#*:} --out $(RELEASE); \
@@ -467,9 +469,9 @@ TRIALS ?= 200
 trials: build
 	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(TRIALS) -trial-seed $(SEED)
 
-## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound; three train over Soft-RoCE
 vm: build
-	go test -timeout=15m -count=1 -v -run 'TestVMotion|TestVMBinding' ./contrib/e2e/vm -vm
+	go test -timeout=25m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm
 
 ## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
 slurm: build

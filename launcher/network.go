@@ -40,6 +40,7 @@ type carried wire.Links
 
 func (c *carried) add(l wire.Links) {
 	c.SentBytes += l.SentBytes
+	c.RDMABytes += l.RDMABytes
 	c.ResentBytes += l.ResentBytes
 	c.ResentSegments += l.ResentSegments
 	c.Renewed += l.Renewed
@@ -51,8 +52,12 @@ func (c *carried) text() string {
 	if c.SentBytes == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("between hosts: sent %d bytes, and %d bytes again in %s; connections were renewed %s",
-		c.SentBytes, c.ResentBytes, topology.Count(int(c.ResentSegments), "segment"), topology.Count(int(c.Renewed+1)/2, "time"))
+	over := ""
+	if c.RDMABytes > 0 {
+		over = fmt.Sprintf(" (%d over RDMA)", c.RDMABytes)
+	}
+	text := fmt.Sprintf("between hosts: sent %d bytes%s, and %d bytes again in %s; connections were renewed %s",
+		c.SentBytes, over, c.ResentBytes, topology.Count(int(c.ResentSegments), "segment"), topology.Count(int(c.Renewed+1)/2, "time"))
 	if c.Damaged > 0 {
 		text += fmt.Sprintf(", %s because data came damaged", topology.Count(int(c.Damaged), "time"))
 	}

@@ -13,9 +13,12 @@ type Config struct {
 	In      io.Reader // messages of the launcher; its end stops everything
 	Out     io.Writer
 	Version string
-	Exe     string   // this binary: Python imports the binding from it
-	Program []byte   // that other hosts of the job run; nil if it is this binary
-	Env     []string // of the daemon; ranks get their machine's variables from it
+	Exe     string // this binary: Python imports the binding from it
+	Program []byte // that other hosts of the job run; nil if it is in Binary
+	Binary  string // the file of this program, or of the one that contains it
+	// NoRDMA is why this is not the daemon that can use RDMA, if a job wants it; nil if it is, or nobody has asked.
+	NoRDMA error
+	Env    []string // of the daemon; ranks get their machine's variables from it
 	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
 	Another func() bool
 	// Record, if not nil, has the whole job recorded whenever something comes.

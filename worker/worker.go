@@ -124,7 +124,7 @@ func (d *daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: networkDaemon{d},
-		Lease: d.peers.lease, Program: d.cfg.Program})
+		Lease: d.peers.lease, Program: d.cfg.Program, Binary: d.cfg.Binary, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
 	addrs, err := d.net.FirstAddresses(interfaces)

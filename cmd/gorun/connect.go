@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"gorun/launcher/output"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
+	"gorun/worker/command"
 )
 
 // sshTable binds the fields of connectFlags.
@@ -110,7 +112,8 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		return nil, err
 	}
 	binary := dial.ReadBinary(exe, platform())
-	if hostProgram != nil {
+	start := workerArgs(o)
+	if hostProgram != nil && (len(start) == 1 || runtime.GOOS != "linux") { // this program also has a daemon for RDMA
 		binary = dial.HoldBinary(hostProgram, platform())
 	}
 	voice := &voice{
@@ -136,11 +139,11 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	d := &dialer{
-		local: dial.Local{Exe: exe, Args: []string{"worker"}, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
+		local: dial.Local{Exe: exe, Args: start, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
 		ssh:   &dial.SSH{Client: client, Binary: binary},
-		remote: &dial.Remote{Args: []string{"worker"}, TimeScale: timeScaleOf(os.Getenv(timeScale)),
+		remote: &dial.Remote{Args: start, TimeScale: timeScaleOf(os.Getenv(timeScale)),
 			Session: func(session string) (worker, relay []string) {
-				return []string{"worker", "--session", session}, []string{"worker", "--relay", session}
+				return append(slices.Clip(start), "--session", session), []string{"worker", "--relay", session}
 			}},
 		retry: newRetry(o),
 		own:   ownNames(),
@@ -152,6 +155,14 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		d.remote.By = d.steps
 	}
 	return d, nil
+}
+
+// workerArgs are the arguments that make a program a worker.
+func workerArgs(o *jobFlags) []string {
+	if o.RDMA == "" || o.RDMA == "off" {
+		return []string{"worker"}
+	}
+	return []string{"worker", command.WithRDMA + "=" + o.Verbs}
 }
 
 // sshCommand is the program that takes the place of gorun's own ssh, nil for none.

@@ -23,7 +23,7 @@ var allowed = map[string][]string{
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
-	"worker/command":       {"rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
+	"worker/command":       {"collective/verbs/ibverbs", "rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/mpi", "rendezvous/liveness", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts", "topology", "topology/facts"},
@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"worker/machine":           {"rendezvous/wire", "topology", "topology/facts", "topology/probe", "worker/loop"},
 	"worker/member":            {"collective", "collective/link", "rendezvous/epoch", "rendezvous/wire", "topology", "worker/loop"},
 	"worker/moves":             {"rendezvous/pause", "rendezvous/wire", "worker/loop", "worker/migrate", "worker/migrate/vmtools"},
-	"worker/network":           {"collective/link", "collective/tcp", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/wire", "topology", "topology/probe", "worker/loop", "worker/member"},
+	"worker/network":           {"collective/link", "collective/tcp", "collective/verbs", "collective/verbs/ibverbs", "rendezvous/gossip", "rendezvous/keytls", "rendezvous/wire", "topology", "topology/probe", "worker/loop", "worker/member"},
 	"worker/migrate":           {},
 	"worker/migrate/vmtools":   {"worker/migrate"},
 	"worker/pauses":            {"rendezvous/pause", "rendezvous/wire", "worker/loop"},

@@ -36,6 +36,7 @@ var choices = map[string][]string{
 	"map-by":           {"node", "slot"},
 	"on-failure":       {"replace", "shrink", "wait"},
 	"rank-by":          {"node", "slot"},
+	"rdma":             {"auto", "off", "on"},
 	"ring-order":       {"host", "measured", "topology"},
 	"wire-compression": {"bf16", "fp16", "int8", "none"},
 }

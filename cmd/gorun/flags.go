@@ -44,6 +44,10 @@ func (o *jobFlags) networkTable() []cli.Flag {
 			Usage: "encrypt what hosts send each other (TLS 1.3); they authenticate each other in any case"},
 		&cli.BoolFlag{Name: "checksum", Destination: &o.Checksum, EnvVars: []string{"GORUN_CHECKSUM"},
 			Usage: "find damage in large tensors that TCP does not notice, and send them again; --encrypt does so too"},
+		&cli.StringFlag{Name: "rdma", Destination: &o.RDMA, Value: "off", EnvVars: []string{"GORUN_RDMA"},
+			Usage: "`WHERE` data goes over RDMA instead of TCP: off, auto (where both hosts can), on (the same, and report why not), or names of devices with commas"},
+		&cli.StringFlag{Name: "rdma-library", Destination: &o.Verbs, Category: "network", Hidden: true,
+			Usage: "`FILE` on hosts in place of libibverbs.so.1", DefaultText: "the system's"},
 		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4,
 			Usage: "`N` TCP connections between two hosts", DefaultText: "4, or more with several --network-interfaces", Category: "network", Hidden: true},
 	}

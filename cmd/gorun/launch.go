@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -348,6 +349,9 @@ func streamsOf(o *jobFlags) int {
 	return o.Streams
 }
 
+// rdmaWords matches what --rdma takes: off, auto and on look like devices, too.
+var rdmaWords = regexp.MustCompile(`^[\w.-]+(,[\w.-]+)*$`)
+
 // checkFlags finds mistakes before any host is contacted.
 func checkFlags(o *jobFlags) error {
 	wrong := func(name string, value any, why string) error {
@@ -376,6 +380,9 @@ func checkFlags(o *jobFlags) error {
 	}
 	if _, err := schedule.ParseAlgorithm(o.Algorithm); err != nil {
 		return &usageError{fmt.Errorf("--algorithm: %w", err), ""}
+	}
+	if !rdmaWords.MatchString(o.RDMA) {
+		return &usageError{fmt.Errorf("--rdma %s: neither off, auto, on nor names of devices", o.RDMA), "--rdma auto, or --rdma mlx5_0,mlx5_1"}
 	}
 	if _, err := kernel.ParseCoding(o.Coding); err != nil {
 		return &usageError{fmt.Errorf("--wire-compression: %w", err), ""}

@@ -362,11 +362,14 @@ func (m *Mesh) Renew(peer int, stale func(local, remote net.Addr) bool) {
 	}
 }
 
-// Reopen replaces a stream that Config.Upgrade has left as it was, because that may be different now.
-func (m *Mesh) Reopen(peer, stream int) {
-	if l := m.link(peer); l != nil {
+// Reopen replaces a stream that Config.Upgrade has left as it was, because that may be different now. It returns false
+// if there is no link to the peer.
+func (m *Mesh) Reopen(peer, stream int) bool {
+	l := m.link(peer)
+	if l != nil {
 		l.reopen(stream)
 	}
+	return l != nil
 }
 
 // HungUp returns the peers that have closed the last stream of their link, or whose machine refuses another one: most

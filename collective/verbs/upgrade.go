@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -21,10 +22,13 @@ import (
 type Config struct {
 	Provider Provider
 	Devices  []string // that may be used, nil for all
-	// Retry is called when a stream that is on TCP should be opened again, because RDMA may work now.
-	Retry func(peer, stream int)
+	// Retry is called when a stream that is on TCP should be opened again, because RDMA may work now. It returns false if
+	// there is no link to the peer any more.
+	Retry func(peer, stream int) bool
 	// Problem is called when a stream is not carried by RDMA, or no longer. Any goroutine may call it.
 	Problem func(peer int, err error)
+	// Carries is called when RDMA carries a stream to a peer, by a queue pair on that port. nil for nobody.
+	Carries func(peer int, at Place)
 	Log     *slog.Logger
 
 	Size   Size // of the streams that carry large segments; 2 MiB, 64 messages
@@ -158,7 +162,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 	if stream == 0 {
 		size = t.cfg.Small
 	}
-	pair, mine, reason := t.open(from, id, size)
+	pair, place, mine, reason := t.open(from, id, size)
 	theirs, err := exchange(conn, &mine)
 	if err != nil {
 		if pair != nil {
@@ -191,7 +195,9 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return conn, err
 	}
 	c := newConn(conn, pair, size, &t.goes)
-	reason = c.probe(t.cfg.Probe)
+	if reason = c.probe(t.cfg.Probe); errors.Is(reason, os.ErrDeadlineExceeded) {
+		reason = errLost
+	}
 	good, err := agree(conn, reason)
 	if err != nil || !good {
 		c.Close()
@@ -211,23 +217,29 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		t.failed(id, from, err)
 		return nil, err
 	}
+	if t.cfg.Carries != nil {
+		t.cfg.Carries(peer, place)
+	}
 	return c, nil
 }
+
+// errLost means that nothing arrives, as where a firewall drops UDP port 4791 or a switch has a smaller MTU.
+var errLost = errors.New("packets over the queue pair do not arrive")
 
 // errPeer means that the other side knows why.
 var errPeer = errors.New("the other host could not use its queue pair")
 
 // open makes this side's queue pair, if it is the time for one.
-func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, offer, error) {
+func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, Place, offer, error) {
 	t.mu.Lock()
 	wants := t.trial(id).wants(t.now())
 	t.mu.Unlock()
 	if !wants || t.ctx.Err() != nil {
-		return nil, offer{}, nil
+		return nil, Place{}, offer{}, nil
 	}
 	place, err := t.place(from)
 	if err != nil {
-		return nil, offer{}, err
+		return nil, place, offer{}, err
 	}
 	pair, err := t.cfg.Provider.Open(place, size)
 	if err == nil {
@@ -236,11 +248,11 @@ func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, offer, er
 		}
 	}
 	if err != nil {
-		return nil, offer{}, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
+		return nil, place, offer{}, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
 	}
 	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
 	o.end.PSN = rand.Uint32() & byteMask
-	return pair, o, nil
+	return pair, place, o, nil
 }
 
 // place returns where a queue pair goes beside a connection from the given address.
@@ -390,8 +402,10 @@ func (t *Transport) retry(id streamID, from net.Addr) {
 				timer.Stop()
 				continue
 			}
-			if _, err := t.place(from); err == nil {
-				t.cfg.Retry(id.peer, id.stream)
+			if _, err := t.place(from); err == nil && !t.cfg.Retry(id.peer, id.stream) {
+				t.mu.Lock()
+				tr.waits = false
+				t.mu.Unlock()
 			}
 		}
 	})

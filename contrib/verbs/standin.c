@@ -2,11 +2,11 @@
 // through shared memory. Only what gorun uses exists: reliable connected queue pairs, writes with immediate data,
 // completion channels. The structures are the real ones, so a program cannot notice the difference.
 //
-//	VERBS_STANDIN       directory that the processes share, best in /dev/shm; without it there is no device
-//	VERBS_STANDIN_KILL  N: one in N writes breaks its queue pair instead, with various errors
-//	VERBS_STANDIN_SEED  of that choice
+// The processes share a directory, best in /dev/shm: the macro DIRECTORY, or else the environment variable
+// VERBS_STANDIN; without either there is no device. Two files in it make faults:
 //
-// The port is down while the directory has a file "down", and what is connected then breaks.
+//	kill  N: of queue pairs that are connected from then on, one in N writes breaks its pair, with various errors
+//	down  the port is down while it is there, and what is connected breaks
 //
 // A host's GIDs are made of its IPv4 addresses, as with RoCE v2. Registered memory becomes a file of the directory that
 // peers map: registering replaces the pages by shared ones. A queue pair is a FIFO that its peer writes 16 bytes to
@@ -73,6 +73,7 @@ struct pair {
 	uint64_t receives[MOST];
 	int first, count;
 	int most;
+	uint32_t kill; // one in so many writes breaks it, 0 for none
 	// The peer's ring.
 	uint32_t key;
 	struct region *ring;
@@ -86,7 +87,11 @@ struct memory {
 
 static struct ibv_device the_device = {.name = "standin0", .dev_name = "standin0"};
 
-static const char *directory(void) { return getenv("VERBS_STANDIN"); }
+#ifndef DIRECTORY
+#define DIRECTORY getenv("VERBS_STANDIN")
+#endif
+
+static const char *directory(void) { return DIRECTORY; }
 
 static void path_of(char *path, const char *kind, uint32_t number)
 {
@@ -106,8 +111,8 @@ static uint32_t random_number(void)
 	static uint64_t state;
 	pthread_mutex_lock(&lock);
 	if (state == 0) {
-		const char *seed = getenv("VERBS_STANDIN_SEED");
-		state = 0x9e3779b97f4a7c15u * (uint64_t)getpid() + (seed ? strtoull(seed, NULL, 10) : 1);
+		if (getentropy(&state, sizeof state) || state == 0)
+			state = (uint64_t)getpid();
 	}
 	state ^= state << 13;
 	state ^= state >> 7;
@@ -430,6 +435,21 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+// kill_rate reads the file "kill".
+static uint32_t kill_rate(void)
+{
+	char path[PATH_MAX];
+	unsigned int n = 0;
+	snprintf(path, sizeof path, "%s/kill", directory());
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%u", &n) != 1)
+		n = 0;
+	fclose(f);
+	return n;
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct pair *p = (struct pair *)qp;
@@ -447,6 +467,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		   attr->ah_attr.port_num == 1 && attr->ah_attr.grh.sgid_index < addresses(gids)) {
 		path_of(path, "pair", p->peer = attr->dest_qp_num);
 		p->out = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+		p->kill = kill_rate();
 	} else if (attr->qp_state == IBV_QPS_RTS && p->state == IBV_QPS_RTR && mask == rts) {
 	} else {
 		result = EINVAL;
@@ -506,14 +527,12 @@ static void *place(struct pair *p, uint64_t address, uint32_t length, uint32_t k
 	return (char *)p->ring + HEADER + offset;
 }
 
-// kills chooses writes that break their queue pair, and returns the status, 0 for none.
-static int kills(void)
+// killed chooses writes that break their queue pair, and returns the status, 0 for none.
+static int killed(struct pair *p)
 {
 	static const int statuses[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
 				       IBV_WC_LOC_PROT_ERR};
-	const char *every = getenv("VERBS_STANDIN_KILL");
-	long n = every ? strtol(every, NULL, 10) : 0;
-	if (n <= 0 || random_number() % (uint32_t)n)
+	if (!p->kill || random_number() % p->kill)
 		return 0;
 	return statuses[random_number() % (sizeof statuses / sizeof *statuses)];
 }
@@ -525,7 +544,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	for (; wr && !result; wr = wr->next) {
 		*bad = wr;
 		uint32_t length = wr->num_sge ? wr->sg_list->length : 0;
-		int status = kills();
+		int status = killed(p);
 		void *to = NULL;
 		if (wr->num_sge > 1 || wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || p->state < IBV_QPS_RTS)
 			return EINVAL;

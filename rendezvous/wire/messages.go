@@ -390,6 +390,7 @@ type Done struct {
 // Links counts what the links of a host have carried.
 type Links struct {
 	SentBytes      uint64 `msgpack:"sent"` // without what was sent again
+	RDMABytes      uint64 `msgpack:"rdma"` // of SentBytes
 	ResentBytes    uint64 `msgpack:"resent"`
 	ResentSegments uint64 `msgpack:"segments"` // segments that were sent again
 	Renewed        uint64 `msgpack:"renewed"`  // connections that replaced others; each is counted at both ends

@@ -17,6 +17,8 @@ type JobOptions struct {
 	Streams  int           `msgpack:"streams"`  // per link, 0 for the default
 	Encrypt  bool          `msgpack:"encrypt"`  // what hosts send each other
 	Checksum bool          `msgpack:"checksum"` // find damage in all that links carry; without it, not in large segments
+	RDMA     string        `msgpack:"rdma"`     // whether streams of links go over RDMA: "auto", "on", devices with commas, or "off"
+	Verbs    string        `msgpack:"verbs"`    // the library for that, by its path on hosts; "" for the system's libibverbs
 	GPUs     []string      `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
 	TF       bool          `msgpack:"tf"`       // set TF_CONFIG
 	JAX      string        `msgpack:"jax"`      // what carries the collectives of JAX's own programs: "gorun", or "" for what they choose

@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ type Facts struct {
 	Offloads map[string]string `json:"offloads"`  // NIC → offloads that are switched off
 	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
+	// Verbs is why this user cannot open what programs reach RDMA devices by, "" if that works or there is none.
+	Verbs string `json:"verbs"`
 }
 
 // NativeLoads stands for a libgorun that Python can load.
@@ -185,9 +188,30 @@ func (j *judge) rdma(f Facts) {
 			fmt.Sprintf("%s port %s is %s", p.Device, p.Number, p.State), "ibstat "+p.Device+"; rdma link")
 	}
 	if len(f.RDMA) > 0 {
+		for _, d := range f.Host.RDMA {
+			for _, p := range d.Ports {
+				if old := oldRoCE(p); old != "" {
+					j.add("RDMA", Warn, fmt.Sprintf("%s port %d has %s, no RoCE v2", d.Name, p.Number, old), "give "+cmp.Or(d.NIC, "its NIC")+" an IP address")
+				}
+			}
+		}
+		if f.Verbs != "" {
+			j.add("RDMA", Warn, f.Verbs, "modprobe ib_uverbs; apt-get install rdma-core ibverbs-providers")
+		}
 		const unlimited = 1 << 40
 		j.check("locked memory", f.MemLock >= unlimited, "unlimited", Warn, size(int64(min(f.MemLock, 1<<62)))+" are too little for RDMA", "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf")
 	}
+}
+
+// oldRoCE returns what an Ethernet port has in place of GIDs that routers pass on, "" if it has such.
+func oldRoCE(p topology.Port) string {
+	if p.Link != "Ethernet" || slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return strings.HasSuffix(g.Type, "v2") }) {
+		return ""
+	}
+	if len(p.GIDs) == 0 {
+		return "no GID"
+	}
+	return p.GIDs[0].Type
 }
 
 // Answer is a host's facts, with the times of the request and the answer.

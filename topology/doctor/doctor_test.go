@@ -51,6 +51,13 @@ func TestJudge(t *testing.T) {
 		{"offloads", func(f *doctor.Facts) { f.Offloads = map[string]string{"ens1": "tso gro"} }, "NIC ens1", doctor.Warn, "tso gro switched off", "ethtool -K ens1 tso on gro on"},
 		{"gpu", func(f *doctor.Facts) { f.GPUError = "no answer" }, "GPUs", doctor.Fail, "no answer", "nvidia-smi"},
 		{"rdma", func(f *doctor.Facts) { f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "DOWN"}} }, "RDMA", doctor.Warn, "mlx5_0 port 1 is DOWN", "ibstat mlx5_0"},
+		{"verbs", func(f *doctor.Facts) {
+			f.RDMA, f.Verbs = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}, "/dev/infiniband/uverbs0: permission denied"
+		}, "RDMA", doctor.Warn, "uverbs0: permission denied", "modprobe ib_uverbs"},
+		{"old RoCE", func(f *doctor.Facts) {
+			f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}
+			f.Host.RDMA = []topology.RDMA{{Name: "mlx5_0", NIC: "ens2", Ports: []topology.Port{{Number: 1, Link: "Ethernet", GIDs: []topology.GID{{Type: "IB/RoCE v1"}}}}}}
+		}, "RDMA", doctor.Warn, "mlx5_0 port 1 has IB/RoCE v1, no RoCE v2", "give ens2 an IP address"},
 		{"memlock", func(f *doctor.Facts) {
 			f.RDMA, f.MemLock = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}, 64<<10
 		}, "locked memory", doctor.Warn, "64 KiB", "memlock unlimited"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,9 +68,24 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 		f.GPUError = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
 	}
 	f.RDMA = ports("/sys/class/infiniband")
+	f.Verbs = closedVerbs("/dev/infiniband")
 	f.Clock = time.Now() // last: the launcher compares it with the arrival of the answer
 	f.Gathering = f.Clock.Sub(began)
 	return f, nil
+}
+
+// closedVerbs returns why the devices of a directory cannot be used.
+func closedVerbs(dir string) string {
+	devices, _ := filepath.Glob(filepath.Join(dir, "uverbs*")) // the pattern is well-formed
+	if len(devices) == 0 {
+		return "no " + dir + "/uverbs*"
+	}
+	for _, device := range devices {
+		if err := unix.Access(device, unix.R_OK|unix.W_OK); err != nil {
+			return fmt.Sprintf("%s: %v", device, err)
+		}
+	}
+	return ""
 }
 
 func ports(root string) []Port {

@@ -20,6 +20,13 @@ func TestParse(t *testing.T) {
 	}{
 		{"worker --session " + session, true},
 		{"worker --session UPPER", false},
+		{"worker --rdma= --session " + session, true},
+		{"worker --rdma=/lib/libibverbs.so.1 --session " + session, true},
+		{"worker --rdma-check=", true},
+		{"worker --daemon --session " + session + " --rdma-for /proc/self/exe", true},
+		{"worker --daemon --without-rdma reason", true},
+		{"worker --daemon --without-rdma", false},
+		{"worker --session " + session + " --rdma=", false},
 		{"worker --relay " + session, true},
 		{"worker --relay", false},
 		{"worker --resumable", true},

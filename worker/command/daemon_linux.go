@@ -40,11 +40,20 @@ func (p Process) worker(words []string) func(context.Context) error {
 	case len(words) == 3 && words[0] == "bench" && words[1] == "--rank":
 		return func(ctx context.Context) error { return p.benchRank(ctx, words[2]) }
 	}
+	if len(words) == 2 && words[0] == "worker" {
+		if library, ok := strings.CutPrefix(words[1], rdmaCheck+"="); ok {
+			return func(context.Context) error { return checkRDMA(library) }
+		}
+	}
+	var rdma rdmaWords
+	if len(words) > 0 && words[0] == "worker" {
+		words, rdma = takeRDMA(words)
+	}
 	session := ""
 	if n := len(words) - 1; n > 1 && resume.ValidID(words[n]) {
 		words, session = words[:n], words[n]
 	}
-	with := connection{session: session}
+	with := connection{session: session, rdma: rdma}
 	switch command := strings.Join(words, " "); {
 	case command == "worker" && hasLauncher(), command == "worker --session" && session != "":
 		return func(context.Context) error { return p.supervisor(with) }
@@ -74,6 +83,7 @@ func hasLauncher() bool {
 type connection struct {
 	resumable bool   // standard input delivers a socket for them, once there is a job
 	session   string // the name of a socket on which the stream that began on standard input can be resumed
+	rdma      rdmaWords
 }
 
 // supervisor runs the daemon. It does not share the launcher's handling of signals: the launcher decides what is
@@ -89,6 +99,9 @@ func (p Process) supervisor(with connection) error {
 	case with.session != "":
 		cmd.Args = append(cmd.Args, "--session", with.session)
 		defer surviveStderr()()
+	}
+	if with.rdma.wanted {
+		defer preferRDMA(cmd, with.rdma.library)()
 	}
 	code, err := proc.Guard(context.Background(), cmd)
 	if err != nil {
@@ -135,11 +148,15 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
+	binary := "/proc/self/exe" // the very file that runs, even if its name has gone to a newer build
+	if with.rdma.exe != "" {
+		exe, binary = with.rdma.exe, with.rdma.exe
+	}
 	tending, stop := context.WithCancel(ctx)
 	var cache sync.WaitGroup
 	cache.Go(func() { cached.Tend(tending, exe) })
 	defer func() { stop(); cache.Wait() }()
-	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Env: p.Env,
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Binary: binary, NoRDMA: with.rdma.missing, Env: p.Env,
 		Cgroup: group, Report: func(text string) { report("/dev/log", text) }}
 	record := make(chan os.Signal, 1)
 	signal.Notify(record, unix.SIGUSR2)

@@ -4,7 +4,8 @@
 // A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns
 // at the addresses of the NICs that the user chose (routes.go). If a host gets another address while the job runs, it
 // notifies the others (relocate.go), which look for it by its name until they hear of that (directory.go). Every key is
-// derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go).
+// derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go). If
+// the job wants it and both hosts can, streams go over RDMA (rdma.go).
 package network
 
 import (
@@ -45,7 +46,9 @@ type Config struct {
 	Log     *slog.Logger
 	Daemon  Daemon
 	Lease   time.Duration // how long gossip waits for a silent host
-	Program []byte        // that the relay hands out, nil for this process's binary
+	Program []byte        // that the relay hands out, nil for Binary
+	Binary  string        // the file of what hosts run
+	NoRDMA  error         // why this program cannot use RDMA, nil if it can or nobody knows
 }
 
 // Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Greet,
@@ -56,6 +59,7 @@ type Network struct {
 	gossip    *gossip.Gossip
 	mesh      *link.Mesh   // nil until Connect
 	listener  net.Listener // of links
+	transport transport    // of streams over RDMA, nil if there is none
 	directory *directory
 	nics      []string                       // the interfaces that the user chose, nil for none
 	chosen    atomic.Pointer[[]topology.NIC] // the same, for dialers
@@ -116,10 +120,11 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 		return err
 	}
 	post := func(f func()) { n.cfg.Loop.Post(ctx, f) }
+	n.openRDMA(post)
 	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
 		Checksum: n.job.Checksum, Streams: n.job.Streams,
 		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
-		Handler: handler, Listener: n.listener, Log: n.cfg.Log,
+		Handler: handler, Listener: n.listener, Log: n.cfg.Log, Upgrade: n.upgrade(),
 		Dial: n.dialer(tcp.Options{}),
 		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
 			return n.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
@@ -129,6 +134,30 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 		Lost:     func(peer int, err error) { post(func() { n.cfg.Daemon.Lost(peer, err) }) },
 	})
 	return err
+}
+
+// transport is verbs.Transport, which only some programs contain.
+type transport interface {
+	Upgrade(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
+	Close()
+}
+
+// upgrade is the link's Config.Upgrade.
+func (n *Network) upgrade() func(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error) {
+	if n.transport == nil {
+		return nil
+	}
+	return n.transport.Upgrade
+}
+
+// wantsRDMA reports whether the job wants RDMA, and has other hosts.
+func (n *Network) wantsRDMA() bool { return n.job.RDMA != "" && n.job.RDMA != "off" && !n.job.Alone }
+
+// noRDMA reports why this host has no RDMA, unless the job does without.
+func (n *Network) noRDMA(err error) {
+	if n.job.RDMA != "auto" || n.job.Verbose {
+		n.say(fmt.Sprintf("data goes over TCP, not RDMA: %v", err))
+	}
 }
 
 // seal returns what the streams of links are encrypted by, nil if the job does not want it.
@@ -171,7 +200,12 @@ func (n *Network) Meet(ctx context.Context) error {
 	if err := n.gossip.Open(); err != nil {
 		return err
 	}
-	n.cfg.Loop.Go(func() { n.mesh.Run(ctx) })
+	n.cfg.Loop.Go(func() {
+		n.mesh.Run(ctx)
+		if n.transport != nil {
+			n.transport.Close()
+		}
+	})
 	return nil
 }
 
@@ -216,7 +250,7 @@ func (n *Network) Totals() wire.Links {
 		return wire.Links{}
 	}
 	t := n.mesh.Totals()
-	return wire.Links{SentBytes: t.SentBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
+	return wire.Links{SentBytes: t.SentBytes, RDMABytes: t.UpgradedBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
 		Renewed: t.Renewed, Damaged: t.Damaged, BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
 }
 
@@ -271,7 +305,7 @@ func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
 
 // OpenRelay has the binary be had by hosts that lack it, until EndRelay, and returns the port.
 func (n *Network) OpenRelay(ctx context.Context) (port int, err error) {
-	r, err := openRelay(ctx, n.bind, n.job.Relay, n.cfg.Program)
+	r, err := openRelay(ctx, n.bind, n.job.Relay, n.cfg.Program, n.cfg.Binary)
 	if err != nil {
 		return 0, err
 	}

@@ -26,16 +26,17 @@ const (
 type relay struct {
 	listener net.Listener
 	word     string
-	program  []byte // nil for this process's binary
+	program  []byte // nil for the file binary
+	binary   string
 }
 
 // openRelay listens at an address for hosts that want the binary.
-func openRelay(ctx context.Context, bind, word string, program []byte) (*relay, error) {
+func openRelay(ctx context.Context, bind, word string, program []byte, binary string) (*relay, error) {
 	l, err := (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for hosts that miss the binary: %w", err)
 	}
-	return &relay{listener: l, word: word, program: program}, nil
+	return &relay{listener: l, word: word, program: program, binary: binary}, nil
 }
 
 func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
@@ -79,7 +80,7 @@ func (r *relay) serve(conn net.Conn) {
 		conn.Write(r.program)
 		return
 	}
-	binary, err := os.Open("/proc/self/exe") // the very file that runs, even if its name has gone to a newer build
+	binary, err := os.Open(r.binary)
 	if err != nil {
 		return
 	}

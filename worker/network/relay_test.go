@@ -16,7 +16,7 @@ func TestRelay(t *testing.T) {
 	defer cancel()
 	var running sync.WaitGroup
 	open := func(program []byte) *relay {
-		r, err := openRelay(ctx, "127.0.0.1", "open sesame", program)
+		r, err := openRelay(ctx, "127.0.0.1", "open sesame", program, "/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
 		}

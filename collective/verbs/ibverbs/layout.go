@@ -1,7 +1,5 @@
 package ibverbs
 
-import "encoding/binary"
-
 // Offsets and sizes of the library's structures on 64-bit Linux. layout_test.go checks that this list is true.
 const (
 	contextPollCQ   = 96 // ibv_context.ops.poll_cq, and so on
@@ -115,17 +113,3 @@ const (
 	maskMaxDestReads = 1 << 17
 	maskDestNumber   = 1 << 20
 )
-
-// native is how the machine that the library runs on stores numbers.
-var native = binary.NativeEndian
-
-// mtuBytes and mtuEnum convert what the library calls an MTU.
-func mtuBytes(enum uint32) int { return 128 << min(enum, 5) }
-
-func mtuEnum(bytes int) uint32 {
-	enum := uint32(1)
-	for enum < 5 && mtuBytes(enum+1) <= bytes {
-		enum++
-	}
-	return enum
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"go/ast"
 	"go/constant"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -24,8 +23,7 @@ func constants(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
-	checker := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
-	if _, err := checker.Check("ibverbs", fset, []*ast.File{file}, &info); err != nil {
+	if _, err := new(types.Config).Check("ibverbs", fset, []*ast.File{file}, &info); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]string{}

@@ -15,9 +15,6 @@ import (
 	"gorun/collective/verbs"
 )
 
-// Built reports whether this program can load the library.
-const Built = true
-
 // mostGIDs bounds how many entries of a port's table are read: most have 256, nearly all empty.
 const mostGIDs = 64
 

@@ -45,7 +45,7 @@ func Exercise(t *testing.T, e Exercised) link.Totals {
 	for i, h := range hosts {
 		cfg := e.Config
 		cfg.Provider, cfg.Rest, cfg.MostRest = e.Provider(), time.Millisecond, 20*time.Millisecond
-		cfg.Retry = func(peer, stream int) { h.mesh.Reopen(peer, stream) }
+		cfg.Retry = func(peer, stream int) bool { return h.mesh.Reopen(peer, stream) }
 		transport := verbs.New(cfg)
 		var err error
 		h.mesh, err = link.NewMesh(link.Config{Self: i, Job: "job", Key: bytes.Repeat([]byte{1}, 32), Handler: h,

@@ -2,5 +2,5 @@
 // guests.
 //
 // On lab hosts a program in testdata/vmtools plays vSphere, and Freeze stands for the move. Tests on guests boot them with
-// qemu (contrib/lab/vm); TestVMBinding does so only with the flag -vm.
+// qemu (contrib/lab/vm); TestVMBinding and TestVMRDMA do so only with the flag -vm.
 package vm

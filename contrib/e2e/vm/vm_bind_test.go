@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var vmBinding = flag.Bool("vm", false, "whether TestVMBinding does anything")
+var vmBinding = flag.Bool("vm", false, "whether TestVMBinding and TestVMRDMA do anything")
 
 var placeLine = regexp.MustCompile(`rank (\d) local (\d) cpus (\S+) policy (\S+) pages (\d+) (\d+)`)
 
@@ -32,7 +32,7 @@ func TestVMBinding(t *testing.T) {
 	binary, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	l := twoGuests(ctx, t, root)
+	l := guests(ctx, t, root, 2)
 	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/bound.py"))
 	if err != nil {
 		t.Fatal(err)

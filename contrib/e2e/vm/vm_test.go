@@ -39,7 +39,7 @@ func TestVMotion(t *testing.T) {
 		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
 	}
 
-	l := twoGuests(ctx, t, root)
+	l := guests(ctx, t, root, 2)
 	t.Run("topology", func(t *testing.T) { guestTopology(ctx, t, l, binary) })
 
 	out := &e2etest.Record{}
@@ -97,11 +97,11 @@ func vmProgram(t *testing.T) (binary, root string) {
 	return binary, e2etest.Root()
 }
 
-// twoGuests is a lab until the test ends.
-func twoGuests(ctx context.Context, t *testing.T, root string) *vm.Lab {
+// guests is a lab with n guests until the test ends.
+func guests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
 	t.Helper()
 	began := time.Now()
-	l, err := vm.New(ctx, vm.Options{Cache: filepath.Join(root, "build/vm"), Guests: 2})
+	l, err := vm.New(ctx, vm.Options{Cache: filepath.Join(root, "build/vm"), Guests: n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func twoGuests(ctx context.Context, t *testing.T, root string) *vm.Lab {
 		}
 		l.Close()
 	})
-	t.Logf("two guests after %.1f s", time.Since(began).Seconds())
+	t.Logf("%d guests after %.1f s", n, time.Since(began).Seconds())
 	return l
 }
 

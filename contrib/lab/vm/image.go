@@ -9,6 +9,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"maps"
 	"os"
@@ -24,12 +25,13 @@ var guest embed.FS
 
 // packages are the packages of a guest, which also gets their dependencies.
 var packages = []string{"bash", "coreutils", "util-linux", "mount", "procps", "grep", "sed", "hostname", "iproute2", "openssh-server",
-	"openssh-client", "kmod", "numactl", "python3", "python3-numpy", "busybox-static"}
+	"openssh-client", "kmod", "numactl", "python3", "python3-numpy", "busybox-static", "libibverbs1", "ibverbs-providers"}
 
-// Modules of the guest's kernel, for the image and for the NICs.
+// Modules of the guest's kernel, for the image, for the NICs, and for Guest.SoftRoCE.
 var (
 	firstModules  = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay"} // ext4 asks for crc32c by itself
 	secondModules = []string{"vmxnet3", "virtio_net"}
+	thirdModules  = []string{"crc32_generic", "ib_uverbs", "rdma_rxe"} // without the first, rdma_rxe finds no crc32
 )
 
 // image is the kernel, disk and RAM disk that guests boot from.
@@ -39,7 +41,7 @@ type image struct {
 
 // makeImage makes the parts that dir lacks; each lab has its own keys.
 func makeImage(ctx context.Context, dir string, files map[string][]byte) (image, error) {
-	img := image{ramdisk: filepath.Join(dir, "ramdisk.gz"), root: filepath.Join(dir, "root.ext4")}
+	img := image{ramdisk: filepath.Join(dir, "ramdisk.gz"), root: filepath.Join(dir, "root-"+digest(packages)+".ext4")}
 	kernels, err := findKernel(ctx, dir)
 	if err != nil {
 		return img, err
@@ -51,6 +53,11 @@ func makeImage(ctx context.Context, dir string, files map[string][]byte) (image,
 		}
 	}
 	return img, makeRAMDisk(img.ramdisk, kernels.modules, files)
+}
+
+// digest distinguishes lists of packages.
+func digest(names []string) string {
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(strings.Join(names, " "))))
 }
 
 // kernel is an unpacked Debian kernel.
@@ -245,7 +252,7 @@ func makeRAMDisk(file, modules string, files map[string][]byte) error {
 	for _, part := range []struct {
 		list  string
 		names []string
-	}{{"first", firstModules}, {"second", secondModules}} {
+	}{{"first", firstModules}, {"second", secondModules}, {"third", thirdModules}} {
 		order, err := loadOrder(modules, part.names, done)
 		if err != nil {
 			return err

@@ -29,8 +29,11 @@ var (
 	packages  = []string{"gorun/cmd/gorun", "gorun/cmd/gorund"}
 )
 
-// tags are the Makefile's, without gorund: it adds no module, but needs a built file.
-const tags = "urfave_cli_no_docs,nethttpomithttp2"
+// tags are the Makefile's, without gorund: it adds no module, but needs a built file. gorund-rdma has one more.
+const (
+	tags     = "urfave_cli_no_docs,nethttpomithttp2"
+	moreTags = ",rdma"
+)
 
 func main() {
 	check := flag.Bool("check", false, "only report whether the file is up to date")
@@ -77,7 +80,7 @@ func linked() ([]module, error) {
 	byName := map[string]*module{}
 	for _, platform := range platforms {
 		system, arch, _ := strings.Cut(platform, "/")
-		list := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module", "-tags", tags}, packages...)...)
+		list := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module", "-tags", tags + moreTags}, packages...)...)
 		list.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 		list.Stderr = os.Stderr
 		out, err := list.Output()

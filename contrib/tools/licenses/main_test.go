@@ -14,7 +14,7 @@ func TestComplete(t *testing.T) {
 		t.Error(err)
 	}
 	makefile, err := os.ReadFile("../../../Makefile")
-	if err != nil || !strings.Contains(string(makefile), "-tags "+tags+",gorund ") {
+	if err != nil || !strings.Contains(string(makefile), "-tags "+tags+",gorund$(3) ") {
 		t.Errorf("the Makefile builds with other tags than %s: %v", tags, err)
 	}
 }

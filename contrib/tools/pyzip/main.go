@@ -3,7 +3,7 @@
 //	pyzip -version 1.2.3 -o bin/gorun build/gorun contrib/python gorun shim
 //
 // makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python, whose _version.py
-// gets the version, and with -library libgorun.so beside it. The result is the same for the same input, and replaces the
+// gets the version, and with -library libgorun.so beside it. With -program the archive also contains another program. The result is the same for the same input, and replaces the
 // old one in one step.
 package main
 
@@ -26,12 +26,13 @@ func main() {
 	out := flag.String("o", "", "write the result to `FILE`")
 	version := flag.String("version", "", "`VERSION` of the packages, as SemVer")
 	library := flag.String("library", "", "also put the native library of this `FILE` into the first package, if there is one")
+	program := flag.String("program", "", "also put the program of this `FILE` into the archive, compressed, if there is one")
 	flag.Parse()
 	if *out == "" || *version == "" || flag.NArg() < 3 {
 		fmt.Fprintln(os.Stderr, "usage: pyzip -version VERSION -o FILE EXECUTABLE DIRECTORY PACKAGE...")
 		os.Exit(2)
 	}
-	p := packages{dir: flag.Arg(1), names: flag.Args()[2:], library: *library}
+	p := packages{dir: flag.Arg(1), names: flag.Args()[2:], library: *library, program: *program}
 	var err error
 	if p.version, err = pythonVersion(*version); err == nil {
 		err = p.build(*out, flag.Arg(0))
@@ -61,6 +62,7 @@ type packages struct {
 	names   []string
 	version string
 	library string // may not be there
+	program string // the same
 }
 
 // build writes the executable and the archive to a file beside out and renames it. It leaves a file that has the same contents
@@ -117,7 +119,7 @@ func (p packages) write(w io.Writer, executable string) error {
 			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
-	if err := p.addLibrary(archive); err != nil {
+	if err := errors.Join(p.addLibrary(archive), p.addProgram(archive)); err != nil {
 		return err
 	}
 	return archive.Close()
@@ -133,6 +135,25 @@ func (p packages) addLibrary(archive *zip.Writer) error {
 		return err
 	}
 	w, err := archive.CreateHeader(stored(p.names[0] + "/libgorun.so"))
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// addProgram adds another program, if it was built. Python does not read it.
+func (p packages) addProgram(archive *zip.Writer) error {
+	text, err := os.ReadFile(p.program)
+	if p.program == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	header := stored(filepath.Base(p.program))
+	header.Method = zip.Deflate
+	w, err := archive.CreateHeader(header)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,17 @@
+package ibverbs
+
+import "encoding/binary"
+
+// native is how the machine that the library runs on stores numbers.
+var native = binary.NativeEndian
+
+// mtuBytes and mtuEnum convert what the library calls an MTU.
+func mtuBytes(enum uint32) int { return 128 << min(enum, 5) }
+
+func mtuEnum(bytes int) uint32 {
+	enum := uint32(1)
+	for enum < 5 && mtuBytes(enum+1) <= bytes {
+		enum++
+	}
+	return enum
+}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package vm
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+var overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
+
+// TestVMRDMA trains on three guests over Soft-RoCE and the real libibverbs. In the middle the device of one guest is
+// deleted and made again, and another guest moves. No rank restarts, and the weights are those of an undisturbed
+// training.
+func TestVMRDMA(t *testing.T) {
+	if !*vmBinding {
+		t.Skip("a part of make vm: three virtual machines with Soft-RoCE")
+	}
+	binary, root := vmProgram(t)
+	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/steps.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const steps = "150"
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps).CombinedOutput()
+	if err != nil {
+		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
+	}
+	l := guests(ctx, t, root, 3)
+	for _, g := range l.Guests() {
+		if err := g.SoftRoCE(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	out := &e2etest.Record{}
+	cmd := l.Command(ctx, binary, "-v", "--rdma", "on", "-np", "3", "-H", "vm1,vm2,vm3", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	await := func(step int) {
+		t.Helper()
+		for deadline := time.Now().Add(5 * time.Minute); len(stepLine.FindAllString(out.String(), -1)) < step; time.Sleep(50 * time.Millisecond) {
+			select {
+			case err := <-done:
+				t.Fatalf("the training ended before step %d: %v\n%s", step, err, out.String())
+			default:
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the training does not reach step %d:\n%s", step, out.String())
+			}
+		}
+	}
+	await(20)
+	if _, err := l.Guests()[0].Run(ctx, "rdma link delete rxe0; sleep 1; rdma link add rxe0 type rxe netdev ens192"); err != nil {
+		t.Fatal(err)
+	}
+	await(70)
+	if _, err := l.Guests()[1].Move(ctx, 500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+
+	want := weightLine.FindSubmatch(undisturbed)
+	found := weightLine.FindAllStringSubmatch(out.String(), -1)
+	if want == nil || len(found) != 3 {
+		t.Fatalf("%d ranks ended well:\n%s", len(found), out.String())
+	}
+	for _, f := range found {
+		if f[3] != string(want[3]) {
+			t.Errorf("rank %s has other weights than an undisturbed training", f[1])
+		}
+	}
+	if overRDMA.FindString(out.String()) == "" || strings.Count(out.String(), "epoch ") != 1 {
+		t.Errorf("nothing went over RDMA, or there was more than one world:\n%s", out.String())
+	}
+	t.Logf("%s; the longest step took %.2f s", overRDMA.FindString(out.String()), longestStep(t, out.String()).Seconds())
+}

@@ -1,0 +1,125 @@
+package command
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A static program cannot load a library, so RDMA needs another daemon: gorund-rdma, which is linked to the machine's C
+// library. gorun contains it, compressed; the supervisor puts it into memory and starts it where the machine has what
+// it takes. Otherwise the daemon is this program, and reports why.
+
+const (
+	rdmaProgram = "gorund-rdma" // its name in the archive that is part of this program
+	rdmaCheck   = "--rdma-check"
+	rdmaFor     = "--rdma-for" // tells that daemon which program it is for
+	withoutRDMA = "--without-rdma"
+
+	// checkLimit is how long gorund-rdma may take to start and load the library.
+	checkLimit = 10 * time.Second
+)
+
+// preferRDMA makes cmd start gorund-rdma, or, if that is impossible, tells the daemon why.
+func preferRDMA(cmd *exec.Cmd, library string) (release func()) {
+	program, err := openRDMA(library)
+	if err != nil {
+		cmd.Args = append(cmd.Args, withoutRDMA, err.Error())
+		return func() {}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		exe = cmd.Path
+	}
+	cmd.Path, cmd.Args = pathOf(program), append(cmd.Args, rdmaFor, exe)
+	return func() { program.Close() }
+}
+
+// pathOf names an open file also for a child of this process.
+func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
+
+// openRDMA returns gorund-rdma in memory, if it works here.
+func openRDMA(library string) (*os.File, error) {
+	if devices, _ := filepath.Glob("/dev/infiniband/uverbs*"); len(devices) == 0 && library == "" {
+		return nil, errors.New("no RDMA device (/dev/infiniband/uverbs*)")
+	}
+	program, err := unpackRDMA()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	check := exec.CommandContext(ctx, pathOf(program), "worker", rdmaCheck+"="+library)
+	out, err := check.CombinedOutput()
+	if err != nil {
+		program.Close()
+		if said := strings.TrimSpace(string(out)); said != "" {
+			said, _, _ = strings.Cut(said, "\n")
+			return nil, errors.New(said)
+		}
+		return nil, fmt.Errorf("the daemon for it does not start here: %w", err)
+	}
+	return program, nil
+}
+
+// unpackRDMA puts the program into a file in memory.
+func unpackRDMA() (*os.File, error) {
+	self, err := zip.OpenReader("/proc/self/exe")
+	if err != nil {
+		return nil, errors.New("this program was built without the daemon for it")
+	}
+	defer self.Close()
+	packed, err := self.Open(rdmaProgram)
+	if err != nil {
+		return nil, errors.New("this program was built without the daemon for it")
+	}
+	defer packed.Close()
+	fd, err := unix.MemfdCreate(rdmaProgram, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make file in memory: %w", err)
+	}
+	// It is executed through a descriptor for reading only: a file that is open for writing cannot be.
+	writing := os.NewFile(uintptr(fd), rdmaProgram)
+	defer writing.Close()
+	if _, err := io.Copy(writing, packed); err != nil {
+		return nil, fmt.Errorf("unpack the daemon for RDMA: %w", err)
+	}
+	return os.Open(pathOf(writing))
+}
+
+// rdmaWords are what concerns RDMA in the arguments of a worker.
+type rdmaWords struct {
+	wanted  bool   // of a supervisor
+	library string // for it, "" for the system's
+	exe     string // of a daemon: the program that contains this one, "" if this is no other
+	missing error  // of a daemon: why it is not that of rdmaProgram, nil if nobody has asked
+}
+
+// takeRDMA returns them and all other arguments.
+func takeRDMA(words []string) (rest []string, found rdmaWords) {
+	for i := 0; i < len(words); i++ {
+		name, value, _ := strings.Cut(words[i], "=")
+		switch more := i+1 < len(words); {
+		case name == WithRDMA && i == 1:
+			found.wanted, found.library = true, value
+		case words[i] == rdmaFor && more:
+			i++
+			found.exe = words[i]
+		case words[i] == withoutRDMA && more:
+			i++
+			found.missing = errors.New(words[i])
+		default:
+			rest = append(rest, words[i])
+		}
+	}
+	return rest, found
+}

@@ -1,0 +1,87 @@
+//go:build rdma
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"gorun/collective/verbs"
+	"gorun/collective/verbs/ibverbs"
+	"gorun/worker/member"
+)
+
+// Streams of links go over RDMA if the job wants it and both ends can. Users get one line for each reason why they do
+// not; nothing else changes then. Programs without the tag rdma have rdma_none.go.
+
+// openRDMA makes the transport if the job wants one and this host can have it.
+func (n *Network) openRDMA(post func(func())) {
+	if !n.wantsRDMA() {
+		return
+	}
+	provider, err := n.provider()
+	if err != nil {
+		n.noRDMA(err)
+		return
+	}
+	cfg := verbs.Config{Provider: provider, Log: n.cfg.Log, Retry: func(peer, stream int) bool { return n.mesh.Reopen(peer, stream) }}
+	if wanted := n.job.RDMA; wanted != "auto" && wanted != "on" {
+		cfg.Devices = strings.Split(wanted, ",")
+	}
+	said := map[string]bool{}
+	once := func(peer int, format string, what any) {
+		post(func() {
+			p, ok := member.Peer(n.cfg.Daemon.Peers(), peer)
+			if text := fmt.Sprintf(format, p.Name, what); ok && !said[text] {
+				said[text] = true
+				n.say(text)
+			}
+		})
+	}
+	cfg.Problem = func(peer int, err error) {
+		if _, broke := errors.AsType[*verbs.StatusError](err); !broke || n.job.Verbose {
+			once(peer, "data to %s goes over TCP, not RDMA: %v", err)
+		}
+	}
+	if n.job.Verbose {
+		cfg.Carries = func(peer int, at verbs.Place) { once(peer, "data to %s goes over RDMA: %v", describePlace(at)) }
+	}
+	n.transport = verbs.New(cfg)
+}
+
+// provider loads the library and looks whether there is a port.
+func (n *Network) provider() (verbs.Provider, error) {
+	if n.job.Encrypt {
+		return nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted")
+	}
+	provider, err := ibverbs.Load(n.job.Verbs)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := provider.Ports()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(ports) == 0:
+		return nil, errors.New("no RDMA device")
+	case !slices.ContainsFunc(ports, func(p verbs.Port) bool { return p.Active }):
+		return nil, fmt.Errorf("no port of %s is active; see gorun doctor", ports[0].Device)
+	}
+	return provider, nil
+}
+
+// describePlace names the port and the GID of a queue pair.
+func describePlace(at verbs.Place) string {
+	kind := "InfiniBand"
+	switch {
+	case at.GID.RoCE2:
+		kind = "RoCE v2"
+	case at.Ethernet:
+		kind = "RoCE v1"
+	}
+	return fmt.Sprintf("%s port %d, %s, GID %d (%s), packets of %d bytes", at.Device, at.Number, kind, at.GID.Index,
+		netip.AddrFrom16(at.GID.Value).Unmap(), at.MTU)
+}

@@ -1,0 +1,16 @@
+//go:build !rdma
+
+package network
+
+import "errors"
+
+// openRDMA reports why this program has no RDMA, if the job wants it.
+func (n *Network) openRDMA(func(func())) {
+	err := n.cfg.NoRDMA
+	if err == nil {
+		err = errors.New("resident daemons have no RDMA yet, jobs over ssh do")
+	}
+	if n.wantsRDMA() {
+		n.noRDMA(err)
+	}
+}
