@@ -168,8 +168,9 @@ func TestHindrance(t *testing.T) {
 		"is in a deadlock: its main thread waits for a lock at main (b.py:9), another thread at other (b.py:3)":   {State: "waits for another thread", Stack: locks, Signs: &why.Signs{}},
 		"writes to a file system that is full, /out":                                                              {State: "sleeps", Signs: &why.Signs{Full: "/out"}},
 		"is held back by its control group, which allows it 0.5 CPUs (50 % of the time it may not run)":           {State: "is computing", Signs: &why.Signs{Throttled: second / 2, Quota: 0.5}},
-		"gets too little CPU time: the hypervisor gives 40 % of it to other machines":                             {State: "is computing", Signs: &why.Signs{Stolen: second * 4 / 10}},
+		"gets too little CPU time: the hypervisor gives 40 % of it to other machines":                             {State: "is computing", Signs: &why.Signs{Stolen: second * 4 / 10, CPU: second / 2, Main: second / 2}},
 		"gets too little CPU time: make (process 8) uses 0.9 CPUs (60 % of the time it is ready and may not run)": {State: "is computing", Signs: &why.Signs{Ready: second * 6 / 10, Rival: "make (process 8)", RivalCPU: second * 9 / 10}},
+		"sleeps":       {State: "sleeps", Signs: &why.Signs{Stolen: second * 4 / 10}},
 		"is computing": {State: "is computing", Signs: &why.Signs{CPU: second, Main: second}},
 	} {
 		f.Signs.Window = second

@@ -90,7 +90,7 @@ func (f *Finding) hindrance(at string) string {
 	case s.share(s.Throttled) >= heldBack:
 		return fmt.Sprintf("is held back by its control group, which allows it %.2g CPUs (%.0f %% of the time it may not run)", s.Quota,
 			100*min(s.share(s.Throttled), 1)) + after(at, ", at ")
-	case s.share(s.Stolen) >= stolenShare:
+	case s.share(s.Stolen) >= stolenShare && !idle(s):
 		return fmt.Sprintf("gets too little CPU time: the hypervisor gives %.0f %% of it to other machines", 100*s.share(s.Stolen)) + after(at, ", at ")
 	case s.share(s.Ready) >= crowded && s.Ready > s.CPU/2:
 		rival := "processes that are not visible here use its CPUs"
