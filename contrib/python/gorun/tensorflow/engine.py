@@ -183,6 +183,8 @@ class ByPython:
         """Reduce tensors together."""
         from gorun.numpy import _Numpy
 
+        name = _unique(name, scoped)
+
         def reduce(*arrays: Any) -> list[Any]:
             return collectives.allreduce(
                 _Numpy(), arrays, kind="allreduce" if len(arrays) == 1 else "grouped_allreduce", name=name,
@@ -205,6 +207,8 @@ class ByPython:
         import numpy as np
 
         from gorun.numpy import _Numpy
+
+        name = _unique(name, scoped)
 
         count = len(tensors)
 
@@ -235,6 +239,8 @@ class ByPython:
         """Return the root's tensors."""
         from gorun.numpy import _Numpy
 
+        name = _unique(name, scoped)
+
         def send(*arrays: Any) -> int:
             return collectives.broadcast(
                 _Numpy(), arrays, None, root, name=name, process_set=process_set
@@ -256,6 +262,8 @@ class ByPython:
         import numpy as np
 
         from gorun.numpy import _Numpy
+
+        name = _unique(name, scoped)
 
         def exchange(array: Any, splits: Any) -> int:
             return collectives.alltoall(
@@ -282,6 +290,8 @@ class ByPython:
         """Reduce tensors and keep this rank's rows of each."""
         from gorun.numpy import _Numpy
 
+        name = _unique(name, scoped)
+
         def reduce(*arrays: Any) -> int:
             return collectives.reducescatter(
                 _Numpy(), arrays, name=name, op=op, prescale=prescale, postscale=postscale,
@@ -300,6 +310,13 @@ class ByPython:
             return _flat(_call(reduce, tensors, _types(tensors), map(_open, tensors))), backward
 
         return _list(operation(*tensors))
+
+
+def _unique(name: str | None, scoped: bool) -> str | None:
+    """Return a name that no other operation of a graph has, as the node of a native one would have."""
+    if name is None or not scoped or tf.executing_eagerly():
+        return name
+    return tf.compat.v1.get_default_graph().unique_name(name)
 
 
 def _call(start: Callable[..., int], inputs: Sequence[Any], types: Sequence[Any], shapes: Any) -> list[Any]:
