@@ -7,8 +7,8 @@ Both run on the CPU, are differentiable, and answer alike:
     reducescatter(tensors, …) → tensors
 
 Native ones return to TensorFlow at once and go on in gorun's daemon, so that any number of them may be in
-flight in any order. Python functions hold a thread of TensorFlow each: ranks that run more of them at once
-than TensorFlow has threads, in different orders, wait for each other.
+flight in any order. Python functions hold a thread of TensorFlow each, so a tf.function runs one after the
+other, and ranks whose functions have them in different orders wait for each other.
 """
 
 from __future__ import annotations
@@ -326,7 +326,8 @@ def _call(start: Callable[..., int], inputs: Sequence[Any], types: Sequence[Any]
         world = basics.world()
         return world.synchronize(start(*arrays))
 
-    outputs = _list(tf.numpy_function(run, list(inputs), list(types), stateful=False))
+    # Stateful, so that a tf.function runs one after the other, in the order of the program: each holds a thread.
+    outputs = _list(tf.numpy_function(run, list(inputs), list(types), stateful=True))
     if not tf.executing_eagerly():
         for output, shape in zip(outputs, shapes):
             output.set_shape(shape)
