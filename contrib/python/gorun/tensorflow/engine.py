@@ -326,7 +326,7 @@ def _call(start: Callable[..., int], inputs: Sequence[Any], types: Sequence[Any]
         world = basics.world()
         return world.synchronize(start(*arrays))
 
-    # Stateful, so that a tf.function runs one after the other, in the order of the program: each holds a thread.
+    # Stateful, so that a tf.function runs one after the other, in order of the program: each holds a thread.
     outputs = _list(tf.numpy_function(run, list(inputs), list(types), stateful=True))
     if not tf.executing_eagerly():
         for output, shape in zip(outputs, shapes):
