@@ -10,7 +10,7 @@ import (
 )
 
 // A small allreduce is decided and carried out by the same messages: a host's ready message has its contribution
-// inline. This is the negotiation's half of it, strategy_inline.go has the other one. It saves a message's time, and the
+// inline. The negotiation's half is here, the strategy's in strategy_inline.go. This saves a message's time, and the
 // system calls and wake-ups that belong to it.
 //
 // A host that has sent much ahead sends no more contributions so. The operation then takes a direct exchange, which adds
@@ -37,8 +37,8 @@ type inlining struct {
 	view view                                 // for the arguments of a kernel
 }
 
-// small reports whether a request that has no flaw may be inline. An Adasum is not element-wise: it needs the hosts in
-// pairs. What is coded is too, unless it hardly matters.
+// small reports whether a request that has no flaw may be inline. An Adasum never is: it combines hosts
+// pairwise. A coded tensor is only if it has at most alwaysInline bytes.
 func (in *inlining) small(g *group, r *Request) bool {
 	size, _ := bytesOf(r.Shape, r.Type)
 	if r.Kind != Allreduce || r.Op == kernel.Adasum || in.fits == nil || r.Coding > kernel.CodingNone && size > alwaysInline {
@@ -87,7 +87,7 @@ func (in *inlining) check(o *op, lead *Request, joined bool) *Error {
 			o.inline = false
 			continue
 		case m > 0 && m != n:
-			return &Error{Code: CodeInternal, Text: fmt.Sprintf("allreduce %q: %s sent %d bytes with its word, %s %d",
+			return &Error{Code: CodeInternal, Text: fmt.Sprintf("allreduce %q: %s sent %d bytes with its ready message, %s %d",
 				o.name, o.group.hosts[pos].Name, n, o.group.hosts[first].Name, m)}
 		}
 		first = pos

@@ -12,7 +12,7 @@ import (
 	"gorun/collective/link"
 )
 
-// A host that is far ahead stops sending contributions with its words: the operations after that are exchanged
+// A host that is far ahead stops sending contributions with its ready messages: the operations after that are exchanged
 // directly, and come to the same.
 func TestFewContributionsAreSentAhead(t *testing.T) {
 	const n, count = 128 << 10, 20

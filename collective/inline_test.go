@@ -35,7 +35,7 @@ func TestInlineContributionsMustFit(t *testing.T) {
 		}
 		e.follow(todo)
 		var failed *Error
-		if len(heard) != 2 || !errors.As(heard[0].Err, &failed) || failed.Code != CodeInternal || !strings.Contains(failed.Text, "bytes with its word") {
+		if len(heard) != 2 || !errors.As(heard[0].Err, &failed) || failed.Code != CodeInternal || !strings.Contains(failed.Text, "bytes with its ready message") {
 			t.Errorf("%d bytes instead of 4: ranks heard %+v", sent, heard)
 		}
 	}

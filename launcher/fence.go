@@ -8,7 +8,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// fenceArrived takes the word of a host that its ranks wait in a barrier.
+// fenceArrived handles a host's report that its ranks wait in a barrier.
 func (j *job) fenceArrived(h *host, m *wire.Fence) {
 	passed, err := j.mpi.fence.Arrive(h.id, len(j.hosts), m)
 	switch {

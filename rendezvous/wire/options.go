@@ -40,9 +40,9 @@ type JobOptions struct {
 	// TimeScale multiplies all durations of package liveness in tests; 0 leaves them as they are.
 	TimeScale float64 `msgpack:"time_scale"`
 
-	// Blind has nothing counted or recorded, for measurements of what that costs.
+	// Blind turns off counters and the flight recorder, to measure what they cost.
 	Blind bool `msgpack:"blind"`
 
-	// Readers are the ranks that read standard input, each all of it; nil for rank 0 alone. An elastic job has no others.
+	// Readers are the ranks that read standard input, each a full copy; nil for rank 0 alone. An elastic job has no others.
 	Readers []int `msgpack:"readers"`
 }

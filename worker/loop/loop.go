@@ -1,6 +1,6 @@
-// Package loop is the goroutine that makes the decisions of a daemon, as the daemon's components see it.
+// Package loop serializes the decisions of a daemon on one goroutine, as the daemon's components see it.
 //
-// A component keeps state that only this goroutine touches. What else runs (gossip, links, services, probes) is started
+// A component keeps state that only that goroutine touches. What else runs (gossip, links, services, probes) is started
 // by Go, and reports by Post, whose functions run on the goroutine one after the other.
 package loop
 

@@ -1,4 +1,4 @@
-// Package machine knows what the machine of a daemon is like: its CPUs, NICs, GPUs and labels.
+// Package machine probes the machine of a daemon (CPUs, NICs, GPUs, labels) and reports what changes during a job.
 //
 // What probes find is corrected by the topology file that the user wrote, and by what was reported of a move of the
 // machine, which is newer than the file. A machine may get another network, or another GPU, while a job runs on it:
