@@ -21,7 +21,10 @@ OTHERS = {
         "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
         "--output-directory --report-pid"
     ),
-    "srun": "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue",
+    "srun": (
+        "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue --time --array "
+        "--overlap --dependency --no-kill"
+    ),
     "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
     "git": "--ff-only --tags",
     "apt-get": "--no-install-recommends",
@@ -37,7 +40,7 @@ OTHERS = {
     "bash": "--norc --login",
 }
 # Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
-CONTRIB = "--private --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit"
+CONTRIB = "--private --rows --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit"
 # Flags of gorun that its help does not show: gorun gives them to itself.
 HIDDEN = {"worker": "--sweep --daemon"}
 
