@@ -51,6 +51,7 @@ struct message {
 struct region {
 	uint64_t address;
 	uint64_t length;
+	uint64_t access; // as ibv_access_flags
 };
 #define HEADER 4096
 
@@ -205,7 +206,6 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
 {
-	(void)access;
 	if ((uintptr_t)address % HEADER || length % HEADER) {
 		errno = EINVAL;
 		return NULL;
@@ -219,7 +219,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
 		path_of(m->path, "memory", m->mr.rkey);
 		file = open(m->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	} while (file < 0 && errno == EEXIST);
-	struct region region = {(uintptr_t)address, length};
+	struct region region = {(uintptr_t)address, length, (uint64_t)access};
 	int failed = file < 0 || ftruncate(file, (off_t)(HEADER + length)) ||
 		     pwrite(file, &region, sizeof region, 0) != sizeof region ||
 		     pwrite(file, address, length, HEADER) != (ssize_t)length ||
@@ -522,7 +522,7 @@ static void *place(struct pair *p, uint64_t address, uint32_t length, uint32_t k
 		p->key = key;
 	}
 	uint64_t offset = address - p->ring->address;
-	if (address < p->ring->address || offset + length > p->ring->length)
+	if (!(p->ring->access & IBV_ACCESS_REMOTE_WRITE) || address < p->ring->address || offset + length > p->ring->length)
 		return NULL;
 	return (char *)p->ring + HEADER + offset;
 }

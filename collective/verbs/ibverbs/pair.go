@@ -22,10 +22,12 @@ type pair struct {
 	library *library
 	place   verbs.Place
 	size    verbs.Size
-	ring    page // both rings
+	send    page // the ring that the device reads
+	receive page // the ring that the peer writes to
 	work    page // attributes at first, then what is posted and polled
 
-	context, pd, mr, channel, cq, qp     uintptr
+	context, pd, channel, cq, qp         uintptr
+	sendMR, receiveMR                    uintptr // the rings are registered apart: no key opens the one to send from
 	pollCQ, notifyCQ, postSend, postRecv uintptr
 	number, localKey, remoteKey          uint32
 	inline                               int // bytes of a message that the device takes from the request itself
@@ -68,7 +70,10 @@ func (p *pair) open() (err error) {
 	if p.work, err = newPage(); err != nil {
 		return err
 	}
-	if p.ring, err = allocate(2 * p.size.Ring); err != nil {
+	if p.send, err = allocate(p.size.Ring); err != nil {
+		return err
+	}
+	if p.receive, err = allocate(p.size.Ring); err != nil {
 		return err
 	}
 	found := errors.New("the device is gone")
@@ -89,11 +94,14 @@ func (p *pair) open() (err error) {
 	if p.pd, err = l.make("allocate protection domain", l.allocPD, p.context); err != nil {
 		return err
 	}
-	if p.mr, err = l.make("register memory", l.regMR, p.pd, p.ring.address, uintptr(2*p.size.Ring),
-		accessLocalWrite|accessRemoteWrite); err != nil {
-		return memoryError(err, 2*p.size.Ring)
+	if p.sendMR, err = p.register(p.send, accessLocalWrite); err != nil {
+		return err
 	}
-	p.localKey, p.remoteKey = native.Uint32(memory(p.mr+mrLocalKey, 4)), native.Uint32(memory(p.mr+mrRemoteKey, 4))
+	if p.receiveMR, err = p.register(p.receive, accessLocalWrite|accessRemoteWrite); err != nil {
+		return err
+	}
+	p.localKey = native.Uint32(memory(p.sendMR+mrLocalKey, 4))
+	p.remoteKey = native.Uint32(memory(p.receiveMR+mrRemoteKey, 4))
 	if p.channel, err = l.make("create completion channel", l.createChannel, p.context); err != nil {
 		return err
 	}
@@ -107,6 +115,16 @@ func (p *pair) open() (err error) {
 		return err
 	}
 	return p.initialize()
+}
+
+// register returns the memory region of a ring.
+func (p *pair) register(ring page, access uintptr) (region uintptr, err error) {
+	l := p.library
+	region, err = l.make("register memory", l.regMR, p.pd, ring.address, uintptr(p.size.Ring), access)
+	if err != nil {
+		return 0, memoryError(err, 2*p.size.Ring)
+	}
+	return region, nil
 }
 
 // memoryError explains why memory could not be registered: most often the process may not lock as much.
@@ -177,13 +195,11 @@ func (p *pair) modify(verb string, mask uintptr) error {
 // End implements verbs.Pair.
 func (p *pair) End() verbs.End {
 	return verbs.End{Number: p.number, LID: p.place.LID, MTU: p.place.MTU, GID: p.place.GID.Value,
-		Ring: uint64(p.ring.address) + uint64(p.size.Ring), Key: p.remoteKey}
+		Ring: uint64(p.receive.address), Key: p.remoteKey}
 }
 
 // Rings implements verbs.Pair.
-func (p *pair) Rings() (send, receive []byte) {
-	return p.ring.bytes[:p.size.Ring:p.size.Ring], p.ring.bytes[p.size.Ring:]
-}
+func (p *pair) Rings() (send, receive []byte) { return p.send.bytes, p.receive.bytes }
 
 // Connect implements verbs.Pair.
 func (p *pair) Connect(psn uint32, peer verbs.End, tuning verbs.Tuning) error {
@@ -255,7 +271,7 @@ func (p *pair) Write(offset, length int, imm uint32) error {
 	native.PutUint32(request[sendFlags:], flags)
 	binary.BigEndian.PutUint32(request[sendImm:], imm)
 	native.PutUint64(request[sendRemoteAddr:], p.peer.Ring+uint64(offset))
-	native.PutUint64(piece[sgeAddress:], uint64(p.ring.address)+uint64(offset))
+	native.PutUint64(piece[sgeAddress:], uint64(p.send.address)+uint64(offset))
 	native.PutUint32(piece[sgeLength:], uint32(length))
 	return p.library.do("post write", p.postSend, p.qp, p.work.address+workSend, p.work.address+workBad)
 }
@@ -315,7 +331,8 @@ func (p *pair) Close() error {
 		{"destroy queue pair", p.qp, l.destroyQP},
 		{"destroy completion queue", p.cq, l.destroyCQ},
 		{"destroy completion channel", p.channel, l.destroyChannel},
-		{"deregister memory", p.mr, l.deregMR},
+		{"deregister memory", p.sendMR, l.deregMR},
+		{"deregister memory", p.receiveMR, l.deregMR},
 		{"free protection domain", p.pd, l.deallocPD},
 		{"close device", p.context, l.closeDevice},
 	} {
@@ -326,7 +343,7 @@ func (p *pair) Close() error {
 	if p.events != nil {
 		p.events.Close()
 	}
-	for _, m := range []page{p.ring, p.work} {
+	for _, m := range []page{p.send, p.receive, p.work} {
 		if m.bytes != nil {
 			m.free()
 		}

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 
@@ -79,6 +81,62 @@ func TestExerciseWithFaults(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(directory, "*-*")); err != nil || len(left) > 0 {
 		t.Errorf("%d files are left: %v, error %v", len(left), left, err)
+	}
+}
+
+// Whoever knows every key of a pair can write to the ring that it receives into, and not to the one that it sends from.
+func TestNoKeyOpensSendRing(t *testing.T) {
+	provider, directory := standin(t, 0)
+	ports, err := provider.Ports()
+	if err != nil || len(ports) == 0 {
+		t.Fatalf("ports %v, error %v", ports, err)
+	}
+	open := func() verbs.Pair {
+		p, err := provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[0]}, verbs.Size{Ring: 64 << 10, Depth: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		if err := p.Receive(4); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	victim := open()
+	sends, receives := victim.Rings()
+	files, err := filepath.Glob(filepath.Join(directory, "memory-*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files of memory: %v, error %v", files, err)
+	}
+	write := func(to verbs.End) (status uint32) {
+		other := open()
+		if err := other.Connect(1, to, verbs.DefaultTuning); err != nil {
+			t.Fatal(err)
+		}
+		send, _ := other.Rings()
+		send[0] = 'x'
+		if err := other.Write(0, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]verbs.Completion
+		if n, err := other.Poll(done[:]); err != nil || n != 1 {
+			t.Fatalf("%d completions, error %v", n, err)
+		}
+		return done[0].Status
+	}
+	if status := write(victim.End()); status != 0 || receives[0] != 'x' {
+		t.Errorf("a write to the ring of received bytes: status %d, %q", status, receives[0])
+	}
+	for _, file := range files {
+		key, err := strconv.ParseUint(strings.TrimPrefix(filepath.Base(file), "memory-"), 16, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := victim.End()
+		end.Ring, end.Key = uint64(uintptr(unsafe.Pointer(&sends[0]))), uint32(key)
+		if status := write(end); status == 0 || sends[0] != 0 {
+			t.Errorf("a write to the ring to send from, by the key %#x: status %d, %q", key, status, sends[0])
+		}
 	}
 }
 
