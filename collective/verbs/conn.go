@@ -220,6 +220,7 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 			c.freed.Wait()
 			continue
 		}
+		c.flow.reserved = 1 // reports may be posted meanwhile
 		c.mu.Unlock()
 		n := 0
 		for ; n < room && len(all) > 0; all = all[1:] {
@@ -230,6 +231,7 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 			}
 		}
 		c.mu.Lock()
+		c.flow.reserved = 0
 		if c.err != nil {
 			return done, c.err
 		}

@@ -27,6 +27,7 @@ type flow struct {
 	granted   uint64 // messages that the peer can receive again
 	lengths   []int  // bytes of the messages that have not completed, a ring
 	done      uint64 // messages that have completed
+	reserved  int    // messages whose bytes are being copied: 0 or 1
 
 	// Receiving.
 	arrived, read   uint64 // bytes
@@ -52,7 +53,7 @@ func newFlow(s Size) flow {
 
 // unposted returns how many messages may be posted: neither the queue nor the peer's receives take more.
 func (f *flow) unposted() int {
-	return f.depth - int(max(f.sent-f.done, f.sent-f.granted))
+	return f.depth - f.reserved - int(max(f.sent-f.done, f.sent-f.granted))
 }
 
 // room returns where in the ring bytes may be written, and how many in one piece; none if a message would be too many.
