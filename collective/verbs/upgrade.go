@@ -157,12 +157,12 @@ func (o *offer) decode(b *[offerSize]byte) error {
 // Upgrade returns what is to carry the bytes of a new stream: a Conn over conn, or conn itself. Both sides have proven
 // who they are and call it at the same time. The error is one of conn, which is of no use any more.
 func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) (net.Conn, error) {
-	id, from := streamID{peer, stream}, conn.LocalAddr()
+	id := streamID{peer, stream}
 	size := t.cfg.Size
 	if stream == 0 {
 		size = t.cfg.Small
 	}
-	pair, place, mine, reason := t.open(from, id, size)
+	pair, place, mine, reason := t.open(conn.LocalAddr(), id, size)
 	theirs, err := exchange(conn, &mine)
 	if err != nil {
 		if pair != nil {
@@ -176,51 +176,59 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		}
 		switch {
 		case reason != nil:
-			t.failed(id, from, reason)
+			t.failed(id, reason)
 		case mine.have:
 			t.mu.Lock()
 			t.trial(id).waits = false
 			t.mu.Unlock()
 		default: // it is not the time
-			t.retry(id, from)
+			t.retry(id)
 		}
 		return conn, nil
 	}
 	if reason = fit(&mine, &theirs); reason == nil {
 		reason = pair.Connect(mine.end.PSN, theirs.end, t.cfg.Tuning)
 	}
-	if good, err := agree(conn, reason); err != nil || !good {
+	good, err := agree(conn, reason)
+	if err != nil || !good {
 		pair.Close()
-		t.failed(id, from, cmp.Or(reason, errPeer))
-		return conn, err
+		return t.disagreed(id, conn, reason, err)
 	}
 	c := newConn(conn, pair, size, &t.goes)
 	if reason = c.probe(t.cfg.Probe); errors.Is(reason, os.ErrDeadlineExceeded) {
 		reason = errLost
 	}
-	good, err := agree(conn, reason)
+	good, err = agree(conn, reason)
 	if err != nil || !good {
 		c.Close()
-		t.failed(id, from, cmp.Or(reason, errPeer))
-		return conn, err
+		return t.disagreed(id, conn, reason, err)
 	}
 	t.mu.Lock()
 	t.up++
 	t.trial(id).on++
 	t.trial(id).worked(t.now())
 	t.mu.Unlock()
-	if err := c.carry(func(err error) { t.broke(id, from, err) }); err != nil {
+	if err := c.carry(func(err error) { t.broke(id, err) }); err != nil {
 		t.mu.Lock()
 		t.up--
 		t.trial(id).on--
 		t.mu.Unlock()
-		t.failed(id, from, err)
+		t.failed(id, err)
 		return nil, err
 	}
 	if t.cfg.Carries != nil {
 		t.cfg.Carries(peer, place)
 	}
 	return c, nil
+}
+
+// disagreed returns what Upgrade does when the sides have not agreed. A connection that broke says nothing about RDMA.
+func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) (net.Conn, error) {
+	if broken != nil {
+		return nil, broken
+	}
+	t.failed(id, cmp.Or(reason, errPeer))
+	return conn, nil
 }
 
 // errLost means that nothing arrives, as where a firewall drops UDP port 4791 or a switch has a smaller MTU.
@@ -232,7 +240,9 @@ var errPeer = errors.New("the other host could not use its queue pair")
 // open makes this side's queue pair, if it is the time for one.
 func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, Place, offer, error) {
 	t.mu.Lock()
-	wants := t.trial(id).wants(t.now())
+	tr := t.trial(id)
+	tr.from = from
+	wants := tr.wants(t.now())
 	t.mu.Unlock()
 	if !wants || t.ctx.Err() != nil {
 		return nil, Place{}, offer{}, nil
@@ -340,7 +350,7 @@ func (t *Transport) trial(id streamID) *trial {
 }
 
 // broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
-func (t *Transport) broke(id streamID, from net.Addr, err error) {
+func (t *Transport) broke(id streamID, err error) {
 	_, failed := errors.AsType[*StatusError](err) // else it was closed, or TCP broke
 	t.mu.Lock()
 	t.up--
@@ -355,17 +365,17 @@ func (t *Transport) broke(id streamID, from net.Addr, err error) {
 		t.report(id, err)
 	}
 	if rest > 0 {
-		t.retry(id, from)
+		t.retry(id)
 	}
 }
 
 // failed takes note that a stream stays on TCP, and has it opened again later.
-func (t *Transport) failed(id streamID, from net.Addr, reason error) {
+func (t *Transport) failed(id streamID, reason error) {
 	t.mu.Lock()
 	t.trial(id).failed(t.now())
 	t.mu.Unlock()
 	t.report(id, reason)
-	t.retry(id, from)
+	t.retry(id)
 }
 
 func (t *Transport) report(id streamID, reason error) {
@@ -376,7 +386,7 @@ func (t *Transport) report(id streamID, reason error) {
 }
 
 // retry has a stream opened again after a time, and again until RDMA carries it or only the peer knows why it does not.
-func (t *Transport) retry(id streamID, from net.Addr) {
+func (t *Transport) retry(id streamID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tr := t.trial(id)
@@ -402,6 +412,9 @@ func (t *Transport) retry(id streamID, from net.Addr) {
 				timer.Stop()
 				continue
 			}
+			t.mu.Lock()
+			from := tr.from
+			t.mu.Unlock()
 			if _, err := t.place(from); err == nil && !t.cfg.Retry(id.peer, id.stream) {
 				t.mu.Lock()
 				tr.waits = false

@@ -24,10 +24,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var localhost = netip.MustParseAddr("127.0.0.1")
 
-// connected returns both ends of a TCP connection.
-func connected(t *testing.T) (a, b net.Conn) {
+// connected returns both ends of a TCP connection to an address.
+func connected(t *testing.T, to netip.Addr) (a, b net.Conn) {
 	t.Helper()
-	l, err := tcp.Options{}.Listen(t.Context(), "127.0.0.1:0")
+	l, err := tcp.Options{}.Listen(t.Context(), netip.AddrPortFrom(to, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,13 @@ func connected(t *testing.T) (a, b net.Conn) {
 // upgraded returns what two transports make of a TCP connection.
 func upgraded(t *testing.T, one, other *verbs.Transport) (a, b net.Conn) {
 	t.Helper()
-	plain, accepted := connected(t)
+	return upgradedAt(t, one, other, localhost)
+}
+
+// upgradedAt has the other transport at an address.
+func upgradedAt(t *testing.T, one, other *verbs.Transport, at netip.Addr) (a, b net.Conn) {
+	t.Helper()
+	plain, accepted := connected(t, at)
 	var wg sync.WaitGroup
 	var failed error
 	wg.Go(func() { b, failed = other.Upgrade(t.Context(), accepted, 0, 1) })
@@ -164,6 +170,53 @@ func TestStaysOnTCP(t *testing.T) {
 	}
 	if n := fabric.Pairs() + other.Pairs(); n != 0 {
 		t.Errorf("%d pairs are left", n)
+	}
+}
+
+// A host whose address changes while a stream waits for RDMA opens it again when the port with the new address is up.
+func TestRetriesFromNewAddress(t *testing.T) {
+	moved := netip.MustParseAddr("127.0.0.2")
+	fabric := verbstest.New(1)
+	fabric.Down(true)
+	again := make(chan struct{}, 1)
+	tr := transport(t, verbs.Config{Provider: fabric.Host(moved), Rest: time.Millisecond, MostRest: time.Millisecond,
+		Retry: func(int, int) bool {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+			return true
+		}})
+	other := transport(t, verbs.Config{Provider: fabric.Host(localhost)})
+	upgradedAt(t, other, tr, localhost)
+	upgradedAt(t, other, tr, moved)
+	fabric.Down(false)
+	select {
+	case <-again:
+	case <-time.After(time.Minute):
+		t.Error("the stream is not opened again")
+	}
+}
+
+// A connection that breaks while the sides agree is no failure of RDMA.
+func TestConnectionBreaksInUpgrade(t *testing.T) {
+	for name, verdicts := range map[string]int64{"after the offers": 0, "after the first verdict": 1} {
+		t.Run(name, func(t *testing.T) {
+			fabric := verbstest.New(1)
+			tr := transport(t, verbs.Config{Provider: fabric.Host(localhost), Retry: func(int, int) bool { return true },
+				Problem: func(_ int, err error) { t.Errorf("reported: %v", err) }})
+			conn, mirror := connected(t, localhost)
+			var wg sync.WaitGroup
+			wg.Go(func() { // the peer offers the same queue pair, so that it is connected to itself
+				const offer = 60
+				io.CopyN(mirror, mirror, offer+verdicts)
+				mirror.Close()
+			})
+			if got, err := tr.Upgrade(t.Context(), conn, 1, 1); err == nil {
+				t.Errorf("%T carries the stream", got)
+			}
+			wg.Wait()
+		})
 	}
 }
 
