@@ -453,8 +453,8 @@ type Status struct {
 
 	// RTT is the shortest recent round trip of a stream, from the kernel; 0 if unknown.
 	RTT time.Duration
-	// AckedBytes are what the peer's kernel has acknowledged, and SentAgain the packets that were sent again, of the streams
-	// that are up.
+	// AckedBytes are what the peer's kernel or device has acknowledged, and SentAgain the packets that the kernel sent
+	// again, of the streams that are up.
 	AckedBytes, SentAgain uint64
 	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took: together
 	// they are the bandwidth of the path to the peer.
@@ -480,10 +480,11 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {
+			rtt, acked, again := st.kernel()
 			if st.upgraded != nil {
 				s.Upgraded++
+				acked = st.upgraded.Delivered()
 			}
-			rtt, acked, again := st.kernel()
 			if rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
 				s.RTT = rtt
 			}

@@ -9,6 +9,30 @@ import (
 	"gorun/collective/link"
 )
 
+// carrier counts a megabyte as delivered before it carries anything.
+type carrier struct{ net.Conn }
+
+func (c carrier) WriteBuffers(all [][]byte) error {
+	buffers := net.Buffers(all)
+	_, err := buffers.WriteTo(c.Conn)
+	return err
+}
+
+func (carrier) WriteNow(_, _ []byte) (int, error) { return 0, nil }
+
+func (carrier) Delivered() uint64 { return 1 << 20 }
+
+// What streams deliver that the kernel does not carry counts as acknowledged.
+func TestStatusCountsUpgraded(t *testing.T) {
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		c.Streams = 3
+		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) { return carrier{conn}, nil }
+	})
+	if s, _ := nodes[0].mesh.Status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 {
+		t.Errorf("%d streams are upgraded, %d bytes acknowledged, want 3 and %d", s.Upgraded, s.AckedBytes, 3<<20)
+	}
+}
+
 // Config.Upgrade is called on both sides if both have it, and else on neither.
 func TestUpgradeNeedsBothSides(t *testing.T) {
 	for name, sides := range map[string]int{"neither": 0, "the dialer": 1, "both": 2} {

@@ -196,6 +196,10 @@ func TestNetwork(t *testing.T) {
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s, round trip 300µs: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
+	link(1, why.Link{Sent: 200_000, Waits: 5}) // over RDMA
+	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s: look at the speed of both NICs and at what else uses them" {
+		t.Error(got)
+	}
 	link(1, why.Link{Sent: 900_000, Lost: 80, Waits: 5})
 	if got, _ := why.Explain(all); got != begin+"the path from host2 to host1 loses packets: 80 were sent again within 500ms, while 0.9 MB arrived: look for a bad cable, port or NIC" {
 		t.Error(got)

@@ -215,8 +215,12 @@ func network(all []Finding) string {
 		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: look for a bad cable, port or NIC",
 			worst.from, worst.Peer, worst.Lost, over.Round(10*time.Millisecond), float64(worst.Sent)/1e6)
 	default:
-		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s, round trip %v: look at the speed of both NICs and at what else uses them",
-			worst.from, worst.Peer, rate(worst), rounded(worst.RTT))
+		trip := ""
+		if worst.RTT > 0 { // unknown over RDMA
+			trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
+		}
+		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
+			worst.from, worst.Peer, rate(worst), trip)
 	}
 }
 
