@@ -150,7 +150,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	}
 	binary := "/proc/self/exe" // the very file that runs, even if its name has gone to a newer build
 	if with.rdma.exe != "" {
-		exe, binary = with.rdma.exe, with.rdma.exe
+		exe, binary = with.rdma.exe, with.rdma.binary
 	}
 	tending, stop := context.WithCancel(ctx)
 	var cache sync.WaitGroup

@@ -22,7 +22,7 @@ import (
 const (
 	rdmaProgram = "gorund-rdma" // its name in the archive that is part of this program
 	rdmaCheck   = "--rdma-check"
-	rdmaFor     = "--rdma-for" // tells that daemon which program it is for
+	rdmaFor     = "--rdma-for" // tells that daemon the name of the program that it is for, and a path of the file
 	withoutRDMA = "--without-rdma"
 
 	// checkLimit is how long gorund-rdma may take to start and load the library.
@@ -36,12 +36,19 @@ func preferRDMA(cmd *exec.Cmd, library string) (release func()) {
 		cmd.Args = append(cmd.Args, withoutRDMA, err.Error())
 		return func() {}
 	}
+	startAs(cmd, pathOf(program))
+	return func() { program.Close() }
+}
+
+// startAs makes cmd start another program as the daemon of this one.
+func startAs(cmd *exec.Cmd, program string) {
 	exe, err := os.Executable()
 	if err != nil {
 		exe = cmd.Path
 	}
-	cmd.Path, cmd.Args = pathOf(program), append(cmd.Args, rdmaFor, exe)
-	return func() { program.Close() }
+	// What this process runs, even if its name has gone to a newer build. It lives as long as the daemon.
+	file := fmt.Sprintf("/proc/%d/exe", os.Getpid())
+	cmd.Path, cmd.Args = program, append(cmd.Args, rdmaFor, exe, file)
 }
 
 // pathOf names an open file also for a child of this process.
@@ -100,7 +107,8 @@ func unpackRDMA() (*os.File, error) {
 type rdmaWords struct {
 	wanted  bool   // of a supervisor
 	library string // for it, "" for the system's
-	exe     string // of a daemon: the program that contains this one, "" if this is no other
+	exe     string // of a daemon: the name of the program that contains this one, "" if this is no other
+	binary  string // of it: a path of that program's file, whatever its name stands for by now
 	missing error  // of a daemon: why it is not that of rdmaProgram, nil if nobody has asked
 }
 
@@ -111,9 +119,9 @@ func takeRDMA(words []string) (rest []string, found rdmaWords) {
 		switch more := i+1 < len(words); {
 		case name == WithRDMA && i == 1:
 			found.wanted, found.library = true, value
-		case words[i] == rdmaFor && more:
-			i++
-			found.exe = words[i]
+		case words[i] == rdmaFor && i+2 < len(words):
+			found.exe, found.binary = words[i+1], words[i+2]
+			i += 2
 		case words[i] == withoutRDMA && more:
 			i++
 			found.missing = errors.New(words[i])
