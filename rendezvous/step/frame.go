@@ -22,7 +22,7 @@ const (
 	maxFrame = 32 << 10
 )
 
-var errFrame = errors.New("the other side sends what is no frame")
+var errFrame = errors.New("the other side sent a malformed frame")
 
 // framer writes frames. It may be used by many goroutines at once.
 type framer struct {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,18 +101,27 @@ func (h *Hub) peer(host string) *peer {
 	return p
 }
 
-// named returns the host that calls itself by a name: one that is called so, or whose first label is the same. mu is
-// held.
-func (h *Hub) named(name string) *peer {
-	if h.hosts[name] == nil && net.ParseIP(name) == nil {
-		short, _, _ := strings.Cut(name, ".")
-		for host, p := range h.hosts {
-			if label, _, _ := strings.Cut(host, "."); label == short {
-				return p
-			}
+// named returns the host that calls itself by a name: one that is called so, or the only one whose first label is the
+// same. mu is held.
+func (h *Hub) named(name string) (*peer, error) {
+	if h.hosts[name] != nil || net.ParseIP(name) != nil {
+		return h.peer(name), nil
+	}
+	short, _, _ := strings.Cut(name, ".")
+	var fit []string
+	for host := range h.hosts {
+		if label, _, _ := strings.Cut(host, "."); label == short {
+			fit = append(fit, host)
 		}
 	}
-	return h.peer(name)
+	switch len(fit) {
+	case 0:
+		return h.peer(name), nil
+	case 1:
+		return h.peer(fit[0]), nil
+	}
+	slices.Sort(fit)
+	return nil, fmt.Errorf("%s fits %s: name hosts as they call themselves", name, strings.Join(fit, " and "))
 }
 
 // Absent reports whether a host has no connection, and for how long after it had one; 0 if it never had one.
@@ -177,8 +187,7 @@ func (h *Hub) meet(raw net.Conn, known func()) {
 	}
 	raw.SetDeadline(time.Time{})
 	known()
-	c := &Conn{Conn: secure, in: in, begun: make(chan struct{}), done: make(chan struct{})}
-	c.to = &framer{to: secure}
+	c := newConn(secure, in)
 	if !h.enter(c, hello.Host) {
 		return
 	}
@@ -202,7 +211,12 @@ func (h *Hub) enter(c *Conn, host string) bool {
 		writeLine(c, request{End: true})
 		return false
 	}
-	c.peer = h.named(host)
+	p, err := h.named(host)
+	if err != nil {
+		writeLine(c, request{Refused: err.Error()})
+		return false
+	}
+	c.peer = p
 	c.peer.conns++
 	c.peer.idle = append(c.peer.idle, c)
 	close(c.peer.news)
@@ -270,9 +284,18 @@ type Conn struct {
 
 	begun          chan struct{} // closed when the host has taken its command line
 	stdout, stderr *io.PipeWriter
-	done           chan struct{} // closed when nothing more comes
+	out, complain  *io.PipeReader // what comes from them
+	done           chan struct{}  // closed when nothing more comes
 	code           int
 	err            error // if the code is not known
+}
+
+// newConn makes all that a command needs: the host may send its output as soon as the connection is taken.
+func newConn(secure net.Conn, in *bufio.Reader) *Conn {
+	c := &Conn{Conn: secure, in: in, to: &framer{to: secure}, begun: make(chan struct{}), done: make(chan struct{})}
+	c.out, c.stdout = io.Pipe()
+	c.complain, c.stderr = io.Pipe()
+	return c
 }
 
 // Session is a command that runs on a host. Both Stdout and Stderr have to be read.
@@ -280,16 +303,12 @@ type Session struct {
 	Stdin          io.WriteCloser
 	Stdout, Stderr io.Reader
 	conn           *Conn
-	out, complain  *io.PipeReader
 	stop           func() bool
 }
 
 // run starts a command.
 func (c *Conn) run(ctx context.Context, args []string) (*Session, error) {
-	s := &Session{conn: c, Stdin: stdin{stream{c.to, input}}}
-	s.out, c.stdout = io.Pipe()
-	s.complain, c.stderr = io.Pipe()
-	s.Stdout, s.Stderr = s.out, s.complain
+	s := &Session{conn: c, Stdin: stdin{stream{c.to, input}}, Stdout: c.out, Stderr: c.complain}
 	s.stop = context.AfterFunc(ctx, func() { s.Close() })
 	c.SetWriteDeadline(time.Now().Add(startTimeout))
 	err := writeLine(c, request{Run: args})
@@ -355,8 +374,8 @@ func (s *Session) Wait() (int, error) {
 // Close ends the connection at once. The command sees the end of its input.
 func (s *Session) Close() error {
 	err := s.conn.Conn.Close()
-	s.out.Close()
-	s.complain.Close()
+	s.conn.out.Close()
+	s.conn.complain.Close()
 	return err
 }
 

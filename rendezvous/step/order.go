@@ -47,7 +47,7 @@ func ReadOrder(in io.Reader) (Order, error) {
 	}
 	var o Order
 	if err := json.Unmarshal(line, &o); err != nil || len(o.Key) != keytls.SeedSize || len(o.Addrs) == 0 {
-		return Order{}, errors.New("read order: it is none")
+		return Order{}, errors.New("read order: malformed")
 	}
 	return o, nil
 }
@@ -74,10 +74,11 @@ type greeting struct {
 	Host string `json:"host"`
 }
 
-// request is the launcher's answer, sooner or later: a command line, or the end.
+// request is the launcher's answer, sooner or later: a command line, the end, or why it refuses the host.
 type request struct {
-	Run []string `json:"run,omitempty"`
-	End bool     `json:"end,omitempty"`
+	Run     []string `json:"run,omitempty"`
+	End     bool     `json:"end,omitempty"`
+	Refused string   `json:"refused,omitempty"`
 }
 
 func writeLine(w io.Writer, v any) error {

@@ -27,6 +27,9 @@ const connectTimeout = 3 * time.Second
 // ErrUnreachable means that a step process never reached its launcher.
 var ErrUnreachable = errors.New("the launcher cannot be reached from this host")
 
+// ErrRefused means that the launcher does not let a host in.
+var ErrRefused = errors.New("the launcher refuses this host")
+
 // Serve is the host's end: it connects to the launcher and runs what that requests, until the launcher ends it or is
 // gone. command prepares a child, except its standard streams.
 func Serve(ctx context.Context, o Order, command func(args []string) *exec.Cmd) error {
@@ -53,6 +56,9 @@ func Serve(ctx context.Context, o Order, command func(args []string) *exec.Cmd) 
 		case err == nil && next.End:
 			conn.Close()
 			return nil
+		case err == nil && next.Refused != "":
+			conn.Close()
+			return fmt.Errorf("%w: %s", ErrRefused, next.Refused)
 		case err == nil && len(next.Run) > 0:
 			s.children.Add(1)
 			s.running.Go(func() {
@@ -131,7 +137,7 @@ func (s *server) try(ctx context.Context) (net.Conn, error) {
 	for left := len(s.order.Addrs); left > 0; left-- {
 		a := <-attempts
 		if a.err == nil {
-			a.err = writeLine(a.conn, greeting{s.order.Host})
+			a.err = s.greet(a.conn)
 		}
 		if a.err == nil {
 			s.at = a.addr
@@ -149,6 +155,15 @@ func (s *server) try(ctx context.Context) (net.Conn, error) {
 		}
 	}
 	return nil, failed
+}
+
+// greet names this host, and closes a connection on which that fails.
+func (s *server) greet(conn net.Conn) error {
+	err := writeLine(conn, greeting{s.order.Host})
+	if err != nil {
+		conn.Close()
+	}
+	return err
 }
 
 func (s *server) shake(ctx context.Context, addr string) (net.Conn, error) {

@@ -1,8 +1,11 @@
 package step
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -115,6 +118,100 @@ func TestNames(t *testing.T) {
 	host(t, h, "n7")
 	if _, out, _, _ := shell(t, h, "n7.example.org", "echo here", ""); out != "here\n" {
 		t.Errorf("got %q", out)
+	}
+}
+
+// TestEqualLabels: a host whose name fits several is let in as none of them, and says why.
+func TestEqualLabels(t *testing.T) {
+	h := listen(t)
+	h.Expect("n1.a")
+	h.Expect("n1.b")
+	for _, name := range []string{"n1", "n1.c"} {
+		err := <-host(t, h, name)
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name+" fits n1.a and n1.b") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"n1.a", "n1.b"} {
+		if absent, _ := h.Absent(name); !absent {
+			t.Errorf("%s was let in", name)
+		}
+		host(t, h, name)
+		if _, out, _, _ := shell(t, h, name, "echo here", ""); out != "here\n" {
+			t.Errorf("%s: got %q", name, out)
+		}
+	}
+}
+
+// TestEarlyOutput: a host may send output as soon as its connection is taken, before it has its command line.
+func TestEarlyOutput(t *testing.T) {
+	h := listen(t)
+	raw, err := net.Dial("tcp", h.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	config, err := channel(h.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(raw, config)
+	if err := writeLine(conn, greeting{"n1"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := h.take(ctx, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &framer{to: conn}
+	to.send(output, []byte("early"))
+	time.Sleep(50 * time.Millisecond) // in which the hub may read it; the test holds without
+	var s *Session
+	got := make(chan error, 1)
+	go func() {
+		var err error
+		s, err = c.run(ctx, []string{"true"})
+		got <- err
+	}()
+	out := make([]byte, 5)
+	if _, err := io.ReadFull(c.out, out); err != nil || string(out) != "early" {
+		t.Errorf("got %q, %v", out, err)
+	}
+	var next request
+	if err := readLine(bufio.NewReaderSize(conn, maxLine), &next); err != nil {
+		t.Fatal(err)
+	}
+	to.send(started, nil)
+	to.send(exited, binary.LittleEndian.AppendUint32(nil, 7))
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if code, err := s.Wait(); code != 7 || err != nil {
+		t.Errorf("code %d, %v", code, err)
+	}
+}
+
+// counted counts how often a connection is closed.
+type counted struct {
+	net.Conn
+	closed int
+}
+
+func (c *counted) Close() error {
+	c.closed++
+	return c.Conn.Close()
+}
+
+// TestGreetingFails: a connection that does not take the greeting does not stay.
+func TestGreetingFails(t *testing.T) {
+	here, there := net.Pipe()
+	there.Close()
+	conn := &counted{Conn: here}
+	if err := (&server{}).greet(conn); err == nil || conn.closed != 1 {
+		t.Errorf("%v, closed %d times", err, conn.closed)
 	}
 }
 
