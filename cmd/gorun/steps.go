@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,9 +86,10 @@ func outside(in *hosts.Allocation, list []hosts.ListedHost) string {
 
 // steps returns what starts daemons by the scheduler's command.
 func (w way) steps(o *jobFlags, exe string, binary func() (ssh.Binary, error)) *dial.Steps {
-	dir, _ := os.UserCacheDir() // only a command without standard input needs it
-	s := &dial.Steps{Launcher: w.Launcher, Exe: exe, Binary: binary, Dir: filepath.Join(cmp.Or(dir, os.TempDir()), "gorun", "steps"),
-		Env: w.Environment(localEnv(o), os.Environ())}
+	s := &dial.Steps{Launcher: w.Launcher, Exe: exe, Binary: binary, Env: w.Environment(localEnv(o), os.Environ())}
+	if dir, err := os.UserCacheDir(); err == nil { // only a command without standard input needs it
+		s.Dir = filepath.Join(dir, "gorun", "steps")
+	}
 	if w.in != nil && w.Name == "srun" {
 		s.Groups = w.in.Groups
 	}

@@ -1,16 +1,13 @@
 package dial
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,10 +25,14 @@ import (
 const (
 	// gather is how long the first host of a step waits for others: a launch asks for all of them at once.
 	gather = 20 * time.Millisecond
-	// rejoin is how long a host may have no connection before another step looks for it.
-	rejoin = 3 * time.Second
 	// stepLook is how often a start looks whether that has come.
 	stepLook = 500 * time.Millisecond
+)
+
+// Tests shorten these.
+var (
+	// rejoin is how long a host may have no connection before another step looks for it.
+	rejoin = 3 * time.Second
 	// stepEnd is how long the command of a step may take to end with the job.
 	stepEnd = 5 * time.Second
 )
@@ -42,7 +43,7 @@ type Steps struct {
 	Exe      string                     // this binary, which most hosts have at the same path
 	Binary   func() (ssh.Binary, error) // for those that have not
 	Env      []string                   // of the command
-	Dir      string                     // for the order of a host whose program has no standard input
+	Dir      string                     // for the order of a host whose program has no standard input; "" refuses that
 	// Groups has the number of the heterogeneous part that a host belongs to; nil if a job has one part.
 	Groups map[string]int
 
@@ -51,7 +52,8 @@ type Steps struct {
 
 	mu      sync.Mutex
 	closed  bool
-	of      map[string]*running // the step that starts a host, nil after it has ended
+	of      map[string]*running // the step that has started a host last
+	live    map[*running]bool   // all that have not ended
 	waiting *running            // gathers hosts
 	running sync.WaitGroup
 }
@@ -99,7 +101,7 @@ const needs = "gorun-step need"
 func (s *Steps) prepare() {
 	s.once.Do(func() {
 		s.hub = sync.OnceValues(step.Listen)
-		s.of = map[string]*running{}
+		s.of, s.live = map[string]*running{}, map[*running]bool{}
 	})
 }
 
@@ -205,6 +207,7 @@ func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
 	if !s.Launcher.Shared || s.waiting == nil || s.Groups[s.waiting.hosts[0]] != s.Groups[host] {
 		next := &running{over: make(chan struct{}), begun: time.Now(), said: tail{limit: 16 << 10}}
 		s.waiting = next
+		s.live[next] = true
 		delay := gather
 		if !s.Launcher.Shared {
 			delay = 0
@@ -269,15 +272,23 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	}
 	closed := s.closed
 	s.mu.Unlock()
-	defer close(r.over)
+	defer func() {
+		s.mu.Lock()
+		delete(s.live, r)
+		s.mu.Unlock()
+		close(r.over)
+	}()
 	if closed {
 		r.err = net.ErrClosed
 		return
 	}
-	argv, err := s.argv(r.hosts[0], hub)
+	argv, file, err := s.argv(r.hosts[0], hub)
 	if err != nil {
 		r.err = err
 		return
+	}
+	if file != "" {
+		defer os.Remove(file) // by now the host has read it, or never will
 	}
 	var more []string
 	if s.Groups != nil {
@@ -288,12 +299,19 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	cmd.Env = s.Env
 	cmd.SysProcAttr = ownGroup() // a Ctrl-C at the terminal is for the launcher
 	cmd.WaitDelay = lastWords
-	cmd.Stderr = &r.said
+	ask := make(chan struct{}, 1)
+	out := &saidLines{take: func(line string) {
+		if !strings.HasSuffix(line, needs) {
+			fmt.Fprintln(&r.said, line)
+			return
+		}
+		select {
+		case ask <- struct{}{}:
+		default: // another host has asked, and what comes is for all
+		}
+	}}
+	cmd.Stdout, cmd.Stderr = out, &r.said
 	in, err := cmd.StdinPipe()
-	var out io.Reader
-	if err == nil {
-		out, err = cmd.StdoutPipe()
-	}
 	if err == nil {
 		r.wait, err = ssh.StartBound(cmd)
 	}
@@ -303,6 +321,9 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	}
 	s.mu.Lock()
 	r.cmd, r.in = cmd, in
+	if s.closed {
+		in.Close()
+	}
 	s.mu.Unlock()
 	var feeding sync.WaitGroup
 	name := ""
@@ -310,79 +331,66 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 		name = r.hosts[0]
 	}
 	order := hub.Order(name)
-	ask := make(chan struct{}, 1)
-	feeding.Go(func() { s.feed(in, order, ask) })
-	lines := bufio.NewScanner(out)
-	asked := false
-	for lines.Scan() {
-		if !asked && strings.HasSuffix(lines.Text(), needs) {
-			asked = true
-			ask <- struct{}{}
-		} else if !strings.HasSuffix(lines.Text(), needs) {
-			fmt.Fprintln(&r.said, lines.Text())
-		}
+	ended := make(chan struct{})
+	feeding.Go(func() { s.feed(in, order, ask, ended) })
+	if r.err = r.wait(); errors.Is(r.err, exec.ErrWaitDelay) { // something that it has started holds its output
+		r.err = nil
 	}
-	close(ask)
+	out.flush()
+	close(ended)
 	feeding.Wait()
-	r.err = r.wait()
 }
 
-// argv is the program that a step runs.
-func (s *Steps) argv(host string, hub *step.Hub) ([]string, error) {
+// argv is the program that a step runs, and the file of its order if it reads one.
+func (s *Steps) argv(host string, hub *step.Hub) (argv []string, file string, err error) {
 	if s.Launcher.Silent {
-		file := s.orderFile(host)
-		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("write order: %w", err)
+		if file, err = writeOrder(s.Dir, hub.Order(host)); err != nil {
+			return nil, "", fmt.Errorf("write order: %w", err)
 		}
-		if err := os.WriteFile(file, hub.Order(host), 0o600); err != nil {
-			return nil, fmt.Errorf("write order: %w", err)
-		}
-		return []string{s.Exe, "worker", "--step", file}, nil
+		return []string{s.Exe, "worker", "--step", file}, file, nil
 	}
 	if !s.Launcher.Exact {
-		return []string{s.Exe, "worker", "--step"}, nil
+		return []string{s.Exe, "worker", "--step"}, "", nil
 	}
 	b, err := s.Binary()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	info, err := os.Stat(s.Exe)
 	if err != nil {
-		return nil, fmt.Errorf("find this binary: %w", err)
+		return nil, "", fmt.Errorf("find this binary: %w", err)
 	}
-	return []string{"/bin/sh", "-c", runScript, "gorun", s.Exe, strconv.FormatInt(info.Size(), 10), b.SHA256, strconv.FormatInt(b.Size, 10)}, nil
-}
-
-// orderFile is where a host without standard input finds its order, in a directory that hosts share. Only the user may
-// read it; the host removes it at once.
-func (s *Steps) orderFile(host string) string {
-	return filepath.Join(s.Dir, fmt.Sprintf("step-%d-%s", os.Getpid(), host))
+	argv = []string{"/bin/sh", "-c", runScript, "gorun", s.Exe, strconv.FormatInt(info.Size(), 10), b.SHA256, strconv.FormatInt(b.Size, 10)}
+	return argv, "", nil
 }
 
 // feed writes the order, and the binary once a host asks for it. It keeps standard input open until the step ends: some
 // commands end what they have started with it.
-func (s *Steps) feed(in io.WriteCloser, order []byte, ask <-chan struct{}) {
+func (s *Steps) feed(in io.WriteCloser, order []byte, ask, ended <-chan struct{}) {
 	defer in.Close()
 	if _, err := in.Write(order); err != nil {
 		return
 	}
-	for range ask {
-		b, err := s.Binary()
-		if err != nil {
-			return
-		}
-		program, err := b.Open()
-		if err != nil {
-			return
-		}
-		_, err = io.Copy(in, program)
-		program.Close()
-		if err == nil {
-			_, err = in.Write(order)
-		}
-		if err != nil {
-			return
-		}
+	select {
+	case <-ask:
+	case <-ended:
+		return
+	}
+	b, err := s.Binary()
+	if err != nil {
+		return
+	}
+	program, err := b.Open()
+	if err != nil {
+		return
+	}
+	_, err = io.Copy(in, program)
+	program.Close()
+	if err == nil {
+		_, err = in.Write(order)
+	}
+	if err == nil {
+		<-ended
 	}
 }
 
@@ -391,44 +399,41 @@ func (s *Steps) Close() {
 	s.prepare()
 	s.mu.Lock()
 	s.closed = true
-	all := slices.Collect(maps.Values(s.of))
+	none := len(s.of) == 0
 	s.mu.Unlock()
-	if len(all) == 0 {
+	if none {
 		return
 	}
 	if hub, err := s.hub(); err == nil {
 		hub.Close()
 	}
 	s.mu.Lock()
-	for _, r := range all {
+	for r := range s.live {
 		if r.in != nil {
 			r.in.Close()
 		}
 	}
 	s.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { s.running.Wait(); close(ended) }()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		ended := make(chan struct{})
-		go func() { s.running.Wait(); close(ended) }()
 		select {
 		case <-ended:
+			return
 		case <-time.After(stepEnd):
-			s.signal(all, sig)
+			s.signal(sig)
 		}
 	}
-	s.running.Wait()
-	if s.Launcher.Silent {
-		for host := range s.of {
-			os.Remove(s.orderFile(host))
-		}
-	}
+	<-ended
 }
 
-func (s *Steps) signal(all []*running, sig syscall.Signal) {
+// signal sends a signal to all commands, and to what they have started: a wrapper may not pass it on.
+func (s *Steps) signal(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range all {
-		if r.cmd != nil && !r.ended() {
-			r.cmd.Process.Signal(sig)
+	for r := range s.live {
+		if r.cmd != nil {
+			signalGroup(r.cmd.Process.Pid, sig)
 		}
 	}
 }

@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,5 +249,104 @@ func TestStepsWithoutCommand(t *testing.T) {
 	}
 	if _, err := greet(t, s, "a"); err == nil || !strings.Contains(err.Error(), "a: start step: run ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// impatient shortens the times of a step until the test ends.
+func impatient(t *testing.T) {
+	was, end := rejoin, stepEnd
+	rejoin, stepEnd = 200*time.Millisecond, 300*time.Millisecond
+	t.Cleanup(func() { rejoin, stepEnd = was, end })
+}
+
+// closes ends steps, which must not wait for ever.
+func closes(t *testing.T, s *Steps) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		panic("the commands of the steps never end") // as the cleanup of the test would not
+	}
+}
+
+// lingering is a command that goes on after its program until it may read no more.
+const lingering = `#!/bin/sh
+echo "$*" >>"$RUNS"
+shift
+read -r order
+echo "$order" | "$@"
+cat >/dev/null
+`
+
+// TestStepOutlived: a command that goes on after another has started its host ends with the others.
+func TestStepOutlived(t *testing.T) {
+	impatient(t)
+	s, runs := stepsBy(t, lingering, " {host} {program}")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d, _, err := s.start(ctx, "a", []string{"/bin/sh", "-c", "kill -9 $PPID"}) // its parent is the step process
+	if err == nil {
+		d.Status()
+	}
+	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if text, _ := os.ReadFile(runs); strings.Count(string(text), "\n") != 2 {
+		t.Errorf("the command was run for %q", text)
+	}
+	closes(t, s)
+}
+
+// stubborn is a wrapper that prints a long line, and whose children hold its output. All of them ignore SIGTERM.
+const stubborn = `#!/bin/sh
+trap '' TERM
+shift
+exec 3>"$DIR/alive"
+head -c 200000 /dev/zero | tr '\0' x
+echo
+sleep 600 &
+"$@"
+sleep 600
+`
+
+// TestStepOfStubbornCommand: the end of a command is the end of all that it has started, and no line ends a step.
+func TestStepOfStubbornCommand(t *testing.T) {
+	impatient(t)
+	s, _ := stepsBy(t, stubborn, " {host} {program}")
+	fifo := filepath.Join(filepath.Dir(s.Dir), "alive")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alive, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
+		t.Errorf("got %q, %v", out, err)
+	}
+	closes(t, s)
+	alive.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := alive.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("what the command has started goes on: %v", err)
+	}
+}
+
+// TestSaidLines: lines come whole, however they are written, and in parts if they are too long.
+func TestSaidLines(t *testing.T) {
+	long := strings.Repeat("x", maxSaid)
+	for _, size := range []int{1, 7, 1 << 20} {
+		var got []string
+		l := &saidLines{take: func(line string) { got = append(got, line) }}
+		for in := []byte("one\r\n\n" + long + "\n" + long + "y\nlast"); len(in) > 0; in = in[min(size, len(in)):] {
+			l.Write(in[:min(size, len(in))])
+		}
+		l.flush()
+		want := []string{"one", "", long, long, "y", "last"}
+		if !slices.Equal(got, want) {
+			t.Errorf("written by %d: %d lines, %.50q", size, len(got), got)
+		}
 	}
 }
