@@ -16,8 +16,19 @@ import (
 )
 
 // scheduled are what variables begin with that a scheduler sets for the processes of a step. Ranks would take
-// themselves for its tasks.
-var scheduled = []string{"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_", "PBS_", "LSB_", "LS_", "PE_", "JOB_ID="}
+// themselves for its tasks. LS_COLORS and the PE_ variables of Cray's compilers are the user's.
+var scheduled = []string{
+	"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_", "PBS_",
+	"LSB_", "LS_JOBPID=", "LS_SUBCWD=", "LS_EXEC_T=", // LSF
+	"PE=", "PE_HOSTFILE=", "JOB_ID=", // Grid Engine
+}
+
+// unscheduled returns an environment without them.
+func unscheduled(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		return slices.ContainsFunc(scheduled, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+	})
+}
 
 // stepProcess is the process that a scheduler's command starts on a host. It takes its order from a file, or from
 // standard input if that is "".
@@ -39,9 +50,7 @@ func (p Process) stepProcess(ctx context.Context, file string) error {
 	ignored := make(chan os.Signal, 1)
 	signal.Notify(ignored, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	defer signal.Stop(ignored)
-	env := slices.DeleteFunc(slices.Clone(p.Env), func(kv string) bool {
-		return slices.ContainsFunc(scheduled, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
-	})
+	env := unscheduled(p.Env)
 	return step.Serve(context.WithoutCancel(ctx), order, func(args []string) *exec.Cmd {
 		return &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"gorun"}, args...), Env: env}
 	})
