@@ -12,8 +12,8 @@ import (
 type Allocation struct {
 	From  string // "Slurm job 17", for the user
 	Hosts []ListedHost
-	// Steps means that the processes of a scheduler are about, not only its variables, so that its command can be
-	// expected to reach the hosts.
+	// Steps means that the scheduler itself runs here, as its variables alone do not show: its command can be expected to
+	// reach the hosts.
 	Steps bool
 	// Groups has the number of the part that each host belongs to, if Slurm's job is heterogeneous; nil if it is not.
 	Groups map[string]int
