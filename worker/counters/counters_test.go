@@ -118,11 +118,26 @@ func TestWriter(t *testing.T) {
 		got.Hidden < got.Elapsed { // bounded by what has passed
 		t.Errorf("%+v", got)
 	}
+	began = w.Waits()
+	time.Sleep(time.Millisecond)
+	w.Missed(began)
+	missed := p.Read()
+	began = w.Waits()
+	time.Sleep(time.Millisecond)
+	w.Moved(began)
+	moved := p.Read()
+	if missed.Others-got.Others < time.Millisecond || missed.Communication != got.Communication ||
+		moved.Communication-missed.Communication < time.Millisecond || moved.Others != missed.Others ||
+		moved.Operations != 2 || moved.Activity != counters.Computing { // the operations are counted elsewhere
+		t.Errorf("%+v, then %+v, then %+v", got, missed, moved)
+	}
 	none, err := counters.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	none.Waited(none.Waits(), 0)
+	none.Missed(none.Waits())
+	none.Moved(none.Waits())
 	if _, err := counters.Open("/nonexistent"); err == nil {
 		t.Error("a page that is not there was opened")
 	}

@@ -51,5 +51,11 @@ func (Writer) Waits() time.Duration { return 0 }
 // Waited does nothing.
 func (Writer) Waited(_, _ time.Duration) {}
 
+// Missed does nothing.
+func (Writer) Missed(time.Duration) {}
+
+// Moved does nothing.
+func (Writer) Moved(time.Duration) {}
+
 // Close does nothing.
 func (*Writer) Close() {}

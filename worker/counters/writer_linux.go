@@ -72,6 +72,21 @@ func (w Writer) Waited(began, took time.Duration) {
 	w.set(AtActivity, uint64(Computing))
 }
 
+// Missed counts a wait that Waits began, for ranks of which not all came. It counts no operation: the daemon carries that
+// out, and the wait for it counts it.
+func (w Writer) Missed(began time.Duration) { w.end(AtOthers, began) }
+
+// Moved counts the time since Waits in which this rank reduced with the others, after all had come.
+func (w Writer) Moved(began time.Duration) { w.end(AtCommunication, began) }
+
+func (w Writer) end(at int, began time.Duration) {
+	if w.page == nil {
+		return
+	}
+	w.add(at, uint64(monotonic()-began))
+	w.set(AtActivity, uint64(Computing))
+}
+
 // Close ends counting.
 func (w *Writer) Close() {
 	if w.page != nil {

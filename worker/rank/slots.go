@@ -428,23 +428,25 @@ func (x *slot) plan(ranks int) kernel.Plan {
 // meet carries out an operation in its slot. If a rank does not come, it gives up the slot and returns false.
 func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	l := s.slots
-	began := s.counts.Waits()
-	defer func() { s.counts.Waited(began, 0) }()
 	l.enter(x, o)
+	began := s.counts.Waits()
 	how, err := s.await(func() meeting { return l.meeting(x) })
-	if err != nil {
-		return false, fmt.Errorf("wait for %s: %w", o.Name, err)
-	}
 	if how == broken {
+		s.counts.Missed(began)
 		x.close()
 		return false, nil
 	}
-	if x.onBelt {
-		return true, s.passBelt(x, o)
+	s.counts.Waited(began, 0)
+	if err != nil {
+		return false, fmt.Errorf("wait for %s: %w", o.Name, err)
 	}
-	if !x.wide {
+	if !x.wide && !x.onBelt {
 		l.reduce(x, o)
 		return true, nil
+	}
+	defer s.counts.Moved(s.counts.Waits())
+	if x.onBelt {
+		return true, s.passBelt(x, o)
 	}
 	if err := l.reduceSlice(x); err != nil {
 		return false, err
