@@ -87,6 +87,105 @@ static int deserting(void) {
 	return wrong;
 }
 
+static uint64_t counted(int what) { return __atomic_load_n(&counts[what / 8], __ATOMIC_RELAXED); }
+
+static void pause_for(long milliseconds) {
+	struct timespec t = {.tv_nsec = milliseconds * 1000000};
+	nanosleep(&t, NULL);
+}
+
+static int bell_of[2]; /* the doorbell of this rank */
+
+/* slow_rank reduces its slice 20 ms after this rank. */
+static void *slow_rank(void *slot) {
+	for (int i = 0; i < 10000 && !__atomic_load_n(done(slot, 0), __ATOMIC_ACQUIRE); i++)
+		pause_for(1);
+	pause_for(20);
+	__atomic_store_n(done(slot, 1), 1, __ATOMIC_SEQ_CST);
+	send(bell_of[1], "", 1, 0);
+	return NULL;
+}
+
+/* counting_in_slots: once all ranks have come, a rank waits for bytes; what is left to the daemon is counted there. */
+static int counting_in_slots(void) {
+	static unsigned char own[4096], others[4096];
+	struct slot slot = {.name = "grad", .type = GORUN_FLOAT32, .op = GORUN_SUM, .count = 1024, .bytes = 4096, .wide = 1,
+			    .state = TAKEN, .in_region = 6, .out_region = 6};
+	gorun_call c = {.in = own, .out = own};
+	int met_all = 0, met_none = 1;
+	pthread_t thread;
+	world.size = world.local_size = 2;
+	world.local_rank = 0;
+	world.state = JOINED;
+	world.lost = 0;
+	world.slots = calloc(1, 8192);
+	if (!world.slots || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, bell_of))
+		return 1;
+	world.doorbell = bell_of[0];
+	*add_region(&world.arena) = (struct region){.number = 6, .data = own, .bytes = sizeof own};
+	*add_region(&world.seen) = (struct region){.number = 7, .data = others, .bytes = sizeof others, .rank = 1};
+	slot.words = world.slots + 4 * LINE;
+	*word(&slot, 1) = 2;
+	put32(slot.words + LINE + 16, 7), put32(slot.words + LINE + 20, 7);
+	uint64_t operations = counted(COUNT_OPERATIONS), moving = counted(COUNT_COMMUNICATION);
+	if (pthread_create(&thread, NULL, slow_rank, &slot))
+		return 1;
+	acquire();
+	int code = meet(&slot, &c, &met_all);
+	pthread_join(thread, NULL);
+	int wrong = code || !met_all || counted(COUNT_OPERATIONS) != operations + 1 || counted(COUNT_COMMUNICATION) < moving + 20000000;
+	*word(&slot, 1) = 3; /* it has given up the slot */
+	code = meet(&slot, &c, &met_none);
+	wrong = wrong || code || met_none || counted(COUNT_OPERATIONS) != operations + 1 || counted(COUNT_ACTIVITY) != COUNT_COMPUTING;
+	let_go();
+	if (wrong)
+		fprintf(stderr, "slots: code %d, met %d and %d, %d operations, %d us of communication\n", code, met_all, met_none,
+			(int)(counted(COUNT_OPERATIONS) - operations), (int)((counted(COUNT_COMMUNICATION) - moving) / 1000));
+	close(bell_of[0]);
+	close(bell_of[1]);
+	free(world.slots);
+	world.slots = NULL;
+	world.doorbell = -1;
+	world.arena.count = world.seen.count = 0;
+	return wrong;
+}
+
+static void *wait_for(void *handle) { return gorun_wait(*(gorun_handle *)handle, NULL) == GORUN_INVALID ? NULL : handle; }
+
+/* counting_one_wait: a thread whose operation another one has waited for counts nothing of what has its entry now. */
+static int counting_one_wait(void) {
+	gorun_handle handle, later;
+	pthread_t thread;
+	void *refused = &handle;
+	world.state = JOINED;
+	world.lost = 0;
+	acquire();
+	struct operation *o = open_operation(ALLREDUCE, &handle);
+	uint64_t operations = counted(COUNT_OPERATIONS), hidden = counted(COUNT_HIDDEN);
+	world.reading = 1; /* so that the thread sleeps */
+	if (!o || pthread_create(&thread, NULL, wait_for, &handle))
+		return 1;
+	for (int i = 0; i < 10000 && !world.waiters; i++) {
+		let_go();
+		pause_for(1);
+		acquire();
+	}
+	close_operation(o);
+	for (int i = 0; i < MAX_IN_FLIGHT && o->stage == UNUSED; i++)
+		open_operation(ALLREDUCE, &later);
+	o->stage = DONE, o->took = UINT32_MAX;
+	world.reading = 0;
+	wake();
+	let_go();
+	pthread_join(thread, &refused);
+	int wrong = refused || counted(COUNT_OPERATIONS) != operations || counted(COUNT_HIDDEN) != hidden || counted(COUNT_ACTIVITY) != COUNT_COMPUTING;
+	if (wrong)
+		fprintf(stderr, "wait of two threads: refused %d, %d operations\n", !refused, (int)(counted(COUNT_OPERATIONS) - operations));
+	for (uint32_t i = 0; i < world.count; i++)
+		close_operation(&world.operations[i]);
+	return wrong;
+}
+
 /* field finds a field of a vector's first line: NAME=value, up to the next space. */
 static const char *field(const char *line, const char *name) {
 	size_t n = strlen(name);
@@ -326,7 +425,7 @@ int main(int argc, char **argv) {
 		fprintf(stderr, "give the file of golden vectors\n");
 		return 1;
 	}
-	if (golden(argv[1]) || deserting())
+	if (golden(argv[1]) || deserting() || counting_in_slots() || counting_one_wait())
 		return 1;
 	unsigned char buffer[256];
 	int accepted = 0, slots = 0, wide = 0, tensors = 0;

@@ -1029,6 +1029,18 @@ static void waited(uint64_t began, uint64_t took) {
 	note(COUNT_ACTIVITY, COUNT_COMPUTING);
 }
 
+/* missed counts a wait for ranks of which not all came. The daemon carries out the operation, and the wait for it counts it. */
+static void missed(uint64_t began) {
+	count(COUNT_OTHERS, stamp() - began);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
+
+/* moved counts the time since waits in which this rank reduced with the others, after all had come. */
+static void moved(uint64_t began) {
+	count(COUNT_COMMUNICATION, stamp() - began);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
+
 static uint64_t *word(const struct slot *l, int rank) { return (uint64_t *)(void *)(l->words + LINE * rank); }
 static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.slots + LINE * rank); }
 static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
@@ -1602,9 +1614,17 @@ static int meet(struct slot *l, const gorun_call *c, int *done) {
 	world.meeting = l;
 	enter_slot(l, c);
 	let_go();
-	if (!(code = await(all_here, l, &how)) && how > 0 && !l->wide && !l->belt)
+	uint64_t began = waits();
+	code = await(all_here, l, &how);
+	int came = !code && how > 0, apart = came && !l->wide && !l->belt;
+	if (code || came)
+		waited(began, 0);
+	else
+		missed(began);
+	if (apart)
 		reduce(l, c->out);
-	int came = !code && how > 0;
+	else if (came)
+		began = waits();
 	if (came && l->belt)
 		code = pass_belt(l, c, &how);
 	acquire();
@@ -1624,6 +1644,8 @@ static int meet(struct slot *l, const gorun_call *c, int *done) {
 		close_slot(l);
 		*done = 0;
 	}
+	if (came && !apart)
+		moved(began);
 	world.meeting = NULL;
 	pthread_cond_broadcast(&met);
 	return code;
@@ -2012,9 +2034,7 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[(int)c.kind], c.name);
 	if (l && l->state == TAKEN && takes && !world.meeting && fits(l, &c)) {
 		*handle = MET;
-		uint64_t began = waits();
 		code = meet(l, &c, &done);
-		waited(began, 0);
 		if (code || done)
 			return code;
 	} else if (l && l->state == TAKEN)
@@ -2167,9 +2187,11 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		waited(began, 0);
 		return leave(code);
 	}
-	waited(began, (uint64_t)o->took * 1000);
-	if (!(o = held(handle, DONE))) /* another thread waited for it too, and was first */
+	if (!(o = held(handle, DONE))) { /* another thread waited for it too, and was first: it has counted the wait */
+		note(COUNT_ACTIVITY, COUNT_COMPUTING);
 		return leave(GORUN_INVALID);
+	}
+	waited(began, (uint64_t)o->took * 1000);
 	return leave(finish(o, handle, result));
 }
 
