@@ -101,6 +101,11 @@ class Counters:
         words[OPERATIONS // 8] += 1
         words[ACTIVITY // 8] = COMPUTING
 
+    def missed(self, began: int) -> None:
+        """Count a wait for ranks that did not all come; the daemon's operation that follows counts as one."""
+        self._words[OTHERS // 8] += now() - began
+        self._words[ACTIVITY // 8] = COMPUTING
+
     def moved(self, began: int) -> None:
         """Count the time since waits() in which this rank reduced with the others, after all had come."""
         self._words[COMMUNICATION // 8] += now() - began

@@ -230,13 +230,16 @@ class Slots:
 
             began = counters.waits()
             try:
-                came = all(self._await(at, goal, absent) for at in late)
+                came = all(self._await(at, goal, absent) for at in late) and self._agreed(slot)
             finally:
-                counters.waited(began, 0)
+                if came:
+                    counters.waited(began, 0)
+                else:
+                    counters.missed(began)
         elif slot.belt:
-            counters.ran(0)
-        if slot.belt:
-            came = came and all(words[at + 1] == words[slot.mine + 1] for at, _ in slot.ranks)
+            came = self._agreed(slot)
+            if came:
+                counters.ran(0)
         if not came:
             with self._lock:
                 if self._open.get(name) is slot:
@@ -248,6 +251,11 @@ class Slots:
             self._look()  # which raises the reason, once the daemon has sent it
             os.sched_yield()
         return True
+
+    def _agreed(self, slot: Slot) -> bool:
+        """Report whether all ranks, which have come, have brought the same mark."""
+        words = self._words
+        return not slot.belt or all(words[at + 1] == words[slot.mine + 1] for at, _ in slot.ranks)
 
     def close(self, name: str) -> None:
         """Leave a slot for good, because something else is submitted under its name."""
