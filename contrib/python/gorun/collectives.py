@@ -459,7 +459,7 @@ class Turns:
         try:
             slots.enter()
             if not self._opened:
-                self._open()
+                self._open(seconds)
             slot = slots.find(self._key, Sum | world.session.wire << WIRE_BITS)
             by = 1.0 / world.session.size if op == Average else 1.0
             load = None if slot is None else _load(self._binding, only := [tensor], only, by)
@@ -476,8 +476,8 @@ class Turns:
         finally:
             slots.leave()
 
-    def _open(self) -> None:
-        """Have the daemon give the meeting its slot on the belt."""
+    def _open(self, seconds: float) -> None:
+        """Have the daemon give the meeting its slot on the belt. Raise TimeoutError as carry() does."""
         self._opened = True
         number, itemsize = element_type("uint32")
         block = self._world.alloc(MAX_SLOT_BYTES + itemsize)
@@ -486,7 +486,11 @@ class Turns:
             constants.ALLREDUCE, self._key, number, (block.nbytes // itemsize,), block, True, op=Sum,
             slot=self._world.timeline is None,
         )  # fmt: skip
-        self._world.synchronize(operation.launch(_as_is))
+        handle = operation.launch(_as_is)
+        if not self._world.attend(handle, seconds):
+            self._world.give_up(handle)
+            raise TimeoutError
+        self._world.synchronize(handle)
 
 
 def turns(binding: Binding, name: str) -> Turns | None:

@@ -66,15 +66,30 @@ def check_mismatch():
         raise AssertionError("different shapes were added up")
 
 
+def check_one_that_never_comes():
+    """The first large allreduce of a group, for which others wait too long; other groups go on."""
+    fresh = type(group)(group._members, group._store, timedelta(seconds=1))
+    assert (fresh._turns is None) == (group._turns is None)
+    if rank != size - 1:
+        expect_timeout(lambda: fresh.allreduce([torch.ones(50_000)], dist.AllreduceOptions()).wait())
+    small = torch.ones(1)
+    dist.all_reduce(small)
+    assert small.item() == size
+
+
 def check_one_that_comes_late():
     """A rank that others have waited for too long; the group is over."""
     group.set_timeout(timedelta(seconds=1))
     if rank == size - 1:
         time.sleep(2)
-        return
+    else:
+        expect_timeout(lambda: dist.all_reduce(torch.ones(50_000)))
+
+
+def expect_timeout(call):
     began = time.monotonic()
     try:
-        dist.all_reduce(torch.ones(50_000))
+        call()
     except RuntimeError as error:
         assert "all_reduce timed out" in str(error) and "timeout of 1 s" in str(error), error
         assert time.monotonic() - began > 0.9
@@ -100,5 +115,6 @@ if size > 1:
         check()
         assert carried()[1]
         check_sizes()
+    check_one_that_never_comes()
     check_one_that_comes_late()
 print(f"rank {rank} of {size}: ok")
