@@ -30,7 +30,7 @@ type Process struct {
 	Program []byte // the program that hosts are to run; nil for this process's binary
 }
 
-// WithRDMA, followed by "=" and perhaps the path of a library, makes a worker prefer the daemon that can use RDMA.
+// WithRDMA makes a worker prefer the daemon that can use RDMA. "=" follows, and perhaps the path of a library.
 const WithRDMA = "--rdma"
 
 // ExitStatus ends the process with a code and without a message.

@@ -1,3 +1,5 @@
+//go:build rdma
+
 package ibverbs
 
 // Offsets and sizes of the library's structures on 64-bit Linux. layout_test.go checks that this list is true.
