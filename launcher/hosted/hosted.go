@@ -156,7 +156,10 @@ func (h Runner) States(ctx context.Context) (states []jobs.State) {
 }
 
 // Asked implements standing.Launchers.
-func (h Runner) Asked(line []byte) string { return jobs.Asked(line) }
+func (h Runner) Asked(line []byte) (what, detail string) { return jobs.Asked(line) }
+
+// Refusal implements standing.Launchers.
+func (h Runner) Refusal(answer []byte) string { return jobs.Refusal(answer) }
 
 // Open implements standing.Launchers.
 func (h Runner) Open(r *wire.Reach) (io.ReadWriteCloser, error) {

@@ -89,20 +89,36 @@ type answer struct {
 	Code  int           `json:"code"` // for wait
 }
 
-// Asked describes a client's request that changes something, "" for others. The daemon of a cluster notes it.
-func Asked(line []byte) string {
+// Asked returns what a client asks for that the daemon of a cluster notes: "signal", with its name and its sender, or
+// "output"; "" for the rest.
+func Asked(line []byte) (what, detail string) {
 	var r request
-	if err := json.Unmarshal(line, &r); err != nil || r.Do != "signal" {
-		return ""
+	if err := json.Unmarshal(line, &r); err != nil {
+		return "", ""
 	}
-	text := unix.SignalName(syscall.Signal(r.Signal))
-	if text == "" {
-		text = fmt.Sprintf("signal %d", r.Signal)
+	switch r.Do {
+	case "output":
+		return r.Do, ""
+	case "signal":
+		detail = unix.SignalName(syscall.Signal(r.Signal))
+		if detail == "" {
+			detail = fmt.Sprintf("signal %d", r.Signal)
+		}
+		if r.By != "" {
+			detail += ", by " + Clean(r.By)
+		}
+		return r.Do, detail
 	}
-	if r.By != "" {
-		text += ", by " + Clean(r.By)
+	return "", ""
+}
+
+// Refusal returns why a launcher's answer refuses a request, "" if it does not.
+func Refusal(line []byte) string {
+	var a answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return "the answer of the job's launcher is cut"
 	}
-	return text
+	return Clean(a.Error)
 }
 
 // Handler answers clients for a launcher; its functions are called from several goroutines.

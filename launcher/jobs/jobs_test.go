@@ -223,20 +223,28 @@ func FuzzAsked(f *testing.F) {
 	f.Add([]byte(`{"do":"signal","signal":15,"by":"ann@host1"}`))
 	f.Add([]byte(`{"do":"signal","signal":-1,"by":"\u001b[2J\n"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		if got := jobs.Asked(line); jobs.Clean(got) != got {
-			t.Errorf("%q", got)
+		if what, got := jobs.Asked(line); jobs.Clean(got) != got || what == "" && got != "" {
+			t.Errorf("%q, %q", what, got)
 		}
 	})
 }
 
 func TestAsked(t *testing.T) {
-	for line, want := range map[string]string{
-		`{"do":"signal","signal":15,"by":"ann@host1"}`: "SIGTERM, by ann@host1",
-		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: "signal 99, by ?[2J",
-		`{"do":"signal","signal":2}`:                   "SIGINT",
-		`{"do":"state"}`:                               "", `{"do":"wait"}`: "", `{"do":`: "", "": "",
+	for line, want := range map[string][2]string{
+		`{"do":"signal","signal":15,"by":"ann@host1"}`: {"signal", "SIGTERM, by ann@host1"},
+		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: {"signal", "signal 99, by ?[2J"},
+		`{"do":"signal","signal":2}`:                   {"signal", "SIGINT"},
+		`{"do":"output","after":7}`:                    {"output"},
+		`{"do":"state"}`:                               {}, `{"do":"wait"}`: {}, `{"do":`: {}, "": {},
 	} {
-		if got := jobs.Asked([]byte(line)); got != want {
+		if what, detail := jobs.Asked([]byte(line)); [2]string{what, detail} != want {
+			t.Errorf("%s: %q, %q, want %q", line, what, detail, want)
+		}
+	}
+	for line, want := range map[string]string{
+		`{"code":0}`: "", `{"error":"the job\u001b ends","code":0}`: "the job? ends", `{"error":"the`: "the answer of the job's launcher is cut",
+	} {
+		if got := jobs.Refusal([]byte(line)); got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"gorun/rendezvous/audit"
 	"gorun/rendezvous/wire"
@@ -86,18 +88,88 @@ func (a *audited) note(answer wire.Message) {
 	a.entry.What = ""
 }
 
-// noteAsked passes on what a user sends to a job's launcher, and notes it if it changes something.
-func (s *server) noteAsked(to io.Writer, in io.Reader, from net.Conn, job int) error {
+// passAsked passes on what a user sends to a job's launcher. It notes who begins to read the output, and leaves a signal
+// to who passes the answer on.
+func (s *server) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals chan<- audit.Entry) error {
 	reader := bufio.NewReaderSize(in, maxAsked)
 	line, err := reader.ReadSlice('\n')
-	if what := s.cfg.Launchers.Asked(line); what != "" {
-		s.note(audit.Entry{What: "signal", From: from.RemoteAddr().String(), Job: strconv.Itoa(job), Detail: what})
+	switch e.What, e.Detail = s.cfg.Launchers.Asked(line); e.What {
+	case "":
+	case "output":
+		if s.readers.begins(e, time.Now()) {
+			s.note(e)
+		}
+	default:
+		signals <- e
 	}
 	if _, wrong := to.Write(line); wrong != nil || err == io.EOF {
 		return wrong
 	}
 	_, err = io.Copy(to, reader)
 	return err
+}
+
+// passAnswer passes on what a job's launcher answers.
+func (s *server) passAnswer(to io.Writer, job io.Reader, signals <-chan audit.Entry) error {
+	reader := bufio.NewReaderSize(job, maxAsked) // for a signal the answer is short
+	line, err := reader.ReadSlice('\n')
+	s.noteSignal(signals, line)
+	if _, wrong := to.Write(line); wrong != nil || err == io.EOF {
+		return wrong
+	}
+	_, err = io.Copy(to, reader)
+	return err
+}
+
+// noteSignal notes what became of a signal, if there is one.
+func (s *server) noteSignal(signals <-chan audit.Entry, answer []byte) {
+	select {
+	case e := <-signals:
+		if len(answer) == 0 {
+			e.Result, e.Why = audit.Failed, "the job's launcher did not answer"
+		} else if why := s.cfg.Launchers.Refusal(answer); why != "" {
+			e.Result, e.Why = audit.Refused, why
+		}
+		s.note(e)
+	default:
+	}
+}
+
+const (
+	// readersPause is how long who reads a job's output has to stop until it is noted again.
+	readersPause = 10 * time.Minute
+	// maxReaders bounds those that are remembered. More are noted each time.
+	maxReaders = 1000
+)
+
+// readers remembers who reads the output of which job, as a page in a browser does each second.
+type readers struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// begins reports whether someone has not read the output of a job for a while.
+func (r *readers) begins(e audit.Entry, now time.Time) bool {
+	host, _, err := net.SplitHostPort(e.From)
+	if err != nil {
+		host = e.From
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for who, at := range r.last {
+		if now.Sub(at) >= readersPause {
+			delete(r.last, who)
+		}
+	}
+	who := e.Job + " " + host
+	_, reads := r.last[who]
+	if reads || len(r.last) < maxReaders {
+		if r.last == nil {
+			r.last = map[string]time.Time{}
+		}
+		r.last[who] = now
+	}
+	return !reads
 }
 
 // noteMembers notes which hosts have joined the cluster and which are not in it any more.

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
+	"gorun/rendezvous/audit"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
@@ -26,8 +28,11 @@ type Launchers interface {
 	List(left []Standby) (*wire.DetachedJobs, error)
 	// Open connects to a job's launcher or its output. Close unblocks a Read.
 	Open(r *wire.Reach) (io.ReadWriteCloser, error)
-	// Asked describes the first line that a user sends to a job's launcher, "" if it changes nothing.
-	Asked(line []byte) string
+	// Asked returns what the first line that a user sends to a job's launcher asks for: "signal", with its name and its
+	// sender, or "output"; "" for what is not noted.
+	Asked(line []byte) (what, detail string)
+	// Refusal returns why a launcher's answer refuses a request, "" if it does not.
+	Refusal(answer []byte) string
 }
 
 // detach starts a launcher. The user may cancel until it has started.
@@ -92,18 +97,24 @@ func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 		conn.Close()
 	}
 	var asking sync.WaitGroup
+	signals := make(chan audit.Entry, 1) // that are to be answered
 	asking.Go(func() {
 		if r.Output {
 			io.Copy(job, in)
 		} else {
-			s.noteAsked(job, in, conn, r.Job)
+			s.passAsked(job, in, audit.Entry{From: conn.RemoteAddr().String(), Job: strconv.Itoa(r.Job)}, signals)
 		}
 		job.Close() // unblocks the other direction
 	})
-	io.Copy(conn, job)
+	if r.Output {
+		io.Copy(conn, job)
+	} else {
+		s.passAnswer(conn, job, signals)
+	}
 	conn.Close()
 	job.Close()
 	asking.Wait()
+	s.noteSignal(signals, nil) // if the launcher had gone before it was asked
 }
 
 // Detach asks the daemon at addr to run a launcher.

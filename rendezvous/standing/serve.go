@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -75,6 +76,7 @@ type server struct {
 
 	unauthenticated *unauthenticated
 	counted         counted
+	readers         readers
 
 	mu         sync.Mutex
 	prestarted *process // nil if there is none
@@ -243,6 +245,18 @@ func (s *server) refused(conn net.Conn, err error) {
 	}
 }
 
+// hearing is a connection that knows whether a byte has come.
+type hearing struct {
+	net.Conn
+	any bool
+}
+
+func (h *hearing) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	h.any = h.any || n > 0
+	return n, err
+}
+
 // meet handles a launcher's request. It calls known once the launcher has authenticated.
 func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	defer known()
@@ -250,9 +264,13 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 		tcp.SetKeepAliveConfig(keepAlive)
 	}
 	raw.SetDeadline(time.Now().Add(handshakeTimeout))
-	secure := tls.Server(raw, s.tls)
+	heard := &hearing{Conn: raw}
+	secure := tls.Server(heard, s.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		s.refused(raw, err)
+		// Probes look whether the port is open, and close without a byte. Who keeps a connection open without one does more.
+		if heard.any || errors.Is(err, os.ErrDeadlineExceeded) {
+			s.refused(raw, err)
+		}
 		return
 	}
 	in := bufio.NewReaderSize(secure, 64<<10)

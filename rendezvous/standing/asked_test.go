@@ -1,0 +1,87 @@
+package standing
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gorun/rendezvous/audit"
+	"gorun/rendezvous/wire"
+)
+
+// aLauncher answers each line with the answer, or hangs up.
+type aLauncher struct {
+	Launchers
+	answer string
+}
+
+func (l aLauncher) Open(*wire.Reach) (io.ReadWriteCloser, error) {
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		if _, err := bufio.NewReader(theirs).ReadString('\n'); err == nil {
+			io.WriteString(theirs, l.answer)
+		}
+	}()
+	return ours, nil
+}
+
+func (aLauncher) Asked(line []byte) (what, detail string) {
+	what, detail, _ = strings.Cut(strings.TrimSpace(string(line)), " ")
+	return what, detail
+}
+
+func (aLauncher) Refusal(answer []byte) string {
+	return strings.TrimSpace(strings.TrimPrefix(string(answer), "ok"))
+}
+
+// TestAsked: a signal is noted with the launcher's answer, and who reads the output is noted once.
+func TestAsked(t *testing.T) {
+	for _, tt := range []struct {
+		ask, answer string
+		again       time.Duration // 0 for once
+		want        map[Request]uint64
+	}{
+		{"signal TERM", "ok\n", 0, map[Request]uint64{{"signal", audit.Done}: 1}},
+		{"signal TERM", "the job ends\n", 0, map[Request]uint64{{"signal", audit.Refused}: 1}},
+		{"signal TERM", "", 0, map[Request]uint64{{"signal", audit.Failed}: 1}},
+		{"output", "lines\n", time.Second, map[Request]uint64{{"output", audit.Done}: 1}},
+		{"output", "lines\n", readersPause, map[Request]uint64{{"output", audit.Done}: 2}},
+		{"", "ok\n", 0, nil},
+	} {
+		t.Run(fmt.Sprint(tt.ask, tt.answer, tt.again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{cfg: Config{Launchers: aLauncher{answer: tt.answer}, Log: slog.New(slog.DiscardHandler)}}
+				reach := func() {
+					ours, theirs := net.Pipe()
+					go s.reach(theirs, theirs, &wire.Reach{Job: 7})
+					in := bufio.NewReader(ours)
+					if m, err := wire.NewReader(in).Read(); err != nil {
+						t.Fatalf("%v, %v", m, err)
+					}
+					fmt.Fprintln(ours, tt.ask)
+					if got, err := io.ReadAll(in); string(got) != tt.answer || err != nil {
+						t.Errorf("the user reads %q, %v", got, err)
+					}
+					ours.Close()
+					synctest.Wait()
+				}
+				reach()
+				if tt.again > 0 {
+					time.Sleep(tt.again)
+					reach()
+				}
+				if !maps.Equal(s.counted.requests, tt.want) {
+					t.Errorf("noted %v, want %v", s.counted.requests, tt.want)
+				}
+			})
+		})
+	}
+}

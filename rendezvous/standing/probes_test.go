@@ -1,0 +1,48 @@
+package standing
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+)
+
+// TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
+func TestProbes(t *testing.T) {
+	key, err := ParseKey([]byte("0123456789abcdef0123456789abcdef\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	channel, err := key.channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		client  func(net.Conn)
+		refused uint64
+	}{
+		"probe": {func(c net.Conn) { c.Close() }, 0},
+		"other protocol": {func(c net.Conn) {
+			io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+			io.Copy(io.Discard, c)
+		}, 1},
+		"breaks off": {func(c net.Conn) {
+			io.WriteString(c, "\x16")
+			c.Close()
+		}, 1},
+		"silent": {func(c net.Conn) { io.Copy(io.Discard, c) }, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}, tls: channel, unauthenticated: newUnauthenticated()}
+			ours, theirs := net.Pipe()
+			go tt.client(ours)
+			s.meet(t.Context(), theirs, func() {})
+			theirs.Close()
+			got := s.counted.refused
+			if noted := s.counted.requests[Request{"connect", "refused"}]; got != tt.refused || noted != tt.refused {
+				t.Errorf("%s: counted %d times and noted %d times, want %d", name, got, noted, tt.refused)
+			}
+		})
+	}
+}
