@@ -58,7 +58,7 @@ func (r *Recorder) Write(rank int, err bool, data []byte) {
 	of := part{rank, err}
 	for line := range strings.Lines(string(data)) {
 		text, ends := strings.CutSuffix(line, "\n")
-		text = r.parts[of] + text[:min(len(text), max(maxLine-len(r.parts[of]), 0))]
+		text = strings.Clone(r.parts[of] + text[:min(len(text), max(maxLine-len(r.parts[of]), 0))]) // not a part of data
 		if !ends {
 			r.parts[of] = text
 			return
@@ -77,8 +77,8 @@ func (r *Recorder) add(l Line) {
 	r.written++
 }
 
-// After returns the lines from a number on, the latest first ones of them if there are many. Negative numbers are for
-// the latest.
+// After returns the lines from a number on: if there are many, the oldest of them. For a negative number it returns the
+// latest lines.
 func (r *Recorder) After(after int64) Lines {
 	r.mu.Lock()
 	defer r.mu.Unlock()

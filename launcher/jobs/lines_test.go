@@ -1,7 +1,9 @@
 package jobs_test
 
 import (
+	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -54,5 +56,27 @@ func TestRecorderKeepsTheLast(t *testing.T) {
 		if got := r.After(after); len(got.Lines) != 500 || got.Lines[499].Text != "9999" {
 			t.Errorf("after %d: %d lines", after, len(got.Lines))
 		}
+	}
+}
+
+// TestRecorderKeepsLittle: a line that is kept does not keep the rest of what came with it.
+func TestRecorderKeepsLittle(t *testing.T) {
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var r jobs.Recorder
+	before := heap()
+	chunk := append(bytes.Repeat([]byte("x"), 32<<10), '\n')
+	for range 2000 {
+		r.Write(0, false, chunk)
+	}
+	if more := heap() - before; more > 16<<20 {
+		t.Errorf("%d lines of 1 KiB take %d MiB", 2000, more>>20)
+	}
+	if got := r.After(-1); len(got.Lines) != 500 || len(got.Lines[0].Text) != 1024 {
+		t.Errorf("%d lines", len(got.Lines))
 	}
 }
