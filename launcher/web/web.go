@@ -92,7 +92,7 @@ func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*
 	return s, nil
 }
 
-// serve listens, and has look keep what is known new.
+// serve listens, and runs look, which keeps what the page shows up to date.
 func (s *Server) serve(address, page string, look func(ctx context.Context), api func(mux *http.ServeMux)) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -132,7 +132,7 @@ func (h *history) diverged(f *Finding) string {
 			case known && repeated && was < is:
 				return fmt.Sprintf("called %s before %s, which came first until now: it left that call out or changed the order", b.called(), a.called())
 			case known && !repeated:
-				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than they", b.called(), times(h.rounds[a.key()]), a.called())
+				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others", b.called(), times(h.rounds[a.key()]), a.called())
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (h *history) minority(all []Finding) {
 		case diverged > 0 && f.Diverged != "":
 			f.Diverged = ""
 		case diverged > 0 && len(in) > 0 && len(lacks) > 0:
-			f.Diverged = fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than they", in[0].called(), lacks[0].called())
+			f.Diverged = fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others", in[0].called(), lacks[0].called())
 		case len(in) > 0 && len(lacks) > 0 && 2*h.inSame(all, in[0]) < crossed:
 			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
 		}

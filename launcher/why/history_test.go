@@ -53,7 +53,7 @@ func TestDiverged(t *testing.T) {
 		"left the last call of a round out": {append(rounds(3, 0, "a", "b", "c")[:17], open(0, "c"), open(1, "a")),
 			`rank 1 on host2 called allreduce "a" before allreduce "c", which came first until now: it left that call out or changed the order`},
 		"fewer batches": {append(rounds(5, 0, "a", "b"), open(0, "a"), open(1, "end")),
-			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than they`},
+			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than the others`},
 		"new to both": {append(rounds(5, 0, "a"), open(0, "x"), open(1, "y")),
 			"ranks 0 on host1"},
 	} {
@@ -92,7 +92,7 @@ func TestMinority(t *testing.T) {
 	done := op("grad")
 	done.Outcome, done.Missing = "done", nil
 	why.Learn(all, []why.Op{done, done, op("grad", 0, 1, 3), op("end", 2)})
-	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "grad" once more, when others went on to barrier "end": it has more batches than they` {
+	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "grad" once more, when others went on to barrier "end": it has more batches than the others` {
 		t.Error(got)
 	}
 }

@@ -187,7 +187,7 @@ func (l *Log) open() error {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = &fs.PathError{Op: "open", Path: l.path, Err: errors.New("it is no regular file")}
+		err = &fs.PathError{Op: "open", Path: l.path, Err: errors.New("not a regular file")}
 	case info.Mode().Perm()&0o077 != 0:
 		err = file.Chmod(0o600)
 	}
