@@ -18,7 +18,6 @@ type job struct {
 	mpi        mpiPrograms
 	stalls     stalls
 	inspection inspection
-	recorded   bool // users know where recordings are
 	network    network
 	news       worldNews
 	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began

@@ -59,9 +59,8 @@ type Spec struct {
 	// AskWhy has the daemons report what their ranks wait for. Inspected is called with what they found, some seconds later.
 	AskWhy    <-chan struct{}
 	Inspected func([]why.Finding)
-	// Record, if not nil, takes a recording of what the ranks did last, and returns where it will be, "" for nowhere. It
-	// must not block.
-	Record func(*why.Recording) (place string)
+	// Record, if not nil, takes a recording of what the ranks did last. It must not block.
+	Record func(*why.Recording)
 	// Number, if not nil, returns the number by which gorun's commands find the job, 0 if they do not.
 	Number func() int
 	// Note prints a line for the user, without a prefix.

@@ -10,6 +10,9 @@ import (
 // answerTime is how long daemons have to report what they wait for. A report names the ones that did not answer.
 const answerTime = 2 * time.Second
 
+// recordPause is the least time between recordings of stalls, as each of them asks all ranks for their stacks.
+const recordPause = time.Minute
+
 // stalls follows operations that wait for too long. When a daemon reports one, all are asked, and package stall puts
 // their answers together.
 type stalls struct {
@@ -19,7 +22,22 @@ type stalls struct {
 	timeout  <-chan time.Time
 	reports  stall.Reports
 	hinted   bool
-	recorded bool
+	recorded bool // the stall that there is
+	last     time.Time
+}
+
+// toRecord reports whether to record the stall that there is, if there is one: once, and not soon after another one. A
+// stall is over when no operation waits for too long.
+func (s *stalls) toRecord(now time.Time) bool {
+	if !s.reports.Waiting() {
+		s.recorded = false
+		return false
+	}
+	if s.recorded || !s.last.IsZero() && now.Sub(s.last) < recordPause {
+		return false
+	}
+	s.recorded, s.last = true, now
+	return true
 }
 
 // ask begins a round.

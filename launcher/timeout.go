@@ -110,10 +110,9 @@ func (j *job) judgeStalls() {
 	}
 	if len(lines) > 0 && giveUp == nil {
 		j.hintAtWhy()
-		if !s.recorded {
-			s.recorded = true
-			j.record("a stall")
-		}
+	}
+	if giveUp == nil && s.toRecord(time.Now()) {
+		j.record("a stall")
 	}
 	if giveUp != nil {
 		j.hosts.broadcast(giveUp)
@@ -159,7 +158,7 @@ func (j *job) record(reason string) {
 	})
 }
 
-// keep hands a recording over, and says once where it is.
+// keep hands a recording over.
 func (j *job) keep(reason string, found []why.Finding, failed error) {
 	if j.spec.Record == nil {
 		return
@@ -171,10 +170,7 @@ func (j *job) keep(reason string, found []why.Finding, failed error) {
 	if failed != nil {
 		r.Head.Error = failed.Error()
 	}
-	if place := j.spec.Record(r); place != "" && !j.recorded {
-		j.recorded = true
-		j.spec.Note("gorun: the last operations of the ranks are in %s: gorun why %[1]s explains them", place)
-	}
+	j.spec.Record(r)
 }
 
 // recordFailure keeps what daemons sent before a failed job ended.

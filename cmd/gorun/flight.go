@@ -21,14 +21,17 @@ type recorder struct {
 	listed *register.Registration
 	next   chan *why.Recording // has room for one
 	ended  sync.WaitGroup
+
+	note          func(format string, args ...any)
+	named, warned bool // the user knows where recordings are, or that there are none
 }
 
 // recordTo has a job recorded; stop waits for what is still to be written.
 func recordTo(spec *launcher.Spec, dir string, listed *register.Registration) (stop func()) {
-	r := &recorder{dir: dir, listed: listed, next: make(chan *why.Recording, 1)}
+	r := &recorder{dir: dir, listed: listed, next: make(chan *why.Recording, 1), note: spec.Note}
 	r.ended.Go(func() {
 		for recording := range r.next {
-			r.write(recording)
+			r.keep(recording)
 		}
 	})
 	spec.Record = r.take
@@ -51,31 +54,46 @@ func (r *recorder) place() string {
 }
 
 // take puts a recording in place of one that is still to be written.
-func (r *recorder) take(recording *why.Recording) string {
+func (r *recorder) take(recording *why.Recording) {
 	select {
 	case <-r.next:
 	default:
 	}
 	r.next <- recording
-	return r.place()
 }
 
-// write replaces the file at once, so that readers find a whole recording. What cannot be written is lost: the job does
-// not depend on it.
-func (r *recorder) write(recording *why.Recording) {
+// keep writes a recording, and notes once where it is, or why there is none: the job does not depend on it.
+func (r *recorder) keep(recording *why.Recording) {
 	place := r.place()
 	if place == "" {
 		return
 	}
+	err := replace(place, recording)
+	switch {
+	case err == nil && !r.named:
+		r.named = true
+		r.note("gorun: the last operations of the ranks are in %s: gorun why %[1]s explains them", place)
+	case err != nil && !r.warned:
+		r.warned = true
+		r.note("gorun: what the ranks did last could not be recorded: %v", err)
+	}
+}
+
+// replace replaces the file at once, so that readers find a whole recording.
+func replace(place string, recording *why.Recording) error {
 	f, err := os.OpenFile(place+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return
+		return err
 	}
 	err = recording.Write(f)
-	if f.Close() == nil && err == nil {
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
 		err = os.Rename(place+".new", place)
 	}
 	if err != nil {
 		os.Remove(place + ".new")
 	}
+	return err
 }

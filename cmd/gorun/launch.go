@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"gorun/collective/kernel"
@@ -289,7 +290,8 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 		mux.Note("gorun: the page of the job is at %s", served.URL())
 	}
 	detachedOf(ctx).Watch(spec)
-	defer recordTo(spec, p.outputDir, p.listed)()
+	recorded := sync.OnceFunc(recordTo(spec, p.outputDir, p.listed))
+	defer recorded()
 	if lease != nil {
 		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {
@@ -305,6 +307,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	spec.Facts = corrections
 	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
+	recorded() // its note comes before the end of the output
 	if lesser, ok := errors.AsType[*failure.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))
 	}

@@ -60,6 +60,9 @@ func (r *Reports) Judge(now time.Time, a Answers) (lines []string, giveUp *wire.
 	return lines, giveUp
 }
 
+// Waiting reports whether operations waited for too long in the last round.
+func (r *Reports) Waiting() bool { return len(r.shown) > 0 }
+
 // explainGivenUp gives up all late operations, because one has reached the user's limit.
 func explainGivenUp(now time.Time, late map[operation]waited, over operation) *wire.GiveUp {
 	m := &wire.GiveUp{}
