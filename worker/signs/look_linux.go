@@ -166,7 +166,7 @@ func glanceAt(pid int) *glance {
 		g.threads[id] = t
 	}
 	g.throttled = throttled(g.groups)
-	g.killed = killed(g.groups)
+	g.killed = killed(controls, g.groups)
 	return g
 }
 
@@ -201,9 +201,11 @@ func below(root, group string) (dirs []string) {
 	return dirs
 }
 
+// controls is where the kernel shows control groups.
+const controls = "/sys/fs/cgroup"
+
 // places returns where the files of a controller are for a process, the nearest group first: version 2, or 1.
-func places(groups map[string]string, controller string) (dirs []string, old bool) {
-	const root = "/sys/fs/cgroup"
+func places(root string, groups map[string]string, controller string) (dirs []string, old bool) {
 	if group, ok := groups[controller]; ok {
 		for _, at := range []string{filepath.Join(root, controller), filepath.Join(root, controller+",cpuacct")} {
 			if info, err := os.Stat(at); err == nil && info.IsDir() {
@@ -216,7 +218,7 @@ func places(groups map[string]string, controller string) (dirs []string, old boo
 
 // throttled returns how long the control groups of a process have kept it from running, in nanoseconds.
 func throttled(groups map[string]string) (most int64) {
-	dirs, old := places(groups, "cpu")
+	dirs, old := places(controls, groups, "cpu")
 	for _, dir := range dirs {
 		b, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
 		if old {
@@ -230,7 +232,7 @@ func throttled(groups map[string]string) (most int64) {
 
 // quota returns the CPUs that a process may use, by the narrowest of its control groups; 0 for no limit.
 func quota(groups map[string]string) (least float64) {
-	dirs, old := places(groups, "cpu")
+	dirs, old := places(controls, groups, "cpu")
 	for _, dir := range dirs {
 		text, _ := os.ReadFile(filepath.Join(dir, "cpu.max"))
 		if old {
@@ -246,8 +248,8 @@ func quota(groups map[string]string) (least float64) {
 }
 
 // killed returns how many processes of a control group the kernel has ended for lack of memory.
-func killed(groups map[string]string) int64 {
-	dirs, old := places(groups, "memory")
+func killed(root string, groups map[string]string) int64 {
+	dirs, old := places(root, groups, "memory")
 	name := "memory.events"
 	if old {
 		name = "memory.oom_control"
@@ -259,18 +261,22 @@ func killed(groups map[string]string) int64 {
 // Memory is the control group of a process, and how many of its processes the kernel had ended for lack of memory. The
 // zero value is that of a process without one.
 type Memory struct {
+	root   string // of the control groups
 	groups map[string]string
 	killed int64
 }
 
 // MemoryOf returns the group of a process as it is now.
 func MemoryOf(pid int) Memory {
-	groups := parseGroups(read(pid, "cgroup"))
-	return Memory{groups, killed(groups)}
+	return memoryOf(controls, parseGroups(read(pid, "cgroup")))
+}
+
+func memoryOf(root string, groups map[string]string) Memory {
+	return Memory{root, groups, killed(root, groups)}
 }
 
 // Short reports whether the kernel has ended another process since.
-func (m Memory) Short() bool { return m.groups != nil && killed(m.groups) > m.killed }
+func (m Memory) Short() bool { return m.groups != nil && killed(m.root, m.groups) > m.killed }
 
 // System calls that wait for a file: the descriptor, or the address of the path, is which argument.
 var (

@@ -60,9 +60,38 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestMemory: a group is short of memory when the kernel has ended another of its processes, in both versions of control
+// groups.
 func TestMemory(t *testing.T) {
-	if m := MemoryOf(os.Getpid()); m.Short() {
-		t.Error("a process of this group was killed")
+	for group, tt := range map[string]struct{ file, before, after string }{
+		"0::/job": {"job/memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 0\n",
+			"low 0\nhigh 0\nmax 9\noom 5\noom_kill 3\noom_group_kill 0\n"},
+		"9:memory:/job\n0::/": {"memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+			"oom_kill_disable 0\nunder_oom 1\noom_kill 3\n"},
+	} {
+		root := t.TempDir()
+		path := filepath.Join(root, tt.file)
+		put := func(text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		put(tt.before)
+		m := memoryOf(root, parseGroups([]byte(group)))
+		if m.killed != 2 || m.Short() {
+			t.Errorf("%s: %+v, short: %v", group, m, m.Short())
+		}
+		put(strings.Replace(tt.before, "9", "10", 1)) // another limit
+		if m.Short() {
+			t.Errorf("%s: short although no process was ended", group)
+		}
+		put(tt.after)
+		if !m.Short() {
+			t.Errorf("%s: not short although a process was ended", group)
+		}
 	}
 	if (Memory{}).Short() {
 		t.Error("no group is short of memory")
