@@ -45,7 +45,7 @@ func (o *jobFlags) sshTable() []cli.Flag {
 func (o *jobFlags) launcherTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "launcher", Destination: &o.launcher, Aliases: []string{"bootstrap"}, EnvVars: []string{"GORUN_LAUNCHER"},
-			Usage: "start daemons on hosts by `WAY`: ssh, srun, pbsdsh, blaunch, qrsh, or a command line with {host} that ends with {program}", DefaultText: "srun in an allocation of Slurm, else ssh"},
+			Usage: "start daemons on hosts by `WAY`: auto, ssh, srun, pbsdsh, blaunch, qrsh, or a command line with {host} that ends with {program}", DefaultText: "srun in an allocation of Slurm, else ssh"},
 	}
 }
 

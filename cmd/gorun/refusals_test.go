@@ -46,6 +46,7 @@ var remedies = map[string]string{
 	"--nproc-per-node … counts what this machine has, not what other hosts have":                         "`-ppn N`, or slots behind the names of hosts: `-H host1:8,host2:8`.",
 	"--nproc-per-node …: neither a number nor auto, gpu or cpu":                                          "Give a number, or one of these words.",
 	"--older-than …: must not be negative":                                                               "`gorun clean --older-than 1h` removes what was not used for an hour.",
+	"--rdma …: neither off, auto, on nor names of devices":                                               "`--rdma auto` uses the devices that are there. [RDMA](guides/rdma.md) describes the words.",
 	"--reset-limit …: must not be negative":                                                              "`--reset-limit 3` lets the job begin anew three times.",
 	"--ring-order measured: no hosts":                                                                    "Name hosts: `gorun topo -H host1,host2 --ring-order measured`.",
 	"--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself": "Measure before: `gorun topo -H host1,host2 --measure --save FILE`, then `--topology FILE`.",
