@@ -321,7 +321,7 @@ func (m *Mesh) receive(conn net.Conn) {
 		l.touch()
 		if err = l.bind(hello.mine, hello.yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
-			carrier := conn
+			var carrier net.Conn
 			if carrier, err = m.upgrade(l.ctx, conn, l.peer, hello.stream, hello.upgrades); err == nil {
 				if err = l.attach(carrier, l.slots[hello.stream]); err != nil {
 					carrier.Close()
