@@ -55,13 +55,13 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// lastWrites is how long a program in place of the built-in client may take to pass on what was written to it.
+// lastWrites is how long programs and machines on the way to a host may take to pass on what was written to them.
 const lastWrites = time.Second
 
 // Finish closes the input of a session of this connection, and the connection once what was written before is on its
 // way. It does not wait for that.
 func (c *Conn) Finish(s *Session) error {
-	if _, program := c.transport.(external); !program {
+	if c.RemoteAddr() != nil { // directly: the kernel passes it on
 		return c.Close()
 	}
 	time.AfterFunc(lastWrites, func() { c.Close() })

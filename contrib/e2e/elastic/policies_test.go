@@ -41,8 +41,8 @@ func TestFewerThanMinNP(t *testing.T) {
 		j.Counted(2)
 	})
 	t.Run("nobody comes", func(t *testing.T) {
-		_, j := begin(t, "2s")
-		j.Fails(1, `slots needed: 2, there after 2s: 1, after process \d on host2 exited with code 137`,
+		_, j := begin(t, "10s")
+		j.Fails(1, `slots needed: 2, there after 10s: 1, after process \d on host2 exited with code 137`,
 			`--min-np goes on with fewer, --blacklist-cooldown-range uses again what failed, --elastic-timeout waits longer`)
 	})
 }
