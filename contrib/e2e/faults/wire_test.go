@@ -38,7 +38,7 @@ func TestDamagingNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
+		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "30")
 		wire.Close()
 		lines := told.FindAllStringSubmatch(r.Stderr, -1)
 		t.Logf("%s: %d segments were damaged, told in %d lines", flag, wire.Damaged.Load(), len(lines))
