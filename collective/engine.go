@@ -32,7 +32,7 @@ type Engine struct {
 	past        *Error           // why the worlds before this one ended
 }
 
-// paused is what an engine knows of a pause.
+// paused is the state of a pause.
 type paused struct {
 	number  uint32 // of the pause, 0 if there is none
 	quiet   func() // to be called, once

@@ -26,8 +26,8 @@ func (r *Recorded) KindName() string {
 // TypeName returns the type of the elements.
 func (r *Recorded) TypeName() string { return kernel.Type(r.Type).String() }
 
-// Flight returns the latest operations, at most that many: those that have ended, the oldest first, and then those that
-// have not, the oldest first. Times count from the moment that it returns, too. There are none without Config.Record.
+// Flight returns the latest operations, at most that many: first the ended ones, then the open ones, each the oldest
+// first. It also returns the moment from which times count. There are none without Config.Record.
 func (e *Engine) Flight(most int) (since time.Time, all []Recorded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -110,7 +110,7 @@ func (reg *registry) choose(o *op, r *Request) {
 	panic("collective: no strategy for " + r.Kind.String())
 }
 
-// kit is what the operations of an engine work with.
+// kit holds what all operations of an engine share.
 type kit struct {
 	settings
 	pools

@@ -6,7 +6,7 @@ import (
 	"gorun/collective/link"
 )
 
-// stash is what came of an operation before it started. op.mu guards it.
+// stash holds what arrives for an operation before it starts. op.mu guards it.
 type stash struct {
 	segments []stashed
 	bytes    int64

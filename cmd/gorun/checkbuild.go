@@ -37,7 +37,7 @@ Available Tensor Operations:
     [ ] MPI
     [X] Gloo
 
-Frameworks of python3 on this host (gorun doctor -H shows those of others):
+Frameworks of python3 on this host (gorun doctor -H shows other hosts):
     %s
 `, version, horovodVersion, strings.ReplaceAll(cmp.Or(frameworks, "none"), ", ", "\n    "))
 	return err

@@ -83,7 +83,7 @@ func (c *Conn) pump() {
 	c.pair.Close()
 }
 
-// completed processes completions and wakes whoever waits for them.
+// completed processes completions and wakes the goroutines that wait for them.
 func (c *Conn) completed(all []Completion) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +250,7 @@ func (c *Conn) Delivered() uint64 {
 	return c.flow.completed
 }
 
-// Close implements net.Conn. It does not wait: whoever uses the connection is woken, and the last one frees it.
+// Close implements net.Conn. It does not wait: it wakes the users of the connection, and the last one frees it.
 func (c *Conn) Close() error {
 	c.fail(net.ErrClosed)
 	return nil

@@ -33,7 +33,7 @@ func (s *side) post(t *testing.T, at, n int) {
 	s.wire = append(s.wire, message{at, n, s.flow.send(n)})
 }
 
-// steps are what can happen next at one end; each returns false if it cannot happen.
+// steps lists the events that can happen next at one end; each returns false if it cannot.
 var steps = []func(t *testing.T, s *side, rng *rand.Rand, total uint64) bool{
 	func(t *testing.T, s *side, rng *rand.Rand, total uint64) bool { // write
 		if c := s.copied; c.n > 0 {

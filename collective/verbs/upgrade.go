@@ -27,7 +27,7 @@ type Config struct {
 	Retry func(peer, stream int) bool
 	// Problem is called when a stream is not carried by RDMA, or no longer. Any goroutine may call it.
 	Problem func(peer int, err error)
-	// Carries is called when RDMA carries a stream to a peer, by a queue pair on that port. nil for nobody.
+	// Carries is called when RDMA carries a stream to a peer, by a queue pair on that port. It may be nil.
 	Carries func(peer int, at Place)
 	Log     *slog.Logger
 
