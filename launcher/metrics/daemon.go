@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gorun/launcher"
+	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -23,7 +24,7 @@ type Daemon struct {
 }
 
 // ServeDaemon is Serve for a resident daemon, with the detached jobs whose launchers it runs.
-func ServeDaemon(address string, d Daemon) (*Server, error) {
+func ServeDaemon(address string, d Daemon) (*httpserve.Server, error) {
 	c := &daemonCollector{daemon: d, jobs: map[int]*collector{}}
 	return serve(address, c, c.look)
 }

@@ -1,7 +1,7 @@
 // Package metrics serves what a job counts, and what a resident daemon does, in the text format of Prometheus and
 // OpenMetrics.
 //
-// A Server listens at the address of --metrics. It asks the daemons each second what their ranks use, so that a scrape
+// Serve listens at the address of --metrics. It asks the daemons each second what their ranks use, so that a scrape
 // takes what the launcher knows already and waits for no host. Labels are bounded: a job has as many series as it has
 // ranks and hosts, times a constant. Names follow https://prometheus.io/docs/practices/naming: base units, and _total
 // for what only grows.
@@ -9,9 +9,7 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -21,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"gorun/launcher"
+	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
 )
 
@@ -39,60 +38,24 @@ type Job interface {
 	Carried() map[string]launcher.HostUsage
 }
 
-// Server serves the metrics of one job, or of a resident daemon.
-type Server struct {
-	listener net.Listener
-	http     http.Server
-	wg       sync.WaitGroup
-	stop     context.CancelFunc
-}
-
 // Serve serves the metrics of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
-func Serve(address, version string, job Job) (*Server, error) {
+func Serve(address, version string, job Job) (*httpserve.Server, error) {
 	c := &collector{job: job, version: version}
 	c.take(job.Ranks())
 	return serve(address, c, c.look)
 }
 
 // serve serves what a collector knows, and runs look, which keeps that new, until Close.
-func serve(address string, c prometheus.Collector, look func(ctx context.Context)) (*Server, error) {
-	host, port, err := net.SplitHostPort(address)
+func serve(address string, c prometheus.Collector, look func(ctx context.Context)) (*httpserve.Server, error) {
+	l, _, err := httpserve.Listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
-	if host == "" {
-		host = "localhost"
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
-	s := &Server{listener: l, stop: stop, http: http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-		MaxHeaderBytes: 16 << 10}}
-	s.wg.Go(func() { s.http.Serve(l) })
-	s.wg.Go(func() { look(ctx) })
-	return s, nil
-}
-
-// Address returns where the server listens.
-func (s *Server) Address() string { return s.listener.Addr().String() }
-
-// Close lets scrapes that have begun end, within a second, and stops.
-func (s *Server) Close() error {
-	s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close()
-	}
-	s.wg.Wait()
-	return err
+	return httpserve.Start(l, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, look), nil
 }
 
 // collector makes metrics of what the launcher knows.

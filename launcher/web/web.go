@@ -19,7 +19,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -29,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
 )
@@ -38,7 +38,6 @@ const (
 	// readTimeout bounds a request, and writeTimeout what the launcher takes to answer, with its daemons, and a client to read.
 	readTimeout  = 10 * time.Second
 	writeTimeout = 20 * time.Second
-	maxHeader    = 16 << 10
 )
 
 // Source is the job that a page shows: its registration, or the control socket of its launcher.
@@ -54,13 +53,10 @@ var embedded embed.FS
 
 // Server serves the page of one job, or of a cluster.
 type Server struct {
-	listener net.Listener
-	guard    *guard
-	source   Source
-	http     http.Server
-	wg       sync.WaitGroup
-	stop     context.CancelFunc
-	asking   sync.Mutex // held while a client has the daemons asked
+	*httpserve.Server
+	guard  *guard
+	source Source
+	asking sync.Mutex // held while a client has the daemons asked
 
 	mu      sync.Mutex
 	view    View
@@ -94,30 +90,21 @@ func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*
 
 // serve listens, and runs look, which keeps what the page shows up to date.
 func (s *Server) serve(address, page string, look func(ctx context.Context), api func(mux *http.ServeMux)) error {
-	host, port, err := net.SplitHostPort(address)
+	l, host, err := httpserve.Listen(address)
 	if err != nil {
 		return fmt.Errorf("serve page: %w", err)
 	}
-	if host == "" {
-		host = "localhost"
-	}
-	if s.listener, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
-		return fmt.Errorf("serve page: %w", err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	s.guard, s.stop = newGuard(host, s.listener.Addr()), stop
-	look(ctx)
-	s.http = http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx }}
-	s.wg.Go(func() { s.http.Serve(s.listener) })
-	s.wg.Go(func() { watch(ctx, look) })
+	s.guard = newGuard(host, l.Addr())
+	look(context.Background())
+	s.Server = httpserve.Start(l, &http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout},
+		func(ctx context.Context) { watch(ctx, look) })
 	return nil
 }
 
 // URL returns the address of the page, with its token. It names the loopback interface by number: "localhost" may be
 // an address on which another user listens.
 func (s *Server) URL() string {
-	at := s.listener.Addr().(*net.TCPAddr)
+	at := s.Listener.Addr().(*net.TCPAddr)
 	shown := at.String()
 	if at.IP.IsUnspecified() {
 		name, err := os.Hostname()
@@ -127,19 +114,6 @@ func (s *Server) URL() string {
 		shown = net.JoinHostPort(name, fmt.Sprint(at.Port))
 	}
 	return "http://" + shown + "/#" + s.guard.token
-}
-
-// Close lets requests that have begun end, within a second, and stops.
-func (s *Server) Close() error {
-	s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close()
-	}
-	s.wg.Wait()
-	return err
 }
 
 func (s *Server) handler(page string, api func(mux *http.ServeMux)) http.Handler {

@@ -66,7 +66,7 @@ func serve(t testing.TB, address string, source Source) *Server {
 // answer has the server answer a request as it comes from the network.
 func answer(s *Server, method, path string, header map[string]string, body io.Reader) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, body)
-	r.Host = s.listener.Addr().String()
+	r.Host = s.Listener.Addr().String()
 	for key, value := range header {
 		if key == "Host" {
 			r.Host = value
@@ -75,13 +75,13 @@ func answer(s *Server, method, path string, header map[string]string, body io.Re
 		}
 	}
 	w := httptest.NewRecorder()
-	s.http.Handler.ServeHTTP(w, r)
+	s.HTTP.Handler.ServeHTTP(w, r)
 	return w
 }
 
 func TestGuard(t *testing.T) {
 	s := serve(t, ":0", job{ranks: 4})
-	at := s.listener.Addr().String()
+	at := s.Listener.Addr().String()
 	if !strings.HasPrefix(at, "127.0.0.1:") && !strings.HasPrefix(at, "[::1]:") {
 		t.Errorf("without a host it listens at %s", at)
 	}
@@ -163,7 +163,7 @@ func TestNetwork(t *testing.T) {
 		want   int
 	}{
 		"page":  {s.URL(), "", 200},
-		"large": {s.URL(), strings.Repeat("x", 2*maxHeader), 431},
+		"large": {s.URL(), strings.Repeat("x", 32<<10), 431},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tt.url, nil)
 		if err != nil {
@@ -313,7 +313,7 @@ func FuzzHandler(f *testing.F) {
 		r.Header.Set("Cookie", cookie)
 		r.Header.Set("Authorization", authorization)
 		w := httptest.NewRecorder()
-		s.http.Handler.ServeHTTP(w, r)
+		s.HTTP.Handler.ServeHTTP(w, r)
 		if w.Code < 400 && strings.HasPrefix(r.URL.Path, "/api/") && !strings.Contains(authorization, s.guard.token) {
 			t.Errorf("status %d without the token", w.Code)
 		}
