@@ -181,7 +181,7 @@ e2e: build build/report
 	$(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]
 
 # Tests of family faults that need a machine for themselves: no rank may wait for half a second, no login for two.
-ALONE := TestAddressChange|TestKillPrograms
+ALONE := TestAddressChange|TestKillPrograms|TestWhyNamesShortages
 
 # e2e-families tests some families with an existing binary.
 E2E_RUN ?=

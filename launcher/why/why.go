@@ -93,7 +93,11 @@ func verdictOf(all []Finding) string {
 		idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
 		return "the job waits for " + ranks(idle) + what(idle)
 	case len(waiting) > 0:
-		text := fmt.Sprintf("%s wait for data that is under way between hosts", ranks(waiting))
+		verb := "wait"
+		if len(waiting) == 1 {
+			verb = "waits"
+		}
+		text := fmt.Sprintf("%s %s for data that is under way between hosts", ranks(waiting), verb)
 		if path := network(all); path != "" {
 			text += ": " + path
 		}

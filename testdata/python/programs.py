@@ -1,6 +1,7 @@
 """Runs programs one after the other, each in a child of a process that has imported torch.
 
-Importing torch takes longer than most of these programs.
+Importing torch takes longer than most of these programs. Each has a port of its own, as a rank that is early would meet the
+store of the program before.
 """
 
 import os
@@ -9,7 +10,9 @@ import sys
 
 import torch  # noqa: F401
 
-for program in sys.argv[1:]:
+port = int(os.environ["MASTER_PORT"])
+for number, program in enumerate(sys.argv[1:]):
+    os.environ["MASTER_PORT"] = str(port + number if port < 60000 else port - number)
     child = os.fork()
     if child == 0:
         sys.argv, sys.path[0] = [program], os.path.dirname(os.path.abspath(program))

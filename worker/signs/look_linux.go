@@ -23,7 +23,7 @@ const (
 	mostProcesses = 20000
 	mostThreads   = 1024
 	mostFiles     = 256
-	// leastRival is the share of a CPU from which on another process is named.
+	// leastRival is the share of a CPU from which on another command is named.
 	leastRival = 0.05
 )
 
@@ -104,7 +104,8 @@ func everything() map[int]stat {
 	return all
 }
 
-// rival returns which process used most CPU time meanwhile, without the ranks, what they started, and this process.
+// rival returns which command used most CPU time meanwhile, in all its processes, without the ranks, what they started, and
+// this process.
 func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
 	own := func(pid int) bool {
 		self := pid == os.Getpid()
@@ -116,9 +117,24 @@ func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
 		}
 		return self
 	}
+	type command struct {
+		used           time.Duration
+		pid, processes int
+	}
+	commands := map[string]command{}
 	for pid, s := range now {
-		if t := time.Duration(s.ticks-l.machine[pid].ticks) * tick; t > used && !own(pid) {
-			name, used = fmt.Sprintf("%s (process %d)", s.command, pid), t
+		if t := time.Duration(s.ticks-l.machine[pid].ticks) * tick; t > 0 && !own(pid) {
+			c := commands[s.command]
+			commands[s.command] = command{c.used + t, pid, c.processes + 1}
+		}
+	}
+	for of, c := range commands {
+		switch {
+		case c.used <= used:
+		case c.processes == 1:
+			name, used = fmt.Sprintf("%s (process %d)", of, c.pid), c.used
+		default:
+			name, used = fmt.Sprintf("%s (%d processes)", of, c.processes), c.used
 		}
 	}
 	return name, used

@@ -97,3 +97,23 @@ func TestMemory(t *testing.T) {
 		t.Error("no group is short of memory")
 	}
 }
+
+// TestRival: the command with most CPU time in all its processes is the rival, unless its processes are of the ranks.
+func TestRival(t *testing.T) {
+	before := map[int]stat{10: {command: "python3"}, 20: {command: "make"}, 21: {command: "sh", ticks: 100}, 22: {command: "sh"}}
+	for _, c := range []struct {
+		want string
+		used time.Duration
+		now  map[int]stat
+	}{
+		{"make (process 20)", 300 * time.Millisecond, map[int]stat{20: {command: "make", ticks: 30}, 21: {command: "sh", ticks: 110}, 22: {command: "sh", ticks: 10}}},
+		{"sh (2 processes)", 400 * time.Millisecond, map[int]stat{20: {command: "make", ticks: 30}, 21: {command: "sh", ticks: 120}, 22: {command: "sh", ticks: 20}}},
+		{"sh (process 23)", 200 * time.Millisecond, map[int]stat{10: {command: "python3", ticks: 90}, 11: {command: "loader", parent: 10, ticks: 80}, 21: {command: "sh", ticks: 100}, 23: {command: "sh", ticks: 20}}},
+		{"", 0, map[int]stat{os.Getpid(): {command: "gorund", ticks: 50}, 21: {command: "sh", ticks: 100}}},
+	} {
+		l := &Look{ranks: map[int]*glance{10: {}}, machine: before}
+		if name, used := l.rival(c.now); name != c.want || used != c.used {
+			t.Errorf("%q used %v, want %q and %v", name, used, c.want, c.used)
+		}
+	}
+}

@@ -15,8 +15,10 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
-// faults are what the first line of gorun why says of each fault that testdata/faults.py has.
-var faults = []struct{ name, want string }{
+// fault is one that testdata/faults.py has, and what the first line of gorun why says of it.
+type fault struct{ name, want string }
+
+var faults = []fault{
 	{"wrong order", `^rank 1 on host2 called barrier "head" before barrier "decoder", which came first until now`},
 	{"missing call", `^rank 1 on host2 called barrier "decoder" before barrier "encoder", which came first until now: it left that call out`},
 	{"fewer batches", `^rank 1 on host2 went on to barrier "end of epoch" after 12 rounds of barrier "encoder", .*: it has fewer batches`},
@@ -32,7 +34,11 @@ var faults = []struct{ name, want string }{
 	{"deadlock", `rank 1 on host2, which is in a deadlock: its main thread waits for a lock at deadlock .* another thread at hold_lock `},
 	{"debugger", `rank 1 on host2, which is in a debugger`},
 	{"stopped", `rank 1 on host2, which is paused by a signal`},
-	{"neighbour", `rank 1 on host2.* which gets too little CPU time: sh `},
+}
+
+// shortages are faults of which other tests on the same machine are a part.
+var shortages = []fault{
+	{"neighbour", `rank 1 on host2.* which gets too little CPU time: sh \(3 processes\)`},
 	{"control group", `rank 1 on host2.* which is held back by its control group, which allows it 0.1 CPUs`},
 	{"slow network", `under way between hosts: the slowest link is from host[12] to host[12]`},
 	{"broken cable", `under way between hosts: the path from host2 to host1 loses packets`},
@@ -43,7 +49,12 @@ var rare = []string{"missing call", "dead loader worker", "memory from disk", "d
 
 // TestWhyNamesFaults plants faults, real ones as far as a host of the lab can have them, and asks gorun why, which is
 // not told what is planted.
-func TestWhyNamesFaults(t *testing.T) {
+func TestWhyNamesFaults(t *testing.T) { plant(t, faults) }
+
+// TestWhyNamesShortages does so for too little CPU time and bandwidth, which tests beside it would take too.
+func TestWhyNamesShortages(t *testing.T) { plant(t, shortages) }
+
+func plant(t *testing.T, faults []fault) {
 	c := e2etest.NewCluster(t, 2)
 	script, err := filepath.Abs("testdata/faults.py")
 	if err != nil {
