@@ -113,7 +113,7 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
 test-all:
-	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= || failed=yes; \
+	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
 	for part in arm64 e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
@@ -140,20 +140,25 @@ fix: build/ruff-$(RUFF)
 
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
 # These flags must not prevent caching: no -count, no -shuffle.
-UNIT_FLAGS ?=
+UNIT_FLAGS ?= -short
 # Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
 UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /cmd/gorun$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
-UNIT := unit-race $(if $(RACE),unit-gorun-race) unit-gorun unit-pure unit-sources
-.PHONY: unit-race unit-gorun-race unit-gorun unit-pure unit-sources
+# Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
+MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestMatrix|TestReduceScatter|TestCodedSums
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
+UNIT := unit-race $(if $(RACE),unit-gorun-race) unit-gorun unit-collective unit-pure unit-sources
+.PHONY: unit-race unit-gorun-race unit-gorun unit-collective unit-pure unit-sources
 unit: build build/report
 	@$(BESIDE) $(UNIT)
 # Packages wait for different things at different times, so three at a time keep two processors busy.
 unit-race: build/report
 	@[ -n "$(RACE)" ] || echo "race detector: no C compiler, apt-get install gcc" >>build/skips
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages "$(UNIT_PACKAGES)" go test -json $(RACE) -p=3 -timeout=10m $(UNIT_FLAGS)
+unit-collective: build/report
+	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./collective go test -json $(RACE) -timeout=10m $(UNIT_FLAGS) $(if $(MATRICES),-skip '^($(MATRICES))$$')
+	@$(if $(MATRICES),$(REPORT) -packages ./collective go test -json -timeout=10m $(UNIT_FLAGS) -run '^($(MATRICES))$$')
 unit-pure: build/report
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
 unit-gorun: build build/report

@@ -17,6 +17,9 @@ import (
 // Where other ways are slow in one network than in the other, large tensors take a ring in each, and are faster than over
 // one ring in both networks by the predicted factor.
 func TestRingInEachNetwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a part of make test-all")
+	}
 	c := e2etest.NewClusterAlone(t, 4)
 	const fast, slow = 240e6, 60e6
 	networks := [...]netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.78.0.0/24")}

@@ -15,6 +15,9 @@ import (
 // TestCostFollowsEdges: the network becomes slow in the middle of a job. The cost of a message, which chooses the algorithms,
 // changes between two operations that all hosts agree on; no rank notices.
 func TestCostFollowsEdges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a part of make test-all")
+	}
 	c := e2etest.NewClusterAlone(t, 3)
 	links := func(rate int64) {
 		t.Helper()
