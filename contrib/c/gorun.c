@@ -255,6 +255,7 @@ struct operation {
 	struct slot *slot; /* its rank offers to take this one next time */
 	int set, set_size; /* the process set that it adds or removes */
 	gorun_done then; /* called with argument at the end */
+	int counted;     /* its time is in the counters already */
 	void *argument;
 	struct operation *later; /* the next one in world.due */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
@@ -530,11 +531,15 @@ static struct operation *find(uint32_t handle) {
 	return o && o->stage == OPEN ? o : NULL;
 }
 
+static void ended_for_callback(uint64_t took);
+
 /* end_operation notes that an operation has ended. */
 static void end_operation(struct operation *o) {
 	o->stage = DONE;
 	if (!o->then)
 		return;
+	o->counted = 1;
+	ended_for_callback((uint64_t)o->took * 1000);
 	if (world.due)
 		world.last->later = o;
 	else
@@ -997,10 +1002,10 @@ static uint64_t stamp(void) {
 static void count(int what, uint64_t n) { __atomic_fetch_add(&counts[what / 8], n, __ATOMIC_RELAXED); }
 static void note(int what, uint64_t n) { __atomic_store_n(&counts[what / 8], n, __ATOMIC_RELAXED); }
 
-/* open_counters begins to count. A companion's rank counts in its own binding. */
-static void open_counters(int companion) {
+/* open_counters begins to count. A companion counts for its rank, beside the rank's own binding. */
+static void open_counters(void) {
 	const char *path = getenv("GORUN_COUNTERS");
-	int fd = companion || !path || !*path || counts != unseen ? -1 : open(path, O_RDWR | O_CLOEXEC);
+	int fd = !path || !*path || counts != unseen ? -1 : open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	void *page = mmap(NULL, COUNT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -1008,7 +1013,8 @@ static void open_counters(int companion) {
 	if (page == MAP_FAILED)
 		return;
 	counts = page;
-	note(COUNT_BEGAN, stamp());
+	if (!counts[COUNT_BEGAN / 8])
+		note(COUNT_BEGAN, stamp());
 }
 
 /* waits notes that this rank waits, and returns the time. */
@@ -1019,14 +1025,57 @@ static uint64_t waits(void) {
 	return began;
 }
 
-/* waited counts a wait. The operation ran for took nanoseconds once all ranks had come. */
-static void waited(uint64_t began, uint64_t took) {
-	uint64_t blocked = stamp() - began, seen = blocked < took ? blocked : took;
+/* count_operation counts an operation that ran for took nanoseconds once all ranks had come, and how long this rank waited. */
+static void count_operation(uint64_t blocked, uint64_t took) {
+	uint64_t seen = blocked < took ? blocked : took;
 	count(COUNT_OTHERS, blocked - seen);
 	count(COUNT_COMMUNICATION, seen);
 	count(COUNT_HIDDEN, took - seen);
 	count(COUNT_OPERATIONS, 1);
+}
+
+/* waited counts a wait that waits has begun. */
+static void waited(uint64_t began, uint64_t took) {
+	count_operation(stamp() - began, took);
 	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
+
+/* No thread waits for an operation that gorun_then has a function for. While more of them are submitted, the program still
+ * computes what these carry. So it waits from the last submission on, until all have ended. */
+static struct {
+	int open;
+	uint64_t latest; /* stamp of the last submission */
+} unwaited;
+
+static void leave_to_callback(void) {
+	unwaited.open++;
+	unwaited.latest = stamp();
+}
+
+static void ended_for_callback(uint64_t took) { count_operation(--unwaited.open ? 0 : stamp() - unwaited.latest, took); }
+
+/* What a graph of a framework tells beside its operations. contrib/python/gorun/tensorflow/engine.py has the numbers too. */
+enum { EVENT_LOADS, EVENT_LOADED, EVENT_STEP };
+__attribute__((visibility("hidden"))) void gorun_count_event(int event);
+
+/* gorun_count_event counts steps, and time in which a graph waited for data. It notes no activity: a graph whose data has ended
+ * stops in the middle. */
+void gorun_count_event(int event) {
+	static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+	static uint64_t loading, stepped;
+	pthread_mutex_lock(&counting);
+	open_counters();
+	uint64_t at = stamp();
+	if (event == EVENT_LOADED && loading)
+		count(COUNT_DATA, at - loading);
+	if (event != EVENT_STEP)
+		loading = at;
+	if (event == EVENT_STEP) {
+		count(COUNT_STEPS, 1);
+		note(COUNT_STEP_TIME, at - (stepped ? stepped : counts[COUNT_BEGAN / 8]));
+		stepped = at;
+	}
+	pthread_mutex_unlock(&counting);
 }
 
 /* missed counts a wait for ranks of which not all came. The daemon carries out the operation, and the wait for it counts it. */
@@ -2182,6 +2231,8 @@ int gorun_wait(gorun_handle handle, gorun_result *result) {
 		return leave(GORUN_INVALID);
 	if (o->then)
 		return leave(fail(GORUN_INVALID, "wait for operation: it is for the function that gorun_then has named"));
+	if (o->counted)
+		return leave(finish(o, handle, result));
 	uint64_t began = waits();
 	if (o->stage == OPEN && ((code = until(ended, o)) || (code = ready()))) {
 		waited(began, 0);
@@ -2312,6 +2363,7 @@ int gorun_then(gorun_handle handle, gorun_done then, void *argument) {
 		return leave(code);
 	o->then = then, o->argument = argument;
 	world.callbacks++;
+	leave_to_callback();
 	if (o->stage == DONE)
 		end_operation(o);
 	stir();
@@ -2655,7 +2707,8 @@ static int join_world(int companion) {
 	world.lost = world.goodbye = 0;
 	world.rank = world.local_rank = world.cross_rank = world.size = world.local_size = world.cross_size = -1;
 	world.state = JOINING;
-	open_counters(companion);
+	open_counters();
+	unwaited.open = 0;
 	if (name && *name) {
 		code = connect_daemon(name, companion);
 	} else {

@@ -753,6 +753,14 @@ static void compute_world(void *kernel, TF_OpKernelContext *ctx) {
 	tf.TF_DeleteStatus(s);
 }
 
+/* GorunCount counts an event of the graph that it is in. It is stateful, as it has no result. */
+__attribute__((visibility("hidden"))) void gorun_count_event(int event); /* in gorun.c */
+
+static void compute_count(void *kernel, TF_OpKernelContext *ctx) {
+	(void)ctx;
+	gorun_count_event(((const struct question *)kernel)->what);
+}
+
 /* ---- registration ---- */
 
 /* same_shapes gives outputs the shapes of the inputs, except the last input, the world. */
@@ -816,6 +824,22 @@ static void define(int kind, TF_Status *s) {
 	check(s, op);
 }
 
+/* define_small registers an operation about a process set that has no input. */
+static void define_small(const char *op, const char *output, create_function *create, compute_function *compute, TF_Status *s) {
+	TF_OpDefinitionBuilder *b = tf.TF_NewOpDefinitionBuilder(op);
+	tf.TF_OpDefinitionBuilderAddAttr(b, "what: int = 1");
+	tf.TF_OpDefinitionBuilderAddAttr(b, "process_set: int = 0");
+	if (output)
+		tf.TF_OpDefinitionBuilderAddOutput(b, output);
+	tf.TF_OpDefinitionBuilderSetIsStateful(b, 1);
+	tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(b, unknown_shapes);
+	tf.TF_RegisterOpDefinition(b, s);
+	check(s, op);
+	TF_KernelBuilder *k = tf.TF_NewKernelBuilder(op, "CPU", create, compute, free);
+	tf.TF_RegisterKernelBuilder(op, k, s);
+	check(s, op);
+}
+
 /* find looks up TensorFlow's functions, and reports whether none is missing that is needed. */
 static int find(void) {
 	void *library = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
@@ -842,16 +866,7 @@ __attribute__((constructor)) static void register_operations(void) {
 	TF_Status *s = tf.TF_NewStatus();
 	for (int kind = 0; kind < KINDS; kind++)
 		define(kind, s);
-	TF_OpDefinitionBuilder *b = tf.TF_NewOpDefinitionBuilder("GorunWorld");
-	tf.TF_OpDefinitionBuilderAddAttr(b, "what: int = 1");
-	tf.TF_OpDefinitionBuilderAddAttr(b, "process_set: int = 0");
-	tf.TF_OpDefinitionBuilderAddOutput(b, "value: int32");
-	tf.TF_OpDefinitionBuilderSetIsStateful(b, 1);
-	tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(b, unknown_shapes);
-	tf.TF_RegisterOpDefinition(b, s);
-	check(s, "GorunWorld");
-	TF_KernelBuilder *k = tf.TF_NewKernelBuilder("GorunWorld", "CPU", create_world, compute_world, free);
-	tf.TF_RegisterKernelBuilder("GorunWorld", k, s);
-	check(s, "GorunWorld");
+	define_small("GorunWorld", "value: int32", create_world, compute_world, s);
+	define_small("GorunCount", NULL, create_world, compute_count, s);
 	tf.TF_DeleteStatus(s);
 }

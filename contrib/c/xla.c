@@ -14,6 +14,10 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define EVENT_STEP 2
+
+/* gorun_count_event is gorun.c's. */
+__attribute__((visibility("hidden"))) void gorun_count_event(int event);
 
 /* ---- XLA's side: major version 0 of its interface, from minor version 1 (jaxlib 0.5) on ---- */
 
@@ -481,6 +485,8 @@ static error *handle(struct frame *f, gorun_kind kind) {
 		return wrong;
 	}
 	f->future = w->future = a.future;
+	if (number(f, "step", 0))
+		gorun_count_event(EVENT_STEP);
 	pthread_mutex_lock(&lock);
 	struct line *l = w->line = line_of(name);
 	w->call.name = l ? l->name : NULL;

@@ -11,6 +11,7 @@ import faulthandler
 import mmap
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -33,6 +34,8 @@ COMPUTING = 0  # activities
 WAITING_FOR_DATA = 1
 WAITING_IN_GORUN = 2
 # end table
+
+LOADS, LOADED, STEP = range(3)  # events of graphs; gorun.c has the numbers too
 
 _Item = TypeVar("_Item")
 
@@ -76,6 +79,8 @@ class Counters:
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._words = _words(environ)
         self._last_step = 0
+        self._loading = 0  # the thread that waits for data
+        self._loads = 0  # stamp
 
     def begin(self) -> None:
         """Count from now on. A second call does nothing."""
@@ -139,7 +144,11 @@ class Counters:
             yield item
 
     def loads(self) -> int:
-        """Note that the rank waits for data, and return the time."""
+        """Note that the rank waits for data, and return the time, or 0 inside of another such wait."""
+        thread = threading.get_ident()
+        if thread == self._loading:
+            return 0
+        self._loading = thread
         words, began = self._words, now()
         words[SINCE // 8] = began
         words[ACTIVITY // 8] = WAITING_FOR_DATA
@@ -147,8 +156,21 @@ class Counters:
 
     def loaded(self, began: int) -> None:
         """Count a wait for data that loads() started."""
+        if not began:
+            return
+        self._loading = 0
         self._words[DATA // 8] += now() - began
         self._words[ACTIVITY // 8] = COMPUTING
+
+    def event(self, number: int) -> None:
+        """Count an event of a graph, as gorun_count_event in libgorun does."""
+        if number == STEP:
+            self.step()
+            return
+        stamp = now()
+        if number == LOADED and self._loads:
+            self._words[DATA // 8] += stamp - self._loads
+        self._loads = stamp
 
     def totals(self) -> dict[str, int]:
         """Return steps, operations, and times in nanoseconds. A wait that is not over does not count."""

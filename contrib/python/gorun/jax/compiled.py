@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gorun import basics, errors, native
+from gorun import basics, errors, loaders, native
 from gorun import numpy as eager
 from gorun.collectives import Adasum, Average, Sum
+from gorun.counters import counters
 from gorun.exceptions import HorovodInternalError
 from gorun.process_sets import ProcessSet
 
@@ -39,6 +40,7 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """
     basics.init(comm, process_sets)
     attach()
+    loaders.count()
 
 
 def attach() -> bool:
@@ -85,10 +87,11 @@ class Call(NamedTuple):
     prescale: float = 1.0
     postscale: float = 1.0
     root: int = 0
+    step: bool = False  # whether it stands for a step of the training
 
     def of(self, kind: str, **changes: Any) -> Call:
         """Return the operation that this one's gradient takes."""
-        return self._replace(kind=kind, name=f"{self.name}.gradient", **changes)
+        return self._replace(kind=kind, name=f"{self.name}.gradient", step=False, **changes)
 
 
 def named(kind: str, name: str | None, process_set: ProcessSet) -> str:
@@ -208,7 +211,7 @@ def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
     results = do(
         *arrays, name=call.name, op=np.int64(call.op), group=np.int64(call.process_set.group()),
         root=np.int64(call.root), members=np.int64(members), prescale=np.float64(call.prescale),
-        postscale=np.float64(call.postscale),
+        postscale=np.float64(call.postscale), step=np.int64(call.step),
     )  # fmt: skip
     return list(results[:-1])
 
@@ -222,6 +225,8 @@ def _in_python(call: Call, *arrays: Any) -> list[np.ndarray]:
     arrays = tuple(np.asarray(array) for array in arrays)
     common: dict[str, Any] = {"name": call.name, "process_set": call.process_set}
     scaled = {"op": call.op, "prescale_factor": call.prescale, "postscale_factor": call.postscale, **common}
+    if call.step:
+        counters.step()
     if call.kind == "allreduce":
         return eager.grouped_allreduce(arrays, **scaled)
     if call.kind == "allgather":

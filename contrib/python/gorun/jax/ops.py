@@ -15,6 +15,7 @@ import numpy as np
 
 from gorun import numpy as eager
 from gorun.collectives import Adasum, Average, choose_op
+from gorun.counters import counters
 from gorun.jax.compiled import Call, call, named
 from gorun.jax.compression import Compression
 from gorun.process_sets import ProcessSet, global_process_set
@@ -44,6 +45,8 @@ def _reduce(leaves: Sequence[jax.Array], name: str | None, how: dict[str, Any], 
         return []
     process_set = how["process_set"]
     if not _traced(leaves):
+        if how.get("step"):
+            counters.step()
         options = {
             "op": how["op"], "name": name, "prescale_factor": how["prescale"],
             "postscale_factor": how["postscale"], "process_set": process_set,
@@ -56,6 +59,7 @@ def _reduce(leaves: Sequence[jax.Array], name: str | None, how: dict[str, Any], 
     results: list[Any] = [None] * len(leaves)
     for number, members in enumerate(_by_type(leaves, how["op"])):
         one = Call("allreduce", f"{name}.part{number}" if number else name, **how)
+        how = {**how, "step": False}
         for i, result in zip(members, call(one, [leaves[i] for i in members])):
             results[i] = result
     return results
@@ -72,9 +76,13 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Return the average (or op) of all ranks' arrays, or trees of arrays, which are reduced together."""
-    op = choose_op(average, op)
+    how = {"prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set}
+    return reduce_tree(tensor, name, compression, op=choose_op(average, op), **how)
+
+
+def reduce_tree(tensor: Any, name: str | None, compression: Any, **how: Any) -> Any:
+    """Return allreduce() of a tree; how are fields of Call, among them whether that is a step."""
     leaves, structure = _leaves(tensor)
-    how = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set}
     compressed = [compression.compress(leaf) for leaf in leaves]
     reduced = _reduce([array for array, _ in compressed], name, how, "allreduce")
     results = [compression.decompress(array, ctx) for array, (_, ctx) in zip(reduced, compressed)]

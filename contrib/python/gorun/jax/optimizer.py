@@ -9,7 +9,7 @@ import jax
 
 from gorun.collectives import Adasum, Average
 from gorun.jax.compression import Compression
-from gorun.jax.ops import allreduce
+from gorun.jax.ops import reduce_tree
 from gorun.process_sets import ProcessSet, global_process_set
 
 BUCKET_BYTES = 32 << 20  # of gradients that are reduced as one, while others are still computed
@@ -33,9 +33,9 @@ def reduce_gradients(
     leaves, structure = jax.tree_util.tree_flatten(gradients)
     results: list[Any] = []
     for number, bucket in enumerate(_buckets(leaves, op)):
-        results += allreduce(
-            bucket, op=op, name=f"{name}.{number}", compression=compression, process_set=process_set,
-            prescale_factor=1.0 / gradient_predivide_factor, postscale_factor=gradient_predivide_factor,
+        results += reduce_tree(
+            bucket, f"{name}.{number}", compression, op=op, process_set=process_set, step=not number,
+            prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
         )  # fmt: skip
     return jax.tree_util.tree_unflatten(structure, results)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gorun import __version__
 from gorun.features import check_extension
+from gorun.tensorflow import counting
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.functions import (
     allgather_object,
@@ -29,6 +30,8 @@ __all__ = [
     "check_extension",
 ]  # fmt: skip
 __all__ += _ops
+
+counting.count()
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorun import basics, collectives, native
+from gorun.counters import counters
 from gorun.process_sets import ProcessSet, global_process_set
 
 # What ask() can be asked. tensorflow.c knows the numbers of the first two as well.
@@ -91,6 +92,10 @@ class Native:
         )
         value.set_shape(())
         return value
+
+    def count(self, event: int) -> Any:
+        """Return an operation of a graph that counts an event whenever it runs."""
+        return self._operations.gorun_count(what=event)
 
     def _common(self, name: str | None, scoped: bool, process_set: ProcessSet) -> dict[str, Any]:
         number = process_set.group()
@@ -175,6 +180,17 @@ class ByPython:
         value = tf.numpy_function(answer, [], tf.int32, name=name)
         value.set_shape(())
         return value
+
+    def count(self, event: int) -> Any:
+        """Return an operation of a graph that counts an event whenever it runs."""
+
+        def counted() -> Any:
+            import numpy as np
+
+            counters.event(event)
+            return np.int32(0)
+
+        return tf.numpy_function(counted, [], tf.int32)
 
     def allreduce(
         self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,

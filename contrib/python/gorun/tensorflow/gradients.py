@@ -11,7 +11,7 @@ from gorun import basics
 from gorun.collectives import Average, Min
 from gorun.features import split_list
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.tensorflow import engine, mpi_ops
+from gorun.tensorflow import counting, engine, mpi_ops
 from gorun.tensorflow.compression import Compression
 
 # In a graph, gradients travel as soon as so many bytes of them are there, while the others are computed.
@@ -80,6 +80,7 @@ class Reduction:
         variables = list(variables) if variables is not None else [None] * len(grads)
         mine = [i for i, variable in enumerate(variables) if self._local and self.is_local(variable)]
         rest = [i for i, grad in enumerate(grads) if grad is not None and i not in mine]
+        counting.step(grads)
         if self._alone():
             return grads
         if self._scale_local and any(grads[i] is not None for i in mine):

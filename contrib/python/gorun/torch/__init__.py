@@ -4,9 +4,9 @@ Works with torch 1.13 and everything since, on CPU tensors without a copy where 
 GPU tensors through host memory.
 """
 
-from gorun import __version__
+from gorun import __version__, loaders
 from gorun.features import check_extension
-from gorun.torch import elastic, loading
+from gorun.torch import elastic
 from gorun.torch.compression import Compression
 from gorun.torch.functions import (
     allgather_object,
@@ -25,4 +25,4 @@ __all__ = [
 ]  # fmt: skip
 __all__ += _ops
 
-loading.count()
+loaders.count_torch()

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gorun import basics
+from gorun import basics, loaders
 from gorun.collectives import Average, Min, Sum
+from gorun.counters import counters
 from gorun.process_sets import ProcessSet
 from gorun.training import models
 
@@ -114,16 +115,20 @@ class _Arrays:
     ) -> None:
         if backend == "jax":
             import gorun.jax as front
+
+            loaders.count_keras()
         elif backend == "torch":
             import gorun.torch as front  # type: ignore[no-redef]
         else:
             raise ValueError(f"Keras runs on {backend}; gorun has tensorflow, jax and torch")
         self._front = front
-        self._options: dict[str, Any] = {
-            "op": op, "process_set": process_set,
-            "prescale_factor": 1.0 / predivide if op == Average else 1.0,
-            "postscale_factor": predivide if op == Average else 1.0,
-        }  # fmt: skip
+        self._backend = backend
+        self._options: dict[str, Any] = {"op": op, "process_set": process_set}
+        predivide = predivide if op == Average else 1.0
+        if backend == "torch":
+            self._options.update(prescale_factor=1.0 / predivide, postscale_factor=predivide)
+        else:
+            self._options["gradient_predivide_factor"] = predivide
         if compression is not None:
             self._options["compression"] = compression
         self._process_set = process_set
@@ -158,11 +163,15 @@ class _Arrays:
             if self._scale and grads[i] is not None:
                 grads[i] = grads[i] / self._process_set.size()
         if rest:
-            given = [grads[i] for i in rest]
-            reduced = self._front.grouped_allreduce(given, name="gradients", **self._options)
-            for i, grad in zip(rest, reduced):
+            for i, grad in zip(rest, self._reduced([grads[i] for i in rest])):
                 grads[i] = grad
         return grads
+
+    def _reduced(self, grads: list[Any]) -> list[Any]:
+        if self._backend == "torch":
+            counters.step()
+            return self._front.grouped_allreduce(grads, name="gradients", **self._options)
+        return self._front.reduce_gradients(grads, **self._options)
 
 
 class _Distributed:

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 import gorun.jax as hvd
+from gorun.counters import counters
 
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -65,6 +66,17 @@ everyone = hvd.allgather_object(
 )
 for other in everyone[1:]:
     jax.tree_util.tree_map(np.testing.assert_array_equal, other, everyone[0])
+
+# A compiled step counts as one, with its operations, and so does one that is not compiled.
+before = counters.totals()
+jax.block_until_ready(trained(hvd.DistributedOptimizer(optax.sgd(0.1)), mine, 5))
+hvd.reduce_gradients(make(0))
+counted = {what: value - before[what] for what, value in counters.totals().items()}
+assert counted["steps"] == 6, counted
+if size > 1:
+    assert counted["operations"] >= 6, counted
+    waits = sum(counted[what] for what in ("data", "others", "communication"))
+    assert 0 < waits <= counted["elapsed"], counted
 
 # Two backward passes for each step.
 twice = hvd.DistributedOptimizer(optax.sgd(0.1), backward_passes_per_step=2)

@@ -33,8 +33,9 @@ def installed(python, name):
 def jobs(python):
     """Return name, flags, program, environment, what it must print, and how often."""
     on = [
-        (f"keras on {backend}", np(2), ["test_keras.py"], {"KERAS_BACKEND": backend}, ": ok", 2)
+        (f"keras on {backend}{of}", np(2), program, {"KERAS_BACKEND": backend}, ": ok", 2)
         for backend in ("jax", "torch") if installed(python, backend)
+        for of, program in (("", ["test_keras.py"]), (", counting", ["test_counting.py", "keras"]))
     ]  # fmt: skip
     if not installed(python, "tensorflow"):
         return on
@@ -44,6 +45,8 @@ def jobs(python):
     alone = (*np(2), "-x", "GORUN_NATIVE=0")
     table += [("ops by Python", alone, ["test_ops.py"], {}, "ok, by Python", 2)]
     table += [(f"training {n}", np(n), ["test_training.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
+    table += [("counting", np(2), ["test_counting.py"], {}, ": ok", 2)]
+    table += [("counting by Python", alone, ["test_counting.py"], {}, ": ok", 2)]
     table += [("keras", np(2), ["test_keras.py"], {}, ": ok", 2)]
     table += [("tf.keras", np(3), ["test_keras.py", "tf"], {}, ": ok", 3)]
     if keras_3:

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from gorun import basics, process_sets
+from gorun import basics, loaders, process_sets
 from gorun.counters import counters
 from gorun.features import is_version_greater_equal_than
-from gorun.torch import loading
 from gorun.torch.distributed.group import ProcessGroup, devices, meet
 
 __all__ = ["ProcessGroup"]
@@ -41,7 +40,7 @@ def _stepped(optimizer: Any, *_: Any) -> None:
         counters.step()
 
 
-loading.count()
+loaders.count_torch()
 # Since torch 2. In torch 1.13 the package does not show its module.
 _hook = getattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
 if _hook is not None:
