@@ -62,7 +62,8 @@ func (l *Lab) AddWire(a, b *LabHost, faults Faults, seed uint64) (*Wire, error) 
 	return w, nil
 }
 
-// openTUN creates a device in the present network namespace. It vanishes when the file is closed.
+// openTUN creates a device in the present network namespace. It vanishes when the file is closed, here and in a process that was
+// forked meanwhile and has not called exec yet. Until then the name is busy.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -71,7 +72,12 @@ func openTUN(name string) (*os.File, error) {
 	request, err := unix.NewIfreq(name)
 	if err == nil {
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+		for busy := 0; busy < 200; busy++ {
+			if err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request); !errors.Is(err, unix.EBUSY) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	if err != nil {
 		unix.Close(fd)
