@@ -497,7 +497,7 @@ soak: build
 bench: build
 	$(PYTHON) -B contrib/bench/peers.py $(STOCK)
 
-## bench-check: compare bin/gorun with OLD, another binary or a commit, in turns; fails if a row is slower, and has a table in build/bench-check.md
+## bench-check: compare bin/gorun with OLD, another binary or a commit, in turns; fails if a row is slower or a daemon larger, and has tables in build/bench-check.md; minutes
 OLD ?= HEAD~1
 bench-check: build
 	$(PYTHON) -B contrib/bench/check.py $(OLD)

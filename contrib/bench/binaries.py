@@ -63,4 +63,6 @@ def by(program: Program, name: str, binary: Path, library: str) -> Program:
     def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
         return program.command(replace(setting, binary=str(binary), library=library), sizes, seconds)
 
-    return Program(name, program.version, command)
+    own = program.version == programs.output([str(programs.BINARY), "--version"])
+    version = programs.output([str(binary), "--version"]) if own else program.version
+    return Program(name, version, command)

@@ -4,18 +4,20 @@
     python3 contrib/bench/check.py OLD
 
 OLD is a binary, or a commit of this repository, which is built first. A row that seems slower is measured
-again; what is slower twice, beyond a tenth, makes this program exit with 1. Prints a table, and writes it to
-a file.
+again; what is slower twice, beyond a tenth, makes this program exit with 1. So does a daemon that needs more
+memory. Prints tables, and writes them to a file.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import growth
 import peers
 import programs
 import running
@@ -37,7 +39,7 @@ class Part:
 
 @dataclass
 class Row:
-    """Median times of the two binaries, in µs."""
+    """Medians of the two binaries: times in µs, or a daemon's memory in bytes."""
 
     title: str
     old: float
@@ -87,17 +89,38 @@ def measure(
     ]  # fmt: skip
 
 
+def memory(binaries: dict[str, tuple[Path, str]], rounds: int) -> list[Row]:
+    """The most memory that a daemon has of its own, without what it shares with its ranks."""
+    rows = []
+    for hosts, ranks, size in (1, 2, 64 << 20), (2, 1, 256 << 10), (2, 1, 64 << 20):
+        most: dict[str, list[int]] = {side: [] for side in binaries}
+        for number in range(rounds):
+            print(f"memory: round {number + 1} of {rounds}: {hosts} x {ranks}", file=sys.stderr, flush=True)
+            for side, (binary, _) in binaries.items():
+                watch = growth.Watch()
+                growth.run(hosts, ranks, size, 0.1, watch, binary=binary)
+                most[side].append(watch.own)
+        title = f"{hosts} x {ranks} ranks, {peers.human(size)}"
+        rows.append(Row(title, statistics.median(most[OLD]), statistics.median(most[NEW])))
+    return rows
+
+
 def confirmed(rows: list[Row], again: list[Row]) -> list[Row]:
     """The rows; of those that seemed slower, the better of the two measurements."""
     second = {row.title: row for row in again}
     return [max(row, second.get(row.title, row), key=Row.ratio) if row.slower() else row for row in rows]
 
 
-def table(rows: list[Row]) -> list[str]:
-    lines = ["| row | old, µs | new, µs | old / new |", "|---|---:|---:|---:|"]
+def mebibytes(size: float) -> str:
+    return f"{size / (1 << 20):.1f}"
+
+
+def table(rows: list[Row], unit: str = "µs", worse: str = "slower") -> list[str]:
+    lines = [f"| row | old, {unit} | new, {unit} | old / new |", "|---|---:|---:|---:|"]
     for row in rows:
-        mark = " **slower**" if row.slower() else ""
-        cells = [row.title, peers.micros(row.old), peers.micros(row.new), f"{row.ratio():.2f}{mark}"]
+        mark = f" **{worse}**" if row.slower() else ""
+        number = peers.micros if unit == "µs" else mebibytes
+        cells = [row.title, number(row.old), number(row.new), f"{row.ratio():.2f}{mark}"]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -111,13 +134,13 @@ def main() -> None:
     parser.add_argument("--begin", type=int, default=4, help="bytes")
     parser.add_argument("--end", type=int, default=64 << 20, help="bytes")
     parser.add_argument("--factor", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--min-time", type=float, default=0.1, help="seconds of each size in each round")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one program in one round")
     parser.add_argument("--output", type=Path, default=BUILD / "bench-check.md")
     args = parser.parse_args()
 
-    load, found = os.getloadavg()[0], {program.name: program for program in programs.find("")}
+    load, found = os.getloadavg()[0], {program.name: program for program in programs.own()}
     binaries = {}
     for side, binary in ((NEW, Path(args.new).resolve()), (OLD, find(args.old))):
         if not os.access(binary, os.X_OK):
@@ -148,20 +171,24 @@ def main() -> None:
     else:
         with peers.lab(2, 0) as lab:
             rows, missing = all_rows(lab)
+    needed = memory(binaries, args.rounds)
     versions = {side: programs.output([str(binary), "--version"]) for side, (binary, _) in binaries.items()}
     busy = ": do not trust these figures" if load > (os.cpu_count() or 1) / 2 else ""
     text = "\n".join([
         f"# {versions[OLD]} and {versions[NEW]}", "",
         f"Medians of {args.rounds} rounds in turns. {peers.machine()}; load average at the start "
         f"{load:.2f}{busy}.", "", *table(rows), "", *missing, "",
+        "The most memory that a daemon has of its own, on so many hosts with so many ranks each:", "",
+        *table(needed, "MiB", "larger"), "",
     ])  # fmt: skip
     print(text)
     args.output.parent.mkdir(exist_ok=True)
     args.output.write_text(text)
-    slower = [row for row in rows if row.slower()]
-    if slower:
-        complaints = [f"bench: error: {row.title}: {row.ratio():.2f} of the old speed" for row in slower]
-        sys.exit("\n".join(complaints))
+    complaints = [f"{row.title}: {row.ratio():.2f} of the old speed" for row in rows if row.slower()]
+    complaints += [f"{row.title}: a daemon has {mebibytes(row.new)} MiB, not {mebibytes(row.old)}"
+                   for row in needed if row.slower()]  # fmt: skip
+    if complaints:
+        sys.exit("\n".join(f"bench: error: {complaint}" for complaint in complaints))
 
 
 if __name__ == "__main__":

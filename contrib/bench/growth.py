@@ -105,17 +105,19 @@ class Row:
         return self.p50_us * 1e3 / self.size
 
 
-def command(hosts: int, ranks: int, size: int, seconds: float) -> list[str]:
+def command(hosts: int, ranks: int, size: int, seconds: float, binary: Path = BINARY) -> list[str]:
     """Hosts are addresses of this machine; each has a daemon of its own."""
     names = ",".join(f"127.0.0.{k + 1}:{ranks}" for k in range(hosts))
     span = ["-b", str(size), "-e", str(size), "--min-time", f"{seconds}s"]
-    return [str(BINARY), "bench", "allreduce", "-H", names, "--json", *span]
+    return [str(binary), "bench", "allreduce", "-H", names, "--json", *span]
 
 
-def run(hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: float = 0.0) -> Row:
+def run(
+    hosts: int, ranks: int, size: int, seconds: float, watch: Watch, start: float = 0.0, binary: Path = BINARY
+) -> Row:
     """Measures one size. start is the daemons' CPU time in a job that does nothing."""
     before = sum(watch.seconds.values()) + start
-    with running.started(command(hosts, ranks, size, seconds), ROOT) as job:
+    with running.started(command(hosts, ranks, size, seconds, binary), ROOT) as job:
         out, err = watched(job, watch)
     if job.returncode:
         raise RuntimeError(f"{' '.join(job.args)}: exit status {job.returncode}\n{out}{err}")
@@ -133,7 +135,7 @@ def watched(job: subprocess.Popen[str], watch: Watch) -> tuple[str, str]:
             watch.look(job.pid)
 
 
-def mib(size: int) -> str:
+def mib(size: float) -> str:
     return f"{size / (1 << 20):,.0f} MiB"
 
 

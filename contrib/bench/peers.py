@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import binaries
@@ -195,6 +196,23 @@ def lab_limit(run: tuple[str, ...], hosts: int, sizes: list[int]) -> dict[int, f
     return {size: 2 * (hosts - 1) / hosts * size / rate * 1e6 for size in sizes if rate and size >= 1 << 20}
 
 
+# The programs that are compared by a step of training.
+STEPS = [programs.GORUN_TORCH, programs.GORUN_DDP, programs.GLOO, programs.HOROVOD]
+
+
+def hidden(results: dict) -> list[str]:
+    """How much of what communication adds to a step vanishes where backward waits."""
+    lines = []
+    for name, rows in results.items():
+        if not rows:
+            continue
+        waiting, waiting_alone, step, alone = (rows[size]["p50_us"] for size in programs.OVERLAP_ROWS)
+        if step > alone:
+            share = 100 * (1 - (waiting - waiting_alone) / (step - alone))
+            lines += [f"{name}: {share:.0f} % of {micros(step - alone)} µs of communication vanish.", ""]
+    return lines
+
+
 class Bench:
     """Collects tables."""
 
@@ -221,6 +239,8 @@ class Bench:
             sizes_of = dict.fromkeys(size for rows in private for size in rows)
             limit = {size: min(rows[size]["p50_us"] for rows in private if size in rows) for size in sizes_of}
         self.lines += table(setting, names[0], results, limit)
+        if sizes is programs.OVERLAP:
+            self.lines += hidden(results)
         self.lines += cpu_table(setting, results)
         for failure in failures:
             self.lines += [failure, ""]
@@ -247,12 +267,20 @@ class Bench:
         peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
         title = f"1 host, {ranks} ranks, ordinary memory"
         names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *programs.PRIVATE_LIMITS, *peers]
-        if self.args.rows != "step":
+        rows = self.args.rows
+        if rows in ("all", "sizes"):
             self.measure(Setting(title, ranks), sizes, names)
-        if self.args.rows == "sizes":
-            return
-        names = [programs.GORUN_TORCH, programs.GORUN_DDP, programs.GLOO, programs.HOROVOD]
-        self.measure(Setting(f"ResNet-50's gradients, 1 host, {ranks} ranks", ranks), programs.STEP, names)
+        if rows in ("all", "step"):
+            self.steps(f"1 host, {ranks} ranks", Setting("", ranks))
+        if rows in ("all", "overlap"):
+            self.measure(Setting(f"Overlap, 1 host, {ranks} ranks", ranks), programs.OVERLAP, STEPS)
+
+    def steps(self, title: str, setting: Setting, limit: dict[int, float] | None = None) -> None:
+        """Measures a step of ResNet-50's gradients; that of FSDP too, if this torch has it."""
+        self.measure(replace(setting, title=f"ResNet-50's gradients, {title}"), programs.STEP, STEPS, limit)
+        if any(program.name == programs.GORUN_FSDP for program in self.found):
+            sharded = replace(setting, title=f"ResNet-50's gradients, FSDP, {title}")
+            self.measure(sharded, programs.STEP, [programs.GORUN_FSDP, programs.GLOO_FSDP])
 
     def operation(self, name: str, setting: Setting, sizes: Sizes) -> None:
         """Measures any operation, on one host or on the user's hosts."""
@@ -271,13 +299,17 @@ class Bench:
             # iperf3 sends in one direction with all CPUs, so it shows little where CPUs are the limit.
             least = [] if mbit else [programs.GORUN_C, programs.LIMIT]
             limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES]) if mbit else None
-            if self.args.rows != "step":
-                all_names = [programs.GORUN, *least, *peers]
-                self.measure(Setting(title, hosts, names, run), sizes, all_names, limit)
-            if self.args.rows == "sizes":
-                return
-            step = Setting(f"ResNet-50's gradients, {title}", hosts, names, run)
-            self.measure(step, programs.STEP, [programs.GORUN_TORCH, programs.GLOO, programs.HOROVOD], limit)
+            setting, rows = Setting(title, hosts, names, run), self.args.rows
+            if rows in ("all", "sizes"):
+                self.measure(setting, sizes, [programs.GORUN, *least, *peers], limit)
+            if rows in ("all", "step"):
+                self.steps(title, setting, limit)
+                if least:
+                    whole = replace(setting, title=f"The bytes of these gradients as one tensor, {title}")
+                    size = Sizes(programs.STEP_BYTES, programs.STEP_BYTES, 2)
+                    self.measure(whole, size, [programs.GORUN, *least, *peers])
+            if rows in ("all", "overlap"):
+                self.measure(replace(setting, title=f"Overlap, {title}"), programs.OVERLAP, STEPS)
 
 
 def settings(args: argparse.Namespace) -> list[Setting]:
@@ -327,8 +359,9 @@ def main() -> None:
         "--horovod", default="", help="a Python that has stock Horovod, with its horovodrun beside it"
     )
     parser.add_argument(
-        "--rows", choices=["all", "sizes", "step"], default="all",
-        help="with --private and --lab, what to measure: a step is that of ResNet-50's gradients",
+        "--rows", choices=["all", "sizes", "step", "overlap"], default="all",
+        help="with --private and --lab, what to measure: a step is that of ResNet-50's gradients; overlap is "
+        "how much of its communication vanishes behind a backward that waits for an accelerator",
     )  # fmt: skip
     parser.add_argument("--old", default="", help="another gorun to measure too: a binary, or a commit")
     parser.add_argument("--output", type=Path, default=BUILD / "bench.md")

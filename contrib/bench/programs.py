@@ -22,7 +22,8 @@ C = ROOT / "contrib" / "c"
 GORUN, GORUN_C, GORUN_TORCH, LIMIT = "gorun", "gorun.h", "gorun's horovod.torch", "limit"
 OPEN_MPI, MPICH, GLOO, HOROVOD = "Open MPI", "MPICH", "torch gloo", "stock Horovod"
 GORUN_PRIVATE, GORUN_DDP = "gorun.h, ordinary memory", "gorun's torch.distributed"
-OWN = [GORUN, GORUN_C, GORUN_PRIVATE, GORUN_TORCH, GORUN_DDP]
+GORUN_FSDP, GLOO_FSDP = "gorun's torch.distributed, FSDP", "torch gloo, FSDP"
+OWN = [GORUN, GORUN_C, GORUN_PRIVATE, GORUN_TORCH, GORUN_DDP, GORUN_FSDP]
 LIMIT_STAGED, LIMIT_READ = "limit: staged", "limit: read across processes"
 PRIVATE_LIMITS = [LIMIT_STAGED, LIMIT_READ]
 NAMES = [GORUN, GORUN_C, GORUN_TORCH, LIMIT, OPEN_MPI, MPICH, GLOO, HOROVOD]
@@ -73,8 +74,11 @@ class Sizes:
 
 
 STEP, MANY, MANY_GRADIENTS = Sizes(name="step"), Sizes(name="many"), Sizes(name="many-gradients")
+OVERLAP = Sizes(name="overlap")
 ALONE = "of it the model alone"  # a row of STEP
 STEP_BYTES = 102_228_128  # of ResNet-50's gradients
+# The rows of OVERLAP.
+OVERLAP_ROWS = ("a step whose backward waits", "the model alone, waiting", "a step", "the model alone")
 
 
 @dataclass
@@ -130,17 +134,24 @@ def gorun_torch(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
     return [*setting.gorun(), python(), str(HERE / "horovod_torch.py"), *span(sizes, seconds)]
 
 
-def torch_gloo(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+def torch_gloo(setting: Setting, sizes: Sizes, seconds: float, *env: str) -> list[str]:
     # gorun only starts these ranks; they talk to each other by gloo alone.
     nic = setting.nic if setting.hosts else "lo"
-    env = ["env", f"GLOO_SOCKET_IFNAME={nic}"] if nic else []
-    program = [python(), str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
-    return [*setting.gorun(), *env, *program]
+    return distributed(setting, sizes, seconds, *([f"GLOO_SOCKET_IFNAME={nic}"] if nic else []), *env)
 
 
-def gorun_ddp(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+def gorun_ddp(setting: Setting, sizes: Sizes, seconds: float, *env: str) -> list[str]:
+    return distributed(setting, sizes, seconds, "BENCH_BACKEND=gorun", *env)
+
+
+def distributed(setting: Setting, sizes: Sizes, seconds: float, *env: str) -> list[str]:
     program = [python(), str(HERE / "torch_gloo.py"), *span(sizes, seconds, setting.operation)]
-    return [*setting.gorun(), "env", "BENCH_BACKEND=gorun", *program]
+    return [*setting.gorun(), "env", *env, *program]
+
+
+def sharded(start: Callable[..., list[str]]) -> Callable[[Setting, Sizes, float], list[str]]:
+    """Another starter of torch.distributed's ranks, whose step is FSDP's."""
+    return lambda setting, sizes, seconds: start(setting, sizes, seconds, "BENCH_STEP=fsdp")
 
 
 def open_mpi(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
@@ -224,8 +235,14 @@ def torch_of(path: str) -> str:
     return output([path, "-c", "import torch; print(torch.__version__)"])
 
 
-def find(horovod: str) -> list[Program]:
-    """The programs that can run here; C programs are compiled to build/. horovod: a Python with Horovod."""
+def has_fsdp(torch: str) -> bool:
+    """Whether this version of torch has fully_shard, for CPUs too."""
+    major, minor = map(int, torch.split(".")[:2])
+    return (major, minor) >= (2, 6)
+
+
+def own() -> list[Program]:
+    """The programs of gorun, and torch's gloo, that can run here; C programs are compiled to build/."""
     BUILD.mkdir(exist_ok=True)
     version = output([str(BINARY), "--version"])
     torch = torch_of(python())
@@ -235,9 +252,18 @@ def find(horovod: str) -> list[Program]:
     if version and torch:
         found += [Program(GORUN_TORCH, f"with torch {torch}", gorun_torch), Program(GLOO, torch, torch_gloo)]
         found.append(Program(GORUN_DDP, f"with torch {torch}", gorun_ddp))
+        if has_fsdp(torch):
+            found.append(Program(GORUN_FSDP, f"with torch {torch}", sharded(gorun_ddp)))
+            found.append(Program(GLOO_FSDP, torch, sharded(torch_gloo)))
     if version and compiled_gorun_c("gorun_c", str(C / "gorun.c")):
         found.append(Program(GORUN_C, version, gorun_c))
         found.append(Program(GORUN_PRIVATE, version, gorun_private))
+    return found
+
+
+def find(horovod: str) -> list[Program]:
+    """All programs that can run here. horovod: a Python with Horovod."""
+    found = own()
     if all(compiled("cc", f"{name}.c", name, "-march=native") for name in ("limit", "limit_tcp")):
         found.append(Program(LIMIT, "limit.c, limit_tcp.c", limit))
         found.append(Program(LIMIT_STAGED, "limit.c", private_limit("staged")))

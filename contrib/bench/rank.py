@@ -16,14 +16,20 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 import torch
+
+from programs import OVERLAP_ROWS
 
 WARM_UP, MIN_ITERS, MAX_ITERS = 5, 5, 20_000
 LONG_ENOUGH = 0.1  # seconds, to count CPU time in hundredths
 MANY = 1000  # tensors of one number
 ALONE = "of it the model alone"  # the size of a row with the step of a model without a library
+# The sizes of rows of a model whose backward waits, as for an accelerator, and of one that does not.
+WAITING, WAITING_ALONE, STEP, STEP_ALONE = OVERLAP_ROWS
+PAUSE = 0.0005  # seconds for which backward of one parameter waits: 80 ms for ResNet-50
+LAYER = 10  # parameters of one layer of Model, which FSDP shards together
 OWN = "own cost of each"  # the size of a row with the library's own time for one of them
 PERIOD = 7  # of the test data
 
@@ -200,7 +206,7 @@ def collective(ranks: Ranks, name: str, size: int, seconds: float) -> dict:
     return row(ranks, run, 4 * n * parts, seconds, wrong)
 
 
-def resnet50() -> torch.nn.ParameterList:
+def resnet50() -> list[torch.nn.Parameter]:
     """The 161 parameters of ResNet-50, 25,557,032 numbers, in their order (He et al. 2015, table 1)."""
     shapes: list[tuple[int, ...]] = []
 
@@ -218,28 +224,61 @@ def resnet50() -> torch.nn.ParameterList:
                 convolution(4 * width, into, 1)
             into = 4 * width
     shapes.extend([(1000, into), (1000,)])
-    return torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(shape)) for shape in shapes)
+    return [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+
+
+class Wait(torch.autograd.Function):
+    """The same number; backward waits, as for an accelerator that computes meanwhile."""
+
+    @staticmethod
+    def forward(context: Any, number: torch.Tensor, seconds: float) -> torch.Tensor:
+        context.seconds = seconds
+        return number.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        time.sleep(context.seconds)
+        return gradient, None
+
+
+class Layer(torch.nn.Module):
+    """Adds the weighted sum of its parameters to a number."""
+
+    def __init__(self, factor: float, weights: list[torch.nn.Parameter], pause: float) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList(weights)
+        self.factor, self.pause = factor, pause
+
+    def forward(self, total: torch.Tensor) -> torch.Tensor:
+        for weight in self.weights:
+            total = total + weight.sum() * self.factor
+            if self.pause:
+                total = Wait.apply(total, self.pause)
+        return total
 
 
 class Model(torch.nn.Module):
-    """Gradients of parameters, and next to no arithmetic: each gradient is its rank's number plus one."""
+    """Gradients of parameters, and next to no arithmetic: each gradient is its rank's number plus one.
 
-    def __init__(self, rank: int, weights: torch.nn.ParameterList) -> None:
+    Backward waits for pause seconds before each parameter.
+    """
+
+    def __init__(self, rank: int, weights: list[torch.nn.Parameter], pause: float = 0.0) -> None:
         super().__init__()
-        self.weights = weights
-        self.factor = float(rank + 1)
+        parts = [weights[i : i + LAYER] for i in range(0, len(weights), LAYER)]
+        self.layers = torch.nn.ModuleList(Layer(float(rank + 1), part, pause) for part in parts)
 
     def clear(self) -> None:
         """Set all gradients to zero, where they are."""
         with torch.no_grad():
-            for weight in self.weights:
+            for weight in self.parameters():
                 if weight.grad is not None:
                     weight.grad.zero_()
 
     def forward(self) -> torch.Tensor:
         total = torch.zeros(())
-        for weight in self.weights:
-            total = total + weight.sum() * self.factor
+        for layer in self.layers:
+            total = layer(total)
         return total
 
 
@@ -249,21 +288,38 @@ def step(ranks: Ranks, model: Model, backward: Callable[[], None], seconds: floa
 
     def wrong() -> int:
         backward()
-        return sum(int((weight.grad != mean).sum()) for weight in model.weights if weight.grad is not None)
+        grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        # What this rank has of it, where FSDP shards it.
+        return sum(int((getattr(grad, "_local_tensor", grad) != mean).sum()) for grad in grads)
 
-    size = 4 * sum(weight.numel() for weight in model.weights)
+    size = 4 * sum(weight.numel() for weight in model.parameters())
     return row(ranks, backward, size, seconds, wrong)
 
 
-def alone(ranks: Ranks, seconds: float) -> dict:
+def alone(ranks: Ranks, seconds: float, pause: float = 0.0) -> dict:
     """The same step without the library: what is not communication, while all ranks compute."""
-    plain = Model(ranks.rank, resnet50())
+    plain = Model(ranks.rank, resnet50(), pause)
 
     def backward() -> None:
         plain.clear()
         plain().backward()
 
     return {**row(ranks, backward, 0, seconds, lambda: 0), "size": ALONE}
+
+
+def overlap(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]], seconds: float) -> list[dict]:
+    """Steps whose backward waits, and steps with nothing to wait for, with the library and without.
+
+    What the library adds to the second is communication; what it adds to the first is the part that shows.
+    """
+    rows = []
+    for pause, name, name_alone in (PAUSE, WAITING, WAITING_ALONE), (0.0, STEP, STEP_ALONE):
+        model = Model(ranks.rank, resnet50(), pause)
+        rows += [
+            {**step(ranks, model, model_of(model), seconds), "size": name},
+            {**alone(ranks, seconds, pause), "size": name_alone},
+        ]
+    return rows
 
 
 def many_gradients(
@@ -274,8 +330,7 @@ def many_gradients(
     """
 
     def model() -> Model:
-        weights = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(1)) for _ in range(MANY))
-        return Model(ranks.rank, weights)
+        return Model(ranks.rank, [torch.nn.Parameter(torch.zeros(1)) for _ in range(MANY)])
 
     plain, parallel = model(), model()
     backward = model_of(parallel)
@@ -307,7 +362,8 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
         "--sizes",
         default="4,65536,1048576",
         help=f"bytes, separated by commas; step for a step of ResNet-50, many for {MANY} sums at once, "
-        f"many-gradients for a step with {MANY} parameters of a number each, and its cost without the rest",
+        f"many-gradients for a step with {MANY} parameters of a number each, and its cost without the rest, "
+        "overlap for steps whose backward waits",
     )
     parser.add_argument("--min-time", type=float, default=0.5, help="seconds of each size")
     parser.add_argument("--operation", default="allreduce")
@@ -316,6 +372,8 @@ def main(ranks: Ranks, model_of: Callable[[Model], Callable[[], None]]) -> None:
     if args.sizes == "step":
         model = Model(ranks.rank, resnet50())
         rows = [step(ranks, model, model_of(model), args.min_time), alone(ranks, args.min_time)]
+    elif args.sizes == "overlap":
+        rows = overlap(ranks, model_of, args.min_time)
     elif args.sizes == "many-gradients":
         rows = many_gradients(ranks, model_of, args.min_time)
     elif args.sizes == "many":

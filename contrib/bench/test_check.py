@@ -10,6 +10,7 @@ from unittest import mock
 
 import binaries
 import check
+import growth
 import programs
 from programs import Program, Setting, Sizes
 
@@ -42,6 +43,17 @@ class Test(unittest.TestCase):
             self.assertEqual((row.title, row.old, row.new), ("1 host, gorun, 4 B", 9.0, micros))
             self.assertEqual(row.slower(), slower)
         self.assertEqual(check.table([row])[-1], "| 1 host, gorun, 4 B | 9.0 | 10.1 | 0.89 **slower** |")
+
+    def test_a_daemon_that_needs_more_memory(self) -> None:
+        def run(*words: object, binary: Path) -> None:
+            words[-1].own = (22 if binary.name == "new" else 16) << 20
+
+        with mock.patch.object(growth, "run", run), mock.patch("sys.stderr"):
+            rows = check.memory({side: (Path(side), "") for side in (check.NEW, check.OLD)}, 1)
+        self.assertEqual({row.slower() for row in rows}, {True})
+        self.assertEqual(
+            check.table(rows, "MiB", "larger")[2], "| 1 x 2 ranks, 64 MiB | 16.0 | 22.0 | 0.73 **larger** |"
+        )
 
     def test_what_fails_is_an_error_and_no_row(self) -> None:
         with self.assertRaisesRegex(SystemExit, "1 host, gorun: new failed in round 1 of 1: exit status 3"):

@@ -147,6 +147,21 @@ class Test(unittest.TestCase):
             bench.measure(Setting("1 host", 2), Sizes(4, 4, 4), names)
         self.assertIn("| 4 B | 8.0 (8.0–8.0) | 2.0 | 25 % | 4.0 | 0.50 | 2.0 | 0.25 |", bench.lines)
 
+    def test_what_of_communication_vanishes_behind_backward(self) -> None:
+        def rows(*p50: float) -> dict[str, dict[str, float]]:
+            return {name: {"p50_us": value} for name, value in zip(programs.OVERLAP_ROWS, p50)}
+
+        results = {"gorun": rows(1020, 1000, 300, 100), "free": rows(1000, 1000, 100, 100), "failed": {}}
+        self.assertEqual(peers.hidden(results), ["gorun: 90 % of 200.0 µs of communication vanish.", ""])
+
+    def test_only_a_torch_that_has_it_is_measured_with_fsdp(self) -> None:
+        self.assertEqual(
+            [programs.has_fsdp(v) for v in ("1.13.0a0", "2.5.1", "2.6.0", "3.0")], [False] * 2 + [True] * 2
+        )
+        words = programs.sharded(programs.gorun_ddp)(Setting("", 2), programs.STEP, 0.5)
+        self.assertIn("BENCH_STEP=fsdp", words)
+        self.assertIn("BENCH_BACKEND=gorun", words)
+
     def test_the_first_python_with_torch(self) -> None:
         with tempfile.TemporaryDirectory() as root:
             pythons = []

@@ -53,6 +53,27 @@ class Test(unittest.TestCase):
         self.assertEqual((own["size"], own["wrong"]), (rank.OWN, 0))
         self.assertAlmostEqual(own["p50_us"], 20_000 / rank.MANY)
 
+    def test_a_step_that_waits_is_measured_with_the_library_and_without(self) -> None:
+        slept: list[float] = []
+
+        def model_of(model: rank.Model) -> Callable[[], None]:
+            def backward() -> None:
+                model.clear()
+                model().backward()
+
+            return backward
+
+        weights = [rank.torch.nn.Parameter(rank.torch.zeros(2)) for _ in range(rank.LAYER + 1)]
+        with (
+            mock.patch.object(rank, "resnet50", lambda: weights),
+            mock.patch.object(rank.time, "sleep", slept.append),
+        ):
+            rows = rank.overlap(Alone(), model_of, 0.001)
+        self.assertEqual([row["size"] for row in rows], list(rank.OVERLAP_ROWS))
+        self.assertEqual([row["wrong"] for row in rows], [0] * 4)
+        self.assertEqual(set(slept), {rank.PAUSE})
+        self.assertEqual(len(slept) % len(weights), 0)  # once before each parameter
+
     def test_many_sums_are_checked_and_timed_in_three_ways(self) -> None:
         calls: list[str] = []
 

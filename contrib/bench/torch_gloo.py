@@ -1,6 +1,6 @@
 """A rank of torch.distributed with gloo: every operation, and the step of DistributedDataParallel. Any
 launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT will do. BENCH_BACKEND=gorun takes gorun's
-backend instead, under gorun. See rank.py for the rules.
+backend instead, under gorun; BENCH_STEP=fsdp takes the step of FSDP, with torch 2. See rank.py for the rules.
 """
 
 from __future__ import annotations
@@ -67,6 +67,20 @@ class Distributed(rank.Ranks):
         return run.get(name)
 
 
+def sharded(model: rank.Model) -> Callable[[], None]:
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+
+    def run() -> None:
+        model.clear()
+        model().backward()
+
+    return run
+
+
 def backward(model: rank.Model) -> Callable[[], None]:
     # With its best settings: gradients lie in the buckets, and every parameter is used.
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -80,4 +94,5 @@ def backward(model: rank.Model) -> Callable[[], None]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    rank.main(Distributed(os.environ.get("BENCH_BACKEND", "gloo")), backward)
+    way = sharded if os.environ.get("BENCH_STEP") == "fsdp" else backward
+    rank.main(Distributed(os.environ.get("BENCH_BACKEND", "gloo")), way)
