@@ -20,6 +20,7 @@ WRITTEN = "\nThis page is written by `make reference`.\n"
 
 # The modules that programs import, and what users know them by: the page has a section for each line.
 MODULES = {
+    "gorun": "Where the time of a rank goes, for programs that gorun cannot see into: `import gorun`",
     "gorun.torch": "PyTorch: `import gorun.torch as hvd`, or `horovod.torch`",
     "gorun.tensorflow": "TensorFlow: `import gorun.tensorflow as hvd`, or `horovod.tensorflow`",
     "gorun.tensorflow.elastic": "State of TensorFlow that survives the loss of ranks: `hvd.elastic`",
@@ -35,6 +36,9 @@ MODULES = {
     "gorun.launch": "Start a function on many ranks: `gorun.run`, or `horovod.run`",
     "gorun.wire": "How sums travel between hosts: `gorun.wire_compression`",
 }
+
+# Functions that a module gets from methods of an object: the class, and where it is.
+METHODS = {"gorun": ("gorun.counters", "Counters", ("loading", "step"))}
 
 
 class Module:
@@ -178,8 +182,9 @@ def python_page() -> str:
         about = ast.get_docstring(module.tree) or ""
         out += f"\n## {name}\n\n{title}.\n\n{fenced(about)}"
         plain = []
-        for exported in module.exported():
-            node = module.definition(exported)
+        source, owner, functions = METHODS.get(name, ("", "", ()))
+        for exported in functions or module.exported():
+            node = method(Module(source), owner, exported) if functions else module.definition(exported)
             if node is None:
                 plain.append(f"`{exported}`")
             else:

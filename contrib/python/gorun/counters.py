@@ -122,7 +122,7 @@ class Counters:
         self._words[OPERATIONS // 8] += 1
 
     def step(self) -> None:
-        """Count the end of a training step."""
+        """Count the end of a training step, for `gorun top` and the summary at the end of a job."""
         self.begin()
         stamp = now()
         self._words[STEP_TIME // 8] = stamp - self._last_step
@@ -130,7 +130,7 @@ class Counters:
         self._words[STEPS // 8] += 1
 
     def loading(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Yield the items, and count how long each takes to come."""
+        """Yield the items of an iterable, and count the time that each takes to come."""
         self.begin()
         iterator = iter(items)
         while True:
