@@ -81,6 +81,8 @@ class Reduction:
         mine = [i for i, variable in enumerate(variables) if self._local and self.is_local(variable)]
         rest = [i for i, grad in enumerate(grads) if grad is not None and i not in mine]
         counting.step(grads)
+        for i in rest:
+            grads[i] = self._given(grads[i])
         if self._alone():
             return grads
         if self._scale_local and any(grads[i] is not None for i in mine):
@@ -90,10 +92,9 @@ class Reduction:
                     grads[i] = _scaled(grads[i], size)
         with tf.name_scope(f"{self._name}_Allreduce"):
             for number, bucket in enumerate(self._buckets(rest, grads, variables)):
-                given = [self._given(grads[i]) for i in bucket]
                 reduced = mpi_ops._reduced(
-                    given, f"grad_{number}" if use_generic_names else None, self._op, self._prescale,
-                    self._postscale, self._process_set, use_generic_names, self._compression,
+                    [grads[i] for i in bucket], f"grad_{number}" if use_generic_names else None, self._op,
+                    self._prescale, self._postscale, self._process_set, use_generic_names, self._compression,
                 )  # fmt: skip
                 for i, grad in zip(bucket, reduced):
                     grads[i] = grad
@@ -206,7 +207,9 @@ class LocalGradientAggregationHelper:
             now = [tf.identity(sums[i]) for i in there]
 
         def reduce() -> list[Any]:
-            reduced = self.allreduce_grads(now, [vars[i] for i in there])
+            # Tensors of this branch: what it clears does not wait for those from outside to have been read.
+            mine = [tf.identity(grad) for grad in now]
+            reduced = self.allreduce_grads(mine, [vars[i] for i in there])
             if self.average_aggregated_gradients:
                 reduced = [grad / tf.cast(self.backward_passes_per_step, grad.dtype) for grad in reduced]
             with tf.control_dependencies(reduced):
