@@ -142,7 +142,7 @@ fix: build/ruff-$(RUFF)
 # These flags must not prevent caching: no -count, no -shuffle.
 UNIT_FLAGS ?= -short
 # Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
-UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys
+UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestRefusalsAreExplained|TestReference|TestHelp
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
