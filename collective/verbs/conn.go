@@ -50,6 +50,13 @@ func (c *Conn) carry(broke func(error)) error {
 		return c.err
 	}
 	c.broke = broke
+	c.users++
+	c.goes.Go(func() {
+		c.fail(c.pair.Event())
+		c.mu.Lock()
+		c.leave()
+		c.mu.Unlock()
+	})
 	c.goes.Go(func() {
 		_, err := c.tcp.Read(make([]byte, 1))
 		if err == nil {

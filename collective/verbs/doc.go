@@ -23,6 +23,7 @@
 // TCP stays open beside a queue pair and carries nothing. It ends when the peer's process does, which a queue pair does
 // not notice before something is sent.
 //
-// Goroutines: a Conn has a pump, which polls the completion queue and waits for it in Go's poller, and one that waits
-// for the end of the TCP connection. The last of its users destroys the queue pair and then frees its memory.
+// Goroutines: a Conn has a pump, which polls the completion queue and waits for it in Go's poller, one that waits for
+// asynchronous events such as a port that goes down, and one that waits for the end of the TCP connection. The last of
+// its users destroys the queue pair and then frees its memory.
 package verbs

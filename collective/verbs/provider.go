@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 )
 
@@ -55,7 +56,7 @@ type End struct {
 }
 
 // Pair is a queue pair with a completion queue, a completion channel and two rings of registered memory. One goroutine
-// at a time may post, one may poll and wait; Close is called when none does any more.
+// at a time may post, one may poll and wait, one may wait for an event; Close is called when none does any more.
 type Pair interface {
 	// End describes this side. PSN is for the caller to choose.
 	End() End
@@ -73,7 +74,10 @@ type Pair interface {
 	// Wait returns when there may be completions that Poll has not returned, or with an error after Wake. It first asks
 	// for notification and returns at once if completions may have come before.
 	Wait() error
-	// Wake ends Wait, now and in future. Any goroutine may call it.
+	// Event returns when an asynchronous event of the device has ended the use of the pair, with an *EventError, or with
+	// another error after Wake.
+	Event() error
+	// Wake ends Wait and Event, now and in future. Any goroutine may call it.
 	Wake()
 	// Close destroys the pair, then frees its memory.
 	Close() error
@@ -100,6 +104,38 @@ type Completion struct {
 	Imm     uint32 // of a receive
 }
 
+// EventError is an asynchronous event after which a queue pair is of no use. Event counts as ibv_event_type does.
+type EventError struct {
+	Event  uint32
+	Device string
+	Port   int
+}
+
+// Events that end the use of a queue pair. All but those of ports are final for it.
+const (
+	EventQueue       = 0 // the completion queue overflowed
+	EventPair        = 1
+	EventPairRequest = 2
+	EventPairAccess  = 3
+	EventDevice      = 8
+	EventPort        = 10
+	EventLID         = 11
+	EventGID         = 18
+)
+
+func (e *EventError) Error() string {
+	what := map[uint32]string{EventQueue: "has lost completions", EventPair: "has failed", EventPairRequest: "got an invalid request",
+		EventPairAccess: "got a request that it forbids", EventDevice: "has failed or was removed", EventPort: "went down",
+		EventLID: "has another LID", EventGID: "has lost the address"}[e.Event]
+	switch e.Event {
+	case EventDevice:
+		return fmt.Sprintf("%s %s", e.Device, what)
+	case EventPort, EventLID, EventGID:
+		return fmt.Sprintf("%s port %d %s", e.Device, e.Port, what)
+	}
+	return "the queue pair " + what
+}
+
 // errNoPort means that no port is fit for a connection.
 var errNoPort = errors.New("no RDMA port has the address of the connection")
 
@@ -110,7 +146,7 @@ func choose(ports []Port, from netip.Addr, names []string) (Place, error) {
 	var found Place
 	best := 0
 	for _, p := range ports {
-		if !p.Active || !named(names, p.Device) {
+		if !named(names, p.Device) {
 			continue
 		}
 		for _, g := range p.GIDs {
@@ -123,13 +159,19 @@ func choose(ports []Port, from netip.Addr, names []string) (Place, error) {
 			case !p.Ethernet && g.Index == 0:
 				rank = 1
 			}
+			if p.Active && rank > 0 {
+				rank += 3
+			}
 			if rank > best {
 				best, found = rank, Place{Port: p, GID: g}
 			}
 		}
 	}
-	if best == 0 {
+	switch {
+	case best == 0:
 		return found, errNoPort
+	case !found.Active:
+		return found, fmt.Errorf("%s port %d is down", found.Device, found.Number)
 	}
 	return found, nil
 }

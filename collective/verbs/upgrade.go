@@ -195,9 +195,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return t.disagreed(id, conn, reason, err)
 	}
 	c := newConn(conn, pair, size, &t.goes)
-	if reason = c.probe(t.cfg.Probe); errors.Is(reason, os.ErrDeadlineExceeded) {
-		reason = errLost
-	}
+	reason = lost(c.probe(t.cfg.Probe))
 	good, err = agree(conn, reason)
 	if err != nil || !good {
 		c.Close()
@@ -231,8 +229,21 @@ func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) 
 	return conn, nil
 }
 
-// errLost means that nothing arrives, as where a firewall drops UDP port 4791 or a switch has a smaller MTU.
+// errLost means that nothing arrives, as where a firewall drops UDP port 4791, a switch has a smaller MTU, or RoCE v1 would
+// have to reach another subnet.
 var errLost = errors.New("packets over the queue pair do not arrive")
+
+// lost explains why the first bytes over a queue pair have not arrived: it never carried any, so it has not broken.
+func lost(err error) error {
+	failed, _ := errors.AsType[*StatusError](err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), failed != nil && failed.Status == statusRetries:
+		return errLost
+	case err != nil && Broken(err):
+		return fmt.Errorf("%w: %s", errLost, err.Error())
+	}
+	return err
+}
 
 // errPeer means that the other side knows why.
 var errPeer = errors.New("the other host could not use its queue pair")
@@ -351,7 +362,7 @@ func (t *Transport) trial(id streamID) *trial {
 
 // broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
 func (t *Transport) broke(id streamID, err error) {
-	_, failed := errors.AsType[*StatusError](err) // else it was closed, or TCP broke
+	failed := Broken(err) // else it was closed, or TCP broke
 	t.mu.Lock()
 	t.up--
 	tr := t.trial(id)
@@ -367,6 +378,13 @@ func (t *Transport) broke(id streamID, err error) {
 	if rest > 0 {
 		t.retry(id)
 	}
+}
+
+// Broken reports whether an error is one of a queue pair that had carried data.
+func Broken(err error) bool {
+	_, status := errors.AsType[*StatusError](err)
+	_, event := errors.AsType[*EventError](err)
+	return status || event
 }
 
 // failed takes note that a stream stays on TCP, and has it opened again later.
@@ -386,6 +404,7 @@ func (t *Transport) report(id streamID, reason error) {
 }
 
 // retry has a stream opened again after a time, and again until RDMA carries it or only the peer knows why it does not.
+// While this host has no port for it, there is nothing to open, and it looks often.
 func (t *Transport) retry(id streamID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -396,7 +415,7 @@ func (t *Transport) retry(id streamID) {
 	}
 	tr.retries = true
 	t.goes.Go(func() {
-		for rest := t.cfg.Rest; ; rest = min(2*rest, t.cfg.MostRest) {
+		for rest := t.cfg.Rest; ; {
 			t.mu.Lock()
 			wait := max(rest, tr.until-t.now())
 			if tr.on > 0 || !tr.waits || t.ctx.Err() != nil {
@@ -415,7 +434,10 @@ func (t *Transport) retry(id streamID) {
 			t.mu.Lock()
 			from := tr.from
 			t.mu.Unlock()
-			if _, err := t.place(from); err == nil && !t.cfg.Retry(id.peer, id.stream) {
+			if _, err := t.place(from); err != nil {
+				continue
+			}
+			if rest = min(2*rest, t.cfg.MostRest); !t.cfg.Retry(id.peer, id.stream) {
 				t.mu.Lock()
 				tr.waits = false
 				t.mu.Unlock()

@@ -173,6 +173,56 @@ func TestStaysOnTCP(t *testing.T) {
 	}
 }
 
+// A port that goes down, an address that moves and a device that is removed end the use of a queue pair at once, though
+// nothing is sent. TCP follows, and RDMA again when it works.
+func TestEvents(t *testing.T) {
+	for _, event := range []uint32{verbs.EventPort, verbs.EventGID, verbs.EventDevice, verbs.EventPair} {
+		t.Run(fmt.Sprint(event), func(t *testing.T) {
+			fabric := verbstest.New(1)
+			reported, again := make(chan error, 100), make(chan struct{}, 100)
+			cfg := verbs.Config{Provider: fabric.Host(localhost), Rest: time.Millisecond, MostRest: time.Millisecond,
+				Problem: func(_ int, err error) { reported <- err },
+				Retry: func(int, int) bool {
+					select {
+					case again <- struct{}{}:
+					default:
+					}
+					return true
+				}}
+			one, other := transport(t, cfg), transport(t, cfg)
+			a, _ := upgraded(t, one, other)
+			fabric.Happen(event)
+			if _, err := a.Read(make([]byte, 1)); err == nil {
+				t.Error("something was read")
+			}
+			if err := <-reported; !verbs.Broken(err) {
+				t.Errorf("reported: %v", err)
+			}
+			fabric.Down(true)
+			a, _ = upgraded(t, one, other)
+			if _, tcp := a.(*net.TCPConn); !tcp {
+				t.Errorf("%T carries the stream while the port is down", a)
+			}
+			for err := range reported {
+				if err.Error() == "test0 port 1 is down" {
+					break
+				}
+			}
+			fabric.Down(false)
+			select {
+			case <-again:
+			case <-time.After(time.Minute):
+				t.Fatal("the stream is not opened again")
+			}
+			for end := time.Now().Add(time.Minute); one.Up() == 0; {
+				if upgraded(t, one, other); time.Now().After(end) {
+					t.Fatal("RDMA does not carry the stream again")
+				}
+			}
+		})
+	}
+}
+
 // A host whose address changes while a stream waits for RDMA opens it again when the port with the new address is up.
 func TestRetriesFromNewAddress(t *testing.T) {
 	moved := netip.MustParseAddr("127.0.0.2")

@@ -1,12 +1,20 @@
 // A stand-in for libibverbs.so.1 on machines without RDMA: devices of all processes of one machine reach each other
 // through shared memory. Only what gorun uses exists: reliable connected queue pairs, writes with immediate data,
-// completion channels. The structures are the real ones, so a program cannot notice the difference.
+// completion channels, asynchronous events. The structures are the real ones, so a program cannot notice the difference.
 //
 // The processes share a directory, best in /dev/shm: the macro DIRECTORY, or else the environment variable
-// VERBS_STANDIN; without either there is no device. Two files in it make faults:
+// VERBS_STANDIN; without either there is no device. Files in it make faults:
 //
-//	kill  N: of queue pairs that are connected from then on, one in N writes breaks its pair, with various errors
-//	down  the port is down while it is there, and what is connected breaks
+//	kill     N: of queue pairs that are connected from then on, one in N writes breaks its pair, with various errors
+//	down     the port is down while it is there, which makes an event, and nothing arrives
+//	gone     the device is removed while it is there, which makes an event
+//	gids     N: as many entries of the table of GIDs are empty before the others; that makes an event
+//	subnet   N: no packet reaches a host whose address has other N bits at its beginning
+//	without  addresses of hosts that have no device
+//	denied   addresses of hosts whose users may not open it
+//	memlock  registered memory counts against the limit of locked memory, as it does for users other than root
+//
+// One byte for each queue pair that "kill" has broken is appended to the file killed.
 //
 // A host's GIDs are made of its IPv4 addresses, as with RoCE v2. Registered memory becomes a file of the directory that
 // peers map: registering replaces the pages by shared ones. A queue pair is a FIFO that its peer writes 16 bytes to
@@ -29,7 +37,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -75,6 +85,7 @@ struct pair {
 	int first, count;
 	int most;
 	uint32_t kill; // one in so many writes breaks it, 0 for none
+	int unreached; // the peer is in another subnet
 	// The peer's ring.
 	uint32_t key;
 	struct region *ring;
@@ -99,12 +110,51 @@ static void path_of(char *path, const char *kind, uint32_t number)
 	snprintf(path, PATH_MAX, "%s/%s-%08x", directory(), kind, number);
 }
 
-static int is_down(void)
+static int exists(const char *name)
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%s/down", directory());
+	snprintf(path, sizeof path, "%s/%s", directory(), name);
 	return access(path, F_OK) == 0;
 }
+
+// number_in returns the number in a file, 0 if there is none.
+static uint32_t number_in(const char *name)
+{
+	char path[PATH_MAX];
+	unsigned int n = 0;
+	snprintf(path, sizeof path, "%s/%s", directory(), name);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%u", &n) != 1)
+		n = 0;
+	fclose(f);
+	return n;
+}
+
+// names_us reports whether a file has one of this host's addresses.
+static int names_us(const char *name)
+{
+	char path[PATH_MAX], word[64];
+	int found = 0;
+	struct ifaddrs *all;
+	snprintf(path, sizeof path, "%s/%s", directory(), name);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return 0;
+	if (!getifaddrs(&all)) {
+		while (fscanf(f, "%63s", word) == 1)
+			for (struct ifaddrs *a = all; a; a = a->ifa_next)
+				if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
+				    ((struct sockaddr_in *)a->ifa_addr)->sin_addr.s_addr == inet_addr(word))
+					found = 1;
+		freeifaddrs(all);
+	}
+	fclose(f);
+	return found;
+}
+
+static volatile int port_is_down;
 
 static uint32_t random_number(void)
 {
@@ -127,7 +177,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(2, sizeof *list);
 	*count = 0;
-	if (list && directory())
+	if (list && directory() && !exists("gone") && !names_us("without"))
 		list[(*count)++] = &the_device;
 	return list;
 }
@@ -136,10 +186,10 @@ void ibv_free_device_list(struct ibv_device **list) { free(list); }
 
 const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
-// addresses fills in the GIDs of this host: index 0 is link-local, the others are its IPv4 addresses.
+// addresses fills in the GIDs of this host: the first is link-local, the others are its IPv4 addresses.
 static int addresses(union ibv_gid *gids)
 {
-	int n = 0;
+	int n = (int)(number_in("gids") % (MOST / 2));
 	memset(gids, 0, MOST * sizeof *gids);
 	gids[n].raw[0] = 0xfe;
 	gids[n++].raw[1] = 0x80;
@@ -171,7 +221,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
 	if (port != 1)
 		return EINVAL;
 	struct ibv_port_attr *attr = (void *)compat;
-	attr->state = is_down() ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+	attr->state = exists("down") ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
 	attr->gid_tbl_len = addresses(gids);
 	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
@@ -185,8 +235,10 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 	union ibv_gid gids[MOST];
 	if (port != 1 || flags || size != sizeof *entry || index >= (uint32_t)addresses(gids))
 		return EINVAL;
+	if (!gids[index].global.subnet_prefix && !gids[index].global.interface_id)
+		return ENODATA;
 	*entry = (struct ibv_gid_entry){.gid = gids[index], .gid_index = index, .port_num = port,
-					.gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1};
+					.gid_type = gids[index].raw[0] ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2};
 	return 0;
 }
 
@@ -204,15 +256,43 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+static pthread_mutex_t lock_of_locked = PTHREAD_MUTEX_INITIALIZER;
+static size_t locked; // bytes of registered memory
+
+// lock_memory counts registered memory, and returns 0 if the process may not lock that much.
+static int lock_memory(size_t length)
+{
+	struct rlimit limit;
+	int fits = 1;
+	pthread_mutex_lock(&lock_of_locked);
+	if (exists("memlock") && !getrlimit(RLIMIT_MEMLOCK, &limit))
+		fits = limit.rlim_cur == RLIM_INFINITY || locked + length <= limit.rlim_cur;
+	if (fits)
+		locked += length;
+	pthread_mutex_unlock(&lock_of_locked);
+	return fits;
+}
+
+static void unlock_memory(size_t length)
+{
+	pthread_mutex_lock(&lock_of_locked);
+	locked -= length;
+	pthread_mutex_unlock(&lock_of_locked);
+}
+
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access)
 {
 	if ((uintptr_t)address % HEADER || length % HEADER) {
 		errno = EINVAL;
 		return NULL;
 	}
+	if (!lock_memory(length)) {
+		errno = ENOMEM;
+		return NULL;
+	}
 	struct memory *m = calloc(1, sizeof *m);
 	if (!m)
-		return NULL;
+		abort();
 	int file;
 	do {
 		m->mr.rkey = m->mr.lkey = random_number();
@@ -230,6 +310,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
 	if (failed) {
 		unlink(m->path);
 		free(m);
+		unlock_memory(length);
 		errno = reason;
 		return NULL;
 	}
@@ -244,6 +325,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct memory *m = (struct memory *)mr;
 	unlink(m->path);
+	unlock_memory(mr->length);
 	free(m);
 	return 0;
 }
@@ -362,8 +444,6 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 	uint64_t drained;
 	if (read(q->signal, &drained, sizeof drained) < 0 && errno != EAGAIN)
 		abort();
-	if (p && p->state != IBV_QPS_ERR && is_down())
-		fail(p);
 	while (p && p->state != IBV_QPS_ERR && q->count < most && read(p->in, &m, sizeof m) == sizeof m) {
 		if (!p->count) {
 			fprintf(stderr, "stand-in: queue pair %#x has no receive posted\n", p->qp.qp_num);
@@ -435,19 +515,13 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
-// kill_rate reads the file "kill".
-static uint32_t kill_rate(void)
+// apart reports whether the file "subnet" keeps packets from one address from another.
+static int apart(const union ibv_gid *a, const union ibv_gid *b)
 {
-	char path[PATH_MAX];
-	unsigned int n = 0;
-	snprintf(path, sizeof path, "%s/kill", directory());
-	FILE *f = fopen(path, "re");
-	if (!f)
-		return 0;
-	if (fscanf(f, "%u", &n) != 1)
-		n = 0;
-	fclose(f);
-	return n;
+	uint32_t bits = number_in("subnet"), x, y;
+	memcpy(&x, a->raw + 12, 4);
+	memcpy(&y, b->raw + 12, 4);
+	return bits && bits <= 32 && (ntohl(x) ^ ntohl(y)) >> (32 - bits);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
@@ -467,7 +541,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		   attr->ah_attr.port_num == 1 && attr->ah_attr.grh.sgid_index < addresses(gids)) {
 		path_of(path, "pair", p->peer = attr->dest_qp_num);
 		p->out = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-		p->kill = kill_rate();
+		p->kill = number_in("kill");
+		p->unreached = apart(&gids[attr->ah_attr.grh.sgid_index], &attr->ah_attr.grh.dgid);
 	} else if (attr->qp_state == IBV_QPS_RTS && p->state == IBV_QPS_RTR && mask == rts) {
 	} else {
 		result = EINVAL;
@@ -532,8 +607,16 @@ static int killed(struct pair *p)
 {
 	static const int statuses[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
 				       IBV_WC_LOC_PROT_ERR};
+	char path[PATH_MAX];
 	if (!p->kill || random_number() % p->kill)
 		return 0;
+	snprintf(path, sizeof path, "%s/killed", directory());
+	int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (file >= 0) {
+		if (write(file, "x", 1) != 1)
+			abort();
+		close(file);
+	}
 	return statuses[random_number() % (sizeof statuses / sizeof *statuses)];
 }
 
@@ -556,7 +639,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		struct message m = {p->qp.qp_num, length, wr->imm_data, 0};
 		if (p->state == IBV_QPS_ERR)
 			status = IBV_WC_WR_FLUSH_ERR;
-		else if (!status && (p->out < 0 || write(p->out, &m, sizeof m) != sizeof m))
+		else if (!status && (port_is_down || p->unreached || p->out < 0 || write(p->out, &m, sizeof m) != sizeof m))
 			status = IBV_WC_RETRY_EXC_ERR;
 		complete(p->queue, wr->wr_id, status, IBV_WC_RDMA_WRITE, length, 0);
 		if (status)
@@ -566,22 +649,113 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return result;
 }
 
+// A thread of the process watches the directory and writes events to all contexts, whose descriptors for that are pipes.
+struct opened {
+	struct ibv_context context;
+	int report; // the pipe's other end
+	struct opened *next;
+};
+
+static pthread_mutex_t lock_of_opened = PTHREAD_MUTEX_INITIALIZER;
+static struct opened *all_opened;
+
+static void report(enum ibv_event_type type)
+{
+	struct ibv_async_event event;
+	memset(&event, 0, sizeof event);
+	event.event_type = type;
+	event.element.port_num = 1;
+	pthread_mutex_lock(&lock_of_opened);
+	for (struct opened *o = all_opened; o; o = o->next)
+		if (write(o->report, &event, sizeof event) < 0 && errno != EAGAIN)
+			abort();
+	pthread_mutex_unlock(&lock_of_opened);
+}
+
+static void *watch(void *descriptor)
+{
+	static char buffer[64 << 10] __attribute__((aligned(8)));
+	int fd = (int)(intptr_t)descriptor;
+	ssize_t n;
+	while ((n = read(fd, buffer, sizeof buffer)) > 0 || errno == EINTR) {
+		const struct inotify_event *e;
+		for (char *at = buffer; at < buffer + n; at += sizeof *e + e->len) {
+			e = (const struct inotify_event *)at;
+			int appears = !!(e->mask & (IN_CREATE | IN_MOVED_TO));
+			if (!e->len)
+				continue;
+			if (!strcmp(e->name, "down") && (e->mask & (IN_CREATE | IN_DELETE))) {
+				port_is_down = appears;
+				report(appears ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+			} else if (!strcmp(e->name, "gone") && appears) {
+				report(IBV_EVENT_DEVICE_FATAL);
+			} else if (!strcmp(e->name, "gids") && (e->mask & (IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE))) {
+				report(IBV_EVENT_GID_CHANGE);
+			}
+		}
+	}
+	return NULL;
+}
+
+static void start_watch(void)
+{
+	pthread_t thread;
+	int fd = inotify_init1(IN_CLOEXEC);
+	if (fd < 0 || inotify_add_watch(fd, directory(), IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_CLOSE_WRITE) < 0 ||
+	    pthread_create(&thread, NULL, watch, (void *)(intptr_t)fd)) {
+		fprintf(stderr, "stand-in: there will be no events: %s\n", strerror(errno));
+	}
+	port_is_down = exists("down");
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct ibv_context *context = calloc(1, sizeof *context);
-	if (!context)
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int ends[2];
+	if (names_us("denied")) {
+		errno = EACCES;
 		return NULL;
-	context->device = device;
-	context->ops.poll_cq = poll_cq;
-	context->ops.req_notify_cq = req_notify_cq;
-	context->ops.post_send = post_send;
-	context->ops.post_recv = post_recv;
-	context->cmd_fd = context->async_fd = -1;
-	return context;
+	}
+	pthread_once(&once, start_watch);
+	struct opened *o = calloc(1, sizeof *o);
+	if (!o || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+		free(o);
+		return NULL;
+	}
+	o->context.device = device;
+	o->context.ops.poll_cq = poll_cq;
+	o->context.ops.req_notify_cq = req_notify_cq;
+	o->context.ops.post_send = post_send;
+	o->context.ops.post_recv = post_recv;
+	o->context.cmd_fd = -1;
+	o->context.async_fd = ends[0];
+	o->report = ends[1];
+	pthread_mutex_lock(&lock_of_opened);
+	o->next = all_opened;
+	all_opened = o;
+	pthread_mutex_unlock(&lock_of_opened);
+	return &o->context;
 }
 
 int ibv_close_device(struct ibv_context *context)
 {
-	free(context);
+	struct opened *o = (struct opened *)context;
+	pthread_mutex_lock(&lock_of_opened);
+	for (struct opened **at = &all_opened; *at; at = &(*at)->next)
+		if (*at == o) {
+			*at = o->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock_of_opened);
+	close(context->async_fd);
+	close(o->report);
+	free(o);
 	return 0;
 }
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }

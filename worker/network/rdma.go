@@ -42,7 +42,7 @@ func (n *Network) openRDMA(post func(func())) {
 		})
 	}
 	cfg.Problem = func(peer int, err error) {
-		if _, broke := errors.AsType[*verbs.StatusError](err); !broke || n.job.Verbose {
+		if !verbs.Broken(err) || n.job.Verbose {
 			once(peer, "data to %s goes over TCP, not RDMA: %v", err)
 		}
 	}

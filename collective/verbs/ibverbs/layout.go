@@ -8,6 +8,9 @@ const (
 	contextNotifyCQ = 104
 	contextPostSend = 208
 	contextPostRecv = 216
+	contextAsyncFD  = 268
+	asyncType       = 8 // ibv_async_event.event_type
+	asyncPort       = 0 // ibv_async_event.element.port_num
 	qpNumber        = 52
 	mrLocalKey      = 36
 	mrRemoteKey     = 40

@@ -25,6 +25,7 @@ type library struct {
 	allocPD, deallocPD, regMR, deregMR                                    uintptr
 	createChannel, destroyChannel, createCQ, destroyCQ                    uintptr
 	createQP, modifyQP, destroyQP, getCQEvent, ackCQEvents                uintptr
+	getAsyncEvent, ackAsyncEvent                                          uintptr
 }
 
 // Load loads the library from a path, "" for the system's.
@@ -43,6 +44,7 @@ func Load(path string) (verbs.Provider, error) {
 		"ibv_create_cq": &l.createCQ, "ibv_destroy_cq": &l.destroyCQ,
 		"ibv_create_qp": &l.createQP, "ibv_modify_qp": &l.modifyQP, "ibv_destroy_qp": &l.destroyQP,
 		"ibv_get_cq_event": &l.getCQEvent, "ibv_ack_cq_events": &l.ackCQEvents,
+		"ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,
 	} {
 		if *to, err = purego.Dlsym(handle, name); err != nil {
 			return nil, fmt.Errorf("load libibverbs: %w (rdma-core 33 or later has it)", err)
@@ -177,18 +179,24 @@ func (l *library) port(context uintptr, number int, scratch page) (verbs.Port, e
 	p := verbs.Port{Number: number, Active: native.Uint32(attr[portState:]) == statePortActive,
 		Ethernet: attr[portLinkLayer] == linkEthernet, MTU: mtuBytes(native.Uint32(attr[portActiveMTU:])),
 		LID: native.Uint16(attr[portLID:])}
-	entry := scratch.bytes[portAttrSize : portAttrSize+gidEntrySize]
 	for i := range min(int(int32(native.Uint32(attr[portGIDs:]))), mostGIDs) {
-		clear(entry)
-		if err := l.do("query GID", l.queryGID, context, uintptr(number), uintptr(i), scratch.address+portAttrSize, 0,
-			gidEntrySize); err != nil {
-			continue // an empty entry
+		if gid, err := l.gid(context, number, i, scratch); err == nil { // else an empty entry
+			p.GIDs = append(p.GIDs, gid)
 		}
-		p.GIDs = append(p.GIDs, verbs.GID{Index: i, Value: [16]byte(entry),
-			RoCE2: native.Uint32(entry[gidEntryType:]) == gidRoCE2})
 	}
 	return p, nil
 }
+
+// gid returns an entry of a port's table.
+func (l *library) gid(context uintptr, port, index int, scratch page) (verbs.GID, error) {
+	entry := scratch.bytes[gidEntryAt : gidEntryAt+gidEntrySize]
+	clear(entry)
+	err := l.do("query GID", l.queryGID, context, uintptr(port), uintptr(index), scratch.address+gidEntryAt, 0, gidEntrySize)
+	return verbs.GID{Index: index, Value: [16]byte(entry), RoCE2: native.Uint32(entry[gidEntryType:]) == gidRoCE2}, err
+}
+
+// gidEntryAt is where in a page an entry goes, behind what else is queried.
+const gidEntryAt = 256
 
 // page is memory outside of Go's heap.
 type page struct {

@@ -6,9 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"syscall"
-	"time"
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
@@ -32,10 +29,9 @@ type pair struct {
 	number, localKey, remoteKey          uint32
 	inline                               int // bytes of a message that the device takes from the request itself
 	peer                                 verbs.End
-	events                               *os.File // the channel, in Go's poller
-	raw                                  syscall.RawConn
+	completions, asynchronous            poller
 	armed                                bool // the next completion makes an event
-	event                                uintptr
+	happened                             page // an ibv_async_event
 }
 
 // What the page of a connected pair holds.
@@ -68,6 +64,9 @@ func (l *library) Open(at verbs.Place, size verbs.Size) (verbs.Pair, error) {
 func (p *pair) open() (err error) {
 	l := p.library
 	if p.work, err = newPage(); err != nil {
+		return err
+	}
+	if p.happened, err = newPage(); err != nil {
 		return err
 	}
 	if p.send, err = allocate(p.size.Ring); err != nil {
@@ -105,8 +104,11 @@ func (p *pair) open() (err error) {
 	if p.channel, err = l.make("create completion channel", l.createChannel, p.context); err != nil {
 		return err
 	}
-	if err := p.poller(int(int32(native.Uint32(memory(p.channel+channelFD, 4))))); err != nil {
-		return err
+	if p.completions, err = newPoller(p.channel + channelFD); err != nil {
+		return fmt.Errorf("wait for completions: %w", err)
+	}
+	if p.asynchronous, err = newPoller(p.context + contextAsyncFD); err != nil {
+		return fmt.Errorf("wait for events: %w", err)
 	}
 	if p.cq, err = l.make("create completion queue", l.createCQ, p.context, uintptr(2*p.size.Depth), 0, p.channel, 0); err != nil {
 		return err
@@ -133,24 +135,6 @@ func memoryError(err error, bytes int) error {
 	if errors.Is(err, unix.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur < 1<<40 {
 		return fmt.Errorf("%w: %d KiB of memory are to be locked at a time, the limit of locked memory is %d KiB (ulimit -l)",
 			err, bytes>>10, limit.Cur>>10)
-	}
-	return err
-}
-
-// poller puts the descriptor of the channel into Go's poller. The library keeps its own.
-func (p *pair) poller(fd int) error {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("copy descriptor of completion channel: %w", err)
-	}
-	if err := unix.SetNonblock(own, true); err != nil {
-		unix.Close(own)
-		return fmt.Errorf("set completion channel non-blocking: %w", err)
-	}
-	p.events = os.NewFile(uintptr(own), "completion channel")
-	p.raw, err = p.events.SyscallConn()
-	if err == nil {
-		err = p.events.SetReadDeadline(time.Time{}) // fails if the poller cannot have it
 	}
 	return err
 }
@@ -299,14 +283,9 @@ func (p *pair) Wait() error {
 		return p.library.do("request notification", p.notifyCQ, p.cq, 0)
 	}
 	var failed error
-	if err := p.raw.Read(func(fd uintptr) bool {
-		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if n, err := unix.Poll(ready, 0); n == 0 || err == unix.EINTR {
-			return false
-		}
+	if err := p.completions.wait(func() {
 		failed = p.library.do("get completion event", p.library.getCQEvent, p.channel, p.work.address+workEvent,
 			p.work.address+workEvent+8)
-		return true
 	}); err != nil {
 		return err
 	}
@@ -317,8 +296,50 @@ func (p *pair) Wait() error {
 	return failed
 }
 
+// Event implements verbs.Pair.
+func (p *pair) Event() error {
+	for {
+		var failed error
+		if err := p.asynchronous.wait(func() {
+			failed = p.library.do("get event", p.library.getAsyncEvent, p.context, p.happened.address)
+		}); err != nil {
+			return err
+		}
+		if errors.Is(failed, unix.EAGAIN) || errors.Is(failed, unix.EINTR) {
+			continue
+		}
+		if failed != nil {
+			return failed
+		}
+		b := p.happened.bytes
+		e := &verbs.EventError{Event: native.Uint32(b[asyncType:]), Device: p.place.Device, Port: p.place.Number}
+		port := int(int32(native.Uint32(b[asyncPort:])))
+		purego.SyscallN(p.library.ackAsyncEvent, p.happened.address)
+		if p.matters(e.Event, port) {
+			return e
+		}
+	}
+}
+
+// matters reports whether an event ends the use of the pair; some are about a port.
+func (p *pair) matters(event uint32, port int) bool {
+	switch event {
+	case verbs.EventQueue, verbs.EventPair, verbs.EventPairRequest, verbs.EventPairAccess, verbs.EventDevice:
+		return true
+	case verbs.EventPort, verbs.EventLID:
+		return port == p.place.Number
+	case verbs.EventGID: // the pair sends by the index, which may be of another address by now
+		gid, err := p.library.gid(p.context, p.place.Number, p.place.GID.Index, p.happened)
+		return err != nil || gid != p.place.GID
+	}
+	return false
+}
+
 // Wake implements verbs.Pair.
-func (p *pair) Wake() { p.events.SetReadDeadline(time.Unix(1, 0)) }
+func (p *pair) Wake() {
+	p.completions.end()
+	p.asynchronous.end()
+}
 
 // Close implements verbs.Pair.
 func (p *pair) Close() error {
@@ -340,10 +361,9 @@ func (p *pair) Close() error {
 			errs = append(errs, l.do(made.verb, made.f, made.what))
 		}
 	}
-	if p.events != nil {
-		p.events.Close()
-	}
-	for _, m := range []page{p.send, p.receive, p.work} {
+	p.completions.close()
+	p.asynchronous.close()
+	for _, m := range []page{p.send, p.receive, p.work, p.happened} {
 		if m.bytes != nil {
 			m.free()
 		}

@@ -3,6 +3,7 @@
 package ibverbs_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,18 +63,20 @@ func TestExercise(t *testing.T) {
 	}
 }
 
-// One in 200 writes breaks its queue pair, and the port goes down now and then.
+// One in 200 writes breaks its queue pair, the port goes down now and then, the device is removed, and addresses move in
+// its table.
 func TestExerciseWithFaults(t *testing.T) {
 	provider, directory := standin(t, 200)
-	down := filepath.Join(directory, "down")
+	faults := []string{"down", "gone", "gids"}
 	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Segments: 5_000,
 		Disturb: func(round int) {
 			if round%100 == 50 {
-				if err := os.WriteFile(down, nil, 0o600); err != nil {
+				fault := filepath.Join(directory, faults[round/100%len(faults)])
+				if err := os.WriteFile(fault, []byte("3"), 0o600); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(5 * time.Millisecond)
-				os.Remove(down)
+				os.Remove(fault)
 			}
 		}})
 	if totals.UpgradedBytes == 0 || totals.ResentSegments == 0 {
@@ -81,6 +84,53 @@ func TestExerciseWithFaults(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(directory, "*-*")); err != nil || len(left) > 0 {
 		t.Errorf("%d files are left: %v, error %v", len(left), left, err)
+	}
+}
+
+// An event ends the use of a pair if it is about its device, its port or its address.
+func TestEvents(t *testing.T) {
+	provider, directory := standin(t, 0)
+	ports, err := provider.Ports()
+	if err != nil || len(ports) != 1 || len(ports[0].GIDs) < 2 {
+		t.Fatalf("ports %+v, error %v", ports, err)
+	}
+	p, err := provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[1]}, verbs.Size{Ring: 64 << 10, Depth: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, text string
+		want       uint32
+	}{
+		{"down", "", verbs.EventPort},
+		{"gids", "0", 0}, // all entries are where they were, and the next event comes
+		{"gids", "5", verbs.EventGID},
+		{"gone", "", verbs.EventDevice},
+	} {
+		fault(c.name, c.text)
+		if c.want == 0 {
+			continue
+		}
+		event, ok := errors.AsType[*verbs.EventError](p.Event())
+		if ok && c.want == verbs.EventDevice && event.Event == verbs.EventGID { // the first event was only read when the second had come
+			event, ok = errors.AsType[*verbs.EventError](p.Event())
+		}
+		if !ok || event.Event != c.want || event.Device != ports[0].Device {
+			t.Fatalf("%s %s makes %+v, want %d", c.name, c.text, event, c.want)
+		}
+	}
+	p.Wake()
+	if err := p.Event(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after Wake: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

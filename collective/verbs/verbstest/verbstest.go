@@ -34,9 +34,9 @@ type Fabric struct {
 	down    bool
 }
 
-// New returns a fabric without pairs.
+// New returns a fabric without pairs. Pairs of two fabrics have the same numbers only if the seeds are equal.
 func New(seed uint64) *Fabric {
-	return &Fabric{rng: rand.New(rand.NewPCG(seed, 0)), pairs: map[uint32]*pair{}, next: 0x11}
+	return &Fabric{rng: rand.New(rand.NewPCG(seed, 0)), pairs: map[uint32]*pair{}, next: uint32(seed) << 12}
 }
 
 // Host returns what a host with an address has: one port of Ethernet.
@@ -56,17 +56,34 @@ func (f *Fabric) Misused() error {
 	return f.misused
 }
 
-// Down makes all ports inactive, or active again, and ends what is connected.
+// Down makes all ports inactive, or active again. What is connected delivers no more, and gets an event.
 func (f *Fabric) Down(down bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = down
+	if down {
+		f.happen(verbs.EventPort)
+	}
+}
+
+// Happen makes an event of all connected pairs.
+func (f *Fabric) Happen(event uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.happen(event)
+}
+
+// happen makes an event. mu is held.
+func (f *Fabric) happen(event uint32) {
 	for _, p := range f.pairs {
-		if down && p.peer != nil {
-			p.fail(retriesReached)
+		if p.peer != nil && p.event == nil {
+			p.event = &verbs.EventError{Event: event, Device: device, Port: 1}
+			p.changed.Broadcast()
 		}
 	}
 }
+
+const device = "test0"
 
 // Kill breaks a connected pair; its peer notices when it sends. It returns false if there is none.
 func (f *Fabric) Kill() bool {
@@ -96,7 +113,7 @@ type host struct {
 func (h host) Ports() ([]verbs.Port, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return []verbs.Port{{Device: "test0", Number: 1, Active: !h.down, Ethernet: true, MTU: 4096,
+	return []verbs.Port{{Device: device, Number: 1, Active: !h.down, Ethernet: true, MTU: 4096,
 		GIDs: []verbs.GID{{Index: 0, Value: [16]byte{0xfe, 0x80}}, {Index: 1, Value: h.gid, RoCE2: true}}}}, nil
 }
 
@@ -136,6 +153,7 @@ type pair struct {
 	queue    []posted
 	complete []verbs.Completion
 	failed   bool
+	event    *verbs.EventError // nil for none
 	woken    bool
 	closed   bool
 }
@@ -187,7 +205,7 @@ func (p *pair) run() {
 	p.fabric.mu.Lock()
 	defer p.fabric.mu.Unlock()
 	for !p.closed {
-		if len(p.queue) == 0 || p.failed {
+		if len(p.queue) == 0 || p.failed || p.fabric.down {
 			p.changed.Wait()
 			continue
 		}
@@ -196,7 +214,7 @@ func (p *pair) run() {
 			runtime.Gosched()
 			p.fabric.mu.Lock()
 		}
-		if len(p.queue) > 0 && !p.failed {
+		if len(p.queue) > 0 && !p.failed && !p.fabric.down {
 			p.deliver(p.queue[0])
 		}
 	}
@@ -261,6 +279,18 @@ func (p *pair) Wait() error {
 		return errWoken
 	}
 	return nil
+}
+
+func (p *pair) Event() error {
+	p.fabric.mu.Lock()
+	defer p.fabric.mu.Unlock()
+	for p.event == nil && !p.woken {
+		p.changed.Wait()
+	}
+	if p.event != nil {
+		return p.event
+	}
+	return errWoken
 }
 
 func (p *pair) Wake() {

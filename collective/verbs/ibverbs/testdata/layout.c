@@ -13,6 +13,9 @@ int main(void)
 	FIELD(contextNotifyCQ, ibv_context, ops.req_notify_cq);
 	FIELD(contextPostSend, ibv_context, ops.post_send);
 	FIELD(contextPostRecv, ibv_context, ops.post_recv);
+	FIELD(contextAsyncFD, ibv_context, async_fd);
+	FIELD(asyncType, ibv_async_event, event_type);
+	FIELD(asyncPort, ibv_async_event, element.port_num);
 	FIELD(qpNumber, ibv_qp, qp_num);
 	FIELD(mrLocalKey, ibv_mr, lkey);
 	FIELD(mrRemoteKey, ibv_mr, rkey);
