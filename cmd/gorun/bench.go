@@ -23,6 +23,7 @@ type benchFlags struct {
 	dtype, op     string
 	minTime       time.Duration
 	json          bool
+	transports    string
 	simulateFlags
 }
 
@@ -46,6 +47,8 @@ func (o *benchFlags) table() []cli.Flag {
 		&cli.DurationFlag{Name: "min-time", Destination: &o.minTime, Value: 500 * time.Millisecond,
 			Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "print one JSON document instead of a table"},
+		&cli.StringFlag{Name: "transport", Destination: &o.transports,
+			Usage: "run once for each of `WORDS`, tcp and rdma with a comma between, one after the other"},
 	}
 	shared := slices.DeleteFunc(o.jobFlags.table(), func(f cli.Flag) bool { return slices.Contains(notOfBench, f.Names()[0]) })
 	for _, f := range shared {
@@ -74,7 +77,7 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 			if o.simulate {
 				return simulate(o.out, &o.simulateFlags, cfg, o.Algorithm)
 			}
-			return benchJob(c.Context, o, cfg, hurry)
+			return benchEach(c.Context, o, cfg, hurry)
 		},
 	}
 }
@@ -89,6 +92,35 @@ func argumentLast(args []string) []string {
 		return slices.Concat(args[:2], args[3:], args[2:3])
 	}
 	return args
+}
+
+// benchEach measures once for each transport that the user names.
+func benchEach(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-chan struct{}) error {
+	if o.transports == "" {
+		return benchJob(ctx, o, cfg, hurry)
+	}
+	devices := o.RDMA
+	words := strings.Split(o.transports, ",")
+	for _, word := range words {
+		if word != "tcp" && word != "rdma" {
+			return &usageError{fmt.Errorf("--transport %s: neither tcp nor rdma", word), "--transport tcp,rdma"}
+		}
+	}
+	for _, word := range words {
+		switch {
+		case word == "tcp":
+			o.RDMA = "off"
+		case devices == "off":
+			o.RDMA = "on"
+		default:
+			o.RDMA = devices
+		}
+		cfg.Transport = word
+		if err := benchJob(ctx, o, cfg, hurry); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // benchJob launches the ranks.

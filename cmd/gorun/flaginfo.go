@@ -38,6 +38,7 @@ var choices = map[string][]string{
 	"rank-by":          {"node", "slot"},
 	"rdma":             {"auto", "off", "on"},
 	"ring-order":       {"host", "measured", "topology"},
+	"transport":        {"rdma", "tcp", "tcp,rdma"},
 	"wire-compression": {"bf16", "fp16", "int8", "none"},
 }
 

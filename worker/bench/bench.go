@@ -31,6 +31,8 @@ type Config struct {
 	MinTime time.Duration // of every size
 	JSON    bool
 	Coding  kernel.Coding // of the job: how far results may be off
+	// Transport is what the user calls the way between hosts, for the report; "" for none.
+	Transport string
 }
 
 // maxIters bounds the times that are kept of one size.

@@ -67,7 +67,9 @@ type report struct {
 	Kind  string `json:"operation"`
 	Ranks int    `json:"ranks"`
 	Hosts int    `json:"hosts"`
-	Rows  []Row  `json:"rows"`
+	// Transport is Config.Transport.
+	Transport string `json:"transport,omitempty"`
+	Rows      []Row  `json:"rows"`
 }
 
 func (p *report) begin() error {
@@ -77,6 +79,9 @@ func (p *report) begin() error {
 	where := ""
 	if p.Kind == collective.Allreduce.String() || p.Kind == collective.Broadcast.String() {
 		where = ", in place"
+	}
+	if p.Transport != "" {
+		where += " over " + p.Transport
 	}
 	_, err := fmt.Fprintf(p.w, "# %s%s; ranks: %d, hosts: %d; a time is the slowest rank's, bandwidths are of the median\n"+
 		"#%11s %12s %8s %6s %5s %11s %11s %8s %8s %11s %7s\n#%11s %12s %33s %11s %8s %8s %11s\n", p.Kind, where, p.Ranks, p.Hosts,
