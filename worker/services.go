@@ -185,6 +185,9 @@ func (m movesDaemon) Announce(ctx context.Context, msg wire.Message, then func()
 	m.announce(ctx, msg, then)
 }
 
+func (m movesDaemon) PauseRDMA(ctx context.Context, then func()) { m.net.PauseRDMA(ctx, then) }
+func (m movesDaemon) ResumeRDMA()                                { m.net.ResumeRDMA() }
+
 // Rejoin implements moves.Daemon.
 func (m movesDaemon) Rejoin(ctx context.Context) (greet func()) {
 	if m.member.Ending() || m.member.Roster() == nil {

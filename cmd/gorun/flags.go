@@ -46,6 +46,8 @@ func (o *jobFlags) networkTable() []cli.Flag {
 			Usage: "find damage in large tensors that TCP does not notice, and send them again; --encrypt does so too"},
 		&cli.StringFlag{Name: "rdma", Destination: &o.RDMA, Value: "off", EnvVars: []string{"GORUN_RDMA"},
 			Usage: "`WHERE` data goes over RDMA instead of TCP: off, auto (where both hosts can), on (the same, and report why not), or names of devices with commas"},
+		&cli.StringFlag{Name: "rdma-options", Destination: &o.RDMATune, EnvVars: []string{"GORUN_RDMA_OPTIONS"},
+			Usage: "`KEY=VALUE,…` for queue pairs: gid, roce, mtu, class, hops, timeout, retries, rnr, rest"},
 		&cli.StringFlag{Name: "rdma-library", Destination: &o.Verbs, Category: "network", Hidden: true,
 			Usage: "`FILE` on hosts in place of libibverbs.so.1", DefaultText: "the system's"},
 		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4,

@@ -15,6 +15,7 @@ import (
 
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
+	"gorun/collective/verbs"
 	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/metrics"
@@ -386,6 +387,9 @@ func checkFlags(o *jobFlags) error {
 	}
 	if !rdmaWords.MatchString(o.RDMA) {
 		return &usageError{fmt.Errorf("--rdma %s: neither off, auto, on nor names of devices", o.RDMA), "--rdma auto, or --rdma mlx5_0,mlx5_1"}
+	}
+	if _, err := verbs.ParseTuning(o.RDMATune); err != nil {
+		return &usageError{fmt.Errorf("--rdma-options: %w", err), "--rdma-options gid=3,mtu=4096,class=106"}
 	}
 	if _, err := kernel.ParseCoding(o.Coding); err != nil {
 		return &usageError{fmt.Errorf("--wire-compression: %w", err), ""}

@@ -24,9 +24,11 @@ type Conn struct {
 	flow   flow
 	err    error // why the connection is closed
 	users  int   // goroutines that use the rings or the pair
+	drains bool  // nothing is sent any more
 	limit  *time.Timer
 	broke  func(error)     // called once with err after carry, nil before
 	goes   *sync.WaitGroup // counts its goroutines
+	free   chan struct{}   // closed when the pair and its memory are freed
 
 	one [1][]byte // of the goroutine that writes
 	two [2][]byte
@@ -34,7 +36,7 @@ type Conn struct {
 
 // newConn returns a connection over a connected pair. Until carry it leaves the TCP connection alone.
 func newConn(tcp net.Conn, pair Pair, size Size, goes *sync.WaitGroup) *Conn {
-	c := &Conn{tcp: tcp, pair: pair, flow: newFlow(size), goes: goes}
+	c := &Conn{tcp: tcp, pair: pair, flow: newFlow(size), goes: goes, free: make(chan struct{})}
 	c.send, c.receive = pair.Rings()
 	c.filled.L, c.freed.L, c.left.L = &c.mu, &c.mu, &c.mu
 	goes.Go(c.pump)
@@ -88,6 +90,7 @@ func (c *Conn) pump() {
 	}
 	c.mu.Unlock()
 	c.pair.Close()
+	close(c.free)
 }
 
 // completed processes completions and wakes the goroutines that wait for them.
@@ -113,15 +116,33 @@ func (c *Conn) completed(all []Completion) error {
 	}
 	c.filled.Signal()
 	c.freed.Signal()
+	if c.drains && c.flow.idle() {
+		return errPaused
+	}
 	return c.report()
 }
 
 // report sends a message without bytes if the peer may be waiting for it. mu is held.
 func (c *Conn) report() error {
-	if !c.flow.mustReport() {
+	if c.drains || !c.flow.mustReport() {
 		return nil
 	}
 	return c.pair.Write(0, 0, c.flow.send(0))
+}
+
+// drain ends the connection when the device has done what was posted, or after a time, and returns once everything is
+// freed.
+func (c *Conn) drain(within time.Duration) {
+	c.mu.Lock()
+	c.drains = true
+	idle := c.flow.idle()
+	c.mu.Unlock()
+	if idle {
+		c.fail(errPaused)
+	}
+	limit := time.AfterFunc(within, func() { c.fail(errPaused) })
+	defer limit.Stop()
+	<-c.free
 }
 
 // leave is the end of a use that users counts. mu is held.
@@ -220,7 +241,7 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 		}
 		at, room := c.flow.room()
 		room = min(room, chunk)
-		if room == 0 {
+		if room == 0 || c.drains {
 			if !wait {
 				return done, nil
 			}

@@ -17,7 +17,7 @@
 // operation, and a stream that broke needs nothing but to be closed.
 //
 // Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is the
-// connection; upgrade.go agrees with the peer; provider.go is what the package needs of a library, ibverbs
+// connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of a library, ibverbs
 // the binding of libibverbs, verbstest an imitation in memory for tests.
 //
 // TCP stays open beside a queue pair and carries nothing. It ends when the peer's process does, which a queue pair does

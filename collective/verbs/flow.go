@@ -56,6 +56,9 @@ func (f *flow) unposted() int {
 	return f.depth - f.reserved - int(max(f.sent-f.done, f.sent-f.granted))
 }
 
+// idle reports whether the device has done everything that was posted or is about to be.
+func (f *flow) idle() bool { return f.done == f.sent && f.reserved == 0 }
+
 // room returns where in the ring bytes may be written, and how many in one piece; none if a message would be too many.
 func (f *flow) room() (offset, n int) {
 	if f.unposted() < 2 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Provider is what the package needs of a library for RDMA.
@@ -83,19 +84,6 @@ type Pair interface {
 	Close() error
 }
 
-// Tuning are the attributes of a connected queue pair.
-type Tuning struct {
-	// Timeout is how long the device waits for an acknowledgement: 4.096 µs times two to the power of it. Retry is how
-	// often it repeats what was not acknowledged.
-	Timeout, Retry uint8
-	TrafficClass   uint8
-	HopLimit       uint8
-}
-
-// DefaultTuning has devices give up after half a second, sooner than the link replaces a stream that makes no progress.
-// A machine that is paused for longer loses its queue pairs, not its data.
-var DefaultTuning = Tuning{Timeout: 14, Retry: 7, HopLimit: 64}
-
 // Completion is an entry of a completion queue.
 type Completion struct {
 	Status  uint32 // 0 for success
@@ -137,12 +125,12 @@ func (e *EventError) Error() string {
 }
 
 // errNoPort means that no port is fit for a connection.
-var errNoPort = errors.New("no RDMA port has the address of the connection")
+var errNoPort = errors.New("no RDMA port has the address of the connection; choose its NIC by --network-interfaces")
 
 // choose returns the place for a queue pair beside a TCP connection from the given address. On Ethernet that is the port
 // with a GID made of the address, best with RoCE v2, so that the queue pair takes the same network as the connection;
 // InfiniBand has no such GIDs, and the first active port will do. Devices are limited to names unless there are none.
-func choose(ports []Port, from netip.Addr, names []string) (Place, error) {
+func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place, error) {
 	var found Place
 	best := 0
 	for _, p := range ports {
@@ -152,9 +140,9 @@ func choose(ports []Port, from netip.Addr, names []string) (Place, error) {
 		for _, g := range p.GIDs {
 			rank := 0
 			switch same := netip.AddrFrom16(g.Value).Unmap() == from.Unmap(); {
-			case same && g.RoCE2:
+			case same && g.RoCE2 == (tuning.RoCE != 1):
 				rank = 3
-			case same:
+			case same && tuning.RoCE == 0:
 				rank = 2
 			case !p.Ethernet && g.Index == 0:
 				rank = 1
@@ -168,19 +156,24 @@ func choose(ports []Port, from netip.Addr, names []string) (Place, error) {
 		}
 	}
 	switch {
+	case best == 0 && tuning.RoCE != 0:
+		return found, fmt.Errorf("%w by RoCE v%d", errNoPort, tuning.RoCE)
 	case best == 0:
 		return found, errNoPort
 	case !found.Active:
-		return found, fmt.Errorf("%s port %d is down", found.Device, found.Number)
+		return found, fmt.Errorf("%s port %d is down; see rdma link and gorun doctor", found.Device, found.Number)
 	}
+	if tuning.GID >= 0 {
+		i := slices.IndexFunc(found.GIDs, func(g GID) bool { return g.Index == tuning.GID })
+		if i < 0 {
+			return found, fmt.Errorf("%s port %d has no GID %d", found.Device, found.Number, tuning.GID)
+		}
+		found.GID = found.GIDs[i]
+	}
+	found.MTU = min(found.MTU, tuning.MTU)
 	return found, nil
 }
 
 func named(names []string, device string) bool {
-	for _, n := range names {
-		if n == device {
-			return true
-		}
-	}
-	return len(names) == 0
+	return len(names) == 0 || slices.Contains(names, device)
 }

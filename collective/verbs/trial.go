@@ -7,7 +7,7 @@ import (
 
 // trial decides when a stream goes over RDMA. It is pure.
 type trial struct {
-	least, most time.Duration // how long a stream stays on TCP: see Config.Rest
+	least, most time.Duration // how long a stream stays on TCP: see Tuning.Rest
 
 	began    time.Duration // when the last attempt succeeded
 	failures int           // in a row

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,9 +37,6 @@ type Config struct {
 	Small  Size // of the first stream; 256 KiB, 64 messages
 	Tuning Tuning
 	Probe  time.Duration // how long the first bytes over a queue pair may take; 1 s
-	// Rest is how long a stream stays on TCP when a second queue pair has failed soon; it doubles up to MostRest. 1 s and
-	// 30 s.
-	Rest, MostRest time.Duration
 }
 
 // Transport carries streams over RDMA where both sides can.
@@ -50,7 +49,8 @@ type Transport struct {
 
 	mu     sync.Mutex
 	trials map[streamID]*trial
-	up     int // connections
+	up     map[*Conn]bool // connections that carry streams
+	paused time.Duration  // until when there are no queue pairs
 }
 
 type streamID struct{ peer, stream int }
@@ -61,10 +61,8 @@ func New(cfg Config) *Transport {
 	cfg.Small = cmp.Or(cfg.Small, Size{Ring: 256 << 10, Depth: 64})
 	cfg.Tuning = cmp.Or(cfg.Tuning, DefaultTuning)
 	cfg.Probe = cmp.Or(cfg.Probe, time.Second)
-	cfg.Rest = cmp.Or(cfg.Rest, time.Second)
-	cfg.MostRest = max(cmp.Or(cfg.MostRest, 30*time.Second), cfg.Rest)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}}
+	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}, up: map[*Conn]bool{}}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
 }
@@ -79,7 +77,34 @@ func (t *Transport) Close() {
 func (t *Transport) Up() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.up
+	return len(t.up)
+}
+
+// errPaused ends the connections that Pause finds.
+var errPaused = errors.New("RDMA is paused")
+
+// mostPause bounds a pause whose end is never reported.
+const mostPause = time.Hour
+
+// Pause has all streams go on by TCP until Resume. When it returns, the devices have done what was posted, if that took
+// no longer than within, and hold on to no memory of this process. Of a virtual machine that moves, vSphere demands that.
+func (t *Transport) Pause(within time.Duration) {
+	t.mu.Lock()
+	t.paused = t.now() + mostPause
+	up := slices.Collect(maps.Keys(t.up))
+	t.mu.Unlock()
+	var draining sync.WaitGroup
+	for _, c := range up {
+		draining.Go(func() { c.drain(within) })
+	}
+	draining.Wait()
+}
+
+// Resume ends a pause. A stream that is opened from now on may go over RDMA.
+func (t *Transport) Resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.paused = 0
 }
 
 // offer is what a side sends over TCP: its queue pair, or that it has none.
@@ -202,17 +227,22 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return t.disagreed(id, conn, reason, err)
 	}
 	t.mu.Lock()
-	t.up++
+	t.up[c] = true
 	t.trial(id).on++
 	t.trial(id).worked(t.now())
+	late := t.now() < t.paused
 	t.mu.Unlock()
-	if err := c.carry(func(err error) { t.broke(id, err) }); err != nil {
+	if err := c.carry(func(err error) { t.broke(id, c, err) }); err != nil {
 		t.mu.Lock()
-		t.up--
+		delete(t.up, c)
 		t.trial(id).on--
 		t.mu.Unlock()
 		t.failed(id, err)
 		return nil, err
+	}
+	if late { // Pause has not seen it
+		c.fail(errPaused)
+		return nil, errPaused
 	}
 	if t.cfg.Carries != nil {
 		t.cfg.Carries(peer, place)
@@ -231,7 +261,7 @@ func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) 
 
 // errLost means that nothing arrives, as where a firewall drops UDP port 4791, a switch has a smaller MTU, or RoCE v1 would
 // have to reach another subnet.
-var errLost = errors.New("packets over the queue pair do not arrive")
+var errLost = errors.New("packets over the queue pair do not arrive; UDP port 4791 must pass, MTUs agree, and other subnets need RoCE v2")
 
 // lost explains why the first bytes over a queue pair have not arrived: it never carried any, so it has not broken.
 func lost(err error) error {
@@ -240,7 +270,7 @@ func lost(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded), failed != nil && failed.Status == statusRetries:
 		return errLost
 	case err != nil && Broken(err):
-		return fmt.Errorf("%w: %s", errLost, err.Error())
+		return fmt.Errorf("%s; %w", err.Error(), errLost)
 	}
 	return err
 }
@@ -253,7 +283,7 @@ func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, Place, of
 	t.mu.Lock()
 	tr := t.trial(id)
 	tr.from = from
-	wants := tr.wants(t.now())
+	wants := tr.wants(t.now()) && t.now() >= t.paused
 	t.mu.Unlock()
 	if !wants || t.ctx.Err() != nil {
 		return nil, Place{}, offer{}, nil
@@ -286,7 +316,7 @@ func (t *Transport) place(from net.Addr) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	return choose(ports, at.Addr(), t.cfg.Devices)
+	return choose(ports, at.Addr(), t.cfg.Devices, t.cfg.Tuning)
 }
 
 // fit reports why two queue pairs cannot be connected, nil if they can.
@@ -354,17 +384,17 @@ func (t *Transport) now() time.Duration { return time.Since(t.born) }
 func (t *Transport) trial(id streamID) *trial {
 	tr := t.trials[id]
 	if tr == nil {
-		tr = &trial{least: t.cfg.Rest, most: t.cfg.MostRest}
+		tr = &trial{least: t.cfg.Tuning.Rest, most: mostRests * t.cfg.Tuning.Rest}
 		t.trials[id] = tr
 	}
 	return tr
 }
 
 // broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
-func (t *Transport) broke(id streamID, err error) {
+func (t *Transport) broke(id streamID, c *Conn, err error) {
 	failed := Broken(err) // else it was closed, or TCP broke
 	t.mu.Lock()
-	t.up--
+	delete(t.up, c)
 	tr := t.trial(id)
 	tr.on--
 	rest := time.Duration(0)
@@ -415,9 +445,10 @@ func (t *Transport) retry(id streamID) {
 	}
 	tr.retries = true
 	t.goes.Go(func() {
-		for rest := t.cfg.Rest; ; {
+		for rest := t.cfg.Tuning.Rest; ; {
 			t.mu.Lock()
 			wait := max(rest, tr.until-t.now())
+			paused := t.now() < t.paused
 			if tr.on > 0 || !tr.waits || t.ctx.Err() != nil {
 				tr.retries = false
 				t.mu.Unlock()
@@ -434,10 +465,13 @@ func (t *Transport) retry(id streamID) {
 			t.mu.Lock()
 			from := tr.from
 			t.mu.Unlock()
+			if paused {
+				continue
+			}
 			if _, err := t.place(from); err != nil {
 				continue
 			}
-			if rest = min(2*rest, t.cfg.MostRest); !t.cfg.Retry(id.peer, id.stream) {
+			if rest = min(2*rest, mostRests*t.cfg.Tuning.Rest); !t.cfg.Retry(id.peer, id.stream) {
 				t.mu.Lock()
 				tr.waits = false
 				t.mu.Unlock()

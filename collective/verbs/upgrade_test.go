@@ -22,6 +22,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// hasty rests for a millisecond.
+var hasty = func() verbs.Tuning {
+	t := verbs.DefaultTuning
+	t.Rest = time.Millisecond
+	return t
+}()
+
 var localhost = netip.MustParseAddr("127.0.0.1")
 
 // connected returns both ends of a TCP connection to an address.
@@ -180,7 +187,7 @@ func TestEvents(t *testing.T) {
 		t.Run(fmt.Sprint(event), func(t *testing.T) {
 			fabric := verbstest.New(1)
 			reported, again := make(chan error, 100), make(chan struct{}, 100)
-			cfg := verbs.Config{Provider: fabric.Host(localhost), Rest: time.Millisecond, MostRest: time.Millisecond,
+			cfg := verbs.Config{Provider: fabric.Host(localhost), Tuning: hasty,
 				Problem: func(_ int, err error) { reported <- err },
 				Retry: func(int, int) bool {
 					select {
@@ -204,7 +211,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%T carries the stream while the port is down", a)
 			}
 			for err := range reported {
-				if err.Error() == "test0 port 1 is down" {
+				if err.Error() == "test0 port 1 is down; see rdma link and gorun doctor" {
 					break
 				}
 			}
@@ -223,13 +230,69 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A pause loses nothing that was written, frees every queue pair, and lets none come until it ends; also while the link
+// is busy.
+func TestPause(t *testing.T) {
+	fabric := verbstest.New(1)
+	cfg := verbs.Config{Provider: fabric.Host(localhost), Tuning: hasty,
+		Problem: func(_ int, err error) { t.Error(err) }}
+	one, other := transport(t, cfg), transport(t, cfg)
+	a, _ := upgraded(t, one, other)
+	text := make([]byte, 1<<20) // which fits into the ring
+	if _, err := a.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	one.Pause(time.Minute)
+	if n, err := a.Write(text); n > 0 || err == nil {
+		t.Errorf("%d bytes written in a pause, error %v", n, err)
+	}
+	for end := time.Now().Add(time.Minute); fabric.Pairs() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d queue pairs are left", fabric.Pairs())
+		}
+	}
+	if a, _ = upgraded(t, one, other); one.Up() != 0 {
+		t.Errorf("%T carries a stream in the pause", a)
+	}
+	one.Resume()
+	if a, _ = upgraded(t, one, other); one.Up() != 1 {
+		t.Errorf("%T carries a stream after the pause", a)
+	}
+	if err := fabric.Misused(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A link that is busy goes on by TCP when RDMA pauses, and over RDMA afterwards.
+func TestLinkOutlivesPauses(t *testing.T) {
+	fabric := verbstest.New(1)
+	pauses := 0
+	totals := verbstest.Exercise(t, verbstest.Exercised{
+		Provider: func() verbs.Provider { return fabric.Host(localhost) }, Segments: 2_000,
+		DisturbTransport: func(round int, tr *verbs.Transport) {
+			if round%10 == 5 {
+				tr.Pause(time.Second)
+				if pauses++; tr.Up() != 0 {
+					t.Errorf("%d streams go over RDMA in a pause", tr.Up())
+				}
+				tr.Resume()
+			}
+		}})
+	if n := fabric.Pairs(); n != 0 || fabric.Misused() != nil {
+		t.Errorf("%d pairs are left; misused: %v", n, fabric.Misused())
+	}
+	if pauses == 0 || totals.UpgradedBytes == 0 {
+		t.Errorf("%d pauses, %d of %d bytes went over RDMA", pauses, totals.UpgradedBytes, totals.SentBytes)
+	}
+}
+
 // A host whose address changes while a stream waits for RDMA opens it again when the port with the new address is up.
 func TestRetriesFromNewAddress(t *testing.T) {
 	moved := netip.MustParseAddr("127.0.0.2")
 	fabric := verbstest.New(1)
 	fabric.Down(true)
 	again := make(chan struct{}, 1)
-	tr := transport(t, verbs.Config{Provider: fabric.Host(moved), Rest: time.Millisecond, MostRest: time.Millisecond,
+	tr := transport(t, verbs.Config{Provider: fabric.Host(moved), Tuning: hasty,
 		Retry: func(int, int) bool {
 			select {
 			case again <- struct{}{}:

@@ -10,21 +10,22 @@ import (
 // them, and so nothing in between names them one by one. ARCHITECTURE.md, "Start reading here", lists what else a new
 // option needs.
 type JobOptions struct {
-	Wrapper  []string      `msgpack:"wrapper"`  // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
-	Shim     bool          `msgpack:"shim"`     // put the Horovod drop-in on PYTHONPATH
-	Verbose  bool          `msgpack:"verbose"`  // send Log messages
-	Grace    time.Duration `msgpack:"grace"`    // between TERM, or the INT of a Ctrl-C, and KILL
-	Streams  int           `msgpack:"streams"`  // per link, 0 for the default
-	Encrypt  bool          `msgpack:"encrypt"`  // what hosts send each other
-	Checksum bool          `msgpack:"checksum"` // find damage in all that links carry; without it, not in large segments
-	RDMA     string        `msgpack:"rdma"`     // whether streams of links go over RDMA: "auto", "on", devices with commas, or "off"
-	Verbs    string        `msgpack:"verbs"`    // the library for that, by its path on hosts; "" for the system's libibverbs
-	GPUs     []string      `msgpack:"gpus"`     // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	TF       bool          `msgpack:"tf"`       // set TF_CONFIG
-	JAX      string        `msgpack:"jax"`      // what carries the collectives of JAX's own programs: "gorun", or "" for what they choose
-	IfAlone  IfAlone       `msgpack:"if_alone"` // what becomes of the job if an MPI library isolates ranks
-	PMIPort  bool          `msgpack:"pmi"`      // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
-	NICs     []string      `msgpack:"nics"`     // names, drivers or networks that links may use; nil for the path to the hosts
+	Wrapper  []string      `msgpack:"wrapper"`   // put before the program of every rank, with placeholders: {rank}, {local_rank}, {gpu}
+	Shim     bool          `msgpack:"shim"`      // put the Horovod drop-in on PYTHONPATH
+	Verbose  bool          `msgpack:"verbose"`   // send Log messages
+	Grace    time.Duration `msgpack:"grace"`     // between TERM, or the INT of a Ctrl-C, and KILL
+	Streams  int           `msgpack:"streams"`   // per link, 0 for the default
+	Encrypt  bool          `msgpack:"encrypt"`   // what hosts send each other
+	Checksum bool          `msgpack:"checksum"`  // find damage in all that links carry; without it, not in large segments
+	RDMA     string        `msgpack:"rdma"`      // whether streams of links go over RDMA: "auto", "on", devices with commas, or "off"
+	Verbs    string        `msgpack:"verbs"`     // the library for that, by its path on hosts; "" for the system's libibverbs
+	RDMATune string        `msgpack:"rdma_tune"` // options of queue pairs, as package verbs reads them; "" for its defaults
+	GPUs     []string      `msgpack:"gpus"`      // devices by local rank; "auto" alone for those of the host; nil to leave them alone
+	TF       bool          `msgpack:"tf"`        // set TF_CONFIG
+	JAX      string        `msgpack:"jax"`       // what carries the collectives of JAX's own programs: "gorun", or "" for what they choose
+	IfAlone  IfAlone       `msgpack:"if_alone"`  // what becomes of the job if an MPI library isolates ranks
+	PMIPort  bool          `msgpack:"pmi"`       // MPI programs reach their daemon by a port (PMI_PORT) instead of a descriptor
+	NICs     []string      `msgpack:"nics"`      // names, drivers or networks that links may use; nil for the path to the hosts
 
 	RingOrder string `msgpack:"ring_order"` // a topology.By
 	Topology  []byte `msgpack:"topology"`   // a file of facts about the hosts, as package topology/facts reads it; nil for none

@@ -57,7 +57,7 @@ func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(
 // openRDMA returns gorund-rdma in memory, if it works here.
 func openRDMA(library string) (*os.File, error) {
 	if devices, _ := filepath.Glob("/dev/infiniband/uverbs*"); len(devices) == 0 && library == "" {
-		return nil, errors.New("no RDMA device (/dev/infiniband/uverbs*)")
+		return nil, errors.New("no RDMA device (/dev/infiniband/uverbs*); load ib_uverbs and its driver, pass it to containers")
 	}
 	program, err := unpackRDMA()
 	if err != nil {

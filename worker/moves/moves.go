@@ -1,7 +1,7 @@
 // Package moves acts when this host is paused or moves to other hardware, as virtual machines do.
 //
 // Package migrate speaks with vSphere; Moves carries out what that decides. A move that is announced pauses the ring
-// first, and the other hosts hear of it, so that they wait for this one. After a move or a pause connections may be
+// first, links leave RDMA, and the other hosts hear of it, so that they wait for this one. After a move or a pause connections may be
 // dead without showing it, and the host may be on another network: links are renewed, and the machine is probed
 // again. Without an announcement, links keep what is in flight until the host is back.
 package moves
@@ -29,6 +29,9 @@ type Daemon interface {
 	Tell(text string)
 	// Announce sends a message to the launcher and to all peers, and calls then when they have it, or cannot be reached.
 	Announce(ctx context.Context, m wire.Message, then func())
+	// PauseRDMA has the links go on by TCP until ResumeRDMA, and calls then when no device for RDMA holds on to memory.
+	PauseRDMA(ctx context.Context, then func())
+	ResumeRDMA()
 	// Rejoin meets the other hosts again over new connections. It returns what makes this host known to gossip, which may
 	// take long; nil if this host is in no world.
 	Rejoin(ctx context.Context) (greet func())
@@ -162,7 +165,11 @@ func (m *Moves) begin(ctx context.Context, ev migrate.Event, ready func()) {
 		present.stop()
 		m.cfg.Daemon.Tell(text)
 		starts := &wire.Migrating{Host: m.cfg.Job.HostID, State: wire.MoveStarts, Text: ev.Text}
-		m.cfg.Daemon.Announce(ctx, starts, ready)
+		m.cfg.Daemon.PauseRDMA(ctx, func() {
+			if m.announced == present && !present.over {
+				m.cfg.Daemon.Announce(ctx, starts, ready)
+			}
+		})
 	}
 	if len(m.cfg.Ring.Ring()) < 2 {
 		present.announce("no other host waits for this one")
@@ -215,6 +222,7 @@ func (m *Moves) arrived(ctx context.Context, text string, moved bool, then func(
 	if moved {
 		m.cfg.Machine.WarnOfLabels()
 	}
+	m.cfg.Daemon.ResumeRDMA()
 	greet := m.cfg.Daemon.Rejoin(ctx)
 	if greet == nil {
 		then()

@@ -40,6 +40,7 @@ func TestLabelsAfterMove(t *testing.T) {
 type alone struct{ Daemon }
 
 func (alone) Rejoin(context.Context) func() { return nil }
+func (alone) ResumeRDMA()                   {}
 
 // edges are those of a host that knows none.
 type edges struct{}

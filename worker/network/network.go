@@ -139,6 +139,8 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 // transport is verbs.Transport, which only some programs contain.
 type transport interface {
 	Upgrade(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
+	Pause(within time.Duration)
+	Resume()
 	Close()
 }
 
@@ -148,6 +150,28 @@ func (n *Network) upgrade() func(ctx context.Context, conn net.Conn, peer, strea
 		return nil
 	}
 	return n.transport.Upgrade
+}
+
+// drainTime is how long devices may take for what was posted; it is less than what a write may take that gets no answer.
+const drainTime = 250 * time.Millisecond
+
+// PauseRDMA has links go on by TCP until ResumeRDMA, and calls then when no device holds on to memory of this process.
+func (n *Network) PauseRDMA(ctx context.Context, then func()) {
+	if n.transport == nil {
+		then()
+		return
+	}
+	n.cfg.Loop.Go(func() {
+		n.transport.Pause(drainTime)
+		n.cfg.Loop.Post(ctx, then)
+	})
+}
+
+// ResumeRDMA lets links go over RDMA again, if they did.
+func (n *Network) ResumeRDMA() {
+	if n.transport != nil {
+		n.transport.Resume()
+	}
 }
 
 // wantsRDMA reports whether the job wants RDMA, and has other hosts.

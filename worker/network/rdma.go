@@ -27,7 +27,12 @@ func (n *Network) openRDMA(post func(func())) {
 		n.noRDMA(err)
 		return
 	}
-	cfg := verbs.Config{Provider: provider, Log: n.cfg.Log, Retry: func(peer, stream int) bool { return n.mesh.Reopen(peer, stream) }}
+	tuning, err := verbs.ParseTuning(n.job.RDMATune)
+	if err != nil {
+		n.noRDMA(err)
+		return
+	}
+	cfg := verbs.Config{Provider: provider, Tuning: tuning, Log: n.cfg.Log, Retry: func(peer, stream int) bool { return n.mesh.Reopen(peer, stream) }}
 	if wanted := n.job.RDMA; wanted != "auto" && wanted != "on" {
 		cfg.Devices = strings.Split(wanted, ",")
 	}
@@ -66,7 +71,7 @@ func (n *Network) provider() (verbs.Provider, error) {
 	case err != nil:
 		return nil, err
 	case len(ports) == 0:
-		return nil, errors.New("no RDMA device")
+		return nil, errors.New("no RDMA device; load its driver, pass it to containers")
 	case !slices.ContainsFunc(ports, func(p verbs.Port) bool { return p.Active }):
 		return nil, fmt.Errorf("no port of %s is active; see gorun doctor", ports[0].Device)
 	}

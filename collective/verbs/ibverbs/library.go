@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -26,13 +27,14 @@ type library struct {
 	createChannel, destroyChannel, createCQ, destroyCQ                    uintptr
 	createQP, modifyQP, destroyQP, getCQEvent, ackCQEvents                uintptr
 	getAsyncEvent, ackAsyncEvent                                          uintptr
+	errnoLocation                                                         uintptr // of the C library
 }
 
 // Load loads the library from a path, "" for the system's.
 func Load(path string) (verbs.Provider, error) {
 	handle, err := purego.Dlopen(cmp.Or(path, "libibverbs.so.1"), purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
-		return nil, fmt.Errorf("load libibverbs: %w", err)
+		return nil, fmt.Errorf("load libibverbs: %w; install libibverbs1 and ibverbs-providers", err)
 	}
 	l := &library{}
 	for name, to := range map[string]*uintptr{
@@ -44,7 +46,7 @@ func Load(path string) (verbs.Provider, error) {
 		"ibv_create_cq": &l.createCQ, "ibv_destroy_cq": &l.destroyCQ,
 		"ibv_create_qp": &l.createQP, "ibv_modify_qp": &l.modifyQP, "ibv_destroy_qp": &l.destroyQP,
 		"ibv_get_cq_event": &l.getCQEvent, "ibv_ack_cq_events": &l.ackCQEvents,
-		"ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,
+		"__errno_location": &l.errnoLocation, "ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,
 	} {
 		if *to, err = purego.Dlsym(handle, name); err != nil {
 			return nil, fmt.Errorf("load libibverbs: %w (rdma-core 33 or later has it)", err)
@@ -55,26 +57,34 @@ func Load(path string) (verbs.Provider, error) {
 
 // make calls a function that returns a pointer, NULL on failure.
 func (l *library) make(verb string, f uintptr, args ...uintptr) (uintptr, error) {
-	p, _, errno := purego.SyscallN(f, args...)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, _, _ := purego.SyscallN(f, args...)
 	if p == 0 {
-		return 0, fmt.Errorf("%s: %w", verb, reason(unix.Errno(errno)))
+		return 0, fmt.Errorf("%s: %w", verb, reason(l.errno()))
 	}
 	return p, nil
 }
 
+// errno returns the C library's errno of this thread, which purego does not return on Linux.
+func (l *library) errno() unix.Errno {
+	at, _, _ := purego.SyscallN(l.errnoLocation)
+	return unix.Errno(native.Uint32(memory(at, 4)))
+}
+
 // do calls a function that returns an int, 0 for success, and otherwise an error number or -1.
 func (l *library) do(verb string, f uintptr, args ...uintptr) error {
-	r, _, errno := purego.SyscallN(f, args...)
-	code := int32(r)
-	switch {
-	case code == 0:
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, _, _ := purego.SyscallN(f, args...)
+	errno := unix.Errno(max(int32(r), -int32(r)))
+	switch int32(r) {
+	case 0:
 		return nil
-	case code > 0:
-		errno = uintptr(code)
-	case code < -1:
-		errno = uintptr(-code)
+	case -1:
+		errno = l.errno()
 	}
-	return fmt.Errorf("%s: %w", verb, reason(unix.Errno(errno)))
+	return fmt.Errorf("%s: %w", verb, reason(errno))
 }
 
 // reason returns an error number as an error, also where a library has set none.
@@ -130,7 +140,7 @@ func (l *library) Ports() (ports []verbs.Port, err error) {
 	err = l.each(func(device uintptr, name string) bool {
 		found, err := l.portsOf(device, name)
 		if err != nil {
-			failed = fmt.Errorf("%s: %w", name, err)
+			failed = openError(name, err)
 		}
 		ports = append(ports, found...)
 		return true
@@ -139,6 +149,14 @@ func (l *library) Ports() (ports []verbs.Port, err error) {
 		err = failed
 	}
 	return ports, err
+}
+
+// openError explains why the ports of a device cannot be had.
+func openError(device string, err error) error {
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%s: %w; let this user write /dev/infiniband/uverbs*, as rdma-core's udev rules do", device, err)
+	}
+	return fmt.Errorf("%s: %w", device, err)
 }
 
 func (l *library) portsOf(device uintptr, name string) (ports []verbs.Port, err error) {

@@ -124,17 +124,17 @@ func (p *pair) register(ring page, access uintptr) (region uintptr, err error) {
 	l := p.library
 	region, err = l.make("register memory", l.regMR, p.pd, ring.address, uintptr(p.size.Ring), access)
 	if err != nil {
-		return 0, memoryError(err, 2*p.size.Ring)
+		return 0, memoryError(err)
 	}
 	return region, nil
 }
 
 // memoryError explains why memory could not be registered: most often the process may not lock as much.
-func memoryError(err error, bytes int) error {
+func memoryError(err error) error {
 	var limit unix.Rlimit
 	if errors.Is(err, unix.ENOMEM) && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur < 1<<40 {
-		return fmt.Errorf("%w: %d KiB of memory are to be locked at a time, the limit of locked memory is %d KiB (ulimit -l)",
-			err, bytes>>10, limit.Cur>>10)
+		return fmt.Errorf("%w: the limit of locked memory is %d KiB; put \"* - memlock unlimited\" into "+
+			"/etc/security/limits.d/rdma.conf", err, limit.Cur>>10)
 	}
 	return err
 }
@@ -199,7 +199,7 @@ func (p *pair) Connect(psn uint32, peer verbs.End, tuning verbs.Tuning) error {
 	address := attr[qpAddress:]
 	copy(address[addressGID:], peer.GID[:])
 	address[addressGIDIndex] = byte(p.place.GID.Index)
-	address[addressHopLimit], address[addressTraffic] = tuning.HopLimit, tuning.TrafficClass
+	address[addressHopLimit], address[addressTraffic] = byte(tuning.HopLimit), byte(tuning.TrafficClass)
 	native.PutUint16(address[addressLID:], peer.LID)
 	address[addressGlobal], address[addressPort] = 1, byte(p.place.Number)
 	if err := p.modify("connect queue pair (RTR)", maskState|maskAddress|maskPathMTU|maskDestNumber|maskRQPSN|
@@ -208,7 +208,7 @@ func (p *pair) Connect(psn uint32, peer verbs.End, tuning verbs.Tuning) error {
 	}
 	clear(attr)
 	native.PutUint32(attr[qpState:], stateRTS)
-	attr[qpTimeout], attr[qpRetries], attr[qpRNRRetries] = tuning.Timeout, tuning.Retry, 7
+	attr[qpTimeout], attr[qpRetries], attr[qpRNRRetries] = byte(tuning.Timeout), byte(tuning.Retries), byte(tuning.RNR)
 	native.PutUint32(attr[qpSQPSN:], psn)
 	attr[qpMaxReads] = 1
 	err := p.modify("connect queue pair (RTS)", maskState|maskTimeout|maskRetries|maskRNRRetries|maskSQPSN|maskMaxReads)

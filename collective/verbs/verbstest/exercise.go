@@ -21,7 +21,9 @@ type Exercised struct {
 	Address  string                // of both; 127.0.0.1
 	Segments int                   // that each host sends
 	Disturb  func(round int)       // is called every few milliseconds while segments are in flight; nil for peace
-	Config   verbs.Config          // without Provider and Retry
+	Config   verbs.Config          // without Provider, Tuning and Retry
+	// DisturbTransport is the same with the transport of one of the hosts.
+	DisturbTransport func(round int, tr *verbs.Transport)
 }
 
 // Exercise has two hosts send each other segments of many sizes over a link with four streams. Each must arrive once
@@ -42,11 +44,14 @@ func Exercise(t *testing.T, e Exercised) link.Totals {
 		}
 		hosts[i] = &peer{t: t, listener: listener, want: e.Segments, got: map[uint64]bool{}, all: make(chan struct{})}
 	}
+	var first *verbs.Transport
 	for i, h := range hosts {
 		cfg := e.Config
-		cfg.Provider, cfg.Rest, cfg.MostRest = e.Provider(), time.Millisecond, 20*time.Millisecond
+		cfg.Provider, cfg.Tuning = e.Provider(), verbs.DefaultTuning
+		cfg.Tuning.Rest = time.Millisecond
 		cfg.Retry = func(peer, stream int) bool { return h.mesh.Reopen(peer, stream) }
 		transport := verbs.New(cfg)
+		first = cmp.Or(first, transport)
 		var err error
 		h.mesh, err = link.NewMesh(link.Config{Self: i, Job: "job", Key: bytes.Repeat([]byte{1}, 32), Handler: h,
 			Listener: h.listener, Upgrade: transport.Upgrade,
@@ -80,6 +85,9 @@ func Exercise(t *testing.T, e Exercised) link.Totals {
 		time.Sleep(5 * time.Millisecond)
 		if e.Disturb != nil {
 			e.Disturb(round)
+		}
+		if e.DisturbTransport != nil {
+			e.DisturbTransport(round, first)
 		}
 		if time.Now().After(end) {
 			t.Fatalf("only %d and %d segments have arrived", len(hosts[0].got), len(hosts[1].got))

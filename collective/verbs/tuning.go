@@ -1,0 +1,63 @@
+package verbs
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Tuning is what users choose for queue pairs.
+type Tuning struct {
+	GID  int // index in the port's table, -1 for the entry with the connection's address
+	RoCE int // version: 1 or 2, 0 for 2 where both ends have it
+	MTU  int // at most, in bytes
+
+	// Timeout is how long the device waits for an acknowledgement: 4.096 µs times two to the power of it. Retries is how
+	// often it repeats what was not acknowledged, RNR how often what the peer was not ready for.
+	Timeout, Retries, RNR int
+	TrafficClass          int
+	HopLimit              int
+
+	Rest time.Duration // how long a stream stays on TCP when a second queue pair has failed soon; it doubles up to mostRests
+}
+
+const mostRests = 30
+
+// DefaultTuning has devices give up after half a second, sooner than the link replaces a stream that makes no progress.
+// A machine that is paused for longer loses its queue pairs, not its data.
+var DefaultTuning = Tuning{GID: -1, MTU: 4096, Timeout: 14, Retries: 7, RNR: 7, HopLimit: 64, Rest: time.Second}
+
+// ParseTuning returns the defaults with what a text changes: "gid=3,mtu=1024,class=106".
+func ParseTuning(text string) (Tuning, error) {
+	t := DefaultTuning
+	numbers := map[string]struct {
+		to          *int
+		least, most int
+	}{
+		"gid": {&t.GID, 0, 255}, "roce": {&t.RoCE, 1, 2}, "mtu": {&t.MTU, 256, 4096}, "timeout": {&t.Timeout, 1, 31},
+		"retries": {&t.Retries, 0, 7}, "rnr": {&t.RNR, 0, 7}, "class": {&t.TrafficClass, 0, 255}, "hops": {&t.HopLimit, 1, 255},
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		number, known := numbers[name]
+		switch {
+		case name == "":
+		case name == "rest":
+			d, err := time.ParseDuration(value)
+			if err != nil || d <= 0 || d > time.Hour {
+				return t, fmt.Errorf("rest=%s: no time like 1s, of at most an hour", value)
+			}
+			t.Rest = d
+		case !known:
+			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest", name)
+		default:
+			n, err := strconv.Atoi(value)
+			if err != nil || n < number.least || n > number.most {
+				return t, fmt.Errorf("%s=%s: must be %d to %d", name, value, number.least, number.most)
+			}
+			*number.to = n
+		}
+	}
+	return t, nil
+}
