@@ -1,0 +1,73 @@
+//go:build linux
+
+package e2etest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Standin is a directory for the stand-in for libibverbs, which all hosts of a lab share, and where files make faults:
+// see contrib/verbs/standin.c.
+type Standin struct {
+	t       *testing.T
+	Dir     string
+	Library string
+}
+
+// NewStandin compiles the library. The lab's hosts must share Dir.
+func NewStandin(t *testing.T) *Standin {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		t.Skip("no headers of libibverbs: apt-get install libibverbs-dev")
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "gorun-verbs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &Standin{t, dir, filepath.Join(dir, "libibverbs.so.1")}
+	source := filepath.Join(Root(), "contrib/verbs/standin.c")
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", fmt.Sprintf("-DDIRECTORY=%q", dir), "-o", s.Library, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return s
+}
+
+// Flags have a job use it.
+func (s *Standin) Flags() []string { return []string{"--rdma", "on", "--rdma-library", s.Library} }
+
+// Fault makes a fault, until end is called.
+func (s *Standin) Fault(name, text string) (end func()) {
+	s.t.Helper()
+	file := filepath.Join(s.Dir, name)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() { os.Remove(file) }
+}
+
+// Killed counts the queue pairs that the fault "kill" has broken.
+func (s *Standin) Killed() int {
+	all, _ := os.ReadFile(filepath.Join(s.Dir, "killed"))
+	return len(all)
+}
+
+// Pairs counts the queue pairs that exist on any host.
+func (s *Standin) Pairs() int {
+	all, _ := filepath.Glob(filepath.Join(s.Dir, "pair-*")) // the pattern is well-formed
+	return len(all)
+}
+
+// Left names the files of queue pairs and registered memory.
+func (s *Standin) Left() []string {
+	all, _ := filepath.Glob(filepath.Join(s.Dir, "*-*")) // the pattern is well-formed
+	return all
+}
