@@ -21,14 +21,18 @@ func (h *LabHost) Freeze() error {
 	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" nomaster"); err != nil {
 		return fmt.Errorf("freeze %s: %w", h.name, err)
 	}
-	// A process that is not stopped yet may start another, so look again until all are.
+	// A process that is not stopped yet may start another, so look again until all are. One that waits in the kernel, for a
+	// child that was stopped before its exec, perhaps, stops before it goes on.
+	signalled := map[int]bool{}
 	for deadline := time.Now().Add(endLimit); ; {
 		running := 0
 		for _, p := range processesOf(pid) {
-			if p.State != 'T' && p.State != 'Z' && p.State != 'X' {
-				running++
-				unix.Kill(p.PID, unix.SIGSTOP) // a process that is gone is fine, too
+			if p.State == 'T' || p.State == 'Z' || p.State == 'X' || p.State == 'D' && signalled[p.PID] {
+				continue
 			}
+			running++
+			signalled[p.PID] = true
+			unix.Kill(p.PID, unix.SIGSTOP) // a process that is gone is fine, too
 		}
 		if running == 0 {
 			return nil
