@@ -20,6 +20,8 @@ TORCH2 ?= $(TORCH2_VENV)/bin/python
 # Pythons with TensorFlow, Keras 3 and JAX, and with the last Keras 2, for make frameworks.
 KERAS3_VENV := $(CACHE)/tensorflow-2.21.0-jax-0.10.2
 KERAS2_VENV := $(CACHE)/tensorflow-2.15.1
+# A Python with Ray and Spark.
+RAY_VENV := $(CACHE)/ray-2.60.0-spark-4.3.0
 # A program that reads bills of materials, for make release-check.
 SPDX_VENV := $(CACHE)/spdx-tools-0.8.5
 TORCH2_NP ?= 1 2 3 4
@@ -577,6 +579,17 @@ $(CACHE)/jax-%/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
 		$(@D)/bin/pip -q install --disable-pip-version-check jax==$* jaxlib==$* optax==0.2.8; touch $@'
+
+## ray: horovod.ray, by actors of a Ray cluster of three nodes on this machine
+ray: build $(RAY_VENV)/ready
+	PYTHONPATH=bin/gorun:bin/gorun/shim GORUN=$(CURDIR)/bin/gorun timeout 600 $(RAY_VENV)/bin/python -B contrib/python/tests/clusters/test_ray.py
+
+## ray-ready: make the Python with Ray and Spark, by pip; 1 GB in ~/.cache/gorun-ci
+ray-ready: $(RAY_VENV)/ready
+$(RAY_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check ray==2.60.0 pyspark==4.3.0 numpy==2.4.6; touch $@'
 
 build/frameworks/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/frameworks

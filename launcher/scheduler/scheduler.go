@@ -154,9 +154,15 @@ func LostHosts(said string) (hosts []string) {
 	return hosts
 }
 
-// Hint says what to do about the last lines of a command that failed.
+// Hint says what to do about the last lines of a command that failed. A command may give a hint of its own, in a line
+// that begins with "hint: ".
 func (l Launcher) Hint(said string) string {
 	has := func(text string) bool { return strings.Contains(said, text) }
+	for line := range strings.Lines(said) {
+		if own, ok := strings.CutPrefix(line, "hint: "); ok {
+			return strings.TrimSpace(own)
+		}
+	}
 	switch {
 	case has("Unable to contact slurm controller"), has("Unable to establish controller"):
 		return "is slurmctld up? scontrol ping; or --launcher ssh"

@@ -97,7 +97,8 @@ srun: Job step aborted: Waiting up to 32 seconds for job step to finish.
 		"srun: error: Unable to contact slurm controller (connect failure)":                      "is slurmctld up?",
 		"srun: error: Unable to create step for job 7: Requested nodes are busy":                 "other steps of the allocation",
 		"srun: error: Unable to create step for job 7: Invalid node name specified":              "name hosts of the allocation only",
-		"srun: error: something else": "try it by hand",
+		"srun: error: something else":  "try it by hand",
+		"hint: ask the admin\nno host": "ask the admin",
 	} {
 		if got := l.Hint(said); !strings.Contains(got, want) {
 			t.Errorf("%q: %q", said, got)

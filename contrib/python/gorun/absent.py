@@ -11,7 +11,6 @@ _INSTEAD = {
     "data": "a compute service: tf.data has one, tf.data.experimental.service, and dataset.shard(hvd.size(), "
     "hvd.rank()) gives each rank its part",
     "spark": f"Spark: {_FUNCTION}",
-    "ray": f"Ray: {_FUNCTION}",
 }
 _MODULES = {"data": "tensorflow.data"}
 

@@ -1,1 +1,1 @@
-from gorun.absent import ray
+from gorun.ray import *

@@ -1,0 +1,155 @@
+"""What the kinds of executors have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from gorun.ray.worker import NodeDaemon
+
+
+@dataclasses.dataclass
+class BaseParams:
+    """What each worker needs."""
+
+    cpus_per_worker: int = 1
+    use_gpu: bool = False
+    gpus_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus_per_worker and not self.use_gpu:
+            raise ValueError("gpus_per_worker is set, but use_gpu is False: set use_gpu=True as well")
+        if self.use_gpu and self.gpus_per_worker is not None and self.gpus_per_worker < 1:
+            raise ValueError(f"gpus_per_worker must be >= 1: got {self.gpus_per_worker}")
+        self.gpus_per_worker = self.gpus_per_worker or int(self.use_gpu)
+
+
+class Adapter(ABC):
+    """A job in Ray, of fixed size or elastic."""
+
+    @abstractmethod
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the workers."""
+
+    @abstractmethod
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Call a function with each worker's executable; return the results by rank."""
+
+    @abstractmethod
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function on each worker; return the results by rank."""
+
+    @abstractmethod
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function on each worker; return the references to the results by rank."""
+
+    @abstractmethod
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Call a function with the executable of rank 0; return its result."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """End the job and its actors."""
+
+
+def calling(
+    fn: Callable[..., Any], args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
+) -> Callable[[Any], Any]:
+    """Return fn(*args, **kwargs) as a function of an executable."""
+    positional, named = tuple(args or ()), dict(kwargs or {})
+    return lambda _: fn(*positional, **named)
+
+
+class Daemons:
+    """The actors that start gorun on nodes, by the launcher's name of the node."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+
+    def add(self, host: str, node_id: str) -> Any:
+        """Make the actor of a node. Its method ready ends when it runs."""
+        where = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
+        actor = ray.remote(NodeDaemon).options(num_cpus=0, scheduling_strategy=where).remote(host)  # type: ignore[attr-defined]
+        self._actors[host] = actor
+        return actor
+
+    def remove(self, host: str) -> None:
+        """End the actor of a node."""
+        actor = self._actors.pop(host, None)
+        if actor is not None:
+            ray.kill(actor)
+
+    def clear(self) -> None:
+        """End all of them."""
+        for host in list(self._actors):
+            self.remove(host)
+
+    def start(self, host: str, order: bytes, ended: Callable[[str], None]) -> None:
+        """Start gorun on a node: a seats.job.StartDaemon."""
+        actor = self._actors.get(host)
+        if actor is None:
+            ended("Ray has no such node any more")
+            return
+
+        def wait() -> None:
+            try:
+                why = ray.get(actor.run.remote(order))
+            except RayActorError as error:
+                why = f"the actor for gorun died: {first_line(error)}"
+            except Exception as error:  # Ray itself is down
+                why = first_line(error)
+            ended(why)
+
+        threading.Thread(target=wait, name=f"gorun: daemon of {host}", daemon=True).start()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def start_seconds(settings: Any) -> float:
+    """Return how long the start may take."""
+    seconds = getattr(settings, "timeout_s", None)
+    if seconds is None:
+        seconds = getattr(settings, "start_timeout", None)
+    return float(getattr(seconds, "_timeout", seconds) or 30)
+
+
+def common_flags(settings: Any) -> list[str]:
+    """Return gorun's flags for a settings object."""
+    flags = ["--start-timeout", f"{math.ceil(start_seconds(settings))}"]
+    nics = getattr(settings, "nics", None)
+    if nics:
+        flags += ["--network-interfaces", nics if isinstance(nics, str) else ",".join(sorted(nics))]
+    if (getattr(settings, "verbose", 1) or 0) > 1:
+        flags.append("-v")
+    return flags

@@ -1,0 +1,161 @@
+"""RayExecutor: a job of fixed size, or elastic, whose ranks are actors of Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import ray
+
+from gorun.ray.elastic_v2 import ElasticAdapter, ElasticParams
+from gorun.ray.static import StaticAdapter, StaticParams
+
+__all__ = ["ElasticAdapter", "ElasticParams", "MiniSettings", "RayExecutor", "StaticAdapter", "StaticParams"]
+
+
+@dataclasses.dataclass
+class MiniSettings:
+    """Settings of a job. ssh_port, ssh_identity_file and key have no effect: there is no ssh."""
+
+    nics: Any = None
+    verbose: int = 1
+    key: bytes | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    timeout_s: int = 300
+    placement_group_timeout_s: int = 100
+    elastic: bool = False
+
+
+class RayExecutor:
+    """A job whose ranks are actors of Ray.
+
+    num_workers ranks, packed onto as few nodes as possible; or num_workers_per_host on each of num_hosts
+    nodes; or, with min_workers, an elastic job of as many as the cluster has room for, up to max_workers.
+    Each takes cpus_per_worker CPUs of Ray's, and with use_gpu gpus_per_worker GPUs. In an actor or task with
+    a placement group the workers take their place in that, unless use_current_placement_group is False.
+    """
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: int = 30,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
+        placement_group_timeout_s: int = 100,
+        nics: Any = None,
+    ) -> MiniSettings:
+        """Return settings: how long the ranks may take to start, and Ray to find room for them.
+
+        nics names the network interfaces between nodes. ssh_identity_file and ssh_str have no effect.
+        """
+        return MiniSettings(
+            nics=nics, timeout_s=timeout_s, ssh_identity_file=ssh_identity_file,
+            placement_group_timeout_s=placement_group_timeout_s,
+        )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: Any,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[int] | None = None,
+        elastic_timeout: int = 600,
+        override_discovery: bool = True,
+    ) -> None:
+        if max_workers and (not min_workers or min_workers <= 0):
+            raise ValueError("max_workers needs a positive min_workers: only elastic jobs have a range")
+        if min_workers and num_workers:
+            raise ValueError(
+                "min_workers makes the job elastic, and num_workers fixes its size: give one of them"
+            )
+        self.params: StaticParams | ElasticParams
+        if min_workers is not None:
+            self.params = ElasticParams(
+                cpus_per_worker=cpus_per_worker, use_gpu=use_gpu, gpus_per_worker=gpus_per_worker,
+                min_workers=min_workers, max_workers=max_workers, reset_limit=reset_limit,
+                cooldown_range=cooldown_range, elastic_timeout=elastic_timeout,
+                override_discovery=override_discovery,
+            )  # fmt: skip
+        else:
+            if (num_workers is None) == (num_hosts is None):
+                raise ValueError("give num_workers, or num_hosts with num_workers_per_host")
+            self.params = StaticParams(
+                cpus_per_worker=cpus_per_worker, use_gpu=use_gpu, gpus_per_worker=gpus_per_worker,
+                num_workers=num_workers, num_hosts=num_hosts, num_workers_per_host=num_workers_per_host,
+                use_current_placement_group=use_current_placement_group,
+            )  # fmt: skip
+            if self.params.count() < 1:
+                raise ValueError(f"a job has at least 1 worker, not {self.params.count()}")
+        self.settings = settings
+        self.settings.elastic = self.params.elastic
+        self._adapter: Any = None
+        self._is_remote = False
+
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the workers. Each makes an executable_cls, if there is one, for execute()."""
+        fields = {field.name: getattr(self.params, field.name) for field in dataclasses.fields(self.params)}
+        self._is_remote = bool(ray.util.client.ray.is_connected())
+        if self._is_remote:  # this machine may not reach the nodes
+            self._adapter = (
+                ray.remote(self.params.adapter).options(num_cpus=0).remote(self.settings, **fields)
+            )  # type: ignore[attr-defined]
+        else:
+            self._adapter = self.params.adapter(self.settings, **fields)
+        self._call("start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Call a function with each worker's executable; return the results by rank."""
+        return self._call("execute", fn, callbacks)
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function on each worker; return the results by rank."""
+        return self._call("run", fn, args, kwargs, callbacks)
+
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a function on each worker; return the references to the results by rank, at once."""
+        return self._call("run_remote", fn, args, kwargs)
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Call a function with the executable of rank 0; return its result."""
+        return self._call("execute_single", fn)
+
+    def shutdown(self) -> None:
+        """End the job and its actors."""
+        if self._adapter is not None:
+            self._call("shutdown")
+            self._adapter = None
+
+    def _call(self, method: str, *args: Any) -> Any:
+        if self._adapter is None:
+            raise RuntimeError(f"{method}: start() comes first")
+        function = getattr(self._adapter, method)
+        return ray.get(function.remote(*args)) if self._is_remote else function(*args)

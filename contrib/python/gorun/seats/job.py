@@ -1,0 +1,143 @@
+"""A job whose ranks are seats: gorun, run by the process that has the engine's hosts at hand."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Callable
+
+import gorun
+from gorun.launch import binary
+from gorun.seats import TOKEN, user_of
+from gorun.seats.starter import ADDRESS
+from gorun.seats.step import PYTHON
+
+SEAT = ("sh", "-c", f'exec "${PYTHON}" -m gorun.seats.seat')
+# What gorun itself needs of this process's environment. Seats need no more, and pass nothing of it on.
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+KEPT_PREFIXES = ("GORUN_", "HOROVOD_")
+OF_ANOTHER_JOB = ("GORUN_CLUSTER", "GORUN_LAUNCHER", "GORUN_SOCKET", "GORUN_TOKEN", "GORUN_PROCESS")
+STOP_SECONDS = 15.0
+LAST_LINES = 30
+
+# Starts gorun on a host by an order, in a process of the engine there. At its end it calls the function, with
+# the reason or "".
+StartDaemon = Callable[[str, bytes, Callable[[str], None]], None]
+
+
+def new_token() -> str:
+    """Return a token for the places of a job."""
+    return secrets.token_hex(16)
+
+
+class Job:
+    """gorun, running. Its messages go to standard error, and failure() has the last of them."""
+
+    def __init__(
+        self,
+        flags: Sequence[str],
+        token: str,
+        start_daemon: StartDaemon,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._start_daemon = start_daemon
+        self._said: deque[str] = deque(maxlen=LAST_LINES)
+        name = "gorun-starter-" + secrets.token_hex(16)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind("\0" + name)
+        self._listener.listen(16)
+        kept = {
+            key: value for key, value in {**os.environ, **(environ or {})}.items()
+            if key in KEPT or key.startswith(KEPT_PREFIXES) and key not in OF_ANOTHER_JOB
+        }  # fmt: skip
+        kept |= {ADDRESS: name, TOKEN: token, "PYTHONPATH": os.path.dirname(gorun.__path__[0])}
+        starter = f"{sys.executable} -m gorun.seats.starter {{hosts}} {{program}}"
+        self._process = subprocess.Popen(
+            [binary(), *flags, "--stdin", "none", "--launcher", starter, *SEAT],
+            env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for the program that runs the job, which stops it
+        )  # fmt: skip
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._accept, self._read)]
+        for thread in self._threads:
+            thread.start()
+        atexit.register(self.stop)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.append(line.rstrip("\n"))
+            sys.stderr.write(line)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Start the daemons that a starter asks for. It ends when one of them fails or all have ended."""
+        if user_of(connection) != os.geteuid():
+            connection.close()
+            return
+        with connection, connection.makefile("rb") as lines:
+            asked = json.loads(lines.readline())
+            left = set(asked["hosts"])
+            news = threading.Condition()
+            failed: list[str] = []
+
+            def ended(host: str, why: str) -> None:
+                with news:
+                    left.discard(host)
+                    failed.extend([f"{host}: {why}"] if why else [])
+                    news.notify()
+
+            for host in asked["hosts"]:
+                self._start_daemon(host, asked["order"].encode(), lambda why, host=host: ended(host, why))
+            with news:
+                news.wait_for(lambda: failed or not left)
+            with contextlib.suppress(OSError):  # gorun has ended
+                connection.sendall("".join(line.replace("\n", " ") + "\n" for line in failed).encode())
+
+    def ended(self) -> bool:
+        """Report whether gorun has ended."""
+        return self._process.poll() is not None
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait for the end of gorun; return its exit status, None if it runs on after that many seconds."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        self._listener.close()
+        self._threads[1].join(STOP_SECONDS)
+        atexit.unregister(self.stop)
+        return status
+
+    def failure(self) -> str:
+        """Return what gorun said about the end of the job."""
+        errors = [line for line in self._said if line.startswith("gorun: error: ")]
+        hints = [line for line in self._said if line.startswith("gorun: hint: ")]
+        text = "; ".join(line.partition(": error: ")[2] for line in errors) or "gorun was ended"
+        return text + "".join(f" ({line.partition('gorun: ')[2]})" for line in hints[:1])
+
+    def stop(self) -> None:
+        """End the job, and wait for that."""
+        for end in (self._process.terminate, self._process.kill):
+            if self.ended():
+                break
+            end()
+            if self.wait(STOP_SECONDS) is not None:
+                break
+        self.wait(STOP_SECONDS)

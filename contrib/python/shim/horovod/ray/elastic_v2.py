@@ -1,0 +1,1 @@
+from gorun.ray.elastic_v2 import *

@@ -1,0 +1,1 @@
+from gorun.ray.ray_logger import *

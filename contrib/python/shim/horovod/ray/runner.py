@@ -1,0 +1,1 @@
+from gorun.ray.runner import *

@@ -1,0 +1,202 @@
+"""Jobs in a Ray cluster of three nodes on this machine: make ray.
+
+PYTHONPATH has a gorun, and GORUN names its binary. Ray starts once, for all tests.
+"""
+
+import os
+import signal
+import sys
+import time
+import unittest
+
+import ray
+from horovod.ray import RayExecutor
+from ray.cluster_utils import Cluster
+from ray.exceptions import RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+
+OBJECT_STORE = 80 << 20  # bytes, the least that Ray takes
+
+
+def place(more):
+    """Return where this rank is, and a sum over all."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    print("said by", hvd.rank())
+    total = hvd.allreduce([float(hvd.rank() + more)], op=hvd.Sum).tolist()
+    return hvd.rank(), hvd.size(), hvd.local_rank(), total
+
+
+def fail(rank):
+    """Fail on one rank, while the others wait for it."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == rank:
+        raise KeyError("bad luck")
+    return hvd.allreduce([1.0]).tolist()
+
+
+def die(rank):
+    """End one rank's process, while the others wait for it."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return hvd.allreduce([1.0]).tolist()
+
+
+class Counter:
+    """An executable, which keeps its state between calls."""
+
+    def __init__(self, start, step=1):
+        self.value, self.step = start, step
+
+    def count(self):
+        """Count."""
+        self.value += self.step
+        return self.value
+
+
+def left():
+    """Return the command lines of gorun's processes that this one's cluster has started."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                line = file.read().replace(b"\0", b" ").decode()
+            with open(f"/proc/{name}/environ", "rb") as file:
+                ours = MARK.encode() in file.read()
+        except (OSError, ValueError):
+            continue
+        if ours and ("gorun.seats" in line or "gorun worker" in line or "--launcher" in line):
+            found.append(line)
+    return found
+
+
+def settings(**more):
+    """Return settings for a machine that has other things to do."""
+    return RayExecutor.create_settings(timeout_s=60, **more)
+
+
+MARK = f"GORUN_TEST_OF_RAY={os.getpid()}"
+
+
+class RayTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        os.environ.update([MARK.split("=")])
+        cls.cluster = Cluster()
+        for _ in range(3):
+            cls.cluster.add_node(num_cpus=2, num_gpus=2, object_store_memory=OBJECT_STORE,
+                                 include_dashboard=False)  # fmt: skip
+        ray.init(address=cls.cluster.address, log_to_driver=False)
+
+    @classmethod
+    def tearDownClass(cls):
+        ray.shutdown()
+        cls.cluster.shutdown()
+
+    def setUp(self):
+        self.addCleanup(self.nothing_left)
+
+    def nothing_left(self):
+        """Check that no process of gorun's is left, and that Ray has all of its CPUs again."""
+        until = time.monotonic() + 60
+        while left() or ray.available_resources().get("CPU") != 6:
+            self.assertLess(time.monotonic(), until, f"{left()} {ray.available_resources()}")
+            time.sleep(0.1)
+
+    def executor(self, *args, start=True, **kwargs):
+        executor = RayExecutor(*args, **kwargs)
+        self.addCleanup(executor.shutdown)
+        if start:
+            executor.start()
+        return executor
+
+    def test_results_by_rank(self):
+        executor = self.executor(settings(), num_workers=5)
+        self.assertEqual(executor.run(place, [1]), [(r, 5, r % 2, [15.0]) for r in range(5)])
+        again = executor.run(place, kwargs={"more": 2})
+        self.assertEqual([total for *_, total in again], [[20.0]] * 5, "the workers stay")
+        self.assertEqual(ray.get(executor.run_remote(place, [0]))[4], (4, 5, 0, [10.0]))
+
+    def test_hosts(self):
+        executor = self.executor(settings(), num_hosts=3, num_workers_per_host=2)
+        self.assertEqual(executor.run(place, [0]), [(r, 6, r % 2, [15.0]) for r in range(6)])
+
+    def test_executables(self):
+        executor = self.executor(settings(), num_workers=3, start=False)
+        executor.start(Counter, [10], {"step": 2}, {"OF_MINE": 1})
+        self.assertEqual(executor.execute(lambda counter: counter.count()), [12] * 3)
+        self.assertEqual(executor.execute_single(lambda counter: counter.count()), 14)
+        self.assertEqual(executor.execute(lambda counter: counter.value), [14, 12, 12])
+        self.assertEqual(executor.run(lambda: os.environ["OF_MINE"]), ["1"] * 3)
+
+    def test_gpus(self):
+        executor = self.executor(settings(), num_hosts=2, num_workers_per_host=2, use_gpu=True)
+        seen = executor.run(lambda: sorted(os.environ["CUDA_VISIBLE_DEVICES"]))
+        self.assertEqual(seen, [[",", "0", "1"]] * 4)
+
+    def test_a_function_fails(self):
+        executor = self.executor(settings(), num_workers=4)
+        with self.assertRaises(KeyError) as caught:
+            executor.run(fail, [2])
+        self.assertIsInstance(caught.exception, RayTaskError)
+        self.assertIn("repr=rank 2", str(caught.exception))
+        self.assertIn("bad luck", str(caught.exception))
+        if sys.version_info >= (3, 11):
+            self.assertRegex(caught.exception.__notes__[0], "^rank 2 on .* raised this$")
+        self.assertEqual([total for *_, total in executor.run(place, [1])], [[10.0]] * 4, "the workers go on")
+
+    def test_a_worker_is_killed(self):
+        executor = self.executor(settings(), num_workers=4)
+        said = "^rank 1 on .*: its actor died: .*; the job has ended: rank 1 on"
+        with self.assertRaisesRegex(RuntimeError, said):
+            executor.run(die, [1])
+
+    def test_no_room(self):
+        executor = self.executor(settings(placement_group_timeout_s=1), num_workers=50, start=False)
+        said = "no room for 50 workers with 1 CPU each within 1 s: its 3 nodes"
+        with self.assertRaisesRegex(TimeoutError, said):
+            executor.start()
+
+    def test_a_group_that_is_there(self):
+        group = placement_group([{"CPU": 1}] * 3, strategy="SPREAD")
+        self.addCleanup(remove_placement_group, group)
+
+        @ray.remote(num_cpus=1)
+        def drive():
+            executor = RayExecutor(settings(), num_workers=2)
+            executor.start()
+            result = executor.run(place, [0])
+            executor.shutdown()
+            return result
+
+        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+        )
+        ray.get(group.ready())
+        result = ray.get(drive.options(scheduling_strategy=where).remote(), timeout=120)
+        self.assertEqual([(r, size, total) for r, size, _, total in result], [(0, 2, [1.0]), (1, 2, [1.0])])
+
+    def test_wrong_arguments(self):
+        for words, given in (
+            ("num_workers, or num_hosts", {}),
+            ("num_workers, or num_hosts", {"num_workers": 1, "num_hosts": 1}),
+            ("min_workers makes the job elastic", {"num_workers": 1, "min_workers": 1}),
+            ("max_workers needs a positive min_workers", {"max_workers": 1}),
+            ("gpus_per_worker is set", {"num_workers": 1, "gpus_per_worker": 1}),
+            ("must be >= 1", {"num_workers": 1, "gpus_per_worker": -1, "use_gpu": True}),
+            ("at least 1 worker, not 0", {"num_workers": 0}),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                RayExecutor(settings(), **given)
+        with self.assertRaisesRegex(RuntimeError, "start.. comes first"):
+            RayExecutor(settings(), num_workers=1).run(place)
+
+
+if __name__ == "__main__":
+    unittest.main()

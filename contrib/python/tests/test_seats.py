@@ -1,0 +1,112 @@
+"""Jobs whose ranks are processes that gorun did not start: gorun.seats, with this test as the engine."""
+
+import os
+import subprocess
+import sys
+import threading
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import gorun
+from gorun.seats import TOKEN, job, seat, step
+
+HERE = Path(__file__).resolve().parent
+BINARY = HERE.parents[2] / "bin" / "gorun"
+
+
+def start_daemon(host, order, ended):
+    """Start a daemon as an engine would on its hosts; both are this machine."""
+    threading.Thread(target=lambda: ended(step.run(order, host)), daemon=True).start()
+
+
+class SeatsTest(unittest.TestCase):
+    def setUp(self):
+        if not BINARY.exists():
+            self.skipTest(f"{BINARY} is not built: make build")
+        paths = os.pathsep.join([str(HERE), str(Path(gorun.__path__[0]).parent)])
+        patch = mock.patch.dict(os.environ, {"GORUN": str(BINARY), "PYTHONPATH": paths})
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.token = job.new_token()
+
+    def engine(self, host, index):
+        """Start a process of the engine."""
+        process = subprocess.Popen(
+            [sys.executable, HERE / "seated.py", self.token, host, str(index)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "waits\n")
+        return process
+
+    def job(self, flags, start=start_daemon):
+        running = job.Job(flags, self.token, start)
+        self.addCleanup(running.stop)
+        return running
+
+    def three(self):
+        """Start three ranks on two hosts."""
+        ranks = [self.engine("one", 0), self.engine("one", 1), self.engine("two", 0)]
+        running = self.job(["-np", "3", "-H", "one:2,two:1"])
+        for process in ranks:
+            say(process, "take")
+        heard = [process.stdout.readline().split() for process in ranks]
+        self.assertEqual(heard, [[str(r), str(r), "3", str(r % 2), "True"] for r in range(3)])
+        return ranks, running
+
+    def test_ranks_leave(self):
+        ranks, running = self.three()
+        for process in ranks:
+            say(process, "leave 0")
+        self.assertEqual({process.stdout.readline() for process in ranks}, {"left False\n"})
+        self.assertEqual(running.wait(60), 0)
+
+    def test_a_rank_fails(self):
+        ranks, running = self.three()
+        say(ranks[1], "leave 7")
+        self.assertEqual(running.wait(60), 7)
+        self.assertIn("rank 1 on one exited with status 7", running.failure())
+        self.assertIn("the function failed", "\n".join(running._said))
+        say(ranks[2], "ended")
+        self.assertEqual(ranks[2].stdout.readline(), "ended True\n", "others learn that their seats ended")
+
+    def test_a_process_is_killed(self):
+        ranks, running = self.three()
+        ranks[2].kill()
+        self.assertEqual(running.wait(60), 1)
+        self.assertIn("rank 2 on two exited with status 1", running.failure())
+        self.assertIn(f"the process of this rank ended: pid {ranks[2].pid}", "\n".join(running._said))
+
+    def test_a_daemon_that_cannot_start(self):
+        running = self.job(["-np", "1", "-H", "three"], lambda host, order, ended: ended("no such\nnode"))
+        self.assertNotEqual(running.wait(60), 0)
+        self.assertIn("three: no such node (hint: gorun and its Python package have to be", running.failure())
+
+    def test_no_process_takes_the_seat(self):
+        environ = {TOKEN: self.token, "HOROVOD_HOSTNAME": "one", "GORUN_LOCAL_RANK": "0"}
+        with self.assertRaisesRegex(TimeoutError, "no process on one took"):
+            seat.find(environ, 0.0)
+
+    def test_no_seat_comes(self):
+        process = self.engine("one", 0)
+        say(process, "take 0.01")
+        self.assertEqual(process.stdout.readline(), "")
+        self.assertNotEqual(process.wait(60), 0)
+
+    def test_what_a_rank_gets(self):
+        environ = {"GORUN_RANK": "1", "RANK": "1", "PATH": "/bin", "PYTHONPATH": "x", TOKEN: "secret"}
+        self.assertEqual(set(seat.given(environ)), {"GORUN_RANK", "RANK"})
+
+
+def say(process, command):
+    """Give a process a command."""
+    process.stdin.write(command + "\n")
+    process.stdin.flush()
+
+
+if __name__ == "__main__":
+    unittest.main()
