@@ -26,6 +26,7 @@ from programs import BUILD, Program, Setting, Sizes
 
 OLD, NEW = "old", "new"
 SLOWER = 0.9  # old / new, below which a row is slower
+FEW = 4 << 20  # bytes of memory that are not worth a complaint: Go's heap grows by as many at once
 
 
 @dataclass
@@ -44,12 +45,13 @@ class Row:
     title: str
     old: float
     new: float
+    slack: float = 0.0  # by which the new one may be larger
 
     def ratio(self) -> float:
         return self.old / self.new
 
     def slower(self) -> bool:
-        return self.ratio() < SLOWER
+        return self.ratio() < SLOWER and self.new - self.old > self.slack
 
 
 def sides(program: Program, binaries: dict[str, tuple[Path, str]]) -> list[Program]:
@@ -101,7 +103,7 @@ def memory(binaries: dict[str, tuple[Path, str]], rounds: int) -> list[Row]:
                 growth.run(hosts, ranks, size, 0.1, watch, binary=binary)
                 most[side].append(watch.own)
         title = f"{hosts} x {ranks} ranks, {peers.human(size)}"
-        rows.append(Row(title, statistics.median(most[OLD]), statistics.median(most[NEW])))
+        rows.append(Row(title, statistics.median(most[OLD]), statistics.median(most[NEW]), FEW))
     return rows
 
 

@@ -45,11 +45,17 @@ class Test(unittest.TestCase):
         self.assertEqual(check.table([row])[-1], "| 1 host, gorun, 4 B | 9.0 | 10.1 | 0.89 **slower** |")
 
     def test_a_daemon_that_needs_more_memory(self) -> None:
+        sizes = {"new": 22, "old": 16}
+
         def run(*words: object, binary: Path) -> None:
-            words[-1].own = (22 if binary.name == "new" else 16) << 20
+            words[-1].own = sizes[binary.name] << 20
 
         with mock.patch.object(growth, "run", run), mock.patch("sys.stderr"):
-            rows = check.memory({side: (Path(side), "") for side in (check.NEW, check.OLD)}, 1)
+            rows = check.memory({side: (Path(side), "") for side in sizes}, 1)
+            sizes["new"] = 20  # a few MiB are nothing
+            self.assertEqual(
+                {row.slower() for row in check.memory({s: (Path(s), "") for s in sizes}, 1)}, {False}
+            )
         self.assertEqual({row.slower() for row in rows}, {True})
         self.assertEqual(
             check.table(rows, "MiB", "larger")[2], "| 1 x 2 ranks, 64 MiB | 16.0 | 22.0 | 0.73 **larger** |"
