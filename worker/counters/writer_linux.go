@@ -12,7 +12,10 @@ import (
 
 // Writer is the rank's end of a page, for ranks in Go; bindings in other languages have their own. The zero value counts
 // nothing. One goroutine uses it.
-type Writer struct{ page []byte }
+type Writer struct {
+	page []byte
+	zero time.Time // when the clock of stamps was at zero: time.Now reads that clock without a system call
+}
 
 // Open opens the page that the path in GORUN_COUNTERS names, and begins to count. A rank without one counts nothing.
 func Open(path string) (w Writer, err error) {
@@ -27,8 +30,9 @@ func Open(path string) (w Writer, err error) {
 	if w.page, err = unix.Mmap(fd, 0, Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return w, fmt.Errorf("open counters: %w", os.NewSyscallError("mmap", err))
 	}
+	w.zero = time.Now().Add(-monotonic())
 	if atomic.LoadUint64(w.word(AtBegan)) == 0 {
-		w.set(AtBegan, uint64(monotonic()))
+		w.set(AtBegan, uint64(w.now()))
 	}
 	return w, nil
 }
@@ -47,12 +51,15 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// now is the same clock, of a page that is open.
+func (w Writer) now() time.Duration { return time.Since(w.zero) }
+
 // Waits notes that the rank waits for an operation, and returns the time.
 func (w Writer) Waits() (began time.Duration) {
 	if w.page == nil {
 		return 0
 	}
-	began = monotonic()
+	began = w.now()
 	w.set(AtSince, uint64(began))
 	w.set(AtActivity, uint64(WaitingInGorun))
 	return began
@@ -63,7 +70,7 @@ func (w Writer) Waited(began, took time.Duration) {
 	if w.page == nil {
 		return
 	}
-	blocked := monotonic() - began
+	blocked := w.now() - began
 	seen := min(blocked, took)
 	w.add(AtOthers, uint64(blocked-seen))
 	w.add(AtCommunication, uint64(seen))
@@ -83,7 +90,7 @@ func (w Writer) end(at int, began time.Duration) {
 	if w.page == nil {
 		return
 	}
-	w.add(at, uint64(monotonic()-began))
+	w.add(at, uint64(w.now()-began))
 	w.set(AtActivity, uint64(Computing))
 }
 
