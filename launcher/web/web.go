@@ -16,6 +16,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -67,7 +68,7 @@ type Server struct {
 // Serve serves the page of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
 func Serve(address string, source Source) (*Server, error) {
 	s := &Server{source: source}
-	if err := s.serve(address, "index.html", s.look, func(mux *http.ServeMux) {
+	if err := s.serve(address, "job", s.look, func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /api/state", s.serveState)
 		mux.HandleFunc("GET /api/output", s.serveOutput)
 		mux.HandleFunc("POST /api/why", s.serveWhy)
@@ -80,7 +81,7 @@ func Serve(address string, source Source) (*Server, error) {
 // ServeCluster is Serve for a cluster: ask returns what is shown, which is written in JSON.
 func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*Server, error) {
 	s := &Server{}
-	if err := s.serve(address, "cluster.html", func(ctx context.Context) { s.lookAt(ctx, ask) }, func(mux *http.ServeMux) {
+	if err := s.serve(address, "cluster", func(ctx context.Context) { s.lookAt(ctx, ask) }, func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /api/cluster", s.serveState)
 	}); err != nil {
 		return nil, err
@@ -123,16 +124,21 @@ func (s *Server) handler(page string, api func(mux *http.ServeMux)) http.Handler
 	}
 	mux := http.NewServeMux()
 	served := http.FileServerFS(files)
-	for _, path := range []string{"/app.js", "/cluster.js", "/draw.js", "/session.js", "/style.css", "/icon.svg"} {
+	for _, path := range []string{"/job.js", "/cluster.js", "/draw.js", "/session.js", "/style.css", "/icon.svg"} {
 		mux.Handle("GET "+path, served)
 	}
+	head, err := fs.ReadFile(files, "head.html")
+	if err != nil {
+		panic(err)
+	}
+	body, err := fs.ReadFile(files, page+".html")
+	if err != nil {
+		panic(err)
+	}
+	whole := append(bytes.ReplaceAll(head, []byte("PAGE"), []byte(page)), body...)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		text, err := fs.ReadFile(files, page)
-		if err != nil {
-			panic(err)
-		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Write(text)
+		w.Write(whole)
 	})
 	api(mux)
 	return s.guard.protect(mux)

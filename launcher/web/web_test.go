@@ -104,7 +104,7 @@ func TestGuard(t *testing.T) {
 		"query":                  {"GET", "/api/state?token=" + s.guard.token, nil, "", 401},
 		"no token":               {"GET", "/api/state", nil, "", 401},
 		"the page":               {"GET", "/", nil, "", 200},
-		"its files":              {"GET", "/app.js", nil, "", 200},
+		"its files":              {"GET", "/job.js", nil, "", 200},
 		"output":                 {"GET", "/api/output?after=1", bearer(), "", 200},
 		"output without number":  {"GET", "/api/output", bearer(), "", 400},
 		"output without token":   {"GET", "/api/output?after=1", nil, "", 401},
@@ -130,7 +130,7 @@ func TestGuard(t *testing.T) {
 		"delete":                 {"DELETE", "/", bearer(), "", 405},
 		"unknown":                {"GET", "/etc/passwd", bearer(), "", 404},
 		"above":                  {"GET", "/../web.go", bearer(), "", 307},
-		"index":                  {"GET", "/index.html", bearer(), "", 404},
+		"index":                  {"GET", "/job.html", bearer(), "", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var body io.Reader
@@ -299,7 +299,7 @@ func FuzzHandler(f *testing.F) {
 	s := serve(f, ":0", job{ranks: 2})
 	f.Add("GET", "/api/state", "localhost", "http://localhost", "gorun=x", "Bearer x")
 	f.Add("POST", "/api/output?after=%ff", "[::1", "null", "gorun=", "Basic x")
-	f.Add("GET", "//../app.js", "127.0.0.1:x", "", ";;", "")
+	f.Add("GET", "//../job.js", "127.0.0.1:x", "", ";;", "")
 	f.Fuzz(func(t *testing.T, method, target, host, origin, cookie, authorization string) {
 		r, err := http.NewRequest(method, "http://x", nil)
 		if err != nil {

@@ -1,36 +1,36 @@
-"""Open the live page of a job in headless Chromium, as users do: by the address that gorun prints.
+"""Open the live pages of a job and of a cluster in headless Chromium, as users do: by the address that gorun prints.
 
     python live.py [--gorun PATH] [--axe FILE] [--pictures DIR]
 
-The page may write no error to the console, ask no other host for anything, and not be wider than the screen. It must
-show the ranks, the host and the output of the job, answer to the keyboard, to its filter and to its button, keep its
-token out of the address and in this tab alone, and show 1,000 ranks. With the script of axe-core (--axe) it may break
-no rule of accessibility at both widths, light and dark. With --pictures it is drawn as well, for people to look at.
+A page may write no error to the console, ask no other host for anything, and not be wider than the screen. It must keep
+its token out of the address and in this tab alone. The page of a job must show its ranks, host and output, answer to
+the keyboard, to its filter and to its button, and show 1,000 ranks; that of a cluster its slots and its queue. With the
+script of axe-core (--axe) pages may break no rule of accessibility at both widths, light and dark. With --pictures
+they are drawn as well, for people to look at.
 """
 
 import argparse
 import datetime
 import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, Route, sync_playwright
 
+import cluster
 from browse import NARROW, WIDE, Browser, chromium
 from faults import Faults
 from pages import ROOT
 
 RANKS = 3
-LIMIT = 60  # seconds that a job may take to print its address, and to end
 # Each rank takes steps until it is stopped, and loads longer than the others by its number.
 PROGRAM = """
 import os, time
@@ -63,19 +63,9 @@ def job(gorun: Path, home: Path) -> Iterator[str]:
     program = home / "train.py"
     program.write_text(PROGRAM)
     command = [str(gorun), "-np", str(RANKS), "--web", ":0", sys.executable, str(program)]
-    log = home / "log"
     env = os.environ | {"XDG_STATE_HOME": str(home)}
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as running:  # noqa: S603
-        try:
-            until = time.monotonic() + LIMIT
-            while not (found := re.search(r"the page of the job is at (http://\S+)", log.read_text())):
-                if time.monotonic() > until or running.poll() is not None:
-                    sys.exit(f"live: error: the job printed no address:\n{log.read_text()}")
-                time.sleep(0.1)
-            yield found[1]
-        finally:
-            running.terminate()
-            running.wait(LIMIT)
+    with cluster.started(command, home / "log", env, r"the page of the job is at (http://\S+)") as address:
+        yield address
 
 
 def try_out(look: Browser, token: str, faults: Faults) -> None:
@@ -190,39 +180,48 @@ def check_access(page: Page, axe: str, name: str, faults: Faults) -> None:
             faults.add(f"{name} at {width} pixels", f"axe: {v['id']}: {v['nodes'][0]['html'][:120]}")
 
 
-def draw(browser: Chromium, address: str, to: Path) -> None:
+class Kind(NamedTuple):
+    """A page of gorun's: what it is of, and how it is tried out."""
+
+    name: str
+    api: str
+    run: Callable[[Path, Path], AbstractContextManager[str]]
+    try_out: Callable[[Browser, str, Faults], None]
+    try_large: Callable[[Page, str, str, Faults], None]
+    drawn: Callable[[Route], None]
+
+
+def draw(browser: Chromium, address: str, kind: Kind, to: Path) -> None:
     """Draw the page at both widths, light and dark."""
     for scheme in ("light", "dark"):
         page = browser.new_context(color_scheme=scheme).new_page()
-        page.route("**/api/state", lambda route: large(route, hosts=8))
+        page.route(f"**/api/{kind.api}", kind.drawn)
         for width in (NARROW, WIDE):
             page.set_viewport_size({"width": width, "height": 1000})
             page.goto(address, wait_until="load")
             page.wait_for_timeout(5000)
-            page.screenshot(path=to / f"live-{width}-{scheme}.png", full_page=True)
+            page.screenshot(path=to / f"{kind.name.replace(' ', '-')}-{width}-{scheme}.png", full_page=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
-    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
-    parser.add_argument("--pictures", type=Path, help="draw the page, into this directory")
-    args = parser.parse_args()
-    if not chromium():
-        print("live page in Chromium: apt-get install chromium")  # make takes it for a skip
-        sys.exit(3)
-    faults = Faults()
-    with tempfile.TemporaryDirectory() as home, sync_playwright() as p, job(args.gorun, Path(home)) as address:
-        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+KINDS = (
+    Kind("live page", "state", job, try_out, try_large, lambda route: large(route, hosts=8)),
+    Kind("cluster page", "cluster", cluster.cluster, cluster.try_cluster, cluster.try_large,
+         lambda route: cluster.large(route)),  # playwright passes a request to a function of two
+)
+
+
+def look_at(kind: Kind, browser: Chromium, args: argparse.Namespace, faults: Faults) -> None:
+    """Try a page out, by itself and for what is large, and draw it if that is wanted."""
+    with tempfile.TemporaryDirectory() as home, kind.run(args.gorun, Path(home)) as address:
         base, token = address.split("#")
         look = Browser(browser.new_context(), base, faults)
         look.open(f"#{token}")
-        look.name = "live page"
+        look.name = kind.name
         try:
-            try_out(look, token, faults)
+            kind.try_out(look, token, faults)
             for scheme in ("light", "dark"):
                 page = browser.new_context(color_scheme=scheme).new_page()
-                try_large(page, address, look.name, faults)
+                kind.try_large(page, address, look.name, faults)
                 if args.axe:
                     check_access(page, args.axe.read_text(), f"{look.name}, {scheme},", faults)
                 page.close()
@@ -230,13 +229,31 @@ def main() -> None:
             faults.add(look.name, e.message.splitlines()[0])
         if args.pictures:
             args.pictures.mkdir(parents=True, exist_ok=True)
-            draw(browser, address, args.pictures)
-        browser.close()
+            draw(browser, address, kind, args.pictures)
     for line in faults.lines():
         print(f"live: error: {line.replace(token, '…')}")
-    if faults.places:
-        sys.exit(f"live: error: {len(faults.places)} faults in Chromium")
-    print(f"live: the page of a job at {NARROW} and {WIDE} pixels, by keyboard, in Chromium")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
+    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
+    parser.add_argument("--pictures", type=Path, help="draw the pages, into this directory")
+    args = parser.parse_args()
+    if not chromium():
+        print("live pages in Chromium: apt-get install chromium")  # make takes it for a skip
+        sys.exit(3)
+    found = 0
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for kind in KINDS:
+            faults = Faults()
+            look_at(kind, browser, args, faults)
+            found += len(faults.places)
+        browser.close()
+    if found:
+        sys.exit(f"live: error: {found} faults in Chromium")
+    print(f"live: the pages of a job and a cluster at {NARROW} and {WIDE} pixels, by keyboard, in Chromium")
 
 
 if __name__ == "__main__":

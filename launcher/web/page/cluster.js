@@ -27,9 +27,10 @@ function show({ members, jobs, detached }) {
   const waiting = jobs.filter((j) => j.state === "waiting").length;
   $("summary").textContent = `${count(members.length, "host")} · ${sum("used")} of ${count(sum("slots"), "slot")} in use · ${count(jobs.length - waiting, "job")} · ${waiting} waiting`;
   fill("hosts", members.map((m) => row(m.host, used(m), m.address, m.version, m.draining ? "takes no more jobs" : "takes jobs")), "no hosts");
-  fill("queue", jobs.map((j) => {
+  const order = jobs.toSorted((a, b) => (a.state === "running") - (b.state === "running")); // those that wait come first
+  fill("queue", order.map((j) => {
     const hosts = j.hosts.map((h) => `${h.host}:${h.slots}`).join(", ");
-    return row(j.program, j.user, time(j.seconds), j.ranks, hosts || element("td", "waits for slots", { className: "bad" }));
+    return row(j.program, hosts || element("td", "waits for slots", { className: "bad" }), j.ranks, j.user, time(j.seconds));
   }), "no job has slots, and none waits");
   fill("detached", detached.toReversed().map((d) => row(d.name || `${d.host}/${d.id}`, d.program, new Date(d.started).toLocaleString(), d.ranks,
     d.state === "ended" ? `ended with ${d.code}${d.why ? `: ${d.why}` : ""}` : d.state)), "none");
