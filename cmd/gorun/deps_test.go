@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 	"launcher/top":         {"launcher/jobs", "launcher/why"},
 	"launcher/httpserve":   {},
 	"launcher/web":         {"launcher/httpserve", "launcher/jobs", "launcher/why"},
-	"launcher/why":         {},
+	"launcher/why":         {"rendezvous/wire"},
 	"launcher/hosts":       {},
 	"launcher/metrics":     {"launcher", "launcher/httpserve", "launcher/jobs", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/mpi":         {"rendezvous/wire"},

@@ -5,30 +5,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gorun/rendezvous/wire"
 )
 
-// Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what
-// is in words count from the beginning of the look.
-type Signs struct {
-	Window    int64    `json:"window_us"`            // length of the look
-	CPU       int64    `json:"cpu_us"`               // time of all threads
-	Main      int64    `json:"main_us"`              // of the main thread
-	Busiest   int64    `json:"busiest_us"`           // of the busiest other one
-	Ready     int64    `json:"ready_us"`             // in which a thread, the one with most, was ready to run and had no CPU
-	Switches  int64    `json:"switches"`             // how often the main thread began to wait
-	Threads   int      `json:"threads"`              // that it has
-	Throttled int64    `json:"throttled_us"`         // in which its control group kept it from running
-	Quota     float64  `json:"quota_cpus,omitempty"` // CPUs that the group may use, if it kept it
-	Faults    int64    `json:"faults"`               // pages of its memory that came from disk
-	Swapped   int64    `json:"swapped_bytes"`        // of its memory that are in swap
-	Killed    int64    `json:"killed"`               // processes of its control group that the kernel has ended for lack of memory
-	Stolen    int64    `json:"stolen_us"`            // time of each CPU that the hypervisor gave to other machines
-	Rival     string   `json:"rival,omitempty"`      // what else used most CPU time
-	RivalCPU  int64    `json:"rival_cpu_us,omitempty"`
-	Stuck     string   `json:"stuck,omitempty"` // the file that its main thread waits for
-	Full      string   `json:"full,omitempty"`  // a file system that it writes to and that has no room
-	Dead      []string `json:"dead,omitempty"`  // processes that it started, that have ended, and that it has not waited for
-}
+// Signs are wire.Signs with methods of this package.
+type Signs wire.Signs
 
 // Link is what a host sees of its link to another one.
 type Link struct {

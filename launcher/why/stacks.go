@@ -40,9 +40,12 @@ func (f Frame) base() string { return path.Base(f.File) }
 
 // library reports whether a frame is of gorun's binding or of Python's library, rather than of the user.
 func (f Frame) library() bool {
-	return strings.Contains(f.File, "/gorun/") || strings.Contains(f.File, "/shim/horovod/") ||
-		strings.Contains(f.File, "/lib/python3") && !strings.Contains(f.File, "-packages/")
+	return strings.HasPrefix(f.File, "<frozen ") || strings.Contains(f.File, "/gorun/") || strings.Contains(f.File, "/shim/horovod/") ||
+		strings.Contains(f.File, "/lib/python3") && !f.installed()
 }
+
+// installed reports whether a frame is of a package that was installed.
+func (f Frame) installed() bool { return strings.Contains(f.File, "-packages/") }
 
 // short is the function and the line, or the line alone outside of functions.
 func (f Frame) short() string {

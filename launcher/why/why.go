@@ -165,14 +165,17 @@ func debugged(stack string) bool {
 }
 
 // Top returns where the main thread is, as "function (file:line)": the innermost frame outside of gorun's binding and of
-// Python's own library. "" if that is unknown.
+// Python's own library, and of the user if that is one of an installed package. "" if that is unknown.
 func (f Finding) Top() string {
-	for _, frame := range Main(f.Stack) {
-		if !frame.library() {
-			return frame.short()
-		}
+	frames := slices.DeleteFunc(Main(f.Stack), Frame.library)
+	if len(frames) == 0 {
+		return ""
 	}
-	return ""
+	text := frames[0].short()
+	if own := slices.IndexFunc(frames, func(f Frame) bool { return !f.installed() }); own > 0 {
+		text += ", called at " + frames[own].short()
+	}
+	return text
 }
 
 // ranks names ranks and their hosts: "ranks 0-2 on host1 and rank 5 on host2".

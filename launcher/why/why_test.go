@@ -29,6 +29,26 @@ func behind(f why.Finding) why.Finding {
 	return f
 }
 
+// TestTop: a user recognises the place, also where packages and Python's own library are on top of the stack.
+func TestTop(t *testing.T) {
+	const (
+		mine      = "  File \"/home/ann/train.py\", line 40 in step\n"
+		installed = "  File \"/venv/lib/python3.11/site-packages/torch/nn/conv.py\", line 456 in forward\n"
+		python    = "  File \"/usr/lib/python3.11/threading.py\", line 331 in wait\n  File \"<frozen runpy>\", line 88 in run\n"
+	)
+	for frames, want := range map[string]string{
+		mine:                      "step (train.py:40)",
+		python + mine:             "step (train.py:40)",
+		python + installed + mine: "forward (conv.py:456), called at step (train.py:40)",
+		installed + python:        "forward (conv.py:456)",
+		python:                    "",
+	} {
+		if got := (why.Finding{Stack: "Current thread 0x1 (most recent call first):\n" + frames}).Top(); got != want {
+			t.Errorf("%q: %q, want %q", frames, got, want)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	both := []why.Finding{waits(0, "rank 2 on host2"), waits(1, "rank 2 on host2")}
 	late := func(f why.Finding) []why.Finding { return append(both[:2:2], behind(f)) }

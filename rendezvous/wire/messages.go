@@ -351,24 +351,24 @@ type RankState struct {
 // Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what
 // is in words count from the beginning of the look.
 type Signs struct {
-	Window    int64    `msgpack:"window"`    // length of the look
-	CPU       int64    `msgpack:"cpu"`       // time of all threads
-	Main      int64    `msgpack:"main"`      // of the main thread
-	Busiest   int64    `msgpack:"busiest"`   // of the busiest other one
-	Ready     int64    `msgpack:"ready"`     // in which a thread, the one with most, was ready to run and had no CPU
-	Switches  int64    `msgpack:"switches"`  // how often the main thread began to wait
-	Threads   int      `msgpack:"threads"`   // that it has
-	Throttled int64    `msgpack:"throttled"` // in which its control group kept it from running
-	Quota     float64  `msgpack:"quota"`     // CPUs that the group may use, if it kept it
-	Faults    int64    `msgpack:"faults"`    // pages of its memory that came from disk
-	Swapped   int64    `msgpack:"swapped"`   // bytes of its memory that are in swap
-	Killed    int64    `msgpack:"killed"`    // processes of its control group that the kernel has ended for lack of memory
-	Stolen    int64    `msgpack:"stolen"`    // time of each CPU that the hypervisor gave to other machines
-	Rival     string   `msgpack:"rival"`     // what else used most CPU time, "" for nothing that matters
-	RivalCPU  int64    `msgpack:"rival_cpu"`
-	Stuck     string   `msgpack:"stuck"` // the file that its main thread waits for
-	Full      string   `msgpack:"full"`  // a file system that it writes to and that has no room
-	Dead      []string `msgpack:"dead"`  // processes that it started, that have ended, and that it has not waited for
+	Window    int64    `msgpack:"window" json:"window_us"`           // length of the look
+	CPU       int64    `msgpack:"cpu" json:"cpu_us"`                 // time of all threads
+	Main      int64    `msgpack:"main" json:"main_us"`               // of the main thread
+	Busiest   int64    `msgpack:"busiest" json:"busiest_us"`         // of the busiest other one
+	Ready     int64    `msgpack:"ready" json:"ready_us"`             // in which a thread, the one with most, was ready to run and had no CPU
+	Switches  int64    `msgpack:"switches" json:"switches"`          // how often the main thread began to wait
+	Threads   int      `msgpack:"threads" json:"threads"`            // that it has
+	Throttled int64    `msgpack:"throttled" json:"throttled_us"`     // in which its control group kept it from running
+	Quota     float64  `msgpack:"quota" json:"quota_cpus,omitempty"` // CPUs that the group may use, if it kept it
+	Faults    int64    `msgpack:"faults" json:"faults"`              // pages of its memory that came from disk
+	Swapped   int64    `msgpack:"swapped" json:"swapped_bytes"`      // bytes of its memory that are in swap
+	Killed    int64    `msgpack:"killed" json:"killed"`              // processes of its control group that the kernel has ended for lack of memory
+	Stolen    int64    `msgpack:"stolen" json:"stolen_us"`           // time of each CPU that the hypervisor gave to other machines
+	Rival     string   `msgpack:"rival" json:"rival,omitempty"`      // what else used most CPU time, "" for nothing that matters
+	RivalCPU  int64    `msgpack:"rival_cpu" json:"rival_cpu_us,omitempty"`
+	Stuck     string   `msgpack:"stuck" json:"stuck,omitempty"` // the file that its main thread waits for
+	Full      string   `msgpack:"full" json:"full,omitempty"`   // a file system that it writes to and that has no room
+	Dead      []string `msgpack:"dead" json:"dead,omitempty"`   // processes that it started, that have ended, and that it has not waited for
 }
 
 // LinkState is what a host sees of its link to a peer.
