@@ -179,7 +179,7 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.ScrapeConfigs) != 1 || !c.ScrapeConfigs[0].HonorLabels {
+	if len(c.ScrapeConfigs) != 2 || !c.ScrapeConfigs[0].HonorLabels || !c.ScrapeConfigs[1].HonorLabels {
 		t.Error("without honor_labels each metric has the name of the configuration in place of its job")
 	}
 	if len(c.RuleFiles) != 1 || !strings.HasSuffix(c.RuleFiles[0], "alerts.yaml") {

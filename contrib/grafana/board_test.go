@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
-// board is the part of gorun.json that these tests read.
+// board is the part of a board that these tests read.
 type board struct {
 	Panels []struct {
 		Title   string
@@ -37,9 +37,9 @@ type board struct {
 	Annotations struct{ List []struct{ Expr string } }
 }
 
-func readBoard(t *testing.T) (b board, text []byte) {
+func readBoard(t *testing.T, name string) (b board, text []byte) {
 	t.Helper()
-	text, err := os.ReadFile("gorun.json")
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,20 @@ func readBoard(t *testing.T) (b board, text []byte) {
 	return b, text
 }
 
-// TestSchema: Grafana's schema has every field of the board, and panels do not lie on each other.
+// TestSchema: Grafana's schema has every field of the boards, and panels do not lie on each other.
 func TestSchema(t *testing.T) {
+	for _, name := range []string{"gorun.json", "cluster.json"} {
+		t.Run(name, func(t *testing.T) { checkSchema(t, name) })
+	}
+}
+
+func checkSchema(t *testing.T, name string) {
 	runtime := cog.NewRuntime()
 	runtime.RegisterPanelcfgVariant(stat.VariantConfig())
 	runtime.RegisterPanelcfgVariant(timeseries.VariantConfig())
 	runtime.RegisterPanelcfgVariant(barchart.VariantConfig())
 	runtime.RegisterDataqueryVariant(source.VariantConfig())
-	b, text := readBoard(t)
+	b, text := readBoard(t, name)
 	var d dashboard.Dashboard
 	var refused cog.BuildErrors // is empty where there is none
 	if err := d.UnmarshalJSONStrict(text); err != nil && (!errors.As(err, &refused) || len(refused) > 0) {
@@ -89,10 +95,28 @@ func TestSchema(t *testing.T) {
 
 // TestBoard: on what a job serves, each query has an answer of numbers, and each metric of gorun is shown.
 func TestBoard(t *testing.T) {
-	b, text := readBoard(t)
 	job := recordJob(t)
+	ask := checkBoard(t, "gorun.json", job, "$instance", "login1:9400", "$job", "1")
+	job.checkShares(t, ask)
+}
+
+// TestClusterBoard does the same with what a resident daemon serves.
+func TestClusterBoard(t *testing.T) {
+	daemon := recordCluster(t)
+	ask := checkBoard(t, "cluster.json", daemon, "$cluster", "gorun-daemons")
+	if got := last(ask("gorun_cluster_running_jobs", true)); got != 1.0 {
+		t.Errorf("%v jobs have slots, want 1", got)
+	}
+}
+
+type asker func(expr string, instant bool) promql.Matrix
+
+// checkBoard checks a board by a recording, and returns what asks that.
+func checkBoard(t *testing.T, name string, job *recording, variables ...string) asker {
+	t.Helper()
+	b, text := readBoard(t, name)
 	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6)
-	fill := strings.NewReplacer("$instance", "login1:9400", "$job", "1", "$__rate_interval", "5s")
+	fill := strings.NewReplacer(append(variables, "$__rate_interval", "5s")...)
 	ask := func(expr string, instant bool) promql.Matrix {
 		t.Helper()
 		if instant {
@@ -133,7 +157,7 @@ func TestBoard(t *testing.T) {
 		if m == nil {
 			t.Fatalf("variable %s is %q", v.Name, v.Definition)
 		}
-		if got := ask("group by ("+m[2]+") ("+m[1]+")", true); len(got) != 1 || got[0].Metric.Get(v.Name) == "" {
+		if got := ask("group by ("+m[2]+") ("+m[1]+")", true); len(got) != 1 || got[0].Metric.Get(m[2]) == "" {
 			t.Errorf("variable %s has the values %v", v.Name, got)
 		}
 	}
@@ -147,11 +171,11 @@ func TestBoard(t *testing.T) {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
-	job.checkShares(t, ask)
+	return ask
 }
 
 // checkShares holds the time of each rank against the clock: its parts are all of it, and no counter went back.
-func (r *recording) checkShares(t *testing.T, ask func(expr string, instant bool) promql.Matrix) {
+func (r *recording) checkShares(t *testing.T, ask asker) {
 	t.Helper()
 	whole := ask(`sum by (rank) (rate(gorun_rank_time_seconds_total[5s]))`, true)
 	if len(whole) != 2 {

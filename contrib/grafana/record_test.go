@@ -2,15 +2,19 @@ package grafana
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,8 +63,48 @@ type recording struct {
 	names    map[string]bool // of metrics
 }
 
-// recordJob runs a job of two ranks until it has been scraped many times.
+// recordJob records a job of two ranks that count steps.
 func recordJob(t *testing.T) *recording {
+	return record(t, `^gorun: metrics are at (http://\S+)$`, `(?m)^gorun_rank_steps_total\{.*rank="1"\} [1-9]`, nil,
+		"-np", "2", "--metrics", ":0", "python3", "-c", train)
+}
+
+// recordCluster records a resident daemon with a job that has its slots, and one that waits for them.
+func recordCluster(t *testing.T) *recording {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, bytes.Repeat([]byte("key "), 20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := freeAddress(t)
+	job := []string{"--cluster", at, "--cluster-key-file", key, "-np", "2", "sleep", "1000"}
+	return record(t, `msg="serves metrics" at=(\S+)`, `(?m)^gorun_cluster_waiting_jobs 1`, [][]string{job, job},
+		"worker", "--cluster-key-file", key, "--listen", at, "--name", "host1", "--slots", "2", "--metrics", "127.0.0.1:0")
+}
+
+// freeAddress returns an address whose port is free, as is the next one, at which the daemon gossips.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		next, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1)))
+		l.Close()
+		if err == nil {
+			next.Close()
+			return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		}
+	}
+	t.Fatal("no two ports are free")
+	return ""
+}
+
+// record runs gorun until it has been scraped many times: from when a line has told the address, the commands beside it run,
+// and what it serves has a line.
+func record(t *testing.T, told, ready string, beside [][]string, args ...string) *recording {
 	t.Helper()
 	binary := os.Getenv("GORUN_E2E_BINARY")
 	if binary == "" {
@@ -72,10 +116,15 @@ func recordJob(t *testing.T) *recording {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-np", "2", "--metrics", ":0", "python3", "-c", train)
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir())
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its ranks
-	cmd.WaitDelay = 10 * time.Second
+	state := t.TempDir()
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, binary, args...)
+		cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its ranks
+		cmd.WaitDelay = 10 * time.Second
+		return cmd
+	}
+	cmd := run(args...)
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +132,10 @@ func recordJob(t *testing.T) *recording {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; make build makes it", err)
 	}
-	var reader sync.WaitGroup
-	defer func() { cancel(); reader.Wait(); cmd.Wait() }()
+	var others sync.WaitGroup
+	defer func() { cancel(); others.Wait(); cmd.Wait() }()
 	address := make(chan string, 1)
-	reader.Go(func() { findAddress(said, address) })
+	others.Go(func() { findAddress(said, regexp.MustCompile(told), address) })
 	var url string
 	select {
 	case url = <-address:
@@ -95,8 +144,14 @@ func recordJob(t *testing.T) *recording {
 	if url == "" {
 		t.Fatal("gorun did not report where its metrics are")
 	}
+	if !strings.HasPrefix(url, "http://") {
+		url = "http://" + url + "/metrics"
+	}
+	for _, args := range beside {
+		others.Go(func() { run(args...).Run() }) // is ended
+	}
 	r := &recording{db: teststorage.New(t), names: map[string]bool{}}
-	r.awaitSteps(t, url)
+	await(t, url, regexp.MustCompile(ready))
 	for i := range scrapes {
 		if i > 0 {
 			time.Sleep(scrapeInterval)
@@ -113,8 +168,7 @@ func recordJob(t *testing.T) *recording {
 }
 
 // findAddress reads what gorun says, all of it, and sends the address of its metrics.
-func findAddress(from io.Reader, address chan<- string) {
-	line := regexp.MustCompile(`^gorun: metrics are at (http://\S+)$`)
+func findAddress(from io.Reader, line *regexp.Regexp, address chan<- string) {
 	for s := bufio.NewScanner(from); s.Scan(); {
 		if m := line.FindStringSubmatch(s.Text()); m != nil {
 			address <- m[1]
@@ -122,16 +176,15 @@ func findAddress(from io.Reader, address chan<- string) {
 	}
 }
 
-// awaitSteps waits until both ranks count steps.
-func (r *recording) awaitSteps(t *testing.T, url string) {
+// await waits until what is served has a line.
+func await(t *testing.T, url string, line *regexp.Regexp) {
 	t.Helper()
-	counts := regexp.MustCompile(`(?m)^gorun_rank_steps_total\{.*rank="1"\} [1-9]`)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if body, _, err := get(url); err == nil && counts.Match(body) {
+		if body, _, err := get(url); err == nil && line.Match(body) {
 			return
 		}
 	}
-	t.Fatal("the ranks count no steps")
+	t.Fatalf("%s serves no %v", url, line)
 }
 
 func get(url string) (body []byte, contentType string, err error) {
@@ -178,7 +231,11 @@ func (r *recording) scrape(url string) error {
 		p.Labels(&series)
 		r.names[series.Get(labels.MetricName)] = true
 		_, _, value := p.Series()
-		series = labels.NewBuilder(series).Set(model.InstanceLabel, "login1:9400").Labels()
+		with := labels.NewBuilder(series).Set(model.InstanceLabel, "login1:9400")
+		if series.Get(model.JobLabel) == "" {
+			with.Set(model.JobLabel, "gorun-daemons")
+		}
+		series = with.Labels()
 		if _, err := app.Append(0, series, 0, r.to.UnixMilli(), value, nil, nil, storage.AppendV2Options{}); err != nil {
 			return errors.Join(fmt.Errorf("store %s: %w", series, err), app.Rollback())
 		}

@@ -113,6 +113,7 @@ func (r *release) gather() error {
 		"c/gorun.h": "contrib/c/gorun.h", "c/gorun.c": "contrib/c/gorun.c", "c/example.c": "contrib/c/example.c",
 		"examples/digits_numpy.py": "contrib/examples/digits_numpy.py", "examples/digits_torch.py": "contrib/examples/digits_torch.py",
 		"grafana/gorun.json": "contrib/grafana/gorun.json", "grafana/alerts.yaml": "contrib/grafana/alerts.yaml",
+		"grafana/cluster.json":    "contrib/grafana/cluster.json",
 		"grafana/prometheus.yaml": "contrib/grafana/prometheus.yaml",
 		"gorun-worker@.service":   "contrib/systemd/gorun-worker@.service",
 	} {

@@ -118,6 +118,7 @@ func (r *release) stage(p *staged, format string, s system) error {
 		{"/usr/share/gorun/c/gorun.c", 0o644, files.TypeFile, r.share["c/gorun.c"]},
 		{"/usr/share/gorun/c/example.c", 0o644, files.TypeFile, r.share["c/example.c"]},
 		{"/usr/share/gorun/grafana/gorun.json", 0o644, files.TypeFile, r.share["grafana/gorun.json"]},
+		{"/usr/share/gorun/grafana/cluster.json", 0o644, files.TypeFile, r.share["grafana/cluster.json"]},
 		{"/usr/share/gorun/grafana/alerts.yaml", 0o644, files.TypeFile, r.share["grafana/alerts.yaml"]},
 		{"/usr/share/gorun/grafana/prometheus.yaml", 0o644, files.TypeFile, r.share["grafana/prometheus.yaml"]},
 	} {
