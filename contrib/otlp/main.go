@@ -2,8 +2,9 @@
 //
 //	gorun --metrics :9400 … & gorun-otlp http://localhost:9400/metrics http://collector:4318/v1/metrics
 //
-// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until what it reads from is gone. Variables of
-// OpenTelemetry count, such as OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES.
+// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until what it reads from is gone. TERM lets it send
+// once more. gorun --otlp TO starts it for a job. Variables of OpenTelemetry count, such as OTEL_EXPORTER_OTLP_HEADERS and
+// OTEL_RESOURCE_ATTRIBUTES.
 package main
 
 import (
@@ -88,23 +89,27 @@ func push(ctx context.Context, from *source, to metric.Exporter, interval time.D
 	defer provider.Shutdown(context.WithoutCancel(ctx))
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	always := context.WithoutCancel(ctx)
 	failures := 0
-	for {
+	for last := false; ; {
 		var all metricdata.ResourceMetrics
-		if err := reader.Collect(ctx, &all); err != nil || from.failed() != nil {
+		if err := reader.Collect(always, &all); err != nil || from.failed() != nil {
 			if failures++; failures == maxFailures {
 				return errors.Join(err, from.failed())
 			}
 		} else {
 			failures = 0
-			if err := to.Export(ctx, &all); err != nil && ctx.Err() == nil {
+			if err := to.Export(always, &all); err != nil {
 				fmt.Fprintf(errs, "gorun-otlp: warning: %v\n", err)
 			}
 		}
+		if last {
+			return nil
+		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+		case <-ctx.Done(): // what has changed since then is pushed, too
+			last = true
 		}
 	}
 }

@@ -111,6 +111,30 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// TestEnd: what has changed when it is to end is pushed.
+func TestEnd(t *testing.T) {
+	var ranks atomic.Int32
+	job := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		fmt.Fprintf(w, "# TYPE gorun_job_ranks gauge\ngorun_job_ranks %d\n", ranks.Load())
+	}))
+	defer job.Close()
+	to, received := receiver(t, new(atomic.Int32))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"-interval", "1h", job.URL, to}, io.Discard) }()
+	<-received
+	ranks.Store(5)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := described(<-received); !strings.Contains(got, "gorun_job_ranks gauge 5\n") {
+		t.Errorf("the last push has\n%s", got)
+	}
+}
+
 // TestGone: it ends when what it reads from has ended.
 func TestGone(t *testing.T) {
 	var status atomic.Int32
