@@ -41,6 +41,8 @@ type Facts struct {
 	RDMA     []Port            `json:"rdma"`
 	// Verbs is why this user cannot open what programs reach RDMA devices by, "" if that works or there is none.
 	Verbs string `json:"verbs"`
+	// Ibverbs is the version of libibverbs, "" if there is none where libraries mostly are.
+	Ibverbs string `json:"ibverbs"`
 }
 
 // NativeLoads stands for a libgorun that Python can load.
@@ -58,6 +60,9 @@ type Port struct {
 	Device string `json:"device"`
 	Number string `json:"port"`
 	State  string `json:"state"` // "ACTIVE", "DOWN", …
+	// What keeps its NIC from losing packets of RoCE, as far as that is readable: "off", or priorities as in "3" or "3 4".
+	PFC string `json:"pfc,omitempty"`
+	ECN string `json:"ecn,omitempty"`
 }
 
 // Status of a finding.
@@ -188,8 +193,11 @@ func (j *judge) rdma(f Facts) {
 			fmt.Sprintf("%s port %s is %s", p.Device, p.Number, p.State), "ibstat "+p.Device+"; rdma link")
 	}
 	if len(f.RDMA) > 0 {
+		j.check("libibverbs", !tooOld(f.Ibverbs), cmp.Or(f.Ibverbs, "not where libraries mostly are"), Warn, f.Ibverbs+" is older than 33 of rdma-core",
+			"apt-get install libibverbs1 ibverbs-providers")
 		for _, d := range f.Host.RDMA {
 			for _, p := range d.Ports {
+				j.roce(f, d, p)
 				if old := oldRoCE(p); old != "" {
 					j.add("RDMA", Warn, fmt.Sprintf("%s port %d has %s, no RoCE v2", d.Name, p.Number, old), "give "+cmp.Or(d.NIC, "its NIC")+" an IP address")
 				}
@@ -201,6 +209,38 @@ func (j *judge) rdma(f Facts) {
 		const unlimited = 1 << 40
 		j.check("locked memory", f.MemLock >= unlimited, "unlimited", Warn, size(int64(min(f.MemLock, 1<<62)))+" are too little for RDMA", "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf")
 	}
+}
+
+// roce checks what is below an Ethernet port: the size of packets, and what keeps them from being lost.
+func (j *judge) roce(f Facts, d topology.RDMA, p topology.Port) {
+	if p.Link != "Ethernet" || !p.Active {
+		return
+	}
+	name := fmt.Sprintf("%s port %d", d.Name, p.Number)
+	if i := slices.IndexFunc(f.Host.NICs, func(n topology.NIC) bool { return n.Name == d.NIC }); i >= 0 && f.Host.NICs[i].MTU > 0 {
+		mtu := f.Host.NICs[i].MTU
+		j.check("RDMA MTU", mtu >= jumbo, fmt.Sprintf("%s: %s has %d", name, d.NIC, mtu), Warn,
+			fmt.Sprintf("%s: %s has %d, so a packet has 1024 bytes or less", name, d.NIC, mtu), fmt.Sprintf("ip link set dev %s mtu 9000, and on the switch", d.NIC))
+	}
+	for _, port := range f.RDMA {
+		if port.Device == d.Name && port.Number == strconv.Itoa(p.Number) && port.PFC+port.ECN != "" {
+			j.check("RDMA losses", port.PFC != "off" || port.ECN != "off" && port.ECN != "", fmt.Sprintf("%s: PFC %s, ECN %s", name, cmp.Or(port.PFC, "unknown"), cmp.Or(port.ECN, "unknown")), Warn,
+				name+": neither PFC nor ECN is on, so a full switch loses packets", fmt.Sprintf("dcb pfc set dev %s prio-pfc 3:on, and on the switch; --rdma-options class=106", d.NIC))
+		}
+	}
+}
+
+// jumbo is the MTU of a NIC below which the packets of RoCE have 1024 bytes or less.
+const jumbo = 2200
+
+// tooOld reports whether a version of libibverbs, as its file has it ("1.14.44.0"), lacks what gorun needs.
+func tooOld(version string) bool {
+	parts := strings.Split(version, ".")
+	if len(parts) < 3 {
+		return false // unknown
+	}
+	n, err := strconv.Atoi(parts[2])
+	return err == nil && n < 33
 }
 
 // oldRoCE returns what an Ethernet port has in place of GIDs that routers pass on, "" if it has such.

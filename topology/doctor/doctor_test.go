@@ -58,6 +58,18 @@ func TestJudge(t *testing.T) {
 			f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}
 			f.Host.RDMA = []topology.RDMA{{Name: "mlx5_0", NIC: "ens2", Ports: []topology.Port{{Number: 1, Link: "Ethernet", GIDs: []topology.GID{{Type: "IB/RoCE v1"}}}}}}
 		}, "RDMA", doctor.Warn, "mlx5_0 port 1 has IB/RoCE v1, no RoCE v2", "give ens2 an IP address"},
+		{"packets", func(f *doctor.Facts) {
+			roce(f)
+			f.Host.NICs[0].MTU = 1500
+		}, "RDMA MTU", doctor.Warn, "mlx5_0 port 1: ens1 has 1500, so a packet has 1024 bytes or less", "mtu 9000"},
+		{"losses", func(f *doctor.Facts) {
+			roce(f)
+			f.RDMA[0].PFC, f.RDMA[0].ECN = "off", ""
+		}, "RDMA losses", doctor.Warn, "mlx5_0 port 1: neither PFC nor ECN is on", "dcb pfc set dev ens1 prio-pfc 3:on"},
+		{"old libibverbs", func(f *doctor.Facts) {
+			roce(f)
+			f.Ibverbs = "1.8.28.0"
+		}, "libibverbs", doctor.Warn, "1.8.28.0 is older than 33", "apt-get install libibverbs1"},
 		{"memlock", func(f *doctor.Facts) {
 			f.RDMA, f.MemLock = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}, 64<<10
 		}, "locked memory", doctor.Warn, "64 KiB", "memlock unlimited"},
@@ -72,6 +84,26 @@ func TestJudge(t *testing.T) {
 		}
 		if len(wrong) != 1 || wrong[0].Check != tt.check || wrong[0].Status != tt.status || !strings.Contains(wrong[0].Text, tt.text) || !strings.Contains(wrong[0].Fix, tt.fix) {
 			t.Errorf("%s: found %+v", tt.name, wrong)
+		}
+	}
+}
+
+// roce gives a host a port that is as it should be.
+func roce(f *doctor.Facts) {
+	f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE", PFC: "3", ECN: "3"}}
+	f.Ibverbs = "1.14.44.0"
+	f.Host.NICs[0].MTU = 9000
+	f.Host.RDMA = []topology.RDMA{{Name: "mlx5_0", NIC: f.Host.NICs[0].Name,
+		Ports: []topology.Port{{Number: 1, Active: true, Link: "Ethernet", GIDs: []topology.GID{{Type: "RoCE v2"}}}}}}
+}
+
+func TestParsePFC(t *testing.T) {
+	for text, want := range map[string]string{
+		"pfc-cap 8 macsec-bypass off delay 0 \nprio-pfc 0:off 1:off 2:off 3:on 4:on 5:off 6:off 7:off ": "3 4",
+		"prio-pfc 0:off 1:off \n": "off", "": "",
+	} {
+		if got := doctor.ParsePFC(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}
 }

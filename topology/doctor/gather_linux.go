@@ -68,6 +68,16 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 		f.GPUError = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
 	}
 	f.RDMA = ports("/sys/class/infiniband")
+	for i := range f.RDMA {
+		p := &f.RDMA[i]
+		for _, d := range host.RDMA {
+			if d.Name == p.Device && d.NIC != "" {
+				p.PFC = ParsePFC(runTool(ctx, "dcb", "pfc", "show", "dev", d.NIC))
+				p.ECN = ecn(filepath.Join("/sys/class/net", d.NIC, "ecn/roce_rp/enable"))
+			}
+		}
+	}
+	f.Ibverbs = ibverbs()
 	f.Verbs = closedVerbs("/dev/infiniband")
 	f.Clock = time.Now() // last: the launcher compares it with the arrival of the answer
 	f.Gathering = f.Clock.Sub(began)
@@ -83,6 +93,32 @@ func closedVerbs(dir string) string {
 	for _, device := range devices {
 		if err := unix.Access(device, unix.R_OK|unix.W_OK); err != nil {
 			return fmt.Sprintf("%s: %v", device, err)
+		}
+	}
+	return ""
+}
+
+// ecn returns the priorities for which a NIC of mlx5 slows down when the network is full, "" if it has no such settings.
+func ecn(dir string) string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is well-formed
+	var on []string
+	for _, file := range files {
+		if strings.TrimSpace(read(file)) == "1" {
+			on = append(on, filepath.Base(file))
+		}
+	}
+	if len(files) == 0 {
+		return ""
+	}
+	return cmp.Or(strings.Join(on, " "), "off")
+}
+
+// ibverbs returns the version in the name of the library's file.
+func ibverbs() string {
+	for _, dir := range []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib"} {
+		found, _ := filepath.Glob(filepath.Join(dir, "libibverbs.so.1.*")) // the pattern is well-formed
+		if len(found) > 0 {
+			return strings.TrimPrefix(filepath.Base(found[0]), "libibverbs.so.")
 		}
 	}
 	return ""

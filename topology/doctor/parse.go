@@ -83,3 +83,23 @@ func ParseOffloads(text string) string {
 	}
 	return strings.Join(off, " ")
 }
+
+// ParsePFC returns the priorities for which a NIC has flow control, of the output of dcb pfc show; "off" for none, "" if
+// that is not known.
+func ParsePFC(text string) string {
+	var on []string
+	_, line, known := strings.Cut(text, "prio-pfc ")
+	line, _, _ = strings.Cut(line, "\n")
+	for word := range strings.FieldsSeq(line) {
+		if priority, state, _ := strings.Cut(word, ":"); state == "on" {
+			on = append(on, priority)
+		}
+	}
+	switch {
+	case !known:
+		return ""
+	case on == nil:
+		return "off"
+	}
+	return strings.Join(on, " ")
+}

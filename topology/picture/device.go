@@ -2,6 +2,7 @@ package picture
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -25,8 +26,29 @@ func describeRDMA(d topology.RDMA) string {
 			port += " " + megabits(p.Speed)
 		}
 		facts = append(facts, fmt.Sprintf("port %d %s", p.Number, port))
+		if gid := mainGID(p); gid != "" {
+			facts = append(facts, gid)
+		}
 	}
 	return phrases("RDMA "+clean(d.Name)+":", append(facts, clean(d.PCI))...)
+}
+
+// mainGID names the entry that data takes by default: one made of an IP address, with RoCE v2 if there is one.
+func mainGID(p topology.Port) string {
+	found := ""
+	for _, gid := range p.GIDs {
+		at, err := netip.ParseAddr(gid.GID)
+		if err != nil || !at.Is4In6() && p.Link != "InfiniBand" {
+			continue
+		}
+		if newer := strings.HasSuffix(gid.Type, "v2"); found == "" || newer {
+			found = fmt.Sprintf("GID %d (%s)", gid.Index, at.Unmap())
+			if newer {
+				break
+			}
+		}
+	}
+	return found
 }
 
 // gidTypes names the kinds of RoCE for which a port has addresses.
