@@ -31,6 +31,7 @@ import (
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/topology/probe"
+	"gorun/worker/command"
 	"gorun/worker/proc"
 )
 
@@ -44,6 +45,8 @@ type serveFlags struct {
 	slots         int
 	audit         string
 	metrics       string
+	rdma          bool
+	rdmaLibrary   string
 }
 
 func (o *serveFlags) table() []cli.Flag {
@@ -63,6 +66,9 @@ func (o *serveFlags) table() []cli.Flag {
 			Usage: "log what launchers ask for into `FILE`", DefaultText: "audit/NAME-PORT.log in gorun's state directory"},
 		&cli.StringFlag{Name: "metrics", Destination: &o.metrics,
 			Usage: "serve metrics for Prometheus at `[HOST]:PORT`, to this machine alone without HOST"},
+		&cli.BoolFlag{Name: "rdma", Destination: &o.rdma,
+			Usage: "load libibverbs if this host has it, so that jobs with --rdma go over RDMA"},
+		&cli.StringFlag{Name: "rdma-library", Destination: &o.rdmaLibrary, Hidden: true, Usage: "load `FILE` instead"},
 	}
 }
 
@@ -183,6 +189,10 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		return err
 	}
 	defer record.Close()
+	daemon := []string{"gorun", "worker", "--resumable"}
+	if o.rdma {
+		daemon = slices.Insert(daemon, 2, command.WithRDMA+"="+o.rdmaLibrary)
+	}
 	launchers := hosted.Runner{
 		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
@@ -196,7 +206,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Look: p.look, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
-			return &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--resumable"}, Env: daemonEnv()}
+			return &exec.Cmd{Path: "/proc/self/exe", Args: slices.Clone(daemon), Env: daemonEnv()}
 		},
 		Audit:     record,
 		Launchers: launchers,

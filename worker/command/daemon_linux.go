@@ -58,13 +58,13 @@ func (p Process) worker(words []string) func(context.Context) error {
 	case command == "worker" && hasLauncher(), command == "worker --session" && session != "":
 		return func(context.Context) error { return p.supervisor(with) }
 	case command == "worker --resumable":
-		return func(context.Context) error { return p.supervisor(connection{resumable: true}) }
+		return func(context.Context) error { return p.supervisor(connection{resumable: true, rdma: rdma}) }
 	case command == "worker --relay" && session != "":
 		return func(context.Context) error { return relayCommand(session) }
 	case command == "worker --daemon", command == "worker --daemon --session" && session != "":
 		return func(ctx context.Context) error { return p.daemon(ctx, with) }
 	case command == "worker --daemon --resumable "+isIdle:
-		return func(ctx context.Context) error { return p.daemon(ctx, connection{resumable: true}) }
+		return func(ctx context.Context) error { return p.daemon(ctx, connection{resumable: true, rdma: rdma}) }
 	}
 	return nil
 }
@@ -92,6 +92,9 @@ func (p Process) supervisor(with connection) error {
 	// The very same file, even if its name belongs to a newer build by now.
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{proc.DaemonName, "worker", "--daemon"}, Env: p.Env}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if with.rdma.wanted {
+		defer preferRDMA(cmd, with.rdma.library)()
+	}
 	switch {
 	case with.resumable:
 		cmd.Args = append(cmd.Args, "--resumable", isIdle)
@@ -99,9 +102,6 @@ func (p Process) supervisor(with connection) error {
 	case with.session != "":
 		cmd.Args = append(cmd.Args, "--session", with.session)
 		defer surviveStderr()()
-	}
-	if with.rdma.wanted {
-		defer preferRDMA(cmd, with.rdma.library)()
 	}
 	code, err := proc.Guard(context.Background(), cmd)
 	if err != nil {

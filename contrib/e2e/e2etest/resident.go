@@ -35,13 +35,21 @@ type Lasting struct {
 // NewLasting makes a cluster and waits until the daemons of all hosts accept jobs.
 func NewLasting(t *testing.T, hosts int) *Lasting {
 	t.Helper()
-	c := NewCluster(t, hosts)
+	t.Parallel()
+	return NewLastingWith(t, hosts, lab.Options{})
+}
+
+// NewLastingWith is NewLasting with a lab that has options and daemons with flags, for a test that says itself whether it
+// runs in parallel.
+func NewLastingWith(t *testing.T, hosts int, options lab.Options, flags ...string) *Lasting {
+	t.Helper()
+	c := NewClusterWith(t, hosts, options)
 	key := filepath.Join(t.TempDir(), "key")
 	secret := []byte(strings.Repeat("a cluster's key ", 4))
 	if err := os.WriteFile(key, secret, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Lasting{Cluster: c, idle: map[string][]string{}, key: key, Daemon: c.Binary}
+	s := &Lasting{Cluster: c, idle: map[string][]string{}, key: key, Daemon: c.Binary, Flags: flags}
 	s.Args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
 	for _, h := range append(c.Hosts(), c.Launcher()) { // where Leftovers does not look
 		if _, err := h.Exec(t.Context(), "sh", "-c", "umask 077; echo '"+string(secret)+"' >/root/.ssh/key"); err != nil {
