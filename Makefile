@@ -476,9 +476,10 @@ TRIALS ?= 200
 trials: build
 	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(TRIALS) -trial-seed $(SEED)
 
-## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound; three train over Soft-RoCE
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1)
+MOVES ?= 1
 vm: build
-	go test -timeout=25m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm
+	go test -timeout=25m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES)
 
 ## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
 slurm: build

@@ -4,10 +4,12 @@ package vm
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +17,15 @@ import (
 	"gorun/contrib/e2e/e2etest"
 )
 
+var vmMoves = flag.Int("moves", 1, "how often TestVMRDMA moves a guest")
+
+const stepsOfMove = 50
+
 var overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
 
 // TestVMRDMA trains on three guests over Soft-RoCE and the real libibverbs. In the middle the device of one guest is
-// deleted and made again, and another guest moves. No rank restarts, and the weights are those of an undisturbed
-// training.
+// deleted and made again, and another guest moves, as often as -moves says. No rank restarts, and the weights are those of
+// an undisturbed training.
 func TestVMRDMA(t *testing.T) {
 	if !*vmBinding {
 		t.Skip("a part of make vm: three virtual machines with Soft-RoCE")
@@ -29,7 +35,7 @@ func TestVMRDMA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const steps = "150"
+	steps := strconv.Itoa(100 + stepsOfMove**vmMoves)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps).CombinedOutput()
@@ -68,9 +74,11 @@ func TestVMRDMA(t *testing.T) {
 	if _, err := l.Guests()[0].Run(ctx, "rdma link delete rxe0; sleep 1; rdma link add rxe0 type rxe netdev ens192"); err != nil {
 		t.Fatal(err)
 	}
-	await(70)
-	if _, err := l.Guests()[1].Move(ctx, 500*time.Millisecond); err != nil {
-		t.Fatal(err)
+	for i := range *vmMoves {
+		await(70 + stepsOfMove*i)
+		if _, err := l.Guests()[1].Move(ctx, 500*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := <-done; err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
