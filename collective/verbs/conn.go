@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// chunk is the most that a message carries, so that the copy into the ring, the wire and the copy out of it overlap.
-const chunk = 128 << 10
+// chunk is the most that a message carries, and a quarter of the ring is, so that the copy into the ring, the wire and the
+// copy out of it overlap.
+const chunk = 256 << 10
 
 // Conn is a connection whose bytes a queue pair carries. It works as long as the TCP connection beside it. One goroutine
 // may read and one may write at a time.
@@ -240,7 +241,7 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 			return done, c.err
 		}
 		at, room := c.flow.room()
-		room = min(room, chunk)
+		room = min(room, chunk, max(len(c.send)/4, 1))
 		if room == 0 || c.drains {
 			if !wait {
 				return done, nil

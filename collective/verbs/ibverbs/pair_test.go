@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // standin returns the library of contrib/verbs, which is to kill one in so many writes, and its directory.
-func standin(t *testing.T, kill int) (provider verbs.Provider, directory string) {
+func standin(t testing.TB, kill int) (provider verbs.Provider, directory string) {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
 	if err != nil {

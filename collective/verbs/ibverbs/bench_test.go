@@ -1,0 +1,123 @@
+//go:build rdma && linux && (amd64 || arm64)
+
+package ibverbs_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"gorun/collective/link"
+	"gorun/collective/tcp"
+	"gorun/collective/verbs"
+)
+
+const (
+	benchPiece = 256 << 10 // a segment
+	benchTotal = 64 << 20
+	benchChunk = 256 << 10 // a message
+	benchRing  = 2 << 20
+)
+
+// BenchmarkStream compares a stream over the stand-in with what its memory copies allow, and with TCP on this machine. A
+// byte is copied three times: into the ring to send from, by the stand-in as the device, and out of the peer's ring.
+func BenchmarkStream(b *testing.B) {
+	provider, _ := standin(b, 0)
+	b.Run("tcp", func(b *testing.B) { stream(b, nil) })
+	b.Run("rdma", func(b *testing.B) { stream(b, provider) })
+	b.Run("copies", copies)
+}
+
+func stream(b *testing.B, provider verbs.Provider) {
+	l, err := tcp.Options{}.Listen(b.Context(), "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	var ends [2]net.Conn
+	if ends[0], err = (tcp.Options{}).Dial(b.Context(), []string{l.Addr().String()}); err != nil {
+		b.Fatal(err)
+	}
+	if ends[1], err = l.Accept(); err != nil {
+		b.Fatal(err)
+	}
+	if provider != nil {
+		var wg sync.WaitGroup
+		for i := range ends {
+			t := verbs.New(verbs.Config{Provider: provider})
+			defer t.Close()
+			wg.Go(func() {
+				if ends[i], err = t.Upgrade(b.Context(), ends[i], 1-i, 1); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if _, ok := ends[0].(link.Upgraded); !ok {
+			b.Fatal("TCP carries it")
+		}
+	}
+	defer ends[0].Close()
+	defer ends[1].Close()
+	from, to := filled(), filled()
+	b.SetBytes(benchTotal)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for b.Loop() {
+			for at := 0; at < benchTotal; at += benchPiece {
+				if _, err := ends[0].Write(from[at : at+benchPiece]); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		}
+		ends[0].Close()
+	})
+	for err == nil {
+		for at := 0; at < benchTotal && err == nil; at += benchPiece {
+			_, err = io.ReadFull(ends[1], to[at:at+benchPiece])
+		}
+	}
+	wg.Wait()
+}
+
+// copies is a pipeline that does nothing but copy.
+func copies(b *testing.B) {
+	from, to := filled(), filled()
+	send, receive := make([]byte, benchRing), make([]byte, benchRing)
+	b.SetBytes(benchTotal)
+	arrived, free := make(chan int, benchRing/benchChunk), make(chan int, benchRing/benchChunk)
+	for at := 0; at < benchRing; at += benchChunk {
+		free <- at
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for at := 0; ; at = (at + benchChunk) % benchTotal {
+			from, ok := <-arrived
+			if !ok {
+				return
+			}
+			copy(to[at:at+benchChunk], receive[from:from+benchChunk])
+			free <- from
+		}
+	})
+	for b.Loop() {
+		for at := 0; at < benchTotal; at += benchChunk {
+			through := <-free
+			copy(send[through:through+benchChunk], from[at:at+benchChunk])
+			copy(receive[through:through+benchChunk], send[through:])
+			arrived <- through
+		}
+	}
+	close(arrived)
+	wg.Wait()
+}
+
+func filled() []byte {
+	all := make([]byte, benchTotal)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return all
+}
