@@ -297,7 +297,7 @@ class Bench:
             names = ",".join(f"host{k + 1}:1" for k in range(hosts))
             peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO]
             # iperf3 sends in one direction with all CPUs, so it shows little where CPUs are the limit.
-            least = [] if mbit else [programs.GORUN_C, programs.LIMIT]
+            least = [] if mbit else [programs.GORUN_C, *([programs.LIMIT] if hosts > 1 else [])]
             limit = lab_limit(run, hosts, [*map(int, sizes.list()), programs.STEP_BYTES]) if mbit else None
             setting, rows = Setting(title, hosts, names, run), self.args.rows
             if rows in ("all", "sizes"):
