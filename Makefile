@@ -117,7 +117,7 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
-	for part in arm64 e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	for part in arm64 faces e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
@@ -237,6 +237,19 @@ c: build
 	bin/gorun -np $$np --no-tag-output setarch -R build/check-threads-races; done; \
 	for begun in 0 1 2; do bin/gorun -np 3 --no-tag-output build/check-c $$begun; done; \
 	bin/gorun -np 2 --no-tag-output build/example-c
+
+## faces: libgorun's operations of TensorFlow, XLA and MPI, with stand-ins for those, under the sanitizers, and forking, in worlds of 1 to 3 ranks
+faces: build
+	@if ! command -v cc >/dev/null; then echo "libgorun's faces: no C compiler, apt-get install gcc" | tee -a build/skips; exit; fi; \
+	flags="-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread -rdynamic"; \
+	for face in tensorflow xla mpi; do \
+	sources="contrib/c/check_$$face.c contrib/c/gorun.c"; [ $$face != tensorflow ] || sources+=" contrib/c/tensorflow.c"; \
+	cc $$flags -fsanitize=address,undefined -o build/check-$$face $$sources -ldl; \
+	cc $$flags -fsanitize=thread -o build/check-$$face-races $$sources -ldl; \
+	cc $$flags -o build/check-$$face-forks $$sources -ldl; \
+	for np in 1 2 3; do bin/gorun -np $$np --no-tag-output build/check-$$face; \
+	bin/gorun -np $$np --no-tag-output build/check-$$face-forks; \
+	bin/gorun -np $$np --no-tag-output setarch -R build/check-$$face-races; done; done
 
 ## arm64: the arithmetic, the golden vectors of the rank protocol, the C binding and jobs of 1 to 3 ranks, for arm64 in an emulator
 # On a machine with arm64 make test does that.
@@ -549,12 +562,27 @@ $(HOROVOD_VENV)/ready:
 		$(@D)/bin/pip -q install --disable-pip-version-check --no-build-isolation horovod==0.28.1; touch $@'
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
-frameworks: build build/frameworks/ready tensorflow jax
+frameworks: build build/frameworks/ready faces tensorflow jax sanitized
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
 
 ## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs)
 tensorflow: build frameworks-ready
 	for python in $(KERAS3_VENV) $(KERAS2_VENV) $(TORCH2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
+
+## sanitized: the operations of TensorFlow and JAX, and a program of JAX alone, with a libgorun that the sanitizers of memory watch
+PRELOADED = -x LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+	-x ASAN_OPTIONS=detect_leaks=0 -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+sanitized: build $(KERAS3_VENV)/ready
+	mkdir -p build/sanitized
+	cc -std=c11 -O1 -g -fno-omit-frame-pointer -fPIC -shared -fvisibility=hidden -fsanitize=address,undefined -Wl,-soname,libgorun.so \
+		-o build/sanitized/libgorun.so contrib/c/gorun.c contrib/c/tensorflow.c contrib/c/xla.c contrib/c/mpitrampoline.c -lpthread -ldl
+	go run ./contrib/tools/pyzip -version sanitized -library build/sanitized/libgorun.so -program build/gorund-rdma \
+		-o build/sanitized/gorun build/gorun contrib/python gorun shim
+	for program in tests/tf/test_ops tests/jax/test_operations "--jax-engine gorun tests/jax/programs/mesh"; do \
+		flags=$${program% *}; [ "$$flags" != "$$program" ] || flags=; \
+		build/sanitized/gorun -np 2 --no-tag-output $$flags $(PRELOADED) -x JAX_PLATFORMS=cpu \
+			$(KERAS3_VENV)/bin/python -B contrib/python/$${program##* }.py; \
+	done
 
 ## frameworks-ready: make the Pythons with TensorFlow, Keras, torch and JAX, by pip; 10 GB in ~/.cache/gorun-ci
 frameworks-ready: $(KERAS3_VENV)/ready $(KERAS2_VENV)/ready $(TORCH2_VENV)/keras

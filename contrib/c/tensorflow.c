@@ -144,7 +144,6 @@ void gorun_tensorflow_engine(void *const *functions) {
 	pthread_mutex_unlock(&facts_mu);
 }
 
-/* gorun_tensorflow_fact sets what GorunWorld answers. */
 /* fact returns the fact with a number, which is 0 at first; NULL: out of memory. The caller holds the lock. */
 static struct fact *fact(int what, int set) {
 	struct fact *f;
@@ -157,6 +156,7 @@ static struct fact *fact(int what, int set) {
 	return f;
 }
 
+/* gorun_tensorflow_fact sets what GorunWorld answers. */
 int gorun_tensorflow_fact(int what, int set, int value) {
 	pthread_mutex_lock(&facts_mu);
 	struct fact *f = fact(what, set);
@@ -385,7 +385,23 @@ static void *finish(void *unused) {
 	return NULL;
 }
 
-static void forked(void) { threads = 0; }
+/* A child of fork has neither the threads nor the jobs of its parent, and its copy of the state is consistent. */
+static void hold(void) {
+	pthread_mutex_lock(&mu);
+	pthread_mutex_lock(&facts_mu);
+}
+
+static void let_go(void) {
+	pthread_mutex_unlock(&facts_mu);
+	pthread_mutex_unlock(&mu);
+}
+
+static void forked(void) {
+	threads = 0;
+	first = NULL, last = &first;
+	finished = came = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	let_go();
+}
 
 /* one_ended notes the end of a part. After the last one a finisher takes the job, as this thread belongs to the library. */
 static void one_ended(void *job) {
@@ -416,7 +432,7 @@ static void one_ended(void *job) {
 
 static uint32_t mix(uint32_t hash, uint64_t value) {
 	for (int i = 0; i < 8; i++, value >>= 8)
-		hash = (hash ^ (value & 255)) * 16777619u;
+		hash = (hash ^ (uint32_t)(value & 255)) * 16777619u;
 	return hash;
 }
 
@@ -862,7 +878,7 @@ static int find(void) {
 __attribute__((constructor)) static void register_operations(void) {
 	if (!getenv("_GORUN_TENSORFLOW") || !find())
 		return;
-	pthread_atfork(NULL, NULL, forked);
+	pthread_atfork(hold, let_go, forked);
 	TF_Status *s = tf.TF_NewStatus();
 	for (int kind = 0; kind < KINDS; kind++)
 		define(kind, s);

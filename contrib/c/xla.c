@@ -448,7 +448,7 @@ static error *handle(struct frame *f, gorun_kind kind) {
 	int type = f->in.count ? type_of(f->in.list[0]->type, &element) : 0;
 	if (f->api->version.major != 0 || f->api->version.minor < 1)
 		return refuse(f->api, FAILED_PRECONDITION, "gorun.jax needs jaxlib 0.5 or newer, with version 0 of XLA's FFI");
-	if (gorun_rank() < 0)
+	if (!gorun_joined()) /* nor has a child of fork, where the lock may be held for ever */
 		return refuse(f->api, FAILED_PRECONDITION, "gorun.jax has not been initialized; use hvd.init()");
 	if (!name || !type || f->out.count < f->in.count || name->size > 4096 || f->in.list[0]->ndim > 32 ||
 	    (kind != GORUN_ALLREDUCE && f->in.count != 1))
