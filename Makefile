@@ -432,6 +432,7 @@ licenses:
 docs: build docs-site $(AXE)
 	$(DOCS)/test_docs.py -q
 	contrib/tools/api.py --check
+	contrib/tools/names.py --check
 	$(DOCS)/check.py
 	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
 	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
@@ -469,6 +470,7 @@ $(DOCS_VENV)/ready:
 reference:
 	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
 	contrib/tools/api.py
+	contrib/tools/names.py
 
 ##@ Faults at random, and simulations
 

@@ -47,8 +47,9 @@ def jobs(python):
     table += [(f"training {n}", np(n), ["test_training.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [("counting", np(2), ["test_counting.py"], {}, ": ok", 2)]
     table += [("counting by Python", alone, ["test_counting.py"], {}, ": ok", 2)]
-    table += [("keras", np(2), ["test_keras.py"], {}, ": ok", 2)]
-    table += [("tf.keras", np(3), ["test_keras.py", "tf"], {}, ": ok", 3)]
+    table += [(f"names {n}", np(n), ["test_names.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
+    table += [(f"keras {n}", np(n), ["test_keras.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
+    table += [(f"tf.keras {n}", np(n), ["test_keras.py", "tf"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     if keras_3:
         legacy = {"TF_USE_LEGACY_KERAS": "1"}
         table += [("tf_keras", np(2), ["test_keras.py", "tf"], legacy, ": ok", 2)]
