@@ -613,7 +613,12 @@ $(CACHE)/jax-%/ready:
 
 ## ray: horovod.ray, by actors of a Ray cluster of three nodes on this machine
 ray: build $(RAY_VENV)/ready
-	PYTHONPATH=bin/gorun:bin/gorun/shim GORUN=$(CURDIR)/bin/gorun timeout 600 $(RAY_VENV)/bin/python -B contrib/python/tests/clusters/test_ray.py
+	$(IN_CLUSTERS) contrib/python/tests/clusters/test_ray.py
+IN_CLUSTERS = PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim GORUN=$(CURDIR)/bin/gorun timeout 900 $(RAY_VENV)/bin/python -B
+
+## spark: horovod.spark, by tasks of three executors on this machine; needs Java (openjdk-17-jre-headless)
+spark: build $(RAY_VENV)/ready
+	$(IN_CLUSTERS) contrib/python/tests/clusters/test_spark.py
 
 ## ray-ready: make the Python with Ray and Spark, by pip; 1 GB in ~/.cache/gorun-ci
 ray-ready: $(RAY_VENV)/ready

@@ -34,6 +34,8 @@ MODULES = {
     "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",
     "gorun.torch.distributed": "A backend of torch.distributed: `import gorun.torch.distributed`",
     "gorun.launch": "Start a function on many ranks: `gorun.run`, or `horovod.run`",
+    "gorun.ray": "Functions on actors of a Ray cluster: `horovod.ray`",
+    "gorun.spark": "Functions on tasks of a Spark application: `horovod.spark`",
     "gorun.wire": "How sums travel between hosts: `gorun.wire_compression`",
 }
 

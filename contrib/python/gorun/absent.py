@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-_FUNCTION = "horovod.run(function, hosts=...) runs a function on hosts by ssh and returns its results"
 _INSTEAD = {
-    "mxnet": "MXNet, which is at the end of its life: there are horovod.torch and horovod.tensorflow, and "
-    "gorun.numpy adds up what asnumpy() returns",
-    "data": "a compute service: tf.data has one, tf.data.experimental.service, and dataset.shard(hvd.size(), "
-    "hvd.rank()) gives each rank its part",
-    "spark": f"Spark: {_FUNCTION}",
+    "mxnet": "binding for MXNet, which is at the end of its life: there are horovod.torch and "
+    "horovod.tensorflow, and gorun.numpy adds up what asnumpy() returns",
+    "data": "binding for a compute service: tf.data has one, tf.data.experimental.service, and "
+    "dataset.shard(hvd.size(), hvd.rank()) gives each rank its part",
+    "spark_estimators": "estimators of Spark: horovod.spark.run(train, ...) trains on the executors, where "
+    "train() reads its part of the data with pyarrow or petastorm, from Parquet files that a DataFrame wrote",
 }
-_MODULES = {"data": "tensorflow.data"}
+_MODULES = {"data": "tensorflow.data", "spark_estimators": "spark.keras, .torch, .lightning and .common"}
 
 
 def __getattr__(name: str) -> NoReturn:
     if name in _INSTEAD:
-        raise ImportError(f"horovod.{_MODULES.get(name, name)}: gorun has no binding for {_INSTEAD[name]}")
+        raise ImportError(f"horovod.{_MODULES.get(name, name)}: gorun has no {_INSTEAD[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -65,6 +65,13 @@ class SeatsTest(unittest.TestCase):
         self.assertEqual({process.stdout.readline() for process in ranks}, {"left False\n"})
         self.assertEqual(running.wait(60), 0)
 
+    def test_a_rank_leaves_at_once(self):
+        process = self.engine("one", 0)
+        running = self.job(["-np", "1", "-H", "one"])
+        say(process, "pass")
+        self.assertEqual(process.stdout.readline(), "passed\n")
+        self.assertEqual(running.wait(60), 0)
+
     def test_a_rank_fails(self):
         ranks, running = self.three()
         say(ranks[1], "leave 7")

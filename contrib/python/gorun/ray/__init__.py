@@ -18,7 +18,8 @@ try:
 except ImportError as error:
     raise ImportError(f"horovod.ray needs Ray: pip install ray ({error})") from None
 
+from gorun.ray.elastic import ElasticRayExecutor
 from gorun.ray.runner import RayExecutor
 from gorun.ray.worker import BaseHorovodWorker
 
-__all__ = ["BaseHorovodWorker", "RayExecutor"]
+__all__ = ["BaseHorovodWorker", "ElasticRayExecutor", "RayExecutor"]

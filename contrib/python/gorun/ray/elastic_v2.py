@@ -1,16 +1,55 @@
-"""Parameters of elastic jobs in Ray."""
+"""Elastic jobs in Ray: ranks come and go with the nodes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from queue import Empty
+from typing import Any, Callable
 
-from gorun.ray.adapter import Adapter, BaseParams
+import ray
+from ray.util.queue import Queue
+
+from gorun.discovery import HostDiscovery
+from gorun.ray import nodes
+from gorun.ray.adapter import Adapter, BaseParams, calling, common_flags
+from gorun.ray.team import Team
+from gorun.seats import job
+from gorun.seats.hostlist import HostList
+
+LOOK_SECONDS = 0.5  # between two looks at Ray's nodes
+
+
+class RayHostDiscovery(HostDiscovery):
+    """The nodes of the Ray cluster, and the slots that each has room for."""
+
+    def __init__(
+        self, use_gpu: bool = False, cpus_per_worker: int = 1, gpus_per_worker: int | None = 1
+    ) -> None:
+        self.use_gpu = use_gpu
+        self.cpus_per_worker = cpus_per_worker
+        self.gpus_per_worker = gpus_per_worker or 1
+        self._names = nodes.Names()
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return the number of slots of each node that is alive."""
+        found = {}
+        for node in nodes.alive():
+            there = node["Resources"]
+            slots = int(there.get("CPU", 0) // self.cpus_per_worker)
+            if self.use_gpu:
+                slots = min(slots, int(there.get("GPU", 0) // self.gpus_per_worker))
+            if slots > 0:
+                found[self._names.of(node["NodeID"])] = slots
+        return found
 
 
 @dataclasses.dataclass
 class ElasticParams(BaseParams):
-    """What an elastic job needs."""
+    """What an elastic job needs: the least and the most ranks, and how long it waits for the least."""
 
     min_workers: int = 1
     max_workers: int | None = None
@@ -25,9 +64,172 @@ class ElasticParams(BaseParams):
         return True
 
     @property
-    def adapter(self) -> type[Adapter]:
-        """Raise an error: gorun has no elastic jobs in Ray yet."""
-        raise NotImplementedError("min_workers: gorun has no elastic jobs in Ray yet: use num_workers")
+    def adapter(self) -> type[ElasticAdapter]:
+        """Return the class that runs such a job."""
+        return ElasticAdapter
 
 
-ElasticAdapter = Adapter
+class ElasticAdapter(Adapter):
+    """An elastic job."""
+
+    def __init__(
+        self,
+        settings: Any,
+        min_workers: int,
+        max_workers: int | None = None,
+        use_gpu: bool = False,
+        cpus_per_worker: int = 1,
+        gpus_per_worker: int | None = None,
+        override_discovery: bool = True,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[int] | None = None,
+        elastic_timeout: int = 600,
+    ) -> None:
+        self._settings = settings
+        self._params = ElasticParams(
+            cpus_per_worker, use_gpu, gpus_per_worker, min_workers, max_workers, reset_limit, cooldown_range,
+            elastic_timeout, override_discovery,
+        )  # fmt: skip
+        if override_discovery or getattr(settings, "discovery", None) is None:
+            settings.discovery = RayHostDiscovery(use_gpu, cpus_per_worker, gpus_per_worker)
+        self._executable: tuple[Any, Any, Any] = (None, None, None)
+        self._environ: dict[str, str] = {}
+
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep what workers need. They start with run()."""
+        self._executable = executable_cls, executable_args, executable_kwargs
+        self._environ = {str(name): str(value) for name, value in (extra_env_vars or {}).items()}
+
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Call a function with each worker's executable; return the results by rank."""
+        return self._run(fn, callbacks or ())
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function on each worker; return the results by rank."""
+        return self._run(calling(fn, args, kwargs), callbacks or ())
+
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Raise an error: the workers of an elastic job come and go."""
+        raise NotImplementedError("run_remote: elastic jobs have no workers to refer to: use run")
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Raise an error: the workers of an elastic job come and go."""
+        raise NotImplementedError("execute_single: elastic jobs have no lasting rank 0: use execute")
+
+    def shutdown(self) -> None:
+        """Do nothing: run() ends everything it starts."""
+
+    def _flags(self, hosts: HostList) -> list[str]:
+        params = self._params
+        flags = ["--min-np", str(params.min_workers), "--host-discovery-script", hosts.command]
+        flags += ["--elastic-timeout", str(params.elastic_timeout)]
+        if params.max_workers is not None:
+            flags += ["--max-np", str(params.max_workers)]
+        if params.reset_limit is not None:
+            flags += ["--reset-limit", str(params.reset_limit)]
+        if params.cooldown_range is not None:
+            flags += ["--blacklist-cooldown-range", *map(str, params.cooldown_range)]
+        return flags + common_flags(self._settings)
+
+    def _run(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        params, token, hosts = self._params, job.new_token(), HostList()
+        needs = {
+            "CPU": params.cpus_per_worker,
+            **({"GPU": params.gpus_per_worker or 1} if params.use_gpu else {}),
+        }
+        running: job.Job | None = None
+        with reports(callbacks) as (queue, deliver):
+
+            def prepare(actor: Any) -> list[Any]:
+                first = [actor.update_env_vars.remote(self._environ)]
+                first += [actor.set_queue.remote(queue)] if queue is not None else []
+                return [*first, actor.start_executable.remote(*self._executable)]
+
+            team = Team(token, needs, prepare, ray.put(fn))
+            limit = time.monotonic() + params.elastic_timeout
+            try:
+                while running is None or not running.ended():
+                    team.follow(self._nodes(), params.max_workers)
+                    team.look(LOOK_SECONDS)
+                    slots = team.slots()
+                    hosts.write(slots)
+                    deliver()
+                    if running is None and sum(slots.values()) >= params.min_workers:
+                        running = job.Job(self._flags(hosts), token, team.daemons.start)
+                    elif running is None and time.monotonic() > limit:
+                        raise TimeoutError(
+                            f"run: Ray has room for {sum(slots.values())} workers, and the job begins with "
+                            f"{params.min_workers}, after {params.elastic_timeout} s (hint: a smaller "
+                            "min_workers, or more nodes)"
+                        )
+                    time.sleep(LOOK_SECONDS / 5)
+                status = running.wait()
+                found = -1
+                while len(team.results) > found:  # the last ones travel by Ray, after the end of the job
+                    found = len(team.results)
+                    team.look(LOOK_SECONDS)
+                deliver()
+            finally:
+                if running is not None:
+                    running.stop()
+                team.close()
+                hosts.close()
+        if status:
+            cause = f"; {team.failure}" if team.failure else ""
+            raise RuntimeError(f"run: {running.failure()}{cause}")
+        return [value for _, value in sorted(team.results, key=lambda item: item[0])]
+
+    def _nodes(self) -> dict[str, tuple[str, int]]:
+        """Return the node and the slots of each host that discovery finds."""
+        discovery = self._settings.discovery
+        found = discovery.find_available_hosts_and_slots()
+        known = {}
+        names = getattr(discovery, "_names", nodes.Names())
+        for node in nodes.alive():
+            known.setdefault(node["NodeManagerAddress"], node["NodeID"])
+            known.setdefault(node["NodeManagerHostname"], node["NodeID"])
+        known.update({names.of(node["NodeID"]): node["NodeID"] for node in nodes.alive()})
+        return {host: (known[host], math.floor(slots)) for host, slots in found.items() if host in known}
+
+
+@contextmanager
+def reports(callbacks: Sequence[Callable[[Any], Any]]) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
+    """Make a queue for ray_logger.log(), and a function that passes on what is in it."""
+    if not callbacks:
+        yield None, lambda: None
+        return
+    queue = Queue(actor_options={"num_cpus": 0})
+
+    def deliver() -> None:
+        while True:
+            try:
+                report = queue.get_nowait()
+            except Empty:
+                return
+            for callback in callbacks:
+                callback(report)
+
+    try:
+        yield queue, deliver
+    finally:
+        queue.shutdown()

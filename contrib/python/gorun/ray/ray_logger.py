@@ -18,5 +18,8 @@ def log(info_dict: dict[str, Any]) -> None:
     """Pass something to the callbacks: rank 0 does so, and others do nothing."""
     if _queue is None:
         raise ValueError("log: run() was not given any callbacks")
-    if os.environ.get("HOROVOD_RANK") == "0":
+    from gorun import basics
+
+    first = basics.rank() == 0 if basics.is_initialized() else os.environ.get("HOROVOD_RANK") == "0"
+    if first:
         _queue.put(info_dict)

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from typing import BinaryIO
 
 from gorun.seats import MOST_PLACES, TOKEN, address, user_of
 
@@ -33,24 +34,25 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name in NAMES or name.startswith(PREFIXES)}
 
 
-def find(environ: Mapping[str, str], seconds: float = FIND_SECONDS) -> tuple[socket.socket, int]:
-    """Hand the seat to a process of this host that waits for one; return the connection and its number."""
+def find(environ: Mapping[str, str], seconds: float = FIND_SECONDS) -> tuple[BinaryIO, int]:
+    """Hand the seat to a process of this host that waits for one; return what it sends, and its number."""
     token, host, first = environ[TOKEN], environ["HOROVOD_HOSTNAME"], int(environ["GORUN_LOCAL_RANK"])
     hello = json.dumps({"environ": given(environ)}).encode() + b"\n"
     limit = time.monotonic() + seconds
     while True:
         for index in (first, *range(MOST_PLACES)):
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            pid = _hand_over(connection, address(token, host, index), hello)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                lines = connection.makefile("rb")  # which also keeps the connection open
+                pid = _hand_over(connection, lines, address(token, host, index), hello)
             if pid:
-                return connection, pid
-            connection.close()
+                return lines, pid
+            lines.close()
         if time.monotonic() > limit:
             raise TimeoutError(f"no process on {host} took the place of this rank within {seconds:.0f} s")
         time.sleep(PAUSE_SECONDS)
 
 
-def _hand_over(connection: socket.socket, name: str, hello: bytes) -> int:
+def _hand_over(connection: socket.socket, lines: BinaryIO, name: str, hello: bytes) -> int:
     """Return the number of the process that has taken the seat, 0 if none has."""
     try:
         connection.connect(name)
@@ -58,8 +60,7 @@ def _hand_over(connection: socket.socket, name: str, hello: bytes) -> int:
             return 0
         connection.settimeout(HELLO_SECONDS)
         connection.sendall(hello)
-        with connection.makefile("rb") as lines:
-            answer = lines.readline()
+        answer = lines.readline()
         connection.settimeout(None)
     except OSError:
         return 0  # nobody is there, or another seat was faster
@@ -69,16 +70,15 @@ def _hand_over(connection: socket.socket, name: str, hello: bytes) -> int:
 def main() -> int:
     """Keep the place of a rank until the process that has taken it leaves or ends; return the exit status."""
     try:
-        connection, pid = find(os.environ)
+        lines, pid = find(os.environ)
     except TimeoutError as error:
         print(error, file=sys.stderr)
         return 1
     signal.signal(STACKS, lambda number, _: os.kill(pid, number))
-    with connection.makefile("rb") as lines:
-        try:
-            line = lines.readline()
-        except OSError:
-            line = b""
+    try:
+        line = lines.readline()
+    except OSError:
+        line = b""
     if not line:
         print(f"the process of this rank ended: pid {pid}", file=sys.stderr)
         return 1

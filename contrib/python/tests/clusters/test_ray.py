@@ -3,14 +3,16 @@
 PYTHONPATH has a gorun, and GORUN names its binary. Ray starts once, for all tests.
 """
 
+import functools
 import os
 import signal
 import sys
+import threading
 import time
 import unittest
 
 import ray
-from horovod.ray import RayExecutor
+from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -46,6 +48,29 @@ def die(rank):
     if hvd.rank() == rank:
         os.kill(os.getpid(), signal.SIGKILL)
     return hvd.allreduce([1.0]).tolist()
+
+
+def train(steps, pause=0.05):
+    """Count in an elastic job; return the steps, and the sizes of the worlds that did them."""
+    import gorun.elastic
+    import gorun.numpy as hvd
+
+    hvd.init()
+    state = gorun.elastic.ObjectState(step=0, sizes=[])
+
+    @gorun.elastic.run
+    def go(state):
+        state.sizes.append(hvd.size())
+        while state.step < steps:
+            hvd.allreduce([1.0], op=hvd.Sum, name="step")
+            time.sleep(pause)
+            state.step += 1
+            if state.step % 5 == 0:
+                ray_logger.log({"step": state.step, "size": hvd.size()})
+                state.commit()
+        return state.step, state.sizes
+
+    return go(state)
 
 
 class Counter:
@@ -181,6 +206,48 @@ class RayTest(unittest.TestCase):
         ray.get(group.ready())
         result = ray.get(drive.options(scheduling_strategy=where).remote(), timeout=120)
         self.assertEqual([(r, size, total) for r, size, _, total in result], [(0, 2, [1.0]), (1, 2, [1.0])])
+
+    def test_nodes_come_and_go(self):
+        """The job gets the nodes that there are, loses one, and goes on."""
+        more = self.cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE)
+        changes = {8: lambda: self.cluster.remove_node(more)}
+        seen = []
+
+        def follow(report):
+            seen.append(report["size"])
+            change = changes.pop(report["size"], None)
+            if change:
+                threading.Thread(target=change).start()
+
+        settings = ElasticRayExecutor.create_settings(min_num_proc=2, timeout_s=60)
+        executor = ElasticRayExecutor(settings, env_vars={"OF_MINE": "1"})
+        executor.start()
+        results = executor.run(functools.partial(train, 150), callbacks=[follow])
+        self.assertEqual(len(results), 6)
+        self.assertEqual({steps for steps, _ in results}, {150})
+        sizes = results[0][1]
+        self.assertEqual((max(sizes), sizes[-1]), (8, 6), "a node was lost")
+        self.assertIn(8, seen)
+        self.assertEqual(seen[-1], 6, "rank 0 of the last world reports")
+
+    def test_elastic_by_ray_executor(self):
+        executor = self.executor(settings(), min_workers=2, max_workers=3)
+        results = executor.run(train, [20, 0.0], callbacks=[lambda _: None])
+        self.assertEqual({steps for steps, _ in results}, {20})
+        self.assertLessEqual(max(results[0][1]), 3)
+        with self.assertRaisesRegex(NotImplementedError, "use run"):
+            executor.run_remote(train)
+
+    def test_an_elastic_function_fails(self):
+        executor = self.executor(settings(), min_workers=6)
+        with self.assertRaisesRegex(RuntimeError, "^run: .*KeyError: 'bad luck'"):
+            executor.run(fail, [2])
+
+    def test_an_elastic_job_without_room(self):
+        executor = self.executor(settings(), min_workers=50, elastic_timeout=2)
+        said = "Ray has room for . workers, and the job begins with 50, after 2 s"
+        with self.assertRaisesRegex(TimeoutError, said):
+            executor.run(train, [1])
 
     def test_wrong_arguments(self):
         for words, given in (

@@ -1,1 +1,1 @@
-from gorun.absent import spark
+from gorun.spark import *

@@ -1,0 +1,98 @@
+"""ElasticRayExecutor, the older interface of elastic jobs in Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from gorun.ray import elastic_v2
+
+__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery"]
+
+
+class RayHostDiscovery(elastic_v2.RayHostDiscovery):
+    """The nodes of the Ray cluster, and the slots that each has room for."""
+
+    def __init__(self, use_gpu: bool = False, cpus_per_slot: int = 1, gpus_per_slot: int | None = 1) -> None:
+        super().__init__(use_gpu, cpus_per_slot, gpus_per_slot)
+
+
+@dataclasses.dataclass
+class ElasticSettings:
+    """Settings of an elastic job. ssh_identity_file has no effect: there is no ssh."""
+
+    min_num_proc: int = 1
+    max_num_proc: int | None = None
+    reset_limit: int | None = None
+    cooldown_range: Sequence[int] | None = None
+    elastic_timeout: int = 600
+    timeout_s: int = 30
+    ssh_identity_file: str | None = None
+    nics: Any = None
+    verbose: int = 1
+    discovery: Any = None
+    elastic: bool = True
+
+
+class ElasticRayExecutor:
+    """An elastic job on all nodes of the Ray cluster, as they come and go.
+
+    A function keeps its state in hvd.elastic, and continues when nodes or actors are lost.
+    """
+
+    @staticmethod
+    def create_settings(
+        min_num_proc: int = 1,
+        max_num_proc: int | None = None,
+        reset_limit: int | None = None,
+        elastic_timeout: int | None = None,
+        timeout_s: int = 30,
+        ssh_identity_file: str | None = None,
+        nics: Any = None,
+        min_np: int | None = None,
+        max_np: int | None = None,
+        **kwargs: Any,
+    ) -> ElasticSettings:
+        """Return settings. elastic_timeout is HOROVOD_ELASTIC_TIMEOUT, or 600 seconds."""
+        seconds = elastic_timeout or int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", 600))
+        known = {field.name for field in dataclasses.fields(ElasticSettings)}
+        more = {name: value for name, value in kwargs.items() if name in known}
+        return ElasticSettings(
+            min_np or min_num_proc, max_np or max_num_proc, reset_limit, elastic_timeout=seconds,
+            timeout_s=timeout_s, ssh_identity_file=ssh_identity_file, nics=nics, **more,
+        )  # fmt: skip
+
+    def __init__(
+        self,
+        settings: Any,
+        use_gpu: bool = False,
+        cpus_per_slot: int = 1,
+        gpus_per_slot: int | None = None,
+        env_vars: Mapping[str, Any] | None = None,
+        override_discovery: bool = True,
+    ) -> None:
+        if gpus_per_slot and not use_gpu:
+            raise ValueError("gpus_per_slot is set, but use_gpu is False: set use_gpu=True as well")
+        if use_gpu and gpus_per_slot is not None and gpus_per_slot < 1:
+            raise ValueError(f"gpus_per_slot must be >= 1: got {gpus_per_slot}")
+        self.settings = settings
+        self._environ = dict(env_vars or {})
+        self._adapter = elastic_v2.ElasticAdapter(
+            settings, settings.min_num_proc, settings.max_num_proc, use_gpu, cpus_per_slot, gpus_per_slot,
+            override_discovery, settings.reset_limit, settings.cooldown_range, settings.elastic_timeout,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Get ready. The workers start with run()."""
+        self._adapter.start(extra_env_vars=self._environ)
+
+    def run(
+        self, worker_fn: Callable[[], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Call a function on each worker; return by rank the results of those that end with the job.
+
+        callbacks get what rank 0 passes to horovod.ray.ray_logger.log(), meanwhile.
+        """
+        return self._adapter.run(worker_fn, callbacks=callbacks)

@@ -1,0 +1,1 @@
+from gorun.ray.elastic import *

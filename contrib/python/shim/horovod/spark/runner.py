@@ -1,0 +1,1 @@
+from gorun.spark.runner import *

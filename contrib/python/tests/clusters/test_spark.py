@@ -1,0 +1,159 @@
+"""Jobs in a Spark application with three executors on this machine: make spark.
+
+PYTHONPATH has a gorun, and GORUN names its binary. Each executor counts as a host of its own.
+"""
+
+import functools
+import importlib
+import os
+import signal
+import sys
+import time
+import unittest
+from unittest import mock
+
+import horovod.spark
+from pyspark.sql import SparkSession
+
+from gorun.spark import runner, task
+
+
+def place(more):
+    """Return where this rank is, and a sum over all."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    total = hvd.allreduce([float(hvd.rank() + more)], op=hvd.Sum).tolist()
+    return hvd.rank(), hvd.size(), hvd.local_size(), total
+
+
+def fail(rank):
+    """Fail on one rank, while the others wait for it."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == rank:
+        raise KeyError("bad luck")
+    return hvd.allreduce([1.0]).tolist()
+
+
+def die(rank):
+    """End one rank's process, while the others wait for it."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return hvd.allreduce([1.0]).tolist()
+
+
+def executor():
+    """Return a name for the executor, whose directory no other has."""
+    return "host" + os.path.basename(os.getcwd())
+
+
+def left():
+    """Return the command lines of gorun's processes that this test has started."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                line = file.read().replace(b"\0", b" ").decode()
+            with open(f"/proc/{name}/environ", "rb") as file:
+                ours = MARK.encode() in file.read()
+        except (OSError, ValueError):
+            continue
+        if ours and ("gorun.seats" in line or "gorun worker" in line or "--launcher" in line):
+            found.append(line)
+    return found
+
+
+MARK = f"GORUN_TEST_OF_SPARK={os.getpid()}"
+
+
+class SparkTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        os.environ.update([MARK.split("=")])
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        small = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.ui.enabled": "false"}
+        builder = SparkSession.builder.master("local-cluster[3,2,512]").config(map=small)
+        cls.session = builder.getOrCreate()
+        cls.session.sparkContext.setLogLevel("OFF")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.session.stop()
+
+    def setUp(self):
+        self.addCleanup(self.nothing_left)
+        hosts = mock.patch.object(runner.task, "machine", executor)
+        hosts.start()
+        self.addCleanup(hosts.stop)
+
+    def nothing_left(self):
+        """Check that no process of gorun's is left."""
+        until = time.monotonic() + 60
+        while left():
+            self.assertLess(time.monotonic(), until, left())
+            time.sleep(0.1)
+
+    def test_results_by_rank(self):
+        run = functools.partial(horovod.spark.run, verbose=0)
+        self.assertEqual(run(place, (1,), num_proc=6), [(r, 6, 2, [21.0]) for r in range(6)])
+        self.assertEqual(run(place, kwargs={"more": 0}), [(r, 6, 2, [15.0]) for r in range(6)], "all")
+
+    def test_the_environment(self):
+        def look():
+            return os.environ["OF_MINE"], os.environ.get("GORUN_RANK")
+
+        seen = horovod.spark.run(look, env={"OF_MINE": "1"}, num_proc=2)
+        self.assertEqual(seen, [("1", "0"), ("1", "1")])
+        names = self.session.sparkContext.parallelize(range(2), 2).map(lambda _: sorted(os.environ)).collect()
+        self.assertFalse({"OF_MINE", "GORUN_RANK", "MASTER_ADDR"} & set(names[0] + names[1]), "given back")
+
+    def test_a_function_fails(self):
+        said = "^run: rank 1 on host.*: KeyError: 'bad luck'\nTraceback"
+        with self.assertRaisesRegex(RuntimeError, said):
+            horovod.spark.run(fail, (1,), num_proc=3)
+
+    def test_a_task_is_killed(self):
+        with self.assertRaisesRegex(RuntimeError, "^run: Spark lost a task: "):
+            horovod.spark.run(die, (1,), num_proc=3)
+
+    def test_no_room(self):
+        said = "^run: Spark has room for . tasks at a time, and 50 processes need as many within 1 s"
+        with self.assertRaisesRegex(TimeoutError, said):
+            horovod.spark.run(place, (0,), num_proc=50, start_timeout=1)
+        with self.assertRaisesRegex(ValueError, "at least 1 process, not 0"):
+            horovod.spark.run(place, (0,), num_proc=0)
+
+    def test_without_gorun(self):
+        no = {"GORUN": "/nonexistent", "PATH": "/usr/bin:/bin"}
+        with mock.patch.object(runner.task, "machine", functools.partial(without_gorun, no)):
+            with self.assertRaisesRegex(RuntimeError, "^run: .*No such file or directory: '/nonexistent'"):
+                horovod.spark.run(place, (0,), num_proc=2, start_timeout=5)
+
+    def test_estimators(self):
+        for name in "horovod.spark.torch", "horovod.spark.keras", "horovod.spark.common":
+            with self.assertRaisesRegex(ImportError, "gorun has no estimators of Spark: horovod.spark.run"):
+                importlib.import_module(name)
+
+    def test_elastic(self):
+        with self.assertRaisesRegex(NotImplementedError, "^run_elastic: gorun has no elastic jobs in Spark"):
+            horovod.spark.run_elastic(place, (0,), num_proc=2, min_num_proc=1)
+
+    def test_no_context(self):
+        with mock.patch.object(runner.SparkContext, "_active_spark_context", None):
+            with self.assertRaisesRegex(RuntimeError, "^run: there is no SparkContext"):
+                horovod.spark.run(place, (0,))
+
+
+def without_gorun(environ):
+    """Return a host, on which gorun cannot be found from now on."""
+    os.environ.update(environ)
+    return task.machine()
+
+
+if __name__ == "__main__":
+    unittest.main()
