@@ -12,6 +12,9 @@ sys.modules.setdefault("pyspark", spark)  # where it is not installed
 from gorun.exceptions import HorovodInternalError  # noqa: E402
 from gorun.spark import outcome, task  # noqa: E402
 
+if sys.modules["pyspark"] is spark:
+    del sys.modules["pyspark"]
+
 
 class SparkTest(unittest.TestCase):
     def test_seats(self):
