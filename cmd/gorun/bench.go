@@ -48,7 +48,7 @@ func (o *benchFlags) table() []cli.Flag {
 			Usage: "run each size for about this `TIME`, at least 5 times"},
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "print one JSON document instead of a table"},
 		&cli.StringFlag{Name: "transport", Destination: &o.transports,
-			Usage: "run once for each of `WORDS`, tcp and rdma with a comma between, one after the other"},
+			Usage: "run once for each of `WORDS`, one after the other: rdma, tcp, or both, as in tcp,rdma"},
 	}
 	shared := slices.DeleteFunc(o.jobFlags.table(), func(f cli.Flag) bool { return slices.Contains(notOfBench, f.Names()[0]) })
 	for _, f := range shared {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func TestCompletionKeys(t *testing.T) {
 // TestChoices: a flag's description has each word that completion offers for its value.
 func TestChoices(t *testing.T) {
 	for name, words := range choices {
-		f, ok := findFlag(new(jobFlags).table(), name).(cli.DocGenerationFlag)
+		f, ok := findFlag(slices.Concat(new(jobFlags).table(), new(benchFlags).table()), name).(cli.DocGenerationFlag)
 		if !ok {
 			t.Errorf("there is no flag --%s", name)
 			continue
