@@ -1,7 +1,7 @@
 """Runs programs one after the other, each in a child of a process that has imported torch.
 
-Importing torch takes longer than most of these programs. Each has a port of its own, as a rank that is early would meet the
-store of the program before.
+Importing torch takes longer than most of these programs. Each has a port of its own, as a rank that is early would
+meet the store of the program before.
 """
 
 import os
