@@ -61,10 +61,10 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.GoesOnWithout:
 			j.spec.Note("gorun: %s is lost: %s", j.hosts[a.Host].name, a.Why)
 			j.watchHost(HostEvent{Host: j.hosts[a.Host].name, State: HostLost})
-			j.record("the loss of " + j.hosts[a.Host].name)
+			j.record("the loss of "+j.hosts[a.Host].name, false)
 		case elastic.ProcessLost:
 			j.tellLost(a.Process)
-			j.record(fmt.Sprintf("the loss of rank %d", a.Process))
+			j.record(fmt.Sprintf("the loss of rank %d", a.Process), false)
 		case elastic.HostsChanged:
 			j.hosts.broadcast(&wire.HostsChanged{Epoch: a.Epoch, Added: a.Added, Removed: a.Removed, Stamp: int64(a.Stamp)})
 		case elastic.Note:

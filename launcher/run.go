@@ -61,7 +61,7 @@ func (j *job) loop(ctx context.Context) error {
 			j.asleep.signalled(n, time.Now())
 			j.hosts.broadcast(&wire.Signal{Number: n})
 			if n == int(syscall.SIGUSR2) {
-				j.record("SIGUSR2")
+				j.record("SIGUSR2", true)
 			}
 		case <-j.stalls.timeout:
 			j.judgeStalls()

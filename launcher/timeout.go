@@ -11,8 +11,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// inspectTime is how long daemons have to report what their ranks do.
-const inspectTime = 2 * time.Second
+// inspectTime is how long daemons have to report what their ranks do, over a path that loses packets too.
+const inspectTime = 4 * time.Second
 
 // inspect asks every daemon what its ranks do, and which operations wait, as for a stall. A round that is under way ends
 // without an answer.
@@ -112,7 +112,7 @@ func (j *job) judgeStalls() {
 		j.hintAtWhy()
 	}
 	if giveUp == nil && s.toRecord(time.Now()) {
-		j.record("a stall")
+		j.record("a stall", true)
 	}
 	if giveUp != nil {
 		j.hosts.broadcast(giveUp)
@@ -135,7 +135,7 @@ func (j *job) hintAtWhy() {
 // flown takes what a daemon's recorder has.
 func (j *job) flown(h *host, m *wire.Flight) {
 	if m.Wanted != "" {
-		j.record(m.Wanted + " on " + h.name)
+		j.record(m.Wanted+" on "+h.name, true)
 		return
 	}
 	if j.inspection.flights == nil {
@@ -147,12 +147,13 @@ func (j *job) flown(h *host, m *wire.Flight) {
 	}
 }
 
-// record has all hosts send what they have, and keeps it with what their ranks do.
-func (j *job) record(reason string) {
+// record has all hosts send what they have, and keeps it with what their ranks do. It disturbs ranks that go on by asking for
+// their stacks only if they hang, or the user wants a recording.
+func (j *job) record(reason string, stacks bool) {
 	if j.spec.Record == nil || j.inspection.over != nil {
 		return // an inspection under way keeps what it finds, too
 	}
-	j.inspect(true, func() {
+	j.inspect(stacks, func() {
 		j.keep(reason, j.findings(), nil)
 		j.judgeStalls()
 	})

@@ -80,6 +80,7 @@ enum {
 	COUNT_ACTIVITY = 64,
 	COUNT_SINCE = 72, /* stamp of its begin */
 	COUNT_SIGNAL = 80, /* number of the signal that asks for stacks */
+	COUNT_MAIN_SIGNAL = 88, /* of the one that asks for that of the main thread alone */
 	COUNT_COMPUTING = 0, /* activities */
 	COUNT_WAITING_FOR_DATA = 1,
 	COUNT_WAITING_IN_GORUN = 2,

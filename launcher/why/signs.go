@@ -101,7 +101,7 @@ func blocked(state string) bool {
 // threads returns the frames of each thread of a stack that faulthandler wrote, the main thread last.
 func threads(stack string) (all [][]Frame) {
 	for line := range strings.Lines(stack) {
-		if strings.HasPrefix(line, "Thread ") || strings.HasPrefix(line, "Current thread ") {
+		if begins(line) {
 			all = append(all, nil)
 			continue
 		}

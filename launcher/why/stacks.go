@@ -24,7 +24,7 @@ var frameLine = regexp.MustCompile(`^ *File "(.*)", line (\d+) in (.*)$`)
 func Main(stack string) (frames []Frame) {
 	for line := range strings.Lines(stack) {
 		line = strings.TrimRight(line, "\r\n")
-		if strings.HasPrefix(line, "Thread ") || strings.HasPrefix(line, "Current thread ") {
+		if begins(line) {
 			frames = nil
 			continue
 		}
@@ -34,6 +34,11 @@ func Main(stack string) (frames []Frame) {
 		}
 	}
 	return frames
+}
+
+// begins reports whether a line is the first of a thread, or of the only one.
+func begins(line string) bool {
+	return strings.HasPrefix(line, "Thread ") || strings.HasPrefix(line, "Current thread ") || strings.HasPrefix(line, "Stack (")
 }
 
 func (f Frame) base() string { return path.Base(f.File) }

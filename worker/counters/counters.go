@@ -33,6 +33,7 @@ const (
 	AtActivity      = 64 // what the rank does now: an Activity
 	AtSince         = 72 // stamp: since when
 	AtSignal        = 80 // number of the signal that makes the process write the stacks of its threads; 0 for none
+	AtMainSignal    = 88 // number of the one for its main thread alone
 )
 
 // Table returns the numbers of the page, for the bindings.
@@ -50,6 +51,7 @@ func Table() codec.Table {
 		{Name: "ACTIVITY", Value: AtActivity},
 		{Name: "SINCE", Value: AtSince, Doc: "stamp of its begin"},
 		{Name: "SIGNAL", Value: AtSignal, Doc: "number of the signal that asks for stacks"},
+		{Name: "MAIN_SIGNAL", Value: AtMainSignal, Doc: "of the one that asks for that of the main thread alone"},
 		{Name: "COMPUTING", Value: int(Computing), Doc: "activities"},
 		{Name: "WAITING_FOR_DATA", Value: int(WaitingForData)},
 		{Name: "WAITING_IN_GORUN", Value: int(WaitingInGorun)},
@@ -97,6 +99,7 @@ type Counts struct {
 	Activity      Activity
 	For           time.Duration // how long the activity lasts already
 	Signal        int           // that makes the process write its stacks, 0 for none
+	MainSignal    int           // that makes it write the stack of its main thread, 0 for none
 }
 
 // Computed returns the time that is not spent on waiting.
@@ -120,9 +123,13 @@ func Decode(page []byte, now time.Duration) Counts {
 	within := func(at int) time.Duration { return min(time.Duration(number(at)), c.Elapsed) }
 	c.Step, c.Data, c.Others = within(AtStepTime), within(AtData), within(AtOthers)
 	c.Communication, c.Hidden = within(AtCommunication), within(AtHidden)
-	if signal := number(AtSignal); signal >= firstSignal && signal <= lastSignal {
-		c.Signal = int(signal)
+	signal := func(at int) int {
+		if n := number(at); n >= firstSignal && n <= lastSignal {
+			return int(n)
+		}
+		return 0
 	}
+	c.Signal, c.MainSignal = signal(AtSignal), signal(AtMainSignal)
 	if c.Activity > WaitingInGorun {
 		c.Activity = Computing
 	}

@@ -34,7 +34,7 @@ func NewStacks() (*Stacks, error) {
 func (s *Stacks) Path() string { return "" }
 
 // Ask returns nothing.
-func (s *Stacks) Ask(int, int) string { return "" }
+func (s *Stacks) Ask(int, Counts) string { return "" }
 
 // Close does nothing.
 func (s *Stacks) Close() {}

@@ -1,8 +1,10 @@
 package counters
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -15,6 +17,9 @@ const (
 	stackTimeout = 500 * time.Millisecond
 	// stackQuiet is how long nothing is written once a process has written all.
 	stackQuiet = 50 * time.Millisecond
+	// sleepLooks is how often, with pauses, the threads of a process are found asleep before all their stacks are asked for.
+	sleepLooks = 3
+	sleepPause = 3 * time.Millisecond
 	// maxStack bounds what a rank can make its daemon keep and send.
 	maxStack = 64 << 10
 )
@@ -38,15 +43,23 @@ func NewStacks() (*Stacks, error) {
 // Path returns where processes of the same user can open the pipe for writing, as long as this process has it.
 func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.write) }
 
-// Ask sends a process the signal and returns what it writes, within half a second; "" if it writes nothing.
-func (s *Stacks) Ask(pid, signal int) string {
+// Ask has a process write the stacks of its threads, or that of its main thread unless all of them sleep, and returns what it
+// writes within half a second; "" if it writes nothing.
+func (s *Stacks) Ask(pid int, c Counts) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return ""
 	}
 	s.take(0) // what came too late last time
-	if pid <= 0 || signal < firstSignal || signal > lastSignal || unix.Kill(pid, unix.Signal(signal)) != nil {
+	if pid <= 0 {
+		return ""
+	}
+	signal := c.MainSignal
+	if c.Signal != 0 && sleeps(pid) {
+		signal = c.Signal
+	}
+	if signal == 0 || unix.Kill(pid, unix.Signal(signal)) != nil {
 		return ""
 	}
 	var text []byte
@@ -62,6 +75,29 @@ func (s *Stacks) Ask(pid, signal int) string {
 		text = append(text, more...)
 	}
 	return string(text[:min(len(text), maxStack)])
+}
+
+// sleeps reports whether all threads of a process sleep, as those of one that hangs do. Python's faulthandler reads the frames of
+// all threads without holding any of them, so a thread that begins or ends meanwhile crashes the process.
+func sleeps(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	for look := range sleepLooks {
+		if look > 0 {
+			time.Sleep(sleepPause)
+		}
+		tasks, err := os.ReadDir(dir)
+		if err != nil {
+			return false
+		}
+		for _, task := range tasks {
+			stat, err := os.ReadFile(filepath.Join(dir, task.Name(), "stat"))
+			at := bytes.LastIndex(stat, []byte(") ")) // the state is behind the name, which may have any character
+			if err != nil || at < 0 || bytes.HasPrefix(stat[at+2:], []byte("R")) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // take reads what is in the pipe, and waits so long for anything to come.

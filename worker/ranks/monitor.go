@@ -40,16 +40,16 @@ const inspectTime = 500 * time.Millisecond
 func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Inspected)) {
 	msg := &wire.Inspected{}
 	var pipes []*counters.Stacks
-	var signals []int
+	var counts []counters.Counts
 	for _, number := range m.processes.running() {
 		g, pid := m.gauges[number], m.pid(number)
 		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, PID: pid,
 			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.gauges.split(number)})
-		signal := 0
+		var c counters.Counts
 		if closely && g.stacks != nil && g.page != nil && pid == m.session(number) {
-			signal = g.page.Read().Signal
+			c = g.page.Read()
 		}
-		pipes, signals = append(pipes, g.stacks), append(signals, signal)
+		pipes, counts = append(pipes, g.stacks), append(counts, c)
 	}
 	if !closely || m.asking {
 		then(msg)
@@ -65,8 +65,8 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 		defer end.Stop()
 		var all sync.WaitGroup
 		for i := range msg.Ranks {
-			if signals[i] != 0 {
-				all.Go(func() { msg.Ranks[i].Stack = pipes[i].Ask(msg.Ranks[i].PID, signals[i]) })
+			if pipes[i] != nil {
+				all.Go(func() { msg.Ranks[i].Stack = pipes[i].Ask(msg.Ranks[i].PID, counts[i]) })
 			}
 		}
 		all.Wait()

@@ -30,6 +30,7 @@ OPERATIONS = 56
 ACTIVITY = 64
 SINCE = 72  # stamp of its begin
 SIGNAL = 80  # number of the signal that asks for stacks
+MAIN_SIGNAL = 88  # of the one that asks for that of the main thread alone
 COMPUTING = 0  # activities
 WAITING_FOR_DATA = 1
 WAITING_IN_GORUN = 2
@@ -54,23 +55,24 @@ def _words(environ: Mapping[str, str]) -> memoryview:
     return memoryview(bytearray(PAGE_BYTES)).cast("Q")
 
 
-def _offer_stacks(environ: Mapping[str, str]) -> int:
-    """Let a signal write the stacks of all threads where the daemon reads them.
+def _offer_stacks(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Let signals write the stacks of all threads, and of the main thread, where the daemon reads them.
 
-    Return its number, 0 for none. faulthandler writes in the handler of the signal itself, also while the
-    interpreter waits in C for ever.
+    Return their numbers, 0 for none. faulthandler writes in the handler of the signal itself, also while the
+    interpreter waits in C for ever. A thread that begins or ends meanwhile is fatal to the first signal.
     """
-    number = signal.SIGRTMIN + 13
+    every, main = signal.SIGRTMIN + 13, signal.SIGRTMIN + 14
     path = environ.get("GORUN_STACKS", "")
     try:
-        if not path or signal.getsignal(number) is not signal.SIG_DFL:
-            return 0
+        if not path or any(signal.getsignal(number) is not signal.SIG_DFL for number in (every, main)):
+            return 0, 0
         # A pipe that is full must not stop the program.
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        faulthandler.register(number, file=fd, all_threads=True)
+        faulthandler.register(every, file=fd, all_threads=True)
+        faulthandler.register(main, file=fd, all_threads=False)
     except (OSError, ValueError, AttributeError):
-        return 0
-    return number
+        return 0, 0
+    return every, main
 
 
 class Counters:
@@ -86,7 +88,8 @@ class Counters:
         """Count from now on. A second call does nothing."""
         if not self._words[BEGAN // 8]:
             self._words[BEGAN // 8] = self._last_step = now()
-            self._words[SIGNAL // 8] = _offer_stacks(os.environ)
+            every, self._words[MAIN_SIGNAL // 8] = _offer_stacks(os.environ)
+            self._words[SIGNAL // 8] = every
 
     def waits(self) -> int:
         """Note that the rank waits for an operation, and return the time."""
