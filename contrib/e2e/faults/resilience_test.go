@@ -206,8 +206,9 @@ func TestAddressChange(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
 			want := c.UndisturbedDescent(batches)
 			d := c.Descend(batches, "0.05")
-			// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
-			d.Idle = func() { c.ExpectLeft(5*time.Second, "sshd: ") }
+			// A host's sshd keeps a connection to an address that is gone until TCP gives it up, and a daemon whose ranks have
+			// ended waits 20 s for a launcher that has not come back yet.
+			d.Idle = func() { c.ExpectLeft(25*time.Second, "sshd: ") }
 			d.Reach(batches / 4)
 			struck := time.Now()
 			for host, address := range moves {

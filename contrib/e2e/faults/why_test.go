@@ -88,7 +88,7 @@ func plant(t *testing.T, faults []fault) {
 	c.ExpectLeft(10*time.Second, "/tmp/fault/checkpoint") // the script's own
 }
 
-// ask runs a job with a fault until gorun why says what is wanted twice in a row, or for half a minute, and returns what it
+// ask runs a job with a fault until gorun why says what is wanted twice in a row, or for a minute, and returns what it
 // said last. Of a job that has ended it asks what it has recorded.
 func ask(t *testing.T, c *e2etest.Cluster, fault, want, script, shared string) (said string) {
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, script, fault, "/tmp/fault", shared)
@@ -100,7 +100,7 @@ func ask(t *testing.T, c *e2etest.Cluster, fault, want, script, shared string) (
 	ended := make(chan struct{})
 	go func() { defer close(ended); cmd.Wait() }()
 	is, fit := regexp.MustCompile(want), 0
-	for end := time.Now().Add(30 * time.Second); fit < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); fit < 2 && time.Now().Before(end); {
 		select {
 		case <-ended:
 			m := regexp.MustCompile(`gorun why (\S+) explains`).FindStringSubmatch(stderr.String())
