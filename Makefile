@@ -170,6 +170,7 @@ unit-gorun-race: build build/report
 unit-sources: build/report
 	@$(call unit-of-gorun) -run '$(SOURCES)'
 	@$(REPORT) -packages ./contrib/tools/words go test -json $(UNIT_FLAGS)
+	@$(REPORT) -packages ./contrib/tools/rename go test -json $(UNIT_FLAGS) -run TestChange
 unit-of-gorun = GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages ./cmd/gorun go test -json $(UNIT_FLAGS)
 
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ

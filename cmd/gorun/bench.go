@@ -110,7 +110,7 @@ func benchEach(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-cha
 		switch {
 		case word == "tcp":
 			o.RDMA = "off"
-		case devices == "off":
+		case devices == "off" || devices == "auto": // auto is silent about hosts that cannot
 			o.RDMA = "on"
 		default:
 			o.RDMA = devices

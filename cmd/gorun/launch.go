@@ -278,6 +278,9 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	if p.metrics != "" || p.otlp != "" {
 		served, err := metrics.Serve(cmp.Or(p.metrics, ":0"), version, p.listed)
 		if err != nil {
+			if p.metrics == "" {
+				return fmt.Errorf("--otlp: serve metrics to %s: %w", otlpProgram, err)
+			}
 			return &usageError{fmt.Errorf("--metrics %s: %w", p.metrics, err), "--metrics :9400, or --metrics :0 for any free port"}
 		}
 		defer served.Close()

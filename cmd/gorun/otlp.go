@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,7 +42,7 @@ func pushMetrics(from, to string, mux *output.Mux) (stop func(), err error) {
 		return nil, err
 	}
 	cmd := exec.Command(path, from, to)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for gorun, which lets it push the end
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches gorun alone, which then asks for the last push
 	said, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -49,7 +50,7 @@ func pushMetrics(from, to string, mux *output.Mux) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", otlpProgram, err)
 	}
-	ended := make(chan struct{})
+	ended, late := make(chan struct{}), new(atomic.Bool)
 	go func() {
 		defer close(ended)
 		lines := bufio.NewScanner(said)
@@ -57,14 +58,23 @@ func pushMetrics(from, to string, mux *output.Mux) (stop func(), err error) {
 			mux.Note("%s", lines.Text())
 		}
 		io.Copy(io.Discard, said) // after a line that is too long
-		if err := cmd.Wait(); err != nil {
-			mux.Note("gorun: warning: %s ended: %v; metrics are not pushed any more", otlpProgram, err)
+		if err := cmd.Wait(); late.Load() {
+			mux.Note("gorun: warning: %s could not push the last metrics within %v", otlpProgram, otlpTimeout)
+		} else if err != nil {
+			mux.Note("gorun: warning: %s ended: %v; nothing pushes the metrics now", otlpProgram, err)
 		}
 	}()
 	return func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		kill := time.AfterFunc(otlpTimeout, func() { cmd.Process.Kill() })
-		defer kill.Stop()
+		group := -cmd.Process.Pid // it may be a script that has started the program
+		syscall.Kill(group, syscall.SIGTERM)
+		select {
+		case <-ended:
+			return
+		case <-time.After(otlpTimeout):
+		}
+		late.Store(true)
+		syscall.Kill(group, syscall.SIGKILL)
+		said.Close() // which a process that left the group may hold open
 		<-ended
 	}, nil
 }

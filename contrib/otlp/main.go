@@ -2,9 +2,9 @@
 //
 //	gorun --metrics :9400 … & gorun-otlp http://localhost:9400/metrics http://collector:4318/v1/metrics
 //
-// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until what it reads from is gone. TERM lets it send
-// once more. gorun --otlp TO starts it for a job. Variables of OpenTelemetry count, such as OTEL_EXPORTER_OTLP_HEADERS and
-// OTEL_RESOURCE_ATTRIBUTES.
+// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until what it reads from is gone. On TERM it
+// pushes once more, within four seconds, and ends. gorun --otlp TO starts it for a job. It reads OpenTelemetry's variables, such as
+// OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES.
 package main
 
 import (
@@ -40,11 +40,13 @@ const (
 	// maxFailures is how often in a row FROM may not answer.
 	maxFailures = 3
 	readTimeout = 10 * time.Second
+	// lastPush bounds the push after TERM. gorun waits for a little longer.
+	lastPush = 4 * time.Second
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	if err := run(ctx, os.Args[1:], os.Stderr); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(os.Stderr, "gorun-otlp: error: %v\n", err)
 		if errors.Is(err, errUsage) {
@@ -89,17 +91,19 @@ func push(ctx context.Context, from *source, to metric.Exporter, interval time.D
 	defer provider.Shutdown(context.WithoutCancel(ctx))
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	always := context.WithoutCancel(ctx)
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastPush, cancel) })()
 	failures := 0
 	for last := false; ; {
 		var all metricdata.ResourceMetrics
-		if err := reader.Collect(always, &all); err != nil || from.failed() != nil {
+		if err := reader.Collect(work, &all); err != nil || from.failed() != nil {
 			if failures++; failures == maxFailures {
 				return errors.Join(err, from.failed())
 			}
 		} else {
 			failures = 0
-			if err := to.Export(always, &all); err != nil {
+			if err := to.Export(work, &all); err != nil {
 				fmt.Fprintf(errs, "gorun-otlp: warning: %v\n", err)
 			}
 		}
@@ -138,7 +142,7 @@ func (s *source) Gather() ([]*dto.MetricFamily, error) {
 }
 
 func (s *source) read() ([]*dto.MetricFamily, error) {
-	client := http.Client{Timeout: readTimeout}
+	client := http.Client{Timeout: readTimeout, Transport: &http.Transport{DisableKeepAlives: true}} // not by a proxy: gorun is near
 	answer, err := client.Get(s.url)
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err)

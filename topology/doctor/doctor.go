@@ -193,8 +193,11 @@ func (j *judge) rdma(f Facts) {
 			fmt.Sprintf("%s port %s is %s", p.Device, p.Number, p.State), "ibstat "+p.Device+"; rdma link")
 	}
 	if len(f.RDMA) > 0 {
-		j.check("libibverbs", !tooOld(f.Ibverbs), cmp.Or(f.Ibverbs, "not where libraries mostly are"), Warn, f.Ibverbs+" is older than 33 of rdma-core",
-			"apt-get install libibverbs1 ibverbs-providers")
+		wrong := f.Ibverbs + " is older than 33 of rdma-core"
+		if f.Ibverbs == "" {
+			wrong = "libibverbs.so.1 is in none of the usual directories"
+		}
+		j.check("libibverbs", f.Ibverbs != "" && !tooOld(f.Ibverbs), f.Ibverbs, Warn, wrong, "apt-get install libibverbs1 ibverbs-providers")
 		for _, d := range f.Host.RDMA {
 			for _, p := range d.Ports {
 				j.roce(f, d, p)

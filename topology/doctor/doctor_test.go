@@ -17,7 +17,7 @@ func healthy() doctor.Facts {
 	return doctor.Facts{
 		Host: topology.Host{Name: "a", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
 			GPUs: []topology.GPU{{Name: "A40"}}},
-		Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63,
+		Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63, Ibverbs: "1.14.44.0",
 		Sshd: map[string]string{"maxsessions": "10", "maxstartups": "10:30:100"},
 	}
 }
@@ -70,6 +70,10 @@ func TestJudge(t *testing.T) {
 			roce(f)
 			f.Ibverbs = "1.8.28.0"
 		}, "libibverbs", doctor.Warn, "1.8.28.0 is older than 33", "apt-get install libibverbs1"},
+		{"no libibverbs", func(f *doctor.Facts) {
+			roce(f)
+			f.Ibverbs = ""
+		}, "libibverbs", doctor.Warn, "libibverbs.so.1 is in none of the usual directories", "apt-get install libibverbs1"},
 		{"memlock", func(f *doctor.Facts) {
 			f.RDMA, f.MemLock = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE"}}, 64<<10
 		}, "locked memory", doctor.Warn, "64 KiB", "memlock unlimited"},
@@ -91,7 +95,6 @@ func TestJudge(t *testing.T) {
 // roce gives a host a port that is as it should be.
 func roce(f *doctor.Facts) {
 	f.RDMA = []doctor.Port{{Device: "mlx5_0", Number: "1", State: "ACTIVE", PFC: "3", ECN: "3"}}
-	f.Ibverbs = "1.14.44.0"
 	f.Host.NICs[0].MTU = 9000
 	f.Host.RDMA = []topology.RDMA{{Name: "mlx5_0", NIC: f.Host.NICs[0].Name,
 		Ports: []topology.Port{{Number: 1, Active: true, Link: "Ethernet", GIDs: []topology.GID{{Type: "RoCE v2"}}}}}}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -113,12 +114,12 @@ func ecn(dir string) string {
 	return cmp.Or(strings.Join(on, " "), "off")
 }
 
-// ibverbs returns the version in the name of the library's file.
+// ibverbs returns the version in the name of the library's file, "" if there is none.
 func ibverbs() string {
-	for _, dir := range []string{"/usr/lib/*-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib"} {
-		found, _ := filepath.Glob(filepath.Join(dir, "libibverbs.so.1.*")) // the pattern is well-formed
-		if len(found) > 0 {
-			return strings.TrimPrefix(filepath.Base(found[0]), "libibverbs.so.")
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	for _, dir := range []string{"/usr/lib/" + machine + "-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib"} {
+		if file, err := filepath.EvalSymlinks(filepath.Join(dir, "libibverbs.so.1")); err == nil {
+			return strings.TrimPrefix(filepath.Base(file), "libibverbs.so.")
 		}
 	}
 	return ""

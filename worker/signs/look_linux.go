@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,7 +129,8 @@ func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
 			commands[s.command] = command{c.used + t, pid, c.processes + 1}
 		}
 	}
-	for of, c := range commands {
+	for _, of := range slices.Sorted(maps.Keys(commands)) {
+		c := commands[of]
 		switch {
 		case c.used <= used:
 		case c.processes == 1:
