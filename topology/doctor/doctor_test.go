@@ -175,6 +175,7 @@ func TestParse(t *testing.T) {
 // FuzzParse: no text of a host makes a parser fail or an impossible value.
 func FuzzParse(f *testing.F) {
 	f.Add("cpu 1 2 3 4 5 6 7 8 9\nBalloon: 3 kB\nport 22\n")
+	f.Add("prio-pfc 0:off 3:on")
 	f.Fuzz(func(t *testing.T, text string) {
 		if s := doctor.ParseSteal(text); s < 0 || s > 1 || s != s {
 			t.Fatalf("steal %v", s)
@@ -184,5 +185,6 @@ func FuzzParse(f *testing.F) {
 		}
 		doctor.ParseSshd(text)
 		doctor.ParseOffloads(text)
+		doctor.ParsePFC(text)
 	})
 }
