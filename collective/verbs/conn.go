@@ -29,7 +29,6 @@ type Conn struct {
 	limit  *time.Timer
 	broke  func(error)     // called once with err after carry, nil before
 	goes   *sync.WaitGroup // counts its goroutines
-	free   chan struct{}   // closed when the pair and its memory are freed
 
 	one [1][]byte // of the goroutine that writes
 	two [2][]byte
@@ -37,7 +36,7 @@ type Conn struct {
 
 // newConn returns a connection over a connected pair. Until carry it leaves the TCP connection alone.
 func newConn(tcp net.Conn, pair Pair, size Size, goes *sync.WaitGroup) *Conn {
-	c := &Conn{tcp: tcp, pair: pair, flow: newFlow(size), goes: goes, free: make(chan struct{})}
+	c := &Conn{tcp: tcp, pair: pair, flow: newFlow(size), goes: goes}
 	c.send, c.receive = pair.Rings()
 	c.filled.L, c.freed.L, c.left.L = &c.mu, &c.mu, &c.mu
 	goes.Go(c.pump)
@@ -91,7 +90,6 @@ func (c *Conn) pump() {
 	}
 	c.mu.Unlock()
 	c.pair.Close()
-	close(c.free)
 }
 
 // completed processes completions and wakes the goroutines that wait for them.
@@ -131,8 +129,7 @@ func (c *Conn) report() error {
 	return c.pair.Write(0, 0, c.flow.send(0))
 }
 
-// drain ends the connection when the device has done what was posted, or after a time, and returns once everything is
-// freed.
+// drain ends the connection when the device has done what was posted, or after a time. It does not wait.
 func (c *Conn) drain(within time.Duration) {
 	c.mu.Lock()
 	c.drains = true
@@ -140,10 +137,9 @@ func (c *Conn) drain(within time.Duration) {
 	c.mu.Unlock()
 	if idle {
 		c.fail(errPaused)
+		return
 	}
-	limit := time.AfterFunc(within, func() { c.fail(errPaused) })
-	defer limit.Stop()
-	<-c.free
+	time.AfterFunc(within, func() { c.fail(errPaused) })
 }
 
 // leave is the end of a use that users counts. mu is held.

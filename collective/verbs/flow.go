@@ -131,12 +131,15 @@ func (e *StatusError) Error() string {
 	return "queue pair failed: " + name
 }
 
-// statusRetries means that the peer has not answered.
-const statusRetries = 12
+// Statuses that mean that the peer has not answered.
+const (
+	statusRetries = 12
+	statusTime    = 22
+)
 
 // statuses names the completion codes that a network or a peer causes.
 var statuses = map[uint32]string{
 	1: "local length error", 2: "local queue pair error", 4: "local protection error", 5: "flushed", 8: "bad response",
 	9: "local access error", 10: "remote invalid request", 11: "remote access error", statusRetries: "retries exceeded: no answer from the peer",
-	13: "the peer has no receive posted", 21: "fatal error of the device", 22: "no response in time",
+	13: "the peer has no receive posted", 21: "fatal error of the device", statusTime: "no response in time",
 }

@@ -132,7 +132,7 @@ var errNoPort = errors.New("no RDMA port has the address of the connection; choo
 // InfiniBand has no such GIDs, and the first active port will do. Devices are limited to names unless there are none.
 func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place, error) {
 	var found Place
-	best := 0
+	best, otherRoCE := 0, false
 	for _, p := range ports {
 		if !named(names, p.Device) {
 			continue
@@ -144,6 +144,8 @@ func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place
 				rank = 3
 			case same && tuning.RoCE == 0:
 				rank = 2
+			case same:
+				otherRoCE = true
 			case !p.Ethernet && g.Index == 0:
 				rank = 1
 			}
@@ -156,8 +158,8 @@ func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place
 		}
 	}
 	switch {
-	case best == 0 && tuning.RoCE != 0:
-		return found, fmt.Errorf("%w by RoCE v%d", errNoPort, tuning.RoCE)
+	case best == 0 && otherRoCE:
+		return found, fmt.Errorf("no RDMA port has the address of the connection with RoCE v%d; leave out roce=%[1]d", tuning.RoCE)
 	case best == 0:
 		return found, errNoPort
 	case !found.Active:

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,9 @@ const mostRests = 30
 // A machine that is paused for longer loses its queue pairs, not its data.
 var DefaultTuning = Tuning{GID: -1, MTU: 4096, Timeout: 14, Retries: 7, RNR: 7, HopLimit: 64, Rest: time.Second}
 
+// mtus are those that RDMA has.
+var mtus = []int{256, 512, 1024, 2048, 4096}
+
 // ParseTuning returns the defaults with what a text changes: "gid=3,mtu=1024,class=106".
 func ParseTuning(text string) (Tuning, error) {
 	t := DefaultTuning
@@ -45,14 +49,17 @@ func ParseTuning(text string) (Tuning, error) {
 		case name == "":
 		case name == "rest":
 			d, err := time.ParseDuration(value)
-			if err != nil || d <= 0 || d > time.Hour {
-				return t, fmt.Errorf("rest=%s: no time like 1s, of at most an hour", value)
+			if err != nil || d < time.Millisecond || d > time.Hour {
+				return t, fmt.Errorf("rest=%s: not a duration from 1ms to 1h, such as 1s", value)
 			}
 			t.Rest = d
 		case !known:
 			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest", name)
 		default:
 			n, err := strconv.Atoi(value)
+			if name == "mtu" && !slices.Contains(mtus, n) {
+				return t, fmt.Errorf("mtu=%s: must be 256, 512, 1024, 2048 or 4096", value)
+			}
 			if err != nil || n < number.least || n > number.most {
 				return t, fmt.Errorf("%s=%s: must be %d to %d", name, value, number.least, number.most)
 			}

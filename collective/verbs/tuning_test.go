@@ -19,8 +19,9 @@ func TestParseTuning(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"mtu=9000": "mtu=9000: must be 256 to 4096", "gid=": "gid=: must be 0 to 255", "roce=v2": "roce=v2: must be 1 to 2",
-		"rest=1":  "rest=1: no time like 1s, of at most an hour",
+		"mtu=9000": "mtu=9000: must be 256, 512, 1024, 2048 or 4096", "mtu=1500": "mtu=1500: must be 256, 512, 1024, 2048 or 4096",
+		"mtu=": "mtu=: must be 256, 512, 1024, 2048 or 4096", "gid=": "gid=: must be 0 to 255", "roce=v2": "roce=v2: must be 1 to 2",
+		"rest=1": "rest=1: not a duration from 1ms to 1h, such as 1s", "rest=999us": "rest=999us: not a duration from 1ms to 1h, such as 1s",
 		"speed=1": "speed: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest",
 	} {
 		if _, err := ParseTuning(text); err == nil || err.Error() != want {
@@ -56,15 +57,18 @@ func TestChoose(t *testing.T) {
 		mtu    int
 		err    string
 	}{
-		"by address":     {ports: []Port{port("a", true, "10.0.1.1"), port("b", true, "10.0.0.1")}, device: "b", gid: 2, mtu: 2048},
-		"RoCE v1":        {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "roce=1", device: "a", gid: 1, mtu: 2048},
-		"index":          {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "gid=0,mtu=1500", device: "a", gid: 0, mtu: 1500},
-		"no such index":  {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "gid=7", err: "a port 1 has no GID 7"},
-		"active first":   {ports: []Port{port("a", false, "10.0.0.1"), port("b", true, "10.0.0.1")}, device: "b", gid: 2, mtu: 2048},
-		"down":           {ports: []Port{port("a", false, "10.0.0.1"), port("b", true, "10.0.1.1")}, err: "a port 1 is down; see rdma link and gorun doctor"},
-		"InfiniBand":     {ports: []Port{port("a", true, "10.0.1.1"), infiniband}, device: "ib0", gid: 0, mtu: 4096},
-		"other device":   {ports: []Port{port("a", true, "10.0.0.1")}, names: []string{"b"}, err: errNoPort.Error()},
-		"other networks": {ports: []Port{port("a", true, "10.0.1.1")}, err: errNoPort.Error()},
+		"by address":    {ports: []Port{port("a", true, "10.0.1.1"), port("b", true, "10.0.0.1")}, device: "b", gid: 2, mtu: 2048},
+		"RoCE v1":       {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "roce=1", device: "a", gid: 1, mtu: 2048},
+		"index":         {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "gid=0,mtu=1024", device: "a", gid: 0, mtu: 1024},
+		"no such index": {ports: []Port{port("a", true, "10.0.0.1")}, tuning: "gid=7", err: "a port 1 has no GID 7"},
+		"active first":  {ports: []Port{port("a", false, "10.0.0.1"), port("b", true, "10.0.0.1")}, device: "b", gid: 2, mtu: 2048},
+		"down":          {ports: []Port{port("a", false, "10.0.0.1"), port("b", true, "10.0.1.1")}, err: "a port 1 is down; see rdma link and gorun doctor"},
+		"InfiniBand":    {ports: []Port{port("a", true, "10.0.1.1"), infiniband}, device: "ib0", gid: 0, mtu: 4096},
+		"other device":  {ports: []Port{port("a", true, "10.0.0.1")}, names: []string{"b"}, err: errNoPort.Error()},
+		"no RoCE v1": {ports: []Port{{Device: "a", Active: true, Ethernet: true, GIDs: gids("10.0.0.1")[2:]}}, tuning: "roce=1",
+			err: "no RDMA port has the address of the connection with RoCE v1; leave out roce=1"},
+		"RoCE v1 and other networks": {ports: []Port{port("a", true, "10.0.1.1")}, tuning: "roce=1", err: errNoPort.Error()},
+		"other networks":             {ports: []Port{port("a", true, "10.0.1.1")}, err: errNoPort.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := choose(c.ports, here, c.names, tuned(c.tuning))

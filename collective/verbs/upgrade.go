@@ -47,10 +47,13 @@ type Transport struct {
 	end  context.CancelFunc
 	goes sync.WaitGroup // goroutines of connections, and retries
 
-	mu     sync.Mutex
-	trials map[streamID]*trial
-	up     map[*Conn]bool // connections that carry streams
-	paused time.Duration  // until when there are no queue pairs
+	mu      sync.Mutex
+	trials  map[streamID]*trial
+	up      map[*Conn]bool    // connections that carry streams
+	opening map[net.Conn]bool // TCP connections over which the sides agree on a queue pair
+	held    int               // queue pairs that exist, or are about to
+	freed   sync.Cond         // held is 0, or a pause is over
+	paused  time.Duration     // until when there are no queue pairs
 }
 
 type streamID struct{ peer, stream int }
@@ -62,7 +65,9 @@ func New(cfg Config) *Transport {
 	cfg.Tuning = cmp.Or(cfg.Tuning, DefaultTuning)
 	cfg.Probe = cmp.Or(cfg.Probe, time.Second)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}, up: map[*Conn]bool{}}
+	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}, up: map[*Conn]bool{},
+		opening: map[net.Conn]bool{}}
+	t.freed.L = &t.mu
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
 }
@@ -80,24 +85,49 @@ func (t *Transport) Up() int {
 	return len(t.up)
 }
 
-// errPaused ends the connections that Pause finds.
+// errPaused ends the connections that a pause finds.
 var errPaused = errors.New("RDMA is paused")
 
 // mostPause bounds a pause whose end is never reported.
 const mostPause = time.Hour
 
-// Pause has all streams go on by TCP until Resume. When it returns, the devices have done what was posted, if that took
-// no longer than within, and hold on to no memory of this process. Of a virtual machine that moves, vSphere demands that.
-func (t *Transport) Pause(within time.Duration) {
+// Pause lets no queue pair come until Resume, and does not wait. drain has all streams go on by TCP. When it returns,
+// the devices have done what was posted, if that took no longer than within, and hold on to no memory of this process,
+// unless one does not let go of it for seconds. vSphere demands this before it moves a virtual machine.
+func (t *Transport) Pause() (drain func(within time.Duration)) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.paused = t.now() + mostPause
+	return t.drain
+}
+
+// drain frees all queue pairs, unless Resume comes first.
+func (t *Transport) drain(within time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.pauses() {
+		return
+	}
+	for conn := range t.opening {
+		conn.SetDeadline(time.Now())
+	}
 	up := slices.Collect(maps.Keys(t.up))
 	t.mu.Unlock()
-	var draining sync.WaitGroup
 	for _, c := range up {
-		draining.Go(func() { c.drain(within) })
+		c.drain(within)
 	}
-	draining.Wait()
+	t.mu.Lock()
+	over := false
+	limit := time.AfterFunc(within+2*t.cfg.Probe, func() { // a probe may be under way
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		over = true
+		t.freed.Broadcast()
+	})
+	defer limit.Stop()
+	for t.held > 0 && !over && t.pauses() {
+		t.freed.Wait()
+	}
 }
 
 // Resume ends a pause. A stream that is opened from now on may go over RDMA.
@@ -105,7 +135,11 @@ func (t *Transport) Resume() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.paused = 0
+	t.freed.Broadcast()
 }
+
+// pauses reports whether there is a pause. mu is held.
+func (t *Transport) pauses() bool { return t.now() < t.paused }
 
 // offer is what a side sends over TCP: its queue pair, or that it has none.
 //
@@ -187,7 +221,8 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 	if stream == 0 {
 		size = t.cfg.Small
 	}
-	pair, place, mine, reason := t.open(conn.LocalAddr(), id, size)
+	pair, place, mine, reason := t.open(conn, id, size)
+	defer t.opened(conn)
 	theirs, err := exchange(conn, &mine)
 	if err != nil {
 		if pair != nil {
@@ -227,22 +262,24 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return t.disagreed(id, conn, reason, err)
 	}
 	t.mu.Lock()
+	if t.pauses() {
+		t.mu.Unlock()
+		c.Close()
+		return nil, errPaused
+	}
 	t.up[c] = true
 	t.trial(id).on++
 	t.trial(id).worked(t.now())
-	late := t.now() < t.paused
 	t.mu.Unlock()
 	if err := c.carry(func(err error) { t.broke(id, c, err) }); err != nil {
 		t.mu.Lock()
 		delete(t.up, c)
 		t.trial(id).on--
 		t.mu.Unlock()
-		t.failed(id, err)
+		if !errors.Is(err, errPaused) {
+			t.failed(id, err)
+		}
 		return nil, err
-	}
-	if late { // Pause has not seen it
-		c.fail(errPaused)
-		return nil, errPaused
 	}
 	if t.cfg.Carries != nil {
 		t.cfg.Carries(peer, place)
@@ -263,34 +300,81 @@ func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) 
 // have to reach another subnet.
 var errLost = errors.New("packets over the queue pair do not arrive; UDP port 4791 must pass, MTUs agree, and other subnets need RoCE v2")
 
-// lost explains why the first bytes over a queue pair have not arrived: it never carried any, so it has not broken.
+// lost explains why the first bytes over a queue pair have not arrived. It never carried any, so its error is none of a
+// queue pair that broke.
 func lost(err error) error {
 	failed, _ := errors.AsType[*StatusError](err)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), failed != nil && failed.Status == statusRetries:
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded),
+		failed != nil && (failed.Status == statusRetries || failed.Status == statusTime):
 		return errLost
-	case err != nil && Broken(err):
-		return fmt.Errorf("%s; %w", err.Error(), errLost)
 	}
-	return err
+	return fmt.Errorf("probe queue pair: %s", err.Error())
 }
 
 // errPeer means that the other side knows why.
 var errPeer = errors.New("the other host could not use its queue pair")
 
-// open makes this side's queue pair, if it is the time for one.
-func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, Place, offer, error) {
+// open makes this side's queue pair beside a connection, if it is the time for one.
+func (t *Transport) open(conn net.Conn, id streamID, size Size) (Pair, Place, offer, error) {
+	from := conn.LocalAddr()
 	t.mu.Lock()
 	tr := t.trial(id)
 	tr.from = from
-	wants := tr.wants(t.now()) && t.now() >= t.paused
+	wants := tr.wants(t.now()) && !t.pauses() && t.ctx.Err() == nil
+	if wants {
+		t.opening[conn] = true
+		t.held++
+	}
 	t.mu.Unlock()
-	if !wants || t.ctx.Err() != nil {
+	if !wants {
 		return nil, Place{}, offer{}, nil
 	}
+	pair, place, err := t.pair(from, size)
+	if err != nil {
+		t.release()
+		return nil, place, offer{}, err
+	}
+	pair = heldPair{pair, t.release}
+	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
+	o.end.PSN = rand.Uint32() & byteMask
+	return pair, place, o, nil
+}
+
+// opened is the end of an Upgrade.
+func (t *Transport) opened(conn net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.opening, conn)
+}
+
+// heldPair is a queue pair that held counts.
+type heldPair struct {
+	Pair
+	release func()
+}
+
+func (p heldPair) Close() error {
+	defer p.release()
+	return p.Pair.Close()
+}
+
+// release is the end of a queue pair that held counts.
+func (t *Transport) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held--; t.held == 0 {
+		t.freed.Broadcast()
+	}
+}
+
+// pair returns a queue pair that can be connected.
+func (t *Transport) pair(from net.Addr, size Size) (Pair, Place, error) {
 	place, err := t.place(from)
 	if err != nil {
-		return nil, place, offer{}, err
+		return nil, place, err
 	}
 	pair, err := t.cfg.Provider.Open(place, size)
 	if err == nil {
@@ -299,11 +383,9 @@ func (t *Transport) open(from net.Addr, id streamID, size Size) (Pair, Place, of
 		}
 	}
 	if err != nil {
-		return nil, place, offer{}, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
+		return nil, place, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
 	}
-	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
-	o.end.PSN = rand.Uint32() & byteMask
-	return pair, place, o, nil
+	return pair, place, nil
 }
 
 // place returns where a queue pair goes beside a connection from the given address.
@@ -373,7 +455,7 @@ func (c *Conn) probe(within time.Duration) error {
 		return err
 	}
 	if crc32c.Sum(b) != want {
-		return errors.New("the queue pair delivered other bytes than were sent")
+		return errors.New("other bytes arrived than were sent")
 	}
 	return c.SetDeadline(time.Time{})
 }
@@ -410,7 +492,7 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 	}
 }
 
-// Broken reports whether an error is one of a queue pair that had carried data.
+// Broken reports whether a queue pair, rather than TCP or this program, ended the connection.
 func Broken(err error) bool {
 	_, status := errors.AsType[*StatusError](err)
 	_, event := errors.AsType[*EventError](err)
@@ -433,8 +515,11 @@ func (t *Transport) report(id streamID, reason error) {
 	}
 }
 
+// mostLook is how often a host looks at least for a port. That opens every device.
+const mostLook = 5 * time.Second
+
 // retry has a stream opened again after a time, and again until RDMA carries it or only the peer knows why it does not.
-// While this host has no port for it, there is nothing to open, and it looks often.
+// While this host has no port for it, there is nothing to open, and it looks for one every few seconds.
 func (t *Transport) retry(id streamID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -448,7 +533,6 @@ func (t *Transport) retry(id streamID) {
 		for rest := t.cfg.Tuning.Rest; ; {
 			t.mu.Lock()
 			wait := max(rest, tr.until-t.now())
-			paused := t.now() < t.paused
 			if tr.on > 0 || !tr.waits || t.ctx.Err() != nil {
 				tr.retries = false
 				t.mu.Unlock()
@@ -463,15 +547,17 @@ func (t *Transport) retry(id streamID) {
 				continue
 			}
 			t.mu.Lock()
-			from := tr.from
+			from, paused := tr.from, t.pauses()
 			t.mu.Unlock()
 			if paused {
 				continue
 			}
-			if _, err := t.place(from); err != nil {
-				continue
+			most := mostRests * t.cfg.Tuning.Rest
+			_, err := t.place(from)
+			if err != nil {
+				most = min(most, max(mostLook, t.cfg.Tuning.Rest))
 			}
-			if rest = min(2*rest, mostRests*t.cfg.Tuning.Rest); !t.cfg.Retry(id.peer, id.stream) {
+			if rest = min(2*rest, most); err == nil && !t.cfg.Retry(id.peer, id.stream) {
 				t.mu.Lock()
 				tr.waits = false
 				t.mu.Unlock()

@@ -237,8 +237,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A pause loses nothing that was written, frees every queue pair, and lets none come until it ends; also while the link
-// is busy.
+// A pause frees every queue pair, and lets none come until it ends.
 func TestPause(t *testing.T) {
 	fabric := verbstest.New(1)
 	cfg := verbs.Config{Provider: fabric.Host(localhost), Tuning: hasty}
@@ -248,7 +247,7 @@ func TestPause(t *testing.T) {
 	if _, err := a.Write(text); err != nil {
 		t.Fatal(err)
 	}
-	one.Pause(time.Minute)
+	one.Pause()(time.Minute)
 	if n, err := a.Write(text); n > 0 || err == nil {
 		t.Errorf("%d bytes written in a pause, error %v", n, err)
 	}
@@ -269,6 +268,36 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// A pause ends what a peer keeps waiting, and frees its queue pair, however far the sides have come.
+func TestPauseWhileOpening(t *testing.T) {
+	const offer, verdict = 60, 1
+	for name, answers := range map[string][]int64{"offer": nil, "first verdict": {offer}, "second verdict": {offer, verdict}} {
+		t.Run("without "+name, func(t *testing.T) {
+			fabric := verbstest.New(1)
+			tr := transport(t, verbs.Config{Provider: fabric.Host(localhost)})
+			conn, mirror := connected(t, localhost)
+			ended := make(chan error)
+			go func() {
+				_, err := tr.Upgrade(t.Context(), conn, 1, 1)
+				ended <- err
+			}()
+			for _, n := range answers { // the peer offers the same queue pair, so that it is connected to itself
+				io.CopyN(mirror, mirror, n)
+			}
+			if _, err := mirror.Read(make([]byte, offer)); err != nil || fabric.Pairs() != 1 {
+				t.Errorf("%d queue pairs, error %v", fabric.Pairs(), err)
+			}
+			tr.Pause()(time.Minute)
+			if n := fabric.Pairs(); n != 0 {
+				t.Errorf("%d queue pairs are left", n)
+			}
+			if err := <-ended; err == nil {
+				t.Error("the stream is carried")
+			}
+		})
+	}
+}
+
 // A link that is busy goes on by TCP when RDMA pauses, and over RDMA afterwards.
 func TestLinkOutlivesPauses(t *testing.T) {
 	fabric := verbstest.New(1)
@@ -277,7 +306,7 @@ func TestLinkOutlivesPauses(t *testing.T) {
 		Provider: func() verbs.Provider { return fabric.Host(localhost) }, Segments: 2_000,
 		DisturbTransport: func(round int, tr *verbs.Transport) {
 			if round%10 == 5 {
-				tr.Pause(time.Second)
+				tr.Pause()(time.Second)
 				if pauses++; tr.Up() != 0 {
 					t.Errorf("%d streams go over RDMA in a pause", tr.Up())
 				}

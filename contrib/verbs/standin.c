@@ -14,7 +14,8 @@
 //	denied   addresses of hosts whose users may not open it
 //	memlock  registered memory counts against the limit of locked memory, as it does for users other than root
 //
-// One byte for each queue pair that "kill" has broken is appended to the file killed.
+// The number of a queue pair, or of memory, ends with the last byte of its host's first address, and so does the name of
+// its file. One byte for each queue pair that "kill" has broken is appended to the file killed.
 //
 // A host's GIDs are made of its IPv4 addresses, as with RoCE v2. Registered memory becomes a file of the directory that
 // peers map: registering replaces the pages by shared ones. A queue pair is a FIFO that its peer writes 16 bytes to
@@ -152,6 +153,20 @@ static int names_us(const char *name)
 	}
 	fclose(f);
 	return found;
+}
+
+// host returns the last byte of this host's first address, except loopback.
+static uint32_t host(void)
+{
+	uint32_t last = 0;
+	struct ifaddrs *all;
+	if (getifaddrs(&all))
+		return 0;
+	for (struct ifaddrs *a = all; a && !last; a = a->ifa_next)
+		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET && !(a->ifa_flags & IFF_LOOPBACK))
+			last = ntohl(((struct sockaddr_in *)a->ifa_addr)->sin_addr.s_addr) & 0xff;
+	freeifaddrs(all);
+	return last;
 }
 
 static volatile int port_is_down;
@@ -295,7 +310,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
 		abort();
 	int file;
 	do {
-		m->mr.rkey = m->mr.lkey = random_number();
+		m->mr.rkey = m->mr.lkey = (random_number() & ~0xffu) | host();
 		path_of(m->path, "memory", m->mr.rkey);
 		file = open(m->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	} while (file < 0 && errno == EEXIST);
@@ -480,7 +495,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	}
 	do {
-		p->qp.qp_num = random_number() & 0xffffff;
+		p->qp.qp_num = (random_number() & 0xffff00) | host();
 		path_of(path, "pair", p->qp.qp_num);
 	} while (mkfifo(path, 0600) && errno == EEXIST);
 	p->in = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);

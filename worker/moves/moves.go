@@ -97,6 +97,7 @@ func New(cfg Config) *Moves { return &Moves{cfg: cfg, pulse: cfg.Pulse} }
 func (m *Moves) Beat(ctx context.Context, now time.Duration) (paused bool) {
 	gap := m.pulse.Beat(now)
 	if gap > 0 {
+		m.resumeRDMA()
 		m.arrived(ctx, fmt.Sprintf("was paused for %.1f s", gap.Seconds()), false, func() {})
 	}
 	return gap > 0
@@ -143,9 +144,11 @@ func (m *Moves) take(ctx context.Context, ev migrate.Event, ready func()) {
 	case migrate.Ends, migrate.Moved:
 		m.cfg.Ring.ForgetOwn()
 		present := m.announced // another one may begin before the host has arrived
+		d.ResumeRDMA()
 		m.arrived(ctx, ev.Text, true, func() { m.end(ctx, present) })
 	case migrate.Stays: // the host may have been paused all the same; its edges are what they were
 		present := m.announced
+		d.ResumeRDMA()
 		m.arrived(ctx, ev.Text, false, func() { m.end(ctx, present) })
 	}
 }
@@ -216,13 +219,19 @@ func (m *Moves) end(ctx context.Context, present *move) {
 	}
 }
 
+// resumeRDMA lets links go over RDMA again, unless vSphere still is to move this machine.
+func (m *Moves) resumeRDMA() {
+	if m.announced == nil || m.announced.over {
+		m.cfg.Daemon.ResumeRDMA()
+	}
+}
+
 // arrived goes on after a move or a pause, and calls then when the machine has been looked at. The other hosts may
 // have given this one up.
 func (m *Moves) arrived(ctx context.Context, text string, moved bool, then func()) {
 	if moved {
 		m.cfg.Machine.WarnOfLabels()
 	}
-	m.cfg.Daemon.ResumeRDMA()
 	greet := m.cfg.Daemon.Rejoin(ctx)
 	if greet == nil {
 		then()
@@ -255,6 +264,7 @@ func (m *Moves) Host(ctx context.Context, report *wire.Migrating) {
 		m.Peer(ctx, report.Host, report)
 	case report.State == wire.MoveEnds:
 		m.cfg.Machine.MovedTo(report)
+		m.resumeRDMA()
 		m.arrived(ctx, report.Text, true, func() {})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -35,6 +36,69 @@ func TestLabelsAfterMove(t *testing.T) {
 		expectLogs(t, &out, want...)
 	}
 }
+
+// vSphere may move the machine when no queue pair is left, not sooner; a move that is over by then is not announced. RDMA
+// goes on when the announced move ends, and neither a pause of the host nor what others report of it ends that move.
+func TestRDMAPausesForMove(t *testing.T) {
+	var d rdmaDaemon
+	job := &wire.Job{HostID: 1}
+	m := New(Config{Job: job, Daemon: &d, Machine: anyMachine{}, Ring: edges{},
+		Pulse: migrate.Pulse{Period: time.Second, Late: time.Second}})
+	expect := func(want ...string) {
+		t.Helper()
+		if !slices.Equal(d.calls, want) {
+			t.Errorf("%q, should be %q", d.calls, want)
+		}
+		d.calls = nil
+	}
+	take := func(kind migrate.Kind) {
+		m.take(t.Context(), migrate.Event{Kind: kind}, func() { d.calls = append(d.calls, "ready") })
+	}
+	m.Beat(t.Context(), time.Second)
+	take(migrate.Starts)
+	expect("pause")
+	m.Beat(t.Context(), time.Minute)
+	m.Host(t.Context(), &wire.Migrating{Host: job.HostID, State: wire.MoveEnds})
+	expect()
+	d.paused()
+	expect("announce", "ready")
+	take(migrate.Ends)
+	expect("resume")
+	m.Beat(t.Context(), time.Hour)
+	expect("resume")
+
+	take(migrate.Starts)
+	take(migrate.Stays)
+	d.paused()
+	expect("pause", "resume")
+}
+
+// rdmaDaemon is a daemon that is in no world and notes what it is called for.
+type rdmaDaemon struct {
+	alone
+	calls  []string
+	paused func() // what PauseRDMA was given
+}
+
+func (*rdmaDaemon) Tell(string) {}
+
+func (d *rdmaDaemon) PauseRDMA(_ context.Context, then func()) {
+	d.calls = append(d.calls, "pause")
+	d.paused = then
+}
+
+func (d *rdmaDaemon) ResumeRDMA() { d.calls = append(d.calls, "resume") }
+
+func (d *rdmaDaemon) Announce(_ context.Context, _ wire.Message, then func()) {
+	d.calls = append(d.calls, "announce")
+	then()
+}
+
+// anyMachine takes note of nothing.
+type anyMachine struct{ Machine }
+
+func (anyMachine) WarnOfLabels()           {}
+func (anyMachine) MovedTo(*wire.Migrating) {}
 
 // alone is a daemon that is in no world.
 type alone struct{ Daemon }

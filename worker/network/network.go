@@ -139,7 +139,7 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 // transport is verbs.Transport, which only some programs contain.
 type transport interface {
 	Upgrade(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
-	Pause(within time.Duration)
+	Pause() (drain func(within time.Duration))
 	Resume()
 	Close()
 }
@@ -155,14 +155,16 @@ func (n *Network) upgrade() func(ctx context.Context, conn net.Conn, peer, strea
 // drainTime is how long devices may take for what was posted; it is less than what a write may take that gets no answer.
 const drainTime = 250 * time.Millisecond
 
-// PauseRDMA has links go on by TCP until ResumeRDMA, and calls then when no device holds on to memory of this process.
+// PauseRDMA has links go on by TCP until ResumeRDMA, and calls then when no device holds on to memory of this process,
+// or ResumeRDMA has come first.
 func (n *Network) PauseRDMA(ctx context.Context, then func()) {
 	if n.transport == nil {
 		then()
 		return
 	}
+	drain := n.transport.Pause()
 	n.cfg.Loop.Go(func() {
-		n.transport.Pause(drainTime)
+		drain(drainTime)
 		n.cfg.Loop.Post(ctx, then)
 	})
 }

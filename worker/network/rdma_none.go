@@ -8,7 +8,7 @@ import "errors"
 func (n *Network) openRDMA(func(func())) {
 	err := n.cfg.NoRDMA
 	if err == nil {
-		err = errors.New("the resident daemon was started without it; gorun worker --rdma")
+		err = errors.New("the resident daemon runs without --rdma; start it by gorun worker --rdma")
 	}
 	if n.wantsRDMA() {
 		n.noRDMA(err)

@@ -19,7 +19,7 @@ func TestNoRDMA(t *testing.T) {
 		want string
 	}{
 		{wire.JobOptions{RDMA: "off", Verbose: true}, nil, ""},
-		{wire.JobOptions{RDMA: "on"}, nil, "data goes over TCP, not RDMA: the resident daemon was started without it; gorun worker --rdma"},
+		{wire.JobOptions{RDMA: "on"}, nil, "data goes over TCP, not RDMA: the resident daemon runs without --rdma; start it by gorun worker --rdma"},
 		{wire.JobOptions{RDMA: "mlx5_0"}, errors.New("no device"), "data goes over TCP, not RDMA: no device"},
 		{wire.JobOptions{RDMA: "auto"}, errors.New("no device"), ""},
 		{wire.JobOptions{RDMA: "auto", Verbose: true}, errors.New("no device"), "data goes over TCP, not RDMA: no device"},

@@ -3,6 +3,7 @@
 package ibverbs_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -48,9 +49,12 @@ func stream(b *testing.B, provider verbs.Provider) {
 			t := verbs.New(verbs.Config{Provider: provider})
 			defer t.Close()
 			wg.Go(func() {
-				if ends[i], err = t.Upgrade(b.Context(), ends[i], 1-i, 1); err != nil {
+				up, err := t.Upgrade(b.Context(), ends[i], 1-i, 1)
+				if err != nil {
 					b.Error(err)
+					return
 				}
+				ends[i] = up
 			})
 		}
 		wg.Wait()
@@ -58,28 +62,43 @@ func stream(b *testing.B, provider verbs.Provider) {
 			b.Fatal("TCP carries it")
 		}
 	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
 	defer ends[0].Close()
 	defer ends[1].Close()
 	from, to := filled(), filled()
 	b.SetBytes(benchTotal)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for b.Loop() {
+	reading.Go(func() { // and answers when everything has arrived
+		defer ends[1].Close()
+		for {
 			for at := 0; at < benchTotal; at += benchPiece {
-				if _, err := ends[0].Write(from[at : at+benchPiece]); err != nil {
+				_, err := io.ReadFull(ends[1], to[at:at+benchPiece])
+				if at == 0 && (errors.Is(err, io.EOF) || verbs.Broken(err)) {
+					return // the other end was closed
+				}
+				if err != nil {
 					b.Error(err)
 					return
 				}
 			}
+			if _, err := ends[1].Write(to[:1]); err != nil {
+				b.Error(err)
+				return
+			}
 		}
-		ends[0].Close()
 	})
-	for err == nil {
-		for at := 0; at < benchTotal && err == nil; at += benchPiece {
-			_, err = io.ReadFull(ends[1], to[at:at+benchPiece])
+	for b.Loop() {
+		for at := 0; at < benchTotal; at += benchPiece {
+			if _, err := ends[0].Write(from[at : at+benchPiece]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := io.ReadFull(ends[0], from[:1]); err != nil {
+			b.Fatal(err)
 		}
 	}
-	wg.Wait()
+	ends[0].Close()
+	reading.Wait()
 }
 
 // copies is a pipeline that does nothing but copy.

@@ -4,6 +4,7 @@ package e2etest
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,5 +70,12 @@ func (s *Standin) Pairs() int {
 // Left names the files of queue pairs and registered memory.
 func (s *Standin) Left() []string {
 	all, _ := filepath.Glob(filepath.Join(s.Dir, "*-*")) // the pattern is well-formed
+	return all
+}
+
+// LeftAt names those of the host with an address.
+func (s *Standin) LeftAt(host netip.Addr) []string {
+	bytes := host.AsSlice()
+	all, _ := filepath.Glob(filepath.Join(s.Dir, fmt.Sprintf("*-*%02x", bytes[len(bytes)-1]))) // the pattern is well-formed
 	return all
 }

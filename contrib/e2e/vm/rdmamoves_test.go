@@ -15,7 +15,7 @@ import (
 // knows; afterwards there are others. Training goes on all the while.
 func TestAnnouncedMoveOverRDMA(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a part of make test-all: the short variant of this is in worker/network and collective/verbs")
+		t.Skip("a part of make test-all: short variants are in worker/moves, worker/network and collective/verbs")
 	}
 	s := e2etest.NewStandin(t)
 	c := e2etest.NewClusterWith(t, 2, lab.Options{Share: []string{s.Dir}})
@@ -24,19 +24,19 @@ func TestAnnouncedMoveOverRDMA(t *testing.T) {
 	j := c.TrainOn(args...)
 	j.Await(`host2: vSphere announces moves of this machine`)
 	j.Await(`batch 10$`)
-	if s.Pairs() == 0 {
+	if left := s.LeftAt(c.Host(2).Address()); len(left) == 0 {
 		t.Errorf("RDMA carries nothing:\n%s", j.Out)
 	}
 	v.tell("host2", "start", 7001, "")
 	j.Await(`gorun: host2: ready to be moved, vSphere knows`)
-	if left := s.Left(); len(left) > 0 {
+	if left := s.LeftAt(c.Host(2).Address()); len(left) > 0 {
 		t.Errorf("when the machine may be moved there are %v", left)
 	}
 	if err := c.Host(2).Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond) // the move
-	if left := s.Left(); len(left) > 0 {
+	if left := s.LeftAt(c.Host(2).Address()); len(left) > 0 {
 		t.Errorf("while the machine moves there are %v", left)
 	}
 	if err := c.Host(2).Thaw(); err != nil {

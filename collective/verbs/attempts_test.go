@@ -1,0 +1,63 @@
+package verbs
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A stream without a port looks for one at growing intervals, and in a pause not at all.
+func TestLooksForPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		tr := New(Config{Provider: noPorts{&looks}, Retry: func(int, int) bool { return true }})
+		defer tr.Close()
+		id := streamID{1, 1}
+		tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		tr.failed(id, errPeer)
+		time.Sleep(500 * time.Millisecond)
+		tr.Pause()
+		time.Sleep(10 * time.Second)
+		if n := looks.Load(); n > 0 {
+			t.Errorf("%d looks in a pause", n)
+		}
+		tr.Resume()
+		time.Sleep(time.Minute)
+		if n := looks.Load(); n < 10 || n > 15 {
+			t.Errorf("%d looks in a minute", n)
+		}
+	})
+}
+
+// noPorts counts how often it is asked for ports.
+type noPorts struct{ looks *atomic.Int64 }
+
+func (p noPorts) Ports() ([]Port, error)       { p.looks.Add(1); return nil, nil }
+func (noPorts) Open(Place, Size) (Pair, error) { return nil, errNoPort }
+
+// Only a peer that does not answer means that the network loses packets; the error of a probe is none of a queue pair
+// that has carried data.
+func TestLost(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{os.ErrDeadlineExceeded, errLost.Error()},
+		{&StatusError{statusRetries}, errLost.Error()},
+		{&StatusError{statusTime}, errLost.Error()},
+		{&StatusError{11}, "probe queue pair: queue pair failed: remote access error"},
+		{&EventError{Event: EventDevice, Device: "mlx5_0"}, "probe queue pair: mlx5_0 has failed or was removed"},
+		{errors.New("other bytes"), "probe queue pair: other bytes"},
+	} {
+		if got := lost(c.err); got == nil || got.Error() != c.want || Broken(got) {
+			t.Errorf("%v: %v, should be %s", c.err, got, c.want)
+		}
+	}
+	if err := lost(nil); err != nil {
+		t.Error(err)
+	}
+}
