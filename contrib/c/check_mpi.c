@@ -1,5 +1,5 @@
-/* What must hold for the functions of MPI that programs of JAX call, run as a program of 1, 2, 3… ranks (`make c`), under the
- * sanitizers of memory and of threads. It prints what is wrong, and exits with 1. */
+/* What must hold for the functions of MPI that programs of JAX call, run as a program of 1, 2, 3… ranks (`make faces`), under
+ * the sanitizers of memory and of threads. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "mpitrampoline.c" /* MPItrampoline looks names up; there is no header with them */
 
@@ -18,12 +18,12 @@ enum { MOST_RANKS = 8, COUNT = 1000 };
 
 /* all calls every kind of operation on a communicator, whose members have these ranks in the world. */
 static void all(handle on, const int *members, int n, int me, int count) {
-	int r = -1, s = -1, want = 0;
+	int r = -1, s = -1, want = 0, most = 0;
 	CHECK(!MPIABI_Comm_rank(on, &r) && !MPIABI_Comm_size(on, &s) && r == me && s == n);
 	int32_t *in = malloc(sizeof *in * (size_t)(n * count) + 1), *out = malloc(sizeof *out * (size_t)(n * count) + 1);
 	CHECK(in && out);
 	for (int i = 0; i < n; i++)
-		want += members[i] + 1;
+		want += members[i] + 1, most = members[i] + 1 > most ? members[i] + 1 : most;
 	for (int i = 0; i < n * count; i++)
 		in[i] = (rank + 1) * (i % 7);
 	CHECK(!MPIABI_Allreduce(in, out, count, MPIABI_INT32_T, MPIABI_SUM, on));
@@ -31,6 +31,8 @@ static void all(handle on, const int *members, int n, int me, int count) {
 		CHECK(out[i] == want * (i % 7));
 	memcpy(out, in, sizeof *in * (size_t)count);
 	CHECK(!MPIABI_Allreduce(IN_PLACE, out, count, MPIABI_INT32_T, MPIABI_MAX, on));
+	for (int i = 0; i < count; i++)
+		CHECK(out[i] == most * (i % 7));
 	CHECK(!MPIABI_Allgather(in, count, MPIABI_INT32_T, out, count, MPIABI_INT32_T, on));
 	for (int i = 0; i < n * count; i++)
 		CHECK(out[i] == (members[i / count] + 1) * (i % count % 7));

@@ -1,12 +1,14 @@
-/* What must hold for the operations of TensorFlow, run as a program of 1, 2, 3… ranks (`make c`), under the sanitizers of memory and
- * of threads, with stand-ins for TensorFlow's functions. It prints what is wrong, and exits with 1. */
+/* What must hold for the operations of TensorFlow, run as a program of 1, 2, 3… ranks (`make faces`), under the sanitizers of memory
+ * and of threads, with stand-ins for TensorFlow's functions. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "gorun.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -438,6 +440,34 @@ static void world(void) {
 	dispose(&c);
 }
 
+/* A rank counts its steps in the page that its daemon reads. A child of fork leaves the page to it. */
+static void steps(void) {
+	enum { STEP = 2, AT_STEPS = 1 }; /* the number of the event, and the place of the counter */
+	const char *path = getenv("GORUN_COUNTERS");
+	int fd = path ? open(path, O_RDONLY) : -1;
+	CHECK(fd >= 0);
+	volatile const uint64_t *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(page != MAP_FAILED && !close(fd));
+	call c;
+	make(&c, "GorunCount", (TF_OpKernelConstruction){.tensor_name = "", .what = STEP});
+	for (int turn = 0; turn < 2; turn++) { /* before the first step, and after it */
+		uint64_t before = page[AT_STEPS];
+		pid_t pid = fork();
+		if (!pid) {
+			alarm(60);
+			c.builder->compute(c.kernel, &c.context);
+			_exit(0);
+		}
+		int status = 1;
+		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+		CHECK(page[AT_STEPS] == before);
+		c.builder->compute(c.kernel, &c.context);
+		CHECK(page[AT_STEPS] == before + 1);
+	}
+	dispose(&c);
+	CHECK(!munmap((void *)(uintptr_t)page, 4096));
+}
+
 enum { THREADS = 4, ROUNDS = 12 };
 
 static void *work(void *which) {
@@ -492,6 +522,7 @@ int main(int argc, char **argv) {
 	}
 	mistakes();
 	world();
+	steps();
 	pthread_t threads[THREADS];
 	for (int i = 0; i < THREADS; i++)
 		CHECK(!pthread_create(&threads[i], NULL, work, (void *)(intptr_t)(rank % 2 ? THREADS - 1 - i : i)));

@@ -1003,10 +1003,19 @@ static uint64_t stamp(void) {
 static void count(int what, uint64_t n) { __atomic_fetch_add(&counts[what / 8], n, __ATOMIC_RELAXED); }
 static void note(int what, uint64_t n) { __atomic_store_n(&counts[what / 8], n, __ATOMIC_RELAXED); }
 
-/* open_counters begins to count. A companion counts for its rank, beside the rank's own binding. */
-static void open_counters(void) {
+/* A child of fork leaves the page to its parent. */
+static void count_apart(void) { counts = unseen; }
+
+__attribute__((visibility("hidden"))) void gorun_open_counters(void);
+
+/* gorun_open_counters begins to count, once. A companion counts for its rank, beside the rank's own binding. */
+void gorun_open_counters(void) {
+	static int opened;
 	const char *path = getenv("GORUN_COUNTERS");
-	int fd = !path || !*path || counts != unseen ? -1 : open(path, O_RDWR | O_CLOEXEC);
+	if (!path || !*path || opened || pthread_atfork(NULL, NULL, count_apart))
+		return;
+	opened = 1;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	void *page = mmap(NULL, COUNT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -1060,23 +1069,20 @@ enum { EVENT_LOADS, EVENT_LOADED, EVENT_STEP };
 __attribute__((visibility("hidden"))) void gorun_count_event(int event);
 
 /* gorun_count_event counts steps, and time in which a graph waited for data. It notes no activity: a graph whose data has ended
- * stops in the middle. */
+ * stops in the middle. It takes no lock, which a child of fork could find locked: of two threads, one may have the later stamp
+ * and come first. */
 void gorun_count_event(int event) {
-	static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 	static uint64_t loading, stepped;
-	pthread_mutex_lock(&counting);
-	open_counters();
-	uint64_t at = stamp();
-	if (event == EVENT_LOADED && loading)
-		count(COUNT_DATA, at - loading);
-	if (event != EVENT_STEP)
-		loading = at;
+	uint64_t at = stamp(), since = __atomic_exchange_n(event == EVENT_STEP ? &stepped : &loading, at, __ATOMIC_RELAXED);
+	if (event == EVENT_STEP && !since)
+		since = __atomic_load_n(&counts[COUNT_BEGAN / 8], __ATOMIC_RELAXED);
+	uint64_t took = since && since < at ? at - since : 0;
+	if (event == EVENT_LOADED)
+		count(COUNT_DATA, took);
 	if (event == EVENT_STEP) {
 		count(COUNT_STEPS, 1);
-		note(COUNT_STEP_TIME, at - (stepped ? stepped : counts[COUNT_BEGAN / 8]));
-		stepped = at;
+		note(COUNT_STEP_TIME, took);
 	}
-	pthread_mutex_unlock(&counting);
 }
 
 /* missed counts a wait for ranks of which not all came. The daemon carries out the operation, and the wait for it counts it. */
@@ -2695,6 +2701,7 @@ static int join_world(int companion) {
 	const char *name = getenv("GORUN_SOCKET");
 	int code = GORUN_OK;
 	acquire();
+	gorun_open_counters(); /* before handlers of fork want the lock, as it adds one */
 	if (world.state != OUTSIDE && world.state != ENDED)
 		code = fail(GORUN_INVALID, world.state == FORKED ? "join world: this process was forked after gorun_init"
 								 : "join world: gorun_init was called already");
@@ -2708,7 +2715,6 @@ static int join_world(int companion) {
 	world.lost = world.goodbye = 0;
 	world.rank = world.local_rank = world.cross_rank = world.size = world.local_size = world.cross_size = -1;
 	world.state = JOINING;
-	open_counters();
 	unwaited.open = 0;
 	if (name && *name) {
 		code = connect_daemon(name, companion);

@@ -177,6 +177,10 @@ static int known(int what, int set, int more) {
 	return value;
 }
 
+/* gorun.c has these. */
+__attribute__((visibility("hidden"))) void gorun_open_counters(void);
+__attribute__((visibility("hidden"))) void gorun_count_event(int event);
+
 /* ---- kernels ---- */
 
 enum { ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, KINDS };
@@ -770,8 +774,6 @@ static void compute_world(void *kernel, TF_OpKernelContext *ctx) {
 }
 
 /* GorunCount counts an event of the graph that it is in. It is stateful, as it has no result. */
-__attribute__((visibility("hidden"))) void gorun_count_event(int event); /* in gorun.c */
-
 static void compute_count(void *kernel, TF_OpKernelContext *ctx) {
 	(void)ctx;
 	gorun_count_event(((const struct question *)kernel)->what);
@@ -878,6 +880,7 @@ static int find(void) {
 __attribute__((constructor)) static void register_operations(void) {
 	if (!getenv("_GORUN_TENSORFLOW") || !find())
 		return;
+	gorun_open_counters(); /* this copy of the library may join no world */
 	pthread_atfork(hold, let_go, forked);
 	TF_Status *s = tf.TF_NewStatus();
 	for (int kind = 0; kind < KINDS; kind++)
