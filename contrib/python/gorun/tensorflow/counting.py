@@ -12,10 +12,14 @@ from gorun.counters import LOADED, LOADS, STEP, counters
 from gorun.tensorflow import engine
 
 
-def step(grads: list[Any]) -> None:
-    """Count a step whenever the first of the gradients is used."""
+def step(grads: list[Any], alone: bool) -> None:
+    """Count a step whenever the first of the gradients is used.
+
+    The graph of a rank that is alone counts none, so that XLA can compile it.
+    """
     if tf.executing_eagerly():
         counters.step()
+    if tf.executing_eagerly() or alone:
         return
     for i, grad in enumerate(grads):
         if grad is not None:

@@ -80,10 +80,11 @@ class Reduction:
         variables = list(variables) if variables is not None else [None] * len(grads)
         mine = [i for i, variable in enumerate(variables) if self._local and self.is_local(variable)]
         rest = [i for i, grad in enumerate(grads) if grad is not None and i not in mine]
-        counting.step(grads)
+        alone = self._alone()
+        counting.step(grads, alone)
         for i in rest:
             grads[i] = self._given(grads[i])
-        if self._alone():
+        if alone:
             return grads
         if self._scale_local and any(grads[i] is not None for i in mine):
             size = engine.current().ask(engine.SIZE, self._process_set)
