@@ -114,10 +114,12 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 	else echo "No test was run a second time."; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
+# Ray where make ray-ready was run.
+CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray)
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
-	for part in arm64 faces e2e-race fuzz vm soak trials; do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	for part in arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test

@@ -1,6 +1,7 @@
 """Jobs whose ranks are processes that gorun did not start: gorun.seats, with this test as the engine."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -30,11 +31,11 @@ class SeatsTest(unittest.TestCase):
         self.addCleanup(patch.stop)
         self.token = job.new_token()
 
-    def engine(self, host, index):
+    def engine(self, host, index, stderr=None):
         """Start a process of the engine."""
         process = subprocess.Popen(
             [sys.executable, HERE / "seated.py", self.token, host, str(index)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         self.addCleanup(process.wait)
         self.addCleanup(process.stdin.close)
@@ -93,16 +94,31 @@ class SeatsTest(unittest.TestCase):
         self.assertNotEqual(running.wait(60), 0)
         self.assertIn("three: no such node (hint: gorun and its Python package have to be", running.failure())
 
+    def test_a_daemon_that_never_ends(self):
+        asked = threading.Event()
+        running = self.job(["-np", "1", "-H", "one"], lambda host, order, ended: asked.set())
+        with mock.patch.object(threading, "excepthook") as raised:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as nothing:
+                nothing.connect(running._listener.getsockname())
+            self.assertTrue(asked.wait(60))
+            running.stop()
+            serving = [thread for thread in threading.enumerate() if thread.name == job.SERVES]
+            for thread in [*running._threads, *serving]:
+                thread.join(60)
+                self.assertFalse(thread.is_alive(), "it ends with gorun")
+        raised.assert_not_called()
+
     def test_no_process_takes_the_seat(self):
         environ = {TOKEN: self.token, "HOROVOD_HOSTNAME": "one", "GORUN_LOCAL_RANK": "0"}
         with self.assertRaisesRegex(TimeoutError, "no process on one took"):
             seat.find(environ, 0.0)
 
     def test_no_seat_comes(self):
-        process = self.engine("one", 0)
+        process = self.engine("one", 0, subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
         say(process, "take 0.01")
-        self.assertEqual(process.stdout.readline(), "")
-        self.assertNotEqual(process.wait(60), 0)
+        self.assertIn("NoSeat: gorun started no rank on one for this process", process.stderr.read())
+        self.assertEqual(process.wait(60), 1)
 
     def test_what_a_rank_gets(self):
         environ = {"GORUN_RANK": "1", "RANK": "1", "PATH": "/bin", "PYTHONPATH": "x", TOKEN: "secret"}

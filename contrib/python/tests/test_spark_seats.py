@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import threading
 import types
 import unittest
 
@@ -42,9 +43,12 @@ class SparkTest(unittest.TestCase):
             outcome.results([never])
         with self.assertRaisesRegex(RuntimeError, "^run: b: no gorun$"):
             outcome.results([never, outcome.Outcome(-1, "b", error="no rank came", job="b: no gorun")])
+        late = outcome.Outcome(-1, "a", error="no rank came", job="b is not there after 60 s")
+        with self.assertRaisesRegex(RuntimeError, "^run: b: no gorun$"):
+            outcome.results([late, outcome.Outcome(-1, "b", error="no rank came", daemon="b: no gorun")])
 
     def test_a_result_that_cannot_be_sent(self):
-        lost = pickle.loads(outcome.dump(outcome.Outcome(3, "a", lambda: 1)))
+        lost = pickle.loads(outcome.dump(outcome.Outcome(3, "a", threading.Lock())))
         self.assertEqual((lost.rank, lost.result), (3, None))
         self.assertRegex(lost.error, "pickle")
 

@@ -6,14 +6,20 @@ import dataclasses
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from queue import Empty
 from typing import Any, Callable
 
 import ray
 from ray.exceptions import RayActorError
+from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gorun.ray.worker import NodeDaemon
+
+LOOK_SECONDS = 0.5  # between two looks at what Ray has: nodes, and reports for callbacks
+OTHERS_SECONDS = 3.0  # for other ranks to end after one has failed, which may be the cause or a consequence
 
 
 @dataclasses.dataclass
@@ -129,6 +135,29 @@ class Daemons:
             ended(why)
 
         threading.Thread(target=wait, name=f"gorun: daemon of {host}", daemon=True).start()
+
+
+@contextmanager
+def reports(callbacks: Sequence[Callable[[Any], Any]]) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
+    """Make a queue for ray_logger.log(), and a function that passes on what is in it."""
+    if not callbacks:
+        yield None, lambda: None
+        return
+    queue = Queue(actor_options={"num_cpus": 0})
+
+    def deliver() -> None:
+        while True:
+            try:
+                report = queue.get_nowait()
+            except Empty:
+                return
+            for callback in callbacks:
+                callback(report)
+
+    try:
+        yield queue, deliver
+    finally:
+        queue.shutdown()
 
 
 def first_line(error: BaseException) -> str:

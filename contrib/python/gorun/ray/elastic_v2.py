@@ -5,22 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from queue import Empty
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import ray
-from ray.util.queue import Queue
 
 from gorun.discovery import HostDiscovery
 from gorun.ray import nodes
-from gorun.ray.adapter import Adapter, BaseParams, calling, common_flags
+from gorun.ray.adapter import (
+    LOOK_SECONDS,
+    OTHERS_SECONDS,
+    Adapter,
+    BaseParams,
+    calling,
+    common_flags,
+    reports,
+)
 from gorun.ray.team import Team
 from gorun.seats import job
 from gorun.seats.hostlist import HostList
-
-LOOK_SECONDS = 0.5  # between two looks at Ray's nodes
 
 
 class RayHostDiscovery(HostDiscovery):
@@ -160,8 +163,11 @@ class ElasticAdapter(Adapter):
         running: job.Job | None = None
         with reports(callbacks) as (queue, deliver):
 
-            def prepare(actor: Any) -> list[Any]:
-                first = [actor.update_env_vars.remote(self._environ)]
+            def prepare(actor: Any, slots: int) -> list[Any]:
+                environ = dict(self._environ)
+                if params.use_gpu:  # those of all ranks of the node, as Horovod does
+                    environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(slots * needs["GPU"])))
+                first = [actor.update_env_vars.remote(environ)]
                 first += [actor.set_queue.remote(queue)] if queue is not None else []
                 return [*first, actor.start_executable.remote(*self._executable)]
 
@@ -171,23 +177,25 @@ class ElasticAdapter(Adapter):
                 while running is None or not running.ended():
                     team.follow(self._nodes(), params.max_workers)
                     team.look(LOOK_SECONDS)
+                    if running is None and team.unprepared is not None:
+                        raise team.unprepared
                     slots = team.slots()
                     hosts.write(slots)
                     deliver()
                     if running is None and sum(slots.values()) >= params.min_workers:
                         running = job.Job(self._flags(hosts), token, team.daemons.start)
                     elif running is None and time.monotonic() > limit:
+                        cause = f"; {team.failure}" if team.failure else ""
                         raise TimeoutError(
                             f"run: Ray has room for {sum(slots.values())} workers, and the job begins with "
-                            f"{params.min_workers}, after {params.elastic_timeout} s (hint: a smaller "
+                            f"{params.min_workers}, after {params.elastic_timeout} s{cause} (hint: a smaller "
                             "min_workers, or more nodes)"
                         )
                     time.sleep(LOOK_SECONDS / 5)
                 status = running.wait()
-                found = -1
-                while len(team.results) > found:  # the last ones travel by Ray, after the end of the job
-                    found = len(team.results)
-                    team.look(LOOK_SECONDS)
+                limit = time.monotonic() + OTHERS_SECONDS
+                while status and not team.knows_cause() and time.monotonic() < limit:
+                    team.look(LOOK_SECONDS)  # the cause travels by Ray, perhaps after the end of the job
                 deliver()
             finally:
                 if running is not None:
@@ -197,6 +205,8 @@ class ElasticAdapter(Adapter):
         if status:
             cause = f"; {team.failure}" if team.failure else ""
             raise RuntimeError(f"run: {running.failure()}{cause}")
+        if not team.results:
+            raise RuntimeError("run: the job has ended, and no rank has a result")
         return [value for _, value in sorted(team.results, key=lambda item: item[0])]
 
     def _nodes(self) -> dict[str, tuple[str, int]]:
@@ -210,26 +220,3 @@ class ElasticAdapter(Adapter):
             known.setdefault(node["NodeManagerHostname"], node["NodeID"])
         known.update({names.of(node["NodeID"]): node["NodeID"] for node in nodes.alive()})
         return {host: (known[host], math.floor(slots)) for host, slots in found.items() if host in known}
-
-
-@contextmanager
-def reports(callbacks: Sequence[Callable[[Any], Any]]) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
-    """Make a queue for ray_logger.log(), and a function that passes on what is in it."""
-    if not callbacks:
-        yield None, lambda: None
-        return
-    queue = Queue(actor_options={"num_cpus": 0})
-
-    def deliver() -> None:
-        while True:
-            try:
-                report = queue.get_nowait()
-            except Empty:
-                return
-            for callback in callbacks:
-                callback(report)
-
-    try:
-        yield queue, deliver
-    finally:
-        queue.shutdown()

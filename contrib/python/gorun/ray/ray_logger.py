@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 _queue: Any = None
+_warned = False
 
 
 def configure(queue: Any) -> None:
@@ -14,12 +16,16 @@ def configure(queue: Any) -> None:
     _queue = queue
 
 
-def log(info_dict: dict[str, Any]) -> None:
-    """Pass something to the callbacks: rank 0 does so, and others do nothing."""
-    if _queue is None:
-        raise ValueError("log: run() was not given any callbacks")
+def log(info_dict: dict[str, Any], chief_only: bool = True) -> None:
+    """Pass something to the callbacks of run(): only rank 0 does so, unless chief_only is False."""
+    global _warned
     from gorun import basics
 
     first = basics.rank() == 0 if basics.is_initialized() else os.environ.get("HOROVOD_RANK") == "0"
-    if first:
+    if chief_only and not first:
+        return
+    if _queue is not None:
         _queue.put(info_dict)
+    elif not _warned:
+        _warned = True
+        warnings.warn("log: run() was given no callbacks", stacklevel=2)

@@ -109,15 +109,17 @@ class RayExecutor:
         extra_env_vars: Mapping[str, Any] | None = None,
     ) -> None:
         """Start the workers. Each makes an executable_cls, if there is one, for execute()."""
+        if self._adapter is not None:
+            raise RuntimeError("start: the workers run already (hint: shutdown() comes first)")
+        adapter: Any
         fields = {field.name: getattr(self.params, field.name) for field in dataclasses.fields(self.params)}
         self._is_remote = bool(ray.util.client.ray.is_connected())
         if self._is_remote:  # this machine may not reach the nodes
-            self._adapter = (
-                ray.remote(self.params.adapter).options(num_cpus=0).remote(self.settings, **fields)
-            )  # type: ignore[attr-defined]
+            adapter = ray.remote(self.params.adapter).options(num_cpus=0).remote(self.settings, **fields)  # type: ignore[attr-defined]
         else:
-            self._adapter = self.params.adapter(self.settings, **fields)
-        self._call("start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+            adapter = self.params.adapter(self.settings, **fields)
+        self._call_of(adapter, "start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+        self._adapter = adapter
 
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
@@ -157,5 +159,8 @@ class RayExecutor:
     def _call(self, method: str, *args: Any) -> Any:
         if self._adapter is None:
             raise RuntimeError(f"{method}: start() comes first")
-        function = getattr(self._adapter, method)
+        return self._call_of(self._adapter, method, *args)
+
+    def _call_of(self, adapter: Any, method: str, *args: Any) -> Any:
+        function = getattr(adapter, method)
         return ray.get(function.remote(*args)) if self._is_remote else function(*args)

@@ -21,11 +21,21 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gorun.exceptions import HorovodInternalError
 from gorun.ray import nodes
-from gorun.ray.adapter import Adapter, BaseParams, Daemons, calling, common_flags, first_line, start_seconds
+from gorun.ray.adapter import (
+    LOOK_SECONDS,
+    OTHERS_SECONDS,
+    Adapter,
+    BaseParams,
+    Daemons,
+    calling,
+    common_flags,
+    first_line,
+    reports,
+    start_seconds,
+)
 from gorun.ray.worker import BaseHorovodWorker
 from gorun.seats import job, place
 
-OTHERS_SECONDS = 3.0  # for other ranks to end after one has failed, which may be the cause or a consequence
 LEAVE_SECONDS = 10.0
 
 
@@ -109,7 +119,7 @@ class StaticAdapter(Adapter):
         self._workers: list[_Worker] = []  # by rank
         self._daemons = Daemons()
         self._job: job.Job | None = None
-        self._latest: list[Any] = []  # references to the results of the latest call
+        self._calls: list[Any] = []  # references to the results of calls that may not have ended
 
     @property
     def workers(self) -> list[Any]:
@@ -125,7 +135,7 @@ class StaticAdapter(Adapter):
     ) -> None:
         """Start the workers."""
         if self._workers:
-            raise RuntimeError("start: the workers run already")
+            raise RuntimeError("start: the workers run already (hint: shutdown() comes first)")
         try:
             self._find_room()
             self._make_workers()
@@ -241,8 +251,17 @@ class StaticAdapter(Adapter):
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
     ) -> list[Any]:
-        """Call a function with each worker's executable; return the results by rank, without callbacks."""
-        return self._results(self._submit(fn))
+        """Call a function with each worker's executable; return the results by rank."""
+        with reports(callbacks or ()) as (queue, deliver):
+            if queue is None:
+                return self._results(self._submit(fn))
+            for actor in self.workers:
+                actor.set_queue.remote(queue)
+            try:
+                return self._results(self._submit(fn), deliver)
+            finally:
+                for actor in self.workers:
+                    actor.set_queue.remote(None)
 
     def run(
         self,
@@ -251,8 +270,8 @@ class StaticAdapter(Adapter):
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function on each worker; return the results by rank. No callback is called."""
-        return self.execute(calling(fn, args, kwargs))
+        """Call a function on each worker; return the results by rank."""
+        return self.execute(calling(fn, args, kwargs), callbacks)
 
     def run_remote(
         self,
@@ -261,37 +280,48 @@ class StaticAdapter(Adapter):
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function on each worker; return the references to the results by rank."""
+        """Call a function on each worker; return the references to the results by rank, without callbacks."""
         return self._submit(calling(fn, args, kwargs))
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Call a function with the executable of rank 0; return its result."""
         if not self._workers:
             raise RuntimeError("execute_single: start() comes first")
-        return ray.get(self._workers[0].actor.execute.remote(fn))
+        return ray.get(self._begin(self._workers[:1], fn))[0]
 
     def _submit(self, fn: Callable[[Any], Any]) -> list[Any]:
         if not self._workers:
             raise RuntimeError("run: start() comes first")
-        if any(failure(reference) is not None for reference in self._latest):
+        return self._begin(self._workers, fn)
+
+    def _begin(self, workers: Sequence[_Worker], fn: Callable[[Any], Any]) -> list[Any]:
+        """Begin a call, in a new world if an earlier one has failed; return the references to its results."""
+        ended = [reference for reference in self._calls if ray.wait([reference], timeout=0)[0]]
+        self._calls = [reference for reference in self._calls if reference not in ended]
+        if any(failure(reference) is not None for reference in ended):
             for worker in self._workers:  # before the function, as an actor does one after the other
                 worker.actor.reset.remote()
         function = ray.put(fn)
-        self._latest = [worker.actor.execute.remote(function) for worker in self._workers]
-        return list(self._latest)
+        begun = [worker.actor.execute.remote(function) for worker in workers]
+        self._calls += begun
+        return begun
 
-    def _results(self, references: list[Any]) -> list[Any]:
-        """Wait for all results, or for the first failure and its consequences elsewhere; raise the cause."""
+    def _results(self, references: list[Any], meanwhile: Callable[[], None] | None = None) -> list[Any]:
+        """Wait for all results, or for the first failure and its consequences elsewhere; raise the cause.
+
+        It calls meanwhile again and again, the last time after the end.
+        """
         left, limit, failures = list(references), math.inf, []
         while left and time.monotonic() < limit:
-            ended, left = ray.wait(
-                left, timeout=None if math.isinf(limit) else max(limit - time.monotonic(), 0.0)
-            )
+            most = min(limit - time.monotonic(), LOOK_SECONDS if meanwhile else math.inf)
+            ended, left = ray.wait(left, timeout=None if math.isinf(most) else max(most, 0.0))
             for reference in ended:
                 error = failure(reference)
                 if error is not None:
                     failures.append((references.index(reference), error))
                     limit = min(limit, time.monotonic() + OTHERS_SECONDS)
+            if meanwhile:
+                meanwhile()
         if not failures:
             return ray.get(references)
         rank, error = next(((r, e) for r, e in failures if is_cause(e)), failures[0])
@@ -300,11 +330,15 @@ class StaticAdapter(Adapter):
     def _named(self, rank: int, error: Exception) -> Exception:
         """Return the error of a rank as the caller gets it."""
         worker = self._workers[rank]
+        assert self._job is not None
+        if not is_cause(error) and self._job.wait(LEAVE_SECONDS) is not None:
+            lost = RuntimeError(f"run: {self._job.failure()}")  # Ray has not noticed yet that a node is gone
+            lost.__cause__ = error
+            return lost
         if not isinstance(error, RayActorError):
             if hasattr(error, "add_note"):
                 error.add_note(f"rank {rank} on {worker.host} raised this")
             return error
-        assert self._job is not None
         self._job.wait(LEAVE_SECONDS)
         text = f"rank {rank} on {worker.host}: its actor died: {first_line(error)}"
         return RuntimeError(
@@ -327,7 +361,7 @@ class StaticAdapter(Adapter):
         self._daemons.clear()
         if self._group is not None and self._own_group:
             remove_placement_group(self._group)
-        self._job, self._group, self._workers, self._latest = None, None, [], []
+        self._job, self._group, self._workers, self._calls = None, None, [], []
 
 
 def failure(reference: Any) -> Exception | None:

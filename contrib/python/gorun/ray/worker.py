@@ -92,17 +92,22 @@ class BaseHorovodWorker:
             self._place.close()
 
     def run_attached(self, func: Callable[[Any], Any]) -> tuple[int, Any]:
-        """Become a rank as soon as there is one, call a function, leave; return the last rank and result."""
+        """Become a rank as soon as there is one, and call a function; return the last rank and the result.
+
+        leave() follows when the result has arrived: the job does not end before that.
+        """
         assert self._place is not None
         self.attach()
         try:
             result = func(self.executable)
         except BaseException as error:
-            self._place.leave(1, f"{type(error).__name__}: {error}")
+            try:
+                self._place.leave(1, f"{type(error).__name__}: {error}")
+            finally:
+                self._place.close()
             raise
         rank = self._last_rank()
-        self._place.leave()
-        self._place.close()
+        place.quit_world()
         return rank, result
 
     def _last_rank(self) -> int:

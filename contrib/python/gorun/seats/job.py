@@ -27,7 +27,9 @@ KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "
 KEPT_PREFIXES = ("GORUN_", "HOROVOD_")
 OF_ANOTHER_JOB = ("GORUN_CLUSTER", "GORUN_LAUNCHER", "GORUN_SOCKET", "GORUN_TOKEN", "GORUN_PROCESS")
 STOP_SECONDS = 15.0
+LOOK_SECONDS = 1.0  # between two looks whether gorun has ended
 LAST_LINES = 30
+SERVES = "gorun: starter"  # the threads that start daemons
 
 # Starts gorun on a host by an order, in a process of the engine there. At its end it calls the function, with
 # the reason or "".
@@ -74,9 +76,10 @@ class Job:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._said.append(line.rstrip("\n"))
-            sys.stderr.write(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                self._said.append(line.rstrip("\n"))
+                sys.stderr.write(line)
 
     def _accept(self) -> None:
         while True:
@@ -84,15 +87,18 @@ class Job:
                 connection = self._listener.accept()[0]
             except OSError:
                 return  # closed
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection,), name=SERVES, daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Start the daemons that a starter asks for. It ends when one of them fails or all have ended."""
+        """Start the daemons that a starter asks for. It ends when one fails, all have ended, or gorun has."""
         if user_of(connection) != os.geteuid():
             connection.close()
             return
         with connection, connection.makefile("rb") as lines:
-            asked = json.loads(lines.readline())
+            line = lines.readline()
+            if not line.endswith(b"\n"):
+                return  # the starter was ended
+            asked = json.loads(line)
             left = set(asked["hosts"])
             news = threading.Condition()
             failed: list[str] = []
@@ -106,7 +112,8 @@ class Job:
             for host in asked["hosts"]:
                 self._start_daemon(host, asked["order"].encode(), lambda why, host=host: ended(host, why))
             with news:
-                news.wait_for(lambda: failed or not left)
+                while left and not failed and not self.ended():
+                    news.wait(LOOK_SECONDS)
             with contextlib.suppress(OSError):  # gorun has ended
                 connection.sendall("".join(line.replace("\n", " ") + "\n" for line in failed).encode())
 
@@ -120,6 +127,8 @@ class Job:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, as close() does not
         self._listener.close()
         self._threads[1].join(STOP_SECONDS)
         atexit.unregister(self.stop)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from gorun.exceptions import HorovodInternalError
+
+try:
+    from pyspark import cloudpickle as pickle  # takes what a driver's own script defines, as its functions do
+except ImportError:
+    import pickle  # type: ignore[no-redef]
 
 
 @dataclasses.dataclass
@@ -22,6 +26,7 @@ class Outcome:
     text: str = ""  # the whole traceback
     consequence: bool = False  # the error is one of another rank's
     job: str = ""
+    daemon: str = ""  # why the daemon of its host failed before the function began
 
 
 def failed(rank: int, host: str, error: BaseException, late: bool = False) -> Outcome:
@@ -41,7 +46,8 @@ def dump(outcome: Outcome) -> bytes:
 def results(outcomes: Sequence[Outcome]) -> list[Any]:
     """Return the results by rank; RuntimeError, with the cause, if any rank has none."""
     outcomes = sorted(outcomes, key=lambda outcome: outcome.rank)
-    jobs = [outcome.job for outcome in outcomes if outcome.job]
+    jobs = [outcome.daemon for outcome in outcomes if outcome.daemon]
+    jobs += [outcome.job for outcome in outcomes if outcome.job]
     wrong = [outcome for outcome in outcomes if outcome.error]
     causes = [outcome for outcome in wrong if not outcome.consequence] or wrong
     if causes and causes[0].rank >= 0:

@@ -134,7 +134,9 @@ def _rank(call: Call, context: Any) -> Outcome:
             found.job = launched.job.failure()
     if daemon:
         daemon.join()
-        if daemon.why and not found.job:
+        if daemon.why and found.rank < 0:
+            found.daemon = f"{own.host}: {daemon.why}"
+        elif daemon.why and not found.job:
             found.job = f"{own.host}: {daemon.why}"
     return found
 

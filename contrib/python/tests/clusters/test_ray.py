@@ -10,12 +10,17 @@ import sys
 import threading
 import time
 import unittest
+import warnings
+from unittest import mock
 
 import ray
 from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
+
+from gorun.exceptions import HorovodInternalError
+from gorun.ray import static
 
 OBJECT_STORE = 80 << 20  # bytes, the least that Ray takes
 
@@ -50,8 +55,12 @@ def die(rank):
     return hvd.allreduce([1.0]).tolist()
 
 
-def train(steps, pause=0.05):
-    """Count in an elastic job; return the steps, and the sizes of the worlds that did them."""
+def train(steps, pause=0.05, first=0, last=0, most=3000):
+    """Count in an elastic job; return the steps, and the sizes of the worlds that did them.
+
+    A world counts so many steps. There are more of them, up to most, until one had the size first, if that
+    is not 0, and a later one has the size last.
+    """
     import gorun.elastic
     import gorun.numpy as hvd
 
@@ -61,7 +70,9 @@ def train(steps, pause=0.05):
     @gorun.elastic.run
     def go(state):
         state.sizes.append(hvd.size())
-        while state.step < steps:
+        enough = state.step + steps
+        wanted = not first or first in state.sizes and hvd.size() == last
+        while state.step < (enough if wanted else most):
             hvd.allreduce([1.0], op=hvd.Sum, name="step")
             time.sleep(pause)
             state.step += 1
@@ -71,6 +82,42 @@ def train(steps, pause=0.05):
         return state.step, state.sizes
 
     return go(state)
+
+
+def slow():
+    """Return something that takes its time to become bytes."""
+    return Slow(os.environ["HOROVOD_RANK"])
+
+
+class Slow:
+    """Becomes a text on the way."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __reduce__(self):
+        time.sleep(2)
+        return str, (self.text,)
+
+
+def report(chief_only):
+    """Report the rank."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            ray_logger.log({"rank": hvd.rank()}, chief_only=chief_only)
+    hvd.allreduce([1.0])
+    return [str(warning.message) for warning in caught]
+
+
+class Broken:
+    """An executable that cannot be made."""
+
+    def __init__(self):
+        raise KeyError("no such model")
 
 
 class Counter:
@@ -165,6 +212,29 @@ class RayTest(unittest.TestCase):
         seen = executor.run(lambda: sorted(os.environ["CUDA_VISIBLE_DEVICES"]))
         self.assertEqual(seen, [[",", "0", "1"]] * 4)
 
+    def test_gpus_of_an_elastic_job(self):
+        executor = self.executor(settings(), min_workers=6, use_gpu=True)
+        self.assertEqual(executor.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"]), ["0,1"] * 6)
+
+    def test_callbacks(self):
+        executor, seen = self.executor(settings(), num_workers=2), []
+        self.assertEqual(executor.run(report, [True], callbacks=[seen.append]), [[], []])
+        self.assertEqual(seen, [{"rank": 0}] * 2)
+        executor.run(report, [False], callbacks=[seen.append])
+        self.assertEqual(sorted(item["rank"] for item in seen), [0, 0, 0, 0, 1, 1])
+        self.assertEqual(executor.run(report, [True]), [["log: run() was given no callbacks"], []])
+
+    def test_start_twice(self):
+        executor = self.executor(settings(), num_workers=1)
+        with self.assertRaisesRegex(RuntimeError, r"^start: the workers run already \(hint: shutdown"):
+            executor.start()
+        self.assertEqual(executor.run(place, [0]), [(0, 1, 0, [0.0])])
+        executor.shutdown()
+        with self.assertRaisesRegex(KeyError, "no such model"):
+            executor.start(Broken)
+        executor.start()
+        self.assertEqual(executor.run(place, [0]), [(0, 1, 0, [0.0])])
+
     def test_a_function_fails(self):
         executor = self.executor(settings(), num_workers=4)
         with self.assertRaises(KeyError) as caught:
@@ -175,12 +245,25 @@ class RayTest(unittest.TestCase):
         if sys.version_info >= (3, 11):
             self.assertRegex(caught.exception.__notes__[0], "^rank 2 on .* raised this$")
         self.assertEqual([total for *_, total in executor.run(place, [1])], [[10.0]] * 4, "the workers go on")
+        with self.assertRaises(KeyError):
+            executor.execute_single(lambda _: fail(0))
+        self.assertEqual([total for *_, total in executor.run(place, [1])], [[10.0]] * 4, "a new world")
 
     def test_a_worker_is_killed(self):
         executor = self.executor(settings(), num_workers=4)
         said = "^rank 1 on .*: its actor died: .*; the job has ended: rank 1 on"
         with self.assertRaisesRegex(RuntimeError, said):
             executor.run(die, [1])
+
+    def test_a_node_is_gone_before_ray_says_so(self):
+        adapter = static.StaticAdapter(settings(), num_workers=1)
+        adapter._workers = [static._Worker(None, "id", "one")]
+        adapter._job = mock.Mock(**{"wait.return_value": 1, "failure.return_value": "two did not answer"})
+        raised = adapter._named(0, HorovodInternalError("two left"))
+        self.assertIsInstance(raised, RuntimeError)
+        self.assertEqual((str(raised), str(raised.__cause__)), ("run: two did not answer", "two left"))
+        adapter._job.wait.return_value = None
+        self.assertIsInstance(adapter._named(0, HorovodInternalError("two left")), HorovodInternalError)
 
     def test_no_room(self):
         executor = self.executor(settings(placement_group_timeout_s=1), num_workers=50, start=False)
@@ -222,9 +305,9 @@ class RayTest(unittest.TestCase):
         settings = ElasticRayExecutor.create_settings(min_num_proc=2, timeout_s=60)
         executor = ElasticRayExecutor(settings, env_vars={"OF_MINE": "1"})
         executor.start()
-        results = executor.run(functools.partial(train, 150), callbacks=[follow])
+        results = executor.run(functools.partial(train, 20, first=8, last=6), callbacks=[follow])
         self.assertEqual(len(results), 6)
-        self.assertEqual({steps for steps, _ in results}, {150})
+        self.assertEqual(len({steps for steps, _ in results}), 1)
         sizes = results[0][1]
         self.assertEqual((max(sizes), sizes[-1]), (8, 6), "a node was lost")
         self.assertIn(8, seen)
@@ -233,10 +316,21 @@ class RayTest(unittest.TestCase):
     def test_elastic_by_ray_executor(self):
         executor = self.executor(settings(), min_workers=2, max_workers=3)
         results = executor.run(train, [20, 0.0], callbacks=[lambda _: None])
-        self.assertEqual({steps for steps, _ in results}, {20})
+        self.assertEqual(len({steps for steps, _ in results}), 1)
+        self.assertGreaterEqual(results[0][0], 20)
         self.assertLessEqual(max(results[0][1]), 3)
         with self.assertRaisesRegex(NotImplementedError, "use run"):
             executor.run_remote(train)
+
+    def test_elastic_results_travel_slowly(self):
+        executor = self.executor(settings(), min_workers=3, max_workers=3)
+        self.assertEqual(executor.run(slow), ["0", "1", "2"])
+
+    def test_an_elastic_executable_fails(self):
+        executor = self.executor(settings(), min_workers=2, start=False)
+        executor.start(Broken)
+        with self.assertRaisesRegex(KeyError, "no such model"):
+            executor.run(train, [1])
 
     def test_an_elastic_function_fails(self):
         executor = self.executor(settings(), min_workers=6)

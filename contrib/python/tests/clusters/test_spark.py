@@ -47,6 +47,13 @@ def die(rank):
     return hvd.allreduce([1.0]).tolist()
 
 
+class Own:
+    """A class that executors cannot import."""
+
+    def __init__(self, value):
+        self.value = value
+
+
 def executor():
     """Return a name for the executor, whose directory no other has."""
     return "host" + os.path.basename(os.getcwd())
@@ -116,6 +123,10 @@ class SparkTest(unittest.TestCase):
         said = "^run: rank 1 on host.*: KeyError: 'bad luck'\nTraceback"
         with self.assertRaisesRegex(RuntimeError, said):
             horovod.spark.run(fail, (1,), num_proc=3)
+
+    def test_a_result_of_a_class_of_this_script(self):
+        found = horovod.spark.run(lambda: Own(1), num_proc=2)
+        self.assertEqual([(type(own), own.value) for own in found], [(Own, 1)] * 2)
 
     def test_a_task_is_killed(self):
         with self.assertRaisesRegex(RuntimeError, "^run: Spark lost a task: "):
