@@ -65,16 +65,15 @@ func pushMetrics(from, to string, mux *output.Mux) (stop func(), err error) {
 		}
 	}()
 	return func() {
-		group := -cmd.Process.Pid // it may be a script that has started the program
-		syscall.Kill(group, syscall.SIGTERM)
+		cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ended:
 			return
 		case <-time.After(otlpTimeout):
 		}
 		late.Store(true)
-		syscall.Kill(group, syscall.SIGKILL)
-		said.Close() // which a process that left the group may hold open
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its group, as it may be a script that has started the program
+		said.Close()                                    // which a process that left the group may hold open
 		<-ended
 	}, nil
 }

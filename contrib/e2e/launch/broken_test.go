@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +79,9 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 	return r, string(text) + said.String()
 }
 
+// silence is what the launcher says of a host that a busy machine keeps from speaking for a while.
+var silence = regexp.MustCompile(`(?m)^gorun: waits for .*, silent for \d+ s\n`)
+
 // TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host sends from before the login
 // until the job is over. The job goes well all the same.
 func TestBrokenAtStart(t *testing.T) {
@@ -117,6 +121,7 @@ func TestBrokenAtStart(t *testing.T) {
 					break // that is more than a whole job
 				}
 				resets++
+				r.Stderr = silence.ReplaceAllString(r.Stderr, "")
 				if r.Code != 0 || !strings.Contains(r.Stdout, "on host1\n") || !strings.Contains(r.Stdout, "on host2\n") || strings.TrimSpace(r.Stderr) != "" {
 					failed++
 					if failed > 3 {
