@@ -134,7 +134,7 @@ func TestBrokenAtStart(t *testing.T) {
 			if resets < 3 {
 				t.Error("too few to show anything")
 			}
-			c.ExpectNothingLeft(5 * time.Second)
+			c.ExpectNothingLeft(25 * time.Second) // a daemon without ranks waits 20 s for a launcher that it has lost
 		})
 	}
 }
