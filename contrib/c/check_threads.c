@@ -186,8 +186,8 @@ static void callbacks(void) {
 	calls[0] = (struct call){.over = &over};
 	if (rank == 0) {
 		CHECK(!gorun_start_barrier("later", &calls[0].handle) && !gorun_then(calls[0].handle, done, &calls[0]));
-		int code = gorun_then(calls[0].handle, done, &calls[0]);
-		CHECK(size == 1 || (code == GORUN_INVALID && says("already")));
+		/* With one rank it may have ended, and then a second callback would wait again. */
+		CHECK(size == 1 || (gorun_then(calls[0].handle, done, &calls[0]) == GORUN_INVALID && says("already")));
 		CHECK(size == 1 || (gorun_wait(calls[0].handle, NULL) == GORUN_INVALID && says("gorun_then")));
 		CHECK(!gorun_barrier("now"));
 		CHECK(!sem_wait(&over) && calls[0].times == 1 && !calls[0].code);
