@@ -1,30 +1,15 @@
 /* What must hold in C, run as a program of 1, 2, 3… ranks on one host (`make c`) or several. It prints what is wrong, and
  * exits with 1. */
 #define _GNU_SOURCE
-#include "gorun.h"
+#include "check.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                              \
-	do {                                                                                                          \
-		if (!(condition)) {                                                                                   \
-			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
-				#condition, gorun_error());                                                           \
-			exit(1);                                                                                      \
-		}                                                                                                     \
-	} while (0)
-
-static int rank = -1, size;
-
 /* says reports whether the last error contains a text. */
 static int says(const char *word) { return strstr(gorun_error(), word) != NULL; }
-
-static double total(void) { return size * (size + 1) / 2.0; }
 
 /* reductions: every count around the borders of a vector and of the arena's blocks, again and again under one name. */
 static void reductions(void) {

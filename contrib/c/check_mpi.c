@@ -3,16 +3,7 @@
 #define _GNU_SOURCE
 #include "mpitrampoline.c" /* MPItrampoline looks names up; there is no header with them */
 
-#define CHECK(condition)                                                                                              \
-	do {                                                                                                          \
-		if (!(condition)) {                                                                                   \
-			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
-				#condition, gorun_error());                                                           \
-			exit(1);                                                                                      \
-		}                                                                                                     \
-	} while (0)
-
-static int rank = -1, size;
+#include "check.h"
 
 enum { MOST_RANKS = 8, COUNT = 1000 };
 

@@ -1,29 +1,14 @@
 /* What must hold for the operations of TensorFlow, run as a program of 1, 2, 3… ranks (`make faces`), under the sanitizers of memory
  * and of threads, with stand-ins for TensorFlow's functions. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
-#include "gorun.h"
+#include "check.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                              \
-	do {                                                                                                          \
-		if (!(condition)) {                                                                                   \
-			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
-				#condition, gorun_error());                                                           \
-			exit(1);                                                                                      \
-		}                                                                                                     \
-	} while (0)
-
-static int rank = -1, size;
-
-static float total(void) { return (float)(size * (size + 1)) / 2; }
 
 /* ---- TensorFlow ---- */
 

@@ -1,29 +1,15 @@
 /* What must hold when threads use the library at once, run as a program of 1, 2, 3… ranks (`make c`), under the sanitizers of memory
  * and of threads. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
-#include "gorun.h"
+#include "check.h"
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                              \
-	do {                                                                                                          \
-		if (!(condition)) {                                                                                   \
-			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
-				#condition, gorun_error());                                                           \
-			exit(1);                                                                                      \
-		}                                                                                                     \
-	} while (0)
-
-static int rank = -1, size;
-
 static int says(const char *word) { return strstr(gorun_error(), word) != NULL; }
-static float total(void) { return (float)(size * (size + 1)) / 2; }
 
 /* ---- operations of all kinds, by many threads ---- */
 

@@ -3,21 +3,10 @@
 #define _GNU_SOURCE
 #include "xla.c" /* for the types of the interface */
 
+#include "check.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                              \
-	do {                                                                                                          \
-		if (!(condition)) {                                                                                   \
-			fprintf(stderr, "rank %d of %d: line %d: not %s; last error: %s\n", rank, size, __LINE__,     \
-				#condition, gorun_error());                                                           \
-			exit(1);                                                                                      \
-		}                                                                                                     \
-	} while (0)
-
-static int rank = -1, size;
-
-static float total(void) { return (float)(size * (size + 1)) / 2; }
 
 /* ---- XLA ---- */
 
