@@ -18,7 +18,7 @@ import (
 const (
 	// otlpProgram pushes metrics by OTLP. Its libraries would make gorun a third larger.
 	otlpProgram = "gorun-otlp"
-	// otlpTimeout is how long it has for its last push.
+	// otlpTimeout bounds its last push.
 	otlpTimeout = 5 * time.Second
 )
 

@@ -99,7 +99,7 @@ type EventError struct {
 	Port   int
 }
 
-// Events that end the use of a queue pair. All but those of ports are final for it.
+// Events that end the use of a queue pair. A port may recover; all others are final.
 const (
 	EventQueue       = 0 // the completion queue overflowed
 	EventPair        = 1

@@ -29,7 +29,7 @@ const mostRests = 30
 // A machine that is paused for longer loses its queue pairs, not its data.
 var DefaultTuning = Tuning{GID: -1, MTU: 4096, Timeout: 14, Retries: 7, RNR: 7, HopLimit: 64, Rest: time.Second}
 
-// mtus are those that RDMA has.
+// mtus are the packet sizes of RDMA, in bytes.
 var mtus = []int{256, 512, 1024, 2048, 4096}
 
 // ParseTuning returns the defaults with what a text changes: "gid=3,mtu=1024,class=106".

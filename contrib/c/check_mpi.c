@@ -77,7 +77,7 @@ int main(void) {
 	all(WORLD, members, size, rank, COUNT);
 	all(WORLD, members, size, rank, 3 << 20); /* in pieces */
 	all(ALONE, &rank, 1, 0, COUNT);
-	/* In the opposite order; in two halves, of which one is in the opposite order too; and with a rank outside. */
+	/* In the opposite order; in two halves, one of them in the opposite order too; and with a rank outside. */
 	handle other;
 	for (int turn = 0; turn < 2; turn++) {
 		for (int i = 0; i < size; i++)

@@ -263,7 +263,7 @@ static void make(call *c, const char *op, TF_OpKernelConstruction construction) 
 	pthread_cond_init(&c->context.changed, NULL);
 }
 
-/* give adds an input, whose numbers are those of its places and the rank. */
+/* give adds an input. Each number depends on its place and on the rank. */
 static TF_Tensor *give(call *c, int type, int64_t rows, int64_t columns) {
 	TF_Tensor *t = tensor(type, (int64_t[]){rows, columns}, columns ? 2 : 1);
 	for (size_t i = 0; i < t->bytes / (size_t)bytes_of_type[type]; i++)
@@ -334,7 +334,7 @@ static void sums(const char *name, int64_t rows, int keeps, int movable) {
 	dispose(&c);
 }
 
-/* Tensors of two types travel as two operations, the second of which follows the first. */
+/* Tensors of two types travel as two operations, one after the other. */
 static void several(const char *name, int keeps) {
 	call c;
 	make(&c, "GorunAllreduce", (TF_OpKernelConstruction){.tensor_name = name, .op = GORUN_SUM});

@@ -89,7 +89,7 @@ static struct buffer *buffer(struct given *g, struct buffer *b, int64_t *dims, i
 	return b;
 }
 
-/* tensors adds an input, whose numbers are those of its places and the rank, and an output. */
+/* tensors adds an input and an output. Each number of the input depends on its place and on the rank. */
 static void tensors(struct given *g, int64_t rows, int64_t out_rows, int64_t columns) {
 	int i = g->n++;
 	g->ins[i] = buffer(g, &g->in[i], g->dims[2 * i], rows, columns);

@@ -102,8 +102,8 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// record runs gorun until it has been scraped many times: from when a line has told the address, the commands beside it run,
-// and what it serves has a line.
+// record runs gorun and scrapes it many times. It begins once gorun has printed its address, the commands beside it run, and the
+// metrics contain a line that says they are ready.
 func record(t *testing.T, told, ready string, beside [][]string, args ...string) *recording {
 	t.Helper()
 	binary := os.Getenv("GORUN_E2E_BINARY")

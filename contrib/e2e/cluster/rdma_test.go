@@ -12,8 +12,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestClusterRDMA: resident daemons that were started with --rdma run jobs over a stand-in for libibverbs, one after the
-// other, and over TCP those that do not ask for RDMA.
+// TestClusterRDMA: resident daemons that were started with --rdma run one job after the other over a stand-in for libibverbs.
+// A job that does not ask for RDMA goes over TCP.
 func TestClusterRDMA(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a part of make test-all: jobs over ssh use the same daemon")

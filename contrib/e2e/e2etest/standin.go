@@ -73,7 +73,7 @@ func (s *Standin) Left() []string {
 	return all
 }
 
-// LeftAt names those of the host with an address.
+// LeftAt returns the names of what is left of the host with an address.
 func (s *Standin) LeftAt(host netip.Addr) []string {
 	bytes := host.AsSlice()
 	all, _ := filepath.Glob(filepath.Join(s.Dir, fmt.Sprintf("*-*%02x", bytes[len(bytes)-1]))) // the pattern is well-formed

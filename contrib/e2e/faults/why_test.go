@@ -36,7 +36,7 @@ var faults = []fault{
 	{"stopped", `rank 1 on host2, which is paused by a signal`},
 }
 
-// shortages are faults of which other tests on the same machine are a part.
+// shortages are faults that other tests on the same machine make worse.
 var shortages = []fault{
 	{"neighbour", `rank 1 on host2.* which gets too little CPU time: sh \(3 processes\)`},
 	{"control group", `rank 1 on host2.* which is held back by its control group, which allows it 0.1 CPUs`},

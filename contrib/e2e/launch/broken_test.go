@@ -79,7 +79,7 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 	return r, string(text) + said.String()
 }
 
-// silence is what the launcher says of a host that a busy machine keeps from speaking for a while.
+// silence matches the launcher's line about a host that says nothing for a while, as on a busy machine.
 var silence = regexp.MustCompile(`(?m)^gorun: waits for .*, silent for \d+ s\n`)
 
 // TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host sends from before the login
