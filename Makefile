@@ -126,8 +126,9 @@ check: test
 
 ##@ Parts of make test
 
-## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck
-lint: build/ruff-$(RUFF)
+## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck, and what the pages of docs name
+lint: build build/ruff-$(RUFF)
+	@$(PAGES)
 	@wrong=$$(gofmt -l $(GOFILES)); [ -z "$$wrong" ] || { echo "gofmt: make fix would change $$wrong"; exit 1; }
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
@@ -434,14 +435,14 @@ licenses:
 # What this machine cannot do is skipped with the reason, and where CI is set nothing may be.
 docs: build docs-site $(AXE)
 	$(DOCS)/test_docs.py -q
-	contrib/tools/api.py --check
-	contrib/tools/names.py --check
-	$(DOCS)/check.py
+	$(PAGES)
 	@rm -f build/docs-skips; go build -o build/lab ./contrib/lab/cmd/lab
 	@$(call skippable,$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON))
 	@$(call skippable,$(DOCS)/browse.py)
 	@$(call skippable,$(DOCS)/live.py --axe $(AXE))
 	@if [ -s build/docs-skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/docs-skips; [ -z "$(CI)" ]; fi
+# Generated pages are as new as the code, and pages name what exists. The generator of the site is not needed.
+PAGES = contrib/tools/api.py --check && contrib/tools/names.py --check && $(PYTHON) -B contrib/tools/docs/check.py
 # A check that exits with status 3 has printed why this machine cannot make it.
 skippable = status=0; $(1) >build/docs-log || status=$$?; if [ $$status = 3 ]; then cat build/docs-log >>build/docs-skips; else cat build/docs-log; exit $$status; fi
 
