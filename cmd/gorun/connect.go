@@ -37,7 +37,7 @@ func (o *jobFlags) sshTable() []cli.Flag {
 			Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
 		&cli.StringFlag{Name: "ssh-command", Destination: &o.sshCommand, Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
 			Usage: "reach hosts by `COMMAND`, such as 'ssh -K', instead of gorun's own ssh: for Kerberos, hardware keys, passwords"},
-		timeFlag("connect-retry", &o.connectRetry, 0, "go on for this `TIME` when a host's name is not known yet or the host does not answer"),
+		timeFlag("connect-retry", &o.connectRetry, 0, "go on for this `TIME` when a host's name is not known yet or the host does not answer, or a cluster is too small yet"),
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/standing"
 )
 
 // mpiJobPatience limits the wait for the workers of an MPIJob to appear: Kubernetes pulls and names pods while the
@@ -62,4 +64,34 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 			return nil, failed
 		}
 	}
+}
+
+// reserve calls ask until a cluster gives slots, refuses for good, or patience ends. A cluster that starts may have no
+// name yet, not answer, or know too few of its hosts. waits shows the user why there are no slots yet, each reason once.
+func (r retry) reserve(ctx context.Context, waits func(text string), ask func() error) error {
+	began, last := time.Now(), ""
+	for wait := r.first; ; wait = min(2*wait, r.most) {
+		err := ask()
+		if err == nil || !mayGrow(err) || time.Until(began.Add(r.patience)) < wait {
+			return err
+		}
+		if text := err.Error(); text != last {
+			last = text
+			waits(fmt.Sprintf("waits for the cluster, as --connect-retry %v says: %s", r.patience, text))
+		}
+		select {
+		case <-time.After(wait/2 + rand.N(wait/2+1)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// mayGrow reports whether a cluster that did not give slots may yet be starting.
+func mayGrow(err error) bool {
+	if refused, ok := errors.AsType[*standing.RefusedError](err); ok {
+		return refused.Small
+	}
+	_, unreached := errors.AsType[net.Error](err)
+	return unreached
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/standing"
 )
 
 func TestRetry(t *testing.T) {
@@ -68,5 +72,55 @@ func TestRetryEndsWithContext(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "connect: no") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A cluster that starts is asked again, one that refuses for good is not.
+func TestRetryCluster(t *testing.T) {
+	errs := map[string]error{
+		"name":  &net.DNSError{Err: "no such host", Name: "gorun"},
+		"port":  &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("refused")},
+		"small": &standing.RefusedError{Text: "no room", Small: true},
+		"no":    &standing.RefusedError{Text: "another version"},
+		"key":   standing.ErrKey,
+	}
+	for _, tt := range []struct {
+		name     string
+		answers  []string // and then slots
+		patience time.Duration
+		want     string
+		notes    []string
+	}{
+		{"slots at once", nil, 0, "", nil},
+		{"no patience", []string{"small"}, 0, "no room", nil},
+		{"a cluster that grows", []string{"name", "name", "port", "small", "small"}, time.Minute, "", []string{"no such host", "refused", "no room"}},
+		{"another version", []string{"port", "no"}, time.Minute, "another version", []string{"refused"}},
+		{"another key", []string{"key"}, time.Minute, standing.ErrKey.Error(), nil},
+	} {
+		var notes []string
+		asked := 0
+		err := retry{tt.patience, 0, time.Millisecond, 2 * time.Millisecond}.reserve(context.Background(),
+			func(text string) { notes = append(notes, text) },
+			func() error {
+				if asked++; asked <= len(tt.answers) {
+					return fmt.Errorf("reserve slots: %w", errs[tt.answers[asked-1]])
+				}
+				return nil
+			})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasSuffix(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+		if !slices.EqualFunc(notes, tt.notes, strings.HasSuffix) {
+			t.Errorf("%s: notes %q, want the ends %q", tt.name, notes, tt.notes)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	err := retry{time.Minute, 0, time.Hour, time.Hour}.reserve(ctx, func(string) { cancel(failure.ErrStopped) }, func() error { return errs["small"] })
+	if !errors.Is(err, errs["small"]) { // an hour is more than its patience
+		t.Errorf("a wait beyond its patience ends with %v", err)
+	}
+	err = retry{time.Hour, 0, time.Minute, time.Minute}.reserve(ctx, func(string) { cancel(failure.ErrStopped) }, func() error { return errs["small"] })
+	if !errors.Is(err, failure.ErrStopped) {
+		t.Errorf("a wait that is stopped ends with %v", err)
 	}
 }

@@ -94,7 +94,7 @@ func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (giv
 		}
 		return given{shares: shares}, nil
 	}
-	lease, addr, err := reserve(ctx, &o.clusterFlags, request)
+	lease, addr, err := reserve(ctx, o, request)
 	if err != nil {
 		return given{}, err
 	}
@@ -102,8 +102,8 @@ func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (giv
 }
 
 // reserve gets slots from the cluster that the flags name, sooner or later.
-func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*standing.Lease, string, error) {
-	client, addr, err := clusterOf(ctx, o)
+func reserve(ctx context.Context, o *jobFlags, request wire.Reserve) (*standing.Lease, string, error) {
+	client, addr, err := clusterOf(ctx, &o.clusterFlags)
 	if err != nil {
 		return nil, "", err
 	}
@@ -111,9 +111,14 @@ func reserve(ctx context.Context, o *clusterFlags, request wire.Reserve) (*stand
 	if detachedOf(ctx).Identify(&request) { // the slots are reserved already
 		return client.Hold(addr, request), addr, nil
 	}
-	lease, err := client.Reserve(ctx, addr, request, func(text string) {
+	waits := func(text string) {
 		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
 		detachedOf(ctx).Report(text)
+	}
+	var lease *standing.Lease
+	err = newRetry(o).reserve(ctx, waits, func() error {
+		lease, err = client.Reserve(ctx, addr, request, waits)
+		return err
 	})
 	if err != nil {
 		return nil, "", explainCluster(addr, err)

@@ -45,6 +45,7 @@ type serveFlags struct {
 	slots         int
 	audit         string
 	metrics       string
+	drainStatus   int
 	rdma          bool
 	rdmaLibrary   string
 }
@@ -66,6 +67,8 @@ func (o *serveFlags) table() []cli.Flag {
 			Usage: "log what launchers ask for into `FILE`", DefaultText: "audit/NAME-PORT.log in gorun's state directory"},
 		&cli.StringFlag{Name: "metrics", Destination: &o.metrics,
 			Usage: "serve metrics for Prometheus at `[HOST]:PORT`, to this machine alone without HOST"},
+		&cli.IntFlag{Name: "drain-status", Destination: &o.drainStatus,
+			Usage: "end with status `N` after a drain (TERM), for schedulers that start again only what failed, such as a Job of Kubernetes"},
 		&cli.BoolFlag{Name: "rdma", Destination: &o.rdma,
 			Usage: "load libibverbs if this host has it, so that jobs with --rdma go over RDMA"},
 		&cli.StringFlag{Name: "rdma-library", Destination: &o.rdmaLibrary, Hidden: true, Usage: "load `FILE` instead"},
@@ -107,6 +110,9 @@ func readPost(o *serveFlags) (p post, err error) {
 	}
 	if p.port, err = strconv.Atoi(port); err != nil || p.port < 1 || p.port > 65534 {
 		return p, &usageError{fmt.Errorf("--listen %s: no port", o.listen), "--listen :" + clusterPort}
+	}
+	if o.drainStatus < 0 || o.drainStatus > 255 {
+		return p, &usageError{fmt.Errorf("--drain-status %d: must be 0 to 255", o.drainStatus), "--drain-status 143, as of a program that TERM ended"}
 	}
 	for _, other := range o.join.Value() {
 		name, lookUp := strings.CutPrefix(other, "dns:")
@@ -202,7 +208,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		return err
 	}
 	defer closeMetrics()
-	return standing.Serve(ctx, hurry, standing.Config{
+	err = standing.Serve(ctx, hurry, standing.Config{
 		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Look: p.look, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
@@ -217,6 +223,10 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 			status.say(fmt.Sprintf("READY=1\nSTATUS=takes jobs at %s, %s", listener.Addr(), topology.Count(p.slots, "slot")))
 		},
 	})
+	if err == nil && o.drainStatus != 0 && !errors.Is(context.Cause(ctx), standing.ErrLeave) {
+		return command.ExitStatus(o.drainStatus)
+	}
+	return err
 }
 
 // listenError means that a daemon cannot listen for jobs at its port.
