@@ -21,6 +21,7 @@ import (
 	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
+	"gorun/launcher/shellwords"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
 	"gorun/worker/command"
@@ -173,7 +174,7 @@ func sshCommand(o *jobFlags) ([]string, error) {
 			said, _, _ = strings.Cut(value, " : ") // Open MPI's list of agents; the first one will do
 		}
 	})
-	words, err := splitWords(said)
+	words, err := shellwords.Split(said)
 	if err == nil && len(words) > 0 {
 		_, err = exec.LookPath(words[0])
 	}

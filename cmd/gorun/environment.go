@@ -31,7 +31,7 @@ var otherVariables = []variableGroup{
 		{[]string{"NO_COLOR", "TERM"}, "whether --color auto gives tags a colour"},
 		{[]string{"LC_ALL", "LC_CTYPE", "LANG"}, "whether gorun topo draws with Unicode"},
 		{[]string{"CUDA_VISIBLE_DEVICES"}, "GPUs that programs may use; if it is set, --gpus chooses none on this machine"},
-		{[]string{"GORUN"}, "for horovod.run in Python: the gorun to start, if none is on the PATH"},
+		{[]string{"GORUN"}, "for horovod.run in Python: the gorun to start, instead of the one of the package or on the PATH"},
 	}},
 	{"Hosts of a batch scheduler, unless -H or --hostfile names others", []variable{
 		{[]string{"GORUN_HOSTFILE"}, "a hostfile"},

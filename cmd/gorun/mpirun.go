@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/shellwords"
 )
 
 // mpirunTable binds the fields of mpirunFlags.
@@ -85,7 +87,7 @@ func readApps(file string) ([]string, error) {
 	}
 	var out []string
 	for line := range strings.Lines(string(text)) {
-		words, err := splitWords(line)
+		words, err := shellwords.Split(line)
 		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
 			words = words[:i]
 		} else if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/launcher/hosts"
+	"gorun/launcher/shellwords"
 	"gorun/rendezvous/wire"
 )
 
@@ -74,49 +74,9 @@ func haveHosts(programs []program) bool {
 
 // readWrapper splits --rank-wrapper into words as a shell would.
 func readWrapper(o *jobFlags) ([]string, error) {
-	words, err := splitWords(o.wrapper)
+	words, err := shellwords.Split(o.wrapper)
 	if err = cmp.Or(err, wire.CheckTemplate(words)); err != nil {
 		return nil, &usageError{fmt.Errorf("--rank-wrapper: %w", err), "--rank-wrapper 'numactl -N {local_rank} --'"}
-	}
-	return words, nil
-}
-
-// splitWords splits at blanks; quotes and backslashes mean what they mean to a shell.
-func splitWords(s string) ([]string, error) {
-	var (
-		words []string
-		word  strings.Builder
-		quote byte
-		open  bool // a word has begun, if only with an empty pair of quotes
-	)
-	for i := 0; i < len(s); i++ {
-		switch b := s[i]; {
-		case b == 0:
-			return nil, errors.New("holds a zero byte")
-		case quote == 0 && (b == ' ' || b == '\t' || b == '\n'):
-			if open {
-				words = append(words, word.String())
-				word.Reset()
-			}
-			open = false
-		case quote == 0 && (b == '\'' || b == '"'):
-			quote, open = b, true
-		case b == quote && quote != 0:
-			quote = 0
-		case b == '\\' && quote != '\'' && i+1 < len(s):
-			i++
-			word.WriteByte(s[i])
-			open = true
-		default:
-			word.WriteByte(b)
-			open = true
-		}
-	}
-	if quote != 0 {
-		return nil, fmt.Errorf("%c without an end", quote)
-	}
-	if open {
-		words = append(words, word.String())
 	}
 	return words, nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gorun/launcher/shellwords"
 )
 
 // Launcher is how a program gets started on hosts.
@@ -79,7 +81,10 @@ func Parse(text string) (Launcher, error) {
 			return l, nil
 		}
 	}
-	words := strings.Fields(text)
+	words, err := shellwords.Split(text)
+	if err != nil {
+		return Launcher{}, fmt.Errorf("%q: %w", text, err)
+	}
 	has := func(what string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, what) })
 	}

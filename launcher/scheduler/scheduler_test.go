@@ -20,6 +20,7 @@ func TestCommand(t *testing.T) {
 		{"blaunch", "n1", "blaunch -z n1 prog arg"},
 		{"qrsh", "n1", "qrsh -inherit n1 prog arg"},
 		{"rsh -n {host} {program}", "n1", "rsh -n n1 prog arg"},
+		{"'my python' -m x {host} {program}", "n1", "my python -m x n1 prog arg"},
 		{"pdsh -w {hosts} -f {count} {program}", "n1,n2", "pdsh -w n1,n2 -f 2 prog arg"},
 	} {
 		l, err := scheduler.Parse(c.launcher)
@@ -49,6 +50,7 @@ func TestParse(t *testing.T) {
 		"prun {program}":                "a command line has {host}",
 		"prun {host} {hosts} {program}": "a command line has {host}",
 		"prun {host}":                   "ends with {program}",
+		"'prun {host} {program}":        "' without an end",
 	} {
 		if _, err := scheduler.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)

@@ -131,11 +131,13 @@ def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
 
 
 def binary() -> str:
-    """Return the gorun executable: of a wheel, the one that contains this package, or from the PATH.
+    """Return the gorun executable: GORUN, or of a wheel, the one that contains this package, or from the PATH.
 
     Ranks import this package from what started them, which on most hosts cannot launch: so an installed wheel
     comes first.
     """
+    if named := os.environ.get("GORUN"):
+        return named
     for folder in (os.path.dirname(gorun.__path__[0]), *sys.path):
         within = os.path.join(folder, "gorun", "bin", "gorun")
         if os.path.exists(within):
@@ -143,7 +145,7 @@ def binary() -> str:
     loader = gorun.__spec__.loader
     if isinstance(loader, zipimport.zipimporter):
         return loader.archive
-    found = os.environ.get("GORUN") or shutil.which("gorun")
+    found = shutil.which("gorun")
     if not found:
         raise FileNotFoundError("there is no gorun on the PATH; GORUN may name the executable")
     return found

@@ -155,6 +155,8 @@ class PackageTest(unittest.TestCase):
         (wheel / "gorun" / "bin" / "gorun").touch()
         (wheel / "gorun" / "__init__.py").touch()
         self.assertEqual(self.script(text, self.binary, wheel), str(wheel / "gorun" / "bin" / "gorun"))
+        named = "import os; os.environ['GORUN'] = '/opt/gorun'; " + text
+        self.assertEqual(self.script(named, self.binary, wheel), "/opt/gorun")
 
     def test_horovod_script(self):
         need("torch")

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -62,7 +63,7 @@ class Job:
             if key in KEPT or key.startswith(KEPT_PREFIXES) and key not in OF_ANOTHER_JOB
         }  # fmt: skip
         kept |= {ADDRESS: name, TOKEN: token, "PYTHONPATH": os.path.dirname(gorun.__path__[0])}
-        starter = f"{sys.executable} -m gorun.seats.starter {{hosts}} {{program}}"
+        starter = f"{shlex.quote(sys.executable)} -m gorun.seats.starter {{hosts}} {{program}}"
         self._process = subprocess.Popen(
             [binary(), *flags, "--stdin", "none", "--launcher", starter, *SEAT],
             env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
