@@ -13,6 +13,7 @@ type inspection struct {
 	over  <-chan time.Time // when the job no longer waits for them; nil while there is no round
 	found map[int]*wire.Inspected
 	then  func()        // takes what was found
+	asked time.Time     // when it began
 	ahead map[int]int64 // how much the clocks of hosts are ahead of this one's, in microseconds
 
 	flights map[int]arrived // what the flight recorders have, by host
@@ -51,8 +52,8 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 	f.Ahead = i.ahead[h.id]
 	for _, l := range found.Links {
 		if l.Peer >= 0 && l.Peer < len(all.Hosts) {
-			f.Links = append(f.Links, why.Link{Peer: all.Hosts[l.Peer], Window: l.Window, Sent: l.Sent, Lost: l.Lost, Waits: l.Waits,
-				RTT: l.RTT, Down: l.Down})
+			f.Links = append(f.Links, why.Link{Peer: all.Hosts[l.Peer], Window: l.Window, Sent: l.Sent, Lost: l.Lost,
+				LostMS: l.LostMS, LostOf: l.LostOf, Losing: l.Losing, Waits: l.Waits, RTT: l.RTT, Down: l.Down})
 		}
 	}
 	return f
@@ -61,5 +62,19 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 // arrived is what a daemon sent, and how much its clock is ahead of the launcher's.
 type arrived struct {
 	*wire.Flight
-	ahead int64 // microseconds, less what the message took
+	ahead int64 // in microseconds
+}
+
+// aheadBy returns how much a clock is ahead, at least, that showed a time at some moment between two: an answer may be long
+// under way. All are in microseconds.
+func aheadBy(shown, from, to int64) int64 { return shown - min(max(shown, from), to) }
+
+// aheadOf returns how much a host's clock is ahead that showed a time in what has just arrived.
+func (i *inspection) aheadOf(shown int64) int64 {
+	now := time.Now()
+	from := now
+	if i.over != nil { // otherwise nobody asked
+		from = i.asked
+	}
+	return aheadBy(shown, from.UnixMicro(), now.UnixMicro())
 }

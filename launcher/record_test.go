@@ -42,3 +42,14 @@ func TestToRecord(t *testing.T) {
 		}
 	}
 }
+
+// TestAheadBy: an answer that was long under way does not show that a clock is late, but one that cannot be right does.
+func TestAheadBy(t *testing.T) {
+	for _, tt := range []struct{ shown, from, to, want int64 }{
+		{50, 40, 90, 0}, {40, 40, 90, 0}, {95, 40, 90, 5}, {10, 40, 90, -30}, {80, 90, 90, -10},
+	} {
+		if got := aheadBy(tt.shown, tt.from, tt.to); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
+		}
+	}
+}

@@ -20,7 +20,8 @@ func (j *job) inspect(stacks bool, then func()) {
 	if j.stopping {
 		return
 	}
-	j.inspection = inspection{over: time.After(inspectTime), found: map[int]*wire.Inspected{}, then: then, flights: map[int]arrived{}, ahead: map[int]int64{}}
+	j.inspection = inspection{over: time.After(inspectTime), asked: time.Now(), found: map[int]*wire.Inspected{}, then: then,
+		flights: map[int]arrived{}, ahead: map[int]int64{}}
 	j.hosts.broadcast(&wire.Inspect{Stacks: stacks})
 	j.hosts.broadcast(&wire.AskFlight{Most: j.hosts.share()})
 	j.stalls.ask(j.hosts)
@@ -34,7 +35,7 @@ func (j *job) inspect(stacks bool, then func()) {
 func (j *job) inspected(h *host, m *wire.Inspected) {
 	if j.inspection.over != nil {
 		j.inspection.found[h.id] = m
-		j.inspection.ahead[h.id] = m.Now - time.Now().UnixMicro()
+		j.inspection.ahead[h.id] = j.inspection.aheadOf(m.Now)
 		j.inspectedAll()
 	}
 }
@@ -141,7 +142,7 @@ func (j *job) flown(h *host, m *wire.Flight) {
 	if j.inspection.flights == nil {
 		j.inspection.flights = map[int]arrived{}
 	}
-	j.inspection.flights[h.id] = arrived{m, m.Now - time.Now().UnixMicro()}
+	j.inspection.flights[h.id] = arrived{m, j.inspection.aheadOf(m.Now)}
 	if j.inspection.over != nil {
 		j.inspectedAll()
 	}

@@ -44,6 +44,7 @@ type daemon struct {
 	moves  *moves.Moves
 	stalls *stall.Watch
 	tune   *tune.Tuner
+	paths  paths
 }
 
 // post runs f on the loop's goroutine, unless the daemon is closing.

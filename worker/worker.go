@@ -47,7 +47,8 @@ const exitUsage = 2
 
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
-	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: inbox{messages: make(chan wire.Message)}, loop: loop.New()}
+	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: inbox{messages: make(chan wire.Message)}, loop: loop.New(),
+		paths: newPaths()}
 	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
 		return err
 	}
@@ -245,6 +246,7 @@ func (d *daemon) run(ctx, work context.Context) {
 		case <-d.cfg.Record:
 			d.wantFlight("SIGUSR2")
 		case <-edges.C:
+			d.paths.look(d.statuses())
 			if d.member.World().Epoch != 0 && !d.member.Ending() {
 				d.tune.Watch(work)
 			}

@@ -1,5 +1,5 @@
-// Package flight is the flight recorder of a host: it keeps the last operations of its ranks and the last events of its
-// links, in memory of fixed size, so that after a stall or a failure there is a record of what led to it.
+// Package flight is the flight recorder of a host: it keeps the last operations of its ranks, and the last events and
+// losses of its links, in memory of fixed size, so that after a stall or a failure there is a record of what led to it.
 //
 // The package is pure. Whoever owns a Ring brings the times and guards it: the engine's lock guards the operations, the
 // daemon's loop owns the links. Adding to a Ring copies one element and allocates nothing.

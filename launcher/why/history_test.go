@@ -200,12 +200,17 @@ func TestNetwork(t *testing.T) {
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
-	link(1, why.Link{Sent: 900_000, Lost: 80, Waits: 5})
-	if got, _ := why.Explain(all); got != begin+"the path from host2 to host1 loses packets: 80 were sent again within 500ms, while 0.9 MB arrived: look for a bad cable, port or NIC" {
+	const loses = "the path from host2 to host1 loses packets: 80 were sent again within 12s, while 0.9 MB arrived: look for a bad cable, port or NIC"
+	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Waits: 5})
+	if got, _ := why.Explain(all); strings.Contains(got, "loses") {
+		t.Error("one burst: " + got)
+	}
+	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Losing: true, Waits: 5})
+	if got, _ := why.Explain(all); got != begin+loses {
 		t.Error(got)
 	}
 	link(0, why.Link{Down: true})
-	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection" {
+	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection; "+loses {
 		t.Error(got)
 	}
 	all[1].Ahead = -3600e6

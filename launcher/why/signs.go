@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,8 +18,11 @@ type Link struct {
 	Peer   string `json:"peer"`
 	Window int64  `json:"window_us"` // length of the look
 	Sent   int64  `json:"sent"`      // bytes that the peer has acknowledged meanwhile
-	Lost   int64  `json:"lost"`      // packets that the kernel has sent again meanwhile
-	Waits  int64  `json:"waits"`     // segments that are not acknowledged
+	Lost   int64  `json:"lost"`      // packets that the kernel sent again in the last LostMS milliseconds
+	LostMS int64  `json:"lost_ms,omitempty"`
+	LostOf int64  `json:"lost_of,omitempty"` // bytes that the peer acknowledged in that time
+	Losing bool   `json:"losing,omitempty"`  // it lost packets in most seconds of that time
+	Waits  int64  `json:"waits"`             // segments that are not acknowledged
 	RTT    int64  `json:"rtt_us"`
 	Down   bool   `json:"down,omitempty"` // it has no connection
 }
@@ -156,13 +160,14 @@ func deadlocked(stack string) string {
 	return fmt.Sprintf("its main thread waits for a lock at %s, another thread at %s", main, strings.Join(others[:min(len(others), 3)], " and at "))
 }
 
-// network names the link that is slow or loses packets, "" if none shows.
-func network(all []Finding) string {
-	type edge struct {
-		from string
-		Link
-	}
-	var edges []edge
+// edge is a link as the host at one end sees it.
+type edge struct {
+	from string
+	Link
+}
+
+// edges returns the links of all hosts, each once.
+func edges(all []Finding) (edges []edge) {
 	for _, f := range all {
 		for _, l := range f.Links {
 			e := edge{f.Host, l}
@@ -171,50 +176,42 @@ func network(all []Finding) string {
 			}
 		}
 	}
-	edges = slices.DeleteFunc(edges, func(e edge) bool { return e.Lost == 0 && e.Waits == 0 && !e.Down })
+	return edges
+}
+
+// network names the link that is slow or loses packets, "" if none shows.
+func network(all []Finding) string {
+	edges := slices.DeleteFunc(edges(all), func(e edge) bool { return !e.Losing && e.Waits == 0 && !e.Down })
 	if len(edges) == 0 {
 		return ""
 	}
 	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
-	worst := slices.MaxFunc(edges, func(a, b edge) int {
-		switch {
-		case a.Down != b.Down:
-			return sign(a.Down)
-		case lossy(a.Link) != lossy(b.Link):
-			return sign(lossy(a.Link))
-		case rate(a) < rate(b):
-			return 1
-		case rate(a) > rate(b):
-			return -1
-		}
-		return 0
-	})
-	over := time.Duration(worst.Window) * time.Microsecond
-	switch {
-	case worst.Down:
-		return fmt.Sprintf("the link from %s to %s has no connection", worst.from, worst.Peer)
-	case lossy(worst.Link):
-		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: look for a bad cable, port or NIC",
-			worst.from, worst.Peer, worst.Lost, over.Round(10*time.Millisecond), float64(worst.Sent)/1e6)
-	default:
-		trip := ""
-		if worst.RTT > 0 { // unknown over RDMA
-			trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
-		}
-		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
-			worst.from, worst.Peer, rate(worst), trip)
+	if i := slices.IndexFunc(edges, func(e edge) bool { return e.Down }); i >= 0 {
+		return fmt.Sprintf("the link from %s to %s has no connection", edges[i].from, edges[i].Peer)
 	}
+	if text := losing(all); text != "" {
+		return text
+	}
+	worst := slices.MinFunc(edges, func(a, b edge) int { return cmp.Compare(rate(a), rate(b)) })
+	trip := ""
+	if worst.RTT > 0 { // unknown over RDMA
+		trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
+	}
+	return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
+		worst.from, worst.Peer, rate(worst), trip)
 }
 
-func sign(b bool) int {
-	if b {
-		return 1
+// losing names the path that loses most packets, "" if none does.
+func losing(all []Finding) string {
+	edges := slices.DeleteFunc(edges(all), func(e edge) bool { return !e.Losing })
+	if len(edges) == 0 {
+		return ""
 	}
-	return -1
+	share := func(e edge) float64 { return float64(e.Lost) / float64(max(e.LostOf, 1)) }
+	worst := slices.MaxFunc(edges, func(a, b edge) int { return cmp.Compare(share(a), share(b)) })
+	return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: look for a bad cable, port or NIC",
+		worst.from, worst.Peer, worst.Lost, (time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), float64(worst.LostOf)/1e6)
 }
-
-// lossy reports whether a path loses many packets: some of each hundred. A packet carries 1400 bytes, or more.
-func lossy(l Link) bool { return l.Lost >= 5 && l.Lost*1400*50 >= l.Sent }
 
 // clocks names the hosts whose clocks are far from the launcher's.
 func clocks(all []Finding) string {

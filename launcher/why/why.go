@@ -47,6 +47,9 @@ func Explain(all []Finding) (verdict string, evidence []string) {
 		evidence = append(evidence, who+": "+strings.Join(append([]string{f.does()}, f.Does...), "; "))
 	}
 	verdict = verdictOf(all)
+	if path := losing(all); path != "" && !strings.Contains(verdict, path) {
+		verdict += "; " + path
+	}
 	if text := clocks(all); text != "" {
 		verdict += "; " + text
 	}

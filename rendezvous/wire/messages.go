@@ -376,10 +376,13 @@ type LinkState struct {
 	Peer   int   `msgpack:"peer"`   // the id of the other host
 	Window int64 `msgpack:"window"` // length of the look, in microseconds
 	Sent   int64 `msgpack:"sent"`   // bytes that the peer has acknowledged meanwhile
-	Lost   int64 `msgpack:"lost"`   // packets that the kernel has sent again meanwhile
-	Waits  int64 `msgpack:"waits"`  // segments that were sent or queued and are not acknowledged
-	RTT    int64 `msgpack:"rtt"`    // in microseconds
-	Down   bool  `msgpack:"down"`   // it has no connection
+	Lost   int64 `msgpack:"lost"`   // packets that the kernel sent again in the last LostMS milliseconds
+	LostMS int64 `msgpack:"lost_ms"`
+	LostOf int64 `msgpack:"lost_of"` // bytes that the peer acknowledged in that time
+	Losing bool  `msgpack:"losing"`  // it lost packets in most seconds of that time
+	Waits  int64 `msgpack:"waits"`   // segments that were sent or queued and are not acknowledged
+	RTT    int64 `msgpack:"rtt"`     // in microseconds
+	Down   bool  `msgpack:"down"`    // it has no connection
 }
 
 // Done is the daemon's last message: every rank has ended and nothing of the job is left on its host.
