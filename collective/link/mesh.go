@@ -451,7 +451,7 @@ type Status struct {
 	Attached                        uint64 // streams that were opened so far
 	Upgraded                        int    // streams that are up and that Config.Upgrade has replaced the connection of
 
-	// RTT is the shortest recent round trip of a stream, from the kernel; 0 if unknown.
+	// RTT is the shortest recent round trip of a stream, from the kernel or the device; 0 if unknown.
 	RTT time.Duration
 	// AckedBytes are what the peer's kernel or device has acknowledged, and SentAgain the packets that the kernel sent
 	// again, of the streams that are up.
@@ -483,7 +483,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 			rtt, acked, again := st.kernel()
 			if st.upgraded != nil {
 				s.Upgraded++
-				acked = st.upgraded.Delivered()
+				acked, rtt = st.upgraded.Delivered(), st.upgraded.RTT()
 			}
 			if rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
 				s.RTT = rtt

@@ -19,6 +19,8 @@ type Upgraded interface {
 	WriteNow(a, b []byte) (int, error)
 	// Delivered counts the bytes that have arrived at the peer, even if the peer has not read them yet.
 	Delivered() uint64
+	// RTT returns the shortest round trip so far, 0 if it is unknown.
+	RTT() time.Duration
 }
 
 // upgrade has Config.Upgrade choose what carries a stream, if both sides have it.

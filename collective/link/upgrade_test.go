@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gorun/collective/link"
 )
@@ -22,14 +23,16 @@ func (carrier) WriteNow(_, _ []byte) (int, error) { return 0, nil }
 
 func (carrier) Delivered() uint64 { return 1 << 20 }
 
-// What streams deliver that the kernel does not carry counts as acknowledged.
+func (carrier) RTT() time.Duration { return 7 * time.Microsecond }
+
+// What streams deliver that the kernel does not carry counts as acknowledged, and their round trips are the link's.
 func TestStatusCountsUpgraded(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) {
 		c.Streams = 3
 		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) { return carrier{conn}, nil }
 	})
-	if s, _ := nodes[0].mesh.Status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 {
-		t.Errorf("%d streams are upgraded, %d bytes acknowledged, want 3 and %d", s.Upgraded, s.AckedBytes, 3<<20)
+	if s, _ := nodes[0].mesh.Status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 || s.RTT != 7*time.Microsecond {
+		t.Errorf("%d streams are upgraded, %d bytes acknowledged in %v, want 3 and %d in 7 µs", s.Upgraded, s.AckedBytes, s.RTT, 3<<20)
 	}
 }
 

@@ -33,6 +33,29 @@ func TestLooksForPort(t *testing.T) {
 	})
 }
 
+// A stream whose attempt fails while the queue pair before still carries it is opened again once that has ended, even if it
+// did not break.
+func TestLooksAfterReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		tr := New(Config{Provider: noPorts{&looks}, Retry: func(int, int) bool { return true }})
+		defer tr.Close()
+		id := streamID{1, 1}
+		tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		tr.trial(id).on = 1
+		tr.failed(id, errPeer)
+		time.Sleep(time.Minute)
+		if n := looks.Load(); n > 0 {
+			t.Errorf("%d looks while RDMA carries the stream", n)
+		}
+		tr.broke(id, nil, net.ErrClosed)
+		time.Sleep(time.Minute)
+		if looks.Load() == 0 {
+			t.Error("the stream stays on TCP")
+		}
+	})
+}
+
 // noPorts counts how often it is asked for ports.
 type noPorts struct{ looks *atomic.Int64 }
 

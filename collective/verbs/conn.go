@@ -23,9 +23,12 @@ type Conn struct {
 	freed  sync.Cond // bytes can be written, or err is set
 	left   sync.Cond // users may be 0
 	flow   flow
-	err    error // why the connection is closed
-	users  int   // goroutines that use the rings or the pair
-	drains bool  // nothing is sent any more
+	timed  uint64        // the number of a message whose round trip is measured, counted from 1; 0 for none
+	posted time.Time     // when it was
+	rtt    time.Duration // the shortest, 0 if there was none
+	err    error         // why the connection is closed
+	users  int           // goroutines that use the rings or the pair
+	drains bool          // nothing is sent any more
 	limit  *time.Timer
 	broke  func(error)     // called once with err after carry, nil before
 	goes   *sync.WaitGroup // counts its goroutines
@@ -108,6 +111,12 @@ func (c *Conn) completed(all []Completion) error {
 			received++
 		}
 	}
+	if c.timed > 0 && c.flow.done >= c.timed {
+		if d := time.Since(c.posted); c.rtt == 0 || d < c.rtt {
+			c.rtt = d
+		}
+		c.timed = 0
+	}
 	if received > 0 {
 		if err := c.pair.Receive(received); err != nil {
 			return err
@@ -157,6 +166,7 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.err = err
+	c.users++ // so that the pair is freed after broke
 	broke := c.broke
 	if c.limit != nil {
 		c.limit.Stop()
@@ -169,6 +179,9 @@ func (c *Conn) fail(err error) {
 		c.tcp.Close()
 		broke(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave()
 }
 
 // Read implements net.Conn.
@@ -260,6 +273,9 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 		if c.err != nil {
 			return done, c.err
 		}
+		if c.timed == 0 && c.flow.idle() {
+			c.timed, c.posted = c.flow.sent+1, time.Now()
+		}
 		if err := c.pair.Write(at, n, c.flow.send(n)); err != nil {
 			c.later(err)
 			return done, err
@@ -273,6 +289,14 @@ func (c *Conn) Delivered() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.flow.completed
+}
+
+// RTT returns the shortest time from when a message was posted, with no other in flight, until the device reported that
+// the peer has it.
+func (c *Conn) RTT() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rtt
 }
 
 // Close implements net.Conn. It does not wait: it wakes the users of the connection, and the last one frees it.

@@ -268,13 +268,15 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return nil, errPaused
 	}
 	t.up[c] = true
-	t.trial(id).on++
-	t.trial(id).worked(t.now())
+	tr := t.trial(id)
+	tr.on++
+	tr.waits = false
+	tr.worked(t.now())
 	t.mu.Unlock()
 	if err := c.carry(func(err error) { t.broke(id, c, err) }); err != nil {
 		t.mu.Lock()
 		delete(t.up, c)
-		t.trial(id).on--
+		tr.on--
 		t.mu.Unlock()
 		if !errors.Is(err, errPaused) {
 			t.failed(id, err)
@@ -388,6 +390,15 @@ func (t *Transport) pair(from net.Addr, size Size) (Pair, Place, error) {
 	return pair, place, nil
 }
 
+// Device names the RDMA device for connections from an address, "" if there is none.
+func (t *Transport) Device(from net.Addr) string {
+	at, err := t.place(from)
+	if err != nil {
+		return ""
+	}
+	return at.Device
+}
+
 // place returns where a queue pair goes beside a connection from the given address.
 func (t *Transport) place(from net.Addr) (Place, error) {
 	at, err := netip.ParseAddrPort(from.String())
@@ -483,11 +494,12 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 	if failed {
 		rest = tr.failed(t.now())
 	}
+	waits := tr.waits // the stream already goes over a connection whose attempt failed while this one was up
 	t.mu.Unlock()
 	if failed {
 		t.report(id, err)
 	}
-	if rest > 0 {
+	if rest > 0 || waits {
 		t.retry(id)
 	}
 }

@@ -123,6 +123,9 @@ func TestConn(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			if rtt := a.(link.Upgraded).RTT(); rtt <= 0 || rtt > time.Minute {
+				t.Errorf("the round trip takes %v", rtt)
+			}
 			ends.Store(true)
 			a.Close()
 			// A report of b may be under way, which finds no queue pair.
@@ -306,7 +309,7 @@ func TestLinkOutlivesPauses(t *testing.T) {
 		Provider: func() verbs.Provider { return fabric.Host(localhost) }, Segments: 2_000,
 		DisturbTransport: func(round int, tr *verbs.Transport) {
 			if round%10 == 5 {
-				tr.Pause()(time.Second)
+				tr.Pause()(time.Duration(pauses%2) * time.Second) // every other leaves no time for what was posted
 				if pauses++; tr.Up() != 0 {
 					t.Errorf("%d streams go over RDMA in a pause", tr.Up())
 				}

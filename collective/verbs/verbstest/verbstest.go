@@ -214,7 +214,7 @@ func (p *pair) run() {
 			runtime.Gosched()
 			p.fabric.mu.Lock()
 		}
-		if len(p.queue) > 0 && !p.failed && !p.fabric.down {
+		if len(p.queue) > 0 && !p.failed && !p.closed && !p.fabric.down {
 			p.deliver(p.queue[0])
 		}
 	}
