@@ -261,9 +261,7 @@ func newMachine(h Host, nics []string) *machine {
 		m.domains = append(m.domains, d)
 	}
 	if len(nics) == 0 {
-		if nic, found := fastest(h.carriers(), anything); found {
-			m.nic = m.domain(nic.Node)
-		}
+		m.nic = m.domain(h.home())
 		return m
 	}
 	placed := func(n NIC) bool { return slices.Contains(nics, n.Name) && m.domain(n.Node) >= 0 }

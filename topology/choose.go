@@ -56,6 +56,33 @@ func (h Host) carriers() []NIC {
 	return carriers
 }
 
+// carrier returns the RDMA device that carries data to other hosts that have one, and how fast it is, in Mbit/s, -1 if
+// that is unknown; false if there is none.
+func (h Host) carrier() (device RDMA, speed int, found bool) {
+	at := slices.IndexFunc(h.RDMA, func(d RDMA) bool { return d.Name == h.DataRDMA })
+	if at < 0 {
+		return RDMA{}, -1, false
+	}
+	speed = -1
+	for _, p := range h.RDMA[at].Ports {
+		if p.Active {
+			speed = max(speed, p.Speed)
+		}
+	}
+	return h.RDMA[at], speed, true
+}
+
+// home returns the NUMA node of what carries data, where the engine runs; -1 if it is unknown.
+func (h Host) home() int {
+	if device, _, found := h.carrier(); found && device.Node >= 0 {
+		return device.Node
+	}
+	if nic, found := fastest(h.carriers(), anything); found {
+		return nic.Node
+	}
+	return -1
+}
+
 // Idle returns a NIC that other hosts may reach and that is faster than the one that carries data, with a note for the
 // user; "" if there is none.
 func (h Host) Idle() (nic, note string) {
@@ -118,7 +145,7 @@ func OnlyNICs(hosts []Host, list []string) []Host {
 	out := slices.Clone(hosts)
 	for i, h := range out {
 		names := NICNames(list, h.NICs)
-		out[i].Data = "" // data uses all of them
+		out[i].Data, out[i].DataRDMA = "", "" // data uses all of them
 		out[i].NICs = slices.DeleteFunc(slices.Clone(h.NICs), func(n NIC) bool { return !slices.Contains(names, n.Name) })
 	}
 	return out

@@ -12,7 +12,8 @@ type networks struct {
 	names []string
 	of    [][]attachment // by host, in the order of names
 	vague []bool         // by host: it has a NIC whose network is unknown
-	home  []int          // by host: the NUMA node of the NIC that carries data, where the engine runs; -1 unknown
+	home  []int          // by host: Host.home
+	rdma  []bool         // by host: its data goes over RDMA where it can
 }
 
 // attachment is a network of a host, and whether all the host's NICs there are on other NUMA nodes than the engine.
@@ -24,16 +25,14 @@ type attachment struct {
 // newNetworks returns nil if all rings cross the same. The order of a host's NICs does not matter, except to choose
 // among equally fast ones.
 func newNetworks(hosts []Host) *networks {
-	w := &networks{vague: make([]bool, len(hosts)), home: make([]int, len(hosts))}
+	w := &networks{vague: make([]bool, len(hosts)), home: make([]int, len(hosts)), rdma: make([]bool, len(hosts))}
 	numbers := map[string]int{}
 	differ := false
 	for i, h := range hosts {
 		type card struct{ network, node int }
 		var cards []card
-		w.home[i] = -1
-		if nic, found := fastest(h.carriers(), anything); found {
-			w.home[i] = nic.Node
-		}
+		w.home[i] = h.home()
+		_, _, w.rdma[i] = h.carrier()
 		for _, nic := range h.NICs {
 			network := nic.Network()
 			if !nic.Up || !network.IsValid() && !nic.single() {
@@ -73,7 +72,7 @@ func newNetworks(hosts []Host) *networks {
 
 // between returns what data from one host to another crosses: a router, if all networks are known and none is common,
 // and the hosts where it crosses from the engine's NUMA node to that of another NIC, in the common network with the
-// fewest such hosts. The result is the same in both directions.
+// fewest such hosts; none where the data goes over RDMA. The result is the same in both directions.
 func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	if w == nil || len(w.of[from]) == 0 || len(w.of[to]) == 0 {
 		return false, inside
@@ -94,6 +93,9 @@ func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 				least, inside = n, [2]bool{a.elsewhere, b.elsewhere}
 			}
 		}
+	}
+	if w.rdma[from] && w.rdma[to] { // by the devices beside the engines
+		inside = [2]bool{}
 	}
 	return least == 3 && !w.vague[from] && !w.vague[to], inside
 }

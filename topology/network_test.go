@@ -46,6 +46,39 @@ func TestCrossesNetworks(t *testing.T) {
 	}
 }
 
+// Where data goes over RDMA, devices and not NICs are what edges have: how fast they are, and where the engine runs. It
+// takes two hosts with a device.
+func TestRingOverRDMA(t *testing.T) {
+	host := func(name, address, device string) Host {
+		h := Host{Name: name, Data: "e0", DataRDMA: device, NICs: []NIC{card("e0", address, 0, 10_000)}}
+		if device != "" {
+			h.RDMA = []RDMA{{Name: "mlx5_9"}, {Name: device, Node: 1, Ports: []Port{
+				{Number: 1, Active: true, Speed: 100_000, Link: "InfiniBand"}, {Number: 2, Speed: 400_000}}}}
+		}
+		return h
+	}
+	hosts := []Host{host("a", "10.0.0.1/24", "mlx5_0"), host("b", "10.0.0.2/24", ""), host("c", "10.0.0.3/24", "mlx5_0"),
+		host("d", "10.0.0.4/24", "")}
+	const slow = "10 Gbit/s by NIC, the bottleneck"
+	ring := Order(hosts, nil)
+	for i, want := range map[[2]int]string{{0, 1}: "by a NIC that is not on NUMA node 1 of a, " + slow, {1, 3}: slow,
+		{3, 2}: "by a NIC that is not on NUMA node 1 of c, " + slow, {2, 0}: "100 Gbit/s by RDMA device"} {
+		at := slices.Index(ring.Order, i[0])
+		if ring.Order[(at+1)%4] != i[1] || ring.Why[at] != want {
+			t.Errorf("%s: from %d to %d %s, want %s", ring.Line(hosts), i[0], i[1], ring.Why[at], want)
+		}
+	}
+	if at := hosts[0].home(); at != 1 {
+		t.Errorf("the engine runs on node %d, the device is on node 1", at)
+	}
+	if why := Order([]Host{hosts[0], hosts[2]}, []Edge{{From: 0, To: 1, Bandwidth: 1e9, InJob: true}}).Why[0]; !strings.HasPrefix(why, "8 Gbit/s measured in the job") {
+		t.Errorf("measured: %s", why)
+	}
+	if only := OnlyNICs(hosts, []string{"e0"}); only[0].home() != 0 {
+		t.Error("the engine does not run beside the NIC that the user chose")
+	}
+}
+
 // A prefix of one address does not show which hosts are there: edges of such hosts have no reason to be taken or not.
 func TestPrefixOfOneAddress(t *testing.T) {
 	hosts := []Host{

@@ -40,7 +40,8 @@ var crossingLabels = []string{"esxi", "rack", "zone"}
 //  5. the order of the host list.
 //
 // The bandwidth of an edge is what was measured on it, or else in the other direction, or else the speed of the slower
-// host's interface: the one that carries data or, if that is unknown, the fastest. An edge without any information
+// host's interface: the one that carries data or, if that is unknown, the fastest. Where data goes over RDMA, what was
+// measured in the job is the speed of that, and devices take the place of interfaces. An edge without any information
 // counts as good as the best, and one that could not be measured as worse than all others.
 //
 // Up to 12 hosts the result is optimal. Beyond, it is a good ring found in a bounded number of steps; 1,000 hosts take
@@ -89,7 +90,8 @@ const (
 	blocked        // it could not be measured
 	nominal        // reported by an interface whatever its real speed
 	byNIC
-	byFile // given in the topology file for an interface
+	byDevice // reported by RDMA devices
+	byFile   // given in the topology file for an interface
 	measured
 	inJob // measured by a job
 )
@@ -106,13 +108,16 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 		p.least += int64(slices.Max(number)) + 1
 	}
 	p.nets = newNetworks(hosts)
-	nics, kinds := make([]float64, n), make([]source, n)
+	nics, kinds, devices := make([]float64, n), make([]source, n), make([]float64, n)
 	for i, h := range hosts {
 		nics[i], kinds[i] = nicSpeed(h)
+		if _, speed, found := h.carrier(); found && speed > 0 {
+			devices[i] = bytesPerSecond(speed)
+		}
 	}
 	best, missing := 1.0, false
 	for i := range n {
-		p.complete(i, nics, kinds)
+		p.complete(i, nics, kinds, devices)
 		p.charge(i, labels)
 		for j, e := range p.edges[i*n : (i+1)*n] {
 			if e.speed > best {
@@ -175,8 +180,8 @@ func (p *problem) measure(edges []Edge) {
 }
 
 // complete fills in the edges out of a host that were not measured: from the other direction, or from the slower host's
-// interface.
-func (p *problem) complete(i int, nics []float64, kinds []source) {
+// interface, or from the slower of two RDMA devices.
+func (p *problem) complete(i int, nics []float64, kinds []source, devices []float64) {
 	for j := range p.n {
 		at, back := i*p.n+j, j*p.n+i
 		if p.known[at] == unknown && i != j {
@@ -184,6 +189,8 @@ func (p *problem) complete(i int, nics []float64, kinds []source) {
 				p.known[at] = blocked
 			} else if p.known[back].fact() {
 				p.edges[at].speed, p.known[at] = p.edges[back].speed, p.known[back]
+			} else if slower := min(devices[i], devices[j]); slower > 0 {
+				p.edges[at].speed, p.known[at] = slower, byDevice
 			} else if slower := min(nics[i], nics[j]); slower > 0 {
 				p.edges[at].speed, p.known[at] = slower, kinds[i]
 				if nics[j] < nics[i] || nics[j] == nics[i] && kinds[j] == nominal {
@@ -241,8 +248,11 @@ func nicSpeed(h Host) (bytes float64, kind source) {
 	default:
 		kind = byNIC
 	}
-	return float64(nic.Speed) * 1e6 / 8, kind
+	return bytesPerSecond(nic.Speed), kind
 }
+
+// bytesPerSecond converts Mbit/s.
+func bytesPerSecond(speed int) float64 { return float64(speed) * 1e6 / 8 }
 
 // numberLabels replaces the values of every label with numbers. Hosts without a label form one group.
 func numberLabels(hosts []Host) [][]int {

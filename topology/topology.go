@@ -45,7 +45,9 @@ type Host struct {
 	NICs      []NIC     `msgpack:"nics" json:"nics"`
 	// Data is the name of the NIC that carries data unless the user chooses others: the one with the address that other
 	// hosts use. "" if unknown.
-	Data     string `msgpack:"data" json:"data_nic,omitempty"`
+	Data string `msgpack:"data" json:"data_nic,omitempty"`
+	// DataRDMA is the device that carries data in its place, between hosts of a job that have one; "" for none.
+	DataRDMA string `msgpack:"data_rdma" json:"-"`
 	RDMA     []RDMA `msgpack:"rdma" json:"rdma"`
 	GPUs     []GPU  `msgpack:"gpus" json:"gpus"`
 	Switches int    `msgpack:"nvswitches" json:"nvswitches"` // NVSwitches of this machine

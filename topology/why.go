@@ -37,6 +37,8 @@ func (p *problem) why(hosts []Host, order []int) []string {
 			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured in the job")
 		case byNIC:
 			reasons = append(reasons, BitRate(p.edges[at].speed)+" by NIC")
+		case byDevice:
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" by RDMA device")
 		case byFile:
 			reasons = append(reasons, BitRate(p.edges[at].speed)+" by topology file")
 		case nominal:

@@ -239,6 +239,7 @@ func (r ring) Resume(g *pause.Go)                { r.resume(g) }
 type machineDaemon struct{ d *daemon }
 
 func (m machineDaemon) DataNIC(h topology.Host) string { return m.d.net.DataNIC(h) }
+func (m machineDaemon) DataRDMA() string               { return m.d.net.DataRDMA() }
 func (m machineDaemon) NetworkChanged()                { m.d.tune.ForgetOwn() }
 func (m machineDaemon) Changed(ctx context.Context) {
 	m.d.net.Choose()

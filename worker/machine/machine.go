@@ -33,6 +33,8 @@ const (
 type Daemon interface {
 	// DataNIC names the NIC that carries the data of a host, "" if the user chose some.
 	DataNIC(topology.Host) string
+	// DataRDMA names the RDMA device that carries data where the peer has one, too; "" if there is none.
+	DataRDMA() string
 	// NetworkChanged has all that was measured of this host's edges be forgotten.
 	NetworkChanged()
 	// Changed notifies the coordinator of what Host returns now.
@@ -88,8 +90,10 @@ func (m *HostMachine) Host() topology.Host { return m.self }
 // Facts returns the topology file.
 func (m *HostMachine) Facts() *facts.File { return m.facts }
 
-// FindDataNIC notes which NIC carries data, once that is known.
-func (m *HostMachine) FindDataNIC() { m.self.Data = m.cfg.Daemon.DataNIC(m.self) }
+// FindDataNIC notes which NIC and which RDMA device carry data, once that is known.
+func (m *HostMachine) FindDataNIC() {
+	m.self.Data, m.self.DataRDMA = m.cfg.Daemon.DataNIC(m.self), m.cfg.Daemon.DataRDMA()
+}
 
 // MovedSinceFile reports whether the machine was moved or started again since the topology file was written.
 func (m *HostMachine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
@@ -229,6 +233,7 @@ func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begu
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes = found.NICs, found.RDMA, found.GPUs, found.Nodes
 	m.self.Labels, m.self.LabelSources, m.self.Data = found.Labels, found.LabelSources, found.Data
+	m.self.DataRDMA = m.cfg.Daemon.DataRDMA()
 	m.self.Session = cmp.Or(found.Session, m.self.Session)
 	m.unreported = repeatNews
 	m.cfg.Daemon.Changed(ctx)

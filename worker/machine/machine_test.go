@@ -19,6 +19,7 @@ import (
 type quiet struct{ nic string }
 
 func (q *quiet) DataNIC(topology.Host) string { return q.nic }
+func (q *quiet) DataRDMA() string             { return "" }
 func (*quiet) NetworkChanged()                {}
 func (*quiet) Changed(context.Context)        {}
 

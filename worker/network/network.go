@@ -139,6 +139,7 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 // transport is verbs.Transport, which only some programs contain.
 type transport interface {
 	Upgrade(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
+	Device(from net.Addr) string
 	Pause() (drain func(within time.Duration))
 	Resume()
 	Close()

@@ -95,6 +95,19 @@ func (n *Network) DataNIC(h topology.Host) string {
 	return h.NICAt(at.Addr())
 }
 
+// DataRDMA names the RDMA device that carries data where the peer has one, too; "" if there is none, or the user chose
+// NICs.
+func (n *Network) DataRDMA() string {
+	if n.transport == nil || len(n.job.NICs) > 0 || len(n.own) == 0 {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(n.own[0])
+	if err != nil {
+		return ""
+	}
+	return n.transport.Device(net.TCPAddrFromAddrPort(at))
+}
+
 // Choose notes, for dialers, what the NICs that the user chose are like now.
 func (n *Network) Choose() {
 	nics := chosenOf(n.nics, n.cfg.Daemon.Host().NICs)
