@@ -1,0 +1,93 @@
+"""The stand-ins for libcuda and libnccl, built once for the tests of a process."""
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from gorun.gpu.driver import Driver
+from gorun.gpu.nccl import Nccl
+
+SOURCES = os.path.join(os.path.dirname(__file__), "..", "..", "gpu")
+FLAGS = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
+
+
+@functools.cache
+def libraries():
+    """Build the stand-ins and return their directory; a machine without a compiler skips the test."""
+    if shutil.which("cc") is None:
+        raise unittest.SkipTest("no C compiler, apt-get install gcc")
+    made = tempfile.mkdtemp(prefix="gpu-standin-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    cuda = os.path.join(made, "libcuda.so.1")
+    for name, more in (("cuda", []), ("nccl", [cuda, "-Wl,-rpath,$ORIGIN"])):
+        target = next(lib for lib in ("libcuda.so.1", "libnccl.so.2") if name in lib)
+        out = ["-Wl,-soname," + target, "-o", os.path.join(made, target)]
+        subprocess.run(["cc", *FLAGS, *out, os.path.join(SOURCES, f"{name}.c"), *more], check=True)
+    return made
+
+
+@functools.cache
+def driver():
+    """Return the stand-in driver, in this process."""
+    return Driver(os.path.join(libraries(), "libcuda.so.1"))
+
+
+@functools.cache
+def nccl():
+    """Return the stand-in NCCL, in this process."""
+    driver()
+    return Nccl(os.path.join(libraries(), "libnccl.so.2"))
+
+
+@contextlib.contextmanager
+def faults(**values):
+    """Have the stand-ins make faults, files of the directory GPU_STANDIN; yield a function that sets more."""
+    with tempfile.TemporaryDirectory(prefix="gpu-faults-") as directory:
+
+        def make(**more):
+            for name, value in more.items():
+                path = os.path.join(directory, name)
+                if value is None:
+                    os.unlink(path)
+                    continue
+                with open(path + ".new", "w") as file:
+                    file.write(str(value))
+                os.rename(path + ".new", path)
+
+        make(**values)
+        before = os.environ.get("GPU_STANDIN")
+        os.environ["GPU_STANDIN"] = directory
+        try:
+            yield make
+        finally:
+            if before is None:
+                del os.environ["GPU_STANDIN"]
+            else:
+                os.environ["GPU_STANDIN"] = before
+
+
+def in_threads(size, body):
+    """Run body(rank) in a thread for each rank; return the results, or raise what one raised."""
+    results, raised = [None] * size, []
+
+    def run(rank):
+        try:
+            results[rank] = body(rank)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if raised:
+        raise raised[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
