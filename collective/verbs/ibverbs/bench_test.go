@@ -4,6 +4,7 @@ package ibverbs_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -30,13 +31,49 @@ func BenchmarkStream(b *testing.B) {
 	b.Run("copies", copies)
 }
 
-func stream(b *testing.B, provider verbs.Provider) {
+// BenchmarkRoundTrip has few bytes go there and back.
+func BenchmarkRoundTrip(b *testing.B) {
+	provider, _ := standin(b, 0)
+	for _, size := range []int{4, 4 << 10} {
+		for name, p := range map[string]verbs.Provider{"tcp": nil, "rdma": provider} {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				ends := opened(b, p)
+				var echoing sync.WaitGroup
+				defer echoing.Wait()
+				defer ends[0].Close()
+				echoing.Go(func() {
+					defer ends[1].Close()
+					through := make([]byte, size)
+					for {
+						if _, err := io.ReadFull(ends[1], through); err != nil { // the other end was closed
+							return
+						}
+						if _, err := ends[1].Write(through); err != nil {
+							return
+						}
+					}
+				})
+				through := make([]byte, size)
+				for b.Loop() {
+					if _, err := ends[0].Write(through); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := io.ReadFull(ends[0], through); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// opened returns both ends of a stream, over TCP without a provider.
+func opened(b *testing.B, provider verbs.Provider) (ends [2]net.Conn) {
 	l, err := tcp.Options{}.Listen(b.Context(), "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	var ends [2]net.Conn
 	if ends[0], err = (tcp.Options{}).Dial(b.Context(), []string{l.Addr().String()}); err != nil {
 		b.Fatal(err)
 	}
@@ -47,7 +84,7 @@ func stream(b *testing.B, provider verbs.Provider) {
 		var wg sync.WaitGroup
 		for i := range ends {
 			t := verbs.New(verbs.Config{Provider: provider})
-			defer t.Close()
+			b.Cleanup(t.Close)
 			wg.Go(func() {
 				up, err := t.Upgrade(b.Context(), ends[i], 1-i, 1)
 				if err != nil {
@@ -62,6 +99,11 @@ func stream(b *testing.B, provider verbs.Provider) {
 			b.Fatal("TCP carries it")
 		}
 	}
+	return ends
+}
+
+func stream(b *testing.B, provider verbs.Provider) {
+	ends := opened(b, provider)
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer ends[0].Close()
