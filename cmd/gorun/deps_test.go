@@ -18,7 +18,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule", "collective/verbs",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/scheduler", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/scheduler", "launcher/shellwords", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
@@ -44,7 +44,8 @@ var allowed = map[string][]string{
 	"launcher/metrics":     {"launcher", "launcher/httpserve", "launcher/jobs", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
-	"launcher/scheduler":   {},
+	"launcher/scheduler":   {"launcher/shellwords"},
+	"launcher/shellwords":  {},
 	"launcher/ssh":         {"launcher/hosts"},
 	"launcher/stall":       {"rendezvous/wire"},
 	"launcher/survey":      {"launcher/failure", "launcher/talk", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
