@@ -131,7 +131,7 @@ def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
 
 
 def binary() -> str:
-    """Return the gorun executable: GORUN, or of a wheel, the one that contains this package, or from the PATH.
+    """Return the gorun executable: GORUN, or of a wheel, the one that has this package, or from the PATH.
 
     Ranks import this package from what started them, which on most hosts cannot launch: so an installed wheel
     comes first.
