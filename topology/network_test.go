@@ -71,7 +71,8 @@ func TestRingOverRDMA(t *testing.T) {
 	if at := hosts[0].home(); at != 1 {
 		t.Errorf("the engine runs on node %d, the device is on node 1", at)
 	}
-	if why := Order([]Host{hosts[0], hosts[2]}, []Edge{{From: 0, To: 1, Bandwidth: 1e9, InJob: true}}).Why[0]; !strings.HasPrefix(why, "8 Gbit/s measured in the job") {
+	measured := []Edge{{From: 0, To: 1, Bandwidth: 1e9, InJob: true}}
+	if why := Order([]Host{hosts[0], hosts[2]}, measured).Why[0]; !strings.HasPrefix(why, "8 Gbit/s measured in the job") {
 		t.Errorf("measured: %s", why)
 	}
 	if only := OnlyNICs(hosts, []string{"e0"}); only[0].home() != 0 {

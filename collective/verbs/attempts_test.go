@@ -13,11 +13,7 @@ import (
 // A stream without a port looks for one at growing intervals, and in a pause not at all.
 func TestLooksForPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
-		tr := New(Config{Provider: noPorts{&looks}, Retry: func(int, int) bool { return true }})
-		defer tr.Close()
-		id := streamID{1, 1}
-		tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		tr, id, looks := portless(t)
 		tr.failed(id, errPeer)
 		time.Sleep(500 * time.Millisecond)
 		tr.Pause()
@@ -37,11 +33,7 @@ func TestLooksForPort(t *testing.T) {
 // did not break.
 func TestLooksAfterReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
-		tr := New(Config{Provider: noPorts{&looks}, Retry: func(int, int) bool { return true }})
-		defer tr.Close()
-		id := streamID{1, 1}
-		tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		tr, id, looks := portless(t)
 		tr.trial(id).on = 1
 		tr.failed(id, errPeer)
 		time.Sleep(time.Minute)
@@ -54,6 +46,15 @@ func TestLooksAfterReplacement(t *testing.T) {
 			t.Error("the stream stays on TCP")
 		}
 	})
+}
+
+// portless returns a transport that finds no port, one of its streams, and how often it has looked for ports.
+func portless(t *testing.T) (*Transport, streamID, *atomic.Int64) {
+	looks, id := &atomic.Int64{}, streamID{1, 1}
+	tr := New(Config{Provider: noPorts{looks}, Retry: func(int, int) bool { return true }})
+	t.Cleanup(func() { tr.Close() })
+	tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	return tr, id, looks
 }
 
 // noPorts counts how often it is asked for ports.

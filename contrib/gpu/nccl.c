@@ -61,7 +61,7 @@ struct operation {
 	cudaStream_t stream;
 };
 
-// group is what one stream carries out as one: its transfers go on beside each other.
+// group holds the transfers that a stream runs beside each other.
 struct group {
 	int count;
 	struct operation operations[MOST];
@@ -86,7 +86,7 @@ static bool stop(ncclComm_t comm, ncclResult_t error) {
 
 static bool lost(ncclComm_t comm) { return stop(comm, fault("hang") ? ncclSuccess : ncclRemoteError); }
 
-// exchange carries out transfers, those of a peer in one direction in order, and reports whether it could.
+// exchange runs transfers, those of a peer in one direction in order, and reports whether it could.
 static bool exchange(ncclComm_t comm, struct transfer *transfers, int count) {
 	for (;;) {
 		struct pollfd files[MOST];

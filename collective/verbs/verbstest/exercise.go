@@ -132,7 +132,7 @@ type peer struct {
 	got map[uint64]bool
 }
 
-// noise is what segments consist of.
+// noise holds the bytes that segments carry.
 var noise = func() []byte {
 	b := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(b)

@@ -200,7 +200,7 @@ func (p *pair) Write(offset, length int, imm uint32) error {
 	return nil
 }
 
-// run is the device: it carries out what was posted.
+// run is the device: it executes what was posted.
 func (p *pair) run() {
 	p.fabric.mu.Lock()
 	defer p.fabric.mu.Unlock()
@@ -220,7 +220,7 @@ func (p *pair) run() {
 	}
 }
 
-// deliver carries out a write. fabric.mu is held.
+// deliver executes a write. fabric.mu is held.
 func (p *pair) deliver(m posted) {
 	to := p.fabric.pairs[p.peer.Number]
 	switch {
