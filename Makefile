@@ -117,7 +117,7 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 # Ray where make ray-ready was run.
 CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray)
 test-all:
-	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" UNRACED= MATRICES= || failed=yes; \
+	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
 	for part in arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
@@ -146,15 +146,15 @@ fix: build/ruff-$(RUFF)
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
 # These flags must not prevent caching: no -count, no -shuffle.
 UNIT_FLAGS ?= -short
-# Tests that start no job, or one like others, run without the race detector, under which each gorun takes ten times as long.
-UNRACED ?= TestScripts/(habits|mpirun|topo|usage|refusals|allocations|peers|mistakes|simulate|knobs|horovodrun|dryrun|bind|commands|completion|doctor|bench|contracts)$$|TestMapsAsMPI|TestBindsAsMPI|TestKnobs|TestElasticMistakes|TestCompletionKeys|TestRefusalsAreExplained|TestReference|TestHelp
+# Tests of cmd/gorun start whole jobs, and take ten times as long with the race detector: make test-all sets it to -race.
+GORUN_RACE ?=
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
 MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestMatrix|TestReduceScatter|TestCodedSums
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
-UNIT := unit-race $(if $(RACE),unit-gorun-race) unit-gorun unit-collective unit-pure unit-sources
-.PHONY: unit-race unit-gorun-race unit-gorun unit-collective unit-pure unit-sources
+UNIT := unit-race unit-gorun unit-collective unit-pure unit-sources
+.PHONY: unit-race unit-gorun unit-collective unit-pure unit-sources
 unit: build build/report
 	@$(BESIDE) $(UNIT)
 # Packages wait for different things at different times, so three at a time keep two processors busy.
@@ -167,9 +167,7 @@ unit-collective: build/report
 unit-pure: build/report
 	@$(REPORT) -packages "$(PURE_PACKAGES)" go test -json $(UNIT_FLAGS)
 unit-gorun: build build/report
-	@$(call unit-of-gorun) -timeout=10m $(if $(RACE),-run '$(or $(UNRACED),^$$)') -skip '$(SOURCES)'
-unit-gorun-race: build build/report
-	@CGO_ENABLED=1 $(call unit-of-gorun) -race -timeout=20m -skip '$(if $(UNRACED),$(UNRACED)|)$(SOURCES)'
+	@CGO_ENABLED=$(if $(GORUN_RACE),1,0) $(call unit-of-gorun) $(GORUN_RACE) -timeout=20m -skip '$(SOURCES)'
 unit-sources: build/report
 	@$(call unit-of-gorun) -run '$(SOURCES)'
 	@$(REPORT) -packages ./contrib/tools/words go test -json $(UNIT_FLAGS)
@@ -501,7 +499,7 @@ TRIALS ?= 200
 trials: build
 	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(TRIALS) -trial-seed $(SEED)
 
-## vm: virtual machines with two NUMA nodes: one moves in the middle of a training, which is part of the tests too; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1)
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1)
 MOVES ?= 1
 vm: build
 	go test -timeout=25m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES)
