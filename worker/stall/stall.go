@@ -23,6 +23,8 @@ const (
 	defaultWarning = 60 * time.Second
 	// crossedWarning is how long ranks may wait for each other in different operations of one name.
 	crossedWarning = time.Second
+	// watchPrefix is of operations that ranks start only to learn that another rank leaves: no other rank joins them.
+	watchPrefix = "gorun.watch."
 	// maxReported bounds the operations of a report.
 	maxReported = 1000
 )
@@ -146,7 +148,9 @@ func (w *Watch) Check(now time.Time) {
 
 // pending lists what the engine has open, and what ranks wait for without it.
 func (w *Watch) pending(now time.Time) []collective.Stall {
-	open := w.engine.Pending(now)
+	open := slices.DeleteFunc(w.engine.Pending(now), func(s collective.Stall) bool {
+		return strings.HasPrefix(s.Name, watchPrefix)
+	})
 	return slices.Concat(open, w.sessions.Held(open), w.sessions.Waiting(now))
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gorun/collective"
+	"gorun/worker/session"
 )
 
 func TestLimits(t *testing.T) {
@@ -63,3 +64,19 @@ func TestReportOfCrossings(t *testing.T) {
 		}
 	}
 }
+
+// What ranks start only to learn that another one leaves waits for it for ever, and is not late.
+func TestWatchesAreNotLate(t *testing.T) {
+	w := Watch{engine: fake{{Name: "gorun.watch.gpu.0"}, {Name: "allreduce.x"}}, sessions: fake{}}
+	if got := w.pending(time.Now()); len(got) != 1 || got[0].Name != "allreduce.x" {
+		t.Errorf("pending operations %v", got)
+	}
+}
+
+// fake is an engine with open operations, and sessions whose ranks wait for nothing else.
+type fake []collective.Stall
+
+func (f fake) Pending(time.Time) []collective.Stall       { return f }
+func (f fake) Held([]collective.Stall) []collective.Stall { return nil }
+func (f fake) Waiting(time.Time) []collective.Stall       { return nil }
+func (f fake) GiveUp(error, map[session.Subject]error)    {}

@@ -319,6 +319,11 @@ class DaemonSession(Session):
             told.append(self._hosts_changed.popleft())
         return told
 
+    def lost(self) -> GorunError | None:
+        while self._failure is None and self._read_once(_AT_ONCE):
+            pass
+        return None if self._failure is None else self._again(self._failure)
+
     def close(self) -> None:
         if self._closed or self._forks != _forks:
             return

@@ -13,6 +13,7 @@ from typing import Any, Callable, Protocol
 
 from .arena import Block
 from .constants import ADD_GROUP, MAX_IN_FLIGHT, PEEK, REMOVE_GROUP, SUM
+from .errors import GorunError
 from .message import HostsChanged
 from .slot import Slots
 
@@ -165,6 +166,10 @@ class Session(abc.ABC):
     def news(self) -> list[HostsChanged]:
         """Return the news about the job's hosts since the last call; does not wait for any."""
         return []
+
+    def lost(self) -> GorunError | None:
+        """Return why the world has ended, None if this rank knows of nothing; does not wait."""
+        return None
 
     def attend(self, handle: int, seconds: float | None = None) -> bool:
         """Sleep until something happens, so long at most.

@@ -34,6 +34,7 @@ class Engine:
         self.waiting = {}  # (group, name) → {rank: request}
         self.groups = {0: list(range(size))}
         self.gone = {}  # rank → why nothing can be expected from it
+        self.lost = None  # the error that ended the world
         self.log = []  # names, as they were submitted, by rank
 
     def submit(self, request):
@@ -207,6 +208,13 @@ class FakeSession(Session):
     def poll(self, handle):
         request = self.requests.get(handle)
         return request is None or request["error"] is not None or request["result"] is not None
+
+    def attend(self, handle, seconds=None):
+        with self.engine.changed:
+            return self.engine.changed.wait_for(lambda: self.poll(handle), seconds)
+
+    def lost(self):
+        return self.engine.lost
 
     def wait(self, handle):
         with self.engine.changed:

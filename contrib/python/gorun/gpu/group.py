@@ -1,0 +1,478 @@
+"""Collectives of all ranks on memory of their GPUs, by NCCL.
+
+NCCL needs the operations of a communicator in one order on all ranks; scripts may start them in any. So each
+operation has two small ones of gorun before it: a sum under its own name, which ends once all ranks have
+called it and finds ranks that called something else, and then a word from rank 0, which chooses the order.
+docs/decisions/0059 says why.
+
+A thread of the group owns the communicator. While anything runs it looks every 100 ms at the communicator, at
+the world and at whether a rank has left, and aborts the communicator if one of them has failed. Every wait
+then raises HorovodInternalError. A group serves one world; the next world has another one.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gorun import constants, errors
+from gorun.exceptions import HorovodInternalError
+from gorun.gpu import nccl
+from gorun.gpu.driver import Device, Event, Failed, Stream
+from gorun.world import Operation
+
+if TYPE_CHECKING:
+    from gorun.world import World
+
+WATCH_SECONDS = 0.1  # between two looks at what runs
+LEFT_SECONDS = 0.5  # what runs may still take once a rank has left: it may have ended there
+CLOSE_SECONDS = 1.0  # what runs may still take once this rank leaves
+SILENCE_SECONDS = 600.0  # until what all ranks have called, and NCCL does not end, is given up
+_ORDER_SECONDS = 0.002  # at most, between two looks at what waits for other ranks
+_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3  # between two looks of a caller at the end of its operation
+
+WATCH_PREFIX = "gorun.watch."  # of operations that no other rank joins: the daemon does not call them late
+
+OPS = {
+    constants.AVERAGE: nccl.AVG, constants.SUM: nccl.SUM, constants.MIN: nccl.MIN, constants.MAX: nccl.MAX,
+    constants.PRODUCT: nccl.PROD,
+}  # fmt: skip
+
+
+class Lost(Exception):
+    """The communicator cannot go on."""
+
+
+class Work:
+    """An operation. Its memory belongs to it until wait() has returned."""
+
+    def __init__(self, group: Group, key: str, launch: Callable[[int, int], None]) -> None:
+        self.key = key
+        self.number = number_of(key)
+        self._group = group
+        self.launch = launch  # has NCCL do it, by communicator and stream
+        self.before, self.after = Event(group.device), Event(group.device)
+        self.since = 0.0  # when it was launched
+        self._decided = threading.Event()  # it was launched, or will not be
+        self._here = False  # by this group
+        self._error = ""
+        weakref.finalize(self, _close, self.before, self.after).atexit = False
+
+    def over(self) -> bool:
+        """Report whether wait() would return, or raise, at once."""
+        if not self._decided.is_set():
+            return False
+        return not self._here or self._group.ended() or self.after.over()
+
+    def wait(self) -> bool:
+        """Return True once the memory of the GPU has the result.
+
+        False: a rank has joined, so the group did nothing, on no rank, and the caller takes the path by the
+        host. HorovodInternalError if the operation failed; memory then holds anything.
+        """
+        self._decided.wait()
+        pause = _PAUSE
+        while not self.over():
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        # An abort ends what runs, so the reason is looked at last.
+        if self._error or (self._here and self._group.failure):
+            raise HorovodInternalError(f"{self.key} on the GPU: {self._error or self._group.failure}")
+        return self._here
+
+    def launched(self) -> None:
+        """Note that the group has given it to NCCL."""
+        self.since = time.monotonic()
+        self._here = True
+        self._decided.set()
+
+    def left_to_host(self) -> None:
+        """Note that the group will not do it."""
+        self._decided.set()
+
+    def fail(self, error: str) -> None:
+        """Note why it will not happen."""
+        self._error = error
+        self._decided.set()
+
+
+class Group:
+    """All ranks of a world, each with its own device. Every rank makes one, and any thread may use it."""
+
+    def __init__(
+        self, world: World, device: Device, library: nccl.Nccl | None = None, silence: float = SILENCE_SECONDS
+    ) -> None:
+        self.device = device
+        self.failure = ""  # why nothing happens any more
+        self._world = world
+        self._library = library or nccl.nccl()
+        self._silence = silence
+        self._stream = Stream(device)
+        self._comm = 0
+        self._changed = threading.Condition()  # of the fields below
+        self._called: list[tuple[Work, Operation, int]] = []  # each with the sum that asks all ranks for it
+        self._closing = False
+        self._ended = threading.Event()
+        # The thread's own.
+        self._ready: dict[int, Work] = {}  # called by all ranks, by number
+        self._orders: collections.deque[tuple[Operation, int]] = collections.deque()  # rank 0's words to come
+        self._ordered = 0  # words asked for
+        self._next = 0  # the number of what comes next, 0 if that is not known
+        self._running: collections.deque[Work] = collections.deque()
+        self._watch: Operation | None = None
+        self._deadline = float("inf")  # of what runs
+        self._reason = ""  # for that
+        self._thread = threading.Thread(target=self._serve, name="gorun gpu", daemon=True)
+        self._thread.start()
+        world.on_close(self.close)
+
+    def allreduce(
+        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
+    ) -> Work:
+        """Start to reduce so many elements of all ranks. Source and target are addresses, and may be equal.
+
+        The operation begins after what the stream was given so far, as do the others.
+        """
+        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclAllReduce", source, target, count, kind, how, comm, own)
+
+        return self._start(f"allreduce.{name}", (dtype, count, op), launch, stream)
+
+    def reduce(
+        self, name: str, source: int, target: int, count: int, dtype: str, op: int, root: int, stream: int
+    ) -> Work:
+        """Start to reduce elements of all ranks for one of them."""
+        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclReduce", source, target, count, kind, how, root, comm, own)
+
+        return self._start(f"reduce.{name}", (dtype, count, op, root), launch, stream)
+
+    def broadcast(
+        self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int
+    ) -> Work:
+        """Start to send the root's elements to all."""
+        kind = nccl.DATA_TYPES[dtype]
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclBroadcast", source, target, count, kind, root, comm, own)
+
+        return self._start(f"broadcast.{name}", (dtype, count, root), launch, stream)
+
+    def allgather(self, name: str, source: int, target: int, count: int, dtype: str, stream: int) -> Work:
+        """Start to join all ranks' elements, as many of each, in rank order."""
+        kind = nccl.DATA_TYPES[dtype]
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclAllGather", source, target, count, kind, comm, own)
+
+        return self._start(f"allgather.{name}", (dtype, count), launch, stream)
+
+    def reducescatter(
+        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
+    ) -> Work:
+        """Start to reduce elements of all ranks, of which each gets its share of so many."""
+        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclReduceScatter", source, target, count, kind, how, comm, own)
+
+        return self._start(f"reducescatter.{name}", (dtype, count, op), launch, stream)
+
+    def alltoall(
+        self, name: str, source: int, target: int, sent: Sequence[int], received: Sequence[int], dtype: str,
+        stream: int,
+    ) -> Work:  # fmt: skip
+        """Start to send sent[i] elements to rank i, and to receive received[i] from it, in rank order."""
+        kind, size = nccl.DATA_TYPES[dtype], itemsize(dtype)
+
+        def launch(comm: int, own: int) -> None:
+            self._call("ncclGroupStart")
+            at, to = source, target
+            for peer, (out, back) in enumerate(zip(sent, received)):
+                if out:
+                    self._call("ncclSend", at, out, kind, peer, comm, own)
+                if back:
+                    self._call("ncclRecv", to, back, kind, peer, comm, own)
+                at, to = at + out * size, to + back * size
+            self._call("ncclGroupEnd")
+
+        return self._start(f"alltoall.{name}", (dtype,), launch, stream)
+
+    def ended(self) -> bool:
+        """Report whether the communicator has ended: nothing of it uses memory any more."""
+        return self._ended.is_set()
+
+    def close(self) -> None:
+        """End the communicator: what runs has a second to end, what has not begun does not happen."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _start(
+        self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int
+    ) -> Work:
+        self._refuse()
+        if self.device.driver.capturing(stream):
+            raise RuntimeError(
+                f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
+                "part of: call them outside of the graph"
+            )
+        work = Work(self, key, launch)
+        work.before.record(stream)
+        operation = Operation(self._world, 0)
+        try:
+            handle = self._ask(operation, key, how)
+            with self._changed:
+                self._refuse()
+                self._called.append((work, operation, handle))
+                self._changed.notify_all()
+        except BaseException as error:
+            if operation.begun() and not isinstance(error, HorovodInternalError):
+                self._stop(f"{key} was interrupted while it was called")  # other ranks may count on it
+            raise
+        return work
+
+    def _refuse(self) -> None:
+        if self.failure or self._closing:
+            raise HorovodInternalError(f"the GPUs' communicator has ended: {self.failure or 'it is closed'}")
+
+    def _ask(self, operation: Operation, key: str, how: tuple[object, ...]) -> int:
+        """Start the sum by which ranks learn that all have called an operation: of a one for each rank.
+
+        It has the name that the operation would have on the path by the host: a rank that takes that path
+        gets an error, as do all others.
+        """
+        block = self._world.alloc(4)
+        block.view[:] = (1).to_bytes(4, "little")
+        signature = zlib.crc32(repr((key, how)).encode()) & 0x7FFFFFFF
+        operation.explain(signature, [(str(how[0]), [count for count in how[1:2] if isinstance(count, int)])])
+        operation.request(
+            constants.ALLREDUCE, key, constants.INT32, (1,), block, True, op=constants.SUM, root=signature
+        )
+        return operation.launch(lambda _: int.from_bytes(block.view[:4], "little"))
+
+    # The thread.
+
+    def _serve(self) -> None:
+        with self.device.current():
+            try:
+                self._loop()
+                self._drain()
+            except Exception as error:
+                self._stop(str(error))
+            try:
+                self._end()
+            except (Lost, Failed) as error:
+                self._stop(str(error))
+            self._ended.set()
+        self._stop("this rank has left the world")
+
+    def _stop(self, reason: str) -> None:
+        """Fail what is under way, and what is called from now on. Only the first reason counts."""
+        with self._changed:
+            self.failure = self.failure or reason
+            self._closing = True
+            called, self._called = self._called, []
+            self._changed.notify_all()
+        for work, _, _ in called:
+            work.fail(self.failure)
+        for work in [*self._ready.values()]:
+            work.fail(self.failure)
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                if not self._called and not self._orders and not self._closing:
+                    self._changed.wait(WATCH_SECONDS if self._running else None)
+                if self._closing:
+                    return
+                called = list(self._called)
+            self._turn(called)
+            if self._orders:
+                self._orders[0][0].attend(_ORDER_SECONDS)
+            elif called:
+                called[0][1].attend(_ORDER_SECONDS)
+
+    def _turn(self, called: Sequence[tuple[Work, Operation, int]]) -> None:
+        self._check()
+        for entry in called:
+            work, operation, handle = entry
+            if operation.over():
+                with self._changed:
+                    if entry not in self._called:
+                        return  # interrupted
+                    self._called.remove(entry)
+                self._answered(work, handle)
+        while self._next or (self._orders and self._orders[0][0].over()):
+            if not self._next:
+                self._next = int(self._world.synchronize(self._orders.popleft()[1]))
+            if self._next not in self._ready:
+                break  # here its sum has yet to end, or to be looked at
+            number, self._next = self._next, 0
+            self._launch(self._ready.pop(number))
+        while self._running and self._running[0].after.over():
+            self._running.popleft()
+
+    def _answered(self, work: Work, handle: int) -> None:
+        """Act on the end of a sum, which all ranks see alike."""
+        try:
+            ranks = self._world.synchronize(handle)
+        except (errors.GorunError, HorovodInternalError, ValueError) as error:
+            work.fail(str(error))
+            return
+        if ranks < self._world.session.size:  # a rank has joined, and has nothing to add
+            work.left_to_host()
+            return
+        self._ready[work.number] = work
+        first = self._world.session.rank == 0
+        self._orders.append(self._word("order", self._ordered, work.number if first else 0))
+        self._ordered += 1
+
+    def _word(self, what: str, count: int, value: int, nbytes: int = 8) -> tuple[Operation, int]:
+        """Start to send a number from rank 0 to all."""
+        block = self._world.alloc(nbytes)
+        block.view[:] = value.to_bytes(nbytes, "little")
+        operation = Operation(self._world, 0)
+        operation.request(
+            constants.BROADCAST, f"gorun.gpu.{what}.{count}", constants.UINT8, (nbytes,), block, True, root=0
+        )
+        return operation, operation.launch(lambda _: int.from_bytes(block.view[:nbytes], "little"))
+
+    def _launch(self, work: Work) -> None:
+        try:
+            if not self._comm:
+                self._set_up()
+            work.before.before(self._stream.handle)
+            work.launch(self._comm, self._stream.handle)
+            self._settle()
+            work.after.record(self._stream.handle)
+        except Exception as error:
+            self.failure = self.failure or str(error)
+            work.fail(self.failure)
+            raise
+        self._running.append(work)
+        work.launched()
+
+    def _set_up(self) -> None:
+        session = self._world.session
+        mine = int.from_bytes(self._library.unique_id(), "little") if session.rank == 0 else 0
+        operation, handle = self._word("id", 0, mine, 128)
+        while not operation.over():
+            operation.attend(_ORDER_SECONDS)
+            self._check()
+        unique = int(self._world.synchronize(handle)).to_bytes(128, "little")
+        self._comm = self._library.begin(unique, session.rank, session.size)
+        self._settle()
+        self._watch = self._begin_watch()
+
+    def _begin_watch(self) -> Operation:
+        """Start an operation that no other rank joins: it fails when one leaves, or the world ends."""
+        block = self._world.alloc(4)
+        operation = Operation(self._world, 0)
+        name = f"{WATCH_PREFIX}gpu.{self._world.session.rank}"
+        operation.request(constants.ALLREDUCE, name, constants.INT32, (1,), block, True, op=constants.MAX)
+        operation.launch(lambda _: None)
+        return operation
+
+    def _call(self, name: str, *arguments: int) -> None:
+        self._library.call[name](*arguments)
+
+    def _settle(self) -> None:
+        """Wait until the communicator, which does not block, has taken the last call."""
+        pause, until = _PAUSE, time.monotonic() + self._silence
+        while self._library.state(self._comm) == nccl.IN_PROGRESS:
+            if time.monotonic() > until:
+                raise Lost(f"NCCL was silent for {self._silence:g} s; NCCL_DEBUG=INFO shows what it did")
+            self._look_at_world()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        self._look_at_communicator()
+
+    def _check(self) -> None:
+        """Raise Lost if what runs will not end."""
+        self._look_at_world()
+        if not self._comm:
+            return
+        self._look_at_communicator()
+        if not self._running:
+            return
+        now = time.monotonic()
+        if now > self._deadline:
+            raise Lost(self._reason)
+        if now > self._running[0].since + self._silence:
+            text = f"NCCL was silent for {self._silence:g} s; NCCL_DEBUG=INFO shows what it did"
+            raise Lost(f"{self._running[0].key}: {text}")
+
+    def _look_at_communicator(self) -> None:
+        state = self._library.state(self._comm)
+        if state not in (nccl.SUCCESS, nccl.IN_PROGRESS):
+            raise Lost(self._library.explain(state))
+
+    def _look_at_world(self) -> None:
+        ended = self._world.session.lost()
+        if ended is not None:
+            raise Lost(str(ended))
+        if self._watch is not None and self._watch.over():
+            watch, self._watch = self._watch, None
+            try:
+                watch.wait()  # ends without an error if all others have joined
+            except HorovodInternalError as error:
+                self._expect(str(error), LEFT_SECONDS)
+
+    def _expect(self, reason: str, seconds: float) -> None:
+        """Give what runs so many seconds more."""
+        self._deadline, self._reason = time.monotonic() + seconds, reason
+
+    def _drain(self) -> None:
+        """Wait for what runs when this rank leaves."""
+        self._expect("it did not end when this rank left the world", CLOSE_SECONDS)
+        while self._running:
+            if self._running[0].after.over():
+                self._running.popleft()
+                continue
+            self._check()
+            time.sleep(_LONGEST_PAUSE)
+
+    def _end(self) -> None:
+        """Abort the communicator, unless it is sound. The reason is set before: an abort ends what waits."""
+        comm, self._comm = self._comm, 0
+        if not comm:
+            return
+        sound = not self._running and not self.failure
+        try:
+            if sound:
+                self._library.call["ncclCommFinalize"](comm)
+                until = time.monotonic() + CLOSE_SECONDS
+                while self._library.state(comm) == nccl.IN_PROGRESS and time.monotonic() < until:
+                    time.sleep(_LONGEST_PAUSE)
+                sound = self._library.state(comm) == nccl.SUCCESS
+        finally:
+            self._library.call["ncclCommDestroy" if sound else "ncclCommAbort"](comm)
+            self._stream.close()
+
+
+def number_of(key: str) -> int:
+    """Return a number for an operation, which is in flight once at most; 1 or more."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little") + 1
+
+
+def itemsize(dtype: str) -> int:
+    """Return the bytes of an element."""
+    return 2 if dtype == "bfloat16" else int(dtype.strip("uintfloa")) // 8
+
+
+def _close(*events: Event) -> None:
+    for event in events:
+        event.close()
