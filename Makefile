@@ -580,13 +580,14 @@ tensorflow: build frameworks-ready
 	for python in $(KERAS3_VENV) $(KERAS2_VENV) $(TORCH2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
 
 ## sanitized: the operations of TensorFlow and JAX, and a program of JAX alone, with a libgorun that the sanitizers of memory watch
-PRELOADED = -x LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
-	-x ASAN_OPTIONS=detect_leaks=0 -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+PRELOADED = -x LD_PRELOAD="$(CURDIR)/build/sanitized/dlopen.so $$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+	-x ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 sanitized: build $(KERAS3_VENV)/ready
 	mkdir -p build/sanitized
+	cc -std=c11 -O1 -fPIC -shared -o build/sanitized/dlopen.so contrib/c/check_dlopen.c -ldl
 	cc -std=c11 -O1 -g -fno-omit-frame-pointer -fPIC -shared -fvisibility=hidden -fsanitize=address,undefined -Wl,-soname,libgorun.so \
 		-o build/sanitized/libgorun.so contrib/c/gorun.c contrib/c/tensorflow.c contrib/c/xla.c contrib/c/mpitrampoline.c -lpthread -ldl
-	go run ./contrib/tools/pyzip -version sanitized -library build/sanitized/libgorun.so -program build/gorund-rdma \
+	go run ./contrib/tools/pyzip -version $(VERSION) -library build/sanitized/libgorun.so -program build/gorund-rdma \
 		-o build/sanitized/gorun build/gorun contrib/python gorun shim
 	for program in tests/tf/test_ops tests/jax/test_operations "--jax-engine gorun tests/jax/programs/mesh"; do \
 		flags=$${program% *}; [ "$$flags" != "$$program" ] || flags=; \

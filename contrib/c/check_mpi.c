@@ -5,6 +5,8 @@
 
 #include "check.h"
 
+#include <sys/wait.h>
+
 enum { MOST_RANKS = 8, COUNT = 1000 };
 
 /* all calls every kind of operation on a communicator, whose members have these ranks in the world. */
@@ -63,6 +65,55 @@ static void all(handle on, const int *members, int n, int me, int count) {
 	free(out);
 }
 
+enum { SPLITS = 200, CHILDREN = 10 };
+
+/* splits holds the lock most of the time, as each split waits for all ranks. */
+static void *splits(void *unused) {
+	handle other;
+	for (int i = 0; i < SPLITS; i++)
+		CHECK(!MPIABI_Comm_split(WORLD, 0, rank, &other) && !MPIABI_Comm_free(&other));
+	return unused;
+}
+
+/* refused checks the answer that a child of fork gets, and its text as XLA asks for it. */
+static void refused(int code) {
+	char text[300];
+	int n;
+	CHECK(code == GORUN_INVALID && !MPIABI_Error_string(code, text, &n) && strstr(text, "forked"));
+}
+
+/* A child of fork gets an error, whatever the threads of its parent held. The sanitizer of threads does not like children. */
+static void children(void) {
+	pthread_t thread;
+	int count = CHILDREN;
+#if defined __SANITIZE_THREAD__
+	count = 0;
+#endif
+	CHECK(!pthread_create(&thread, NULL, splits, NULL));
+	for (int round = 0; round < count; round++) {
+		pid_t pid = fork();
+		if (!pid) {
+			handle other = WORLD;
+			int provided, x = 1, peer = rank ? 0 : size - 1;
+			alarm(60);
+			refused(MPIABI_Comm_split(WORLD, 0, 0, &other));
+			CHECK(!other);
+			refused(MPIABI_Comm_dup(WORLD, &other));
+			refused(MPIABI_Init_thread(NULL, NULL, MULTIPLE, &provided));
+			if (size > 1) {
+				refused(MPIABI_Send(&x, 1, MPIABI_INT32_T, peer, 0, WORLD));
+				refused(MPIABI_Recv(&x, 1, MPIABI_INT32_T, peer, 0, WORLD, NULL));
+				refused(MPIABI_Allreduce(IN_PLACE, &x, 1, MPIABI_INT32_T, MPIABI_SUM, WORLD));
+			}
+			CHECK(!MPIABI_Finalize());
+			_exit(0);
+		}
+		int status = 1;
+		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+	}
+	CHECK(!pthread_join(thread, NULL));
+}
+
 int main(void) {
 	int provided = 0, up = 0, members[MOST_RANKS], number;
 	char text[300];
@@ -100,6 +151,7 @@ int main(void) {
 	CHECK(!MPIABI_Comm_split(WORLD, rank ? UNDEFINED : 3, 0, &other) && !other == !!rank);
 	if (!rank)
 		all(other, &rank, 1, 0, COUNT);
+	children();
 	CHECK(!MPIABI_Barrier(WORLD));
 	CHECK(!MPIABI_Finalize());
 	printf("MPI, %d ranks: ok\n", size);

@@ -8,6 +8,7 @@
 #include "mpitrampoline_names.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +127,12 @@ struct comm {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct comm *comms; /* all communicators: the same ranks get the same set */
-static int comm_count, split_count, is_up, is_mine;
+static int comm_count, split_count, is_mine;
+static atomic_int is_up;
+
+/* absent returns why this process has no session. A child of fork has none, and must not take the lock: the thread that held it
+ * during the fork is not in the child. */
+static int absent(void) { return gorun_joined() ? GORUN_OK : gorun_barrier("mpi"); }
 
 static int out_of_memory(void) {
 	fprintf(stderr, "gorun: error: --jax-engine gorun: out of memory\n");
@@ -253,8 +259,12 @@ static int split(const struct comm *parent, int color, int key, struct comm **mi
 
 EXPORT int MPIABI_Comm_split(handle comm, int color, int key, handle *out) {
 	struct comm *mine = NULL;
+	int code = absent();
+	*out = 0;
+	if (code)
+		return code;
 	pthread_mutex_lock(&lock);
-	int code = split(comm_of(comm), color, key, &mine);
+	code = split(comm_of(comm), color, key, &mine);
 	pthread_mutex_unlock(&lock);
 	*out = (handle)(void *)mine;
 	return code;
@@ -262,6 +272,10 @@ EXPORT int MPIABI_Comm_split(handle comm, int color, int key, handle *out) {
 
 EXPORT int MPIABI_Comm_dup(handle comm, handle *out) {
 	const struct comm *c = comm_of(comm);
+	int code = absent();
+	*out = 0;
+	if (code)
+		return code;
 	pthread_mutex_lock(&lock);
 	*out = (handle)(void *)add_comm(++comm_count, c->set, c->ranks, c->size);
 	pthread_mutex_unlock(&lock);
@@ -278,6 +292,8 @@ EXPORT int MPIABI_Comm_free(handle *comm) {
 
 static int begin(void) {
 	int code = GORUN_OK, *ranks, self;
+	if (is_up)
+		return absent();
 	pthread_mutex_lock(&lock);
 	if (!is_up) {
 		if (gorun_rank() < 0)
@@ -321,7 +337,8 @@ EXPORT int MPIABI_Finalized(int *flag) {
 	return 0;
 }
 
-EXPORT int MPIABI_Finalize(void) { return is_mine ? gorun_finalize() : 0; }
+/* JAX calls it at the end of a child of fork too. */
+EXPORT int MPIABI_Finalize(void) { return is_mine && gorun_joined() ? gorun_finalize() : 0; }
 
 EXPORT int MPIABI_Query_thread(int *provided) {
 	*provided = MULTIPLE;
@@ -623,6 +640,8 @@ static int pass(int sends, void *data, int count, handle type, int peer, int tag
 	other = c->ranks[peer];
 	if (other == self)
 		missing("a message of a rank to itself");
+	if ((code = absent()))
+		return code;
 	pthread_mutex_lock(&lock);
 	snprintf(name, sizeof name, "mpi.%d.message.%d.%d.%d.%u", c->number, sends ? self : other, sends ? other : self, tag,
 		 next_of(c->number, sends ? self : other, sends ? other : self, tag));

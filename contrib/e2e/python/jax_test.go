@@ -76,3 +76,19 @@ func TestJAXKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestJAXForks: a child that a rank forks is refused by gorun, and no step of the rank notices it: with gorun.jax, and in a program
+// of JAX alone.
+func TestJAXForks(t *testing.T) {
+	python, c := newJAXCluster(t)
+	program := []string{"-H", "host1:1,host2:1", "--no-tag-output", "-x", "JAX_PLATFORMS=cpu", python, "-B",
+		"contrib/python/tests/jax/programs/forks.py"}
+	for way, args := range map[string][]string{
+		"gorun.jax":  program,
+		"JAX itself": append(append([]string{"--jax-engine", "gorun"}, program...), "--mesh"),
+	} {
+		if r := c.Gorun(args...); r.Code != 0 || strings.Count(r.Stdout, " of 2: ok\n") != 2 {
+			t.Errorf("%s: exit code %d\n%s\n%s", way, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+}

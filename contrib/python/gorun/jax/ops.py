@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gorun import basics
 from gorun import numpy as eager
 from gorun.collectives import Adasum, Average, choose_op
 from gorun.counters import counters
@@ -24,6 +25,7 @@ UNEVEN = "alltoall: splits cannot be given inside of jit, where the number of ro
 
 
 def _leaves(tree: Any) -> tuple[list[jax.Array], Any]:
+    basics.world()  # raises in a child of fork, where JAX would wait for its parent's threads
     leaves, structure = jax.tree_util.tree_flatten(tree)
     return [jnp.asarray(leaf) for leaf in leaves], structure
 

@@ -47,6 +47,7 @@ def jobs(python):
     table += [(f"training {n}", np(n), ["test_training.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [("counting", np(2), ["test_counting.py"], {}, ": ok", 2)]
     table += [("counting by Python", alone, ["test_counting.py"], {}, ": ok", 2)]
+    table += [("forks", np(2), ["test_forks.py"], {}, ": ok", 2)]
     table += [(f"names {n}", np(n), ["test_names.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [(f"keras {n}", np(n), ["test_keras.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [(f"tf.keras {n}", np(n), ["test_keras.py", "tf"], {}, ": ok", n) for n in (1, 2, 3, 4)]
