@@ -99,7 +99,8 @@ func factsOf(p plan.Placement, rank int, elastic bool) rankenv.Facts {
 // sampleFacts stands for the facts that daemons find out: before they run, only the names of the resulting variables
 // are certain.
 func sampleFacts(spec launcher.Spec) rankenv.Facts {
-	f := rankenv.Facts{Dir: "/", Counters: "/proc", Stacks: "/proc", NICs: spec.NICs, Coordinator: "host:1", PMI: &rankenv.PMI{}}
+	f := rankenv.Facts{Dir: "/", Counters: "/proc", Stacks: "/proc", NICs: spec.NICs, Coordinator: "host:1", PMI: &rankenv.PMI{},
+		GPUPath: spec.GPUPath}
 	if spec.PMIPort {
 		f.PMI.Port = "host:1"
 	}

@@ -31,6 +31,7 @@ var choices = map[string][]string{
 	"algorithm":        slices.Sorted(slices.Values(schedule.AlgorithmNames())),
 	"bind-to":          {"core", "hwthread", "none", "numa", "socket"},
 	"color":            {"always", "auto", "never"},
+	"gpu-path":         gpuPaths,
 	"jax-engine":       {"gorun"},
 	"launcher":         scheduler.Names(),
 	"map-by":           {"node", "slot"},

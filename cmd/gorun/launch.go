@@ -397,6 +397,9 @@ func checkFlags(o *jobFlags) error {
 	if err := checkStart(o); err != nil {
 		return err
 	}
+	if err := checkGPUPath(o.GPUPath); err != nil {
+		return err
+	}
 	if o.JAX != "" && o.JAX != "gorun" {
 		return wrong("jax-engine", o.JAX, "must be gorun")
 	}

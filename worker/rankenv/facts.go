@@ -25,6 +25,7 @@ type Facts struct {
 	Stacks    string // path to which it writes its stacks, "" for none
 	SpareCPUs []int  // for what the rank starts, nil for none
 	GPU       string // the device of the rank, "" to leave the choice to the program
+	GPUPath   string // what carries tensors that lie on GPUs
 	Threads   int    // each rank's share of the CPUs
 
 	// Where others are.

@@ -27,6 +27,7 @@ func TestEnvironment(t *testing.T) {
 	rich, poor, late := someFacts(), someFacts(), someFacts()
 	rich.Accelerator = true
 	rich.Verbose = true
+	rich.GPUPath = "nccl"
 	poor.Elastic, poor.DropIn, poor.NICs, poor.SpareCPUs, poor.GPU, poor.Counters, poor.Stacks = false, false, nil, nil, "", "", ""
 	poor.Coordinator, poor.Workers, poor.PMI = "", nil, &rankenv.PMI{}
 	late.PMI, late.Stock = nil, nil

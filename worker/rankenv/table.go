@@ -105,6 +105,8 @@ var defaults = []Variable{
 		"--tf-config", func(f *Facts) bool { return len(f.Workers) > 0 }),
 	given(CUDA, Default, "CUDA_VISIBLE_DEVICES", func(f *Facts) string { return f.GPU },
 		"--gpus", func(f *Facts) bool { return f.GPU != "" }),
+	given(Gorun, Default, "GORUN_GPU_PATH", func(f *Facts) string { return f.GPUPath },
+		"--gpu-path other than host", func(f *Facts) bool { return f.GPUPath != "" && f.GPUPath != "host" }),
 
 	given(NIC, Default, "NCCL_SOCKET_IFNAME", func(f *Facts) string { return strings.Join(f.NICs, ",") },
 		chosenNICs, hasNICs),

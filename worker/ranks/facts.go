@@ -24,7 +24,8 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		Binary: cfg.Exe, Socket: cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: s.cpus.binding.spareOf(rank),
 		Threads:    s.cpus.threadsOf(rank),
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
-		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose}
+		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
+		GPUPath: job.GPUPath}
 	_, f.Dir = programOf(job, rank, "")
 	f.Group, f.Groups = groupOf(roster, job.HostID)
 	f.Counters, f.Stacks = s.gauges.paths(rank.Process)

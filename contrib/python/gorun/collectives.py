@@ -116,6 +116,42 @@ class Cell(Protocol):
         """Return the content of the memory, as a new tensor otherwise like another, or in target."""
 
 
+class DevicePath(Protocol):
+    """Operations on tensors where they are, in the memory of devices, for a framework that has such tensors.
+
+    by_host starts the operation on the path by the host, and returns its handle.
+    """
+
+    def holds(self, tensor: Any) -> bool:
+        """Report whether a tensor lies on a device."""
+
+    def allreduce(
+        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, name: str, op: int,
+        prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
+        by_host: Callable[[], int],
+    ) -> int | None:  # fmt: skip
+        """Start what allreduce() does, under a complete name; None if it goes by the host."""
+
+    def broadcast(
+        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, root_rank: int, name: str,
+        process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[], int],
+    ) -> int | None:  # fmt: skip
+        """Start what broadcast() does, under a complete name; None if it goes by the host."""
+
+
+_device_path: DevicePath | None = None  # None: all tensors go by the host
+
+
+def use_device_path(path: DevicePath | None) -> None:
+    """Set what may carry tensors of devices."""
+    global _device_path
+    _device_path = path
+
+
+def _on_device(tensor: Any) -> bool:
+    return _device_path is not None and _device_path.holds(tensor)
+
+
 class _Sum:
     """The operations of a framework on its tensors in a slot. half is 0 or 1, in turns."""
 
@@ -290,8 +326,29 @@ def allreduce(
     if op not in range(Average, LogicalXor + 1):
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
-    operation = Operation(world, process_set.group())
     name = world.name(kind, name, process_set.group())
+
+    def by_host() -> int:
+        return allreduce_by_host(
+            world, binding, tensors, targets, name, op, prescale, postscale, process_set, then, **options
+        )
+
+    if _device_path is not None and tensors and _device_path.holds(tensors[0]):
+        handle = _device_path.allreduce(
+            world, tensors, targets, name, op, prescale, postscale, process_set, then, by_host
+        )
+        if handle is not None:
+            return handle
+    return by_host()
+
+
+def allreduce_by_host(
+    world: World, binding: Binding, tensors: Sequence[Any], targets: Sequence[Any] | None, name: str, op: int,
+    prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any] = _as_is,
+    **options: Any,
+) -> int:  # fmt: skip
+    """Do what allreduce() does, under a complete name, through the memory of hosts."""
+    operation = Operation(world, process_set.group())
     described = [binding.describe(tensor) for tensor in tensors]
     by_dtype: dict[str, list[int]] = {}
     for i, (dtype, _) in enumerate(described):
@@ -343,7 +400,9 @@ def allreduce_now(
     From the second time on, the ranks of one host do it in a slot, if it is small.
     """
     world = basics.world()
-    slots = _slots(world, binding, name, prescale, postscale, process_set)
+    slots = None
+    if not _on_device(tensor):
+        slots = _slots(world, binding, name, prescale, postscale, process_set)
     if slots is None:
         handle = _start(binding, tensor, target, name, op, prescale, postscale, process_set)
         return world.synchronize(handle)
@@ -387,7 +446,9 @@ def grouped_allreduce_now(
 ) -> list[Any]:
     """Reduce tensors together, and wait for them: a list of new ones, or the targets overwritten."""
     world = basics.world()
-    slots = _slots(world, binding, name, prescale, postscale, process_set)
+    slots = None
+    if not tensors or not _on_device(tensors[0]):
+        slots = _slots(world, binding, name, prescale, postscale, process_set)
     described = [binding.describe(tensor) for tensor in tensors]
     options: dict[str, Any] = {}
     try:
@@ -515,7 +576,7 @@ def allreduce_soon(
 ) -> int:
     """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
     world = basics.world()
-    if name is not None and world.timeline is None:
+    if name is not None and world.timeline is None and not _on_device(tensor):
         key = (process_set.group(), f"allreduce.{name}")
         how = (op, prescale, postscale, world.session.wire)
         ready = world.ready.pop(key, None)
@@ -627,16 +688,33 @@ def broadcast(
 ) -> int:
     """Send the root's tensors to all: a list of new tensors, or the targets overwritten."""
     world = basics.world()
-    group = process_set.group()
+    name = world.name("broadcast", name, process_set.group())
+
+    def by_host() -> int:
+        return _broadcast_by_host(world, binding, tensors, targets, root_rank, name, process_set, then)
+
+    if _device_path is not None and tensors and _device_path.holds(tensors[0]):
+        handle = _device_path.broadcast(
+            world, tensors, targets, root_rank, name, process_set, then, by_host
+        )
+        if handle is not None:
+            return handle
+    return by_host()
+
+
+def _broadcast_by_host(
+    world: World, binding: Binding, tensors: Sequence[Any], targets: Sequence[Any] | None, root_rank: int,
+    name: str, process_set: ProcessSet, then: Callable[[Any], Any],
+) -> int:  # fmt: skip
     is_root = _is_root(world, root_rank, process_set)
-    operation = Operation(world, group)
+    operation = Operation(world, process_set.group())
     staged = _Staged(world, binding, tensors, as_bytes=len(tensors) > 1)
     if is_root:
         staged.fill()
     if len(tensors) > 1:
         operation.explain(staged.signature, [binding.describe(tensor) for tensor in tensors])
     operation.request(
-        constants.BROADCAST, world.name("broadcast", name, group), staged.dtype, staged.shape, staged.block,
+        constants.BROADCAST, name, staged.dtype, staged.shape, staged.block,
         True, root=root_rank, prescale=float(1 + staged.signature),
     )  # fmt: skip
 

@@ -249,6 +249,7 @@ class FakeSession(Session):
 class _ThreadState(threading.local):
     world = None
     first_epoch = 0
+    shown = True
 
 
 def run_ranks(size, function, initialized=True):

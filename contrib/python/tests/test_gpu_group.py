@@ -45,6 +45,7 @@ class Rank:
         """Start an allreduce in place; return its work and its memory."""
         array, address = self.array(values)
         handle = self.stream.handle
+        name = f"allreduce.{name}"
         return self.group.allreduce(name, address, address, array.size, "float32", op, handle), array
 
 

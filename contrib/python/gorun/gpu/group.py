@@ -133,18 +133,20 @@ class Group:
         world.on_close(self.close)
 
     def allreduce(
-        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
-    ) -> Work:
+        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int,
+        also: object = None,
+    ) -> Work:  # fmt: skip
         """Start to reduce so many elements of all ranks. Source and target are addresses, and may be equal.
 
-        The operation begins after what the stream was given so far, as do the others.
+        All ranks give an operation the same name. It begins after what the stream was given so far. So it is
+        with the other operations, too. What else must be equal on all ranks is in also.
         """
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
         def launch(comm: int, own: int) -> None:
             self._call("ncclAllReduce", source, target, count, kind, how, comm, own)
 
-        return self._start(f"allreduce.{name}", (dtype, count, op), launch, stream)
+        return self._start(name, (dtype, count, op, also), launch, stream)
 
     def reduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, root: int, stream: int
@@ -155,18 +157,19 @@ class Group:
         def launch(comm: int, own: int) -> None:
             self._call("ncclReduce", source, target, count, kind, how, root, comm, own)
 
-        return self._start(f"reduce.{name}", (dtype, count, op, root), launch, stream)
+        return self._start(name, (dtype, count, op, root), launch, stream)
 
     def broadcast(
-        self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int
-    ) -> Work:
+        self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int,
+        also: object = None,
+    ) -> Work:  # fmt: skip
         """Start to send the root's elements to all."""
         kind = nccl.DATA_TYPES[dtype]
 
         def launch(comm: int, own: int) -> None:
             self._call("ncclBroadcast", source, target, count, kind, root, comm, own)
 
-        return self._start(f"broadcast.{name}", (dtype, count, root), launch, stream)
+        return self._start(name, (dtype, count, root, also), launch, stream)
 
     def allgather(self, name: str, source: int, target: int, count: int, dtype: str, stream: int) -> Work:
         """Start to join all ranks' elements, as many of each, in rank order."""
@@ -175,7 +178,7 @@ class Group:
         def launch(comm: int, own: int) -> None:
             self._call("ncclAllGather", source, target, count, kind, comm, own)
 
-        return self._start(f"allgather.{name}", (dtype, count), launch, stream)
+        return self._start(name, (dtype, count), launch, stream)
 
     def reducescatter(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
@@ -186,7 +189,7 @@ class Group:
         def launch(comm: int, own: int) -> None:
             self._call("ncclReduceScatter", source, target, count, kind, how, comm, own)
 
-        return self._start(f"reducescatter.{name}", (dtype, count, op), launch, stream)
+        return self._start(name, (dtype, count, op), launch, stream)
 
     def alltoall(
         self, name: str, source: int, target: int, sent: Sequence[int], received: Sequence[int], dtype: str,
@@ -206,7 +209,7 @@ class Group:
                 at, to = at + out * size, to + back * size
             self._call("ncclGroupEnd")
 
-        return self._start(f"alltoall.{name}", (dtype,), launch, stream)
+        return self._start(name, (dtype,), launch, stream)
 
     def ended(self) -> bool:
         """Report whether the communicator has ended: nothing of it uses memory any more."""

@@ -122,6 +122,11 @@ class Nccl:
         return value.value
 
 
+def dotted(version: int) -> str:
+    """Return a version as NVIDIA writes it: 2.27.5 for 22705."""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
 @functools.cache
 def nccl() -> Nccl:
     """Return the library, opened once."""

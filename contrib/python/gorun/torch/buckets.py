@@ -20,7 +20,7 @@ from gorun.collectives import Average, element_type
 from gorun.exceptions import HorovodInternalError
 from gorun.layout import pack
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.torch import cuda, mpi_ops
+from gorun.torch import cuda, gpu, mpi_ops
 from gorun.torch.compression import Compression
 from gorun.torch.memory import is_dense, strided_view, tensor_over, type_name
 from gorun.world import Operation, World
@@ -90,23 +90,29 @@ class Bucket:
         self._world = world
         self._reduction = reduction
         parameters = [slot.parameter for slot in slots]
-        self._copies = cuda.copies(parameters[0].device)
+        self._group = None  # reduces the gradients where they are, in memory of the GPU
+        if gpu.reducible(wire, reduction.op, reduction.prescale, reduction.postscale):
+            self._group = gpu.group_of(parameters[0], reduction.process_set)
+        self._copies = None if self._group else cuda.copies(parameters[0].device)
         host = self._copies is None and parameters[0].device.type == "cpu"
-        self._direct = host and wire == parameters[0].dtype
+        self._direct = (host or self._group is not None) and wire == parameters[0].dtype
         dense = [is_dense(tuple(p.shape), p.stride()) for p in parameters]
         layout = pack([tuple(p.shape) for p in parameters],
                       detail=[p.stride() if ok else None for p, ok in zip(parameters, dense)])  # fmt: skip
         self._dtype, itemsize = element_type(type_name(wire))
         self._count, self._signature = max(layout.used, 1), layout.signature
-        self._block = world.alloc(self._count * itemsize)
-        if self._copies is not None:
-            self._copies.pin(self._block.home())
-            # The GPU may still read the block when the operation no longer needs it.
-            weakref.finalize(self, self._copies.settle).atexit = False
-        self._flat = tensor_over(self._block, wire, self._count)
+        if self._group is not None:
+            self._flat = torch.empty(self._count, dtype=wire, device=parameters[0].device)
+        else:
+            self._block = world.alloc(self._count * itemsize)
+            if self._copies is not None:
+                self._copies.pin(self._block.home())
+                # The GPU may still read the block when the operation no longer needs it.
+                weakref.finalize(self, self._copies.settle).atexit = False
+            self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
         self._sparse = [slot for slot in slots if slot.sparse_dim]
-        self._operation: Operation | None = None  # under way
+        self._operation: Operation | gpu.Ongoing | None = None  # under way
         self._handle: int | None = None  # of the operation
         for slot, offset in zip(slots, layout.offsets):
             slot.unit, slot.home = self, strided_view(self._flat, offset, slot.parameter)
@@ -144,13 +150,21 @@ class Bucket:
                 home.copy_(dense)
         if slot.view.data_ptr() != slot.address:
             slot.view = home.detach()
-        if self._direct and parameter.requires_grad and parameter.is_cpu and parameter.dtype is home.dtype:
+        same = parameter.device == home.device and parameter.dtype is home.dtype
+        if self._direct and parameter.requires_grad and same:
             parameter.grad = slot.view
 
     def _submit(self) -> None:
         if self._copies is not None:
             self._copies.wait()
         how = self._reduction
+        if self._group is not None:
+            self._operation = gpu.reduce_flat(
+                self._world, self._group, self._flat, self.operation[1], how.op, how.prescale, how.postscale,
+                self._signature,
+            )  # fmt: skip
+            self._handle = self._world.launch(self._operation)  # type: ignore[arg-type]
+            return
         operation = self._operation = Operation(self._world, how.process_set.group())
         name = ".".join(self.operation)
         operation.request(

@@ -27,7 +27,7 @@ from gorun.features import (
 )
 from gorun.operations import Operations
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.torch import sparse
+from gorun.torch import gpu, sparse
 from gorun.torch.compression import Compression
 from gorun.torch.memory import Torch
 
@@ -46,6 +46,7 @@ __all__ += _collectives
 __all__ += _common
 
 _torch = Torch()
+gpu.install()
 
 
 class _Operations(Operations[torch.Tensor]):

@@ -1,0 +1,215 @@
+"""Which path tensors on GPUs take: the choice, and torch's tensors on it, over the stand-ins."""
+
+import contextlib
+import copy
+import io
+import os
+import unittest
+from unittest import mock
+
+import standin_gpu
+from tests_path import need_torch
+
+torch = need_torch()
+
+from fake import run_ranks  # noqa: E402
+
+import gorun.torch as hvd  # noqa: E402
+from gorun import basics, collectives  # noqa: E402
+from gorun.exceptions import HorovodInternalError  # noqa: E402
+from gorun.gpu import driver, group, nccl, path  # noqa: E402
+from gorun.gpu.path import Choice, Facts  # noqa: E402
+from gorun.torch import gpu  # noqa: E402
+
+
+def setUpModule():
+    standin_gpu.libraries()
+
+
+class ChoiceTest(unittest.TestCase):
+    def test_table(self):
+        one, other = Facts("a", "GPU-1", nccl="2.27.5"), Facts("a", "GPU-2", nccl="2.27.5")
+        there = Facts("b", "GPU-1", nccl="2.27.5")
+        part = Facts("a", "MIG-1", True, "2.27.5")
+        none = Facts("b", "GPU-3", lacks="no NCCL: libnccl.so.2: cannot open; pip install nvidia-nccl-cu12")
+        old = Facts("b", "GPU-3", nccl="2.20.3")
+        both = [facts._replace(several=True) for facts in (one, one)]
+        parts = [part._replace(several=True, gpu=f"MIG-{i}") for i in range(2)]
+        switch = "which NCCL takes only with NCCL_MULTI_RANK_GPU_ENABLE=1"
+        shared = f"ranks 0 and 1 on a share a GPU, {switch}"
+        mig = f"rank 1 on a has a part of a GPU (MIG), {switch}"
+        lacks = f"rank 1 on b: {none.lacks}"
+        versions = "rank 0 on a has NCCL 2.27.5, and rank 1 on b 2.20.3"
+        own = Choice("nccl", "NCCL 2.27.5, each rank has a GPU of its own")
+        share = Choice("nccl", "NCCL 2.27.5, ranks share GPUs")
+        for ranks, auto, wanted in [
+            ([one, other], own, own),
+            ([one, there], own, own),
+            ([one, one], Choice("host", shared), shared),
+            ([one, part], Choice("host", mig), mig),
+            ([one, none], Choice("host", lacks), lacks),
+            ([one, old], Choice("host", versions), versions),
+            (both, Choice("host", shared), share),
+            (parts, Choice("host", mig.replace("rank 1", "rank 0")), own),
+            ([one], Choice("host", "there is one rank"), Choice("host", "there is one rank")),
+        ]:
+            with self.subTest(ranks=ranks):
+                self.assertEqual(path.choose("auto", ranks), auto)
+                self.assertEqual(path.choose("host", ranks), Choice("host", "the job asks for it"))
+                if isinstance(wanted, Choice):
+                    self.assertEqual(path.choose("nccl", ranks), wanted)
+                    continue
+                with self.assertRaises(ValueError) as raised:
+                    path.choose("nccl", ranks)
+                self.assertEqual(
+                    str(raised.exception),
+                    f"--gpu-path nccl: {wanted}; --gpu-path auto takes the path by the host then",
+                )
+        with self.assertRaisesRegex(ValueError, "^--gpu-path ipc: neither"):
+            path.choose("ipc", [one])
+
+    def test_look(self):
+        with using_standins():
+            self.assertEqual(
+                path.look("a", 3, {}), Facts("a", "00000000-0000-0000-0000-000000000003", nccl="2.27.5")
+            )
+            self.assertIn("no GPU", path.look("a", -1, {}).lacks)
+            self.assertIn("invalid device ordinal", path.look("a", 64, {}).lacks)
+            self.assertTrue(path.look("a", 0, {path.SEVERAL: "1"}).several)
+            with mock.patch.object(nccl, "nccl", side_effect=OSError("libnccl.so.2: cannot open")):
+                self.assertIn("pip install nvidia-nccl", path.look("a", 0, {}).lacks)
+            with mock.patch.object(driver, "driver", side_effect=OSError("libcuda.so.1: cannot open")):
+                self.assertIn("CUDA's driver: libcuda.so.1", path.look("a", 0, {}).lacks)
+
+
+@contextlib.contextmanager
+def using_standins():
+    cuda = mock.patch.object(driver, "driver", standin_gpu.driver)
+    with cuda, mock.patch.object(nccl, "nccl", standin_gpu.nccl):
+        yield
+
+
+def run_on_gpus(size, body, wanted="nccl", devices=None):
+    """Run body(rank) with tensors of the CPU in the place of a GPU's: the stand-in's memory is the host's."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(using_standins())
+        for name, what in {
+            "on_gpu": lambda tensor: tensor.dtype is not torch.int16,  # which stand for those in host memory
+            "stream_of": lambda tensor: 0,
+            "ordinal_of": lambda tensor: basics.rank() if devices is None else devices[basics.rank()],
+            "default_ordinal": lambda: basics.rank(),
+        }.items():
+            stack.enter_context(mock.patch.object(gpu, name, what))
+        stack.enter_context(mock.patch.dict(os.environ, GORUN_GPU_PATH=wanted))
+        stack.enter_context(mock.patch.object(collectives, "_device_path", gpu.Path()))
+        return run_ranks(size, body)
+
+
+class TorchTest(unittest.TestCase):
+    def setUp(self):
+        self.calls = []
+        real = group.Group._call
+
+        def note(group, name, *arguments):
+            self.calls.append(name)
+            real(group, name, *arguments)
+
+        patch = mock.patch.object(group.Group, "_call", note)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_operations(self):
+        def body(rank):
+            x = torch.tensor([[1.0, 2], [3, rank]])
+            self.assertEqual(hvd.allreduce(x, op=hvd.Sum).tolist(), [[2, 4], [6, 1]])
+            self.assertEqual(x.tolist(), [[1, 2], [3, rank]])
+            self.assertEqual(hvd.allreduce_(x.t().clone().t(), name="t").tolist(), [[1, 2], [3, 0.5]])
+            self.assertEqual(hvd.allreduce(x, op=hvd.Max, name="m").tolist(), [[1, 2], [3, 1]])
+            got = hvd.allreduce(x, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.5, name="s")
+            self.assertEqual(got.tolist(), [[2, 4], [6, 1]])
+            handle = hvd.allreduce_async_(x, op=hvd.Sum, name="a")
+            self.assertIs(hvd.synchronize(handle), x)
+            self.assertEqual(x.tolist(), [[2, 4], [6, 1]])
+            some = [torch.full((2,), rank + 1.0), torch.full((), 5.0)]
+            self.assertEqual([y.tolist() for y in hvd.grouped_allreduce(some, op=hvd.Sum)], [[3, 3], 10])
+            hvd.grouped_allreduce_(some)
+            self.assertEqual([y.tolist() for y in some], [[1.5, 1.5], 5])
+            whole = torch.tensor([rank, 7], dtype=torch.int64)
+            self.assertEqual(hvd.broadcast(whole, 1).tolist(), [1, 7])
+            hvd.broadcast_(whole, 1, name="b")
+            self.assertEqual(whole.tolist(), [1, 7])
+            hvd.broadcast_parameters({"w": x, "n": torch.tensor(rank)}, 0)
+
+        run_on_gpus(2, body)
+        self.assertEqual(self.calls.count("ncclAllReduce"), 2 * 7)
+        self.assertGreaterEqual(self.calls.count("ncclBroadcast"), 2 * 3)
+
+    def test_what_goes_by_the_host(self):
+        def body(rank):
+            whole = torch.tensor([rank + 1, 4])
+            self.assertEqual(hvd.allreduce(whole, op=hvd.BitOr).tolist(), [3, 4])
+            self.assertEqual(hvd.allreduce(whole.short(), op=hvd.Sum, name="h").tolist(), [3, 8])
+            self.assertEqual(hvd.allgather(whole[:1]).tolist(), [1, 2])
+
+        with mock.patch.dict("fake.REDUCE", {collectives.BitOr: lambda a, b: a | b}):
+            run_on_gpus(2, body)
+        self.assertEqual(self.calls, [])
+
+    def test_auto_takes_the_host_where_ranks_share_a_gpu(self):
+        def body(rank):
+            return hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist()
+
+        out = io.StringIO()
+        verbose = mock.patch.dict(os.environ, GORUN_VERBOSE="1", HOROVOD_HOSTNAME="h1")
+        with verbose, contextlib.redirect_stderr(out):
+            self.assertEqual(run_on_gpus(2, body, "auto", [1, 1]), [[2, 2, 2]] * 2)
+        self.assertEqual(self.calls, [])
+        self.assertIn("h1: tensors on GPUs go by host: ranks 0 and 1 on h1 share a GPU", out.getvalue())
+
+    def test_wanted_but_not_possible(self):
+        def body(rank):
+            with self.assertRaisesRegex(ValueError, "share a GPU.*--gpu-path auto"):
+                hvd.allreduce(torch.ones(3), op=hvd.Sum)
+
+        run_on_gpus(2, body, "nccl", [1, 1])
+
+    def test_one_rank_has_its_tensor_on_the_host(self):
+        def body(rank):
+            hvd.allreduce(torch.ones(3), name="first")
+            with self.assertRaises(HorovodInternalError):
+                hvd.allreduce(torch.ones(3, dtype=torch.int16 if rank else torch.int32), name="x", op=hvd.Sum)
+
+        run_on_gpus(2, body)
+
+
+class OptimizerTest(unittest.TestCase):
+    def train(self, size, run, **options):
+        torch.manual_seed(1)
+        first = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 2))
+
+        def body(rank):
+            model = copy.deepcopy(first)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
+            for step in range(4):
+                optimizer.zero_grad()
+                model(torch.full((2, 6), rank + step / 2.0)).square().mean().backward()
+                optimizer.step()
+            return [p.detach().clone() for p in model.parameters()]
+
+        return run(size, body)
+
+    def test_same_as_on_the_host(self):
+        for options in ({}, {"compression": hvd.Compression.fp16}, {"gradient_predivide_factor": 2.0}):
+            with self.subTest(options=options):
+                real = group.Group.allreduce
+                with mock.patch.object(group.Group, "allreduce", autospec=True, side_effect=real) as on:
+                    got = self.train(2, run_on_gpus, **options)
+                self.assertGreaterEqual(on.call_count, 2 * 4)
+                for mine, want in zip(got, self.train(2, run_ranks, **options)):
+                    for a, b in zip(mine, want):
+                        self.assertTrue(torch.allclose(a, b, atol=1e-3), (options, a, b))
+
+
+if __name__ == "__main__":
+    unittest.main()
