@@ -95,7 +95,7 @@ quick: build build/report
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = $(UNIT) unit-arm64 python lint c verbs vsphere otlp grafana kubernetes
+TESTS = python $(UNIT) lab lint c verbs vsphere otlp grafana kubernetes
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -152,7 +152,7 @@ GORUN_RACE ?=
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
 MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestMatrix|TestReduceScatter|TestCodedSums
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /contrib/tools/metrics -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 UNIT := unit-race unit-gorun unit-collective unit-pure unit-sources
 .PHONY: unit-race unit-gorun unit-collective unit-pure unit-sources
 unit: build build/report
@@ -170,21 +170,25 @@ unit-gorun: build build/report
 	@CGO_ENABLED=$(if $(GORUN_RACE),1,0) $(call unit-of-gorun) $(GORUN_RACE) -timeout=20m -skip '$(SOURCES)'
 unit-sources: build/report
 	@$(call unit-of-gorun) -run '$(SOURCES)'
-	@$(REPORT) -packages ./contrib/tools/words go test -json $(UNIT_FLAGS)
+	@$(REPORT) -packages "./contrib/tools/words ./contrib/tools/metrics" go test -json $(UNIT_FLAGS)
 	@$(REPORT) -packages ./contrib/tools/rename go test -json $(UNIT_FLAGS) -run TestChange
 unit-of-gorun = GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages ./cmd/gorun go test -json $(UNIT_FLAGS)
 
 ## allocations: the tests that the race detector would distort: under it pools drop their contents, and times differ
 allocations: build/report
-	@$(REPORT) -packages "./collective/... ./worker/..." go test -json -run Alloc
+	@$(REPORT) -packages "$$(grep -rl --include=*_test.go 'func Test[A-Za-z]*Alloc' collective worker | xargs -n 1 dirname | sed 's,^,./,' | sort -u)" \
+		go test -json -run Alloc
 	@$(REPORT) -packages "./topology ./launcher/metrics" go test -json -run InTime
+
+## lab: the tests of the lab itself: hosts, networks and faults that other tests are made of
+lab: build/report
+	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
 
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
 # The binary is made once. The tests mostly wait, so many run at a time; package speed runs alone.
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
-	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
 	@failed=; $(MAKE) e2e-families E2E_SKIP='$(ALONE)' || failed=yes; \
 	$(MAKE) e2e-families FAMILIES=faults E2E_RUN='$(ALONE)' E2E_FLAGS="$(E2E_SHORT) -parallel=2" || failed=yes; \
 	$(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]

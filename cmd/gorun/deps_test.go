@@ -122,7 +122,7 @@ var (
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 		"charm.land/bubbletea/v2":           "launcher/top",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/scheduler", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/scheduler", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/kernel", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick",

@@ -33,6 +33,9 @@ func TestMeasuredRing(t *testing.T) {
 		{"two slow ways", []way{{4, 1, 60e6}, {2, 3, 100e6}}},
 	} {
 		t.Run(pattern.name, func(t *testing.T) {
+			if testing.Short() && len(pattern.slow) > 1 {
+				t.Skip("a part of make test-all: one slow way is measured here")
+			}
 			c := e2etest.NewClusterAlone(t, 4)
 			for _, h := range c.Hosts() {
 				if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
@@ -66,9 +69,13 @@ func TestMeasuredRing(t *testing.T) {
 	}
 }
 
-// medianOf returns the median of three measurements.
+// medianOf returns the median of three measurements, or the mean of two that agree to a fiftieth.
 func medianOf(measure func() float64) float64 {
-	found := []float64{measure(), measure(), measure()}
+	found := []float64{measure(), measure()}
+	if mean := (found[0] + found[1]) / 2; math.Abs(found[0]-found[1]) < mean/50 {
+		return mean
+	}
+	found = append(found, measure())
 	slices.Sort(found)
 	return found[1]
 }

@@ -17,6 +17,9 @@ import (
 // send anyway, try the others, and go on in another ring without it: the weights are those of a job that no one
 // disturbed, to the last bit, and no rank began anew. What happens to an interface is noticed too.
 func TestRingChangesWhileTraining(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a part of make test-all: TestTopologyFileChanges and TestRingFollowsMove change rings too")
+	}
 	c := e2etest.NewClusterAlone(t, 4)
 	const fast, slow = 400e6, 60e6
 	for _, h := range c.Hosts() {

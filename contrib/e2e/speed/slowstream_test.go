@@ -14,9 +14,13 @@ import (
 // rests once that is known, and is tried again now and then, which costs single batches. The weights are those of an
 // undisturbed job.
 func TestSlowStream(t *testing.T) {
+	slow := 4
+	if testing.Short() {
+		slow = 2
+	}
+	const phase = 20 // batches
+	batches := 2 * slow * phase
 	const (
-		phase   = 20 // batches
-		batches = 8 * phase
 		rows    = 2048    // 2 MiB of weights, which are several segments for each stream
 		rate    = 4 << 20 // bit/s; a segment takes half a second
 		delayed = 300 * time.Millisecond
@@ -38,7 +42,7 @@ func TestSlowStream(t *testing.T) {
 	if len(conns) < 4 {
 		t.Fatalf("there are only the connections %v", conns)
 	}
-	for i, conn := range conns[:4] {
+	for i, conn := range conns[:slow] {
 		if err := c.Host(1).Slow(conn, rate); err != nil {
 			t.Fatal(err)
 		}
