@@ -1,0 +1,53 @@
+"""Whole jobs whose ranks reduce memory of GPUs by NCCL, over the stand-ins."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import standin_gpu
+
+ROOT = Path(__file__).resolve().parents[3]
+GORUN = ROOT / "bin/gorun"
+
+
+class JobTest(unittest.TestCase):
+    def run_job(self, *arguments):
+        """Run a job on this host, where ranks find the stand-ins; return how it ended."""
+        if not GORUN.exists():
+            self.skipTest(f"{GORUN} is not built: make build")
+        with tempfile.TemporaryDirectory(prefix="gpu-faults-") as directory:
+            libraries = os.pathsep.join([standin_gpu.libraries(), os.environ.get("LD_LIBRARY_PATH", "")])
+            environ = {**os.environ, "GPU_STANDIN": directory, "LD_LIBRARY_PATH": libraries}
+            environ.pop("PYTHONPATH", None)  # ranks import gorun from the binary
+            return subprocess.run(
+                [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+            )
+
+    def test_a_rank_dies_while_nccl_hangs(self):
+        """The others abort NCCL, and train on in the next world."""
+        program = Path(__file__).with_name("gpu_steps.py")
+        ended = self.run_job(
+            "--min-np", "2", "--on-failure", "shrink", "-v", "--gpu-path", "nccl", "-H", "localhost:3",
+            sys.executable, "-B", program,
+        )  # fmt: skip
+        said = ended.stdout + ended.stderr
+        self.assertEqual(ended.returncode, 0, said)
+        done = re.findall(r"done: rank (\d) steps 12 sizes \[([\d, ]+)\]", ended.stdout)
+        sizes = ", ".join(["3"] * 5 + ["2"] * 7)
+        self.assertEqual(sorted(done), [("0", sizes), ("1", sizes)], said)
+        self.assertEqual(len(re.findall("tensors on GPUs go by nccl: NCCL 2.27.5", ended.stderr)), 2, said)
+
+    def test_wanted_but_not_there(self):
+        program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \
+            "route.route(basics.world(), -1).settle()"  # fmt: skip
+        ended = self.run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-c", program)
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertIn("ValueError: --gpu-path nccl: rank 0 on localhost: no GPU", ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
