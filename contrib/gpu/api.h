@@ -31,6 +31,11 @@ typedef enum {
 	CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
 	CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
 } CUstreamCaptureStatus;
+typedef enum {
+	CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+	CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+} CUstreamCaptureMode;
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -87,7 +92,7 @@ _Static_assert(sizeof(ncclUniqueId) == 128 && sizeof(CUipcMemHandle) == 64 && si
 // What the other branch says, as numbers.
 _Static_assert(CUDA_ERROR_INVALID_CONTEXT == 201 && CUDA_ERROR_NOT_READY == 600, "CUresult");
 _Static_assert(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED == 712 && CUDA_ERROR_NOT_SUPPORTED == 801, "CUresult");
-_Static_assert(CU_STREAM_CAPTURE_STATUS_ACTIVE == 1 && CU_STREAM_NON_BLOCKING == 1, "flags");
+_Static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == 2 && CU_STREAM_CAPTURE_STATUS_ACTIVE == 1 && CU_STREAM_NON_BLOCKING == 1, "flags");
 _Static_assert(CU_EVENT_DISABLE_TIMING == 2 && CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 1, "flags");
 _Static_assert(ncclInvalidUsage == 5 && ncclRemoteError == 6 && ncclInProgress == 7, "ncclResult_t");
 _Static_assert(ncclInt8 == 0 && ncclUint8 == 1 && ncclInt32 == 2 && ncclUint32 == 3 && ncclInt64 == 4 &&
@@ -111,6 +116,7 @@ CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 CUresult cuEventCreate(CUevent *event, unsigned int flags);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);

@@ -247,6 +247,14 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
 	return CUDA_SUCCESS;
 }
 
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+	static _Thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	CUstreamCaptureMode before = own;
+	own = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
 	(void)flags;
 	if (ready()) return ready();

@@ -39,6 +39,9 @@ type Facts struct {
 	Offloads map[string]string `json:"offloads"`  // NIC → offloads that are switched off
 	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
+
+	// GPULibraries is nil on hosts without GPUs, and where python3 cannot look.
+	GPULibraries *GPULibraries `json:"gpu_libraries,omitempty"`
 	// Verbs is why this user cannot open what programs reach RDMA devices by, "" if that works or there is none.
 	Verbs string `json:"verbs"`
 	// Ibverbs is the version of libibverbs, "" if there is none where libraries mostly are.
@@ -117,6 +120,7 @@ func Judge(f Facts) []Finding {
 	default:
 		j.add("GPUs", Pass, fmt.Sprintf("%d × %s", len(f.Host.GPUs), f.Host.GPUs[0].Name), "")
 	}
+	j.gpus(f)
 	j.rdma(f)
 	return j.findings
 }

@@ -33,6 +33,18 @@ func Python(ctx context.Context, binary string) (native, frameworks string) {
 	return cmp.Or(answer.Native, NativeLoads), answer.Frameworks
 }
 
+// askGPUs has the binding in a binary look at what NCCL would need.
+const askGPUs = "import sys; sys.path.insert(0, sys.argv[1]); from gorun.gpu import path; path.main()"
+
+// gpuLibraries returns what the python3 of this host finds of CUDA and NCCL, nil if it cannot import the binding.
+func gpuLibraries(ctx context.Context, binary string) *GPULibraries {
+	var found GPULibraries
+	if json.Unmarshal([]byte(runTool(ctx, "python3", "-c", askGPUs, binary)), &found) != nil {
+		return nil
+	}
+	return &found
+}
+
 // Gather reads this host's facts. What cannot be read is left out.
 func Gather(ctx context.Context, version string) (Facts, error) {
 	began := time.Now()
@@ -46,6 +58,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f.Python = runTool(ctx, "python3", "--version")
 	if self, err := os.Executable(); err == nil && f.Python != "" {
 		f.Native, f.Frameworks = Python(ctx, self)
+		if len(host.GPUs) > 0 {
+			f.GPULibraries = gpuLibraries(ctx, self)
+		}
 	}
 	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {

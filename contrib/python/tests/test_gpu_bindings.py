@@ -21,6 +21,7 @@ PARAMETERS = {
     "ncclDataType_t": ctypes.c_int, "ncclRedOp_t": ctypes.c_int, "ncclUniqueId": nccl.UniqueId,
     "CUipcMemHandle": driver.IpcMemHandle, "CUuuid": driver.Uuid, "ncclConfig_t": nccl.Config,
     "ncclResult_t": ctypes.c_int, "CUstreamCaptureStatus": ctypes.c_int,
+    "CUstreamCaptureMode": ctypes.c_int,
 }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ class DeclarationsTest(unittest.TestCase):
         self.assertEqual(numbers["ncclInProgress"], nccl.IN_PROGRESS)
         self.assertEqual(numbers["ncclInvalidUsage"], nccl.INVALID_USAGE)
         self.assertEqual(numbers["CUDA_ERROR_NOT_READY"], driver.NOT_READY)
+        self.assertEqual(numbers["CU_STREAM_CAPTURE_MODE_RELAXED"], driver.CAPTURE_RELAXED)
         self.assertEqual(numbers["CU_STREAM_NON_BLOCKING"], driver.STREAM_NON_BLOCKING)
         self.assertEqual(numbers["CU_EVENT_DISABLE_TIMING"], driver.EVENT_DISABLE_TIMING)
 
@@ -97,6 +99,20 @@ class DriverTest(unittest.TestCase):
         device.free(memory)
         with self.assertRaises(driver.Failed):
             device.free(memory)
+
+    def test_relax(self):
+        """What a thread sets holds for itself alone."""
+        cuda = standin_gpu.driver()
+
+        def mode_after(*calls):
+            for call in calls:
+                call()
+            mode = ctypes.c_int(0)
+            cuda.call["cuThreadExchangeStreamCaptureMode"](ctypes.byref(mode))
+            return mode.value
+
+        modes = in_threads(2, lambda rank: mode_after(*[cuda.relax] * rank))
+        self.assertEqual(modes, [0, driver.CAPTURE_RELAXED])
 
     def test_pin(self):
         device = driver.Device(standin_gpu.driver(), 0)

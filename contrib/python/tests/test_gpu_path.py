@@ -82,6 +82,18 @@ class ChoiceTest(unittest.TestCase):
                 self.assertIn("CUDA's driver: libcuda.so.1", path.look("a", 0, {}).lacks)
 
 
+    def test_survey(self):
+        whole = {"lacks": "", "driver": "12.8", "nccl": "2.27.5", "parts": False, "pairs": 56, "reached": 56}
+        with using_standins():
+            self.assertEqual(path.survey(), whole)
+            with standin_gpu.faults(nopeer=""):
+                self.assertEqual(path.survey(), {**whole, "reached": 0})
+            with mock.patch.object(nccl, "nccl", side_effect=OSError("cannot open")):
+                self.assertEqual(path.survey(), {**whole, "nccl": "", "lacks": "no NCCL: cannot open"})
+        with mock.patch.object(driver, "driver", side_effect=OSError("cannot open")):
+            self.assertEqual(path.survey()["lacks"], "CUDA's driver: cannot open")
+
+
 @contextlib.contextmanager
 def using_standins():
     cuda = mock.patch.object(driver, "driver", standin_gpu.driver)
@@ -183,6 +195,25 @@ class TorchTest(unittest.TestCase):
 
 
 class OptimizerTest(unittest.TestCase):
+    def test_left_to_the_host(self):
+        """Once a rank has joined, the others go by the host, with the same result."""
+
+        def leave(group, work, handle):
+            group._world.synchronize(handle)
+            work.left_to_host()
+
+        def body(rank):
+            x = torch.tensor([1.0, rank])
+            handle = hvd.allreduce_async_(x, op=hvd.Sum, prescale_factor=2.0, name="x")
+            hvd.synchronize(handle)
+            return x.tolist(), hvd.broadcast(x + rank, 1).tolist()
+
+        with mock.patch.object(group.Group, "_answered", leave):
+            self.assertEqual(run_on_gpus(2, body), [([4, 2], [5, 3])] * 2)
+            got = self.train(2, run_on_gpus)
+        for a, b in zip(got[0], self.train(2, run_ranks)[0]):
+            self.assertTrue(torch.allclose(a, b, atol=1e-6))
+
     def train(self, size, run, **options):
         torch.manual_seed(1)
         first = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 2))

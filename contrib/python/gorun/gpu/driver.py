@@ -18,6 +18,7 @@ __all__ = ["SIGNATURES", "Device", "Driver", "Event", "Failed", "Stream", "drive
 
 NOT_READY = 600
 CAPTURE_NONE = 0
+CAPTURE_RELAXED = 2
 STREAM_NON_BLOCKING = 1  # the stream 0 does not wait for it, nor it for the stream 0
 EVENT_DISABLE_TIMING = 2
 IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1
@@ -56,6 +57,7 @@ SIGNATURES: foreign.Signatures = {
     "cuStreamSynchronize": [_handle],
     "cuStreamWaitEvent": [_handle, _handle, _uint],
     "cuStreamIsCapturing": [_handle, _out(_int)],
+    "cuThreadExchangeStreamCaptureMode": [_out(_int)],
     "cuEventCreate": [_out(_handle), _uint],
     "cuEventRecord": [_handle, _handle],
     "cuEventQuery": [_handle],
@@ -114,6 +116,11 @@ class Driver:
         status = ctypes.c_int()
         self.call["cuStreamIsCapturing"](stream, ctypes.byref(status))
         return status.value != CAPTURE_NONE
+
+    def relax(self) -> None:
+        """Let the calling thread do what it likes while others capture: it leaves their streams alone."""
+        mode = ctypes.c_int(CAPTURE_RELAXED)
+        self.call["cuThreadExchangeStreamCaptureMode"](ctypes.byref(mode))
 
     def _int(self, name: str, *more: int) -> int:
         value = ctypes.c_int()

@@ -78,9 +78,12 @@ class Work:
         """
         self._decided.wait()
         pause = _PAUSE
-        while not self.over():
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        try:
+            while not self.over():
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except Failed as error:  # of the device
+            raise HorovodInternalError(f"{self.key} on the GPU: {error}") from error
         # An abort ends what runs, so the reason is looked at last.
         if self._error or (self._here and self._group.failure):
             raise HorovodInternalError(f"{self.key} on the GPU: {self._error or self._group.failure}")
@@ -269,6 +272,7 @@ class Group:
     # The thread.
 
     def _serve(self) -> None:
+        self.device.driver.relax()  # a look at an event would end a capture of the script's
         with self.device.current():
             try:
                 self._loop()

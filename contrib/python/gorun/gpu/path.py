@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -96,3 +98,28 @@ def look(host: str, ordinal: int, environ: Mapping[str, str] = os.environ) -> Fa
         lacks = f"no NCCL: {error}; pip install nvidia-nccl-cu12"
         return Facts(host, gpu, part, lacks=lacks, several=several)
     return Facts(host, gpu, part, version, several=several)
+
+
+def survey() -> dict[str, object]:
+    """Return what this host's GPUs and libraries are like, for gorun doctor."""
+    found: dict[str, object] = {"lacks": "", "driver": "", "nccl": "", "parts": False}
+    try:
+        cuda = driver.driver()
+        version = cuda.version()
+        found["driver"] = f"{version // 1000}.{version % 1000 // 10}"
+        numbers = range(cuda.count())
+        found["parts"] = any("MIG" in cuda.name(number) for number in numbers)
+        pairs = [(one, other) for one in numbers for other in numbers if one != other]
+        found.update(pairs=len(pairs), reached=sum(cuda.reaches(*pair) for pair in pairs))
+    except (OSError, driver.Failed) as error:
+        return {**found, "lacks": f"CUDA's driver: {error}"}
+    try:
+        found["nccl"] = nccl.dotted(nccl.nccl().version())
+    except (OSError, nccl.Failed) as error:
+        found["lacks"] = f"no NCCL: {error}"
+    return found
+
+
+def main() -> None:
+    """Print what gorun doctor asks for."""
+    json.dump(survey(), sys.stdout)

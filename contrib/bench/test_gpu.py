@@ -1,0 +1,82 @@
+"""Tests of gpu.py: its table, and a whole run over the stand-ins for CUDA and NCCL."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+STANDINS = ROOT / "contrib" / "python" / "tests"
+
+
+class Alone(gpu.Ranks):
+    """Two ranks of which this is one, in memory of the host."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.sums = 0
+
+    def memory(self, count: int) -> gpu.Memory:
+        return gpu.Standin(count)
+
+    def sum(self, memory: gpu.Standin) -> None:
+        self.sums += 1
+        memory.fill(2.0)
+
+
+class Test(unittest.TestCase):
+    def test_median(self) -> None:
+        ticks = iter([0.0, 5.0, 10.0, 11.0, 20.0, 22.0])
+        ranks = Alone()
+        self.assertEqual(gpu.measure(ranks, 1 << 30, 0.1, lambda: next(ticks)), 2.0)
+        self.assertEqual(ranks.sums, 4)
+
+    def test_wrong_sum(self) -> None:
+        ranks = Alone()
+        with mock.patch.object(ranks, "sum"), self.assertRaisesRegex(SystemExit, "wrong sum of 4 bytes"):
+            gpu.measure(ranks, 4, 1.0)
+
+    def test_table(self) -> None:
+        cases = [
+            {"path": "nccl", "ranks": 2, "seconds": {4: 25e-6, 1 << 20: 1e-3}, "error": ""},
+            {"path": "host", "ranks": 2, "seconds": {4: 50e-6}, "error": "cut short after 90 s"},
+        ]
+        page = gpu.table(cases, [4, 1 << 20], "A GPU.")
+        self.assertIn("| path | ranks | 4 B | 1 MiB |\n", page)
+        self.assertIn("| gorun --gpu-path nccl | 2 | 25 (0.0) | 1,000 (1.0) |\n", page)
+        self.assertIn("| gorun --gpu-path host | 2 | 50 (0.0) | – |\n", page)
+        self.assertTrue(page.endswith("- gorun --gpu-path host, 2 ranks: cut short after 90 s\n"))
+
+    def test_over_the_standins(self) -> None:
+        gorun = ROOT / "bin" / "gorun"
+        if not gorun.exists():
+            self.skipTest(f"{gorun} is not built: make build")
+        paths = [str(ROOT / "contrib" / "python"), str(STANDINS)]
+        with mock.patch.object(sys, "path", [*paths, *sys.path]):
+            import standin_gpu
+
+            libraries = standin_gpu.libraries()
+        with tempfile.TemporaryDirectory() as out:
+            environ = {**os.environ, "LD_LIBRARY_PATH": libraries, "BENCH_STANDIN": "1"}
+            environ.pop("PYTHONPATH", None)
+            command = [sys.executable, "-B", gpu.__file__, "--out", out, "--ranks", "2", "--paths", "nccl"]
+            ended = subprocess.run(
+                [*command, "--sizes", "4,4096", "--minutes", "1", "--gorun", str(gorun)],
+                env=environ, capture_output=True, text=True, timeout=90, check=False,
+            )  # fmt: skip
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+            results = json.loads((Path(out) / "gpu.json").read_text())["results"]
+            self.assertEqual([case["error"] for case in results], [""], results)
+            self.assertEqual(sorted(results[0]["seconds"]), ["4", "4096"])
+            self.assertIn("no measurement", (Path(out) / "gpu.md").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
