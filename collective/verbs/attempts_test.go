@@ -71,9 +71,9 @@ func TestLost(t *testing.T) {
 		want string
 	}{
 		{os.ErrDeadlineExceeded, errLost.Error()},
-		{&StatusError{statusRetries}, errLost.Error()},
-		{&StatusError{statusTime}, errLost.Error()},
-		{&StatusError{11}, "probe queue pair: queue pair failed: remote access error"},
+		{&StatusError{StatusRetries}, errLost.Error()},
+		{&StatusError{StatusTime}, errLost.Error()},
+		{&StatusError{StatusRemoteAccess}, "probe queue pair: queue pair failed: remote access error"},
 		{&EventError{Event: EventDevice, Device: "mlx5_0"}, "probe queue pair: mlx5_0 has failed or was removed"},
 		{errors.New("other bytes"), "probe queue pair: other bytes"},
 	} {

@@ -131,15 +131,30 @@ func (e *StatusError) Error() string {
 	return "queue pair failed: " + name
 }
 
-// Statuses that mean that the peer has not answered.
+// Statuses of work requests that failed because of a network, a peer or a device.
 const (
-	statusRetries = 12
-	statusTime    = 22
+	StatusLength        = 1
+	StatusOperation     = 2
+	StatusProtection    = 4
+	StatusFlushed       = 5
+	StatusResponse      = 7
+	StatusAccess        = 8
+	StatusRemoteRequest = 9
+	StatusRemoteAccess  = 10
+	StatusRemote        = 11
+	StatusRetries       = 12
+	StatusNotReady      = 13
+	StatusAborted       = 16
+	StatusFatal         = 19
+	StatusTime          = 20
+	StatusGeneral       = 21
 )
 
-// statuses names the completion codes that a network or a peer causes.
 var statuses = map[uint32]string{
-	1: "local length error", 2: "local queue pair error", 4: "local protection error", 5: "flushed", 8: "bad response",
-	9: "local access error", 10: "remote invalid request", 11: "remote access error", statusRetries: "retries exceeded: no answer from the peer",
-	13: "the peer has no receive posted", 21: "fatal error of the device", statusTime: "no response in time",
+	StatusLength: "local length error", StatusOperation: "local queue pair error", StatusProtection: "local protection error",
+	StatusFlushed: "flushed", StatusResponse: "bad response", StatusAccess: "local access error",
+	StatusRemoteRequest: "remote invalid request", StatusRemoteAccess: "remote access error",
+	StatusRemote: "remote operation error", StatusRetries: "retries exceeded: no answer from the peer",
+	StatusNotReady: "the peer has no receive posted", StatusAborted: "aborted by the peer",
+	StatusFatal: "fatal error of the device", StatusTime: "no response in time", StatusGeneral: "error of the device",
 }

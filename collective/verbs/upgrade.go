@@ -310,7 +310,7 @@ func lost(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded),
-		failed != nil && (failed.Status == statusRetries || failed.Status == statusTime):
+		failed != nil && (failed.Status == StatusRetries || failed.Status == StatusTime):
 		return errLost
 	}
 	return fmt.Errorf("probe queue pair: %s", err.Error())

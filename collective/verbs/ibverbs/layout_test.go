@@ -12,8 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/collective/verbs"
 )
 
 // constants returns the constants of layout.go.
@@ -37,7 +40,19 @@ func constants(t *testing.T) map[string]string {
 	return found
 }
 
-// Every constant of layout.go is what a C compiler finds in the headers of libibverbs.
+// numbers are those of the library that package verbs knows.
+var numbers = map[string]int{
+	"StatusLength": verbs.StatusLength, "StatusOperation": verbs.StatusOperation, "StatusProtection": verbs.StatusProtection,
+	"StatusFlushed": verbs.StatusFlushed, "StatusResponse": verbs.StatusResponse, "StatusAccess": verbs.StatusAccess,
+	"StatusRemoteRequest": verbs.StatusRemoteRequest, "StatusRemoteAccess": verbs.StatusRemoteAccess,
+	"StatusRemote": verbs.StatusRemote, "StatusRetries": verbs.StatusRetries, "StatusNotReady": verbs.StatusNotReady,
+	"StatusAborted": verbs.StatusAborted, "StatusFatal": verbs.StatusFatal, "StatusTime": verbs.StatusTime,
+	"StatusGeneral": verbs.StatusGeneral, "EventQueue": verbs.EventQueue, "EventPair": verbs.EventPair,
+	"EventPairRequest": verbs.EventPairRequest, "EventPairAccess": verbs.EventPairAccess, "EventDevice": verbs.EventDevice,
+	"EventPort": verbs.EventPort, "EventLID": verbs.EventLID, "EventGID": verbs.EventGID,
+}
+
+// Every constant of layout.go, and every status and event of package verbs, is what a C compiler finds in the headers of libibverbs.
 func TestLayout(t *testing.T) {
 	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
 		t.Skip("no headers of libibverbs: apt-get install libibverbs-dev")
@@ -56,6 +71,9 @@ func TestLayout(t *testing.T) {
 	}
 	want := constants(t)
 	delete(want, "portAttrSize") // ours is larger
+	for name, value := range numbers {
+		want[name] = strconv.Itoa(value)
+	}
 	for line := range bytes.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
 		switch {

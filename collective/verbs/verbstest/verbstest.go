@@ -15,14 +15,6 @@ import (
 	"gorun/collective/verbs"
 )
 
-// Statuses of work requests that fail.
-const (
-	flushed        = 5
-	accessDenied   = 11
-	retriesReached = 12
-	notReady       = 13
-)
-
 // Fabric connects the pairs of all its providers.
 type Fabric struct {
 	mu      sync.Mutex
@@ -91,7 +83,7 @@ func (f *Fabric) Kill() bool {
 	defer f.mu.Unlock()
 	for _, p := range f.pairs { // in any order
 		if p.peer != nil && !p.failed {
-			p.fail(retriesReached)
+			p.fail(verbs.StatusRetries)
 			f.killed++
 			return true
 		}
@@ -192,7 +184,7 @@ func (p *pair) Write(offset, length int, imm uint32) error {
 		return errors.New("invalid write")
 	}
 	if p.failed {
-		p.complete = append(p.complete, verbs.Completion{Status: flushed})
+		p.complete = append(p.complete, verbs.Completion{Status: verbs.StatusFlushed})
 	} else if p.queue = append(p.queue, posted{offset, length, imm}); len(p.queue) > p.depth {
 		p.fabric.misuse("%d writes posted, %d fit", len(p.queue), p.depth)
 	}
@@ -225,14 +217,14 @@ func (p *pair) deliver(m posted) {
 	to := p.fabric.pairs[p.peer.Number]
 	switch {
 	case to == nil || to.failed || to.peer == nil || to.peer.Number != p.number:
-		p.fail(retriesReached)
+		p.fail(verbs.StatusRetries)
 		return
 	case p.peer.Key != to.End().Key || p.peer.Ring != to.End().Ring:
-		p.fail(accessDenied)
+		p.fail(verbs.StatusRemoteAccess)
 		return
 	case to.receives == 0:
 		p.fabric.misuse("pair %#x had no receive posted", to.number)
-		p.fail(notReady)
+		p.fail(verbs.StatusNotReady)
 		return
 	}
 	copy(to.receive[m.at:m.at+m.n], p.send[m.at:])
@@ -244,15 +236,15 @@ func (p *pair) deliver(m posted) {
 	p.changed.Broadcast()
 }
 
-// fail puts the pair into its error state: the oldest request has the status, all others are flushed. fabric.mu is held.
+// fail puts the pair into its error state: the oldest request has the status, all others are verbs.StatusFlushed. fabric.mu is held.
 func (p *pair) fail(status uint32) {
 	p.failed = true
 	for range max(len(p.queue), 1) {
 		p.complete = append(p.complete, verbs.Completion{Status: status})
-		status = flushed
+		status = verbs.StatusFlushed
 	}
 	for range p.receives {
-		p.complete = append(p.complete, verbs.Completion{Status: flushed, Receive: true})
+		p.complete = append(p.complete, verbs.Completion{Status: verbs.StatusFlushed, Receive: true})
 	}
 	p.queue, p.receives = nil, 0
 	p.changed.Broadcast()
