@@ -6,6 +6,10 @@
 // VERBS_STANDIN; without either there is no device. Files in it make faults:
 //
 //	kill     N: of queue pairs that are connected from then on, one in N writes breaks its pair, with various errors
+//	event    N: of queue pairs that are connected from then on, one in N writes ends its pair: that makes an event of the pair,
+//	         but no completion, and the pair carries nothing any more
+//	late     N: of queue pairs that are connected from then on, one in N polls has all completions that are not yet polled
+//	         come up to 2 ms later, after those of other pairs
 //	down     the port is down while it is there, which makes an event, and nothing arrives
 //	gone     the device is removed while it is there, which makes an event
 //	gids     N: as many entries of the table of GIDs are empty before the others; that makes an event
@@ -43,6 +47,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #undef ibv_query_port
@@ -73,6 +78,8 @@ struct queue {
 	int first, count;
 	int armed;
 	int signal; // an eventfd
+	int timer;  // a timerfd
+	int late;   // completions come when the timer is over
 	struct pair *pair;
 };
 
@@ -86,6 +93,10 @@ struct pair {
 	int first, count;
 	int most;
 	uint32_t kill; // one in so many writes breaks it, 0 for none
+	uint32_t event; // one in so many writes makes an event of it, 0 for none
+	uint32_t late; // one in so many polls comes later, 0 for none
+	int ended; // it has made an event
+	int unacknowledged; // events that the program has got and not acknowledged
 	int unreached; // the peer is in another subnet
 	// The peer's ring.
 	uint32_t key;
@@ -383,7 +394,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *cq_
 	q->cq.cq_context = cq_context;
 	pthread_mutex_init(&q->lock, NULL);
 	q->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	q->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	listen_to(channel, q->signal, q);
+	listen_to(channel, q->timer, q);
 	return &q->cq;
 }
 
@@ -393,6 +406,7 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	if (q->pair)
 		return EBUSY;
 	close(q->signal);
+	close(q->timer);
 	free(q);
 	return 0;
 }
@@ -450,6 +464,28 @@ static void fail(struct pair *p)
 		complete(p->queue, p->receives[p->first++ % MOST], IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, 0);
 }
 
+// is_late reports whether completions come later: once it has chosen so, until the timer is over. Meanwhile the channel
+// does not listen to the FIFO. The queue's lock is held.
+static int is_late(struct queue *q)
+{
+	struct pair *p = q->pair;
+	uint64_t over;
+	if (q->late) {
+		if (read(q->timer, &over, sizeof over) != sizeof over)
+			return 1;
+		q->late = 0;
+		if (p && p->in >= 0)
+			listen_to(q->cq.channel, p->in, q);
+		return 0;
+	}
+	if (!p || p->in < 0 || !p->late || random_number() % p->late)
+		return 0;
+	struct itimerspec after = {.it_value.tv_nsec = 1 + random_number() % 2000000};
+	epoll_ctl(q->cq.channel->fd, EPOLL_CTL_DEL, p->in, NULL);
+	timerfd_settime(q->timer, 0, &after, NULL);
+	return q->late = 1;
+}
+
 static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 {
 	struct queue *q = (struct queue *)cq;
@@ -459,6 +495,10 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 	uint64_t drained;
 	if (read(q->signal, &drained, sizeof drained) < 0 && errno != EAGAIN)
 		abort();
+	if (is_late(q)) {
+		pthread_mutex_unlock(&q->lock);
+		return 0;
+	}
 	while (p && p->state != IBV_QPS_ERR && q->count < most && read(p->in, &m, sizeof m) == sizeof m) {
 		if (!p->count) {
 			fprintf(stderr, "stand-in: queue pair %#x has no receive posted\n", p->qp.qp_num);
@@ -520,6 +560,10 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	struct pair *p = (struct pair *)qp;
 	pthread_mutex_lock(&p->queue->lock);
+	if (p->unacknowledged) {
+		fprintf(stderr, "stand-in: queue pair %#x has an event that was not acknowledged\n", qp->qp_num);
+		abort(); // a real one would never return
+	}
 	fail(p);
 	p->queue->pair = NULL;
 	p->queue->count = 0;
@@ -557,6 +601,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		path_of(path, "pair", p->peer = attr->dest_qp_num);
 		p->out = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 		p->kill = number_in("kill");
+		p->event = number_in("event");
+		p->late = number_in("late");
 		p->unreached = apart(&gids[attr->ah_attr.grh.sgid_index], &attr->ah_attr.grh.dgid);
 	} else if (attr->qp_state == IBV_QPS_RTS && p->state == IBV_QPS_RTR && mask == rts) {
 	} else {
@@ -635,6 +681,28 @@ static int killed(struct pair *p)
 	return statuses[random_number() % (sizeof statuses / sizeof *statuses)];
 }
 
+// opened is a context, whose descriptor for events is a pipe.
+struct opened {
+	struct ibv_context context;
+	int report; // the pipe's other end
+	struct opened *next;
+};
+
+static pthread_mutex_t lock_of_opened = PTHREAD_MUTEX_INITIALIZER;
+static struct opened *all_opened;
+
+// report_pair makes an event of a pair.
+static void report_pair(struct pair *p)
+{
+	static const int types[] = {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR};
+	struct ibv_async_event event;
+	memset(&event, 0, sizeof event);
+	event.event_type = types[random_number() % (sizeof types / sizeof *types)];
+	event.element.qp = &p->qp;
+	if (write(((struct opened *)p->qp.context)->report, &event, sizeof event) < 0 && errno != EAGAIN)
+		abort();
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct pair *p = (struct pair *)qp;
@@ -651,6 +719,14 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		if (!status && length)
 			memcpy(to, (void *)(uintptr_t)wr->sg_list->addr, length);
 		pthread_mutex_lock(&p->queue->lock);
+		if (p->event && !p->ended && p->state == IBV_QPS_RTS && random_number() % p->event == 0) {
+			p->ended = 1;
+			report_pair(p);
+		}
+		if (p->ended) {
+			pthread_mutex_unlock(&p->queue->lock);
+			continue;
+		}
 		struct message m = {p->qp.qp_num, length, wr->imm_data, 0};
 		if (p->state == IBV_QPS_ERR)
 			status = IBV_WC_WR_FLUSH_ERR;
@@ -664,16 +740,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return result;
 }
 
-// A thread of the process watches the directory and writes events to all contexts, whose descriptors for that are pipes.
-struct opened {
-	struct ibv_context context;
-	int report; // the pipe's other end
-	struct opened *next;
-};
-
-static pthread_mutex_t lock_of_opened = PTHREAD_MUTEX_INITIALIZER;
-static struct opened *all_opened;
-
+// A thread of the process watches the directory and writes events to all contexts.
 static void report(enum ibv_event_type type)
 {
 	struct ibv_async_event event;
@@ -768,9 +835,35 @@ int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+// pair_of returns the pair that an event is about, NULL if it is about a port or the device.
+static struct pair *pair_of(struct ibv_async_event *event)
 {
-	return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
+	switch (event->event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		return (struct pair *)event->element.qp;
+	default:
+		return NULL;
+	}
 }
 
-void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
+static void acknowledge(struct ibv_async_event *event, int by)
+{
+	struct pair *p = pair_of(event);
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->queue->lock);
+	p->unacknowledged += by;
+	pthread_mutex_unlock(&p->queue->lock);
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	if (read(context->async_fd, event, sizeof *event) != sizeof *event)
+		return -1;
+	acknowledge(event, 1);
+	return 0;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event) { acknowledge(event, -1); }

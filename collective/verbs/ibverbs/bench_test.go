@@ -25,7 +25,7 @@ const (
 // BenchmarkStream compares a stream over the stand-in with what its memory copies allow, and with TCP on this machine. A
 // byte is copied three times: into the ring to send from, by the stand-in as the device, and out of the peer's ring.
 func BenchmarkStream(b *testing.B) {
-	provider, _ := standin(b, 0)
+	provider, _ := standin(b)
 	b.Run("tcp", func(b *testing.B) { stream(b, nil) })
 	b.Run("rdma", func(b *testing.B) { stream(b, provider) })
 	b.Run("copies", copies)
@@ -33,7 +33,7 @@ func BenchmarkStream(b *testing.B) {
 
 // BenchmarkRoundTrip has few bytes go there and back.
 func BenchmarkRoundTrip(b *testing.B) {
-	provider, _ := standin(b, 0)
+	provider, _ := standin(b)
 	for _, size := range []int{4, 4 << 10} {
 		for name, p := range map[string]verbs.Provider{"tcp": nil, "rdma": provider} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// standin returns the library of contrib/verbs, which is to kill one in so many writes, and its directory.
-func standin(t testing.TB, kill int) (provider verbs.Provider, directory string) {
+// standin returns the library of contrib/verbs and its directory.
+func standin(t testing.TB) (provider verbs.Provider, directory string) {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
@@ -39,11 +40,6 @@ func standin(t testing.TB, kill int) (provider verbs.Provider, directory string)
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Setenv("VERBS_STANDIN", shared)
-	if kill > 0 {
-		if err := os.WriteFile(filepath.Join(shared, "kill"), []byte(strconv.Itoa(kill)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	provider, err = ibverbs.Load(library)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +49,7 @@ func standin(t testing.TB, kill int) (provider verbs.Provider, directory string)
 
 // Segments go over the stand-in's queue pairs through the functions and structures of the real library.
 func TestExercise(t *testing.T) {
-	provider, directory := standin(t, 0)
+	provider, directory := standin(t)
 	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Segments: 5_000})
 	if totals.UpgradedBytes != totals.SentBytes {
 		t.Errorf("%d of %d bytes went over RDMA", totals.UpgradedBytes, totals.SentBytes)
@@ -63,10 +59,22 @@ func TestExercise(t *testing.T) {
 	}
 }
 
+// fault writes a file that makes a fault. Queue pairs that are connected from then on have it.
+func fault(t testing.TB, directory, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // One in 200 writes breaks its queue pair, the port goes down now and then, the device is removed, and addresses move in
-// its table.
+// its table. Besides, one in 500 writes makes nothing but an event of its pair, and completions of one pair come after those of
+// another that were posted later.
 func TestExerciseWithFaults(t *testing.T) {
-	provider, directory := standin(t, 200)
+	provider, directory := standin(t)
+	fault(t, directory, "kill", "200")
+	fault(t, directory, "event", "500")
+	fault(t, directory, "late", "20")
 	faults := []string{"down", "gone", "gids"}
 	totals := verbstest.Exercise(t, verbstest.Exercised{Provider: func() verbs.Provider { return provider }, Segments: 5_000,
 		Disturb: func(round int) {
@@ -87,9 +95,106 @@ func TestExerciseWithFaults(t *testing.T) {
 	}
 }
 
+// linked returns a pair that is connected to another.
+func linked(t *testing.T, provider verbs.Provider) verbs.Pair {
+	t.Helper()
+	ports, err := provider.Ports()
+	if err != nil || len(ports) == 0 {
+		t.Fatalf("ports %v, error %v", ports, err)
+	}
+	var ends [2]verbs.Pair
+	for i := range ends {
+		if ends[i], err = provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[0]}, verbs.Size{Ring: 64 << 10, Depth: 4}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := ends[i].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := ends[i].Receive(4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range ends {
+		if err := ends[i].Connect(1, ends[1-i].End(), verbs.DefaultTuning); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0]
+}
+
+// Queue pairs have no order among each other: a write completes before one that another pair was given earlier.
+func TestCompletionsOfPairsHaveNoOrder(t *testing.T) {
+	provider, directory := standin(t)
+	prompt := linked(t, provider)
+	fault(t, directory, "late", "1")
+	late := linked(t, provider)
+	var order []verbs.Pair
+	for _, p := range []verbs.Pair{late, prompt} {
+		if err := p.Write(0, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); len(order) < 2 && time.Now().Before(end); {
+		for _, p := range []verbs.Pair{late, prompt} {
+			var done [1]verbs.Completion
+			if n, err := p.Poll(done[:]); err != nil || n > 0 && done[0].Status != 0 {
+				t.Fatalf("%d completions %v, error %v", n, done, err)
+			} else if n > 0 {
+				order = append(order, p)
+			}
+		}
+	}
+	if !slices.Equal(order, []verbs.Pair{prompt, late}) {
+		t.Errorf("%d writes completed, in the order in which they were posted", len(order))
+	}
+}
+
+// The completion that comes late wakes who waits for it.
+func TestWaitForLateCompletion(t *testing.T) {
+	provider, directory := standin(t)
+	fault(t, directory, "late", "1")
+	p := linked(t, provider)
+	for range 20 {
+		if err := p.Write(0, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n == 0; {
+			var done [1]verbs.Completion
+			var err error
+			if n, err = p.Poll(done[:]); err == nil && n == 0 {
+				err = p.Wait()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// An event of a pair ends its use, also where the device completes nothing that was posted to it, and is acknowledged: else
+// the pair could not be destroyed.
+func TestEventOfPair(t *testing.T) {
+	provider, directory := standin(t)
+	fault(t, directory, "event", "1")
+	p := linked(t, provider)
+	if err := p.Write(0, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	event, ok := errors.AsType[*verbs.EventError](p.Event())
+	if !ok || event.Event < verbs.EventPair || event.Event > verbs.EventPairAccess {
+		t.Errorf("the event is %v", event)
+	}
+	var done [1]verbs.Completion
+	if n, err := p.Poll(done[:]); n > 0 || err != nil {
+		t.Errorf("%d completions %v, error %v", n, done, err)
+	}
+}
+
 // An event ends the use of a pair if it is about its device, its port or its address.
 func TestEvents(t *testing.T) {
-	provider, directory := standin(t, 0)
+	provider, directory := standin(t)
 	ports, err := provider.Ports()
 	if err != nil || len(ports) != 1 || len(ports[0].GIDs) < 2 {
 		t.Fatalf("ports %+v, error %v", ports, err)
@@ -97,12 +202,6 @@ func TestEvents(t *testing.T) {
 	p, err := provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[1]}, verbs.Size{Ring: 64 << 10, Depth: 4})
 	if err != nil {
 		t.Fatal(err)
-	}
-	fault := func(name, text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	for _, c := range []struct {
 		name, text string
@@ -113,7 +212,7 @@ func TestEvents(t *testing.T) {
 		{"gids", "5", verbs.EventGID},
 		{"gone", "", verbs.EventDevice},
 	} {
-		fault(c.name, c.text)
+		fault(t, directory, c.name, c.text)
 		if c.want == 0 {
 			continue
 		}
@@ -136,7 +235,7 @@ func TestEvents(t *testing.T) {
 
 // Whoever knows every key of a pair can write to the ring that it receives into, and not to the one that it sends from.
 func TestNoKeyOpensSendRing(t *testing.T) {
-	provider, directory := standin(t, 0)
+	provider, directory := standin(t)
 	ports, err := provider.Ports()
 	if err != nil || len(ports) == 0 {
 		t.Fatalf("ports %v, error %v", ports, err)
