@@ -5,6 +5,7 @@ package launch
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,6 +58,17 @@ func (c rdmaJobs) run(t *testing.T, turns int, flags ...string) (digest, text st
 	return found[0][1], r.Stderr
 }
 
+// operations returns what every operation gives, with up to so many elements, and what gorun said.
+func (c rdmaJobs) operations(t *testing.T, most int, flags ...string) (results, text string) {
+	t.Helper()
+	args := append([]string{"-v", "-np", "4", "-H", "host1:2,host2,host3", "--algorithm", "ring"}, flags...)
+	r := c.Gorun(append(args, e2etest.Python, "-c", e2etest.Operations(t), strconv.Itoa(most))...)
+	if r.Code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	return e2etest.Results(t, r.Stdout, 4), r.Stderr
+}
+
 // end checks that nothing is left.
 func (c rdmaJobs) end() {
 	c.ExpectNothingLeft(10e9)
@@ -95,6 +107,29 @@ func TestRDMA(t *testing.T) {
 			t.Errorf("nothing went over RDMA, or no queue pair broke\n%s", text)
 		}
 		t.Logf("%d queue pairs broke\n%s", c.standin.Killed(), text)
+	})
+	t.Run("operations", func(t *testing.T) {
+		most := 1 << 22 // 16 MiB
+		if testing.Short() {
+			most = 70_000
+		}
+		want, _ := c.operations(t, most)
+		got, text := c.operations(t, most, flags...)
+		if got != want {
+			t.Errorf("over TCP the results are\n%s\nover RDMA\n%s", want, got)
+		}
+		if m := overRDMA.FindStringSubmatch(text); m == nil || m[1] != m[2] {
+			t.Errorf("not everything went over RDMA\n%s", text)
+		}
+		if testing.Short() {
+			return
+		}
+		defer c.standin.Fault("kill", "40")()
+		before := c.standin.Killed()
+		got, text = c.operations(t, most, append([]string{"--rdma-options", "rest=1ms"}, flags...)...)
+		if broke := c.standin.Killed() - before; got != want || broke == 0 {
+			t.Errorf("over TCP the results are\n%s\nover RDMA, where %d queue pairs broke\n%s\n%s", want, broke, got, text)
+		}
 	})
 	t.Run("mixed", func(t *testing.T) {
 		defer c.standin.Fault("without", c.Host(3).Address().String())()

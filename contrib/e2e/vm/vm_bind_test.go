@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/lab/vm"
 )
 
 var vmBinding = flag.Bool("vm", false, "whether TestVMBinding and TestVMRDMA do anything")
@@ -32,7 +34,7 @@ func TestVMBinding(t *testing.T) {
 	binary, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	l := guests(ctx, t, root, 2)
+	l := guests(ctx, t, root, vm.Options{Guests: 2})
 	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/bound.py"))
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func TestVMotion(t *testing.T) {
 		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
 	}
 
-	l := guests(ctx, t, root, 2)
+	l := guests(ctx, t, root, vm.Options{Guests: 2})
 	t.Run("topology", func(t *testing.T) { guestTopology(ctx, t, l, binary) })
 
 	out := &e2etest.Record{}
@@ -100,11 +100,12 @@ func vmProgram(t *testing.T) (binary, root string) {
 	return binary, e2etest.Root()
 }
 
-// guests is a lab with n guests until the test ends.
-func guests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
+// guests is a lab until the test ends.
+func guests(ctx context.Context, t *testing.T, root string, options vm.Options) *vm.Lab {
 	t.Helper()
 	began := time.Now()
-	l, err := vm.New(ctx, vm.Options{Cache: filepath.Join(root, "build/vm"), Guests: n})
+	options.Cache = filepath.Join(root, "build/vm")
+	l, err := vm.New(ctx, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func guests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
 		}
 		l.Close()
 	})
-	t.Logf("%d guests after %.1f s", n, time.Since(began).Seconds())
+	t.Logf("%d guests after %.1f s", options.Guests, time.Since(began).Seconds())
 	return l
 }
 
