@@ -95,7 +95,7 @@ func (h *LabHost) boot(ctx context.Context) error {
 	prefix := netip.PrefixFrom(h.address, network.Bits()).String()
 	cmd := exec.Command(unshare, append([]string{"--pid", "--fork", "--kill-child", "--net", "--mount", "--uts", "--ipc", "--",
 		"/bin/sh", "-c", hostScript, "gorun-lab-" + h.name, h.name, prefix, root, sshd}, h.lab.share...)...)
-	cmd.Env = []string{"PATH=" + searchPath, "CGROUPS=" + h.lab.cgroups}
+	cmd.Env = []string{"PATH=" + searchPath, "CGROUPS=" + h.lab.cgroups, "CLASS=" + h.lab.class}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := enter(h.lab.rackPID, unix.CLONE_NEWPID|unix.CLONE_NEWNS, cmd.Start); err != nil {

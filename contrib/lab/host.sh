@@ -35,6 +35,17 @@ for dir in "$@"; do
 	i=$((i + 1))
 done
 
+# sysfs takes no directories, so another one, with all of its classes, covers /sys/class.
+if [ -n "$CLASS" ] && [ -d "$CLASS/$name" ]; then
+	mkdir "$own/class"
+	mount -n -t tmpfs -o mode=755 lab "$own/class"
+	for dir in /sys/class/* "$CLASS/$name"/*; do
+		mkdir -p "$own/class/${dir##*/}"
+		mount -n --bind "$dir" "$own/class/${dir##*/}"
+	done
+	mount -n --move "$own/class" /sys/class
+fi
+
 # A /run of its own, with nothing of the lab in it but this host's part.
 mount -n -t tmpfs -o mode=755 lab "$own/run"
 mkdir "$own/run/lab" "$own/run/sshd"

@@ -50,6 +50,9 @@ type Options struct {
 	// Cgroups makes the machine's control groups of version 2 visible on all hosts, if it has them: they are the machine's
 	// own, limits included.
 	Cgroups bool
+	// Class names a directory that all hosts share. What its directory NAME holds, host NAME sees in /sys/class, besides
+	// what the kernel has there.
+	Class string
 }
 
 // Lab is a set of hosts on one network: host1 to hostN, which have nothing but sshd and the machine's
@@ -62,6 +65,7 @@ type Lab struct {
 	dir      string // the lab's files, seen from outside
 	share    []string
 	cgroups  string     // "yes" or ""
+	class    string     // Options.Class
 	hosts    []*LabHost // the launcher is the first
 	identity key
 }
@@ -86,6 +90,7 @@ func (l *Lab) build(ctx context.Context, hosts int, options Options) error {
 	if l.share, err = sharedDirs(options.Share); err != nil {
 		return err
 	}
+	l.class = options.Class
 	if options.Cgroups {
 		l.cgroups = "yes"
 	}

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"gorun/contrib/lab"
 )
 
 // Standin is a directory for the stand-in for libibverbs, which all hosts of a lab share, and where files make faults:
@@ -40,6 +42,42 @@ func NewStandin(t *testing.T) *Standin {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return s
+}
+
+// Class returns a directory for lab.Options.Class, where Show has so many hosts see devices.
+func (s *Standin) Class(hosts int) string {
+	s.t.Helper()
+	class := filepath.Join(s.Dir, "class")
+	for i := range hosts {
+		if err := os.MkdirAll(filepath.Join(class, fmt.Sprintf("host%d", i+1), "infiniband"), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return class
+}
+
+// Show has a host of the lab see its device in /sys/class/infiniband, in that state and of that speed.
+func (s *Standin) Show(h *lab.LabHost, state string, gigabits int) {
+	s.t.Helper()
+	device := filepath.Join(s.Dir, "class", h.Name(), "infiniband/standin0")
+	port := filepath.Join(device, "ports/1")
+	address := h.Address().AsSlice()
+	for file, text := range map[string]string{
+		filepath.Join(device, "parent"):          "eth0",
+		filepath.Join(port, "state"):             state,
+		filepath.Join(port, "rate"):              fmt.Sprintf("%d Gb/sec (4X EDR)", gigabits),
+		filepath.Join(port, "link_layer"):        "Ethernet",
+		filepath.Join(port, "gids/2"):            fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%x:%x", address[:2], address[2:]),
+		filepath.Join(port, "gid_attrs/types/2"): "RoCE v2",
+		filepath.Join(port, "gid_attrs/ndevs/2"): "eth0",
+	} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // Flags have a job use it.
