@@ -274,18 +274,20 @@ func TestLauncherConnectionBreaks(t *testing.T) {
 			want := c.UndisturbedDescent(batches)
 			d := c.Descend(batches, "0.05", flags...)
 			killed := map[int]bool{}
+			serving := func(host int) int { // the sshd of gorun's connection
+				for _, p := range c.Host(host).Processes() {
+					if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") && !killed[p.PID] {
+						return p.PID
+					}
+				}
+				return 0
+			}
 			for n := range 4 {
 				d.Reach(10 * (n + 1))
-				host := 1 + n%2
-				c.Await(fmt.Sprintf("other sshd of gorun on host%d", host), func() bool {
-					for _, p := range c.Host(host).Processes() {
-						if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd: root") && !killed[p.PID] {
-							killed[p.PID] = true
-							return syscall.Kill(p.PID, syscall.SIGKILL) == nil
-						}
-					}
-					return false
-				})
+				c.Await("connections to both hosts", func() bool { return serving(1) != 0 && serving(2) != 0 })
+				pid := serving(1 + n%2)
+				killed[pid] = true
+				d.Must(syscall.Kill(pid, syscall.SIGKILL))
 			}
 			if got := d.Weights(); got != want {
 				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
