@@ -12,6 +12,7 @@ import (
 // Recorded is an operation that the recorder kept, or one that has not ended, with the ranks that it waits for.
 type Recorded struct {
 	flight.Operation
+	Ranks   []int // of this host in the group, by their place; nil if the group is no more
 	Missing []Absent
 }
 
@@ -38,13 +39,17 @@ func (e *Engine) Flight(most int) (since time.Time, all []Recorded) {
 	var open []Recorded
 	for _, o := range e.ops.open {
 		if o.note.Ended == 0 {
-			open = append(open, Recorded{o.note, o.absent()})
+			open = append(open, Recorded{o.note, o.group.local(), o.absent()})
 		}
 	}
 	slices.SortFunc(open, func(a, b Recorded) int { return cmp.Compare(a.Number, b.Number) })
 	open = open[:min(len(open), max(most, 0))]
 	for _, o := range r.ring.Latest(nil, most-len(open)) {
-		all = append(all, Recorded{Operation: o})
+		recorded := Recorded{Operation: o}
+		if g := e.groups.byID[o.Group]; g != nil && o.Epoch == e.world.Epoch {
+			recorded.Ranks = g.local()
+		}
+		all = append(all, recorded)
 	}
 	return r.since, append(all, open...)
 }

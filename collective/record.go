@@ -47,7 +47,7 @@ func (r *recorder) contributed(o *op, index int) {
 			o.note.Size = 0
 		}
 	}
-	o.note.Contributed(r.now, o.group.local()[index], !o.own.lacking())
+	o.note.Contributed(r.now, o.group.local()[index], index, !o.own.lacking())
 }
 
 // heard takes note that the host at a position has declared.

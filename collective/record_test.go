@@ -40,6 +40,11 @@ func TestFlight(t *testing.T) {
 				o.Began < max(o.Last, o.Hosts) || o.Ended < o.Began || int(o.FirstRank)/2 != host || int(o.LastRank)/2 != host {
 				t.Errorf("host %d: %+v", host, o)
 			}
+			first, ok1 := o.Came(slices.Index(o.Ranks, int(o.FirstRank)))
+			last, ok2 := o.Came(slices.Index(o.Ranks, int(o.LastRank)))
+			if len(o.Ranks) != 2 || !ok1 || !ok2 || first != 0 || last != time.Duration(o.Last-o.First).Truncate(time.Microsecond) {
+				t.Errorf("host %d: ranks %v came after %v and %v: %+v", host, o.Ranks, first, last, o)
+			}
 		}
 		open := all[rounds]
 		if open.Outcome != flight.Open || open.Name() != "end" || open.Ended != 0 || fmt.Sprint(open.Missing) == "[]" {

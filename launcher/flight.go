@@ -26,7 +26,7 @@ func recordable(err error) bool {
 }
 
 // record puts together what daemons have sent.
-func (i *inspection) record(hosts hostList) (ops []why.Op, links []why.LinkEvent) {
+func (i *inspection) record(hosts hostList) (ops []why.Op, links []why.LinkEvent, sums []why.Sum) {
 	name := func(id int) string {
 		if id < 0 || id >= len(hosts) {
 			return ""
@@ -46,8 +46,8 @@ func (i *inspection) record(hosts hostList) (ops []why.Op, links []why.LinkEvent
 		}
 		for _, o := range m.Ops {
 			op := why.Op{Host: h.name, Number: o.Number, Name: o.Name, Kind: o.Kind, Type: o.Type, Bytes: o.Bytes, Epoch: o.Epoch,
-				Group: o.Group, First: at(o.First), FirstRank: o.FirstRank, Last: at(o.Last), LastRank: o.LastRank, Others: at(o.Hosts),
-				LastHost: name(o.LastHost), Began: at(o.Began), Ended: at(o.Ended), Outcome: cmp.Or(o.Outcome, "open")}
+				Group: o.Group, First: at(o.First), FirstRank: o.FirstRank, Last: at(o.Last), LastRank: o.LastRank,
+				Ranks: o.Ranks, Came: o.Came, Others: at(o.Hosts), LastHost: name(o.LastHost), Began: at(o.Began), Ended: at(o.Ended), Outcome: cmp.Or(o.Outcome, "open")}
 			for _, missing := range o.Missing {
 				op.Missing = append(op.Missing, why.Absent{Host: missing.Host, Ranks: missing.Ranks})
 			}
@@ -56,6 +56,9 @@ func (i *inspection) record(hosts hostList) (ops []why.Op, links []why.LinkEvent
 		for _, e := range m.Links {
 			links = append(links, why.LinkEvent{Host: h.name, Peer: name(e.Peer), Time: at(e.At), Stream: e.Stream, What: e.What, Resent: e.Resent})
 		}
+		for _, s := range m.Sums {
+			sums = append(sums, why.Sum{Host: h.name, Name: s.Name, Bytes: s.Bytes, Ranks: s.Ranks, Times: s.Times})
+		}
 	}
-	return ops, links
+	return ops, links, sums
 }

@@ -59,7 +59,7 @@ func (j *job) findings() []why.Finding {
 	for rank, p := range j.processes {
 		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], j.stalls.answers))
 	}
-	ops, _ := j.inspection.record(j.hosts)
+	ops, _, _ := j.inspection.record(j.hosts)
 	why.Learn(all, ops)
 	j.inspection.last = all
 	return all
@@ -166,7 +166,7 @@ func (j *job) keep(reason string, found []why.Finding, failed error) {
 		return
 	}
 	r := &why.Recording{Head: why.Head{Reason: reason, Time: time.Now().UnixMicro(), Hosts: j.hosts.names(), Ranks: len(j.processes)}, Found: found}
-	if r.Ops, r.Links = j.inspection.record(j.hosts); len(r.Ops) == 0 {
+	if r.Ops, r.Links, r.Sums = j.inspection.record(j.hosts); len(r.Ops) == 0 {
 		return
 	}
 	if failed != nil {

@@ -13,6 +13,9 @@ const lastFlight = 1024
 // mostMissing bounds how many of the operations that have not ended name the ranks that they wait for.
 const mostMissing = 16
 
+// mostSums is how many sums of shared memory are sent: those in which ranks were most often.
+const mostSums = 256
+
 // sendFlight sends the launcher what the flight recorder has: at most so many operations.
 func (d *daemon) sendFlight(most int) {
 	d.out.Write(d.flight(most))
@@ -33,6 +36,11 @@ func (d *daemon) flight(most int) *wire.Flight {
 		op := wire.FlightOp{Number: o.Number, Name: o.Name(), Kind: o.KindName(), Bytes: o.Size, Epoch: o.Epoch, Group: o.Group,
 			First: at(o.First), FirstRank: int(o.FirstRank), Last: at(o.Last), LastRank: int(o.LastRank), Hosts: at(o.Hosts),
 			LastHost: int(o.LastHost), Began: at(o.Began), Ended: at(o.Ended), Outcome: o.Outcome.String()}
+		for place, rank := range o.Ranks {
+			if after, ok := o.Came(place); ok {
+				op.Ranks, op.Came = append(op.Ranks, rank), append(op.Came, after.Microseconds())
+			}
+		}
 		if o.Size > 0 {
 			op.Type = o.TypeName()
 		}
@@ -43,6 +51,9 @@ func (d *daemon) flight(most int) *wire.Flight {
 			}
 		}
 		m.Ops = append(m.Ops, op)
+	}
+	for _, s := range d.sessions.Sums(mostSums) {
+		m.Sums = append(m.Sums, wire.FlightSum{Name: s.Name, Bytes: int64(s.Bytes), Ranks: s.Ranks, Times: s.Times})
 	}
 	if mesh := d.net.Links(); mesh != nil {
 		since, events := mesh.Events()

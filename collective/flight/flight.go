@@ -5,11 +5,19 @@
 // daemon's loop owns the links. Adding to a Ring copies one element and allocates nothing.
 package flight
 
+import (
+	"math"
+	"time"
+)
+
 // How much is kept: together less than 1 MiB.
 const (
 	Operations = 4096
 	Links      = 256
 )
+
+// Places is how many ranks of a host have a time of their own in an Operation; of more, the first and the last one have.
+const Places = 16
 
 // maxName is how many bytes of a name are kept; of a longer one the beginning and the end are.
 const maxName = 48
@@ -55,6 +63,7 @@ type Operation struct {
 	Type      uint8
 	Outcome   Outcome
 	length    uint8
+	came      [Places]uint32 // when ranks of this host contributed, by their place in the group: microseconds after First, plus one
 	name      [maxName]byte
 }
 
@@ -73,14 +82,26 @@ func (o *Operation) SetName(name string) {
 // Name returns the name, or what is kept of it.
 func (o *Operation) Name() string { return string(o.name[:o.length]) }
 
-// Contributed takes note of a contribution of a local rank: the first one, the last one, or one between them.
-func (o *Operation) Contributed(now int64, rank int, last bool) {
+// Contributed takes note of a contribution of a local rank, which has a place among those of the group: the first one, the
+// last one, or one between them.
+func (o *Operation) Contributed(now int64, rank, place int, last bool) {
 	if o.First == 0 {
 		o.First, o.FirstRank = now, int32(rank)
 	}
 	if last {
 		o.Last, o.LastRank = now, int32(rank)
 	}
+	if place < Places {
+		o.came[place] = uint32(min((now-o.First)/1000, math.MaxUint32-1)) + 1
+	}
+}
+
+// Came returns how long after the first rank the one with a place contributed, false if it has not or nobody noted.
+func (o *Operation) Came(place int) (after time.Duration, ok bool) {
+	if place >= Places || o.came[place] == 0 {
+		return 0, false
+	}
+	return time.Duration(o.came[place]-1) * time.Microsecond, true
 }
 
 // Heard takes note that another host has declared its ranks ready.

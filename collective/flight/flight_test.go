@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"gorun/collective/flight"
@@ -29,9 +30,11 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestMemory: a daemon's recorder fits into 1 MiB.
+// TestMemory: the recorder of a daemon with links to 256 hosts fits into 1 MiB.
 func TestMemory(t *testing.T) {
-	if n := flight.Operations*unsafe.Sizeof(flight.Operation{}) + flight.Links*unsafe.Sizeof(flight.Link{}); n > 1<<20 {
+	const peers = 256
+	if n := flight.Operations*unsafe.Sizeof(flight.Operation{}) + flight.Links*unsafe.Sizeof(flight.Link{}) +
+		peers*unsafe.Sizeof(flight.Path{}); n > 1<<20 {
 		t.Errorf("it has %d bytes", n)
 	}
 }
@@ -49,12 +52,23 @@ func TestName(t *testing.T) {
 
 func TestContributed(t *testing.T) {
 	var o flight.Operation
-	o.Contributed(5, 7, false)
-	o.Contributed(6, 8, false)
-	o.Contributed(9, 3, true)
+	o.Contributed(5e6, 7, 1, false)
+	o.Contributed(6e6, 8, 2, false)
+	o.Contributed(9e6, 3, 0, true)
 	o.Heard(8, 2)
 	o.Heard(11, 1)
-	if o.First != 5 || o.FirstRank != 7 || o.Last != 9 || o.LastRank != 3 || o.Hosts != 11 || o.LastHost != 1 {
+	if o.First != 5e6 || o.FirstRank != 7 || o.Last != 9e6 || o.LastRank != 3 || o.Hosts != 11 || o.LastHost != 1 {
 		t.Errorf("%+v", o)
+	}
+	for place, want := range []time.Duration{4 * time.Millisecond, 0, time.Millisecond} {
+		if got, ok := o.Came(place); !ok || got != want {
+			t.Errorf("the rank of place %d came after %v, %v, want %v", place, got, ok, want)
+		}
+	}
+	o.Contributed(9e6, 9, flight.Places, false)
+	for _, place := range []int{3, flight.Places} {
+		if got, ok := o.Came(place); ok {
+			t.Errorf("the rank of place %d came after %v", place, got)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (r *Recording) Explain() (verdict string, evidence []string) {
 	return verdict, append(evidence, r.last()...)
 }
 
-// last describes the last operations of each host, and what happened to its links.
+// last describes the last operations of each host, what its ranks added up without it, and what happened to its links.
 func (r *Recording) last() (lines []string) {
 	const most = 4
 	for _, host := range r.Head.Hosts {
@@ -68,6 +68,9 @@ func (r *Recording) last() (lines []string) {
 		for _, o := range of[max(len(of)-most, 0):] {
 			lines = append(lines, "  "+o.describe())
 		}
+	}
+	for _, s := range r.Sums[:min(len(r.Sums), most)] {
+		lines = append(lines, s.describe())
 	}
 	for _, e := range r.Links[max(len(r.Links)-most, 0):] {
 		text := fmt.Sprintf("%s the connection %d of %s to %s %s", clock(e.Time), e.Stream, e.Host, e.Peer, e.What)
@@ -115,6 +118,20 @@ func (o *Op) describe() string {
 		text += "; " + o.Outcome
 	default:
 		text += fmt.Sprintf("; %s %v after all were ready", o.Outcome, rounded(o.Ended-o.Began))
+	}
+	return text
+}
+
+// describe puts a sum into a line.
+func (s *Sum) describe() string {
+	text := fmt.Sprintf("%s added up allreduce %q of %d bytes in shared memory", s.Host, s.Name, s.Bytes)
+	for i, rank := range s.Ranks[:min(len(s.Ranks), len(s.Times))] {
+		if s.Times[i] != s.Times[0] {
+			return fmt.Sprintf("%s: rank %d came to it %d times, rank %d %d times", text, s.Ranks[0], s.Times[0], rank, s.Times[i])
+		}
+	}
+	if len(s.Times) > 0 {
+		text += fmt.Sprintf(", %d times", s.Times[0])
 	}
 	return text
 }

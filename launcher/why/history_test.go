@@ -116,7 +116,9 @@ func TestLate(t *testing.T) {
 
 func TestRecording(t *testing.T) {
 	r := &why.Recording{Head: why.Head{Reason: "a stall", Time: 1e15, Hosts: []string{"host1", "host2"}, Ranks: 2},
-		Found: meets(), Ops: append(rounds(3, 50, "a"), open(0, "b")), Links: []why.LinkEvent{{Host: "host1", Peer: "host2", Time: 1e15, What: "resumed", Resent: 7}}}
+		Found: meets(), Ops: append(rounds(3, 50, "a"), open(0, "b")), Links: []why.LinkEvent{{Host: "host1", Peer: "host2", Time: 1e15, What: "resumed", Resent: 7}},
+		Sums: []why.Sum{{Host: "host1", Name: "loss", Bytes: 4, Ranks: []int{0, 1}, Times: []uint64{9, 9}},
+			{Host: "host1", Name: "norm", Bytes: 8, Ranks: []int{0, 1}, Times: []uint64{9, 8}}}}
 	var b bytes.Buffer
 	if err := r.Write(&b); err != nil {
 		t.Fatal(err)
@@ -128,7 +130,8 @@ func TestRecording(t *testing.T) {
 	_, evidence := got.Explain()
 	text := strings.Join(evidence, "\n")
 	for _, want := range []string{"because of a stall", "host1 recorded 4 operations", `allreduce "b": called at`, "waits for rank 1 on host2",
-		"of host1 to host2 resumed, 7 segments were sent again"} {
+		"of host1 to host2 resumed, 7 segments were sent again", `host1 added up allreduce "loss" of 4 bytes in shared memory, 9 times`,
+		`"norm" of 8 bytes in shared memory: rank 0 came to it 9 times, rank 1 8 times`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

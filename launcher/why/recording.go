@@ -15,6 +15,7 @@ type Recording struct {
 	Found []Finding
 	Ops   []Op // of each host the oldest first
 	Links []LinkEvent
+	Sums  []Sum
 }
 
 // Head is the first line of a recording.
@@ -41,6 +42,8 @@ type Op struct {
 	FirstRank int      `json:"first_rank"`
 	Last      int64    `json:"last_us,omitempty"` // when the last one did
 	LastRank  int      `json:"last_rank"`
+	Ranks     []int    `json:"ranks,omitempty"` // of the host that contributed, and how long after the first one
+	Came      []int64  `json:"came_us,omitempty"`
 	Others    int64    `json:"others_us,omitempty"` // when the last other host was ready
 	LastHost  string   `json:"last_host,omitempty"`
 	Began     int64    `json:"began_us,omitempty"`
@@ -65,6 +68,15 @@ type LinkEvent struct {
 	Resent int    `json:"resent,omitempty"` // segments that are sent again
 }
 
+// Sum is what the ranks of a host add up in shared memory, without their daemon.
+type Sum struct {
+	Host  string   `json:"host"`
+	Name  string   `json:"name"`
+	Bytes int64    `json:"bytes"`
+	Ranks []int    `json:"ranks"`
+	Times []uint64 `json:"times"` // how often each of them came to it
+}
+
 // recordingVersion is the format that this program writes.
 const recordingVersion = 1
 
@@ -74,6 +86,7 @@ type line struct {
 	Found *Finding   `json:"rank,omitempty"`
 	Op    *Op        `json:"operation,omitempty"`
 	Link  *LinkEvent `json:"link,omitempty"`
+	Sum   *Sum       `json:"sum,omitempty"`
 }
 
 // Write writes a recording, a line of JSON for each thing.
@@ -91,6 +104,9 @@ func (r *Recording) Write(to io.Writer) error {
 	}
 	for i := range r.Links {
 		err = errors.Join(err, out.Encode(line{Link: &r.Links[i]}))
+	}
+	for i := range r.Sums {
+		err = errors.Join(err, out.Encode(line{Sum: &r.Sums[i]}))
 	}
 	if err = errors.Join(err, w.Flush()); err != nil {
 		return fmt.Errorf("write recording: %w", err)
@@ -118,6 +134,8 @@ func Read(from io.Reader) (*Recording, error) {
 			r.Ops = append(r.Ops, *l.Op)
 		case l.Link != nil:
 			r.Links = append(r.Links, *l.Link)
+		case l.Sum != nil:
+			r.Sums = append(r.Sums, *l.Sum)
 		}
 	}
 	switch v := r.Head.Version; {

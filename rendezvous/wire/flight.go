@@ -12,6 +12,15 @@ type Flight struct {
 	Wanted string      `msgpack:"wanted"` // why the host wants the whole job recorded, "" if it was asked
 	Ops    []FlightOp  `msgpack:"ops"`    // the oldest first
 	Links  []LinkEvent `msgpack:"links"`
+	Sums   []FlightSum `msgpack:"sums"` // those in which ranks were most often
+}
+
+// FlightSum is a sum that the ranks of a host add up in shared memory.
+type FlightSum struct {
+	Name  string   `msgpack:"name"`
+	Bytes int64    `msgpack:"bytes"`
+	Ranks []int    `msgpack:"ranks"`
+	Times []uint64 `msgpack:"times"` // how often each of them came to it
 }
 
 // FlightOp is an operation as a host saw it.
@@ -27,6 +36,8 @@ type FlightOp struct {
 	FirstRank int       `msgpack:"first_rank"`
 	Last      int64     `msgpack:"last"` // when the last one did
 	LastRank  int       `msgpack:"last_rank"`
+	Ranks     []int     `msgpack:"ranks"` // of the host that contributed, and how long after the first one, in microseconds
+	Came      []int64   `msgpack:"came"`
 	Hosts     int64     `msgpack:"hosts"` // when the last other host declared its ranks ready, and which
 	LastHost  int       `msgpack:"last_host"`
 	Began     int64     `msgpack:"began"`

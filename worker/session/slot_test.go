@@ -167,6 +167,9 @@ func TestSlotOfWhoLeaves(t *testing.T) {
 	if len(stalls) != 1 || stalls[0].Name != "x" || fmt.Sprint(stalls[0].Missing) != "[{host1 [0 2]}]" {
 		t.Errorf("waiting: %+v", stalls)
 	}
+	if sums := fmt.Sprint(h.server.Sums(9), h.server.Sums(0)); sums != "[{x 64 [0 1 2] [0 1 0]}] []" {
+		t.Errorf("sums: %s", sums)
+	}
 	if again := h.server.Waiting(now.Add(time.Hour)); len(again) != 1 || !again[0].Since.Equal(now) {
 		t.Errorf("an hour later: %+v", again)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"gorun/collective"
 	"gorun/worker/session/codec"
+	"gorun/worker/session/slots"
 )
 
 // Subject is what ranks know an operation by: process set and name.
@@ -107,4 +108,14 @@ func (s *session) giveUp(why map[Subject]error) {
 			s.sendLocked(s.scratch, nil)
 		}
 	}
+}
+
+// Sums lists the sums that ranks add up by themselves, at most that many.
+func (s *Server) Sums(most int) []slots.Sum {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots == nil {
+		return nil
+	}
+	return s.slots.Sums(most)
 }

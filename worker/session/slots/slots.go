@@ -13,6 +13,7 @@
 package slots
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -284,4 +285,34 @@ func (t *Table) Waiting(now time.Time) []collective.Stall {
 	}
 	slices.SortFunc(stalls, collective.Older)
 	return stalls
+}
+
+// Sum is what the ranks add up in a slot.
+type Sum struct {
+	Name  string
+	Bytes int
+	Ranks []int
+	Times []uint64 // how often each of them came
+}
+
+// Sums lists what has been added up in the slots that there are, at most that many: those in which ranks were most often.
+func (t *Table) Sums(most int) (all []Sum) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, x := range t.names {
+		if x.offset == 0 {
+			continue
+		}
+		s := Sum{Name: name, Bytes: x.bytes, Ranks: t.ranks}
+		for i := range t.ranks {
+			s.Times = append(s.Times, atomic.LoadUint64(word[uint64](t, x.offset+i*codec.SlotLine))/2)
+		}
+		if slices.Max(s.Times) > 0 {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b Sum) int {
+		return cmp.Or(cmp.Compare(slices.Max(b.Times), slices.Max(a.Times)), strings.Compare(a.Name, b.Name))
+	})
+	return all[:min(len(all), most)]
 }
