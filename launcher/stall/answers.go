@@ -129,6 +129,23 @@ func (a Answers) Waits(rank, host int) bool {
 	})
 }
 
+// Stayed returns the operations that daemons reported before and still report. Daemons look at different moments, so that
+// answers of one round may show ranks to wait for each other that never did. All of one round come before all of the next:
+// what is in both was there on all hosts at the same time.
+func (a Answers) Stayed(before Answers) Answers {
+	stayed := Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}
+	for id, answer := range a.By {
+		stayed.By[id] = &wire.Stalled{Asked: answer.Asked, More: answer.More}
+		for _, w := range answer.Ops {
+			same := func(old wire.Waiting) bool { return old.Group == w.Group && old.Name == w.Name && old.Seen == w.Seen }
+			if old := before.By[id]; old != nil && slices.ContainsFunc(old.Ops, same) {
+				stayed.By[id].Ops = append(stayed.By[id].Ops, w)
+			}
+		}
+	}
+	return stayed
+}
+
 // openOperation is one that is not finished on some host.
 type openOperation struct {
 	operation
