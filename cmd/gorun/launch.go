@@ -289,7 +289,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 			mux.Note("gorun: metrics are at %s", at)
 		}
 		if p.otlp != "" {
-			stop, err := pushMetrics(at, p.otlp, mux)
+			stop, err := pushMetrics(fmt.Sprintf("http://%s/metrics", fromHere(served.Address())), p.otlp, mux)
 			if err != nil {
 				return err
 			}

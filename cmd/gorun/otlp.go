@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,15 @@ func findOTLP() (path string, err error) {
 		return "", &usageError{errors.New("--otlp needs gorun-otlp beside gorun or in PATH"), "(cd contrib/otlp && go build -o /usr/local/bin/gorun-otlp .)"}
 	}
 	return path, nil
+}
+
+// fromHere returns where this host reaches what listens at an address. What listens on all interfaces is asked on the
+// loopback's, which no proxy is used for.
+func fromHere(address string) string {
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsUnspecified() {
+		return fmt.Sprintf("localhost:%d", at.Port())
+	}
+	return address
 }
 
 // pushMetrics has the program push what is served at one address to another until stop is called.
