@@ -106,7 +106,16 @@ func benchEach(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-cha
 			return &usageError{fmt.Errorf("--transport %s: neither tcp nor rdma", word), "--transport tcp,rdma"}
 		}
 	}
-	for _, word := range words {
+	for i, word := range words {
+		if len(words) > 1 {
+			cfg.Before, cfg.After = "", "," // of one list
+			if i == 0 {
+				cfg.Before = "["
+			}
+			if i == len(words)-1 {
+				cfg.After = "]"
+			}
+		}
 		switch {
 		case word == "tcp":
 			o.RDMA = "off"

@@ -31,8 +31,10 @@ type Config struct {
 	MinTime time.Duration // of every size
 	JSON    bool
 	Coding  kernel.Coding // of the job: how far results may be off
-	// Transport is what the user calls the way between hosts, for the report; "" for none.
+	// Transport is the way between hosts that the user asked for, for the report; "" for none.
 	Transport string
+	// Before and After stand around the document, where it is one of several in a list.
+	Before, After string
 }
 
 // maxIters bounds the times that are kept of one size.

@@ -236,3 +236,14 @@ func TestReport(t *testing.T) {
 		t.Errorf("document %s: %+v, %v", doc.String(), got, err)
 	}
 }
+
+func TestCarriedBy(t *testing.T) {
+	for _, tt := range []struct {
+		sent, overRDMA float64
+		want           string
+	}{{0, 0, "none"}, {8, 0, "tcp"}, {8, 8, "rdma"}, {8, 2, "rdma (25%) and tcp"}} {
+		if got := carriedBy([]Row{{Wire: tt.sent / 2, RDMA: tt.overRDMA}, {Wire: tt.sent / 2}}); got != tt.want {
+			t.Errorf("%g bytes, %g over RDMA: %q, want %q", tt.sent, tt.overRDMA, got, tt.want)
+		}
+	}
+}

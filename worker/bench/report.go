@@ -24,6 +24,7 @@ type Row struct {
 	AlgBW  float64 `json:"algbw_GBps"` // 10^9 bytes per second, of the median time
 	BusBW  float64 `json:"busbw_GBps"`
 	Wire   float64 `json:"wire_bytes"` // that the busiest host sends to others for an operation
+	RDMA   float64 `json:"rdma_bytes"` // the same over RDMA
 	Errors int64   `json:"wrong"`      // elements, on all ranks
 }
 
@@ -67,9 +68,12 @@ type report struct {
 	Kind  string `json:"operation"`
 	Ranks int    `json:"ranks"`
 	Hosts int    `json:"hosts"`
-	// Transport is Config.Transport.
-	Transport string `json:"transport,omitempty"`
+	// Asked is Config.Transport, Transport what carried bytes between hosts: tcp, rdma, both, or none.
+	Asked     string `json:"asked_transport,omitempty"`
+	Transport string `json:"transport"`
 	Rows      []Row  `json:"rows"`
+
+	before, after string
 }
 
 func (p *report) begin() error {
@@ -79,9 +83,6 @@ func (p *report) begin() error {
 	where := ""
 	if p.Kind == collective.Allreduce.String() || p.Kind == collective.Broadcast.String() {
 		where = ", in place"
-	}
-	if p.Transport != "" {
-		where += " over " + p.Transport
 	}
 	_, err := fmt.Fprintf(p.w, "# %s%s; ranks: %d, hosts: %d; a time is the slowest rank's, bandwidths are of the median\n"+
 		"#%11s %12s %8s %6s %5s %11s %11s %8s %8s %11s %7s\n#%11s %12s %33s %11s %8s %8s %11s\n", p.Kind, where, p.Ranks, p.Hosts,
@@ -102,9 +103,17 @@ func (p *report) add(r Row) error {
 
 // end returns an error if something was computed wrongly.
 func (p *report) end() error {
+	p.Transport = carriedBy(p.Rows)
 	if p.json {
-		e := json.NewEncoder(p.w)
-		if err := e.Encode(p); err != nil {
+		doc, err := json.Marshal(p)
+		if err == nil {
+			_, err = fmt.Fprintf(p.w, "%s%s%s\n", p.before, doc, p.after)
+		}
+		if err != nil {
+			return err
+		}
+	} else if p.Asked != "" {
+		if _, err := fmt.Fprintf(p.w, "# asked for %s; bytes between hosts went over: %s\n", p.Asked, p.Transport); err != nil {
 			return err
 		}
 	}
@@ -116,4 +125,21 @@ func (p *report) end() error {
 		return fmt.Errorf("check results: %d elements are wrong", wrong)
 	}
 	return nil
+}
+
+// carriedBy names what carried the bytes between hosts. With RDMA, segments go over TCP until its connection is there.
+func carriedBy(rows []Row) string {
+	var all, overRDMA float64
+	for _, r := range rows {
+		all, overRDMA = all+r.Wire, overRDMA+r.RDMA
+	}
+	switch {
+	case all == 0:
+		return "none"
+	case overRDMA == 0:
+		return "tcp"
+	case overRDMA >= all:
+		return "rdma"
+	}
+	return fmt.Sprintf("rdma (%.3g%%) and tcp", min(100*overRDMA/all, 99.9))
 }

@@ -48,7 +48,7 @@ func Run(s *rank.Session, cfg Config, w io.Writer) error {
 	}
 	b.times = unsafe.Slice((*float64)(unsafe.Pointer(&b.sheet.Bytes[0])), maxIters) // a mapping is aligned
 
-	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: s.Welcome.Size, Hosts: s.Welcome.Hosts, Transport: cfg.Transport}
+	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: s.Welcome.Size, Hosts: s.Welcome.Hosts, Asked: cfg.Transport, before: cfg.Before, after: cfg.After}
 	first := s.Welcome.Rank == 0
 	if first {
 		if err := out.begin(); err != nil {
@@ -105,11 +105,11 @@ func (b *runner) measure(count int) (Row, error) {
 		return Row{}, err
 	}
 	times := append([]float64(nil), b.times[:iters]...)
-	b.times[0] = float64(after-before) / float64(iters)
-	if err := b.agree(b.times[:1], kernel.Float64, kernel.Max); err != nil {
+	b.times[0], b.times[1] = float64(after.sent-before.sent)/float64(iters), float64(after.overRDMA-before.overRDMA)/float64(iters)
+	if err := b.agree(b.times[:2], kernel.Float64, kernel.Max); err != nil {
 		return Row{}, err
 	}
-	wire := b.times[0]
+	wire, overRDMA := b.times[0], b.times[1]
 	again, err := b.check(ops, count)
 	if err != nil {
 		return Row{}, err
@@ -119,7 +119,7 @@ func (b *runner) measure(count int) (Row, error) {
 		return Row{}, err
 	}
 	row := b.cfg.row(count, b.session.Welcome.Size, times, b.sheetInts()[0])
-	row.Wire = wire
+	row.Wire, row.RDMA = wire, overRDMA
 	return row, nil
 }
 
@@ -217,12 +217,16 @@ func (b *runner) iterations(trial []float64) (int, error) {
 
 // traffic is what this host has sent, when all ranks have what they are to have: a host may still send what others
 // wait for when its own ranks have their results.
-func (b *runner) traffic() (uint64, error) {
+func (b *runner) traffic() (t traffic, err error) {
 	if err := b.do([]*rank.Operation{{Kind: collective.Barrier, Name: "bench.sent"}}, nil); err != nil {
-		return 0, err
+		return t, err
 	}
-	return b.session.Traffic()
+	t.sent, t.overRDMA, err = b.session.Traffic()
+	return t, err
 }
+
+// traffic is in bytes.
+type traffic struct{ sent, overRDMA uint64 }
 
 // agree reduces the first numbers of the sheet over all ranks.
 func (b *runner) agree(numbers []float64, t kernel.Type, op kernel.Op) error {

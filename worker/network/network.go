@@ -259,16 +259,10 @@ const headers = 60
 // Send sends a segment over the link to a peer. The engine calls it, which is made before the mesh.
 func (n *Network) Send(peer int, s *link.Segment) { n.mesh.Send(peer, s) }
 
-// Sent counts the bytes that went to other hosts.
-func (n *Network) Sent() (bytes uint64) {
-	if r := n.cfg.Daemon.Peers(); r != nil {
-		for _, p := range r.Peers {
-			if s, ok := n.mesh.Status(p.ID); ok {
-				bytes += s.SentBytes
-			}
-		}
-	}
-	return bytes
+// Sent counts the bytes that went to other hosts, and those of them that went over RDMA.
+func (n *Network) Sent() (bytes, overRDMA uint64) {
+	t := n.Totals()
+	return t.SentBytes, t.RDMABytes
 }
 
 // Totals returns what the links have done for the job.

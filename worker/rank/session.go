@@ -216,20 +216,20 @@ func (s *Session) Free(m *Memory) error {
 	return nil
 }
 
-// Traffic returns the bytes that this host has sent to others since its daemon began.
-func (s *Session) Traffic() (sent uint64, err error) {
+// Traffic returns the bytes that this host has sent to others since its daemon began, and how many of them went over RDMA.
+func (s *Session) Traffic() (sent, overRDMA uint64, err error) {
 	s.out = codec.AppendPair(s.out[:0], codec.TypeTraffic, 0)
 	err = s.send()
 	for heard := false; err == nil && !heard; {
 		err = s.receive(func(kind uint32, b []byte, _ int) (err error) {
 			if heard = kind == codec.TypeTraffic; heard {
-				sent, err = codec.DecodeTraffic(b)
+				sent, overRDMA, err = codec.DecodeTraffic(b)
 			}
 			return err
 		})
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask for traffic: %w", err)
+		return 0, 0, fmt.Errorf("ask for traffic: %w", err)
 	}
-	return sent, nil
+	return sent, overRDMA, nil
 }

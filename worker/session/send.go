@@ -250,13 +250,13 @@ func (s *session) sendChanged(added, removed bool, stamp int64) {
 }
 
 func (s *session) sendTraffic() {
-	sent := uint64(0)
+	var sent, overRDMA uint64
 	if s.server.cfg.Sent != nil {
-		sent = s.server.cfg.Sent()
+		sent, overRDMA = s.server.cfg.Sent()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = codec.AppendTraffic(s.scratch[:0], sent)
+	s.scratch = codec.AppendTraffic(s.scratch[:0], sent, overRDMA)
 	s.sendLocked(s.scratch, nil)
 }
 

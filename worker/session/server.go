@@ -85,7 +85,7 @@ type Config struct {
 	Wanted     func()                                // a process waits for the first world; may be nil
 	ArenaLimit int64                                 // bytes of shared memory a rank may have
 	Handshake  time.Duration                         // for a rank to send its HELLO; 10 s if 0
-	Sent       func() uint64                         // bytes that this host has sent to others; may be nil
+	Sent       func() (bytes, overRDMA uint64)       // that this host has sent to others; may be nil
 	Setenv     func(process int, name, value string) // a rank set a variable of the job in its own process; may be nil
 	Operations int                                   // of a rank that are in flight, or have a result that it still reads; 65536 if 0
 }

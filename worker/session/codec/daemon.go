@@ -56,7 +56,8 @@ const (
 	hideLen    = 12
 
 	trafficSent = 8
-	trafficLen  = 16
+	trafficRDMA = 16
+	trafficLen  = 24
 
 	goneCode    = 4
 	goneTextLen = 8
@@ -289,17 +290,17 @@ func DecodeHide(b []byte) (place int, number uint32, err error) {
 	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), nil
 }
 
-// AppendTraffic encodes the answer to TRAFFIC: how many bytes the host has sent to others.
-func AppendTraffic(b []byte, sent uint64) []byte {
-	return le.AppendUint64(AppendPair(b, TypeTraffic, 0), sent)
+// AppendTraffic encodes the answer to TRAFFIC: how many bytes the host has sent to others, and how many of them over RDMA.
+func AppendTraffic(b []byte, sent, overRDMA uint64) []byte {
+	return le.AppendUint64(le.AppendUint64(AppendPair(b, TypeTraffic, 0), sent), overRDMA)
 }
 
 // DecodeTraffic decodes the answer to TRAFFIC.
-func DecodeTraffic(b []byte) (uint64, error) {
+func DecodeTraffic(b []byte) (sent, overRDMA uint64, err error) {
 	if len(b) != trafficLen {
-		return 0, Malformed("traffic of %d bytes", len(b))
+		return 0, 0, Malformed("traffic of %d bytes", len(b))
 	}
-	return le.Uint64(b[trafficSent:]), nil
+	return le.Uint64(b[trafficSent:]), le.Uint64(b[trafficRDMA:]), nil
 }
 
 // AppendChanged encodes CHANGED: hosts have come or gone.
