@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// chunk is the most that a message carries, and a quarter of the ring is, so that the copy into the ring, the wire and the
-// copy out of it overlap.
+// A message carries at most chunk bytes and at most a quarter of the ring, so that the copy into the ring, the wire and
+// the copy out of it overlap.
 const chunk = 256 << 10
 
-// Conn is a connection whose bytes a queue pair carries. It works as long as the TCP connection beside it. One goroutine
-// may read and one may write at a time.
+// Conn is a connection whose bytes a queue pair carries. It ends with the TCP connection beside it. One goroutine may
+// read and one may write at a time.
 type Conn struct {
 	tcp           net.Conn
 	pair          Pair
@@ -72,7 +72,7 @@ func (c *Conn) carry(broke func(error)) error {
 	return nil
 }
 
-// pump is the goroutine that polls. It ends the pair when nothing uses it any more.
+// pump polls for completions until the connection fails, and closes the pair when no goroutine uses it any more.
 func (c *Conn) pump() {
 	var some [32]Completion
 	for {
@@ -305,13 +305,13 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// LocalAddr implements net.Conn. The address is the one of the TCP connection.
+// LocalAddr implements net.Conn. It returns the address of the TCP connection.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
 // RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
-// SetDeadline implements net.Conn, except that a connection whose time is over is closed.
+// SetDeadline implements net.Conn. A deadline that passes closes the connection, also if nothing is read or written.
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

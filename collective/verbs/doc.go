@@ -9,19 +9,19 @@
 //  1. Each side has two rings in memory that the device has registered, one to send from and one that the peer writes
 //     to. A byte has the same place in the sender's and in the receiver's ring, so there is nothing to agree on.
 //  2. Write copies into the ring and posts an RDMA write with immediate data. The immediate data reports what the
-//     writer has read of the peer's ring, and how many messages it is ready to receive again (flow.go).
+//     writer has read from the ring that the peer writes to, and how many messages it can receive again (flow.go).
 //  3. The peer's device completes a receive for it. The pump of its Conn wakes the reader, which copies the bytes to
 //     their destination. When nothing goes back, a message without bytes reports that there is room again.
 //
-// Both copies are made by the daemon, as TCP's are by the kernel. Therefore no device ever writes into memory of an
-// operation, and a stream that broke needs nothing but to be closed.
+// The daemon makes both copies, as the kernel does with TCP. So no device ever writes into the memory of an operation,
+// and a stream that broke only has to be closed.
 //
 // Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is the
-// connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of a library, ibverbs
-// the binding of libibverbs, verbstest an imitation in memory for tests.
+// connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of a
+// library. Package ibverbs is the binding of libibverbs, verbstest an imitation in memory for tests.
 //
-// TCP stays open beside a queue pair and carries nothing. It ends when the peer's process does, which a queue pair does
-// not notice before something is sent.
+// The TCP connection stays open beside the queue pair and carries nothing. It ends when the peer's process ends; a
+// queue pair notices that only when it sends.
 //
 // Goroutines: a Conn has a pump, which polls the completion queue and waits for it in Go's poller, one that waits for
 // asynchronous events such as a port that goes down, and one that waits for the end of the TCP connection. The last of

@@ -13,10 +13,10 @@ import (
 //	bits 0-23   bytes of its writes that were read here, modulo 2^24
 //	bits 24-31  messages of its that can be received again here, modulo 2^8
 //
-// A message with bytes leaves room for one message without: so a side can always report, and none waits for the other
-// forever.
+// A message with bytes leaves room for one message without. So a side can always report, and the two never wait for each
+// other forever.
 type flow struct {
-	size  int // of each ring
+	size  int // bytes of each ring
 	depth int // receives posted by each side
 
 	// Sending. Counters only grow.
@@ -78,7 +78,7 @@ func (f *flow) send(n int) (imm uint32) {
 	return uint32(f.received)<<byteBits | uint32(f.read)&byteMask
 }
 
-// mustReport says that the peer may be waiting for a report that no message with bytes has carried, and that there is
+// mustReport reports whether the peer may be waiting for a report that no message with bytes has carried, and there is
 // room for a message without.
 func (f *flow) mustReport() bool {
 	due := f.read-f.readReported >= uint64(max(f.size/4, 1)) || f.received-f.receiveReported >= uint64(f.depth/2)
@@ -151,8 +151,8 @@ const (
 )
 
 var statuses = map[uint32]string{
-	StatusLength: "local length error", StatusOperation: "local queue pair error", StatusProtection: "local protection error",
-	StatusFlushed: "flushed", StatusResponse: "bad response", StatusAccess: "local access error",
+	StatusLength: "local length error", StatusOperation: "local queue pair error",
+	StatusProtection: "local protection error", StatusFlushed: "flushed", StatusResponse: "bad response", StatusAccess: "local access error",
 	StatusRemoteRequest: "remote invalid request", StatusRemoteAccess: "remote access error",
 	StatusRemote: "remote operation error", StatusRetries: "retries exceeded: no answer from the peer",
 	StatusNotReady: "the peer has no receive posted", StatusAborted: "aborted by the peer",

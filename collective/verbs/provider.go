@@ -112,9 +112,10 @@ const (
 )
 
 func (e *EventError) Error() string {
-	what := map[uint32]string{EventQueue: "has lost completions", EventPair: "has failed", EventPairRequest: "got an invalid request",
-		EventPairAccess: "got a request that it forbids", EventDevice: "has failed or was removed", EventPort: "went down",
-		EventLID: "has another LID", EventGID: "has lost the address"}[e.Event]
+	what := map[uint32]string{EventQueue: "has lost completions", EventPair: "has failed",
+		EventPairRequest: "got an invalid request", EventPairAccess: "got a request that it forbids",
+		EventDevice: "has failed or was removed", EventPort: "went down", EventLID: "has another LID",
+		EventGID: "has lost the address"}[e.Event]
 	switch e.Event {
 	case EventDevice:
 		return fmt.Sprintf("%s %s", e.Device, what)
@@ -124,12 +125,13 @@ func (e *EventError) Error() string {
 	return "the queue pair " + what
 }
 
-// errNoPort means that no port is fit for a connection.
+// errNoPort means that no port has a GID for a connection.
 var errNoPort = errors.New("no RDMA port has the address of the connection; choose its NIC by --network-interfaces")
 
-// choose returns the place for a queue pair beside a TCP connection from the given address. On Ethernet that is the port
-// with a GID made of the address, best with RoCE v2, so that the queue pair takes the same network as the connection;
-// InfiniBand has no such GIDs, and the first active port will do. Devices are limited to names unless there are none.
+// choose returns the place for a queue pair beside a TCP connection from the given address. On Ethernet it is the port
+// with a GID made of the address, preferably with RoCE v2, so that the queue pair takes the same network as the
+// connection. InfiniBand has no such GIDs, and choose takes the first active port. If there are names, it considers
+// these devices alone.
 func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place, error) {
 	var found Place
 	best, otherRoCE := 0, false
@@ -159,7 +161,8 @@ func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place
 	}
 	switch {
 	case best == 0 && otherRoCE:
-		return found, fmt.Errorf("no RDMA port has the address of the connection with RoCE v%d; leave out roce=%[1]d", tuning.RoCE)
+		return found, fmt.Errorf("no RDMA port has the address of the connection with RoCE v%d; leave out roce=%[1]d",
+			tuning.RoCE)
 	case best == 0:
 		return found, errNoPort
 	case !found.Active:

@@ -14,13 +14,15 @@ type Tuning struct {
 	RoCE int // version: 1 or 2, 0 for 2 where both ends have it
 	MTU  int // at most, in bytes
 
-	// Timeout is how long the device waits for an acknowledgement: 4.096 µs times two to the power of it. Retries is how
-	// often it repeats what was not acknowledged, RNR how often what the peer was not ready for.
+	// Timeout is how long the device waits for an acknowledgement: 4.096 µs times two to the power of Timeout. Retries is
+	// how often it repeats what was not acknowledged, and RNR how often it repeats what the peer was not ready for.
 	Timeout, Retries, RNR int
 	TrafficClass          int
 	HopLimit              int
 
-	Rest time.Duration // how long a stream stays on TCP when a second queue pair has failed soon; it doubles up to mostRests
+	// Rest is how long a stream stays on TCP after the second queue pair in a row that failed soon. It doubles with each
+	// further one, up to mostRests times.
+	Rest time.Duration
 }
 
 const mostRests = 30
@@ -39,8 +41,9 @@ func ParseTuning(text string) (Tuning, error) {
 		to          *int
 		least, most int
 	}{
-		"gid": {&t.GID, 0, 255}, "roce": {&t.RoCE, 1, 2}, "mtu": {&t.MTU, 256, 4096}, "timeout": {&t.Timeout, 1, 31},
-		"retries": {&t.Retries, 0, 7}, "rnr": {&t.RNR, 0, 7}, "class": {&t.TrafficClass, 0, 255}, "hops": {&t.HopLimit, 1, 255},
+		"gid": {&t.GID, 0, 255}, "roce": {&t.RoCE, 1, 2}, "mtu": {&t.MTU, 256, 4096},
+		"timeout": {&t.Timeout, 1, 31}, "retries": {&t.Retries, 0, 7}, "rnr": {&t.RNR, 0, 7},
+		"class": {&t.TrafficClass, 0, 255}, "hops": {&t.HopLimit, 1, 255},
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")

@@ -298,12 +298,13 @@ func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) 
 	return conn, nil
 }
 
-// errLost means that nothing arrives, as where a firewall drops UDP port 4791, a switch has a smaller MTU, or RoCE v1 would
-// have to reach another subnet.
-var errLost = errors.New("packets over the queue pair do not arrive; UDP port 4791 must pass, MTUs agree, and other subnets need RoCE v2")
+// errLost means that nothing arrives: a firewall drops UDP port 4791, a switch has a smaller MTU, or the peer is in another
+// subnet, which RoCE v1 does not reach.
+var errLost = errors.New("packets over the queue pair do not arrive; " +
+	"UDP port 4791 must pass, MTUs agree, and other subnets need RoCE v2")
 
-// lost explains why the first bytes over a queue pair have not arrived. It never carried any, so its error is none of a
-// queue pair that broke.
+// lost explains why the first bytes over a queue pair have not arrived. Broken does not hold for its result, because the
+// pair has never carried a stream.
 func lost(err error) error {
 	failed, _ := errors.AsType[*StatusError](err)
 	switch {
@@ -316,7 +317,7 @@ func lost(err error) error {
 	return fmt.Errorf("probe queue pair: %s", err.Error())
 }
 
-// errPeer means that the other side knows why.
+// errPeer means that the other side reports the reason.
 var errPeer = errors.New("the other host could not use its queue pair")
 
 // open makes this side's queue pair beside a connection, if it is the time for one.

@@ -6,6 +6,6 @@
 // (layout.go). That is an interface between the library and all programs compiled against it, which cannot change. A
 // test compares it with Debian's headers.
 //
-// Everything that the library reads or writes is outside of Go's heap: each pair has one piece of memory with both rings
-// and a page for work requests, completions and attributes.
+// Everything that the library reads or writes is outside of Go's heap: each pair has two rings, a page for attributes, work
+// requests and completions, and a page for events.
 package ibverbs

@@ -46,7 +46,8 @@ func Load(path string) (verbs.Provider, error) {
 		"ibv_create_cq": &l.createCQ, "ibv_destroy_cq": &l.destroyCQ,
 		"ibv_create_qp": &l.createQP, "ibv_modify_qp": &l.modifyQP, "ibv_destroy_qp": &l.destroyQP,
 		"ibv_get_cq_event": &l.getCQEvent, "ibv_ack_cq_events": &l.ackCQEvents,
-		"__errno_location": &l.errnoLocation, "ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,
+		"ibv_get_async_event": &l.getAsyncEvent, "ibv_ack_async_event": &l.ackAsyncEvent,
+		"__errno_location": &l.errnoLocation,
 	} {
 		if *to, err = purego.Dlsym(handle, name); err != nil {
 			return nil, fmt.Errorf("load libibverbs: %w (rdma-core 33 or later has it)", err)
@@ -209,7 +210,8 @@ func (l *library) port(context uintptr, number int, scratch page) (verbs.Port, e
 func (l *library) gid(context uintptr, port, index int, scratch page) (verbs.GID, error) {
 	entry := scratch.bytes[gidEntryAt : gidEntryAt+gidEntrySize]
 	clear(entry)
-	err := l.do("query GID", l.queryGID, context, uintptr(port), uintptr(index), scratch.address+gidEntryAt, 0, gidEntrySize)
+	err := l.do("query GID", l.queryGID, context, uintptr(port), uintptr(index), scratch.address+gidEntryAt, 0,
+		gidEntrySize)
 	return verbs.GID{Index: index, Value: [16]byte(entry), RoCE2: native.Uint32(entry[gidEntryType:]) == gidRoCE2}, err
 }
 

@@ -110,7 +110,8 @@ func (p *pair) open() (err error) {
 	if p.asynchronous, err = newPoller(p.context + contextAsyncFD); err != nil {
 		return fmt.Errorf("wait for events: %w", err)
 	}
-	if p.cq, err = l.make("create completion queue", l.createCQ, p.context, uintptr(2*p.size.Depth), 0, p.channel, 0); err != nil {
+	p.cq, err = l.make("create completion queue", l.createCQ, p.context, uintptr(2*p.size.Depth), 0, p.channel, 0)
+	if err != nil {
 		return err
 	}
 	if err := p.create(); err != nil {
@@ -234,7 +235,8 @@ func (p *pair) Receive(n int) error {
 	native.PutUint64(p.work.bytes[workRecv+recvNext:], 0)
 	native.PutUint32(p.work.bytes[workRecv+recvSGCount:], 0)
 	for range n {
-		if err := p.library.do("post receive", p.postRecv, p.qp, p.work.address+workRecv, p.work.address+workBad2); err != nil {
+		err := p.library.do("post receive", p.postRecv, p.qp, p.work.address+workRecv, p.work.address+workBad2)
+		if err != nil {
 			return err
 		}
 	}

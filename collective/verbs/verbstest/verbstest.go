@@ -236,7 +236,8 @@ func (p *pair) deliver(m posted) {
 	p.changed.Broadcast()
 }
 
-// fail puts the pair into its error state: the oldest request has the status, all others are verbs.StatusFlushed. fabric.mu is held.
+// fail puts the pair into its error state: the oldest request fails with the status, all others are flushed. fabric.mu is
+// held.
 func (p *pair) fail(status uint32) {
 	p.failed = true
 	for range max(len(p.queue), 1) {

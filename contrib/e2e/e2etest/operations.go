@@ -16,8 +16,8 @@ const operationsTested = 18
 
 var resultLine = regexp.MustCompile(`digest \d+ [a-z]+ [0-9a-f]{64}`)
 
-// Operations is a program that calls every operation with 4 bytes to as many elements of 4 bytes as its argument says,
-// up to 16 MiB, and prints digests of the results.
+// Operations is a program that calls every operation with 1 element of 4 bytes, and more, up to the number in its argument,
+// at most 16 MiB. It prints digests of the results.
 func Operations(t *testing.T) (program string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Root(), "testdata/rdma/operations.py"))
