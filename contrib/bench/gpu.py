@@ -29,6 +29,7 @@ from typing import Any, Callable
 SIZES = [4, 4 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30]  # bytes
 PATHS = {
     "nccl": "gorun --gpu-path nccl",
+    "hierarchical": "gorun --gpu-path hierarchical",
     "host": "gorun --gpu-path host",
     "torch-nccl": "torch.distributed, NCCL",
     "torch-gloo": "torch.distributed, gloo",
@@ -218,7 +219,7 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
     if ranks > gpus:
         environ[SEVERAL] = "1"
     here = os.path.abspath(__file__)
-    way = ["--gpu-path", name] if name in ("nccl", "host") else []
+    way = ["--gpu-path", name] if name in ("nccl", "hierarchical", "host") else []
     program = [sys.executable, "-B", here, "--rank", name, "--sizes", ",".join(map(str, sizes))]
     command = [gorun, "-np", str(ranks), "-H", f"localhost:{ranks}", "--no-tag-output", *way, *program]
     result: dict[str, Any] = {"path": name, "ranks": ranks, "seconds": {}, "error": ""}

@@ -1,7 +1,8 @@
-"""A program of test_gpu_jobs: elastic steps by NCCL, in which the last rank of the first world dies.
+"""A program of test_gpu_jobs: elastic steps by NCCL, in which ranks die: gpu_steps.py SIZE FIRST.
 
-It dies in the middle of an operation that NCCL does not end, and of which it reports no error: the stand-in's
-fault "hang". Those that are left remove the fault, as a lost peer is gone in the next world.
+SIZE is the size of the first world, and FIRST the first rank of those that die there. They die in the middle
+of an operation that NCCL does not end, and of which it reports no error: the stand-in's fault "hang". Those
+that are left remove the fault, as a lost peer is gone in the next world.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from gorun.gpu import route
 
 STEPS, DEATH, COUNT = 12, 5, 1000
 HANG = os.path.join(os.environ["GPU_STANDIN"], "hang")
+SIZE, FIRST = map(int, sys.argv[1:])
 DIED = os.path.join(os.environ["GPU_STANDIN"], "died")
 
 
@@ -35,9 +37,11 @@ def train(state):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(HANG)
     group = route.route(basics.world(), basics.local_rank()).settle()
+    if group is None:  # a world between the two, with one rank less
+        raise elastic.HorovodInternalError("hosts have different numbers of ranks")
     while state.step < STEPS:
         address, elements = ones(group)
-        dies = state.step == DEATH and basics.rank() == basics.size() - 1 == 2
+        dies = state.step == DEATH and basics.size() == SIZE and basics.rank() >= FIRST
         if dies:
             with open(HANG, "w"):
                 pass
@@ -45,7 +49,7 @@ def train(state):
             f"allreduce.{state.step}", address, address, COUNT, "float32", constants.SUM, 0
         )
         if dies:
-            while not work.since:
+            while not getattr(work, "first", work).here:
                 time.sleep(0.001)
             with open(DIED, "w") as file:
                 file.write(str(time.time()))

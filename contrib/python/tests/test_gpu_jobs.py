@@ -27,19 +27,26 @@ class JobTest(unittest.TestCase):
                 [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
             )
 
-    def test_a_rank_dies_while_nccl_hangs(self):
-        """The others abort NCCL, and train on in the next world."""
+    def losing(self, way, hosts, size, first):
+        """Run a job in which ranks die while NCCL hangs: the others abort it, and train on."""
         program = Path(__file__).with_name("gpu_steps.py")
         ended = self.run_job(
-            "--min-np", "2", "--on-failure", "shrink", "-v", "--gpu-path", "nccl", "-H", "localhost:3",
-            sys.executable, "-B", program,
+            "--min-np", "2", "--on-failure", "shrink", "-v", "--gpu-path", way, "-H", hosts,
+            sys.executable, "-B", program, str(size), str(first),
         )  # fmt: skip
         said = ended.stdout + ended.stderr
         self.assertEqual(ended.returncode, 0, said)
         done = re.findall(r"done: rank (\d) steps 12 sizes \[([\d, ]+)\]", ended.stdout)
-        sizes = ", ".join(["3"] * 5 + ["2"] * 7)
+        sizes = ", ".join([str(size)] * 5 + ["2"] * 7)
         self.assertEqual(sorted(done), [("0", sizes), ("1", sizes)], said)
-        self.assertEqual(len(re.findall("tensors on GPUs go by nccl: NCCL 2.27.5", ended.stderr)), 2, said)
+        return re.findall(rf"(?m)^\[\d\].*GPUs go by {way}: NCCL 2.27.5(.*)", ended.stderr)
+
+    def test_a_rank_dies_while_nccl_hangs(self):
+        self.assertEqual(len(self.losing("nccl", "localhost:3", 3, 2)), 2)
+
+    def test_a_host_dies_while_nccl_hangs(self):
+        said = self.losing("hierarchical", "localhost:2,127.0.0.1:2", 4, 2)
+        self.assertEqual(said, [" within each host, of 2"] * 2 + [" within each host, of 1"])
 
     def test_wanted_but_not_there(self):
         program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \

@@ -65,6 +65,15 @@ class ChoiceTest(unittest.TestCase):
                     str(raised.exception),
                     f"--gpu-path nccl: {wanted}; --gpu-path auto takes the path by the host then",
                 )
+        two = [one, other, there, there._replace(gpu="GPU-2")]
+        for ranks, want in [
+            (two, Choice("hierarchical", "NCCL 2.27.5 within each host, of 2")),
+            (two[:2], Choice("hierarchical", "NCCL 2.27.5 within each host, of 1")),
+            (two[:3], Choice("host", "hosts have different numbers of ranks")),
+        ]:
+            self.assertEqual(path.choose("hierarchical", ranks), want)
+        with self.assertRaisesRegex(ValueError, "^--gpu-path hierarchical: ranks 0 and 1 on a share a GPU"):
+            path.choose("hierarchical", [one, one])
         with self.assertRaisesRegex(ValueError, "^--gpu-path ipc: neither"):
             path.choose("ipc", [one])
 
@@ -120,13 +129,13 @@ def run_on_gpus(size, body, wanted="nccl", devices=None):
 class TorchTest(unittest.TestCase):
     def setUp(self):
         self.calls = []
-        real = group.Group._call
+        real = group.Group.call
 
         def note(group, name, *arguments):
             self.calls.append(name)
             real(group, name, *arguments)
 
-        patch = mock.patch.object(group.Group, "_call", note)
+        patch = mock.patch.object(group.Group, "call", note)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -229,6 +238,14 @@ class OptimizerTest(unittest.TestCase):
             return [p.detach().clone() for p in model.parameters()]
 
         return run(size, body)
+
+    def test_hierarchical_is_the_same_too(self):
+        hosts = {"by_host": lambda ranks: [[0, 1], [2, 3]]}
+        with mock.patch.multiple(path, **hosts):
+            got = self.train(4, lambda size, body: run_on_gpus(size, body, "hierarchical"))
+        for mine, want in zip(got, self.train(4, run_ranks)):
+            for a, b in zip(mine, want):
+                self.assertTrue(torch.allclose(a, b, atol=1e-6))
 
     def test_same_as_on_the_host(self):
         for options in ({}, {"compression": hvd.Compression.fp16}, {"gradient_predivide_factor": 2.0}):

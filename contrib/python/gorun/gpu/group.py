@@ -37,6 +37,8 @@ SILENCE_SECONDS = 600.0  # until what all ranks have called, and NCCL does not e
 _ORDER_SECONDS = 0.002  # at most, between two looks at what waits for other ranks
 _PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3  # between two looks of a caller at the end of its operation
 
+_ID_BYTES = 128  # of NCCL's unique id
+
 WATCH_PREFIX = "gorun.watch."  # of operations that no other rank joins: the daemon does not call them late
 
 OPS = {
@@ -52,17 +54,26 @@ class Lost(Exception):
 class Work:
     """An operation. Its memory belongs to it until wait() has returned."""
 
-    def __init__(self, group: Group, key: str, launch: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, group: Group, key: str, launch: Callable[[int, int], None],
+        then: Callable[[int], None] | None = None,
+    ) -> None:  # fmt: skip
         self.key = key
         self.number = number_of(key)
         self._group = group
         self.launch = launch  # has NCCL do it, by communicator and stream
+        self.then = then  # gives the stream what follows
         self.before, self.after = Event(group.device), Event(group.device)
         self.since = 0.0  # when it was launched
         self._decided = threading.Event()  # it was launched, or will not be
         self._here = False  # by this group
         self._error = ""
         weakref.finalize(self, _close, self.before, self.after).atexit = False
+
+    @property
+    def here(self) -> bool:
+        """Report whether the group has given it to NCCL."""
+        return self._here
 
     def over(self) -> bool:
         """Report whether wait() would return, or raise, at once."""
@@ -106,12 +117,15 @@ class Work:
 
 
 class Group:
-    """All ranks of a world, each with its own device. Every rank makes one, and any thread may use it."""
+    """All ranks of a world, each with its own device. Every rank makes one; any thread may use it."""
 
     def __init__(
-        self, world: World, device: Device, library: nccl.Nccl | None = None, silence: float = SILENCE_SECONDS
-    ) -> None:
+        self, world: World, device: Device, library: nccl.Nccl | None = None,
+        silence: float = SILENCE_SECONDS, members: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        """members: the ranks of the communicator, where not all ranks of the world have the same one."""
         self.device = device
+        self._members = list(members or range(world.session.size))
         self.failure = ""  # why nothing happens any more
         self._world = world
         self._library = library or nccl.nccl()
@@ -147,9 +161,9 @@ class Group:
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclAllReduce", source, target, count, kind, how, comm, own)
+            self.call("ncclAllReduce", source, target, count, kind, how, comm, own)
 
-        return self._start(name, (dtype, count, op, also), launch, stream)
+        return self.start(name, (dtype, count, op, also), launch, stream)
 
     def reduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, root: int, stream: int
@@ -158,9 +172,9 @@ class Group:
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclReduce", source, target, count, kind, how, root, comm, own)
+            self.call("ncclReduce", source, target, count, kind, how, root, comm, own)
 
-        return self._start(name, (dtype, count, op, root), launch, stream)
+        return self.start(name, (dtype, count, op, root), launch, stream)
 
     def broadcast(
         self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int,
@@ -170,18 +184,18 @@ class Group:
         kind = nccl.DATA_TYPES[dtype]
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclBroadcast", source, target, count, kind, root, comm, own)
+            self.call("ncclBroadcast", source, target, count, kind, root, comm, own)
 
-        return self._start(name, (dtype, count, root, also), launch, stream)
+        return self.start(name, (dtype, count, root, also), launch, stream)
 
     def allgather(self, name: str, source: int, target: int, count: int, dtype: str, stream: int) -> Work:
         """Start to join all ranks' elements, as many of each, in rank order."""
         kind = nccl.DATA_TYPES[dtype]
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclAllGather", source, target, count, kind, comm, own)
+            self.call("ncclAllGather", source, target, count, kind, comm, own)
 
-        return self._start(name, (dtype, count), launch, stream)
+        return self.start(name, (dtype, count), launch, stream)
 
     def reducescatter(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
@@ -190,9 +204,9 @@ class Group:
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclReduceScatter", source, target, count, kind, how, comm, own)
+            self.call("ncclReduceScatter", source, target, count, kind, how, comm, own)
 
-        return self._start(name, (dtype, count, op), launch, stream)
+        return self.start(name, (dtype, count, op), launch, stream)
 
     def alltoall(
         self, name: str, source: int, target: int, sent: Sequence[int], received: Sequence[int], dtype: str,
@@ -202,17 +216,17 @@ class Group:
         kind, size = nccl.DATA_TYPES[dtype], itemsize(dtype)
 
         def launch(comm: int, own: int) -> None:
-            self._call("ncclGroupStart")
+            self.call("ncclGroupStart")
             at, to = source, target
             for peer, (out, back) in enumerate(zip(sent, received)):
                 if out:
-                    self._call("ncclSend", at, out, kind, peer, comm, own)
+                    self.call("ncclSend", at, out, kind, peer, comm, own)
                 if back:
-                    self._call("ncclRecv", to, back, kind, peer, comm, own)
+                    self.call("ncclRecv", to, back, kind, peer, comm, own)
                 at, to = at + out * size, to + back * size
-            self._call("ncclGroupEnd")
+            self.call("ncclGroupEnd")
 
-        return self._start(name, (dtype,), launch, stream)
+        return self.start(name, (dtype,), launch, stream)
 
     def ended(self) -> bool:
         """Report whether the communicator has ended: nothing of it uses memory any more."""
@@ -226,16 +240,22 @@ class Group:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _start(
-        self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int
-    ) -> Work:
+    def start(
+        self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int,
+        then: Callable[[int], None] | None = None,
+    ) -> Work:  # fmt: skip
+        """Start an operation of any calls of NCCL, once all ranks of the world have, after those of a stream.
+
+        launch makes the calls, with a communicator and a stream; then gives the stream what follows them. how
+        must be equal on all ranks.
+        """
         self._refuse()
         if self.device.driver.capturing(stream):
             raise RuntimeError(
                 f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
                 "part of: call them outside of the graph"
             )
-        work = Work(self, key, launch)
+        work = Work(self, key, launch, then)
         work.before.record(stream)
         operation = Operation(self._world, 0)
         try:
@@ -344,18 +364,18 @@ class Group:
             return
         self._ready[work.number] = work
         first = self._world.session.rank == 0
-        self._orders.append(self._word("order", self._ordered, work.number if first else 0))
+        self._orders.append(self._word(self._ordered, work.number if first else 0))
         self._ordered += 1
 
-    def _word(self, what: str, count: int, value: int, nbytes: int = 8) -> tuple[Operation, int]:
-        """Start to send a number from rank 0 to all."""
-        block = self._world.alloc(nbytes)
-        block.view[:] = value.to_bytes(nbytes, "little")
+    def _word(self, count: int, value: int) -> tuple[Operation, int]:
+        """Start to send the number of what comes next from rank 0 to all."""
+        block = self._world.alloc(8)
+        block.view[:] = value.to_bytes(8, "little")
         operation = Operation(self._world, 0)
         operation.request(
-            constants.BROADCAST, f"gorun.gpu.{what}.{count}", constants.UINT8, (nbytes,), block, True, root=0
+            constants.BROADCAST, f"gorun.gpu.order.{count}", constants.UINT8, (8,), block, True, root=0
         )
-        return operation, operation.launch(lambda _: int.from_bytes(block.view[:nbytes], "little"))
+        return operation, operation.launch(lambda _: int.from_bytes(block.view[:8], "little"))
 
     def _launch(self, work: Work) -> None:
         try:
@@ -364,6 +384,8 @@ class Group:
             work.before.before(self._stream.handle)
             work.launch(self._comm, self._stream.handle)
             self._settle()
+            if work.then is not None:
+                work.then(self._stream.handle)
             work.after.record(self._stream.handle)
         except Exception as error:
             self.failure = self.failure or str(error)
@@ -373,14 +395,21 @@ class Group:
         work.launched()
 
     def _set_up(self) -> None:
-        session = self._world.session
-        mine = int.from_bytes(self._library.unique_id(), "little") if session.rank == 0 else 0
-        operation, handle = self._word("id", 0, mine, 128)
+        session, members = self._world.session, self._members
+        mine = self._library.unique_id() if session.rank == members[0] else bytes(_ID_BYTES)
+        block = self._world.alloc(_ID_BYTES)
+        block.view[:] = mine
+        operation = Operation(self._world, 0)
+        operation.request(
+            constants.ALLGATHER, "gorun.gpu.ids", constants.UINT8, (_ID_BYTES,), block, False
+        )
+        handle = operation.launch(lambda results: bytes(results[0].view))
         while not operation.over():
             operation.attend(_ORDER_SECONDS)
             self._check()
-        unique = int(self._world.synchronize(handle)).to_bytes(128, "little")
-        self._comm = self._library.begin(unique, session.rank, session.size)
+        first = _ID_BYTES * members[0]
+        unique = self._world.synchronize(handle)[first : first + _ID_BYTES]
+        self._comm = self._library.begin(unique, members.index(session.rank), len(members))
         self._settle()
         self._watch = self._begin_watch()
 
@@ -393,7 +422,8 @@ class Group:
         operation.launch(lambda _: None)
         return operation
 
-    def _call(self, name: str, *arguments: int) -> None:
+    def call(self, name: str, *arguments: int) -> None:
+        """Call a function of NCCL; for launch."""
         self._library.call[name](*arguments)
 
     def _settle(self) -> None:

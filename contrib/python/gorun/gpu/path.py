@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gorun.gpu import driver, nccl
 
-AUTO, NCCL, HOST = "auto", "nccl", "host"
+AUTO, NCCL, HIERARCHICAL, HOST = "auto", "nccl", "hierarchical", "host"
 SEVERAL = "NCCL_MULTI_RANK_GPU_ENABLE"  # experimental: GPUs that ranks share, and parts of GPUs
 _ONLY_SO = f"which NCCL takes only with {SEVERAL}=1"
 
@@ -42,16 +42,21 @@ def choose(wanted: str, ranks: Sequence[Facts]) -> Choice:
     """Return the path of all ranks. ValueError if what the job wants is not possible."""
     if wanted == HOST:
         return Choice(HOST, "the job asks for it")
-    if wanted not in (AUTO, NCCL):
-        raise ValueError(f"--gpu-path {wanted}: neither auto, nccl nor host")
+    if wanted not in (AUTO, NCCL, HIERARCHICAL):
+        raise ValueError(f"--gpu-path {wanted}: neither auto, nccl, hierarchical nor host")
     if len(ranks) == 1:
         return Choice(HOST, "there is one rank")
-    against = _against(ranks, wanted == NCCL)
+    against = _against(ranks, wanted != AUTO)
+    if wanted == HIERARCHICAL and not against:
+        members = by_host(ranks)
+        if len({len(each) for each in members}) == 1:
+            return Choice(HIERARCHICAL, f"NCCL {ranks[0].nccl} within each host, of {len(members)}")
+        return Choice(HOST, "hosts have different numbers of ranks")
     if not against:
         own = "ranks share GPUs" if _shared(ranks) else "each rank has a GPU of its own"
         return Choice(NCCL, f"NCCL {ranks[0].nccl}, {own}")
-    if wanted == NCCL:
-        raise ValueError(f"--gpu-path nccl: {against}; --gpu-path auto takes the path by the host then")
+    if wanted != AUTO:
+        raise ValueError(f"--gpu-path {wanted}: {against}; --gpu-path auto takes the path by the host then")
     return Choice(HOST, against)
 
 
@@ -79,6 +84,14 @@ def _shared(ranks: Sequence[Facts]) -> str:
         if other != rank:
             return f"ranks {other} and {rank} on {facts.host} share a GPU, {_ONLY_SO}"
     return ""
+
+
+def by_host(ranks: Sequence[Facts]) -> list[list[int]]:
+    """Return the ranks of each host."""
+    members: dict[str, list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        members.setdefault(facts.host, []).append(rank)
+    return list(members.values())
 
 
 def look(host: str, ordinal: int, environ: Mapping[str, str] = os.environ) -> Facts:

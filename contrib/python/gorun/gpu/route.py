@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gorun.gpu import driver, path
 from gorun.gpu.group import Group
+from gorun.gpu.hierarchy import Hierarchy
 from gorun.objects import allgather_object_async
 
 if TYPE_CHECKING:
@@ -28,19 +29,19 @@ class Route:
         self._world = weakref.ref(world)
         self._wanted = wanted
         self._lock = threading.Lock()
-        self._group: Group | None = None
+        self._group: Group | Hierarchy | None = None
         self._settled = False
         facts = path.look(os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename, ordinal)
         self._gathered: Callable[[], list[path.Facts]] = allgather_object_async(facts, "gorun.gpu.path")
 
-    def settle(self) -> Group | None:
+    def settle(self) -> Group | Hierarchy | None:
         """Return the group of the ranks; None if tensors go by the host."""
         with self._lock:
             if not self._settled:
                 self._group, self._settled = self._settle(), True
             return self._group
 
-    def _settle(self) -> Group | None:
+    def _settle(self) -> Group | Hierarchy | None:
         ranks = self._gathered()
         world = self._world()
         if world is None:
@@ -49,9 +50,12 @@ class Route:
         if "GORUN_VERBOSE" in os.environ and world.session.local_rank == 0:
             host = ranks[world.session.rank].host
             print(f"gorun: {host}: tensors on GPUs go by {choice.path}: {choice.why}", file=sys.stderr)
-        if choice.path != path.NCCL:
+        if choice.path == path.HOST:
             return None
-        return Group(world, driver.Device(driver.driver(), self.ordinal))
+        device = driver.Device(driver.driver(), self.ordinal)
+        if choice.path == path.HIERARCHICAL:
+            return Hierarchy(world, device, path.by_host(ranks))
+        return Group(world, device)
 
 
 def route(world: World, ordinal: int) -> Route:

@@ -17,6 +17,7 @@ from gorun import basics, collectives
 from gorun.constants import AVERAGE
 from gorun.gpu import nccl, path, route
 from gorun.gpu.group import OPS, Group, Work
+from gorun.gpu.hierarchy import Hierarchy, Reduction
 from gorun.process_sets import global_process_set
 from gorun.torch.memory import Torch, overwrite, type_name
 
@@ -47,7 +48,7 @@ def default_ordinal() -> int:
     return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
-def group_of(tensor: torch.Tensor, process_set: ProcessSet) -> Group | None:
+def group_of(tensor: torch.Tensor, process_set: ProcessSet) -> Group | Hierarchy | None:
     """Return the group that reduces a tensor; None if it goes by the host."""
     if path.asked() == path.HOST or not on_gpu(tensor) or process_set.group() != 0:
         return None
@@ -67,7 +68,7 @@ class Ongoing:
     ended = False
 
     def __init__(
-        self, world: World, work: Work, source: torch.Tensor, finish: Callable[[], Any],
+        self, world: World, work: Work | Reduction, source: torch.Tensor, finish: Callable[[], Any],
         by_host: Callable[[], int],
     ) -> None:  # fmt: skip
         self._world = world
@@ -116,8 +117,8 @@ class Ongoing:
 
 
 def reduce_flat(
-    world: World, group: Group, flat: torch.Tensor, name: str, op: int, prescale: float, postscale: float,
-    signature: int,
+    world: World, group: Group | Hierarchy, flat: torch.Tensor, name: str, op: int, prescale: float,
+    postscale: float, signature: int,
 ) -> Ongoing:  # fmt: skip
     """Start to reduce a flat tensor in place. signature: of what lies in it."""
     if prescale != 1.0:
@@ -201,7 +202,7 @@ class Path:
         if not alike or not 0 <= root_rank < world.session.size:
             return None
         group = group_of(tensors[0], process_set)
-        if group is None:
+        if not isinstance(group, Group):
             return None
         source = torch.cat([_bytes(tensor) for tensor in tensors])
         kinds = tuple((type_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors)

@@ -1,0 +1,127 @@
+"""Allreduces by NCCL within hosts and gorun between them: all ranks of a process over the stand-ins."""
+
+import ctypes
+import threading
+import unittest
+from unittest import mock
+
+import standin_gpu
+from standin_gpu import faults
+from tests_path import need
+
+np = need("numpy")
+
+from fake import run_ranks  # noqa: E402
+
+from gorun import basics, constants, errors  # noqa: E402
+from gorun.exceptions import HorovodInternalError  # noqa: E402
+from gorun.gpu import driver, group, hierarchy  # noqa: E402
+
+
+def setUpModule():
+    standin_gpu.libraries()
+
+
+def ranks(hosts, body):
+    """Run body(hierarchy, rank) on every rank of hosts, each a list of ranks."""
+
+    def run(rank):
+        device = driver.Device(standin_gpu.driver(), rank)
+        return body(hierarchy.Hierarchy(basics.world(), device, hosts, standin_gpu.nccl()), rank)
+
+    return run_ranks(sum(map(len, hosts)), run)
+
+
+def start(tree, name, values, op=constants.SUM, dtype="f4"):
+    """Start an allreduce in place; return its work and its memory."""
+    values = np.asarray(values, dtype)
+    address = tree.device.alloc(values.nbytes)
+    array = np.frombuffer((ctypes.c_ubyte * values.nbytes).from_address(address), dtype)
+    array[...] = values
+    kind = {"f4": "float32", "i4": "int32"}[dtype]
+    return tree.allreduce(f"allreduce.{name}", address, address, values.size, kind, op, 0), array
+
+
+class SumsTest(unittest.TestCase):
+    def test_reductions(self):
+        def body(tree, rank):
+            got = []
+            for op in (constants.SUM, constants.AVERAGE, constants.MIN, constants.MAX, constants.PRODUCT):
+                work, array = start(tree, f"x{op}", [rank + 1, 2, rank], op)
+                self.assertTrue(work.wait())
+                got.append(array.tolist())
+            return got
+
+        want = [[10, 8, 6], [2.5, 2, 1.5], [1, 2, 0], [4, 2, 3], [24, 16, 0]]
+        self.assertEqual(ranks([[0, 1], [2, 3]], body), [want] * 4)
+
+    def test_hosts_and_sizes(self):
+        for hosts in ([[0, 1, 2]], [[0], [1], [2]], [[0, 2], [1, 3]]):
+            size = sum(map(len, hosts))
+
+            def body(tree, rank, size=size, hosts=hosts):
+                for count in (1, 2, 3, 5, 1000, 70001):
+                    work, array = start(tree, f"c{count}", np.arange(count) + rank, dtype="i4")
+                    self.assertTrue(work.wait())
+                    want = np.arange(count) * size + sum(range(size))
+                    self.assertTrue(np.array_equal(array, want), (hosts, count))
+
+            with self.subTest(hosts=hosts), mock.patch.object(hierarchy, "CHUNK_BYTES", 16 << 10):
+                ranks(hosts, body)
+
+    def test_several_under_way_in_any_order(self):
+        def body(tree, rank):
+            order = np.random.RandomState(rank).permutation(6)
+            works = {int(i): start(tree, f"t{i}", [i + rank] * 50) for i in order}
+            for i in reversed(order):
+                work, array = works[int(i)]
+                self.assertTrue(work.wait())
+                self.assertEqual(set(array.tolist()), {4 * i + 6})
+
+        ranks([[0, 1], [2, 3]], body)
+
+    def test_no_memory_that_can_be_pinned(self):
+        def body(tree, rank):
+            work, array = start(tree, "x", [rank] * 9)
+            return work.wait(), set(array.tolist())
+
+        with faults(nopin=""):
+            self.assertEqual(ranks([[0, 1], [2, 3]], body), [(True, {6})] * 4)
+
+    def test_left_to_the_host(self):
+        def leave(group, work, handle):
+            group._world.synchronize(handle)
+            work.left_to_host()
+
+        with mock.patch.object(group.Group, "_answered", leave):
+            got = ranks([[0], [1]], lambda tree, rank: start(tree, "x", [1])[0].wait())
+        self.assertEqual(got, [False] * 2)
+
+
+class LossTest(unittest.TestCase):
+    def test_world_ends(self):
+        """Whichever step is under way, the error comes and nothing hangs."""
+        for fault in ({"hang": ""}, {}):
+            both = threading.Barrier(4)
+
+            def body(tree, rank, fault=fault, both=both):
+                start(tree, "before", [1])[0].wait()
+                if both.wait() == 0:
+                    make(**fault)
+                both.wait()
+                if rank == 3 and not fault:
+                    work = None  # it never comes: the others wait for it
+                else:
+                    work, _ = start(tree, "x", [1] * 100)
+                basics.world().session.engine.lost = errors.Aborted("host2 is lost")
+                if work is None:
+                    return
+                with self.assertRaisesRegex(HorovodInternalError, "host2 is lost|left"):
+                    work.wait()
+
+            with self.subTest(fault=fault), faults() as make:
+                ranks([[0, 1], [2, 3]], body)
+
+
+if __name__ == "__main__":
+    unittest.main()
