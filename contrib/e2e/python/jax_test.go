@@ -31,7 +31,7 @@ func newJAXCluster(t *testing.T) (string, *e2etest.Cluster) {
 	return python, e2etest.NewClusterWith(t, 2, lab.Options{Share: share})
 }
 
-// TestJAX runs the programs about gorun.jax by one to four ranks of two hosts.
+// TestJAX runs the programs about gorun.jax by one to four ranks of two hosts, and the example by four.
 func TestJAX(t *testing.T) {
 	python, c := newJAXCluster(t)
 	programs, err := filepath.Glob(filepath.Join(c.Root, "contrib/python/tests/jax/*.py"))
@@ -46,6 +46,10 @@ func TestJAX(t *testing.T) {
 				}
 			})
 		}
+	}
+	example := []string{"-H", "host1:2,host2:2", "--no-tag-output", python, "-B", "contrib/examples/classify_jax.py", "--target", "0.7"}
+	if r := c.Gorun(example...); r.Code != 0 || !strings.Contains(r.Stdout, "with 4 ranks\n") {
+		t.Errorf("the example: exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	}
 }
 

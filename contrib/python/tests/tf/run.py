@@ -37,6 +37,11 @@ def jobs(python):
         for backend in ("jax", "torch") if installed(python, backend)
         for of, program in (("", ["test_keras.py"]), (", counting", ["test_counting.py", "keras"]))
     ]  # fmt: skip
+    fit, killed = ["elastic_fit.py"], r"done rank . of 2: epochs 4 worlds \[3, 2\]"
+    on += [
+        (f"keras on {backend}, a rank dies", ELASTIC, fit, {"KERAS_BACKEND": backend}, killed, 2)
+        for backend in ("jax", "torch") if installed(python, backend)
+    ]  # fmt: skip
     if not installed(python, "tensorflow"):
         return on
     keras_3 = installed(python, "tf_keras")
@@ -57,6 +62,7 @@ def jobs(python):
         table += [("tf_keras, training", np(2), ["test_training.py"], legacy, ": ok", 2)]
         table += on
     table += [("a rank dies", ELASTIC, ["elastic.py", "12"], {}, "done rank . of 2: steps 12 worlds 2", 2)]
+    table += [("a rank dies in fit()", ELASTIC, fit, {}, killed, 2)]
     example = "final accuracy .* with 2 ranks"
     table += [("GradientTape", np(2), [EXAMPLES / "digits_tensorflow.py", "--target", "0.9"], {}, example, 1)]
     table += [("callbacks", np(2), [EXAMPLES / "digits_keras.py", "--target", "0.9"], {}, example, 1)]
