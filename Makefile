@@ -93,7 +93,7 @@ quick: build build/report
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
-MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make test-all
+MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make provision:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
 TESTS = python $(UNIT) lab lint c verbs vsphere otlp grafana kubernetes
 TESTS_AFTER := e2e allocations
@@ -511,6 +511,27 @@ vm: build
 ## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
 slurm: build
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -timeout=15m -count=1 -parallel=3 -v ./contrib/e2e/slurm
+
+## provision: the role for Ansible and the user data for cloud-init: their linters, and first boots of machines with systemd (needs root and cloud-init)
+PROVISION := build/provision
+ANSIBLE_VENV := $(CACHE)/ansible-2.19.4
+provision: build $(ANSIBLE_VENV)/ready
+	@command -v cloud-init >/dev/null || { echo "provision: no cloud-init, apt-get install cloud-init"; exit 1; }
+	cloud-init schema -c contrib/cloud-init/user-data
+	cd contrib/ansible && PATH=$(ANSIBLE_VENV)/bin:$$PATH ansible-lint -q --offline --profile production; rm -rf .ansible
+	rm -rf $(PROVISION); mkdir -p $(PROVISION)/bin
+	cp bin/gorun $(PROVISION)/bin/gorun-linux-$$(go env GOARCH)
+	cd contrib/tools/release && go build -o $(CURDIR)/$(PROVISION)/pack .
+	$(PROVISION)/pack -version $(VERSION) -revision $(REVISION) -date $(SOURCE_DATE_EPOCH) -bin $(PROVISION)/bin -out $(PROVISION) -deb
+	ANSIBLE=$(ANSIBLE_VENV) GORUN_DEB=$$(ls $(CURDIR)/$(PROVISION)/*.deb) GORUN_E2E_BINARY=$(E2E_BINARY) \
+		go test -timeout=10m -count=1 -v -run 'TestAnsible|TestCloudInit' ./contrib/e2e/cluster
+
+## provision-ready: make the Python with Ansible and its linter, by pip, in ~/.cache/gorun-ci
+provision-ready: $(ANSIBLE_VENV)/ready
+$(ANSIBLE_VENV)/ready:
+	mkdir -p $(@D)
+	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
+		$(@D)/bin/pip -q install --disable-pip-version-check ansible-core==2.19.4 ansible-lint==25.9.2; touch $@'
 
 ## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; some of each is part of the tests
 SOAK ?= 3m

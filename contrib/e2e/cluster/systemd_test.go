@@ -29,13 +29,24 @@ const unitFile = "gorun-worker@.service"
 
 const unit = "gorun-worker@alice"
 
+const clusterKey = "a key that the hosts of a cluster share"
+
+// newMachine boots a machine and installs gorun on it.
 func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := bootMachine(t, lab.Options{Cgroups: true})
+	m.install()
+	return m
+}
+
+// bootMachine returns a machine that has no gorun yet. Its user alice has nothing to do.
+func bootMachine(t *testing.T, options lab.Options) *machine {
 	t.Helper()
 	if _, err := os.Stat("/lib/systemd/systemd"); err != nil {
 		t.Skip("no systemd: apt-get install systemd")
 	}
 	t.Parallel()
-	c := e2etest.NewClusterWith(t, 1, lab.Options{Cgroups: true})
+	c := e2etest.NewClusterWith(t, 1, options)
 	if !c.HasCgroups() {
 		t.Skip("may not make control groups")
 	}
@@ -71,19 +82,23 @@ func newMachine(t *testing.T) *machine {
 		out, _ := m.in("systemctl", "is-active", "basic.target").CombinedOutput()
 		return string(out) == "active\n"
 	})
+	if _, err := c.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; echo '"+clusterKey+"' >/root/.ssh/key"); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
-	// The comment of the unit about its installation.
+// install does what the unit's comment says about its installation.
+func (m *machine) install() {
+	t := m.T
+	t.Helper()
 	dir := m.Shared("systemd")
-	key := strings.Repeat("a cluster's key ", 4)
-	for name, text := range map[string]string{"cluster.key": key, unitFile: m.unit()} {
+	for name, text := range map[string]string{"cluster.key": clusterKey, unitFile: m.unit()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(c.Binary, filepath.Join(dir, "gorun")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; echo \""+key+"\" >/root/.ssh/key"); err != nil {
+	if err := os.Symlink(m.Binary, filepath.Join(dir, "gorun")); err != nil {
 		t.Fatal(err)
 	}
 	var steps strings.Builder
@@ -93,7 +108,6 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	m.run("sh", "-euxc", "cd '"+dir+"'\n"+steps.String())
-	return m
 }
 
 // unit is its text.
