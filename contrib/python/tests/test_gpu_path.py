@@ -171,6 +171,8 @@ class TorchTest(unittest.TestCase):
             self.assertEqual(hvd.allreduce(whole, op=hvd.BitOr).tolist(), [3, 4])
             self.assertEqual(hvd.allreduce(whole.short(), op=hvd.Sum, name="h").tolist(), [3, 8])
             self.assertEqual(hvd.allgather(whole[:1]).tolist(), [1, 2])
+            self.assertEqual(hvd.allreduce(torch.empty(0, 3)).shape, (0, 3))
+            self.assertEqual(hvd.broadcast(torch.empty(0), 0).shape, (0,))
 
         with mock.patch.dict("fake.REDUCE", {collectives.BitOr: lambda a, b: a | b}):
             run_on_gpus(2, body)
@@ -213,8 +215,14 @@ class OptimizerTest(unittest.TestCase):
 
         def body(rank):
             x = torch.tensor([1.0, rank])
-            handle = hvd.allreduce_async_(x, op=hvd.Sum, prescale_factor=2.0, name="x")
-            hvd.synchronize(handle)
+            handles = {}
+            for name in ("xy", "yx")[rank]:  # each waits in an order of its own
+                y = x if name == "x" else torch.ones(3)
+                handles[name] = hvd.allreduce_async_(y, op=hvd.Sum, prescale_factor=2.0, name=name)
+            for handle in handles.values():
+                while not hvd.poll(handle):
+                    pass
+                hvd.synchronize(handle)
             return x.tolist(), hvd.broadcast(x + rank, 1).tolist()
 
         with mock.patch.object(group.Group, "_answered", leave):

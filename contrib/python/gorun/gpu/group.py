@@ -56,13 +56,15 @@ class Work:
 
     def __init__(
         self, group: Group, key: str, launch: Callable[[int, int], None],
-        then: Callable[[int], None] | None = None,
+        then: Callable[[int], None] | None = None, by_host: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.key = key
         self.number = number_of(key)
         self._group = group
         self.launch = launch  # has NCCL do it, by communicator and stream
         self.then = then  # gives the stream what follows
+        self.handle = -1  # of the operation by the host that takes its place
+        self._by_host = by_host
         self.before, self.after = Event(group.device), Event(group.device)
         self.since = 0.0  # when it was launched
         self._decided = threading.Event()  # it was launched, or will not be
@@ -84,8 +86,8 @@ class Work:
     def wait(self) -> bool:
         """Return True once the memory of the GPU has the result.
 
-        False: a rank has joined, so the group did nothing, on no rank, and the caller takes the path by the
-        host. HorovodInternalError if the operation failed; memory then holds anything.
+        False: a rank has joined, so the group did nothing, on no rank, and what by_host started takes its
+        place. HorovodInternalError if the operation failed; memory then holds anything.
         """
         self._decided.wait()
         pause = _PAUSE
@@ -107,7 +109,13 @@ class Work:
         self._decided.set()
 
     def left_to_host(self) -> None:
-        """Note that the group will not do it."""
+        """Start what takes its place: now, as other ranks may wait for it before they wait for others."""
+        try:
+            if self._by_host is not None:
+                self.before.synchronize()
+                self.handle = self._by_host()
+        except Exception as error:
+            self._error = str(error)
         self._decided.set()
 
     def fail(self, error: str) -> None:
@@ -151,7 +159,7 @@ class Group:
 
     def allreduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int,
-        also: object = None,
+        also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
         """Start to reduce so many elements of all ranks. Source and target are addresses, and may be equal.
 
@@ -163,7 +171,7 @@ class Group:
         def launch(comm: int, own: int) -> None:
             self.call("ncclAllReduce", source, target, count, kind, how, comm, own)
 
-        return self.start(name, (dtype, count, op, also), launch, stream)
+        return self.start(name, (dtype, count, op, also), launch, stream, by_host=by_host)
 
     def reduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, root: int, stream: int
@@ -178,7 +186,7 @@ class Group:
 
     def broadcast(
         self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int,
-        also: object = None,
+        also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
         """Start to send the root's elements to all."""
         kind = nccl.DATA_TYPES[dtype]
@@ -186,7 +194,7 @@ class Group:
         def launch(comm: int, own: int) -> None:
             self.call("ncclBroadcast", source, target, count, kind, root, comm, own)
 
-        return self.start(name, (dtype, count, root, also), launch, stream)
+        return self.start(name, (dtype, count, root, also), launch, stream, by_host=by_host)
 
     def allgather(self, name: str, source: int, target: int, count: int, dtype: str, stream: int) -> Work:
         """Start to join all ranks' elements, as many of each, in rank order."""
@@ -242,12 +250,13 @@ class Group:
 
     def start(
         self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int,
-        then: Callable[[int], None] | None = None,
+        then: Callable[[int], None] | None = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
         """Start an operation of any calls of NCCL, once all ranks of the world have, after those of a stream.
 
         launch makes the calls, with a communicator and a stream; then gives the stream what follows them. how
-        must be equal on all ranks.
+        must be equal on all ranks. by_host starts what takes its place where a rank has joined, and returns
+        its handle.
         """
         self._refuse()
         if self.device.driver.capturing(stream):
@@ -255,7 +264,7 @@ class Group:
                 f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
                 "part of: call them outside of the graph"
             )
-        work = Work(self, key, launch, then)
+        work = Work(self, key, launch, then, by_host)
         work.before.record(stream)
         operation = Operation(self._world, 0)
         try:

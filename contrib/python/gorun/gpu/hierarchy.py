@@ -62,6 +62,11 @@ class Reduction:
         assert self._first is not None
         return self._first
 
+    @property
+    def handle(self) -> int:
+        """The handle of the operation by the host that takes its place."""
+        return self.first.handle
+
     def begin(self, first: Work) -> None:
         """Note the first step."""
         self._first = first
@@ -126,7 +131,7 @@ class Hierarchy:
 
     def allreduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int,
-        also: object = None,
+        also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Reduction:  # fmt: skip
         """Start to reduce elements of all ranks; see Group.allreduce()."""
         kind, how, size = nccl.DATA_TYPES[dtype], OPS[op], itemsize(dtype)
@@ -151,7 +156,7 @@ class Hierarchy:
         reduction.gather, reduction.copy = gather, back
         # The thread takes them in the order in which they are launched, which is the same on all ranks.
         first = self.group.start(
-            name, (dtype, count, op, also), scatter, stream, lambda _: self._queue.put(reduction)
+            name, (dtype, count, op, also), scatter, stream, lambda _: self._queue.put(reduction), by_host
         )
         reduction.begin(first)
         return reduction

@@ -30,7 +30,7 @@ _PAUSE = 1e-3  # between two looks at the end of an operation
 
 def on_gpu(tensor: torch.Tensor) -> bool:
     """Report whether a tensor lies in memory of a GPU from data_ptr() on."""
-    return tensor.is_cuda and tensor.layout is torch.strided
+    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_neg()
 
 
 def stream_of(tensor: torch.Tensor) -> int:
@@ -68,14 +68,13 @@ class Ongoing:
     ended = False
 
     def __init__(
-        self, world: World, work: Work | Reduction, source: torch.Tensor, finish: Callable[[], Any],
-        by_host: Callable[[], int],
+        self, world: World, work: Work | Reduction, source: torch.Tensor,
+        finish: Callable[[], Any],
     ) -> None:  # fmt: skip
         self._world = world
         self._work = work
         self._source = source  # NCCL reads it until the end
         self._finish = finish
-        self._by_host = by_host
         self._polled = False
 
     def begun(self) -> bool:
@@ -89,7 +88,9 @@ class Ongoing:
 
     def over(self) -> bool:
         """Report whether wait() would return, or raise, at once."""
-        return self._work.over()
+        if not self._work.over() or self._work.handle < 0:
+            return self._work.over()
+        return self._world.attend(self._work.handle, 0)
 
     def attend(self, seconds: float) -> bool:
         """Wait at most this many seconds. Report whether it has ended."""
@@ -105,7 +106,10 @@ class Ongoing:
         if self.ended:
             return None
         try:
-            value = self._finish() if self._work.wait() else self._world.synchronize(self._by_host())
+            if self._work.wait():
+                value = self._finish()
+            else:
+                value = self._world.synchronize(self._work.handle)
         except Exception:
             self.ended = True
             raise
@@ -135,9 +139,9 @@ def reduce_flat(
 
     work = group.allreduce(
         f"allreduce.{name}", flat.data_ptr(), flat.data_ptr(), flat.numel(), type_name(flat.dtype), op,
-        stream_of(flat), also=(signature, prescale, postscale),
+        stream_of(flat), also=(signature, prescale, postscale), by_host=by_host,
     )  # fmt: skip
-    return Ongoing(world, work, flat, finish, by_host)
+    return Ongoing(world, work, flat, finish)
 
 
 class Path:
@@ -165,6 +169,8 @@ class Path:
         alike = all(on_gpu(t) and t.dtype is dtype and t.device == tensors[0].device for t in tensors)
         if not alike or not reducible(dtype, op, prescale, postscale):
             return None
+        if not any(tensor.numel() for tensor in tensors):
+            return None  # it has no address
         group = group_of(tensors[0], process_set)
         if group is None:
             return None
@@ -176,7 +182,7 @@ class Path:
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         work = group.allreduce(
             name, source.data_ptr(), target.data_ptr(), source.numel(), type_name(dtype), op,
-            stream_of(source), also=(shapes, prescale, postscale),
+            stream_of(source), also=(shapes, prescale, postscale), by_host=by_host,
         )  # fmt: skip
 
         def finish() -> Any:
@@ -184,7 +190,7 @@ class Path:
                 target.mul_(postscale)
             return then(_spread(target, shapes, targets, own))
 
-        return world.launch(Ongoing(world, work, source, finish, by_host))  # type: ignore[arg-type]
+        return world.launch(Ongoing(world, work, source, finish))  # type: ignore[arg-type]
 
     def broadcast(
         self,
@@ -199,7 +205,8 @@ class Path:
     ) -> int | None:
         """Start to send the root's tensors to all; None if they go by the host."""
         alike = all(on_gpu(t) and t.device == tensors[0].device for t in tensors)
-        if not alike or not 0 <= root_rank < world.session.size:
+        some = any(tensor.numel() for tensor in tensors)
+        if not alike or not some or not 0 <= root_rank < world.session.size:
             return None
         group = group_of(tensors[0], process_set)
         if not isinstance(group, Group):
@@ -208,7 +215,7 @@ class Path:
         kinds = tuple((type_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors)
         work = group.broadcast(
             name, source.data_ptr(), source.data_ptr(), source.numel(), "uint8", root_rank, stream_of(source),
-            also=kinds,
+            also=kinds, by_host=by_host,
         )  # fmt: skip
 
         def finish() -> Any:
@@ -224,7 +231,7 @@ class Path:
                 overwrite(target, output)
             return then(targets)
 
-        return world.launch(Ongoing(world, work, source, finish, by_host))  # type: ignore[arg-type]
+        return world.launch(Ongoing(world, work, source, finish))  # type: ignore[arg-type]
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
