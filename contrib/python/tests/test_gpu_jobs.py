@@ -48,6 +48,12 @@ class JobTest(unittest.TestCase):
         said = self.losing("hierarchical", "localhost:2,127.0.0.1:2", 4, 2)
         self.assertEqual(said, [" within each host, of 2"] * 2 + [" within each host, of 1"])
 
+    def test_a_rank_joins(self):
+        program = Path(__file__).with_name("gpu_joins.py")
+        ended = self.run_job("-np", "3", "--gpu-path", "nccl", sys.executable, "-B", program)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertEqual(len(re.findall("joined last: [01]", ended.stdout)), 3, ended.stdout)
+
     def test_wanted_but_not_there(self):
         program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \
             "route.route(basics.world(), -1).settle()"  # fmt: skip
