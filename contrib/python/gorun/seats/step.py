@@ -13,6 +13,21 @@ from gorun.launch import binary
 
 PYTHON = "_GORUN_PYTHON"  # the interpreter for seats of this host
 LAST_LINES = 5
+VERSION_SECONDS = 30.0  # for a host's first look at a binary on a slow file system
+
+
+def unable() -> str:
+    """Return why gorun cannot run on this host, "" if it can."""
+    try:
+        found = subprocess.run(
+            [binary(), "version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=VERSION_SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"start gorun: {error}"
+    if found.returncode == 0:
+        return ""
+    return (found.stderr.strip() or f"gorun version: exit status {found.returncode}").splitlines()[-1]
 
 
 def run(order: bytes, host: str) -> str:

@@ -117,7 +117,11 @@ def _rank(call: Call, context: Any) -> Outcome:
     machines = list(context.allGather(call.machine()))
     own = seat(machines, partition)
     place = Place(call.token, own.host, own.index)
-    context.barrier()
+    why = step.unable() if own.leads else ""
+    missing = [said for said in context.allGather(why and f"{own.host}: {why}") if said]
+    if missing:  # daemons would be waited for
+        place.close()
+        return Outcome(-1, own.host, daemon=missing[0])
     launched = _Launched(call, own.hosts, len(machines)) if partition == 0 else None
     order = launched.order(call.start_seconds) if launched else b""
     order = context.allGather(order.decode())[0].encode()
