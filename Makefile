@@ -114,8 +114,9 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 	else echo "No test was run a second time."; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
-# Ray where make ray-ready was run.
-CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray)
+# Ray and Spark where make ray-ready was run, and Ansible and cloud-init where make provision-ready was.
+CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),spark)) \
+	$(if $(wildcard $(ANSIBLE_VENV)/ready),$(if $(shell command -v cloud-init),provision))
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
