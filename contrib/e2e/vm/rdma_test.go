@@ -18,16 +18,18 @@ import (
 	"gorun/contrib/lab/vm"
 )
 
-var vmMoves = flag.Int("moves", 1, "how often TestVMRDMA moves a guest")
+var (
+	vmMoves    = flag.Int("moves", 1, "how often TestVMRDMA moves a guest")
+	vmElements = flag.Int("elements", 1<<22, "to how many elements of 4 bytes TestVMRDMA compares operations")
+)
 
 const stepsOfMove = 50
 
 var overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
 
-// TestVMRDMA uses three guests with Soft-RoCE and the real libibverbs. Every operation has the bits that it has over TCP.
-// Then they train. In the middle the device of one guest is
+// TestVMRDMA trains on three guests over Soft-RoCE and the real libibverbs. In the middle the device of one guest is
 // deleted and made again, and another guest moves, as often as -moves says. No rank restarts, and the weights are those of
-// an undisturbed training.
+// an undisturbed training. Then every operation has the bits that it has over TCP.
 func TestVMRDMA(t *testing.T) {
 	if !*vmBinding {
 		t.Skip("a part of make vm: three virtual machines with Soft-RoCE")
@@ -38,7 +40,7 @@ func TestVMRDMA(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := strconv.Itoa(100 + stepsOfMove**vmMoves)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps).CombinedOutput()
 	if err != nil {
@@ -51,7 +53,6 @@ func TestVMRDMA(t *testing.T) {
 		}
 	}
 
-	operationsInGuests(ctx, t, l, binary)
 	out := &e2etest.Record{}
 	cmd := l.Command(ctx, binary, "-v", "--rdma", "on", "-np", "3", "-H", "vm1,vm2,vm3", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -101,6 +102,7 @@ func TestVMRDMA(t *testing.T) {
 		t.Errorf("nothing went over RDMA, or there was more than one world:\n%s", out.String())
 	}
 	t.Logf("%s; the longest step took %.2f s", overRDMA.FindString(out.String()), longestStep(t, out.String()).Seconds())
+	operationsInGuests(ctx, t, l, binary)
 }
 
 // operationsInGuests compares the bits of every operation over RDMA with those over TCP.
@@ -110,7 +112,7 @@ func operationsInGuests(ctx context.Context, t *testing.T, l *vm.Lab, binary str
 	for i, rdma := range []string{"off", "on"} {
 		began := time.Now()
 		cmd := l.Command(ctx, binary, "-v", "--rdma", rdma, "-np", "3", "-H", "vm1,vm2,vm3", "--algorithm", "ring",
-			"--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", e2etest.Operations(t), "4194304")
+			"--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", e2etest.Operations(t), strconv.Itoa(*vmElements))
 		out, err := cmd.CombinedOutput()
 		// Where all guests share two busy CPUs, packets come late and queue pairs break.
 		if err != nil || (rdma == "on") != overRDMA.Match(out) {
