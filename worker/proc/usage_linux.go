@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"time"
@@ -17,10 +18,10 @@ func Used(pids []int) (map[int]Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[int]Usage{}
+	out, children := map[int]Usage{}, byParent(table)
 	for _, pid := range pids {
 		var u Usage
-		for _, p := range append([]process{{pid: pid}}, below(byParent(table), pid)...) {
+		for _, p := range append([]process{{pid: pid}}, below(maps.Clone(children), pid)...) {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 			if err != nil {
 				continue // it has ended

@@ -45,3 +45,26 @@ func TestUsed(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkUsed measures what a daemon reads of eight ranks when somebody watches a job: once a second.
+func BenchmarkUsed(b *testing.B) {
+	var pids []int
+	for range 8 {
+		cmd := exec.Command("cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer in.Close()
+		pids = append(pids, cmd.Process.Pid)
+	}
+	for b.Loop() {
+		if used, err := Used(pids); err != nil || used[pids[7]].Processes != 1 {
+			b.Fatal(used, err)
+		}
+	}
+}
