@@ -171,6 +171,8 @@ class TorchTest(unittest.TestCase):
             self.assertEqual(hvd.allreduce(whole, op=hvd.BitOr).tolist(), [3, 4])
             self.assertEqual(hvd.allreduce(whole.short(), op=hvd.Sum, name="h").tolist(), [3, 8])
             self.assertEqual(hvd.allgather(whole[:1]).tolist(), [1, 2])
+            self.assertEqual(hvd.broadcast_object({"rank": rank}, 1), {"rank": 1})
+            self.assertFalse(collectives._on_device([1, 2]), "a tensor of another framework")
             self.assertEqual(hvd.allreduce(torch.empty(0, 3)).shape, (0, 3))
             self.assertEqual(hvd.broadcast(torch.empty(0), 0).shape, (0,))
 

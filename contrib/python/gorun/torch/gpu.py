@@ -147,9 +147,9 @@ def reduce_flat(
 class Path:
     """collectives.DevicePath for torch."""
 
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Report whether a tensor lies on a GPU."""
-        return on_gpu(tensor)
+    def holds(self, tensor: Any) -> bool:
+        """Report whether a tensor, of any framework, is one of torch's on a GPU."""
+        return isinstance(tensor, torch.Tensor) and on_gpu(tensor)
 
     def allreduce(
         self,
