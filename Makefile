@@ -114,9 +114,10 @@ again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test ma
 	else echo "No test was run a second time."; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
-# Ray and Spark where make ray-ready was run, and Ansible and cloud-init where make provision-ready was.
+# What lies in the cache by make ray-ready, provision-ready and kubernetes-ready.
 CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),spark)) \
-	$(if $(wildcard $(ANSIBLE_VENV)/ready),$(if $(shell command -v cloud-init),provision))
+	$(if $(wildcard $(ANSIBLE_VENV)/ready),$(if $(shell command -v cloud-init),provision)) \
+	$(if $(wildcard $(KUBERNETES)/ready),test-kubernetes)
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
@@ -303,6 +304,19 @@ vsphere: build/report
 ## kubernetes: the manifests, by the types of Kubernetes' API, which a Go module of its own has
 kubernetes: build/report
 	cd contrib/kubernetes && go vet ./... && go test -json -timeout=5m ./... | ../../build/report
+
+## test-kubernetes: the manifests, applied to the API server of Kubernetes itself, with the kinds of JobSet, Trainer and mpi-operator
+KUBERNETES := $(CACHE)/kubernetes-1.34.2
+test-kubernetes: kubernetes-ready
+	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) go test -count=1 -timeout=5m -v ./...
+
+## kubernetes-ready: build the API server and etcd that make test-kubernetes starts, once; some ten minutes, in ~/.cache/gorun-ci
+kubernetes-ready: $(KUBERNETES)/ready
+$(KUBERNETES)/ready:
+	mkdir -p $(@D)
+	cd contrib/kubernetes/controlplane && go build -o $(@D)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	cd contrib/kubernetes/controlplane && go build -o $(@D)/etcd go.etcd.io/etcd/server/v3
+	touch $@
 
 ## grafana: the board and the alerts, a Go module of its own, by Prometheus on what a job of two ranks serves
 grafana: build build/report
