@@ -31,6 +31,16 @@ class SeatsTest(unittest.TestCase):
         self.addCleanup(patch.stop)
         self.token = job.new_token()
 
+    def test_a_host_that_cannot_run_gorun(self):
+        self.assertEqual(step.unable(), "")
+        for binary, why in {
+            "/nonexistent": "^start gorun: .*No such file or directory: '/nonexistent'",
+            "/etc/passwd": "^start gorun: .*Permission denied",
+            "/bin/false": "^gorun version: exit status 1$",
+        }.items():
+            with mock.patch.dict(os.environ, {"GORUN": binary}):
+                self.assertRegex(step.unable(), why)
+
     def engine(self, host, index, stderr=None):
         """Start a process of the engine."""
         process = subprocess.Popen(
