@@ -1,4 +1,4 @@
-"""Some steps of a training whose result can be compared bit by bit: python3 steps.py STEPS"""
+"""Some steps of a training whose result can be compared bit by bit: python3 steps.py STEPS [SECONDS_BETWEEN]"""
 
 import hashlib
 import os
@@ -9,6 +9,7 @@ import gorun.numpy as hvd
 import numpy as np
 
 hvd.init()
+pause = float(sys.argv[2]) if len(sys.argv) > 2 else 0.02
 rng = np.random.default_rng(hvd.rank())
 weights = np.zeros(50_000, np.float32)
 for step in range(int(sys.argv[1])):
@@ -17,5 +18,5 @@ for step in range(int(sys.argv[1])):
     weights -= 0.01 * hvd.allreduce(gradient, name="gradient")
     if hvd.rank() == 0:
         print(f"step {step} at {time.time():.3f}", flush=True)
-    time.sleep(0.02)
+    time.sleep(pause)
 print(f"rank {hvd.rank()}, process {os.getpid()}, weights {hashlib.sha256(weights.tobytes()).hexdigest()}", flush=True)

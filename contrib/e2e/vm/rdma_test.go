@@ -23,6 +23,7 @@ var (
 	vmElements = flag.Int("elements", 1<<22, "to how many elements of 4 bytes TestVMRDMA compares operations")
 )
 
+// A move takes a second or two, in which the training takes some of these steps of a tenth of a second.
 const stepsOfMove = 50
 
 var overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
@@ -42,7 +43,7 @@ func TestVMRDMA(t *testing.T) {
 	steps := strconv.Itoa(100 + stepsOfMove**vmMoves)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps).CombinedOutput()
+	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps, "0").CombinedOutput()
 	if err != nil {
 		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
 	}
@@ -54,16 +55,17 @@ func TestVMRDMA(t *testing.T) {
 	}
 
 	out := &e2etest.Record{}
-	cmd := l.Command(ctx, binary, "-v", "--rdma", "on", "-np", "3", "-H", "vm1,vm2,vm3", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps)
+	cmd := l.Command(ctx, binary, "-v", "--rdma", "on", "-np", "3", "-H", "vm1,vm2,vm3", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps, "0.1")
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
+	taken := func() int { return len(stepLine.FindAllString(out.String(), -1)) }
 	await := func(step int) {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Minute); len(stepLine.FindAllString(out.String(), -1)) < step; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Minute); taken() < step; time.Sleep(50 * time.Millisecond) {
 			select {
 			case err := <-done:
 				t.Fatalf("the training ended before step %d: %v\n%s", step, err, out.String())
@@ -78,11 +80,19 @@ func TestVMRDMA(t *testing.T) {
 	if _, err := l.Guests()[0].Run(ctx, "rdma link delete rxe0; sleep 1; rdma link add rxe0 type rxe netdev ens192"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range *vmMoves {
-		await(70 + stepsOfMove*i)
-		if _, err := l.Guests()[1].Move(ctx, 500*time.Millisecond); err != nil {
+	goesOn := func() { // fails if the training ends before ten more steps
+		t.Helper()
+		await(taken() + 10)
+	}
+	goesOn()
+	shortest := time.Hour
+	for range *vmMoves {
+		stopped, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
+		if err != nil {
 			t.Fatal(err)
 		}
+		goesOn()
+		shortest = min(shortest, stopped)
 	}
 	if err := <-done; err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -101,7 +111,12 @@ func TestVMRDMA(t *testing.T) {
 	if overRDMA.FindString(out.String()) == "" || strings.Count(out.String(), "epoch ") != 1 {
 		t.Errorf("nothing went over RDMA, or there was more than one world:\n%s", out.String())
 	}
-	t.Logf("%s; the longest step took %.2f s", overRDMA.FindString(out.String()), longestStep(t, out.String()).Seconds())
+	longest := longestStep(t, out.String())
+	if longest < shortest {
+		t.Errorf("the longest step took %v, and vm2 was paused for %v or more", longest, shortest)
+	}
+	t.Logf("%s; vm2 was paused %d times, for %.2f s or more; the longest step took %.2f s", overRDMA.FindString(out.String()),
+		*vmMoves, shortest.Seconds(), longest.Seconds())
 	operationsInGuests(ctx, t, l, binary)
 }
 

@@ -37,7 +37,7 @@ func TestVMotion(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 
-	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "2", e2etest.Python, "-c", string(program), steps).CombinedOutput()
+	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "2", e2etest.Python, "-c", string(program), steps, "0").CombinedOutput()
 	if err != nil {
 		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
 	}
@@ -46,7 +46,7 @@ func TestVMotion(t *testing.T) {
 	t.Run("topology", func(t *testing.T) { guestTopology(ctx, t, l, binary) })
 
 	out := &e2etest.Record{}
-	cmd := l.Command(ctx, binary, "-v", "-np", "2", "-H", "vm1:1,vm2:1", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps)
+	cmd := l.Command(ctx, binary, "-v", "-np", "2", "-H", "vm1:1,vm2:1", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps, "0.1")
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestVMotion(t *testing.T) {
 			t.Fatalf("the training does not begin:\n%s", out.String())
 		}
 	}
-	still, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
+	paused, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,11 @@ func TestVMotion(t *testing.T) {
 			t.Errorf("rank %s has other weights than an undisturbed training", f[1])
 		}
 	}
-	t.Logf("vm2 stood still for %.2f s; the longest step took %.2f s", still.Seconds(), longestStep(t, out.String()).Seconds())
+	longest := longestStep(t, out.String())
+	if longest < paused {
+		t.Errorf("the longest step took %v, and vm2 was paused for %v: the training did not wait for it", longest, paused)
+	}
+	t.Logf("vm2 was paused for %.2f s; the longest step took %.2f s", paused.Seconds(), longest.Seconds())
 	if n := strings.Count(out.String(), "epoch "); n != 1 {
 		t.Errorf("%d worlds instead of one:\n%s", n, out.String())
 	}
