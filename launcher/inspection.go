@@ -45,7 +45,7 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 		if s.Process != rank {
 			continue
 		}
-		f.State, f.PID, f.Stack, f.Signs = s.State, s.PID, s.Stack, (*why.Signs)(s.Signs)
+		f.State, f.PID, f.Stack, f.Kernel, f.Signs = s.State, s.PID, s.Stack, s.Kernel, (*why.Signs)(s.Signs)
 		if s.Split != nil {
 			f.Activity, f.For = s.Split.Activity, s.Split.For
 		}

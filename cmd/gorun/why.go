@@ -21,7 +21,7 @@ func whyCommand() *cli.Command {
 }
 
 func stacksCommand() *cli.Command {
-	const usage = "show the Python stacks of a job's ranks, equal ones together"
+	const usage = "show the stacks of a job's ranks, equal ones together"
 	return jobsCommand("stacks", usage, "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json,
 			Usage: "write JSON with the stacks of all threads, for programs"}}
@@ -116,22 +116,15 @@ func showStacks(ctx context.Context, o *jobsFlags) error {
 	if o.json {
 		return json.NewEncoder(o.out).Encode(all)
 	}
-	without := map[int]bool{}
-	for _, f := range all {
-		without[f.Rank] = true
-	}
 	for _, s := range why.Merge(all) {
 		fmt.Fprintf(o.out, "%s:\n", rankWords(s.Ranks))
 		for _, frame := range s.Frames {
 			fmt.Fprintln(o.out, "  "+jobs.Clean(frame.String()))
 		}
-		for _, rank := range s.Ranks {
-			delete(without, rank)
-		}
 	}
 	for _, f := range all {
-		if without[f.Rank] {
-			fmt.Fprintf(o.out, "rank %d on %s: no stack; %s\n", f.Rank, jobs.Clean(f.Host), jobs.Clean(f.State))
+		if len(why.Main(f.Stack)) == 0 {
+			fmt.Fprintf(o.out, "rank %d on %s: no Python stack; %s\n", f.Rank, jobs.Clean(f.Host), jobs.Clean(f.State))
 		}
 	}
 	return nil

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Frame is a line of a stack as Python's faulthandler writes it.
+// Frame is a line of a stack as Python's faulthandler writes it, or a function of the kernel.
 type Frame struct {
 	File     string
 	Line     int
 	Function string
+	Kernel   bool
 }
 
 var frameLine = regexp.MustCompile(`^ *File "(.*)", line (\d+) in (.*)$`)
@@ -30,7 +31,7 @@ func Main(stack string) (frames []Frame) {
 		}
 		if m := frameLine.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.Atoi(m[2])
-			frames = append(frames, Frame{m[1], n, m[3]})
+			frames = append(frames, Frame{File: m[1], Line: n, Function: m[3]})
 		}
 	}
 	return frames
@@ -60,7 +61,12 @@ func (f Frame) short() string {
 	return fmt.Sprintf("%s (%s:%d)", f.Function, f.base(), f.Line)
 }
 
-func (f Frame) String() string { return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line) }
+func (f Frame) String() string {
+	if f.Kernel {
+		return f.Function + " (kernel)"
+	}
+	return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line)
+}
 
 // loads reports whether the main thread of a stack is in the iterator of a data loader.
 func loads(stack string) bool {
@@ -75,10 +81,22 @@ type Stack struct {
 	Frames []Frame
 }
 
+// frames returns what a rank's main thread is in: Python's functions, with the kernel's above them where the rank waits for
+// a file or is stuck, or the kernel's alone.
+func (f *Finding) frames() (frames []Frame) {
+	python := Main(f.Stack)
+	if len(python) == 0 || blocked(f.State) {
+		for _, function := range f.Kernel {
+			frames = append(frames, Frame{Function: function, Kernel: true})
+		}
+	}
+	return append(frames, python...)
+}
+
 // Merge returns the stacks of the main threads, the commonest first. Ranks without one are left out.
 func Merge(all []Finding) (merged []Stack) {
 	for _, f := range all {
-		frames := Main(f.Stack)
+		frames := f.frames()
 		if len(frames) == 0 {
 			continue
 		}

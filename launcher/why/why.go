@@ -25,6 +25,7 @@ type Finding struct {
 	Activity string   `json:"activity,omitempty"` // what it reports that it does, "" if it counts nothing
 	For      int64    `json:"for_us,omitempty"`   // how long already
 	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
+	Kernel   []string `json:"kernel,omitempty"`   // functions of the kernel that its main thread is in, the innermost first
 	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
 	Ended    bool     `json:"ended,omitempty"`
 

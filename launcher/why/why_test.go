@@ -1,6 +1,8 @@
 package why_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +107,23 @@ func TestMerge(t *testing.T) {
 	}
 	if got := merged[0].Frames[1].String(); got != "batches (/home/ann/train.py:12)" {
 		t.Error(got)
+	}
+}
+
+// TestMergeKernel: the kernel's stack stands in for one of Python, and above it where the kernel keeps the rank.
+func TestMergeKernel(t *testing.T) {
+	kernel := []string{"nfs_wait", "do_syscall_64"}
+	nfs := "waits for a file server (NFS) (pid 7)"
+	merged := why.Merge([]why.Finding{
+		{Rank: 0, Kernel: kernel, State: "sleeps (pid 7)"}, {Rank: 1, Kernel: kernel, State: nfs}, {Rank: 2, Kernel: kernel, Stack: stack, State: nfs},
+		{Rank: 3, Kernel: kernel, Stack: stack, State: "sleeps (pid 7)"}, {Rank: 4}})
+	var got []string
+	for _, s := range merged {
+		got = append(got, why.Numbers(s.Ranks)+": "+s.Frames[0].String()+fmt.Sprint(len(s.Frames)))
+	}
+	want := []string{"0-1: nfs_wait (kernel)2", "2: nfs_wait (kernel)5", "3: select (/usr/lib/python3.11/selectors.py:415)3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

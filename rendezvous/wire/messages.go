@@ -340,12 +340,13 @@ type Inspected struct {
 
 // RankState describes what a rank's process does.
 type RankState struct {
-	Process int    `msgpack:"process"`
-	PID     int    `msgpack:"pid"`   // of the process that has the session, or of the one that was started
-	State   string `msgpack:"state"` // in words
-	Split   *Split `msgpack:"split"` // nil if it counts nothing
-	Stack   string `msgpack:"stack"` // "" if it writes none
-	Signs   *Signs `msgpack:"signs"` // nil if it was not looked at for a while
+	Process int      `msgpack:"process"`
+	PID     int      `msgpack:"pid"`    // of the process that has the session, or of the one that was started
+	State   string   `msgpack:"state"`  // in words
+	Split   *Split   `msgpack:"split"`  // nil if it counts nothing
+	Stack   string   `msgpack:"stack"`  // of Python; "" if it writes none, and py-spy cannot read it
+	Kernel  []string `msgpack:"kernel"` // functions of the kernel that its main thread is in, the innermost first, if visible
+	Signs   *Signs   `msgpack:"signs"`  // nil if it was not looked at for a while
 }
 
 // Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what

@@ -14,6 +14,7 @@ import (
 	"gorun/worker/member"
 	"gorun/worker/proc"
 	"gorun/worker/signs"
+	"gorun/worker/stacks"
 )
 
 // Monitor describes processes to the launcher.
@@ -32,7 +33,8 @@ type Monitor struct {
 // pid returns the id of the process that speaks for a rank: the one with the session, or else the one that was started.
 func (m *Monitor) pid(number int) int { return cmp.Or(m.session(number), m.processes.of(number).pid) }
 
-// inspectTime is how long processes are looked at: the launcher waits for two seconds.
+// inspectTime is how long processes are looked at, before py-spy looks at some for two seconds at most: the launcher waits
+// for four.
 const inspectTime = 500 * time.Millisecond
 
 // Inspect finds out what the processes of this host's ranks do, with their stacks and what keeps them if it is to look
@@ -65,6 +67,7 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 		defer end.Stop()
 		var all sync.WaitGroup
 		for i := range msg.Ranks {
+			msg.Ranks[i].Kernel = stacks.Kernel(msg.Ranks[i].PID)
 			if pipes[i] != nil {
 				all.Go(func() { msg.Ranks[i].Stack = pipes[i].Ask(msg.Ranks[i].PID, counts[i]) })
 			}
@@ -78,11 +81,27 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 		for i := range msg.Ranks {
 			msg.Ranks[i].Signs = seen[msg.Ranks[i].PID]
 		}
+		spyOut(ctx, msg.Ranks)
 		m.loop.Post(ctx, func() {
 			m.asking = false
 			then(msg)
 		})
 	})
+}
+
+// spyOut fills in the stacks that ranks have not written. Each process is a rank's own: it was started here, or knows the
+// token of one that was.
+func spyOut(ctx context.Context, ranks []wire.RankState) {
+	var pids []int
+	for _, rank := range ranks {
+		if rank.Stack == "" {
+			pids = append(pids, rank.PID)
+		}
+	}
+	found := stacks.Python(ctx, pids)
+	for i := range ranks {
+		ranks[i].Stack = cmp.Or(ranks[i].Stack, found[ranks[i].PID])
+	}
 }
 
 // Beat takes note, about once a second, of the control groups of processes that have begun a session: wrappers have put

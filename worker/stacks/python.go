@@ -1,0 +1,214 @@
+package stacks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+const (
+	program = "py-spy"
+	// spyTimeout bounds how long py-spy may take for all ranks of a host, spies how many of it run at a time.
+	spyTimeout = 2 * time.Second
+	spies      = 4
+	// maxDump bounds what is read of py-spy, and maxStack what of that is kept of a process.
+	maxDump  = 1 << 20
+	maxStack = 64 << 10
+	// mostFrames and longest bound the frames of a thread, the innermost ones, so that one thread always fits.
+	mostFrames = 128
+	longest    = 200
+)
+
+// Python returns the stacks of processes as py-spy finds them, in the form of Python's faulthandler, by process. What
+// py-spy cannot read, such as a program in C, is left out. py-spy reads the memory of a process without attaching to it:
+// that works for one that is stopped or stuck, too, while a py-spy that was killed would leave behind a process that it
+// has stopped. So there are no frames of C.
+func Python(ctx context.Context, pids []int) map[int]string {
+	ctx, cancel := context.WithTimeout(ctx, spyTimeout)
+	defer cancel()
+	found := make([]string, len(pids))
+	turns := make(chan struct{}, spies)
+	var all sync.WaitGroup
+	for i, pid := range pids {
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			found[i] = spy(ctx, pid)
+		})
+	}
+	all.Wait()
+	stacks := map[int]string{}
+	for i, pid := range pids {
+		if found[i] != "" {
+			stacks[pid] = found[i]
+		}
+	}
+	return stacks
+}
+
+// spy has py-spy read the stacks of a process; "" if there is no py-spy, or it cannot.
+func spy(ctx context.Context, pid int) string {
+	path := find(pid)
+	if pid <= 0 || path == "" || ctx.Err() != nil {
+		return ""
+	}
+	cmd := exec.CommandContext(ctx, path, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid))
+	cmd.Dir, cmd.WaitDelay = "/", 100*time.Millisecond
+	out := &limited{}
+	cmd.Stdout = out
+	if err := cmd.Run(); err != nil {
+		return ""
+	}
+	threads, err := parseDump(out.text)
+	if err != nil {
+		return ""
+	}
+	return format(threads, pid)
+}
+
+// limited takes what a program writes, up to maxDump bytes.
+type limited struct{ text []byte }
+
+var errMuch = errors.New("too much output")
+
+func (l *limited) Write(b []byte) (int, error) {
+	if len(l.text)+len(b) > maxDump {
+		return 0, errMuch
+	}
+	l.text = append(l.text, b...)
+	return len(b), nil
+}
+
+// find returns the py-spy of a process: one beside its Python or in its PATH, or else in that of this process; "" if
+// there is none. A process of another user could name any program, and one in a container has other files.
+func find(pid int) string {
+	var dirs []string
+	if same(pid) {
+		if first, _, _ := strings.Cut(read(pid, "cmdline"), "\x00"); first != "" {
+			dirs = append(dirs, filepath.Dir(first)) // of a virtual environment, whose Python is a link
+		}
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
+			dirs = append(dirs, filepath.Dir(exe))
+		}
+		for variable := range strings.SplitSeq(read(pid, "environ"), "\x00") {
+			if list, ok := strings.CutPrefix(variable, "PATH="); ok {
+				dirs = append(dirs, filepath.SplitList(list)...)
+			}
+		}
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, program)
+		info, err := os.Stat(path)
+		if err == nil && filepath.IsAbs(dir) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// same reports whether a process is of this one's user, and sees the same files.
+func same(pid int) bool {
+	mounts := func(process string) string {
+		name, _ := os.Readlink("/proc/" + process + "/ns/mnt") // "" if it has ended or access is denied
+		return name
+	}
+	for line := range strings.Lines(read(pid, "status")) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			own := strconv.Itoa(os.Geteuid())
+			other := func(id string) bool { return id != own }
+			return !slices.ContainsFunc(strings.Fields(ids), other) && mounts(strconv.Itoa(pid)) == mounts("self")
+		}
+	}
+	return false
+}
+
+// read returns a file of a process, "" if it has ended or access is denied.
+func read(pid int, name string) string {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, maxDump))
+	return string(b)
+}
+
+// thread is one of Python's, as py-spy writes it.
+type thread struct {
+	ID     int     `json:"os_thread_id"`
+	Name   string  `json:"thread_name"`
+	Frames []frame `json:"frames"` // the innermost first
+}
+
+type frame struct {
+	Function string `json:"name"`
+	File     string `json:"filename"`
+	Line     int    `json:"line"`
+}
+
+// parseDump reads what py-spy writes about a process, the oldest thread last.
+func parseDump(text []byte) (threads []thread, err error) {
+	if err := json.Unmarshal(text, &threads); err != nil {
+		return nil, fmt.Errorf("read py-spy's output: %w", err)
+	}
+	return threads, nil
+}
+
+// format writes stacks as faulthandler does, with the main thread of a process last. Where not all fit, other threads
+// are left out.
+func format(threads []thread, pid int) string {
+	threads = slices.DeleteFunc(threads, func(t thread) bool { return len(t.Frames) == 0 })
+	if len(threads) == 0 {
+		return ""
+	}
+	main := slices.IndexFunc(threads, func(t thread) bool { return t.ID == pid })
+	if main < 0 {
+		main = slices.IndexFunc(threads, func(t thread) bool { return t.Name == "MainThread" })
+	}
+	if main < 0 {
+		main = len(threads) - 1
+	}
+	last := threads[main].String()
+	var text strings.Builder
+	for i, t := range threads {
+		if one := t.String(); i != main && text.Len()+len(one)+1+len(last) <= maxStack {
+			text.WriteString(one + "\n")
+		}
+	}
+	return text.String() + last
+}
+
+func (t thread) String() string {
+	text := fmt.Sprintf("Thread 0x%x (most recent call first):\n", uint(t.ID))
+	for _, f := range t.Frames[:min(len(t.Frames), mostFrames)] {
+		function := f.Function[strings.LastIndex(f.Function, ".")+1:] // faulthandler writes no class before it
+		text += fmt.Sprintf("  File \"%s\", line %d in %s\n", clean(f.File), max(f.Line, 0), clean(function))
+	}
+	return text
+}
+
+// clean keeps a name on its line, and short.
+func clean(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.ToValidUTF8(name[max(len(name)-longest, 0):], "")
+}
