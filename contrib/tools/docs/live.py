@@ -220,11 +220,12 @@ def look_at(kind: Kind, browser: Chromium, args: argparse.Namespace, faults: Fau
         try:
             kind.try_out(look, token, faults)
             for scheme in ("light", "dark"):
-                page = browser.new_context(color_scheme=scheme).new_page()
-                kind.try_large(page, address, look.name, faults)
+                many = Browser(browser.new_context(color_scheme=scheme), base, faults)
+                many.name = f"{kind.name} of many"
+                kind.try_large(many.page, address, many.name, faults)
                 if args.axe:
-                    check_access(page, args.axe.read_text(), f"{look.name}, {scheme},", faults)
-                page.close()
+                    check_access(many.page, args.axe.read_text(), f"{many.name}, {scheme},", faults)
+                many.page.close()
         except PlaywrightError as e:
             faults.add(look.name, e.message.splitlines()[0])
         if args.pictures:
