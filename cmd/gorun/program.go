@@ -51,7 +51,7 @@ func checkGPUPath(name string) error {
 	if slices.Contains(gpuPaths, name) {
 		return nil
 	}
-	return &usageError{fmt.Errorf("--gpu-path %s: neither auto, nccl, hierarchical nor host", name), "--gpu-path auto takes NCCL where it can"}
+	return &usageError{fmt.Errorf("--gpu-path %s: must be auto, nccl, hierarchical or host", name), "--gpu-path auto takes NCCL where it can"}
 }
 
 // gpusOf reads --gpus.

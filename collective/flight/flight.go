@@ -16,7 +16,7 @@ const (
 	Links      = 256
 )
 
-// Places is how many ranks of a host have a time of their own in an Operation; of more, the first and the last one have.
+// Places is how many ranks of a host have their own time in an Operation. Of any others only the first and the last are noted.
 const Places = 16
 
 // maxName is how many bytes of a name are kept; of a longer one the beginning and the end are.
@@ -96,7 +96,7 @@ func (o *Operation) Contributed(now int64, rank, place int, last bool) {
 	}
 }
 
-// Came returns how long after the first rank the one with a place contributed, false if it has not or nobody noted.
+// Came returns how long after the first rank the one with a place contributed; false if it has not, or if its time was not kept.
 func (o *Operation) Came(place int) (after time.Duration, ok bool) {
 	if place >= Places || o.came[place] == 0 {
 		return 0, false

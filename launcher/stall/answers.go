@@ -130,7 +130,7 @@ func (a Answers) Waits(rank, host int) bool {
 }
 
 // Stayed returns the operations that daemons reported before and still report. Daemons look at different moments, so that
-// answers of one round may show ranks to wait for each other that never did. All of one round come before all of the next:
+// answers of one round may show ranks as waiting for each other when they never did. All of one round come before all of the next:
 // what is in both was there on all hosts at the same time.
 func (a Answers) Stayed(before Answers) Answers {
 	stayed := Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}

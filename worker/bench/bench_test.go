@@ -242,7 +242,7 @@ func TestCarriedBy(t *testing.T) {
 		sent, overRDMA float64
 		want           string
 	}{{0, 0, "none"}, {8, 0, "tcp"}, {8, 8, "rdma"}, {8, 2, "rdma (25%) and tcp"}} {
-		if got := carriedBy([]Row{{Wire: tt.sent / 2, RDMA: tt.overRDMA}, {Wire: tt.sent / 2}}); got != tt.want {
+		if got := carriedBy([]Row{{RDMA: tt.overRDMA, TCP: tt.sent - tt.overRDMA}, {}}); got != tt.want {
 			t.Errorf("%g bytes, %g over RDMA: %q, want %q", tt.sent, tt.overRDMA, got, tt.want)
 		}
 	}

@@ -24,7 +24,8 @@ type Row struct {
 	AlgBW  float64 `json:"algbw_GBps"` // 10^9 bytes per second, of the median time
 	BusBW  float64 `json:"busbw_GBps"`
 	Wire   float64 `json:"wire_bytes"` // that the busiest host sends to others for an operation
-	RDMA   float64 `json:"rdma_bytes"` // the same over RDMA
+	RDMA   float64 `json:"rdma_bytes"` // that one host sends over RDMA, at most
+	TCP    float64 `json:"tcp_bytes"`  // that one host sends over TCP, at most; perhaps another one
 	Errors int64   `json:"wrong"`      // elements, on all ranks
 }
 
@@ -129,17 +130,17 @@ func (p *report) end() error {
 
 // carriedBy names what carried the bytes between hosts. With RDMA, segments go over TCP until its connection is there.
 func carriedBy(rows []Row) string {
-	var all, overRDMA float64
+	var overTCP, overRDMA float64
 	for _, r := range rows {
-		all, overRDMA = all+r.Wire, overRDMA+r.RDMA
+		overTCP, overRDMA = overTCP+r.TCP, overRDMA+r.RDMA
 	}
 	switch {
-	case all == 0:
+	case overTCP == 0 && overRDMA == 0:
 		return "none"
 	case overRDMA == 0:
 		return "tcp"
-	case overRDMA >= all:
+	case overTCP == 0:
 		return "rdma"
 	}
-	return fmt.Sprintf("rdma (%.3g%%) and tcp", min(100*overRDMA/all, 99.9))
+	return fmt.Sprintf("rdma (%.3g%%) and tcp", min(100*overRDMA/(overTCP+overRDMA), 99.9))
 }

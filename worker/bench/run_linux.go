@@ -105,11 +105,12 @@ func (b *runner) measure(count int) (Row, error) {
 		return Row{}, err
 	}
 	times := append([]float64(nil), b.times[:iters]...)
-	b.times[0], b.times[1] = float64(after.sent-before.sent)/float64(iters), float64(after.overRDMA-before.overRDMA)/float64(iters)
-	if err := b.agree(b.times[:2], kernel.Float64, kernel.Max); err != nil {
+	sent, overRDMA := float64(after.sent-before.sent)/float64(iters), float64(after.overRDMA-before.overRDMA)/float64(iters)
+	b.times[0], b.times[1], b.times[2] = sent, overRDMA, sent-overRDMA
+	if err := b.agree(b.times[:3], kernel.Float64, kernel.Max); err != nil {
 		return Row{}, err
 	}
-	wire, overRDMA := b.times[0], b.times[1]
+	traffic := [3]float64(b.times)
 	again, err := b.check(ops, count)
 	if err != nil {
 		return Row{}, err
@@ -119,7 +120,7 @@ func (b *runner) measure(count int) (Row, error) {
 		return Row{}, err
 	}
 	row := b.cfg.row(count, b.session.Welcome.Size, times, b.sheetInts()[0])
-	row.Wire, row.RDMA = wire, overRDMA
+	row.Wire, row.RDMA, row.TCP = traffic[0], traffic[1], traffic[2]
 	return row, nil
 }
 

@@ -90,7 +90,7 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// find returns the py-spy of a process: one beside its Python or in its PATH, or else in that of this process; "" if
+// find returns the py-spy of a process: one beside its Python or in its PATH, or else one in this process's PATH; "" if
 // there is none. A process of another user could name any program, and one in a container has other files.
 func find(pid int) string {
 	var dirs []string

@@ -23,7 +23,7 @@ const (
 	defaultWarning = 60 * time.Second
 	// crossedWarning is how long ranks may wait for each other in different operations of one name.
 	crossedWarning = time.Second
-	// watchPrefix is of operations that ranks start only to learn that another rank leaves: no other rank joins them.
+	// watchPrefix begins the names of operations that ranks start only to learn that another rank leaves: no other joins them.
 	watchPrefix = "gorun.watch."
 	// maxReported bounds the operations of a report.
 	maxReported = 1000
