@@ -213,6 +213,21 @@ class RefusalsTest(unittest.TestCase):
 
         self.assertEqual(ranks(2, body), [True, True])
 
+    def test_same_name_before_it_was_waited_for(self):
+        """A name is in flight until a wait for it, although all ranks have called it already."""
+
+        def body(rank, number):
+            first, _ = rank.sum("x", [1])
+            while not rank.group._ready and not rank.group._running and not first.here:
+                time.sleep(0.001)
+            with self.assertRaisesRegex(ValueError, "same name"):
+                rank.sum("x", [1])
+            first.wait()
+            second, array = rank.sum("x", [1])
+            return second.wait(), array.tolist()
+
+        self.assertEqual(ranks(2, body), [(True, [2])] * 2)
+
     def test_one_device_for_two_ranks(self):
         def body(_):
             work, _ = Rank(0).sum("x", [1])
@@ -282,6 +297,47 @@ class LossTest(unittest.TestCase):
 
         with faults(hanginit=""):
             ranks(2, body)
+
+    def test_rank_leaves_while_the_set_up_hangs(self):
+        def body(rank, number):
+            work, _ = rank.sum("x", [1])
+            while not rank.group._comm:
+                time.sleep(0.001)
+            both.wait()
+            if number == 1:
+                basics.shutdown()
+            with self.assertRaisesRegex(HorovodInternalError, "left"):
+                work.wait()
+
+        both = threading.Barrier(2)
+        with faults(hanginit=""):
+            ranks(2, body)
+
+    def test_watch_begins_again(self):
+        """The watch ends without an error when all others join; the next operation has another one."""
+
+        def body(rank, number):
+            rank.sum("before", [1])[0].wait()
+            first, rank.group._watch = rank.group._watch, None
+            self.assertIsNotNone(first)
+            with mock.patch.object(rank.group, "_begin_watch", return_value=first) as begun:
+                rank.sum("after", [1])[0].wait()
+            self.assertEqual(begun.call_count, 1)
+            both.wait()
+
+        both = threading.Barrier(2)
+        ranks(2, body)
+
+    def test_thread_cannot_begin(self):
+        """Whatever the thread fails at, callers get the reason."""
+
+        def body(rank, number):
+            with self.assertRaisesRegex(HorovodInternalError, "no context"):
+                rank.sum("x", [1])[0].wait()
+
+        failed = driver.Failed("cuThreadExchangeStreamCaptureMode", 201, "no context")
+        with mock.patch.object(driver.Driver, "relax", side_effect=failed):
+            ranks(1, body)
 
     def test_next_world(self):
         """After a loss the same processes go on in the next world, with a communicator of its own."""

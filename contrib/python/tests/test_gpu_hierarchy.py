@@ -80,6 +80,19 @@ class SumsTest(unittest.TestCase):
 
         ranks([[0, 1], [2, 3]], body)
 
+    def test_same_name_twice(self):
+        def body(tree, rank):
+            work, _ = start(tree, "x", [rank])
+            with self.assertRaisesRegex(ValueError, "same name"):
+                start(tree, "x", [rank])
+            self.assertTrue(work.wait())
+            work, array = start(tree, "x", [rank])  # whose memory is one that was given back
+            self.assertTrue(work.wait())
+            self.assertEqual(len(tree._all), 2)
+            return array.tolist()
+
+        self.assertEqual(ranks([[0, 1], [2, 3]], body), [[6]] * 4)
+
     def test_no_memory_that_can_be_pinned(self):
         def body(tree, rank):
             work, array = start(tree, "x", [rank] * 9)

@@ -116,7 +116,7 @@ def run_on_gpus(size, body, wanted="nccl", devices=None):
         stack.enter_context(using_standins())
         for name, what in {
             "on_gpu": lambda tensor: tensor.dtype is not torch.int16,  # which stand for those in host memory
-            "stream_of": lambda tensor: 0,
+            "current_stream": lambda tensor: mock.Mock(cuda_stream=0),
             "ordinal_of": lambda tensor: basics.rank() if devices is None else devices[basics.rank()],
             "default_ordinal": lambda: basics.rank(),
         }.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import math
 import threading
 import time
 import weakref
@@ -25,7 +26,7 @@ from gorun import constants, errors
 from gorun.exceptions import HorovodInternalError
 from gorun.gpu import nccl
 from gorun.gpu.driver import Device, Event, Failed, Stream
-from gorun.world import Operation
+from gorun.world import DUPLICATE, Operation
 
 if TYPE_CHECKING:
     from gorun.world import World
@@ -38,6 +39,7 @@ _ORDER_SECONDS = 0.002  # at most, between two looks at what waits for other ran
 _PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3  # between two looks of a caller at the end of its operation
 
 _ID_BYTES = 128  # of NCCL's unique id
+_LEAVING = "it did not end when this rank left the world"
 
 WATCH_PREFIX = "gorun.watch."  # of operations that no other rank joins: the daemon does not call them late
 
@@ -67,6 +69,7 @@ class Work:
         self._by_host = by_host
         self.before, self.after = Event(group.device), Event(group.device)
         self.since = 0.0  # when it was launched
+        self.waited = False  # its end was seen, by wait() or over(): its name is free
         self._decided = threading.Event()  # it was launched, or will not be
         self._here = False  # by this group
         self._error = ""
@@ -79,9 +82,9 @@ class Work:
 
     def over(self) -> bool:
         """Report whether wait() would return, or raise, at once."""
-        if not self._decided.is_set():
-            return False
-        return not self._here or self._group.ended() or self.after.over()
+        if self._decided.is_set() and (not self._here or self._group.ended() or self.after.over()):
+            self.waited = True
+        return self.waited
 
     def wait(self) -> bool:
         """Return True once the memory of the GPU has the result.
@@ -96,6 +99,7 @@ class Work:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except Failed as error:  # of the device
+            self.waited = True
             raise HorovodInternalError(f"{self.key} on the GPU: {error}") from error
         # An abort ends what runs, so the reason is looked at last.
         if self._error or (self._here and self._group.failure):
@@ -142,6 +146,7 @@ class Group:
         self._comm = 0
         self._changed = threading.Condition()  # of the fields below
         self._called: list[tuple[Work, Operation, int]] = []  # each with the sum that asks all ranks for it
+        self._names: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
         self._closing = False
         self._ended = threading.Event()
         # The thread's own.
@@ -151,7 +156,7 @@ class Group:
         self._next = 0  # the number of what comes next, 0 if that is not known
         self._running: collections.deque[Work] = collections.deque()
         self._watch: Operation | None = None
-        self._deadline = float("inf")  # of what runs
+        self._deadline = math.inf  # of what runs
         self._reason = ""  # for that
         self._thread = threading.Thread(target=self._serve, name="gorun gpu", daemon=True)
         self._thread.start()
@@ -163,8 +168,8 @@ class Group:
     ) -> Work:  # fmt: skip
         """Start to reduce so many elements of all ranks. Source and target are addresses, and may be equal.
 
-        All ranks give an operation the same name. It begins after what the stream was given so far. So it is
-        with the other operations, too. What else must be equal on all ranks is in also.
+        All ranks give an operation the same name. It begins after what the stream was given so far. The
+        other operations do the same. What else must be equal on all ranks is in also.
         """
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
@@ -259,21 +264,29 @@ class Group:
         its handle.
         """
         self._refuse()
-        if self.device.driver.capturing(stream):
+        with self.device.current():
+            captured = self.device.driver.capturing(stream)
+        if captured:
             raise RuntimeError(
                 f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
                 "part of: call them outside of the graph"
             )
         work = Work(self, key, launch, then, by_host)
-        work.before.record(stream)
+        with self._changed:
+            other = self._names.get(key)
+            if other is not None and not other.waited:
+                raise ValueError(DUPLICATE)
+            self._names[key] = work
         operation = Operation(self._world, 0)
         try:
+            work.before.record(stream)
             handle = self._ask(operation, key, how)
             with self._changed:
                 self._refuse()
                 self._called.append((work, operation, handle))
                 self._changed.notify_all()
         except BaseException as error:
+            work.waited = True
             if operation.begun() and not isinstance(error, HorovodInternalError):
                 self._stop(f"{key} was interrupted while it was called")  # other ranks may count on it
             raise
@@ -301,18 +314,18 @@ class Group:
     # The thread.
 
     def _serve(self) -> None:
-        self.device.driver.relax()  # a look at an event would end a capture of the script's
-        with self.device.current():
-            try:
-                self._loop()
-                self._drain()
-            except Exception as error:
-                self._stop(str(error))
-            try:
+        try:
+            self.device.driver.relax()  # a look at an event would end a capture of the script's
+            with self.device.current():
+                try:
+                    self._loop()
+                    self._drain()
+                except Exception as error:
+                    self._stop(str(error))
                 self._end()
-            except (Lost, Failed) as error:
-                self._stop(str(error))
-            self._ended.set()
+        except Exception as error:
+            self._stop(str(error))
+        self._ended.set()
         self._stop("this rank has left the world")
 
     def _stop(self, reason: str) -> None:
@@ -324,8 +337,9 @@ class Group:
             self._changed.notify_all()
         for work, _, _ in called:
             work.fail(self.failure)
-        for work in [*self._ready.values()]:
-            work.fail(self.failure)
+        if threading.current_thread() is self._thread:
+            for work in self._ready.values():
+                work.fail(self.failure)
 
     def _loop(self) -> None:
         while True:
@@ -388,6 +402,8 @@ class Group:
 
     def _launch(self, work: Work) -> None:
         try:
+            if self._watch is None:  # all ranks have called the operation, so none has joined
+                self._watch = self._begin_watch()
             if not self._comm:
                 self._set_up()
             work.before.before(self._stream.handle)
@@ -420,7 +436,6 @@ class Group:
         unique = self._world.synchronize(handle)[first : first + _ID_BYTES]
         self._comm = self._library.begin(unique, members.index(session.rank), len(members))
         self._settle()
-        self._watch = self._begin_watch()
 
     def _begin_watch(self) -> Operation:
         """Start an operation that no other rank joins: it fails when one leaves, or the world ends."""
@@ -439,7 +454,12 @@ class Group:
         """Wait until the communicator, which does not block, has taken the last call."""
         pause, until = _PAUSE, time.monotonic() + self._silence
         while self._library.state(self._comm) == nccl.IN_PROGRESS:
-            if time.monotonic() > until:
+            now = time.monotonic()
+            if self._closing and self._deadline == math.inf:
+                self._expect(_LEAVING, CLOSE_SECONDS)
+            if now > self._deadline:
+                raise Lost(self._reason)
+            if now > until:
                 raise Lost(f"NCCL was silent for {self._silence:g} s; NCCL_DEBUG=INFO shows what it did")
             self._look_at_world()
             time.sleep(pause)
@@ -483,7 +503,7 @@ class Group:
 
     def _drain(self) -> None:
         """Wait for what runs when this rank leaves."""
-        self._expect("it did not end when this rank left the world", CLOSE_SECONDS)
+        self._expect(_LEAVING, CLOSE_SECONDS)
         while self._running:
             if self._running[0].after.over():
                 self._running.popleft()
@@ -494,9 +514,7 @@ class Group:
     def _end(self) -> None:
         """Abort the communicator, unless it is sound. The reason is set before: an abort ends what waits."""
         comm, self._comm = self._comm, 0
-        if not comm:
-            return
-        sound = not self._running and not self.failure
+        sound = bool(comm) and not self._running and not self.failure
         try:
             if sound:
                 self._library.call["ncclCommFinalize"](comm)
@@ -505,7 +523,8 @@ class Group:
                     time.sleep(_LONGEST_PAUSE)
                 sound = self._library.state(comm) == nccl.SUCCESS
         finally:
-            self._library.call["ncclCommDestroy" if sound else "ncclCommAbort"](comm)
+            if comm:
+                self._library.call["ncclCommDestroy" if sound else "ncclCommAbort"](comm)
             self._stream.close()
 
 

@@ -11,9 +11,11 @@ gorun.gpu.group.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import queue
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +26,7 @@ from gorun.exceptions import HorovodInternalError
 from gorun.gpu import nccl
 from gorun.gpu.driver import Device, Event, Failed, Stream
 from gorun.gpu.group import OPS, Group, Work, itemsize
-from gorun.world import Operation
+from gorun.world import DUPLICATE, Operation
 
 if TYPE_CHECKING:
     from gorun.arena import Region
@@ -54,6 +56,7 @@ class Reduction:
         self._last: Work | None = None
         self._error = ""
         self._result: bool | None = None
+        self.waited = False  # its end was seen, by wait() or over(): its name is free
 
     @property
     def first(self) -> Work:
@@ -79,16 +82,26 @@ class Reduction:
 
     def over(self) -> bool:
         """Report whether wait() would return, or raise, at once."""
-        if not self.first.over() or not self.first.here:
-            return self.first.over()
-        return self._decided.is_set() and (self._last is None or self._last.over())
+        if self.first.over() and (not self.first.here or self._last_over()):
+            self.waited = True
+        return self.waited
 
     def wait(self) -> bool:
         """Do what Work.wait() does."""
         if self._result is None:
-            self._result = self.first.wait() and self._end()
+            try:
+                self._result = self.first.wait() and self._end()
+            except HorovodInternalError:
+                self.waited = True
+                if not self.first.here:  # nothing has used the memory
+                    self._owner.give_back(self)
+                raise
+            self.waited = True
             self._owner.give_back(self)
         return self._result
+
+    def _last_over(self) -> bool:
+        return self._decided.is_set() and (self._last is None or self._last.over())
 
     def _end(self) -> bool:
         self._decided.wait()
@@ -98,7 +111,7 @@ class Reduction:
 
 
 class Hierarchy:
-    """All ranks of a world, each with its own device, on hosts that have equally many of them."""
+    """All ranks of a world, each with its own device, on hosts that all have the same number of them."""
 
     def __init__(
         self, world: World, device: Device, hosts: Sequence[Sequence[int]], library: nccl.Nccl | None = None
@@ -119,6 +132,7 @@ class Hierarchy:
         self._free: dict[int, list[int]] = defaultdict(list)  # memory of the device, by size
         self._all: list[int] = []
         self._lock = threading.Lock()
+        self._names: weakref.WeakValueDictionary[str, Reduction] = weakref.WeakValueDictionary()
         self._queue: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="gorun gpu copies", daemon=True)
         self._thread.start()
@@ -137,7 +151,7 @@ class Hierarchy:
         kind, how, size = nccl.DATA_TYPES[dtype], OPS[op], itemsize(dtype)
         ranks = len(self._members)
         part = -(-count // ranks)
-        nbytes = max(part * ranks * size, 1)
+        nbytes = 1 << (max(part * ranks * size, 1) - 1).bit_length()  # few sizes: it is used again
         memory = self._take(nbytes)
         share = memory + self._index * part * size
         copy = self.device.driver.call["cuMemcpyAsync"]
@@ -154,17 +168,25 @@ class Hierarchy:
             copy(target, memory, count * size, own)
 
         reduction.gather, reduction.copy = gather, back
-        # The thread takes them in the order in which they are launched, which is the same on all ranks.
-        first = self.group.start(
-            name, (dtype, count, op, also), scatter, stream, lambda _: self._queue.put(reduction), by_host
-        )
+        try:
+            self._occupy(name, reduction)
+            # The thread takes them in the order in which they are launched, which is the same on all ranks.
+            first = self.group.start(
+                name, (dtype, count, op, also), scatter, stream, lambda _: self._queue.put(reduction), by_host
+            )
+        except BaseException:
+            reduction.waited = True
+            self.give_back(reduction)
+            raise
         reduction.begin(first)
         return reduction
 
     def give_back(self, reduction: Reduction) -> None:
         """Take back the memory of an operation that has ended."""
         with self._lock:
-            self._free[reduction.nbytes].append(reduction.memory)
+            memory, reduction.memory = reduction.memory, 0
+            if memory:
+                self._free[reduction.nbytes].append(memory)
 
     def close(self) -> None:
         """End the group, and free the memory."""
@@ -173,8 +195,19 @@ class Hierarchy:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         for address in self._all:
-            self.device.free(address)
+            with contextlib.suppress(Failed):
+                self.device.free(address)
         self._all.clear()
+        for stream in (self._out, self._back):
+            with contextlib.suppress(Failed):
+                stream.close()
+
+    def _occupy(self, name: str, reduction: Reduction) -> None:
+        with self._lock:
+            other = self._names.get(name)
+            if other is not None and not other.waited:
+                raise ValueError(DUPLICATE)
+            self._names[name] = reduction
 
     def _take(self, nbytes: int) -> int:
         with self._lock:
@@ -193,6 +226,7 @@ class Hierarchy:
             if reduction is None:
                 return
             try:
+                self.device.driver.relax()  # what it does would end a capture of the script's
                 self._middle(reduction)
             except Exception as error:
                 reduction.decide(None, str(error))
@@ -267,9 +301,4 @@ class Hierarchy:
             region.release = lambda: None
             return
 
-        def release() -> None:
-            self._out.synchronize()
-            self._back.synchronize()
-            self.device.unpin(address)
-
-        region.release = release
+        region.release = lambda: self.device.unpin(address)  # no copy outlasts _exchange()

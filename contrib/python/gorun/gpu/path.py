@@ -101,14 +101,14 @@ def look(host: str, ordinal: int, environ: Mapping[str, str] = os.environ) -> Fa
         return Facts(host, lacks="no GPU that its framework can use", several=several)
     try:
         cuda = driver.driver()
-        number = driver.Device(cuda, ordinal).number
+        number, release = driver.Device(cuda, ordinal).number, cuda.version() // 1000
         gpu, part = cuda.uuid(number), "MIG" in cuda.name(number)
     except (OSError, driver.Failed) as error:
         return Facts(host, lacks=f"CUDA's driver: {error}", several=several)
     try:
         version = nccl.dotted(nccl.nccl().version())
     except (OSError, nccl.Failed) as error:
-        lacks = f"no NCCL: {error}; pip install nvidia-nccl-cu12"
+        lacks = f"no NCCL: {error}; pip install nvidia-nccl-cu{release}"
         return Facts(host, gpu, part, lacks=lacks, several=several)
     return Facts(host, gpu, part, version, several=several)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -63,6 +64,7 @@ def route(world: World, ordinal: int) -> Route:
     with _lock:
         if world not in _routes:
             _routes[world] = Route(world, ordinal, path.asked())
+            world.on_close(functools.partial(_routes.pop, world, None))  # the route's group refers to it
         return _routes[world]
 
 

@@ -93,6 +93,7 @@ class Bucket:
         self._group = None  # reduces the gradients where they are, in memory of the GPU
         if gpu.reducible(wire, reduction.op, reduction.prescale, reduction.postscale):
             self._group = gpu.group_of(parameters[0], reduction.process_set)
+        self._streams: dict[int, torch.cuda.Stream] = {}  # of the gradients, where the group reduces them
         self._copies = None if self._group else cuda.copies(parameters[0].device)
         host = self._copies is None and parameters[0].device.type == "cpu"
         self._direct = (host or self._group is not None) and wire == parameters[0].dtype
@@ -127,6 +128,8 @@ class Bucket:
         if self._operation is None or not self._operation.begun():  # not submitted before a Ctrl-C
             if grad is not slot.view or grad.data_ptr() != slot.address:
                 self._take(slot, grad)
+            if self._group is not None:
+                gpu.note_stream(self._streams, self._flat)
             if len(missing) == 1 and slot in missing:
                 self._submit()
         # If that fails, the slot still counts as missing, and synchronize() tries again.
@@ -159,6 +162,7 @@ class Bucket:
             self._copies.wait()
         how = self._reduction
         if self._group is not None:
+            gpu.follow_streams(self._streams, self._flat)
             self._operation = gpu.reduce_flat(
                 self._world, self._group, self._flat, self.operation[1], how.op, how.prescale, how.postscale,
                 self._signature,

@@ -1,7 +1,7 @@
 """Tensors on GPUs that NCCL reduces where they are, in jobs with --gpu-path nccl or auto.
 
-What NCCL lacks goes by the host as ever: reductions of bits, averages of integers, other element types,
-process sets. So does all that is not an allreduce or a broadcast.
+What NCCL lacks still goes by the host: reductions of bits, averages of integers, other element types,
+process sets, and every operation that is not an allreduce or a broadcast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,27 @@ def on_gpu(tensor: torch.Tensor) -> bool:
 
 def stream_of(tensor: torch.Tensor) -> int:
     """Return the stream to which the calling thread gives operations on a tensor."""
-    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+    return int(current_stream(tensor).cuda_stream)
+
+
+def current_stream(tensor: torch.Tensor) -> torch.cuda.Stream:
+    """Return that stream as torch has it."""
+    return torch.cuda.current_stream(tensor.device)
+
+
+def note_stream(streams: dict[int, torch.cuda.Stream], tensor: torch.Tensor) -> None:
+    """Note the stream that the calling thread uses: backward may give each gradient to another one."""
+    stream = current_stream(tensor)
+    streams[stream.cuda_stream] = stream
+
+
+def follow_streams(streams: dict[int, torch.cuda.Stream], tensor: torch.Tensor) -> None:
+    """Let the current stream go on only after what those noted were given, and forget them."""
+    current = current_stream(tensor)
+    for number, stream in streams.items():
+        if number != current.cuda_stream:
+            current.wait_stream(stream)
+    streams.clear()
 
 
 def ordinal_of(tensor: torch.Tensor) -> int:
@@ -137,10 +157,15 @@ def reduce_flat(
             world, Torch(), [flat], [flat], f"allreduce.{name}", op, 1.0, postscale, global_process_set
         )
 
-    work = group.allreduce(
-        f"allreduce.{name}", flat.data_ptr(), flat.data_ptr(), flat.numel(), type_name(flat.dtype), op,
-        stream_of(flat), also=(signature, prescale, postscale), by_host=by_host,
-    )  # fmt: skip
+    try:
+        work = group.allreduce(
+            f"allreduce.{name}", flat.data_ptr(), flat.data_ptr(), flat.numel(), type_name(flat.dtype), op,
+            stream_of(flat), also=(signature, prescale, postscale), by_host=by_host,
+        )  # fmt: skip
+    except BaseException:
+        if prescale != 1.0:
+            flat.div_(prescale)  # it may be tried again
+        raise
     return Ongoing(world, work, flat, finish)
 
 
