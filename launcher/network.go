@@ -41,6 +41,7 @@ type carried wire.Links
 func (c *carried) add(l wire.Links) {
 	c.SentBytes += l.SentBytes
 	c.RDMABytes += l.RDMABytes
+	c.RDMAFailures += l.RDMAFailures
 	c.ResentBytes += l.ResentBytes
 	c.ResentSegments += l.ResentSegments
 	c.Renewed += l.Renewed
@@ -60,6 +61,9 @@ func (c *carried) text() string {
 		c.SentBytes, over, c.ResentBytes, topology.Count(int(c.ResentSegments), "segment"), topology.Count(int(c.Renewed+1)/2, "time"))
 	if c.Damaged > 0 {
 		text += fmt.Sprintf(", %s because data came damaged", topology.Count(int(c.Damaged), "time"))
+	}
+	if c.RDMAFailures > 0 {
+		text += fmt.Sprintf("; queue pairs failed %s", topology.Count(int(c.RDMAFailures), "time"))
 	}
 	return text
 }

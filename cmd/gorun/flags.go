@@ -47,7 +47,7 @@ func (o *jobFlags) networkTable() []cli.Flag {
 		&cli.StringFlag{Name: "rdma", Destination: &o.RDMA, Value: "off", EnvVars: []string{"GORUN_RDMA"},
 			Usage: "`WHERE` data goes over RDMA instead of TCP: off, auto (where both hosts can), on (the same, and report why not), or names of devices with commas"},
 		&cli.StringFlag{Name: "rdma-options", Destination: &o.RDMATune, EnvVars: []string{"GORUN_RDMA_OPTIONS"},
-			Usage: "`KEY=VALUE,…` for queue pairs: gid, roce, mtu, class, hops, timeout, retries, rnr, rest (time on TCP after failures)"},
+			Usage: "`KEY=VALUE,…` for queue pairs: gid, roce, mtu, class, hops, timeout, retries, rnr, rest (time on TCP after failures), unencrypted (yes: despite --encrypt)"},
 		&cli.StringFlag{Name: "rdma-library", Destination: &o.Verbs, Category: "network", Hidden: true,
 			Usage: "`FILE` on hosts in place of libibverbs.so.1", DefaultText: "the system's"},
 		&cli.IntFlag{Name: "streams", Destination: &o.Streams, Value: 4,

@@ -42,13 +42,13 @@ type Config struct {
 	// have proven who they are and both have the function, and returns what is to carry the bytes from there on, or conn
 	// itself; an error means that conn is of no use any more. What it returns may be an [Upgraded].
 	Upgrade func(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
-	// TLS, if not nil, secures all streams; it must authenticate both sides. ErrKey is the error of its handshake with
-	// a peer that has another key.
+	// TLS, if not nil, secures all connections, not what Upgrade returns; it must authenticate both sides. ErrKey is the
+	// error of its handshake with a peer that has another key.
 	TLS *tls.Config
 
 	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
 	Rails    int  // networks that Dial assigns to the other streams in turn: stream i is on network (i-1) mod Rails + 1; 1
-	Checksum bool // check long payloads, too, for damage that TCP misses; TLS does so in any case
+	Checksum bool // check long payloads, too, for damage that TCP misses; of no effect inside TLS, which does so
 	Window   int  // segments of a link in flight; 4096, which is also the maximum
 
 	AckBytes    int           // acknowledge after that many bytes; 1 MiB

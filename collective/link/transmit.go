@@ -173,7 +173,10 @@ func (st *stream) write() error {
 // seal adds the checksum of the payload if it is to have one.
 func (st *stream) seal(f *frame, payload []byte) {
 	f.Flags &^= flagChecksum
-	if cfg := &st.link.mesh.cfg; cfg.TLS == nil && len(payload) > 0 && (cfg.Checksum || len(payload) <= alwaysChecked) {
+	if _, ok := st.conn.(sealed); ok { // TLS checks it
+		return
+	}
+	if len(payload) > 0 && (st.link.mesh.cfg.Checksum || len(payload) <= alwaysChecked) {
 		f.Flags |= flagChecksum
 		f.crc = crc32c.Sum(payload)
 	}

@@ -2,7 +2,11 @@ package link_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,4 +71,72 @@ func TestUpgradeNeedsBothSides(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lossy is one end of a pipe that carries a stream in place of a connection, and damages what is written.
+type lossy struct {
+	net.Conn
+	below  net.Conn
+	damage func(said []byte)
+}
+
+func (c *lossy) Write(b []byte) (int, error) {
+	said := slices.Clone(b)
+	c.damage(said)
+	return c.Conn.Write(said)
+}
+
+func (c *lossy) Close() error { return errors.Join(c.Conn.Close(), c.below.Close()) }
+
+// pipes is a Config.Upgrade: host 0 makes a pipe, and reports its number over the connection.
+type pipes struct {
+	mu     sync.Mutex
+	others []net.Conn
+}
+
+func (p *pipes) upgrade(conn net.Conn, self int) (net.Conn, error) {
+	var number [1]byte
+	if self == 1 {
+		if _, err := io.ReadFull(conn, number[:]); err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.others[number[0]], nil
+	}
+	mine, other := net.Pipe()
+	p.mu.Lock()
+	number[0] = byte(len(p.others))
+	p.others = append(p.others, other)
+	p.mu.Unlock()
+	if _, err := conn.Write(number[:]); err != nil {
+		mine.Close()
+		return nil, err
+	}
+	return mine, nil
+}
+
+// TestUpgradedIsChecked: where connections are inside TLS and something else carries the bytes, checksums find damage.
+func TestUpgradedIsChecked(t *testing.T) {
+	const damages = 4
+	seal := sealing(t, 1)
+	var p pipes
+	var found atomic.Int64
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		c.TLS, c.Checksum = seal, true
+		c.BackoffMin, c.BackoffMax = time.Millisecond, 10*time.Millisecond
+		c.Damaged = func(link.Damage) { found.Add(1) }
+		self := c.Self
+		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) {
+			carrier, err := p.upgrade(conn, self)
+			return &lossy{carrier, conn, func(said []byte) {
+				if len(said) > 10_000 && found.Load() < damages { // part of a large payload
+					said[5000] ^= 1
+				}
+			}}, err
+		}
+	})
+	tr := startTraffic(t, nodes, length)
+	eventually(t, "damage", func() bool { return found.Load() >= damages })
+	tr.finish(t, nodes)
 }

@@ -23,6 +23,9 @@ type Tuning struct {
 	// Rest is how long a stream stays on TCP after the second queue pair in a row that failed soon. It doubles with each
 	// further one, up to mostRests times.
 	Rest time.Duration
+
+	// Unencrypted lets data of a job with --encrypt go over RDMA, where nothing encrypts it.
+	Unencrypted bool
 }
 
 const mostRests = 30
@@ -56,8 +59,13 @@ func ParseTuning(text string) (Tuning, error) {
 				return t, fmt.Errorf("rest=%s: not a duration from 1ms to 1h, such as 1s", value)
 			}
 			t.Rest = d
+		case name == "unencrypted":
+			if value != "yes" && value != "no" {
+				return t, fmt.Errorf("unencrypted=%s: must be yes or no", value)
+			}
+			t.Unencrypted = value == "yes"
 		case !known:
-			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest", name)
+			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr, rest and unencrypted", name)
 		default:
 			n, err := strconv.Atoi(value)
 			if name == "mtu" && !slices.Contains(mtus, n) {

@@ -54,6 +54,8 @@ type Transport struct {
 	held    int               // queue pairs that exist, or are about to
 	freed   sync.Cond         // held is 0, or a pause is over
 	paused  time.Duration     // until when there are no queue pairs
+
+	failures uint64 // queue pairs that carried a stream and failed
 }
 
 type streamID struct{ peer, stream int }
@@ -83,6 +85,13 @@ func (t *Transport) Up() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.up)
+}
+
+// Failures returns how many queue pairs that carried a stream this side has found broken.
+func (t *Transport) Failures() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures
 }
 
 // errPaused ends the connections that a pause finds.
@@ -493,6 +502,7 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 	tr.on--
 	rest := time.Duration(0)
 	if failed {
+		t.failures++
 		rest = tr.failed(t.now())
 	}
 	waits := tr.waits // the stream already goes over a connection whose attempt failed while this one was up

@@ -9,6 +9,7 @@ type HostStatus struct {
 	Epoch          uint32 `json:"epoch"`          // of the world that the host is in, 0 before its first report
 	Sent           uint64 `json:"sent_bytes"`     // without what was sent again
 	RDMA           uint64 `json:"rdma_bytes"`     // of those sent
+	RDMAFailures   uint64 `json:"rdma_failures"`  // queue pairs that the host found broken
 	Resent         uint64 `json:"resent_bytes"`
 	Renewed        uint64 `json:"renewed_streams"`
 	Damaged        uint64 `json:"damaged_streams"` // of those that were replaced, because of damaged data

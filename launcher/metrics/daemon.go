@@ -74,8 +74,8 @@ func (k known) Ranks() []jobs.RankStatus { return k.State.Ranks }
 func (k known) Carried() map[string]launcher.HostUsage {
 	of := map[string]launcher.HostUsage{}
 	for _, h := range k.Hosts {
-		of[h.Name] = launcher.HostUsage{Host: h.Name, Epoch: h.Epoch, Next: h.Next, Links: wire.Links{SentBytes: h.Sent, RDMABytes: h.RDMA, ResentBytes: h.Resent,
-			ResentSegments: h.ResentSegments, Renewed: h.Renewed, Damaged: h.Damaged, BusyBytes: h.BusyBytes, BusyUS: h.Busy}}
+		of[h.Name] = launcher.HostUsage{Host: h.Name, Epoch: h.Epoch, Next: h.Next, Links: wire.Links{SentBytes: h.Sent, RDMABytes: h.RDMA, RDMAFailures: h.RDMAFailures,
+			ResentBytes: h.Resent, ResentSegments: h.ResentSegments, Renewed: h.Renewed, Damaged: h.Damaged, BusyBytes: h.BusyBytes, BusyUS: h.Busy}}
 	}
 	return of
 }

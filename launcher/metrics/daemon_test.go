@@ -31,7 +31,7 @@ func TestDaemon(t *testing.T) {
 		Jobs: func(context.Context) []jobs.State {
 			defer asked.Store(true)
 			return []jobs.State{
-				{Record: job{2}.Record(), Ranks: job{2}.Ranks(), Hosts: []jobs.HostStatus{{Name: "host0", Epoch: 3, Sent: 1 << 30, RDMA: 1 << 29, Busy: 5e5}}},
+				{Record: job{2}.Record(), Ranks: job{2}.Ranks(), Hosts: []jobs.HostStatus{{Name: "host0", Epoch: 3, Sent: 1 << 30, RDMA: 1 << 29, RDMAFailures: 3, Busy: 5e5}}},
 				{Record: jobs.Record{ID: 8, Ranks: 1, Hosts: []string{"host0"}}},
 			}
 		}})
@@ -66,6 +66,7 @@ func TestDaemon(t *testing.T) {
 		`gorun_rank_steps_total{host="host1",job="7",rank="1"} 4`,
 		`gorun_host_sent_bytes_total{host="host0",job="7"} 1.073741824e+09`,
 		`gorun_host_rdma_bytes_total{host="host0",job="7"} 5.36870912e+08`,
+		`gorun_host_rdma_failures_total{host="host0",job="7"} 3`,
 		`gorun_host_network_busy_seconds_total{host="host0",job="7"} 0.5`,
 		`gorun_job_ranks{job="8"} 1`,
 	} {

@@ -107,6 +107,7 @@ var (
 
 	sent     = describe("host_sent_bytes_total", "Bytes that the host has sent to others, without what was sent again.", "job", "host")
 	overRDMA = describe("host_rdma_bytes_total", "Bytes of host_sent_bytes_total that went over RDMA.", "job", "host")
+	failures = describe("host_rdma_failures_total", "Queue pairs that the host found broken.", "job", "host")
 	resent   = describe("host_resent_bytes_total", "Bytes that the host has sent again.", "job", "host")
 	segments = describe("host_resent_segments_total", "Segments that the host has sent again.", "job", "host")
 	renewed  = describe("host_renewed_streams_total", "Connections to other hosts that replaced others.", "job", "host")
@@ -116,7 +117,7 @@ var (
 )
 
 var all = []*prometheus.Desc{info, started, world, epoch, up, cpu, memory, processes, steps, step, spent, hidden, operations,
-	sent, overRDMA, resent, segments, renewed, busy, damaged, silent}
+	sent, overRDMA, failures, resent, segments, renewed, busy, damaged, silent}
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -184,6 +185,7 @@ func (c *collector) collectHosts(record jobs.Record, gauge, counter emit) {
 		latest = max(latest, u.Epoch)
 		counter(sent, float64(u.Links.SentBytes), host)
 		counter(overRDMA, float64(u.Links.RDMABytes), host)
+		counter(failures, float64(u.Links.RDMAFailures), host)
 		counter(resent, float64(u.Links.ResentBytes), host)
 		counter(segments, float64(u.Links.ResentSegments), host)
 		counter(renewed, float64(u.Links.Renewed), host)

@@ -37,7 +37,7 @@ func (j job) Ranks() (ranks []jobs.RankStatus) {
 
 func (j job) Carried() map[string]launcher.HostUsage {
 	return map[string]launcher.HostUsage{"host0": {Host: "host0", Epoch: 3,
-		Links: wire.Links{SentBytes: 1 << 30, RDMABytes: 1 << 29, ResentBytes: 5, ResentSegments: 1, Renewed: 2, Damaged: 1}}}
+		Links: wire.Links{SentBytes: 1 << 30, RDMABytes: 1 << 29, RDMAFailures: 3, ResentBytes: 5, ResentSegments: 1, Renewed: 2, Damaged: 1}}}
 }
 
 func serve(t *testing.T, j job) string {
@@ -88,6 +88,7 @@ func TestScrape(t *testing.T) {
 		`gorun_rank_hidden_communication_seconds_total{host="host0",job="7",rank="0"} 0.5`,
 		`gorun_host_sent_bytes_total{host="host0",job="7"} 1.073741824e+09`,
 		`gorun_host_rdma_bytes_total{host="host0",job="7"} 5.36870912e+08`,
+		`gorun_host_rdma_failures_total{host="host0",job="7"} 3`,
 		`gorun_host_silent_seconds{host="host0",job="7"} 0`,
 		`gorun_host_silent_seconds{host="host1",job="7"} 3.`,
 	} {

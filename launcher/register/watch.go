@@ -110,7 +110,7 @@ func (r *Registration) State() jobs.State {
 	for _, name := range s.Record.Hosts {
 		u := carried[name]
 		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: name, Next: u.Next, Epoch: u.Epoch, Sent: u.Links.SentBytes, RDMA: u.Links.RDMABytes,
-			Resent: u.Links.ResentBytes, Renewed: u.Links.Renewed,
+			RDMAFailures: u.Links.RDMAFailures, Resent: u.Links.ResentBytes, Renewed: u.Links.Renewed,
 			Damaged: u.Links.Damaged, ResentSegments: u.Links.ResentSegments, BusyBytes: u.Links.BusyBytes, Busy: u.Links.BusyUS})
 	}
 	return s

@@ -393,8 +393,9 @@ type Done struct {
 
 // Links counts what the links of a host have carried.
 type Links struct {
-	SentBytes      uint64 `msgpack:"sent"` // without what was sent again
-	RDMABytes      uint64 `msgpack:"rdma"` // of SentBytes
+	SentBytes      uint64 `msgpack:"sent"`          // without what was sent again
+	RDMABytes      uint64 `msgpack:"rdma"`          // of SentBytes
+	RDMAFailures   uint64 `msgpack:"rdma_failures"` // queue pairs that this host found broken
 	ResentBytes    uint64 `msgpack:"resent"`
 	ResentSegments uint64 `msgpack:"segments"` // segments that were sent again
 	Renewed        uint64 `msgpack:"renewed"`  // connections that replaced others; each is counted at both ends

@@ -122,7 +122,7 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 	post := func(f func()) { n.cfg.Loop.Post(ctx, f) }
 	n.openRDMA(post)
 	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
-		Checksum: n.job.Checksum, Streams: n.job.Streams,
+		Checksum: n.job.Checksum || n.job.Encrypt, Streams: n.job.Streams,
 		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
 		Handler: handler, Listener: n.listener, Log: n.cfg.Log, Upgrade: n.upgrade(),
 		Dial: n.dialer(tcp.Options{}),
@@ -140,6 +140,7 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 type transport interface {
 	Upgrade(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
 	Device(from net.Addr) string
+	Failures() uint64
 	Pause() (drain func(within time.Duration))
 	Resume()
 	Close()
@@ -271,8 +272,13 @@ func (n *Network) Totals() wire.Links {
 		return wire.Links{}
 	}
 	t := n.mesh.Totals()
-	return wire.Links{SentBytes: t.SentBytes, RDMABytes: t.UpgradedBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
-		Renewed: t.Renewed, Damaged: t.Damaged, BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
+	failures := uint64(0)
+	if n.transport != nil {
+		failures = n.transport.Failures()
+	}
+	return wire.Links{SentBytes: t.SentBytes, RDMABytes: t.UpgradedBytes, RDMAFailures: failures,
+		ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged,
+		BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
 }
 
 // narrowed warns that packets of a size that both NICs take do not reach a peer.

@@ -22,12 +22,12 @@ func (n *Network) openRDMA(post func(func())) {
 	if !n.wantsRDMA() {
 		return
 	}
-	provider, err := n.provider()
+	tuning, err := verbs.ParseTuning(n.job.RDMATune)
 	if err != nil {
 		n.noRDMA(err)
 		return
 	}
-	tuning, err := verbs.ParseTuning(n.job.RDMATune)
+	provider, err := n.provider(tuning)
 	if err != nil {
 		n.noRDMA(err)
 		return
@@ -52,15 +52,22 @@ func (n *Network) openRDMA(post func(func())) {
 		}
 	}
 	if n.job.Verbose {
-		cfg.Carries = func(peer int, at verbs.Place) { once(peer, "data to %s goes over RDMA: %v", describePlace(at)) }
+		how := ""
+		if n.job.Encrypt {
+			how = ", not encrypted"
+		}
+		cfg.Carries = func(peer int, at verbs.Place) {
+			once(peer, "data to %s goes over RDMA"+how+": %v", describePlace(at))
+		}
 	}
 	n.transport = verbs.New(cfg)
 }
 
-// provider loads the library and looks whether there is a port.
-func (n *Network) provider() (verbs.Provider, error) {
-	if n.job.Encrypt {
-		return nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted")
+// provider loads the library and looks whether there is a port, unless data must be encrypted.
+func (n *Network) provider(tuning verbs.Tuning) (verbs.Provider, error) {
+	if n.job.Encrypt && !tuning.Unencrypted {
+		return nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; " +
+			"--rdma-options unencrypted=yes uses it all the same")
 	}
 	provider, err := ibverbs.Load(n.job.Verbs)
 	if err != nil {

@@ -103,7 +103,7 @@ func TestRDMA(t *testing.T) {
 		if got != want {
 			t.Errorf("the sums are not those over TCP")
 		}
-		if m := overRDMA.FindStringSubmatch(text); m == nil || !strings.Contains(text, "queue pair failed") {
+		if m := overRDMA.FindStringSubmatch(text); m == nil || !strings.Contains(text, "queue pair failed") || !strings.Contains(text, "; queue pairs failed ") {
 			t.Errorf("nothing went over RDMA, or no queue pair broke\n%s", text)
 		}
 		t.Logf("%d queue pairs broke\n%s", c.standin.Killed(), text)
@@ -178,7 +178,7 @@ func TestRDMA(t *testing.T) {
 		"no device":    {[]string{"--rdma", "on"}, "data goes over TCP, not RDMA: no RDMA device (/dev/infiniband/uverbs*); load ib_uverbs"},
 		"no library":   {[]string{"--rdma", "on", "--rdma-library", "/no/libibverbs.so.1"}, "data goes over TCP, not RDMA: load libibverbs: "},
 		"other device": {[]string{"--rdma", "mlx5_0", "--rdma-library", c.standin.Library}, "goes over TCP, not RDMA: no RDMA port has the address of the connection; "},
-		"encrypted":    {append([]string{"--encrypt"}, flags...), "RDMA cannot be encrypted"},
+		"encrypted":    {append([]string{"--encrypt"}, flags...), "not RDMA: --encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; --rdma-options unencrypted=yes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, text := c.run(t, 1, x.flags...)
@@ -187,6 +187,15 @@ func TestRDMA(t *testing.T) {
 			}
 		})
 	}
+	t.Run("unencrypted", func(t *testing.T) {
+		got, text := c.run(t, 2, append([]string{"--encrypt", "--rdma-options", "unencrypted=yes"}, flags...)...)
+		if got != want {
+			t.Errorf("the sums are not those over TCP")
+		}
+		if m := overRDMA.FindStringSubmatch(text); m == nil || m[1] != m[2] || !strings.Contains(text, "goes over RDMA, not encrypted: standin0 port 1") {
+			t.Errorf("not everything went over RDMA\n%s", text)
+		}
+	})
 	t.Run("port down", func(t *testing.T) {
 		defer c.standin.Fault("down", "")()
 		if _, text := c.run(t, 1, flags...); !strings.Contains(text, "not RDMA: no port of standin0 is active; see gorun doctor") {
