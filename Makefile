@@ -305,18 +305,22 @@ vsphere: build/report
 kubernetes: build/report
 	cd contrib/kubernetes && go vet ./... && go test -json -timeout=5m ./... | ../../build/report
 
-## test-kubernetes: the manifests, applied to the API server of Kubernetes itself, with the kinds of JobSet, Trainer and mpi-operator
+## test-kubernetes: the manifests, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
 KUBERNETES := $(CACHE)/kubernetes-1.34.2
-test-kubernetes: kubernetes-ready
-	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) go test -count=1 -timeout=5m -v ./...
+test-kubernetes: build kubernetes-ready
+	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet
+	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) KUBELET=$(CURDIR)/build/kubelet \
+	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
 
-## kubernetes-ready: build the API server and etcd that make test-kubernetes starts, once; some ten minutes, in ~/.cache/gorun-ci
-kubernetes-ready: $(KUBERNETES)/ready
-$(KUBERNETES)/ready:
+## kubernetes-ready: build etcd and the parts of Kubernetes that make test-kubernetes starts, once; some twenty minutes, in ~/.cache/gorun-ci
+kubernetes-ready: $(addprefix $(KUBERNETES)/,etcd kube-apiserver kube-controller-manager kube-scheduler)
+	touch $(KUBERNETES)/ready
+$(KUBERNETES)/etcd:
 	mkdir -p $(@D)
-	cd contrib/kubernetes/controlplane && go build -o $(@D)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
-	cd contrib/kubernetes/controlplane && go build -o $(@D)/etcd go.etcd.io/etcd/server/v3
-	touch $@
+	cd contrib/kubernetes/controlplane && go build -o $@ go.etcd.io/etcd/server/v3
+$(KUBERNETES)/kube-%:
+	mkdir -p $(@D)
+	cd contrib/kubernetes/controlplane && go build -o $@ k8s.io/kubernetes/cmd/$(@F)
 
 ## grafana: the board and the alerts, a Go module of its own, by Prometheus on what a job of two ranks serves
 grafana: build build/report

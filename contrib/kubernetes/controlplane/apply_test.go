@@ -33,10 +33,19 @@ var definitions = map[string][]string{
 // server is an API server with an etcd, which end with the test.
 type server struct {
 	*testing.T
-	http   http.Client
-	url    string
-	secret string
+	http      http.Client
+	url       string
+	secret    string
+	namespace string // of the objects that the test makes
+	dir       string // of the server's files
+	programs  string // the directory of the programs
 }
+
+// The server's files, in its directory.
+const (
+	certificateFile = "apiserver.crt"
+	accountsFile    = "accounts.key" // signs the tokens of service accounts
+)
 
 // start runs a program until the end of the test.
 func start(t *testing.T, program string, args ...string) {
@@ -85,7 +94,7 @@ func newServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := write("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	accounts := write(accountsFile, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	etcd, peers, secure := port(t), port(t), port(t)
 	client := fmt.Sprintf("http://127.0.0.1:%d", etcd)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", peers)
@@ -97,8 +106,8 @@ func newServer(t *testing.T) *server {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts,
 		"--service-account-signing-key-file="+accounts, "--authorization-mode=RBAC",
 		"--token-auth-file="+write("tokens", "tester,tester,tester,system:masters\n"))
-	s := &server{T: t, url: fmt.Sprintf("https://127.0.0.1:%d", secure), secret: "tester"}
-	certificate := filepath.Join(dir, "apiserver.crt")
+	s := &server{T: t, url: fmt.Sprintf("https://127.0.0.1:%d", secure), secret: "tester", namespace: "default", dir: dir, programs: programs}
+	certificate := filepath.Join(dir, certificateFile)
 	s.await("certificate of the API server", func() bool { // which it makes for itself
 		text, _ := os.ReadFile(certificate)
 		pool := x509.NewCertPool()
@@ -176,7 +185,7 @@ func (s *server) path(version, kind string) string {
 			if r.Kind == kind && !strings.Contains(r.Name, "/") {
 				found = api + "/" + r.Name
 				if r.Namespaced {
-					found = api + "/namespaces/default/" + r.Name
+					found = api + "/namespaces/" + s.namespace + "/" + r.Name
 				}
 			}
 		}
@@ -243,31 +252,37 @@ func jobs(t *testing.T, text string) (list []string) {
 	return list
 }
 
-// TestManifests: the API server takes each object of the manifests, and the Jobs that controllers would make of them. It
-// refuses an object with a field that is written wrong.
-func TestManifests(t *testing.T) {
-	s := newServer(t)
+// define makes the kinds of others known.
+func (s *server) define() {
+	s.Helper()
 	for module, files := range definitions {
 		out, err := exec.Command("go", "mod", "download", "-json", module).Output()
 		if err != nil {
-			t.Fatalf("go mod download %s: %v", module, err)
+			s.Fatalf("go mod download %s: %v", module, err)
 		}
 		var found struct{ Dir string }
 		if err := json.Unmarshal(out, &found); err != nil {
-			t.Fatal(err)
+			s.Fatal(err)
 		}
 		for _, name := range files {
 			text, err := os.ReadFile(filepath.Join(found.Dir, name))
 			if err != nil {
-				t.Fatal(err)
+				s.Fatal(err)
 			}
 			for _, object := range objects(text) {
 				if answer, status := s.apply(object); status >= 300 || status == 0 {
-					t.Fatalf("%s: %d %s", name, status, answer)
+					s.Fatalf("%s: %d %s", name, status, answer)
 				}
 			}
 		}
 	}
+}
+
+// TestManifests: the API server takes each object of the manifests, and the Jobs that controllers would make of them. It
+// refuses an object with a field that is written wrong.
+func TestManifests(t *testing.T) {
+	s := newServer(t)
+	s.define()
 	manifests, err := filepath.Glob("../*.yaml")
 	if err != nil || len(manifests) < 4 {
 		t.Fatalf("manifests: %q, %v", manifests, err)
