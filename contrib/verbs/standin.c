@@ -12,6 +12,7 @@
 //	         come up to 2 ms later, after those of other pairs
 //	down     the port is down while it is there, which makes an event, and nothing arrives
 //	gone     the device is removed while it is there, which makes an event
+//	sysfs    stands for the device's directory in sysfs: that it is removed makes no event
 //	gids     N: as many entries of the table of GIDs are empty before the others; that makes an event
 //	subnet   N: no packet reaches a host whose address has other N bits at its beginning
 //	without  addresses of hosts that have no device
@@ -203,8 +204,10 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(2, sizeof *list);
 	*count = 0;
-	if (list && directory() && !exists("gone") && !names_us("without"))
+	if (list && directory() && !exists("gone") && !names_us("without")) {
+		snprintf(the_device.dev_path, sizeof the_device.dev_path, "%s/sysfs", directory());
 		list[(*count)++] = &the_device;
+	}
 	return list;
 }
 

@@ -16,6 +16,8 @@ const (
 	mrRemoteKey     = 40
 	channelFD       = 8
 
+	deviceDirectory = 152 // ibv_device.dev_path, in sysfs
+
 	deviceAttrSize  = 232
 	deviceAttrPorts = 227
 

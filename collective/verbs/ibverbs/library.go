@@ -28,6 +28,8 @@ type library struct {
 	createQP, modifyQP, destroyQP, getCQEvent, ackCQEvents                uintptr
 	getAsyncEvent, ackAsyncEvent                                          uintptr
 	errnoLocation                                                         uintptr // of the C library
+
+	removals removals
 }
 
 // Load loads the library from a path, "" for the system's.
@@ -110,8 +112,11 @@ func text(address uintptr, most int) string {
 	return string(b[:max(bytes.IndexByte(b, 0), 0)])
 }
 
-// deviceNameSize is IBV_SYSFS_NAME_MAX.
-const deviceNameSize = 64
+// deviceNameSize is IBV_SYSFS_NAME_MAX, devicePathSize IBV_SYSFS_PATH_MAX.
+const (
+	deviceNameSize = 64
+	devicePathSize = 256
+)
 
 // each calls f with all devices, until it returns false.
 func (l *library) each(f func(device uintptr, name string) bool) error {

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
@@ -32,6 +34,7 @@ type pair struct {
 	completions, asynchronous            poller
 	armed                                bool // the next completion makes an event
 	happened                             page // an ibv_async_event
+	removed                              atomic.Bool
 }
 
 // What the page of a connected pair holds.
@@ -75,10 +78,14 @@ func (p *pair) open() (err error) {
 	if p.receive, err = allocate(p.size.Ring); err != nil {
 		return err
 	}
-	found := errors.New("the device is gone")
+	found, directory := errors.New("the device is gone"), ""
 	if err := l.each(func(device uintptr, name string) bool {
 		if name != p.place.Device {
 			return true
+		}
+		directory = text(device+deviceDirectory, devicePathSize)
+		if _, err := os.Stat(directory); err != nil {
+			directory = ""
 		}
 		p.context, found = l.make("open device", l.openDevice, device)
 		return false
@@ -109,6 +116,9 @@ func (p *pair) open() (err error) {
 	}
 	if p.asynchronous, err = newPoller(p.context + contextAsyncFD); err != nil {
 		return fmt.Errorf("wait for events: %w", err)
+	}
+	if directory != "" { // it was there before the device was opened: if not any more, it has been removed since
+		l.removals.watch(p, directory)
 	}
 	p.cq, err = l.make("create completion queue", l.createCQ, p.context, uintptr(2*p.size.Depth), 0, p.channel, 0)
 	if err != nil {
@@ -305,6 +315,9 @@ func (p *pair) Event() error {
 		if err := p.asynchronous.wait(func() {
 			failed = p.library.do("get event", p.library.getAsyncEvent, p.context, p.happened.address)
 		}); err != nil {
+			if p.removed.Load() {
+				return &verbs.EventError{Event: verbs.EventDevice, Device: p.place.Device, Port: p.place.Number}
+			}
 			return err
 		}
 		if errors.Is(failed, unix.EAGAIN) || errors.Is(failed, unix.EINTR) {
@@ -346,6 +359,7 @@ func (p *pair) Wake() {
 // Close implements verbs.Pair.
 func (p *pair) Close() error {
 	l := p.library
+	l.removals.forget(p)
 	var errs []error
 	for _, made := range []struct {
 		verb    string

@@ -233,6 +233,27 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A device that leaves sysfs ends the use of its pairs, also where the driver makes no event of it.
+func TestRemoval(t *testing.T) {
+	provider, directory := standin(t)
+	fault(t, directory, "sysfs", "")
+	p, other := linked(t, provider), linked(t, provider)
+	if err := os.Remove(filepath.Join(directory, "sysfs")); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []verbs.Pair{p, other} {
+		event, ok := errors.AsType[*verbs.EventError](p.Event())
+		if !ok || event.Event != verbs.EventDevice || event.Device == "" {
+			t.Errorf("the event is %+v", event)
+		}
+	}
+	late := linked(t, provider) // of a device without a directory
+	late.Wake()
+	if err := late.Event(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after Wake: %v", err)
+	}
+}
+
 // Whoever knows every key of a pair can write to the ring that it receives into, and not to the one that it sends from.
 func TestNoKeyOpensSendRing(t *testing.T) {
 	provider, directory := standin(t)

@@ -20,6 +20,7 @@ int main(void)
 	FIELD(mrLocalKey, ibv_mr, lkey);
 	FIELD(mrRemoteKey, ibv_mr, rkey);
 	FIELD(channelFD, ibv_comp_channel, fd);
+	FIELD(deviceDirectory, ibv_device, dev_path);
 	SIZE(deviceAttrSize, ibv_device_attr);
 	FIELD(deviceAttrPorts, ibv_device_attr, phys_port_cnt);
 	VALUE(portAttrFits, sizeof(struct ibv_port_attr) <= 64);
