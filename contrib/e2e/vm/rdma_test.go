@@ -4,9 +4,10 @@ package vm
 
 import (
 	"context"
+	"encoding/base64"
 	"flag"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -20,104 +21,121 @@ import (
 
 var (
 	vmMoves    = flag.Int("moves", 1, "how often TestVMRDMA moves a guest")
+	vmKills    = flag.Int("kills", 30, "how many queue pairs TestVMRDMA ends while guests train")
+	vmTable    = flag.Bool("table", false, "TestVMRDMA also runs contrib/bench/rdma.py")
 	vmElements = flag.Int("elements", 1<<22, "to how many elements of 4 bytes TestVMRDMA compares operations")
 )
 
-// A move takes a second or two, in which the training takes some of these steps of a tenth of a second.
-const stepsOfMove = 50
+var (
+	overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
+	failures = regexp.MustCompile(`; queue pairs failed (\d+) times`)
+)
 
-var overRDMA = regexp.MustCompile(`between hosts: sent (\d+) bytes \((\d+) over RDMA\)`)
-
-// TestVMRDMA trains on three guests over Soft-RoCE and the real libibverbs. In the middle the device of one guest is
-// deleted and made again, and another guest moves, as often as -moves says. No rank restarts, and the weights are those of
-// an undisturbed training. Then every operation has the bits that it has over TCP.
+// TestVMRDMA trains on three guests over Soft-RoCE and the real libibverbs. Meanwhile one guest moves, and on
+// all guests ports go down and devices are deleted and made again, as often as -moves and -kills say. No rank restarts, and the weights have the
+// bits that an undisturbed training gives. Then every operation has the bits that it has over TCP.
 func TestVMRDMA(t *testing.T) {
 	if !*vmBinding {
 		t.Skip("a part of make vm: three virtual machines with Soft-RoCE")
 	}
 	binary, root := vmProgram(t)
-	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/steps.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps := strconv.Itoa(100 + stepsOfMove**vmMoves)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 35*time.Minute)
 	defer cancel()
-	undisturbed, err := exec.CommandContext(ctx, binary, "-np", "3", e2etest.Python, "-c", string(program), steps, "0").CombinedOutput()
-	if err != nil {
-		t.Fatalf("a training on this machine alone: %v\n%s", err, undisturbed)
-	}
 	l := guests(ctx, t, root, vm.Options{Guests: 3, Memory: 1024})
 	for _, g := range l.Guests() {
 		if err := g.SoftRoCE(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-
-	out := &e2etest.Record{}
-	cmd := l.Command(ctx, binary, "-v", "--rdma", "on", "-np", "3", "-H", "vm1,vm2,vm3", "--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program), steps, "0.1")
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	taken := func() int { return len(stepLine.FindAllString(out.String(), -1)) }
-	await := func(step int) {
-		t.Helper()
-		for deadline := time.Now().Add(5 * time.Minute); taken() < step; time.Sleep(50 * time.Millisecond) {
-			select {
-			case err := <-done:
-				t.Fatalf("the training ended before step %d: %v\n%s", step, err, out.String())
-			default:
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the training does not reach step %d:\n%s", step, out.String())
-			}
-		}
-	}
-	await(20)
-	if _, err := l.Guests()[0].Run(ctx, "rdma link delete rxe0; sleep 1; rdma link add rxe0 type rxe netdev ens192"); err != nil {
-		t.Fatal(err)
-	}
-	goesOn := func() { // fails if the training ends before ten more steps
-		t.Helper()
-		await(taken() + 10)
-	}
-	goesOn()
+	tr := train(ctx, t, l, binary, "--rdma", "on", "--rdma-options", "rest=1ms")
+	tr.goesOn(20)
 	shortest := time.Hour
 	for range *vmMoves {
-		stopped, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
+		paused, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
-		goesOn()
-		shortest = min(shortest, stopped)
+		tr.goesOn(10)
+		shortest = min(shortest, paused)
 	}
-	if err := <-done; err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+	killed := 0
+	for left, began := len(l.Guests()), time.Now(); left > 0; left-- {
+		n := tr.killPairs(ctx, l.Guests()[left-1], (*vmKills-killed+left-1)/left)
+		killed += n
+		tr.goesOn(10)
+		t.Logf("%d queue pairs were ended, after %.1f s", killed, time.Since(began).Seconds())
 	}
-
-	want := weightLine.FindSubmatch(undisturbed)
-	found := weightLine.FindAllStringSubmatch(out.String(), -1)
-	if want == nil || len(found) != 3 {
-		t.Fatalf("%d ranks ended well:\n%s", len(found), out.String())
+	longest := tr.end(ctx)
+	text := tr.out.String()
+	counted := failures.FindStringSubmatch(text)
+	if overRDMA.FindString(text) == "" || counted == nil {
+		t.Fatalf("nothing went over RDMA, or no queue pair failed:\n%s", text)
 	}
-	for _, f := range found {
-		if f[3] != string(want[3]) {
-			t.Errorf("rank %s has other weights than an undisturbed training", f[1])
-		}
-	}
-	if overRDMA.FindString(out.String()) == "" || strings.Count(out.String(), "epoch ") != 1 {
-		t.Errorf("nothing went over RDMA, or there was more than one world:\n%s", out.String())
-	}
-	longest := longestStep(t, out.String())
 	if longest < shortest {
 		t.Errorf("the longest step took %v, and vm2 was paused for %v or more", longest, shortest)
 	}
-	t.Logf("%s; vm2 was paused %d times, for %.2f s or more; the longest step took %.2f s", overRDMA.FindString(out.String()),
-		*vmMoves, shortest.Seconds(), longest.Seconds())
+	t.Logf("%d steps; %s%s; vm2 was paused %d times, for %.2f s or more; the longest step took %.2f s", tr.steps(),
+		overRDMA.FindString(text), counted[0], *vmMoves, shortest.Seconds(), longest.Seconds())
 	operationsInGuests(ctx, t, l, binary)
+	if *vmTable {
+		table(ctx, t, l, root)
+	}
+}
+
+// table measures steps of training on the guests over TCP and over RDMA.
+func table(ctx context.Context, t *testing.T, l *vm.Lab, root string) {
+	t.Helper()
+	dir := filepath.Join(root, "contrib/bench")
+	var names []string
+	for _, g := range l.Guests() {
+		names = append(names, g.Name())
+		for _, name := range []string{"rdma.py", "running.py", "jax_ranks.py"} { // what a rank of it imports
+			file := filepath.Join(dir, name)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Run(ctx, fmt.Sprintf("mkdir -p %s && base64 -d >%s <<<%s", dir, file, base64.StdEncoding.EncodeToString(text))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cmd := l.Command(ctx, e2etest.Python, filepath.Join(dir, "rdma.py"), "--hosts", strings.Join(names, ","), "--rounds", "1", "--steps", "2")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("\n%s", out)
+}
+
+// killPairs ends connected queue pairs of a guest until these are so many, and returns how many. In turn it takes the NIC
+// down for a moment, and deletes the device and makes it again.
+func (tr *training) killPairs(ctx context.Context, g *vm.Guest, pairs int) int {
+	tr.t.Helper()
+	out, err := g.Run(ctx, fmt.Sprintf(`
+		killed=0 round=0
+		while [ $killed -lt %d ]; do
+			for try in $(seq 200); do # until there are all, or some for a while
+				n=$(rdma resource show qp type RC | grep -c 'state RTS')
+				[ $n -ge 8 ] || [ $n -gt 0 -a $try -gt 10 ] && break
+				sleep 0.1
+			done
+			[ $n -gt 0 ] || { echo "no queue pairs come" >&2; exit 1; }
+			case $((round++ %% 4)) in
+			0) rdma link delete rxe0 && rdma link add rxe0 type rxe netdev ens192 || exit ;;
+			*) ip link set ens192 down && ip link set ens192 up || exit ;;
+			esac
+			killed=$((killed + n))
+		done
+		echo $killed`, pairs))
+	if err != nil {
+		tr.t.Fatalf("%v\n%s", err, tr.out)
+	}
+	killed, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		tr.t.Fatalf("%v\n%s", err, tr.out)
+	}
+	return killed
 }
 
 // operationsInGuests compares the bits of every operation over RDMA with those over TCP.
