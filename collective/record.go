@@ -12,6 +12,7 @@ type recorder struct {
 	since  time.Time // when it began
 	now    int64     // nanoseconds since then, when the engine was last called
 	number uint64    // of the last operation that began
+	counts counts
 }
 
 func newRecorder() *recorder {
@@ -85,5 +86,6 @@ func (r *recorder) ended(o *op, failed bool) {
 	if failed {
 		o.note.Outcome = flight.Failed
 	}
+	r.counts.add(&o.note)
 	r.ring.Add(&o.note)
 }

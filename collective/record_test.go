@@ -58,12 +58,29 @@ func TestFlight(t *testing.T) {
 			t.Errorf("the latest 2 of host %d are %+v", host, some)
 		}
 	}
+	for host, e := range w.engines {
+		counts, open := e.Counts()
+		if len(counts) != 1 || open != 1 {
+			t.Fatalf("host %d counts %+v, %d open", host, counts, open)
+		}
+		if c := counts[0]; c.Kind != collective.Allreduce || c.Ended != rounds || c.Failed != 0 || c.Bytes != rounds*64 ||
+			c.Waiting <= 0 || c.Running < 0 {
+			t.Errorf("host %d counts %+v", host, c)
+		}
+	}
 	for _, e := range w.engines {
 		e.Abort(&collective.Error{Code: collective.CodeAborted, Text: "test"})
 	}
 	_, all := w.engines[0].Flight(100)
 	if o := all[len(all)-1]; o.Outcome != flight.Failed || o.Name() != "end" || o.Ended == 0 {
 		t.Errorf("what was given up is %+v", o)
+	}
+	if counts, open := w.engines[0].Counts(); len(counts) != 2 || open != 0 || counts[1].Kind != collective.Barrier || counts[1].Failed != 1 ||
+		counts[1].Waiting <= 0 || counts[1].Running != 0 {
+		t.Errorf("with what was given up, it counts %+v, %d open", counts, open)
+	}
+	if counts, open := collective.New(collective.Config{}).Counts(); counts != nil || open != 0 {
+		t.Errorf("an engine that records nothing counts %+v, %d open", counts, open)
 	}
 	if _, none := collective.New(collective.Config{}).Flight(100); len(none) != 0 {
 		t.Errorf("an engine that records nothing has %+v", none)

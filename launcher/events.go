@@ -114,7 +114,7 @@ func (j *job) notice(h *host, msg wire.Message) {
 	case *wire.Flight:
 		j.flown(h, msg)
 	case *wire.Usage:
-		j.spec.reportUsage(h, msg, j.processes, j.hosts.after(h.id))
+		j.spec.reportUsage(h, msg, j.processes, j.hosts)
 	case *wire.Taken:
 		h.Queue.MakeRoom()
 	case *wire.Log:

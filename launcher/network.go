@@ -35,7 +35,7 @@ func (n *network) measured(hosts hostList) (edges []topology.Edge) {
 	return edges
 }
 
-// carried sums up what the links of all hosts have done, as far as daemons lived to report it.
+// carried sums up what links have done, those of all hosts as far as daemons lived to report it.
 type carried wire.Links
 
 func (c *carried) add(l wire.Links) {
@@ -46,6 +46,8 @@ func (c *carried) add(l wire.Links) {
 	c.ResentSegments += l.ResentSegments
 	c.Renewed += l.Renewed
 	c.Damaged += l.Damaged
+	c.BusyBytes += l.BusyBytes
+	c.BusyUS += l.BusyUS
 }
 
 // text is for the end of a job, "" if nothing travelled between hosts.

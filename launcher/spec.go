@@ -166,14 +166,26 @@ type RankUsage struct {
 	Processes int
 	State     string      // in words
 	Split     *wire.Split // where its time went; nil if it counts nothing
+	Arena     int64       // bytes of shared memory for its tensors
 }
 
-// HostUsage is what the links of a host have carried so far, and the epoch of the world that it is in.
+// HostUsage is what the links and the operations of a host have done so far, and the epoch of the world that it is in.
 type HostUsage struct {
-	Host  string
-	Links wire.Links
-	Epoch uint32
-	Next  string // the host that follows in the ring, "" without a ring
+	Host    string
+	Links   wire.Links
+	Epoch   uint32
+	Next    string      // the host that follows in the ring, "" without a ring
+	Each    []LinkUsage // the links that have carried most
+	Ops     []wire.OperationUsage
+	Open    int   // operations that have not ended
+	Results int64 // bytes of shared memory that hold results
+}
+
+// LinkUsage is what the link to another host has carried.
+type LinkUsage struct {
+	To     string
+	Links  wire.Links
+	Queued int // segments that wait for the network, or for the other host's acknowledgement
 }
 
 // Timing returns the limits that decide whether a host is there.

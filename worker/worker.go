@@ -305,7 +305,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.AskFlight:
 		d.sendFlight(m.Most)
 	case *wire.AskUsage:
-		d.ranks.Monitor.Usage(d.net.Totals())
+		d.ranks.Monitor.Usage(d.usage())
 	case *wire.AskStalled:
 		d.stalls.Answer()
 	case *wire.GiveUp:

@@ -313,6 +313,9 @@ func TestDamagedStreams(t *testing.T) {
 				if total := n.mesh.Totals().Damaged; s.Damaged == 0 || s.Damaged > uint64(hits.Load()) || total != s.Damaged {
 					t.Errorf("host %d counts %d, in all %d, of %d hits", i, s.Damaged, total, hits.Load())
 				}
+				if one := n.mesh.Links(); len(one) != 1 || one[0].Peer != 1-i || one[0].Totals != n.mesh.Totals() || one[0].ResentSegments == 0 {
+					t.Errorf("host %d has the links %+v, in all %+v", i, one, n.mesh.Totals())
+				}
 			}
 		})
 	}

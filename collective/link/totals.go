@@ -25,6 +25,25 @@ func (t *Totals) add(o Totals) {
 	t.BusyTime += o.BusyTime
 }
 
+// LinkTotals is what one link has done, and what it has to do.
+type LinkTotals struct {
+	Totals
+	Peer   int
+	Queued int // segments that wait for a stream, or for the peer's acknowledgement
+}
+
+// Links returns what each link that there is has done so far.
+func (m *Mesh) Links() (all []LinkTotals) {
+	for peer, l := range *m.links.Load() {
+		one := LinkTotals{Totals: l.totals(), Peer: peer}
+		l.mu.Lock()
+		one.Queued = l.win.held + l.urgent.n + l.bulk.n()
+		l.mu.Unlock()
+		all = append(all, one)
+	}
+	return all
+}
+
 // Totals returns the sums so far.
 func (m *Mesh) Totals() Totals {
 	m.mu.Lock()

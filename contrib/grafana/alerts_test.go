@@ -50,6 +50,14 @@ var alertTests = []alertTest{
 		summary: "job 1 has made no step for 10 minutes",
 	},
 	{
+		alert: "GorunStalled",
+		// Reported at 5 min and at 6 min; a move does not count.
+		series: `gorun_job_events_total{instance="l",job="1",event="stall"} 0x19 1x3 2x100
+		         gorun_job_events_total{instance="l",job="1",event="move"} 0x19 1x100`,
+		quiet: []time.Duration{0, 4 * time.Minute, 12 * time.Minute, 20 * time.Minute}, fires: []time.Duration{6 * time.Minute, 10 * time.Minute},
+		summary: "ranks of job 1 wait in an operation that others have not called",
+	},
+	{
 		alert: "GorunWaitsForData",
 		// 6 s of 15 s for half an hour, then 3 s; the other rank always 4 s.
 		series: `gorun_rank_time_seconds_total{instance="l",job="1",host="host1",rank="0",activity="data"} 0+6x120 723+3x80
@@ -73,9 +81,13 @@ var alertTests = []alertTest{
 		series: `gorun_host_sent_bytes_total{instance="l",job="1",host="host1"} 0+1000x120
 		         gorun_host_resent_bytes_total{instance="l",job="1",host="host1"} 0x20 20+20x40 800x60
 		         gorun_host_sent_bytes_total{instance="l",job="1",host="host2"} 0x120
-		         gorun_host_resent_bytes_total{instance="l",job="1",host="host2"} 0x120`,
+		         gorun_host_resent_bytes_total{instance="l",job="1",host="host2"} 0x120
+		         gorun_link_resent_segments_total{instance="l",job="1",host="host1",to="host2"} 0+1x120
+		         gorun_link_resent_segments_total{instance="l",job="1",host="host1",to="host3"} 0+2x120
+		         gorun_link_resent_segments_total{instance="l",job="1",host="host2",to="host1"} 0+9x120`,
 		quiet: []time.Duration{0, 5 * time.Minute, 9 * time.Minute, 21 * time.Minute, 30 * time.Minute}, fires: []time.Duration{14 * time.Minute, 15 * time.Minute},
-		summary: "host1 sends 2% of its data again",
+		summary:     "host1 sends 2% of its data again",
+		description: "Its connections fail or lose data, most on the way to host3: look at cables, NICs and switches.",
 	},
 	{
 		alert: "GorunConnectionsRenewed",

@@ -32,16 +32,17 @@ const (
 	patience       = 30 * time.Second // until the job serves what is asked for
 )
 
-// train is a program whose ranks load, compute, wait for each other, and count.
+// train is a program whose ranks load, compute, reduce a gradient, wait for each other, and count.
 const train = `
 import time
 
 import gorun
 from gorun import basics
-from gorun.constants import BARRIER
+from gorun.constants import ALLREDUCE, BARRIER, FLOAT32
 
 basics.init()
 world = basics.world()
+gradient = world.session.alloc(1 << 20)
 
 
 def batches():
@@ -52,6 +53,7 @@ def batches():
 
 for batch in gorun.loading(batches()):
     time.sleep(0.01 * (1 + basics.rank()))
+    world.session.wait(world.session.submit(ALLREDUCE, f"gradient {batch % 8}", FLOAT32, (1 << 18,), gradient, gradient))
     world.session.wait(world.session.submit(BARRIER, f"barrier {batch % 8}", 0, (), None, None))
     gorun.step()
 `
@@ -63,10 +65,10 @@ type recording struct {
 	names    map[string]bool // of metrics
 }
 
-// recordJob records a job of two ranks that count steps.
+// recordJob records a job of two ranks that count steps, each on a host of its own: both are this machine.
 func recordJob(t *testing.T) *recording {
 	return record(t, `^gorun: metrics are at (http://\S+)$`, `(?m)^gorun_rank_steps_total\{.*rank="1"\} [1-9]`, nil,
-		"-np", "2", "--metrics", ":0", "python3", "-c", train)
+		"-H", "host1:1,host2:1", "--launcher", "env AT={host} {program}", "-np", "2", "--metrics", ":0", "python3", "-c", train)
 }
 
 // recordCluster records a resident daemon with a job that has its slots, and one that waits for them.

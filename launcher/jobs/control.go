@@ -36,6 +36,7 @@ type RankStatus struct {
 	RSS       int64  `json:"rss"`
 	Processes int    `json:"processes"`
 	Split     *Split `json:"split,omitempty"` // nil if the rank counts nothing
+	Arena     int64  `json:"arena"`           // bytes of shared memory for its tensors
 }
 
 // Split is where the time of a rank has gone since it began to count. Times are in microseconds.

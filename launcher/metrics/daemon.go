@@ -7,11 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"gorun/launcher"
 	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/standing"
-	"gorun/rendezvous/wire"
 )
 
 // Daemon is a resident daemon.
@@ -70,15 +68,8 @@ type known struct{ jobs.State }
 
 func (k known) Record() jobs.Record      { return k.State.Record }
 func (k known) Ranks() []jobs.RankStatus { return k.State.Ranks }
-
-func (k known) Carried() map[string]launcher.HostUsage {
-	of := map[string]launcher.HostUsage{}
-	for _, h := range k.Hosts {
-		of[h.Name] = launcher.HostUsage{Host: h.Name, Epoch: h.Epoch, Next: h.Next, Links: wire.Links{SentBytes: h.Sent, RDMABytes: h.RDMA, RDMAFailures: h.RDMAFailures,
-			ResentBytes: h.Resent, ResentSegments: h.ResentSegments, Renewed: h.Renewed, Damaged: h.Damaged, BusyBytes: h.BusyBytes, BusyUS: h.Busy}}
-	}
-	return of
-}
+func (k known) Hosts() []jobs.HostStatus { return k.State.Hosts }
+func (k known) Counted() map[string]int  { return k.State.Counted }
 
 // look keeps what is known of jobs new.
 func (c *daemonCollector) look(ctx context.Context) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
-	"gorun/launcher"
 	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
 )
@@ -34,8 +34,9 @@ type Job interface {
 	Record() jobs.Record
 	// Ranks returns the states of the ranks, and has their daemons report newer ones.
 	Ranks() []jobs.RankStatus
-	// Carried returns what the links of each host have carried, by the host's name.
-	Carried() map[string]launcher.HostUsage
+	Hosts() []jobs.HostStatus
+	// Counted returns how many events of each kind there were.
+	Counted() map[string]int
 }
 
 // Serve serves the metrics of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
@@ -51,10 +52,12 @@ func serve(address string, c prometheus.Collector, look func(ctx context.Context
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
-	registry := prometheus.NewPedanticRegistry()
+	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
+	// To compress 300 kB, as 64 hosts have, would take longer than to make them.
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4,
+		DisableCompression: true}))
 	return httpserve.Start(l, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, look), nil
 }
 
@@ -95,10 +98,13 @@ var (
 	world   = describe("job_ranks", "Ranks of the job's world.", "job")
 	epoch   = describe("job_epoch", "Number of the job's world, which grows by every change of an elastic job.", "job")
 
+	events = describe("job_events_total", "Reports of stalls, and announcements of moves.", "job", "event")
+
 	up         = describe("rank_running", "1 while the process of the rank runs.", "job", "host", "rank")
 	cpu        = describe("rank_cpu_seconds_total", "CPU time of the rank and what it started.", "job", "host", "rank")
 	memory     = describe("rank_resident_memory_bytes", "Memory of the rank and what it started; shared memory counts for each.", "job", "host", "rank")
 	processes  = describe("rank_processes", "Processes of the rank.", "job", "host", "rank")
+	arena      = describe("rank_arena_bytes", "Shared memory that holds tensors of the rank.", "job", "host", "rank")
 	steps      = describe("rank_steps_total", "Training steps.", "job", "host", "rank")
 	step       = describe("rank_last_step_seconds", "Length of the last step.", "job", "host", "rank")
 	spent      = describe("rank_time_seconds_total", "Time by what the rank did: computing, or waiting for data, for communication, for other ranks.", "job", "host", "rank", "activity")
@@ -114,10 +120,26 @@ var (
 	busy     = describe("host_network_busy_seconds_total", "Time in which data of the host waited for the network.", "job", "host")
 	damaged  = describe("host_damaged_streams_total", "Connections that were replaced because of damaged data.", "job", "host")
 	silent   = describe("host_silent_seconds", "How long the host is silent; 0 if it is not.", "job", "host")
+	results  = describe("host_result_bytes", "Shared memory that holds results which the engine has made, or is kept for more.", "job", "host")
+
+	// The links of a host that have carried most: three at most, so that series grow with hosts and not with pairs of them.
+	linkSent     = describe("link_sent_bytes_total", "Bytes that the host has sent to another one, over one transport.", "job", "host", "to", "transport")
+	linkSegments = describe("link_resent_segments_total", "Segments that the host has sent to another one again.", "job", "host", "to")
+	linkBusy     = describe("link_network_busy_seconds_total", "Time in which data for the other host waited for the network.", "job", "host", "to")
+	linkQueued   = describe("link_queued_segments", "Segments that wait for the network, or for the other host to acknowledge them.", "job", "host", "to")
+
+	// Operations of the engine. Times are sums over operations, of which several run at a time.
+	open   = describe("host_open_operations", "Operations that a rank has submitted, and that have not ended.", "job", "host")
+	failed = describe("host_failed_operations_total", "Operations that ended with an error.", "job", "host")
+	ended  = describe("host_operations_total", "Operations that have ended.", "job", "host", "kind")
+	volume = describe("host_operation_bytes_total", "Bytes of a rank's tensor, summed over operations.", "job", "host", "kind")
+	waited = describe("host_operation_wait_seconds_total", "Time from the first rank of the host until all ranks had called, summed over operations.", "job", "host", "kind")
+	ran    = describe("host_operation_run_seconds_total", "Time from when all ranks had called until the end, summed over operations.", "job", "host", "kind")
 )
 
-var all = []*prometheus.Desc{info, started, world, epoch, up, cpu, memory, processes, steps, step, spent, hidden, operations,
-	sent, overRDMA, failures, resent, segments, renewed, busy, damaged, silent}
+var all = []*prometheus.Desc{info, started, world, epoch, events, up, cpu, memory, processes, arena, steps, step, spent, hidden, operations,
+	sent, overRDMA, failures, resent, segments, renewed, busy, damaged, silent, results, linkSent, linkSegments, linkBusy,
+	linkQueued, open, failed, ended, volume, waited, ran}
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -129,73 +151,111 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	record := c.job.Record()
-	job := strconv.Itoa(record.ID)
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{job}, labels...)...)
+	job := label("job", strconv.Itoa(record.ID))
+	gauge := func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair) {
+		ch <- &sample{d, prometheus.GaugeValue, v, labels}
 	}
-	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{job}, labels...)...)
+	counter := func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair) {
+		ch <- &sample{d, prometheus.CounterValue, v, labels}
 	}
-	gauge(info, 1, jobs.Clean(record.Program), c.version)
-	gauge(started, float64(record.Started.UnixMilli())/1e3)
-	gauge(world, float64(record.Ranks))
-	c.collectRanks(gauge, counter)
-	c.collectHosts(record, gauge, counter)
+	gauge(info, 1, job, label("program", jobs.Clean(record.Program)), label("version", c.version))
+	gauge(started, float64(record.Started.UnixMilli())/1e3, job)
+	gauge(world, float64(record.Ranks), job)
+	counted := c.job.Counted()
+	for _, event := range []string{"stall", "move"} {
+		counter(events, float64(counted[event]), label("event", event), job)
+	}
+	c.collectRanks(job, gauge, counter)
+	c.collectHosts(job, record.Silent, gauge, counter)
 }
 
-// emit sends one sample; its labels follow the job's.
-type emit func(d *prometheus.Desc, v float64, labels ...string)
+// emit sends one sample, whose labels are sorted by name.
+type emit func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair)
 
-func (c *collector) collectRanks(gauge, counter emit) {
+func (c *collector) collectRanks(job *dto.LabelPair, gauge, counter emit) {
 	c.mu.Lock()
 	ranks, counted := c.ranks, c.counted
 	c.mu.Unlock()
+	activities := []*dto.LabelPair{label("activity", "computing"), label("activity", "data"), label("activity", "communication"),
+		label("activity", "others")}
 	for _, r := range ranks {
-		at := []string{r.Host, strconv.Itoa(r.Rank)}
+		host, rank := label("host", r.Host), label("rank", strconv.Itoa(r.Rank))
 		running := 0.0
 		if r.PID != 0 && !r.Ended() {
 			running = 1
 		}
-		gauge(up, running, at...)
-		counter(cpu, float64(r.CPUMS)/1e3, at...)
-		gauge(memory, float64(r.RSS), at...)
-		gauge(processes, float64(r.Processes), at...)
+		gauge(up, running, host, job, rank)
+		counter(cpu, float64(r.CPUMS)/1e3, host, job, rank)
+		gauge(memory, float64(r.RSS), host, job, rank)
+		gauge(processes, float64(r.Processes), host, job, rank)
+		gauge(arena, float64(r.Arena), host, job, rank)
 		n, ok := counted[process{r.Host, r.Rank, r.PID}]
 		if !ok {
 			continue
 		}
-		counter(steps, float64(n.steps), at...)
-		gauge(step, float64(r.Split.Step)/1e6, at...)
-		counter(hidden, float64(n.hidden)/1e6, at...)
-		counter(operations, float64(n.operations), at...)
-		for _, part := range []struct {
-			activity string
-			us       int64
-		}{{"computing", n.computing}, {"data", n.data}, {"communication", n.communication}, {"others", n.others}} {
-			counter(spent, float64(part.us)/1e6, append(at[:2:2], part.activity)...)
+		counter(steps, float64(n.steps), host, job, rank)
+		gauge(step, float64(r.Split.Step)/1e6, host, job, rank)
+		counter(hidden, float64(n.hidden)/1e6, host, job, rank)
+		counter(operations, float64(n.operations), host, job, rank)
+		for i, us := range []int64{n.computing, n.data, n.communication, n.others} {
+			counter(spent, float64(us)/1e6, activities[i], host, job, rank)
 		}
 	}
 }
 
-func (c *collector) collectHosts(record jobs.Record, gauge, counter emit) {
+func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Time, gauge, counter emit) {
 	latest := uint32(0)
-	carried := c.job.Carried()
-	for _, host := range record.Hosts {
-		u := carried[host]
-		latest = max(latest, u.Epoch)
-		counter(sent, float64(u.Links.SentBytes), host)
-		counter(overRDMA, float64(u.Links.RDMABytes), host)
-		counter(failures, float64(u.Links.RDMAFailures), host)
-		counter(resent, float64(u.Links.ResentBytes), host)
-		counter(segments, float64(u.Links.ResentSegments), host)
-		counter(renewed, float64(u.Links.Renewed), host)
-		counter(busy, float64(u.Links.BusyUS)/1e6, host)
-		counter(damaged, float64(u.Links.Damaged), host)
+	for _, h := range c.job.Hosts() {
+		host := label("host", h.Name)
+		latest = max(latest, h.Epoch)
+		counter(sent, float64(h.Sent), host, job)
+		counter(overRDMA, float64(h.RDMA), host, job)
+		counter(failures, float64(h.RDMAFailures), host, job)
+		counter(resent, float64(h.Resent), host, job)
+		counter(segments, float64(h.ResentSegments), host, job)
+		counter(renewed, float64(h.Renewed), host, job)
+		counter(busy, float64(h.Busy)/1e6, host, job)
+		counter(damaged, float64(h.Damaged), host, job)
 		quiet := 0.0
-		if since, ok := record.Silent[host]; ok {
+		if since, ok := silence[h.Name]; ok {
 			quiet = time.Since(since).Seconds()
 		}
-		gauge(silent, quiet, host)
+		gauge(silent, quiet, host, job)
+		gauge(open, float64(h.Open), host, job)
+		gauge(results, float64(h.Results), host, job)
+		collectLinks(h.Links, host, job, gauge, counter)
+		collectOperations(h.Operations, host, job, counter)
 	}
-	gauge(epoch, float64(latest))
+	gauge(epoch, float64(latest), job)
+}
+
+// collectLinks sends what the links of a host have carried.
+func collectLinks(links []jobs.LinkStatus, host, job *dto.LabelPair, gauge, counter emit) {
+	for _, l := range links {
+		to := label("to", l.To)
+		counter(linkSent, float64(l.Sent-min(l.RDMA, l.Sent)), host, job, to, overTCP)
+		if l.RDMA > 0 {
+			counter(linkSent, float64(l.RDMA), host, job, to, byRDMA)
+		}
+		counter(linkSegments, float64(l.ResentSegments), host, job, to)
+		counter(linkBusy, float64(l.Busy)/1e6, host, job, to)
+		gauge(linkQueued, float64(l.Queued), host, job, to)
+	}
+}
+
+// The values of label transport.
+var overTCP, byRDMA = label("transport", "tcp"), label("transport", "rdma")
+
+// collectOperations sends what the operations of a host have done.
+func collectOperations(all []jobs.OperationStatus, host, job *dto.LabelPair, counter emit) {
+	bad := uint64(0)
+	for _, o := range all {
+		bad += o.Failed
+		kind := label("kind", o.Kind)
+		counter(ended, float64(o.Ended), host, job, kind)
+		counter(volume, float64(o.Bytes), host, job, kind)
+		counter(waited, float64(o.Waiting)/1e6, host, job, kind)
+		counter(ran, float64(o.Running)/1e6, host, job, kind)
+	}
+	counter(failed, float64(bad), host, job)
 }

@@ -10,10 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/launcher/metrics"
-	"gorun/rendezvous/wire"
 )
 
 type job struct{ hosts int }
@@ -29,16 +27,30 @@ func (j job) Record() jobs.Record {
 
 func (j job) Ranks() (ranks []jobs.RankStatus) {
 	for i := range j.hosts {
-		ranks = append(ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i), PID: 100 + i, State: "runs", CPUMS: 1500, RSS: 4096, Processes: 2,
+		ranks = append(ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i), PID: 100 + i, State: "runs", CPUMS: 1500, RSS: 4096, Processes: 2, Arena: 64,
 			Split: &jobs.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6, Others: 1e6, Communication: 2e6, Hidden: 5e5, Operations: 40}})
 	}
 	return ranks
 }
 
-func (j job) Carried() map[string]launcher.HostUsage {
-	return map[string]launcher.HostUsage{"host0": {Host: "host0", Epoch: 3,
-		Links: wire.Links{SentBytes: 1 << 30, RDMABytes: 1 << 29, RDMAFailures: 3, ResentBytes: 5, ResentSegments: 1, Renewed: 2, Damaged: 1}}}
+// Hosts have as many links as are reported at most, and the operations of a training.
+func (j job) Hosts() (all []jobs.HostStatus) {
+	for i := range j.hosts {
+		h := jobs.HostStatus{Name: fmt.Sprint("host", i), Epoch: 3, Sent: 1 << 30, RDMA: 1 << 29, RDMAFailures: 3, Resent: 5, ResentSegments: 1, Renewed: 2, Damaged: 1,
+			Open: 2, Results: 8192}
+		for to := range min(j.hosts-1, 3) {
+			h.Links = append(h.Links, jobs.LinkStatus{To: fmt.Sprint("host", (i+1+to)%j.hosts), Sent: 1 << 20, RDMA: 1 << 19, ResentSegments: 6,
+				Busy: 5e5, Queued: 8})
+		}
+		for _, kind := range []string{"allreduce", "broadcast", "barrier"} {
+			h.Operations = append(h.Operations, jobs.OperationStatus{Kind: kind, Ended: 9, Failed: 1, Bytes: 10, Waiting: 2e6, Running: 3e6})
+		}
+		all = append(all, h)
+	}
+	return all
 }
+
+func (j job) Counted() map[string]int { return map[string]int{"stall": 4, "moved": 1} }
 
 func serve(t *testing.T, j job) string {
 	t.Helper()
@@ -90,6 +102,21 @@ func TestScrape(t *testing.T) {
 		`gorun_host_rdma_bytes_total{host="host0",job="7"} 5.36870912e+08`,
 		`gorun_host_rdma_failures_total{host="host0",job="7"} 3`,
 		`gorun_host_silent_seconds{host="host0",job="7"} 0`,
+		`gorun_job_events_total{event="stall",job="7"} 4`,
+		`gorun_job_events_total{event="move",job="7"} 0`,
+		`gorun_rank_arena_bytes{host="host1",job="7",rank="1"} 64`,
+		`gorun_host_result_bytes{host="host0",job="7"} 8192`,
+		`gorun_host_open_operations{host="host0",job="7"} 2`,
+		`gorun_host_failed_operations_total{host="host0",job="7"} 3`,
+		`gorun_host_operations_total{host="host0",job="7",kind="allreduce"} 9`,
+		`gorun_host_operation_bytes_total{host="host0",job="7",kind="allreduce"} 10`,
+		`gorun_host_operation_wait_seconds_total{host="host0",job="7",kind="barrier"} 2`,
+		`gorun_host_operation_run_seconds_total{host="host0",job="7",kind="barrier"} 3`,
+		`gorun_link_sent_bytes_total{host="host0",job="7",to="host1",transport="tcp"} 524288`,
+		`gorun_link_sent_bytes_total{host="host0",job="7",to="host1",transport="rdma"} 524288`,
+		`gorun_link_resent_segments_total{host="host1",job="7",to="host0"} 6`,
+		`gorun_link_network_busy_seconds_total{host="host0",job="7",to="host1"} 0.5`,
+		`gorun_link_queued_segments{host="host0",job="7",to="host1"} 8`,
 		`gorun_host_silent_seconds{host="host1",job="7"} 3.`,
 	} {
 		if !strings.Contains(text, want) {

@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
 )
@@ -41,12 +40,13 @@ type Registration struct {
 	server  *jobs.Server
 	record  jobs.Record
 	ranks   []jobs.RankStatus
-	ran     bool                          // a rank has started
-	found   []chan []why.Finding          // clients that wait for what daemons find out
-	carried map[string]launcher.HostUsage // by host
+	ran     bool                       // a rank has started
+	found   []chan []why.Finding       // clients that wait for what daemons find out
+	carried map[string]jobs.HostStatus // by host
 
-	events   []jobs.Event // the latest
-	happened int          // how many there were
+	events   []jobs.Event   // the latest
+	happened int            // how many there were
+	counted  map[string]int // of each kind
 }
 
 // Open registers the job whose directory was made before.

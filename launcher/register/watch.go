@@ -79,7 +79,7 @@ func (r *Registration) rank(e launcher.RankEvent) {
 func (r *Registration) usage(u launcher.RankUsage) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
 		rank.CPUMS, rank.RSS, rank.Processes, rank.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
-		rank.Split = (*jobs.Split)(u.Split)
+		rank.Split, rank.Arena = (*jobs.Split)(u.Split), u.Arena
 	})
 }
 
@@ -88,31 +88,52 @@ func (r *Registration) hostUsage(u launcher.HostUsage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.carried == nil {
-		r.carried = map[string]launcher.HostUsage{}
+		r.carried = map[string]jobs.HostStatus{}
 	}
-	r.carried[u.Host] = u
+	r.carried[u.Host] = statusOf(u)
 }
 
-// Carried returns what the links of each host that has reported have carried, by name.
-func (r *Registration) Carried() map[string]launcher.HostUsage {
+func statusOf(u launcher.HostUsage) jobs.HostStatus {
+	l := u.Links
+	s := jobs.HostStatus{Name: u.Host, Next: u.Next, Epoch: u.Epoch, Sent: l.SentBytes, RDMA: l.RDMABytes, RDMAFailures: l.RDMAFailures, Resent: l.ResentBytes,
+		Renewed: l.Renewed, Damaged: l.Damaged, ResentSegments: l.ResentSegments, BusyBytes: l.BusyBytes, Busy: l.BusyUS,
+		Open: u.Open, Results: u.Results}
+	for _, e := range u.Each {
+		l := e.Links
+		s.Links = append(s.Links, jobs.LinkStatus{To: e.To, Sent: l.SentBytes, RDMA: l.RDMABytes, ResentSegments: l.ResentSegments,
+			Busy: l.BusyUS, Queued: e.Queued})
+	}
+	for _, o := range u.Ops {
+		s.Operations = append(s.Operations, jobs.OperationStatus(o))
+	}
+	return s
+}
+
+// Hosts returns what is known of the hosts of the job's world.
+func (r *Registration) Hosts() (all []jobs.HostStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.carried)
+	for _, name := range r.record.Hosts {
+		s := r.carried[name]
+		s.Name = name
+		all = append(all, s)
+	}
+	return all
+}
+
+// Counted returns how many events of each kind there were.
+func (r *Registration) Counted() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.counted)
 }
 
 // State returns what is known of the job, and asks the daemons for newer figures, which the next call returns.
 func (r *Registration) State() jobs.State {
-	s := jobs.State{Record: r.Record(), Ranks: r.Ranks()}
+	s := jobs.State{Record: r.Record(), Ranks: r.Ranks(), Hosts: r.Hosts(), Counted: r.Counted()}
 	r.mu.Lock()
 	s.Events, s.Happened = slices.Clone(r.events), r.happened
 	r.mu.Unlock()
-	carried := r.Carried()
-	for _, name := range s.Record.Hosts {
-		u := carried[name]
-		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: name, Next: u.Next, Epoch: u.Epoch, Sent: u.Links.SentBytes, RDMA: u.Links.RDMABytes,
-			RDMAFailures: u.Links.RDMAFailures, Resent: u.Links.ResentBytes, Renewed: u.Links.Renewed,
-			Damaged: u.Links.Damaged, ResentSegments: u.Links.ResentSegments, BusyBytes: u.Links.BusyBytes, Busy: u.Links.BusyUS})
-	}
 	return s
 }
 
@@ -123,6 +144,10 @@ func (r *Registration) event(kind, text string) {
 	r.events = append(r.events, jobs.Event{At: time.Now(), Kind: kind, Text: text})
 	r.events = r.events[max(len(r.events)-maxEvents, 0):]
 	r.happened++
+	if r.counted == nil {
+		r.counted = map[string]int{}
+	}
+	r.counted[kind]++
 }
 
 // moves notes that a host is about to be moved, or has been.

@@ -8,6 +8,29 @@ type Usage struct {
 	Ranks []RankUsage `msgpack:"ranks"`
 	Links Links       `msgpack:"links"` // so far
 	Epoch uint32      `msgpack:"epoch"` // of the world that the host is in
+
+	// Daemons without these leave them empty.
+	Each    []LinkUsage      `msgpack:"each"` // the links that have carried most
+	Ops     []OperationUsage `msgpack:"ops"`
+	Open    int              `msgpack:"open"`    // operations that have not ended
+	Results int64            `msgpack:"results"` // bytes of shared memory that hold results
+}
+
+// LinkUsage is what the link to one other host has carried.
+type LinkUsage struct {
+	Peer   int   `msgpack:"peer"` // host id
+	Links  Links `msgpack:"links"`
+	Queued int   `msgpack:"queued"` // segments that wait for the network, or for the peer's acknowledgement
+}
+
+// OperationUsage is what the operations of a kind have done on this host so far.
+type OperationUsage struct {
+	Kind    string `msgpack:"kind"`
+	Ended   uint64 `msgpack:"ended"`
+	Failed  uint64 `msgpack:"failed"`  // of Ended
+	Bytes   uint64 `msgpack:"bytes"`   // of a rank's tensor, for each operation
+	Waiting int64  `msgpack:"waiting"` // microseconds from the first rank of the host until all ranks had come, as a sum
+	Running int64  `msgpack:"running"` // microseconds from then until the end
 }
 
 // RankUsage is what a rank uses, together with all processes that it started.
@@ -18,6 +41,7 @@ type RankUsage struct {
 	Processes int    `msgpack:"processes"`
 	State     string `msgpack:"state"` // in words
 	Split     *Split `msgpack:"split"` // nil if it counts nothing
+	Arena     int64  `msgpack:"arena"` // bytes of shared memory for its tensors
 }
 
 // Split is where the time of a rank has gone since it began to count. Times are in microseconds.

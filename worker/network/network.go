@@ -9,12 +9,14 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -271,14 +273,30 @@ func (n *Network) Totals() wire.Links {
 	if n.mesh == nil {
 		return wire.Links{}
 	}
-	t := n.mesh.Totals()
-	failures := uint64(0)
+	l := linksOf(n.mesh.Totals())
 	if n.transport != nil {
-		failures = n.transport.Failures()
+		l.RDMAFailures = n.transport.Failures()
 	}
-	return wire.Links{SentBytes: t.SentBytes, RDMABytes: t.UpgradedBytes, RDMAFailures: failures,
-		ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments, Renewed: t.Renewed, Damaged: t.Damaged,
-		BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
+	return l
+}
+
+// Each returns what the links that have carried most have done for the job, at most that many.
+func (n *Network) Each(most int) (all []wire.LinkUsage) {
+	if n.mesh == nil {
+		return nil
+	}
+	for _, l := range n.mesh.Links() {
+		all = append(all, wire.LinkUsage{Peer: l.Peer, Links: linksOf(l.Totals), Queued: l.Queued})
+	}
+	slices.SortFunc(all, func(a, b wire.LinkUsage) int {
+		return cmp.Or(cmp.Compare(b.Links.SentBytes, a.Links.SentBytes), cmp.Compare(a.Peer, b.Peer))
+	})
+	return all[:min(len(all), most)]
+}
+
+func linksOf(t link.Totals) wire.Links {
+	return wire.Links{SentBytes: t.SentBytes, RDMABytes: t.UpgradedBytes, ResentBytes: t.ResentBytes, ResentSegments: t.ResentSegments,
+		Renewed: t.Renewed, Damaged: t.Damaged, BusyBytes: t.BusyBytes, BusyUS: t.BusyTime.Microseconds()}
 }
 
 // narrowed warns that packets of a size that both NICs take do not reach a peer.

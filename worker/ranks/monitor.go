@@ -24,6 +24,7 @@ type Monitor struct {
 	log       *slog.Logger
 	world     func() member.View
 	session   func(process int) (pid int) // 0 if it has none
+	arena     func(process int) (bytes int64)
 	processes processes
 	gauges    gauges
 	worlds    *Worlds
@@ -124,8 +125,8 @@ func (m *Monitor) Failed() bool {
 	return false
 }
 
-// Usage reports what the ranks of this host use, and what its links have carried.
-func (m *Monitor) Usage(links wire.Links) {
+// Usage adds what the ranks of this host use to a report, and sends it.
+func (m *Monitor) Usage(msg *wire.Usage) {
 	var pids []int
 	for _, number := range m.processes.running() {
 		pids = append(pids, m.processes.of(number).pid)
@@ -134,12 +135,12 @@ func (m *Monitor) Usage(links wire.Links) {
 	if err != nil {
 		m.log.Warn("read usage", "err", err)
 	}
-	msg := &wire.Usage{Links: links, Epoch: m.world().Epoch}
+	msg.Epoch = m.world().Epoch
 	for _, number := range m.processes.running() {
 		pid := m.processes.of(number).pid
 		u := used[pid]
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
-			Processes: u.Processes, State: proc.Describe(pid), Split: m.gauges.split(number)})
+			Processes: u.Processes, State: proc.Describe(pid), Split: m.gauges.split(number), Arena: m.arena(number)})
 	}
 	m.out.Write(msg)
 }

@@ -46,6 +46,8 @@ type Sessions interface {
 	Expect(process int, token [32]byte)
 	// Met reports whether a process has met other ranks.
 	Met(process int) bool
+	// Arena returns the bytes of shared memory that a process has for its tensors.
+	Arena(process int) int64
 	// PID returns the id of the process that has a session now, 0 if none has.
 	PID(process int) int
 }
@@ -101,7 +103,7 @@ func Open(cfg Config) (*Ranks, error) {
 	r.Stops = &Stops{loop: cfg.Loop, log: cfg.Log, group: group, processes: all}
 	r.Exits = &Exits{cfg: cfg, group: group, processes: all, worlds: r.Worlds, stops: r.Stops, singletons: singletons,
 		gauges: pages}
-	r.Monitor = &Monitor{loop: cfg.Loop, out: cfg.Out, log: cfg.Log, world: cfg.Daemon.World, session: cfg.Sessions.PID,
+	r.Monitor = &Monitor{loop: cfg.Loop, out: cfg.Out, log: cfg.Log, world: cfg.Daemon.World, session: cfg.Sessions.PID, arena: cfg.Sessions.Arena,
 		processes: all, gauges: pages, worlds: r.Worlds}
 	if err := r.Starter.open(); err != nil {
 		r.Close()

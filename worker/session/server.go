@@ -363,6 +363,16 @@ func (s *Server) PID(process int) int {
 	return 0
 }
 
+// Arena returns the bytes of shared memory that a process has for its tensors.
+func (s *Server) Arena(process int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.expected[process]; e != nil {
+		return e.budget.Used()
+	}
+	return 0
+}
+
 // want reports that a process waits for the first world.
 func (s *Server) want() {
 	s.mu.Lock()

@@ -53,7 +53,14 @@ func TestAudit(t *testing.T) {
 	if err := detach.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
-	s.Await("metrics of the job", func() bool { return strings.Contains(metrics(), `gorun_rank_running{host="host2",job="1"`) })
+	s.Await("metrics of the job", func() bool {
+		text := metrics()
+		return !slices.ContainsFunc([]string{`gorun_rank_running{host="host2",job="1"`, `gorun_rank_arena_bytes{host="host2",job="1"`,
+			`gorun_link_sent_bytes_total{host="host1",job="1",to="host2",transport="tcp"} `,
+			`gorun_host_operations_total{host="host1",job="1",kind="allreduce"} `,
+			`gorun_host_operation_wait_seconds_total{host="host2",job="1",kind="allreduce"} `,
+		}, func(want string) bool { return !strings.Contains(text, want) })
+	})
 	for _, want := range []string{`gorun_daemon_slots{daemon="host2"} 2`, `gorun_daemon_known_hosts{daemon="host2"} 2`, `gorun_daemon_holds_queue{daemon="host2"} 0`,
 		`gorun_daemon_requests_total{daemon="host2",request="detach",result="done"} 1`} {
 		if text := metrics(); !strings.Contains(text, want) {

@@ -1,0 +1,26 @@
+package launcher
+
+import (
+	"reflect"
+	"testing"
+
+	"gorun/rendezvous/wire"
+)
+
+// TestLinksTo: links have the names of their hosts, one for each name, so that no metric is there twice.
+func TestLinksTo(t *testing.T) {
+	hosts := hostList{{name: "host1"}, {id: 1, name: "host2"}, {id: 2, name: "host3"}, {id: 3, name: "host2"}}
+	got := hosts.linksTo([]wire.LinkUsage{
+		{Peer: 3, Links: wire.Links{SentBytes: 30, BusyUS: 3}, Queued: 1},
+		{Peer: 2, Links: wire.Links{SentBytes: 20, RDMABytes: 20}},
+		{Peer: 1, Links: wire.Links{SentBytes: 10, ResentSegments: 2, BusyUS: 4}, Queued: 2},
+		{Peer: 4}, {Peer: -1},
+	})
+	want := []LinkUsage{
+		{"host2", wire.Links{SentBytes: 40, ResentSegments: 2, BusyUS: 7}, 3},
+		{"host3", wire.Links{SentBytes: 20, RDMABytes: 20}, 0},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
