@@ -313,14 +313,22 @@ test-kubernetes: build kubernetes-ready
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
 
 ## kubernetes-ready: build etcd and the parts of Kubernetes that make test-kubernetes starts, once; some twenty minutes, in ~/.cache/gorun-ci
-kubernetes-ready: $(addprefix $(KUBERNETES)/,etcd kube-apiserver kube-controller-manager kube-scheduler)
+OPERATORS := $(addprefix $(KUBERNETES)/,jobset mpi-operator trainer-controller-manager)
+kubernetes-ready: $(addprefix $(KUBERNETES)/,etcd kube-apiserver kube-controller-manager kube-scheduler) $(OPERATORS)
 	touch $(KUBERNETES)/ready
 $(KUBERNETES)/etcd:
 	mkdir -p $(@D)
-	cd contrib/kubernetes/controlplane && go build -o $@ go.etcd.io/etcd/server/v3
+	cd contrib/kubernetes/controlplane && go build -ldflags='-s -w' -o $@ go.etcd.io/etcd/server/v3
 $(KUBERNETES)/kube-%:
 	mkdir -p $(@D)
-	cd contrib/kubernetes/controlplane && go build -o $@ k8s.io/kubernetes/cmd/$(@F)
+	cd contrib/kubernetes/controlplane && go build -ldflags='-s -w' -o $@ k8s.io/kubernetes/cmd/$(@F)
+# Each of the others is built as its own module pins it; contrib/kubernetes/controlplane/apply_test.go names the same versions.
+$(KUBERNETES)/jobset: MAIN := sigs.k8s.io/jobset@v0.8.0 .
+$(KUBERNETES)/mpi-operator: MAIN := github.com/kubeflow/mpi-operator@v0.6.0 ./cmd/mpi-operator
+$(KUBERNETES)/trainer-controller-manager: MAIN := github.com/kubeflow/trainer/v2@v2.1.0 ./cmd/trainer-controller-manager
+$(OPERATORS):
+	mkdir -p $(@D)
+	dir=$$(go mod download -json $(firstword $(MAIN)) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p') && cd "$$dir" && go build -ldflags='-s -w' -o $@ $(lastword $(MAIN))
 
 ## grafana: the board and the alerts, a Go module of its own, by Prometheus on what a job of two ranks serves
 grafana: build build/report

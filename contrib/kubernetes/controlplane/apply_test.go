@@ -22,11 +22,18 @@ import (
 	"time"
 )
 
+// The modules of others.
+const (
+	jobsetModule      = "sigs.k8s.io/jobset@v0.8.0"
+	mpiOperatorModule = "github.com/kubeflow/mpi-operator@v0.6.0"
+	trainerModule     = "github.com/kubeflow/trainer/v2@v2.1.0"
+)
+
 // The kinds of others, as their modules define them.
 var definitions = map[string][]string{
-	"sigs.k8s.io/jobset@v0.8.0":               {"config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"},
-	"github.com/kubeflow/mpi-operator@v0.6.0": {"manifests/base/kubeflow.org_mpijobs.yaml"},
-	"github.com/kubeflow/trainer/v2@v2.1.0": {"manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+	jobsetModule:      {"config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"},
+	mpiOperatorModule: {"manifests/base/kubeflow.org_mpijobs.yaml"},
+	trainerModule: {"manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
 		"manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"},
 }
 
@@ -50,7 +57,11 @@ const (
 // start runs a program until the end of the test.
 func start(t *testing.T, program string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(program, args...)
+	startWith(t, exec.Command(program, args...))
+}
+
+func startWith(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
@@ -60,7 +71,7 @@ func start(t *testing.T, program string, args ...string) {
 		cmd.Process.Kill()
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s: %.5000s", filepath.Base(program), &said)
+			t.Logf("%s: %s", filepath.Base(cmd.Path), tail(said.Bytes()))
 		}
 	})
 }
@@ -101,7 +112,7 @@ func newServer(t *testing.T) *server {
 	start(t, filepath.Join(programs, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--listen-client-urls="+client,
 		"--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=default="+peer, "--unsafe-no-fsync", "--log-level=warn")
-	start(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers="+client, "--bind-address=127.0.0.1",
+	start(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers="+client, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
 		fmt.Sprintf("--secure-port=%d", secure), "--cert-dir="+dir, "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts,
 		"--service-account-signing-key-file="+accounts, "--authorization-mode=RBAC",
@@ -256,16 +267,9 @@ func jobs(t *testing.T, text string) (list []string) {
 func (s *server) define() {
 	s.Helper()
 	for module, files := range definitions {
-		out, err := exec.Command("go", "mod", "download", "-json", module).Output()
-		if err != nil {
-			s.Fatalf("go mod download %s: %v", module, err)
-		}
-		var found struct{ Dir string }
-		if err := json.Unmarshal(out, &found); err != nil {
-			s.Fatal(err)
-		}
+		dir := s.moduleDir(module)
 		for _, name := range files {
-			text, err := os.ReadFile(filepath.Join(found.Dir, name))
+			text, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				s.Fatal(err)
 			}

@@ -6,6 +6,9 @@ import "testing"
 func TestPods(t *testing.T) {
 	e := newEngine(t)
 	e.within("statefulset", testStatefulSet)
+	e.define()
+	e.jobSets()
+	e.within("jobset", testJobSet)
 }
 
 // testStatefulSet: daemons of a StatefulSet find each other and become ready, and a job trains in all pods.

@@ -1,0 +1,60 @@
+package controlplane
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// yamlList is the arguments of a manifest, one a line.
+func yamlList(indent string, words []string) string {
+	var b strings.Builder
+	for _, word := range words {
+		fmt.Fprintf(&b, "%s- %q\n", indent, word)
+	}
+	return b.String()
+}
+
+// jobSet makes the JobSet of jobset.yaml train with a command, and returns its launcher's output.
+func (e *engine) jobSet(ranks string, replace []string, command ...string) *training {
+	e.Helper()
+	const indent = "                    "
+	e.create("jobset.yaml", append([]string{
+		indent + "- python3\n" + indent + "- /opt/train/train.py\n", yamlList(indent, command),
+		"-np=8", "-np=" + ranks, "--min-np=4", "--min-np=1", "--max-np=8", "--max-np=" + ranks,
+		`requests: {cpu: "4", memory: 8Gi}`, `requests: {cpu: "1", memory: 8Gi}`}, replace...)...)
+	selector := "jobset.sigs.k8s.io/replicatedjob-name%3Dlauncher"
+	e.await("launcher", func() bool { return len(e.pods(selector)) == 1 })
+	j := &training{engine: e, log: filepath.Join(e.logs, e.namespace+"_"+e.pods(selector)[0].Metadata.Name+"_launcher.log")}
+	j.wait = func() error { return e.awaitJobSet("train") }
+	return j
+}
+
+// awaitJobSet waits until a JobSet has ended, and none of its pods runs any more.
+func (e *engine) awaitJobSet(name string) error {
+	e.Helper()
+	path := e.path("jobset.x-k8s.io/v1alpha2", "JobSet") + "/" + name
+	var text string
+	e.await("end of the JobSet", func() bool {
+		text = e.must("GET", path, "")
+		return strings.Contains(text, `"terminalState"`)
+	})
+	if !strings.Contains(text, `"terminalState":"Completed"`) {
+		return fmt.Errorf("the JobSet has failed: %s", text)
+	}
+	e.await("end of the workers", func() bool {
+		for _, p := range e.pods("jobset.sigs.k8s.io/replicatedjob-name%3Dworker") {
+			if p.pid() != 0 && p.Status.Phase == "Running" {
+				return false
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// testJobSet: the launcher waits for its workers, trains on them and ends the JobSet.
+func testJobSet(e *engine) {
+	j := e.jobSet("2", nil, program(30)...)
+	j.end(2)
+}

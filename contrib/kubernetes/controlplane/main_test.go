@@ -1,0 +1,24 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// TestMain runs the tests in a network namespace of their own: some programs listen at fixed ports.
+func TestMain(m *testing.M) {
+	const inside = "CONTROLPLANE_INSIDE"
+	if os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("unshare", append([]string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "/bin/sh", "-c",
+		`ip link set lo up && exec "$@"`, "sh"}, os.Args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), inside+"=yes")
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "run tests in namespaces, as root:", err)
+		os.Exit(1)
+	}
+}
