@@ -16,14 +16,14 @@
 // The daemon makes both copies, as the kernel does with TCP. So no device ever writes into the memory of an operation,
 // and a stream that broke only has to be closed.
 //
-// Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is the
-// connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of a
-// library. Package ibverbs is the binding of libibverbs, verbstest an imitation in memory for tests.
+// Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is
+// the connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of
+// a library. Package ibverbs is the binding of libibverbs, verbstest an imitation in memory for tests.
 //
 // The TCP connection stays open beside the queue pair and carries nothing. It ends when the peer's process ends; a
 // queue pair notices that only when it sends.
 //
 // Goroutines: a Conn has a pump, which polls the completion queue and waits for it in Go's poller, one that waits for
-// asynchronous events such as a port that goes down, and one that waits for the end of the TCP connection. The last of
-// its users destroys the queue pair and then frees its memory.
+// asynchronous events, such as a port that goes down or a device that is removed, and one that waits for the end of the
+// TCP connection. The last of its users destroys the queue pair and then frees its memory.
 package verbs

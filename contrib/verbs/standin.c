@@ -79,6 +79,7 @@ struct queue {
 	int first, count;
 	int armed;
 	int signal; // an eventfd
+	int signalled; // it can be read
 	int timer;  // a timerfd
 	int late;   // completions come when the timer is over
 	struct pair *pair;
@@ -444,6 +445,7 @@ static void complete(struct queue *q, uint64_t id, int status, int opcode, uint3
 	if (q->armed) {
 		uint64_t one = 1;
 		q->armed = 0;
+		q->signalled = 1;
 		if (write(q->signal, &one, sizeof one) < 0)
 			abort();
 	}
@@ -494,21 +496,25 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 	struct queue *q = (struct queue *)cq;
 	pthread_mutex_lock(&q->lock);
 	struct pair *p = q->pair;
-	struct message m;
+	struct message arrived[MOST];
 	uint64_t drained;
-	if (read(q->signal, &drained, sizeof drained) < 0 && errno != EAGAIN)
+	if (q->signalled && read(q->signal, &drained, sizeof drained) < 0)
 		abort();
+	q->signalled = 0;
 	if (is_late(q)) {
 		pthread_mutex_unlock(&q->lock);
 		return 0;
 	}
-	while (p && p->state != IBV_QPS_ERR && q->count < most && read(p->in, &m, sizeof m) == sizeof m) {
+	ssize_t got = 0; // bytes of whole messages, as they were written
+	if (p && p->state != IBV_QPS_ERR && q->count < most)
+		got = read(p->in, arrived, ((most < MOST ? most : MOST) - q->count) * sizeof *arrived);
+	for (struct message *m = arrived; (char *)m < (char *)arrived + got; m++) {
 		if (!p->count) {
 			fprintf(stderr, "stand-in: queue pair %#x has no receive posted\n", p->qp.qp_num);
 			fail(p);
 			break;
 		}
-		complete(q, p->receives[p->first++ % MOST], IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, m.length, m.imm);
+		complete(q, p->receives[p->first++ % MOST], IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, m->length, m->imm);
 		p->count--;
 	}
 	int n = 0;
