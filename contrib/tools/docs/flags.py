@@ -40,7 +40,10 @@ OTHERS = {
     "bash": "--norc --login",
 }
 # Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
-CONTRIB = "--private --rows --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick --mbit --old"
+CONTRIB = (
+    "--private --rows --library --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick "
+    "--mbit --old"
+)
 # Flags of gorun that its help does not show: gorun gives them to itself.
 HIDDEN = {"worker": "--sweep --daemon"}
 
