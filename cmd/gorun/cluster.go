@@ -73,6 +73,9 @@ func readKey(path string) (standing.Key, error) {
 		return fail(fmt.Errorf("%s: others can read it (mode %04o)", path, mode), "chmod 600 "+path)
 	}
 	text, err := readShort(path)
+	if errors.Is(err, os.ErrPermission) {
+		return fail(err, "give the file to the user that gorun runs as; in a pod of Kubernetes, set fsGroup")
+	}
 	if err != nil {
 		return fail(err, "")
 	}

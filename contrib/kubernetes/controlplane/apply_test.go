@@ -71,7 +71,7 @@ func startWith(t *testing.T, cmd *exec.Cmd) {
 		cmd.Process.Kill()
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("%s: %s", filepath.Base(cmd.Path), tail(said.Bytes()))
+			t.Logf("%s: %s", filepath.Base(cmd.Path), tail(said.Bytes(), 2000))
 		}
 	})
 }
@@ -150,7 +150,7 @@ func (s *server) await(what string, f func() bool) {
 // call makes a request, with YAML or JSON, and returns the answer and its status; 0 without one.
 func (s *server) call(method, path, body string) (string, int) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {

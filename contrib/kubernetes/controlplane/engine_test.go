@@ -107,6 +107,7 @@ func (e *engine) within(name string, f func(e *engine)) {
 			if t.Failed() {
 				e.show()
 			}
+			e.must("DELETE", "/api/v1/namespaces/"+name, "")
 		})
 		f(e)
 	})
@@ -132,11 +133,11 @@ func (e *engine) show() {
 	names, _ := filepath.Glob(filepath.Join(e.logs, e.namespace+"_*"))
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
-		e.Logf("%s:\n%s", filepath.Base(name), tail(text))
+		e.Logf("%s:\n%s", filepath.Base(name), tail(text, 6000))
 	}
 }
 
-func tail(text []byte) []byte { return text[max(0, len(text)-6000):] }
+func tail(text []byte, length int) []byte { return text[max(0, len(text)-length):] }
 
 // must makes a request that has to succeed.
 func (s *server) must(method, path, body string) string {

@@ -58,3 +58,28 @@ func testJobSet(e *engine) {
 	j := e.jobSet("2", nil, program(30)...)
 	j.end(2)
 }
+
+// testLostWorkers: the elastic job of a JobSet goes on without a worker that is evicted or whose process is killed, and
+// with the pod that the Job starts in its place.
+func testLostWorkers(e *engine) {
+	const workers = "jobset.sigs.k8s.io/replicatedjob-name%3Dworker"
+	j := e.jobSet("2", nil, unending()...)
+	j.awaitWorld(2)
+	running := func() (list []pod) {
+		for _, p := range e.pods(workers) {
+			if p.ready() {
+				list = append(list, p)
+			}
+		}
+		return list
+	}
+	for name, lose := range map[string]func(p pod){"evicted": func(p pod) { e.evict(p.Metadata.Name) }, "killed": e.kill} {
+		e.await("two workers", func() bool { return len(running()) == 2 })
+		worlds := len(j.find(`is rank 0 of 1 from`))
+		lose(running()[1])
+		e.await("world without the worker that was "+name, func() bool { return len(j.find(`is rank 0 of 1 from`)) > worlds })
+		j.awaitWorld(2)
+	}
+	j.enough(workers)
+	j.end(2)
+}

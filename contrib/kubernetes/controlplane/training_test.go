@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"syscall"
 )
 
 // training is a job of testdata/elastic/train.py, and what it prints.
@@ -55,11 +56,11 @@ func (j *training) awaitWorld(ranks int) {
 func (j *training) end(ranks int) {
 	j.Helper()
 	if err := j.wait(); err != nil {
-		j.Fatalf("%v\n%s", err, tail([]byte(j.text())))
+		j.Fatalf("%v\n%s", err, tail([]byte(j.text()), 6000))
 	}
 	ends := j.find(`process \d+ ends as rank \d+ of (\d+) after (\d+) batches, \d+ worlds: ([0-9.]+) (\w+)`)
 	if len(ends) != ranks {
-		j.Fatalf("%d ranks have ended well, want %d\n%s", len(ends), ranks, tail([]byte(j.text())))
+		j.Fatalf("%d ranks have ended well, want %d\n%s", len(ends), ranks, tail([]byte(j.text()), 6000))
 	}
 	last := 0
 	for _, m := range j.find(`(?:batch (\d+)$|is rank 0 of \d+ from batch (\d+)$)`) {
@@ -97,4 +98,34 @@ func (j *training) undisturbed(batches string) float64 {
 // program is the command line of a training for that many batches.
 func program(batches int, flags ...string) []string {
 	return append([]string{"python3", "/opt/train/train.py", "--numpy", "--pause", "0.03", "--batches", strconv.Itoa(batches)}, flags...)
+}
+
+// unending is the command line of a training that goes on until enough is called.
+func unending() []string { return program(0, "--until", "/tmp/enough") }
+
+// enough makes the training end at its next commit, wherever its rank 0 is.
+func (j *training) enough(selector string) {
+	j.Helper()
+	for _, p := range j.pods(selector) {
+		if p.ready() {
+			if out, err := j.exec(p.Metadata.Name, "touch", "/tmp/enough").CombinedOutput(); err != nil {
+				j.Fatalf("touch: %v: %s", err, out)
+			}
+		}
+	}
+}
+
+// evict asks Kubernetes to evict a pod, as kubectl drain does.
+func (e *engine) evict(name string) {
+	e.Helper()
+	e.must("POST", "/api/v1/namespaces/"+e.namespace+"/pods/"+name+"/eviction",
+		`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+name+`"}}`)
+}
+
+// kill kills the first process of a pod's container.
+func (e *engine) kill(p pod) {
+	e.Helper()
+	if err := syscall.Kill(p.pid(), syscall.SIGKILL); err != nil || p.pid() < 2 {
+		e.Fatalf("kill the process %d of %s: %v", p.pid(), p.Metadata.Name, err)
+	}
 }
