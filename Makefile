@@ -295,6 +295,7 @@ unit-arm64: build/report
 
 ## otlp: the program that pushes metrics to OpenTelemetry, a Go module of its own, against a receiver in the test
 otlp: build/report
+	go run ./contrib/tools/licenses -check -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .
 	cd contrib/otlp && go vet ./... && go build -o ../../build/gorun-otlp . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
@@ -375,7 +376,7 @@ wheel: build zig-ready
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
-## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, a bill of materials and checksums
+## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-otlp, a bill of materials and checksums
 # The same source and version give the same bytes anywhere, with the same Go and the same zlib of Python.
 RELEASE = build/release/$(VERSION)
 # The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
@@ -390,6 +391,9 @@ release: zig-ready
 	for arch in amd64 arm64; do \
 		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64,) -o build/gorun ./cmd/gorun; unset GOOS; \
 		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch,none,); \
+	done
+	cd contrib/otlp && for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do \
+		GOOS=$${system%-*} GOARCH=$${system#*-} go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-otlp-$$system .; \
 	done
 	for pair in amd64:x86_64 arm64:aarch64; do \
 		$(PYTHON) contrib/tools/wheel.py --binary build/release/bin/gorun-linux-$${pair%:*} --arch $${pair#*:} --out $(RELEASE); \
@@ -460,9 +464,10 @@ rename-module:
 	@[ -n '$(MODULE)' ] || { echo "rename-module: name it: make rename-module MODULE=example.org/gorun"; exit 1; }
 	go run ./contrib/tools/rename '$(MODULE)'
 
-## licenses: write cmd/gorun/THIRD_PARTY_LICENSES anew, after a change of go.mod; a unit test fails while it is missing something
+## licenses: write cmd/gorun/THIRD_PARTY_LICENSES and contrib/otlp's anew, after a change of go.mod; tests fail while they are missing something
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
+	go run ./contrib/tools/licenses -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .
 
 ##@ Documentation
 

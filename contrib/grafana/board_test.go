@@ -24,17 +24,27 @@ import (
 // board is the part of a board that these tests read.
 type board struct {
 	Panels []struct {
-		Title   string
-		GridPos struct{ X, Y, W, H int }
-		Targets []struct {
-			Expr    string
-			Instant bool
+		Title, Type string
+		GridPos     struct{ X, Y, W, H int }
+		Targets     []target
+		Options     struct{ TextMode string }
+		FieldConfig struct {
+			Defaults struct {
+				Unit   string
+				Custom struct{ Stacking struct{ Mode string } }
+			}
 		}
 	}
 	Templating struct {
 		List []struct{ Name, Definition string }
 	}
 	Annotations struct{ List []struct{ Expr string } }
+}
+
+// target is a query of a panel.
+type target struct {
+	Expr, LegendFormat string
+	Instant            bool
 }
 
 func readBoard(t *testing.T, name string) (b board, text []byte) {
@@ -115,24 +125,8 @@ type asker func(expr string, instant bool) promql.Matrix
 func checkBoard(t *testing.T, name string, job *recording, variables ...string) asker {
 	t.Helper()
 	b, text := readBoard(t, name)
-	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6)
 	fill := strings.NewReplacer(append(variables, "$__rate_interval", "5s")...)
-	ask := func(expr string, instant bool) promql.Matrix {
-		t.Helper()
-		if instant {
-			return job.instant(t, engine, expr)
-		}
-		q, err := engine.NewRangeQuery(t.Context(), job.db, nil, expr, job.from.Add(2*time.Second), job.to, time.Second)
-		if err != nil {
-			t.Fatalf("%s: %v", expr, err)
-		}
-		defer q.Close()
-		m, err := q.Exec(t.Context()).Matrix()
-		if err != nil {
-			t.Fatalf("%s: %v", expr, err)
-		}
-		return copied(m)
-	}
+	ask := job.asker(t)
 	for _, p := range b.Panels {
 		for _, target := range p.Targets {
 			expr := fill.Replace(target.Expr)
@@ -162,9 +156,11 @@ func checkBoard(t *testing.T, name string, job *recording, variables ...string) 
 		}
 	}
 	for _, a := range b.Annotations.List {
-		if _, err := engine.NewInstantQuery(t.Context(), job.db, nil, fill.Replace(a.Expr), job.to); err != nil {
-			t.Errorf("%s: %v", a.Expr, err)
-		}
+		ask(fill.Replace(a.Expr), true)
+	}
+	drawn := b.draw(job.from, job.to, func(of target) promql.Matrix { return ask(fill.Replace(of.Expr), of.Instant) })
+	if err := wellFormed(drawn); err != nil || strings.Count(drawn, `class="panel"`) != len(b.Panels) {
+		t.Errorf("the picture of %d panels is %d bytes: %v", len(b.Panels), len(drawn), err)
 	}
 	for name := range job.names {
 		if !regexp.MustCompile(`\b` + name + `\b`).Match(text) {
@@ -172,6 +168,27 @@ func checkBoard(t *testing.T, name string, job *recording, variables ...string) 
 		}
 	}
 	return ask
+}
+
+// asker returns what asks a recording.
+func (r *recording) asker(t *testing.T) asker {
+	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6)
+	return func(expr string, instant bool) promql.Matrix {
+		t.Helper()
+		if instant {
+			return r.instant(t, engine, expr)
+		}
+		q, err := engine.NewRangeQuery(t.Context(), r.db, nil, expr, r.from.Add(2*time.Second), r.to, time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", expr, err)
+		}
+		defer q.Close()
+		m, err := q.Exec(t.Context()).Matrix()
+		if err != nil {
+			t.Fatalf("%s: %v", expr, err)
+		}
+		return copied(m)
+	}
 }
 
 // checkShares holds the time of each rank against the clock: its parts are all of it, and no counter went back.

@@ -213,6 +213,11 @@ func (r *recording) scrape(url string) error {
 	if err != nil {
 		return err
 	}
+	return r.store(body, contentType)
+}
+
+// store stores what was served at time to.
+func (r *recording) store(body []byte, contentType string) error {
 	p, err := textparse.New(body, contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
 	if err != nil {
 		return fmt.Errorf("parse metrics: %w", err)

@@ -31,11 +31,18 @@ func Listen(address string) (l net.Listener, host string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if host == "" {
-		host = "localhost"
+	if host != "" {
+		l, err = net.Listen("tcp", net.JoinHostPort(host, port))
+		return l, host, err
 	}
-	l, err = net.Listen("tcp", net.JoinHostPort(host, port))
-	return l, host, err
+	l, err = net.Listen("tcp", net.JoinHostPort("localhost", port))
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) { // as in a container without /etc/hosts
+		host = "127.0.0.1"
+		l, err = net.Listen("tcp", net.JoinHostPort(host, port))
+		return l, host, err
+	}
+	return l, "localhost", err
 }
 
 // Start answers requests by a server whose handler and time limits are set, and runs update beside it. The contexts of

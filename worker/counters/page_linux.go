@@ -3,6 +3,8 @@ package counters
 import (
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,8 +12,9 @@ import (
 
 // Page is the memory of one rank's counters. It belongs to one goroutine.
 type Page struct {
-	fd   int
-	data []byte
+	fd    int
+	data  []byte
+	ahead time.Duration // by how much the rank's clock is ahead of this process's
 }
 
 // NewPage makes a page whose size is sealed: no process can shrink it, so that reading it never faults.
@@ -43,7 +46,36 @@ func (p *Page) Read() Counts {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return Counts{}
 	}
-	return Decode(p.data, time.Duration(now.Nano()))
+	return Decode(p.data, time.Duration(now.Nano())+p.ahead)
+}
+
+// Follow takes note of which process writes into the page, as its clock may be another one: a container, or a process
+// that was restored from a checkpoint, can have a time namespace of its own.
+func (p *Page) Follow(pid int) { p.ahead = offset(strconv.Itoa(pid)) - offset("self") }
+
+// offset returns by how much CLOCK_MONOTONIC of a process is ahead of the kernel's, 0 if it cannot be read.
+func offset(process string) time.Duration {
+	text, err := os.ReadFile("/proc/" + process + "/timens_offsets")
+	if err != nil {
+		return 0 // it has ended, or the kernel has no such namespaces
+	}
+	return offsetIn(string(text))
+}
+
+// offsetIn finds the offset in a text of the kernel: a line for each clock, with seconds and nanoseconds.
+func offsetIn(text string) time.Duration {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "monotonic" {
+			continue
+		}
+		s, err1 := strconv.ParseInt(f[1], 10, 64)
+		ns, err2 := strconv.ParseInt(f[2], 10, 64)
+		if err1 == nil && err2 == nil {
+			return time.Duration(s)*time.Second + time.Duration(ns)
+		}
+	}
+	return 0
 }
 
 // Close gives the memory back.

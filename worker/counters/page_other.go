@@ -16,6 +16,9 @@ func NewPage() (*Page, error) { return nil, errors.New("make counters: ranks run
 // Path returns no path.
 func (p *Page) Path() string { return "" }
 
+// Follow does nothing.
+func (p *Page) Follow(int) {}
+
 // Read returns no counts.
 func (p *Page) Read() Counts { return Counts{} }
 

@@ -105,12 +105,15 @@ func spyOut(ctx context.Context, ranks []wire.RankState) {
 	}
 }
 
-// Beat takes note, about once a second, of the control groups of processes that have begun a session: wrappers have put
-// them where they run by then.
+// Beat takes note, about once a second, of the control groups and the clocks of processes that have begun a session:
+// wrappers have put them where they run by then.
 func (m *Monitor) Beat() {
 	for number, p := range m.processes {
 		if pid := m.session(number); p.running && pid != 0 && pid != p.noted {
 			p.memory, p.noted = signs.MemoryOf(pid), pid
+			if page := m.gauges[number].page; page != nil {
+				page.Follow(pid)
+			}
 		}
 	}
 }

@@ -1,9 +1,10 @@
-"""Draw the live page of a job that runs on lab hosts, for docs/pictures/live.png.
+"""Draw the live page, and the board, of a job that runs on lab hosts: docs/pictures/live.png and board.svg.
 
-    python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE]
+    python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE] [--board FILE]
 
 Four lab hosts train with eight ranks, and the link of host3 is slow. What the job's server answers is recorded for some
-seconds; then the page is drawn from the record, so that it looks the same however long Chromium takes.
+seconds, and its metrics with it; then the page is drawn from the record, so that it looks the same however long Chromium
+takes. contrib/grafana draws the board.
 """
 
 import argparse
@@ -23,7 +24,9 @@ from browse import chromium, served
 from pages import ROOT
 
 HOSTS, SLOW, MBIT = 4, 3, 150
-SECONDS = 15  # that are recorded
+SECONDS = 15  # that are recorded for the page
+SCRAPES = 60  # one each second, for the board
+ADDRESSES = (r"the page of the job is at (http://\S+)", r"metrics are at (http://\S+)")
 LIMIT = 60  # seconds that a job may take to begin
 PROGRAM = """
 import time
@@ -46,9 +49,13 @@ for i, batch in enumerate(gorun.loading(batches(hvd.rank()))):
 ASK = """
 import sys, time, urllib.request
 base, token = sys.argv[1].split("#")
-for _ in range(int(sys.argv[2])):
+for i in range(int(sys.argv[4])):
     r = urllib.request.Request(base + "api/state", headers={"Authorization": "Bearer " + token})
-    print(urllib.request.urlopen(r, timeout=10).read().decode().strip(), flush=True)
+    if i < int(sys.argv[3]):
+        print(urllib.request.urlopen(r, timeout=10).read().decode().strip(), flush=True)
+    now = str(int(time.time() * 1000))
+    with open("scrapes/" + now, "wb") as file:
+        file.write(urllib.request.urlopen(sys.argv[2], timeout=10).read())
     time.sleep(1)
 """
 
@@ -65,23 +72,32 @@ def hosts(lab: list[str]) -> Iterator[None]:
 
 
 def record(lab: list[str], gorun: Path, python: str, home: Path) -> list[str]:
-    """Run a job, and return the states that its server answers."""
+    """Run a job, return the states that its server answers, and leave its metrics in home/scrapes."""
+    (home / "scrapes").mkdir()
     (home / "train.py").write_text(PROGRAM)
     at = ",".join(f"host{i + 1}:2" for i in range(HOSTS))
-    command = [*lab, "run", str(gorun), "-np", str(2 * HOSTS), "-H", at, "--web", "127.0.0.1:0", python, "train.py"]
+    command = [*lab, "run", str(gorun), "-np", str(2 * HOSTS), "-H", at, "--web", "127.0.0.1:0"]
+    command += ["--metrics", "127.0.0.1:0", python, "train.py"]
     log = home / "log"
     with log.open("w") as out, subprocess.Popen(command, cwd=home, stdout=out, stderr=out) as job:
         try:
             until = time.monotonic() + LIMIT
-            while not (found := re.search(r"the page of the job is at (http://\S+)", log.read_text())):
+            while len(found := [m for at in ADDRESSES if (m := re.search(at, log.read_text()))]) < len(ADDRESSES):
                 if time.monotonic() > until or job.poll() is not None:
-                    raise SystemExit(f"recorded: error: the job printed no address:\n{log.read_text()}")
+                    raise SystemExit(f"recorded: error: the job printed no addresses:\n{log.read_text()}")
                 time.sleep(0.1)
-            ask = [*lab, "run", python, "-c", ASK, found[1], str(SECONDS)]
+            ask = [*lab, "run", python, "-c", ASK, found[0][1], found[1][1], str(SECONDS), str(SCRAPES)]
             return subprocess.run(ask, cwd=home, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
         finally:
             job.terminate()
             job.wait(LIMIT)
+
+
+def draw_board(scrapes: Path, to: Path) -> None:
+    """Have Prometheus answer the queries of the board by the scrapes, and draw its panels."""
+    env = {**os.environ, "GOWORK": "off", "GORUN_SCRAPES": str(scrapes), "GORUN_PICTURE": str(to.resolve())}
+    command = ["go", "test", "-count=1", "-tags", "picture", "-run", "^TestDraw$", "."]
+    subprocess.run(command, cwd=ROOT / "contrib/grafana", env=env, check=True)
 
 
 def draw(page: Page, address: str, states: list[str], to: Path) -> None:
@@ -112,6 +128,7 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="a Python with NumPy")
     parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs/pictures/live.png")
+    parser.add_argument("--board", type=Path, default=ROOT / "docs/pictures/board.svg")
     args = parser.parse_args()
     home = ROOT / "build" / f"recorded-{os.getpid()}"
     home.mkdir(parents=True)
@@ -119,6 +136,7 @@ def main() -> None:
     try:
         with hosts(lab):
             states = record(lab, args.gorun, args.python, home)
+        draw_board(home / "scrapes", args.board)
     finally:
         shutil.rmtree(home)
     with served(ROOT / "launcher/web/page") as address, sync_playwright() as p:
@@ -126,7 +144,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1000, "height": 900})
         draw(page, address + "#token", states, args.picture)
         browser.close()
-    print(f"recorded: {args.picture}")
+    print(f"recorded: {args.picture}, {args.board}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // Command licenses collects the licences of the modules that go into the binaries:
 //
-//	licenses [-check] FILE
+//	licenses [-check] [-dir DIRECTORY] FILE [PACKAGE…]
 //
-// It asks the go command which modules gorun and gorund link on any of the platforms that a release is made for, reads each
-// module's licence and notices from the module cache, and writes them to FILE: a table of modules with the SPDX names of
+// It asks the go command which modules the packages link on any of the platforms that a release is made for: gorun and
+// gorund, or others of the module in DIRECTORY. It reads each module's licence and notices from the module cache, and writes them to FILE: a table of modules with the SPDX names of
 // their licences and where their source is, then the texts. With -check it only reports whether FILE is what it would write.
 package main
 
@@ -37,19 +37,23 @@ const (
 
 func main() {
 	check := flag.Bool("check", false, "only report whether the file is up to date")
+	dir := flag.String("dir", ".", "`DIRECTORY` of the packages")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: licenses [-check] FILE")
+	if flag.NArg() < 1 {
+		fmt.Fprintln(os.Stderr, "usage: licenses [-check] [-dir DIRECTORY] FILE [PACKAGE…]")
 		os.Exit(2)
 	}
-	if err := run(*check, flag.Arg(0)); err != nil {
+	if flag.NArg() > 1 {
+		packages = flag.Args()[1:]
+	}
+	if err := run(*check, *dir, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "licenses: error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(check bool, file string) error {
-	modules, err := linked()
+func run(check bool, dir, file string) error {
+	modules, err := linked(dir)
 	if err != nil {
 		return err
 	}
@@ -75,14 +79,14 @@ type module struct {
 	dirs          map[string]bool // of linked packages
 }
 
-// linked returns the modules that the packages link on any platform, by name.
-func linked() ([]module, error) {
+// linked returns the modules that the packages in a directory link on any platform, by name.
+func linked(dir string) ([]module, error) {
 	byName := map[string]*module{}
 	for _, platform := range platforms {
 		system, arch, _ := strings.Cut(platform, "/")
 		list := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module", "-tags", tags + moreTags}, packages...)...)
 		list.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
-		list.Stderr = os.Stderr
+		list.Dir, list.Stderr = dir, os.Stderr
 		out, err := list.Output()
 		if err != nil {
 			return nil, fmt.Errorf("list packages for %s: %w", platform, err)

@@ -10,7 +10,7 @@ import (
 
 // TestComplete fails when a linked module's licence is not in the file that gorun shows: make licenses.
 func TestComplete(t *testing.T) {
-	if err := run(true, "../../../cmd/gorun/THIRD_PARTY_LICENSES"); err != nil {
+	if err := run(true, ".", "../../../cmd/gorun/THIRD_PARTY_LICENSES"); err != nil {
 		t.Error(err)
 	}
 	makefile, err := os.ReadFile("../../../Makefile")
@@ -29,7 +29,7 @@ func TestStale(t *testing.T) {
 	if err := os.WriteFile(cut, whole[:len(whole)-100], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(true, cut); err == nil || !strings.Contains(err.Error(), "make licenses") {
+	if err := run(true, ".", cut); err == nil || !strings.Contains(err.Error(), "make licenses") {
 		t.Errorf("a file without its end: %v", err)
 	}
 }

@@ -19,7 +19,6 @@ import (
 
 // bill writes which modules each binary has, in the form of SPDX 2.3. The binaries themselves name them.
 func (r *release) bill() error {
-	licenses := r.licenses()
 	d := document{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: "gorun-" + r.version,
 		Namespace: "https://spdx.org/spdxdocs/gorun-" + r.version + "-" + r.revision,
@@ -27,34 +26,21 @@ func (r *release) bill() error {
 	}
 	modules := map[string]part{}
 	for _, s := range systems {
-		data, err := os.ReadFile(r.binary(s))
-		if err != nil {
-			return err
-		}
-		built, err := buildinfo.Read(bytes.NewReader(data))
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.binary(s), err)
-		}
-		sum := sha256.Sum256(data)
-		own := part{ID: "SPDXRef-gorun-" + s.String(), Name: "gorun-" + s.String(), Version: r.version, Purpose: "APPLICATION",
-			Supplier: "Organization: The gorun authors", Location: "NOASSERTION", Concluded: "NOASSERTION", Declared: r.expression(),
-			Copyright: "NOASSERTION", Checksums: []checksum{{"SHA256", hex.EncodeToString(sum[:])}}}
-		d.Parts = append(d.Parts, own)
-		d.Relations = append(d.Relations, relation{d.ID, "DESCRIBES", own.ID})
-		goVersion := strings.TrimPrefix(built.GoVersion, "go")
-		used := []part{{ID: "SPDXRef-go", Name: "stdlib", Version: goVersion, Purpose: "LIBRARY", Supplier: "Organization: The Go Authors",
-			Location: "https://go.dev/dl/go" + goVersion + ".src.tar.gz", Concluded: "NOASSERTION", Declared: "BSD-3-Clause", Copyright: "NOASSERTION",
-			References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/stdlib@" + goVersion}}}}
-		for _, m := range built.Deps {
-			p, err := modulePart(m.Path, m.Version, m.Sum, licenses)
-			if err != nil {
-				return fmt.Errorf("%s: %w", r.binary(s), err)
+		for _, program := range []string{"gorun", otlpName} {
+			notices := r.share["THIRD_PARTY_LICENSES"]
+			if program == otlpName {
+				notices = r.notices
 			}
-			used = append(used, p)
-		}
-		for _, p := range used {
-			modules[p.ID] = p
-			d.Relations = append(d.Relations, relation{own.ID, "DEPENDS_ON", p.ID})
+			own, used, err := r.parts(program, s, notices)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", program, s, err)
+			}
+			d.Parts = append(d.Parts, own)
+			d.Relations = append(d.Relations, relation{d.ID, "DESCRIBES", own.ID})
+			for _, p := range used {
+				modules[p.ID] = p
+				d.Relations = append(d.Relations, relation{own.ID, "DEPENDS_ON", p.ID})
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(modules)) {
@@ -65,6 +51,35 @@ func (r *release) bill() error {
 		enc.SetIndent("", " ")
 		return enc.Encode(d)
 	})
+}
+
+// parts describes a program, and the modules that its binary has.
+func (r *release) parts(program string, s system, notices []byte) (own part, used []part, err error) {
+	data, err := os.ReadFile(r.program(program, s))
+	if err != nil {
+		return own, nil, err
+	}
+	built, err := buildinfo.Read(bytes.NewReader(data))
+	if err != nil {
+		return own, nil, err
+	}
+	sum := sha256.Sum256(data)
+	own = part{ID: "SPDXRef-" + program + "-" + s.String(), Name: program + "-" + s.String(), Version: r.version, Purpose: "APPLICATION",
+		Supplier: "Organization: The gorun authors", Location: "NOASSERTION", Concluded: "NOASSERTION", Declared: expression(notices),
+		Copyright: "NOASSERTION", Checksums: []checksum{{"SHA256", hex.EncodeToString(sum[:])}}}
+	goVersion := strings.TrimPrefix(built.GoVersion, "go")
+	used = []part{{ID: "SPDXRef-go", Name: "stdlib", Version: goVersion, Purpose: "LIBRARY", Supplier: "Organization: The Go Authors",
+		Location: "https://go.dev/dl/go" + goVersion + ".src.tar.gz", Concluded: "NOASSERTION", Declared: "BSD-3-Clause", Copyright: "NOASSERTION",
+		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/stdlib@" + goVersion}}}}
+	licenses := licensesIn(notices)
+	for _, m := range built.Deps {
+		p, err := modulePart(m.Path, m.Version, m.Sum, licenses)
+		if err != nil {
+			return own, nil, err
+		}
+		used = append(used, p)
+	}
+	return own, used, nil
 }
 
 // modulePart describes a linked module. Its checksum is the h1 of go.sum, a SHA-256 of a list of its files.
@@ -88,9 +103,9 @@ func escape(s string) string {
 	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(s, func(c string) string { return "!" + strings.ToLower(c) })
 }
 
-// licenses returns the SPDX names of each module's licences, by "path version", from the table of THIRD_PARTY_LICENSES.
-func (r *release) licenses() map[string]string {
-	table, _, _ := bytes.Cut(r.share["THIRD_PARTY_LICENSES"], []byte("\n===="))
+// licensesIn returns the SPDX names of each module's licences, by "path version", from the table of THIRD_PARTY_LICENSES.
+func licensesIn(notices []byte) map[string]string {
+	table, _, _ := bytes.Cut(notices, []byte("\n===="))
 	found := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^(\S.*)\n  (\S.*)\n  https://`).FindAllStringSubmatch(string(table), -1) {
 		found[m[1]] = m[2]
@@ -99,9 +114,9 @@ func (r *release) licenses() map[string]string {
 }
 
 // expression returns the licences of a binary, gorun's own and its modules', as an SPDX expression.
-func (r *release) expression() string {
+func expression(notices []byte) string {
 	names := []string{"MIT"}
-	for _, license := range r.licenses() {
+	for _, license := range licensesIn(notices) {
 		names = append(names, strings.Split(license, " AND ")...)
 	}
 	slices.Sort(names)

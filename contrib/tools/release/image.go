@@ -107,7 +107,7 @@ func (r *release) config(image v1.Image, s system) *v1.ConfigFile {
 		"org.opencontainers.image.title":    "gorun",
 		"org.opencontainers.image.version":  r.version,
 		"org.opencontainers.image.revision": r.revision,
-		"org.opencontainers.image.licenses": r.expression(),
+		"org.opencontainers.image.licenses": expression(r.share["THIRD_PARTY_LICENSES"]),
 	}
 	return c
 }

@@ -2,9 +2,9 @@
 //
 //	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
 //
-// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. It writes an SPDX bill of
-// materials, which it reads from the binaries, and at last SHA256SUMS of every file in the output directory, the wheels
-// among them. Nothing in the files depends on the time or place at which they are made, so everyone gets the same ones.
+// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-otlp gets tarballs and
+// packages of its own. It writes an SPDX bill of materials, which it reads from the binaries, and at last SHA256SUMS of
+// every file in the output directory, the wheels among them. Nothing in the files depends on the time or place at which they are made, so everyone gets the same ones.
 package main
 
 import (
@@ -27,6 +27,7 @@ type release struct {
 	bin, out string
 	debOnly  bool
 	share    map[string][]byte // what accompanies the binary on every system, by name
+	notices  []byte            // the licences of what gorun-otlp links
 }
 
 // system is an operating system and an architecture, in Go's words.
@@ -69,6 +70,9 @@ func (r *release) make() error {
 		if err := r.tarball(s); err != nil {
 			return fmt.Errorf("make tarball for %s: %w", s, err)
 		}
+		if err := r.otlp(s); err != nil {
+			return fmt.Errorf("pack gorun-otlp for %s: %w", s, err)
+		}
 		if s.os != "linux" {
 			continue
 		}
@@ -87,8 +91,11 @@ func (r *release) make() error {
 	return r.sum()
 }
 
-// binary returns the path of the binary for a system.
-func (r *release) binary(s system) string { return filepath.Join(r.bin, "gorun-"+s.String()) }
+// binary returns the path of gorun for a system.
+func (r *release) binary(s system) string { return r.program("gorun", s) }
+
+// program returns the path of a program's binary for a system.
+func (r *release) program(name string, s system) string { return filepath.Join(r.bin, name+"-"+s.String()) }
 
 // file returns the path of a file of the release.
 func (r *release) file(name string) string { return filepath.Join(r.out, name) }
@@ -103,6 +110,9 @@ func (r *release) gather() error {
 	}
 	if got := strings.TrimSpace(string(said)); got != "gorun "+r.version {
 		return fmt.Errorf("%s is %q, not of version %s", own, got, r.version)
+	}
+	if r.notices, err = os.ReadFile(filepath.Join(r.root, "contrib", "otlp", "THIRD_PARTY_LICENSES")); err != nil {
+		return err
 	}
 	r.share = map[string][]byte{}
 	for name, args := range map[string][]string{

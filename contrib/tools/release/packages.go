@@ -29,7 +29,7 @@ func (r *release) pack(format string, s system) error {
 	scripts := filepath.Join(r.root, "contrib", "packaging")
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "gorun", Arch: s.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1", MTime: r.date,
-		Section: "net", Priority: "optional", License: r.expression(), Maintainer: "The gorun authors",
+		Section: "net", Priority: "optional", License: expression(r.share["THIRD_PARTY_LICENSES"]), Maintainer: "The gorun authors",
 		Vendor: "The gorun authors",
 		Description: "Launcher and worker daemon for data-parallel training\n" +
 			"gorun starts a Horovod, torch.distributed or MPI job on many hosts and runs its collectives.\n" +
@@ -44,6 +44,11 @@ func (r *release) pack(format string, s system) error {
 			Recommends: []string{"python3"},
 		},
 	})
+	return r.write(format, info)
+}
+
+// write makes the file of a package.
+func (r *release) write(format string, info *nfpm.Info) error {
 	packager, err := nfpm.Get(format)
 	if err != nil {
 		return err

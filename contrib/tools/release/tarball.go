@@ -39,6 +39,11 @@ func (r *release) tarball(s system) error {
 		}
 		entries = append(entries, entry{name: top + name, mode: 0o644, data: r.share[name]})
 	}
+	return r.archive(top, entries)
+}
+
+// archive writes the archive of a directory.
+func (r *release) archive(top string, entries []entry) error {
 	return create(r.file(strings.TrimSuffix(top, "/")+".tar.gz"), func(w io.Writer) error {
 		zipped, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 		if err != nil {
