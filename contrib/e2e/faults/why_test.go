@@ -90,8 +90,9 @@ func plant(t *testing.T, faults []fault) {
 
 // ask runs a job with a fault until gorun why says what is wanted twice in a row, or for a minute, and returns what it
 // said last. Of a job that has ended it asks what it has recorded.
-func ask(t *testing.T, c *e2etest.Cluster, fault, want, script, shared string) (said string) {
-	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, script, fault, "/tmp/fault", shared)
+func ask(t *testing.T, c *e2etest.Cluster, fault, want, script, shared string, flags ...string) (said string) {
+	cmd, stdout, stderr := c.Command(slices.Concat([]string{"-np", "2", "-H", "host1,host2", "--grace", "0.2"}, flags,
+		[]string{e2etest.Python, script, fault, "/tmp/fault", shared})...)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
 	if err := cmd.Start(); err != nil {
@@ -126,6 +127,44 @@ func ask(t *testing.T, c *e2etest.Cluster, fault, want, script, shared string) (
 	c.GorunBeside("stop", "--now")
 	<-ended
 	return said + stderr.String()
+}
+
+// TestWhyWithOtherClocks: the monotonic clock of host2 is ten hours ahead, the one of its rank is not, as in time
+// namespaces of containers. Neither matters to who is late, for how long, and when.
+func TestWhyWithOtherClocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a part of make test-all")
+	}
+	c := e2etest.NewCluster(t, 2)
+	shared := c.Shared("clocks")
+	start := filepath.Join(shared, "start")
+	const script = "#!/bin/sh\nhost=$1\nshift\n" +
+		"[ $host = host1 ] || set -- unshare --time --monotonic 36000 --boottime 36000 --fork --kill-child \"$@\"\n" +
+		"exec ssh $host \"$@\"\n"
+	if err := os.WriteFile(start, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	faults, err := filepath.Abs("testdata/faults.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().Add(-time.Second)
+	const want = `rank 1 on host2.* which waits for its data loader`
+	said := ask(t, c, "other clocks", want, faults, shared, "--launcher", start+" {host} {program}")
+	if first, _, _ := strings.Cut(said, "\n"); !regexp.MustCompile(want).MatchString(first) || regexp.MustCompile(`\dh\d+m`).MatchString(said) {
+		t.Errorf("want %s, and no wait of hours, in\n%s", want, said)
+	}
+	recorded := c.GorunBeside("why", "1").Stdout
+	times := regexp.MustCompile(`called (?:it )?at (\d\d:\d\d:\d\d)`).FindAllStringSubmatch(recorded, -1)
+	if len(times) == 0 {
+		t.Errorf("no operations in\n%s", recorded)
+	}
+	for _, m := range times {
+		at, err := time.ParseInLocation(time.DateTime, began.Format(time.DateOnly)+" "+m[1], time.Local)
+		if err != nil || at.Before(began.Truncate(time.Second)) || at.After(time.Now()) {
+			t.Errorf("%s is no time of the job, which began at %s", m[1], began.Format(time.TimeOnly))
+		}
+	}
 }
 
 // TestRecording: a daemon that gets SIGUSR2 has the whole job recorded, and its ranks go on; when a rank fails later, the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,11 +34,24 @@ func TestVMotion(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.goesOn(20)
+	t.Run("clock", func(t *testing.T) { wrongClock(ctx, t, l, tr) })
 	longest := tr.end(ctx)
 	if longest < paused {
 		t.Errorf("the longest step took %v, and vm2 was paused for %v: the training did not wait for it", longest, paused)
 	}
 	t.Logf("vm2 was paused for %.2f s; the longest step took %.2f s", paused.Seconds(), longest.Seconds())
+}
+
+// wrongClock sets the clock of the second guest two hours ahead. The training goes on, and gorun why names the guest.
+func wrongClock(ctx context.Context, t *testing.T, l *vm.Lab, tr *training) {
+	if out, err := l.Guests()[1].Run(ctx, `python3 -c 'import time; time.clock_settime(time.CLOCK_REALTIME, time.time() + 7200)'`); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	tr.goesOn(20)
+	said, err := l.Command(ctx, tr.binary, "why").CombinedOutput()
+	if err != nil || !strings.Contains(string(said), "the clock of vm2 is 2h0m0s ahead of this machine's") {
+		t.Errorf("%v\n%s", err, said)
+	}
 }
 
 // vmProgram is gorun as it was built, and the directory of its sources.

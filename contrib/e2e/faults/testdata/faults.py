@@ -167,7 +167,7 @@ def fill():
 
 def plant():
     """Have the fault begin; return what every further step does."""
-    if FAULT == "slow loader":
+    if FAULT in ("slow loader", "other clocks"):
         loader.slow = 0.15
     elif FAULT == "dead loader worker":
         loader.lose()
@@ -213,6 +213,10 @@ def plant():
 def main():
     if FAULT == "out of memory" and os.environ["HOROVOD_RANK"] == "1":
         limit("memory", memory__limit_in_bytes=str(128 << 20), memory__max=str(128 << 20), memory__swap__max="0")
+    if FAULT == "other clocks" and os.environ["HOROVOD_RANK"] == "1" and "LATER" not in os.environ:
+        # A time namespace begins with the next process.
+        other = ["unshare", "--time", "--monotonic", "0", "--boottime", "0", "--fork", "--kill-child"]
+        os.execvpe(other[0], [*other, sys.executable, *sys.argv], {**os.environ, "LATER": "1"})
     hvd.init()
     faulty = hvd.rank() == 1
     if faulty:
