@@ -121,7 +121,7 @@ CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
-	for part in arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	for part in chart arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
@@ -306,9 +306,14 @@ vsphere: build/report
 kubernetes: build/report
 	cd contrib/kubernetes && go vet ./... && go test -json -timeout=5m ./... | ../../build/report
 
+## chart: the Helm chart, a Go module of its own: what it renders, by Helm's own library, its linter and its schema (UPDATE=1 writes what it renders)
+chart: build/report
+	cd contrib/helm && go vet ./... && UPDATE=$(UPDATE) go test -json -count=1 -timeout=5m ./... | ../../build/report
+UPDATE ?=
+
 ## test-kubernetes: the manifests, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
 KUBERNETES := $(CACHE)/kubernetes-1.34.2
-test-kubernetes: build kubernetes-ready
+test-kubernetes: build kubernetes-ready chart
 	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet
 	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) KUBELET=$(CURDIR)/build/kubelet \
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...

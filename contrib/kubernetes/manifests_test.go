@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -28,8 +30,10 @@ func TestClusterManifest(t *testing.T) {
 		set     apps.StatefulSet
 		budget  policy.PodDisruptionBudget
 		network networking.NetworkPolicy
+		account core.ServiceAccount
 	)
-	into := map[string]any{"Service": &service, "StatefulSet": &set, "PodDisruptionBudget": &budget, "NetworkPolicy": &network}
+	into := map[string]any{"Service": &service, "StatefulSet": &set, "PodDisruptionBudget": &budget, "NetworkPolicy": &network,
+		"ServiceAccount": &account}
 	for parts := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 		part, err := parts.Read()
 		if errors.Is(err, io.EOF) {
@@ -58,7 +62,7 @@ func TestClusterManifest(t *testing.T) {
 	labels := set.Spec.Template.Labels
 	for what, selects := range map[string]map[string]string{"the service": service.Spec.Selector, "the set": set.Spec.Selector.MatchLabels,
 		"the budget": budget.Spec.Selector.MatchLabels, "the policy": network.Spec.PodSelector.MatchLabels} {
-		if len(selects) == 0 || selects["app"] != labels["app"] {
+		if len(selects) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(selects)), func(k string) bool { return selects[k] != labels[k] }) {
 			t.Errorf("%s selects %v, and pods have %v", what, selects, labels)
 		}
 	}
@@ -66,6 +70,9 @@ func TestClusterManifest(t *testing.T) {
 		t.Error("pods do not find each other: the service is not headless, has another name, or waits until they are ready")
 	}
 	pod := set.Spec.Template.Spec
+	if pod.ServiceAccountName != account.Name || *account.AutomountServiceAccountToken || *pod.AutomountServiceAccountToken {
+		t.Error("the pods have another account, or a token of it")
+	}
 	daemon := pod.Containers[0]
 	volumes := map[string]bool{}
 	for _, v := range pod.Volumes {

@@ -27,6 +27,7 @@ const (
 	jobsetModule      = "sigs.k8s.io/jobset@v0.8.0"
 	mpiOperatorModule = "github.com/kubeflow/mpi-operator@v0.6.0"
 	trainerModule     = "github.com/kubeflow/trainer/v2@v2.1.0"
+	prometheusModule  = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
 // The kinds of others, as their modules define them.
@@ -35,6 +36,8 @@ var definitions = map[string][]string{
 	mpiOperatorModule: {"manifests/base/kubeflow.org_mpijobs.yaml"},
 	trainerModule: {"manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
 		"manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"},
+	prometheusModule: {"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+		"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"},
 }
 
 // server is an API server with an etcd, which end with the test.
@@ -291,6 +294,11 @@ func TestManifests(t *testing.T) {
 	if err != nil || len(manifests) < 4 {
 		t.Fatalf("manifests: %q, %v", manifests, err)
 	}
+	rendered, err := filepath.Glob("../../helm/testdata/*.rendered.yaml") // of the chart
+	if err != nil || len(rendered) < 2 {
+		t.Fatalf("rendered: %q, %v", rendered, err)
+	}
+	manifests = append(manifests, rendered...)
 	made := 0
 	for _, name := range manifests {
 		text, err := os.ReadFile(name)
@@ -310,6 +318,9 @@ func TestManifests(t *testing.T) {
 				made++
 			}
 			wrong := strings.Replace(object, "\nspec:\n", "\nspec:\n  sperc: 1\n", 1)
+			if wrong == object {
+				wrong += "sperc: 1\n"
+			}
 			if answer, status := s.apply(wrong); status != http.StatusBadRequest && status != http.StatusInternalServerError || !strings.Contains(answer, "sperc") {
 				t.Errorf("%s with a wrong field: %d %s", name, status, answer)
 			}
