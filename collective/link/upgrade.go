@@ -36,11 +36,12 @@ func (m *Mesh) upgrade(ctx context.Context, conn net.Conn, peer, stream int, off
 	return carrier, err
 }
 
-// reopen replaces a stream that is a plain connection.
+// reopen replaces a stream that is a plain connection. It leaves an attempt alone that is under way: whoever calls it
+// more often than one succeeds would otherwise never get a stream.
 func (l *link) reopen(index int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if index < len(l.slots) {
+	if index < len(l.slots) && !l.slots[index].dialing {
 		l.renewLocked(func(st *stream) bool { return st != nil && st.index == index && st.upgraded == nil })
 	}
 }

@@ -73,6 +73,39 @@ func TestUpgradeNeedsBothSides(t *testing.T) {
 	}
 }
 
+// A stream is replaced also if both sides call Reopen more often than that takes.
+func TestReopenAgainAndAgain(t *testing.T) {
+	var slow atomic.Bool
+	var attempts atomic.Int32
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) {
+			if !slow.Load() {
+				return conn, nil
+			}
+			attempts.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			var agreed [1]byte // fails if the other side has given up
+			if _, err := conn.Write(agreed[:]); err != nil {
+				return nil, err
+			}
+			if _, err := io.ReadFull(conn, agreed[:]); err != nil {
+				return nil, err
+			}
+			return carrier{conn}, nil
+		}
+	})
+	slow.Store(true)
+	eventually(t, "an upgraded stream", func() bool {
+		nodes[0].mesh.Reopen(1, 1)
+		nodes[1].mesh.Reopen(0, 1)
+		status, _ := nodes[0].mesh.Status(1)
+		return status.Upgraded > 0
+	})
+	if n := attempts.Load(); n > 20 { // a few of both sides
+		t.Errorf("it took %d attempts", n)
+	}
+}
+
 // lossy is one end of a pipe that carries a stream in place of a connection, and damages what is written.
 type lossy struct {
 	net.Conn

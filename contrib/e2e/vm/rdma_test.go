@@ -47,7 +47,7 @@ func TestVMRDMA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tr := train(ctx, t, l, binary, "--rdma", "on", "--rdma-options", "rest=1ms")
+	tr := train(ctx, t, l, binary, "--rdma", "on", "--rdma-options", "rest=20ms")
 	tr.goesOn(20)
 	shortest := time.Hour
 	for range *vmMoves {
