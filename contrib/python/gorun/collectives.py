@@ -138,6 +138,30 @@ class DevicePath(Protocol):
     ) -> int | None:  # fmt: skip
         """Start what broadcast() does, under a complete name; None if it goes by the host."""
 
+    # Each tensor has a name of its own here, and goes by the host alone: by_host(i) starts it.
+
+    def allgather(
+        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, names: Sequence[str],
+        process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[int], int],
+    ) -> int | None:  # fmt: skip
+        """Start what allgather() does; None if it goes by the host."""
+
+    def reducescatter(
+        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, names: Sequence[str],
+        op: int, prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
+        by_host: Callable[[int], int],
+    ) -> int | None:  # fmt: skip
+        """Start what reducescatter() does; None if it goes by the host."""
+
+    def alltoall(
+        self, world: World, tensor: Any, target: Any, splits: Sequence[int], received: Sequence[int],
+        name: str, process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[], int],
+    ) -> int | None:  # fmt: skip
+        """Start what alltoall() does; None if it goes by the host.
+
+        received: how many rows this rank expects from each. If that is wrong on any rank, the host has it.
+        """
+
 
 _device_path: DevicePath | None = None  # None: all tensors go by the host
 
@@ -734,14 +758,37 @@ def allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
+    targets: Sequence[Any] | None = None,
 ) -> int:
-    """Join each tensor with the other ranks' along the first dimension: a list of (tensor, rows by rank)."""
+    """Join each tensor with the other ranks' along the first dimension: a list of (tensor, rows by rank).
+
+    targets: memory that a path of devices may use for the results.
+    """
     world = basics.world()
+    names = _members(world.name(kind, name, process_set.group()), len(tensors))
+
+    def alone(i: int) -> int:
+        return _allgather_by_host(world, binding, [tensors[i]], [names[i]], process_set, first)
+
+    if _device_path is not None and tensors and _device_path.holds(tensors[0]):
+        handle = _device_path.allgather(world, tensors, targets, names, process_set, then, alone)
+        if handle is not None:
+            return handle
+    return _allgather_by_host(world, binding, tensors, names, process_set, then)
+
+
+def _members(name: str, count: int) -> list[str]:
+    """Return the names of the tensors of one call that travel each by itself."""
+    return [name] if count == 1 else [f"{name}_{i + 1}of{count}" for i in range(count)]
+
+
+def _allgather_by_host(
+    world: World, binding: Binding, tensors: Sequence[Any], names: Sequence[str], process_set: ProcessSet,
+    then: Callable[[Any], Any],
+) -> int:  # fmt: skip
     operation = Operation(world, process_set.group())
-    name = world.name(kind, name, process_set.group())
-    for i, staged in enumerate(_stage(world, binding, [[tensor] for tensor in tensors])):
-        member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
-        operation.request(constants.ALLGATHER, member, staged.dtype, staged.shape, staged.block, False)
+    for name, staged in zip(names, _stage(world, binding, [[tensor] for tensor in tensors])):
+        operation.request(constants.ALLGATHER, name, staged.dtype, staged.shape, staged.block, False)
     return operation.launch(lambda results: then(_with_rows(binding, results, tensors)))
 
 
@@ -754,10 +801,13 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
+    target: Any = None,
+    received: Sequence[int] | None = None,
 ) -> int:
     """Send splits[i] rows to rank i: (tensor of the rows received, their number by rank).
 
-    wrong: why the caller could make nothing of the splits it was given.
+    wrong: why the caller could make nothing of the splits it was given. target: memory that a path of devices
+    may use for the result. received: how many rows come from each rank, if the caller knows.
     """
     world = basics.world()
     group = process_set.group()
@@ -782,13 +832,24 @@ def alltoall(
             splits = []
     if shape and not operation.wrong:
         tensor = tensor[: sum(splits)]
-    staged = _Staged(world, binding, [tensor])
-    staged.fill()
-    operation.request(
-        constants.ALLTOALL, world.name("alltoall", name, group), staged.dtype, staged.shape, staged.block,
-        False, splits=splits,
-    )  # fmt: skip
-    return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
+    name = world.name("alltoall", name, group)
+
+    def by_host() -> int:
+        staged = _Staged(world, binding, [tensor])
+        staged.fill()
+        operation.request(
+            constants.ALLTOALL, name, staged.dtype, staged.shape, staged.block, False, splits=splits
+        )
+        return operation.launch(lambda results: then(_with_rows(binding, results, [tensor])[0]))
+
+    if _device_path is not None and shape and not operation.wrong and _device_path.holds(tensor):
+        expected = splits if received is None else received  # the same as it sends, without better knowledge
+        handle = _device_path.alltoall(
+            world, tensor, target, splits, expected, name, process_set, then, by_host
+        )
+        if handle is not None:
+            return handle
+    return by_host()
 
 
 def _dealt(
@@ -824,17 +885,40 @@ def reducescatter(
     postscale: float = 1.0,
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
+    targets: Sequence[Any] | None = None,
 ) -> int:
-    """Reduce tensors and keep this rank's share of the rows, the first ranks one more: a list of tensors."""
+    """Reduce tensors and keep this rank's share of the rows, the first ranks one more: a list of tensors.
+
+    targets: memory that a path of devices may use for the results.
+    """
     if op not in range(Average, LogicalXor + 1):
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
+    names = _members(world.name("reducescatter", name, process_set.group()), len(tensors))
+
+    def by_host(some: Sequence[Any], names: Sequence[str], then: Callable[[Any], Any]) -> int:
+        return _reducescatter_by_host(
+            world, binding, some, names, op, prescale, postscale, process_set, then
+        )
+
+    if _device_path is not None and tensors and _device_path.holds(tensors[0]):
+        handle = _device_path.reducescatter(
+            world, tensors, targets, names, op, prescale, postscale, process_set, then,
+            lambda i: by_host([tensors[i]], [names[i]], first),
+        )  # fmt: skip
+        if handle is not None:
+            return handle
+    return by_host(tensors, names, then)
+
+
+def _reducescatter_by_host(
+    world: World, binding: Binding, tensors: Sequence[Any], names: Sequence[str], op: int, prescale: float,
+    postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
+) -> int:  # fmt: skip
     operation = Operation(world, process_set.group())
-    name = world.name("reducescatter", name, process_set.group())
-    for i, staged in enumerate(_stage(world, binding, [[tensor] for tensor in tensors])):
-        member = name if len(tensors) == 1 else f"{name}_{i + 1}of{len(tensors)}"
+    for name, staged in zip(names, _stage(world, binding, [[tensor] for tensor in tensors])):
         operation.request(
-            constants.REDUCESCATTER, member, staged.dtype, staged.shape, staged.block, False,
+            constants.REDUCESCATTER, name, staged.dtype, staged.shape, staged.block, False,
             op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
 

@@ -118,6 +118,11 @@ class World:
             self._launched += 1
         return handle
 
+    def on_device(self, handle: int) -> bool:
+        """Report whether an operation in flight works on memory of a device."""
+        operation = self._operations.get(handle)
+        return operation is not None and operation.on_device
+
     def poll(self, handle: int) -> bool:
         """Report whether synchronize(handle) would return at once."""
         return self._find(handle).polled()
@@ -317,6 +322,7 @@ class Operation:
 
     # These belong to the class because __init__ runs for each of many small operations.
     ended = False  # wait() has all results
+    on_device = False
     wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
     _polled = False
     _ready: Ready | None = None

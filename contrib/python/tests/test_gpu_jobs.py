@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import standin_gpu
+from tests_path import need_torch
 
 ROOT = Path(__file__).resolve().parents[3]
 GORUN = ROOT / "bin/gorun"
@@ -53,6 +54,19 @@ class JobTest(unittest.TestCase):
         ended = self.run_job("-np", "3", "--gpu-path", "nccl", sys.executable, "-B", program)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertEqual(len(re.findall("joined last: [01]", ended.stdout)), 3, ended.stdout)
+
+    def test_torch_distributed(self):
+        need_torch()
+        runner, program = (Path(__file__).with_name(f"gpu_{name}.py") for name in ("for_cpu", "distributed"))
+        ended = self.run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-B", runner, program)
+        said = ended.stdout + ended.stderr
+        self.assertEqual(ended.returncode, 0, said)
+        self.assertEqual(len(re.findall("rank [01] of 2: ok", ended.stdout)), 2, said)
+        calls = re.findall("NCCL: (.*)", ended.stdout)
+        for each in calls:
+            for name in ("AllGather", "AllReduce", "Broadcast", "ReduceScatter", "Send", "Recv"):
+                self.assertIn(f"nccl{name}=", each)
+        self.assertEqual(len(calls), 2, said)
 
     def test_wanted_but_not_there(self):
         program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \

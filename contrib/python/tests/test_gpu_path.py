@@ -170,7 +170,13 @@ class TorchTest(unittest.TestCase):
             whole = torch.tensor([rank + 1, 4])
             self.assertEqual(hvd.allreduce(whole, op=hvd.BitOr).tolist(), [3, 4])
             self.assertEqual(hvd.allreduce(whole.short(), op=hvd.Sum, name="h").tolist(), [3, 8])
-            self.assertEqual(hvd.allgather(whole[:1]).tolist(), [1, 2])
+            self.assertEqual(hvd.allgather(whole[: rank + 1]).tolist(), [1, 2, 4])
+            self.assertEqual(hvd.allgather(whole[: 2 * rank]).tolist(), [2, 4])
+            self.assertEqual(hvd.allgather(torch.empty(2, 0)).shape, (4, 0))
+            rows, sizes = hvd.alltoall(torch.arange(3) + rank, splits=[1, 2])
+            self.assertEqual((rows.tolist(), sizes.tolist()), ([[0, 1], [1, 2, 2, 3]][rank], [rank + 1] * 2))
+            odd = torch.arange(3.0)
+            self.assertEqual(hvd.reducescatter(odd, op=hvd.Sum).tolist(), [[0, 2], [4]][rank])
             self.assertEqual(hvd.broadcast_object({"rank": rank}, 1), {"rank": 1})
             self.assertFalse(collectives._on_device([1, 2]), "a tensor of another framework")
             self.assertEqual(hvd.allreduce(torch.empty(0, 3)).shape, (0, 3))
@@ -179,6 +185,49 @@ class TorchTest(unittest.TestCase):
         with mock.patch.dict("fake.REDUCE", {collectives.BitOr: lambda a, b: a | b}):
             run_on_gpus(2, body)
         self.assertEqual(self.calls, [])
+
+    def test_operations_on_rows(self):
+        def body(rank):
+            x = torch.tensor([[1.0, 2], [3, rank]], requires_grad=True)
+            got = hvd.allgather(x)
+            self.assertEqual(got.tolist(), [[1, 2], [3, 0], [1, 2], [3, 1]])
+            got.sum().backward()
+            self.assertEqual(x.grad.tolist(), [[1, 1], [1, 1]])
+            some = [torch.tensor([rank > 0]), torch.full((1, 2), rank, dtype=torch.int64)]
+            a, b = hvd.grouped_allgather(some)
+            self.assertEqual((a.tolist(), b.tolist()), ([False, True], [[0, 0], [1, 1]]))
+            handle = hvd.grouped_allgather_async(some, name="g")
+            while not hvd.poll(handle):
+                pass
+            self.assertEqual(hvd.synchronize(handle)[1].tolist(), [[0, 0], [1, 1]])
+            x = torch.arange(4.0) + rank
+            self.assertEqual(hvd.reducescatter(x, op=hvd.Sum).tolist(), [[1, 3], [5, 7]][rank])
+            a, b = hvd.grouped_reducescatter([x, x.view(2, 2)], prescale_factor=2.0, postscale_factor=2.0)
+            self.assertEqual([a.tolist(), b.tolist()], [[[2, 6], [[2, 6]]], [[10, 14], [[10, 14]]]][rank])
+            self.assertEqual(hvd.alltoall(x.half()).tolist(), [[0, 1, 1, 2], [2, 3, 3, 4]][rank])
+            rows, sizes = hvd.alltoall(torch.arange(3) + rank, splits=[2 - rank, 1 + rank])
+            self.assertEqual(rows.tolist(), [[0, 1, 1], [2, 2, 3]][rank])
+
+        run_on_gpus(2, body)
+        kinds = {name: self.calls.count(name) for name in ("ncclAllGather", "ncclReduceScatter", "ncclSend")}
+        self.assertEqual(kinds, {"ncclAllGather": 2 * 5, "ncclReduceScatter": 2 * 3, "ncclSend": 2 * 4})
+
+    def test_ranks_that_differ_in_rows(self):
+        """A call that is not the same on all ranks gets the error it gets by the host."""
+
+        def body(rank):
+            hvd.allreduce(torch.ones(3), name="first")
+            with self.assertRaises(HorovodInternalError):
+                hvd.allgather(torch.ones(2, 2 + rank), name="a")
+            with self.assertRaises(HorovodInternalError):
+                hvd.allgather(torch.ones(2, dtype=torch.int16 if rank else torch.int32), name="b")
+            with self.assertRaises(HorovodInternalError):
+                hvd.reducescatter(torch.ones(2 + 2 * rank), name="c")
+            with self.assertRaises(ValueError):
+                hvd.alltoall(torch.ones(3), name="d")
+
+        run_on_gpus(2, body)
+        self.assertEqual(set(self.calls), {"ncclAllReduce"})
 
     def test_auto_takes_the_host_where_ranks_share_a_gpu(self):
         def body(rank):

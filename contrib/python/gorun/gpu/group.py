@@ -12,6 +12,7 @@ then raises HorovodInternalError. A group serves one world; the next world has a
 
 from __future__ import annotations
 
+import array
 import collections
 import hashlib
 import math
@@ -89,8 +90,9 @@ class Work:
     def wait(self) -> bool:
         """Return True once the memory of the GPU has the result.
 
-        False: a rank has joined, so the group did nothing, on no rank, and what by_host started takes its
-        place. HorovodInternalError if the operation failed; memory then holds anything.
+        False: a rank has joined, or has another size than NCCL needs. So the group did nothing, on no rank,
+        and what by_host started takes its place. HorovodInternalError if the operation failed; memory then
+        holds anything.
         """
         self._decided.wait()
         pause = _PAUSE
@@ -201,31 +203,42 @@ class Group:
 
         return self.start(name, (dtype, count, root, also), launch, stream, by_host=by_host)
 
-    def allgather(self, name: str, source: int, target: int, count: int, dtype: str, stream: int) -> Work:
-        """Start to join all ranks' elements, as many of each, in rank order."""
+    def allgather(
+        self, name: str, source: int, target: int, count: int, dtype: str, stream: int, also: object = None,
+        by_host: Callable[[], int] | None = None,
+    ) -> Work:  # fmt: skip
+        """Start to join all ranks' elements, in rank order.
+
+        Ranks that have different numbers of them, or none at all, leave it to the host.
+        """
         kind = nccl.DATA_TYPES[dtype]
 
         def launch(comm: int, own: int) -> None:
             self.call("ncclAllGather", source, target, count, kind, comm, own)
 
-        return self.start(name, (dtype, count), launch, stream)
+        balance = [*self._alike(count), int(not count)]
+        return self.start(name, (dtype, also), launch, stream, by_host=by_host, balance=balance)
 
     def reducescatter(
-        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int
-    ) -> Work:
+        self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int,
+        also: object = None, by_host: Callable[[], int] | None = None,
+    ) -> Work:  # fmt: skip
         """Start to reduce elements of all ranks, of which each gets its share of so many."""
         kind, how = nccl.DATA_TYPES[dtype], OPS[op]
 
         def launch(comm: int, own: int) -> None:
             self.call("ncclReduceScatter", source, target, count, kind, how, comm, own)
 
-        return self.start(name, (dtype, count, op), launch, stream)
+        return self.start(name, (dtype, count, op, also), launch, stream, by_host=by_host)
 
     def alltoall(
         self, name: str, source: int, target: int, sent: Sequence[int], received: Sequence[int], dtype: str,
-        stream: int,
+        stream: int, also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
-        """Start to send sent[i] elements to rank i, and to receive received[i] from it, in rank order."""
+        """Start to send sent[i] elements to rank i, and to receive received[i] from it, in rank order.
+
+        If a rank expects another number than it is sent, all leave it to the host.
+        """
         kind, size = nccl.DATA_TYPES[dtype], itemsize(dtype)
 
         def launch(comm: int, own: int) -> None:
@@ -239,7 +252,26 @@ class Group:
                 at, to = at + out * size, to + back * size
             self.call("ncclGroupEnd")
 
-        return self.start(name, (dtype,), launch, stream)
+        return self.start(
+            name, (dtype, also), launch, stream, by_host=by_host, balance=self._matched(sent, received)
+        )
+
+    def _alike(self, value: int) -> list[int]:
+        """Return numbers whose sums over all ranks are zero if all ranks have the same value."""
+        rank, size = self._world.session.rank, self._world.session.size
+        sums = [0] * size
+        sums[rank] += value
+        sums[rank - 1] -= value
+        return sums
+
+    def _matched(self, sent: Sequence[int], received: Sequence[int]) -> list[int]:
+        """Return numbers whose sums are zero if each rank receives from each what that sends."""
+        rank, size = self._world.session.rank, self._world.session.size
+        sums = [0] * size**2
+        for peer in range(size):
+            sums[rank * size + peer] += sent[peer]
+            sums[peer * size + rank] -= received[peer]
+        return sums
 
     def ended(self) -> bool:
         """Report whether the communicator has ended: nothing of it uses memory any more."""
@@ -256,12 +288,13 @@ class Group:
     def start(
         self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int,
         then: Callable[[int], None] | None = None, by_host: Callable[[], int] | None = None,
+        balance: Sequence[int] = (),
     ) -> Work:  # fmt: skip
         """Start an operation of any calls of NCCL, once all ranks of the world have, after those of a stream.
 
         launch makes the calls, with a communicator and a stream; then gives the stream what follows them. how
-        must be equal on all ranks. by_host starts what takes its place where a rank has joined, and returns
-        its handle.
+        must be equal on all ranks. by_host starts what takes its place, and returns its handle, where a rank
+        has joined, or where the sum of a number of balance over all ranks is not zero.
         """
         self._refuse()
         with self.device.current():
@@ -280,7 +313,7 @@ class Group:
         operation = Operation(self._world, 0)
         try:
             work.before.record(stream)
-            handle = self._ask(operation, key, how)
+            handle = self._ask(operation, key, how, balance)
             with self._changed:
                 self._refuse()
                 self._called.append((work, operation, handle))
@@ -296,20 +329,29 @@ class Group:
         if self.failure or self._closing:
             raise HorovodInternalError(f"the GPUs' communicator has ended: {self.failure or 'it is closed'}")
 
-    def _ask(self, operation: Operation, key: str, how: tuple[object, ...]) -> int:
+    def _ask(
+        self, operation: Operation, key: str, how: tuple[object, ...], balance: Sequence[int]
+    ) -> int:
         """Start the sum by which ranks learn that all have called an operation: of a one for each rank.
 
-        It has the name that the operation would have on the path by the host: a rank that takes that path
-        gets an error, as do all others.
+        Its value is that sum, and whether those of balance are zero. It has the name that the operation would
+        have on the path by the host: a rank that takes that path gets an error, as do all others.
         """
-        block = self._world.alloc(4)
-        block.view[:] = (1).to_bytes(4, "little")
+        numbers = array.array("q", [1, *balance])
+        block = self._world.alloc(8 * len(numbers))
+        block.view[:] = numbers.tobytes()
         signature = zlib.crc32(repr((key, how)).encode()) & 0x7FFFFFFF
         operation.explain(signature, [(str(how[0]), [count for count in how[1:2] if isinstance(count, int)])])
         operation.request(
-            constants.ALLREDUCE, key, constants.INT32, (1,), block, True, op=constants.SUM, root=signature
-        )
-        return operation.launch(lambda _: int.from_bytes(block.view[:4], "little"))
+            constants.ALLREDUCE, key, constants.INT64, (len(numbers),), block, True, op=constants.SUM,
+            root=signature,
+        )  # fmt: skip
+
+        def finish(_: object) -> tuple[int, bool]:
+            sums = array.array("q", bytes(block.view))
+            return sums[0], not any(sums[1:])
+
+        return operation.launch(finish)
 
     # The thread.
 
@@ -378,11 +420,11 @@ class Group:
     def _answered(self, work: Work, handle: int) -> None:
         """Act on the end of a sum, which all ranks see alike."""
         try:
-            ranks = self._world.synchronize(handle)
+            ranks, balanced = self._world.synchronize(handle)
         except (errors.GorunError, HorovodInternalError, ValueError) as error:
             work.fail(str(error))
             return
-        if ranks < self._world.session.size:  # a rank has joined, and has nothing to add
+        if ranks < self._world.session.size or not balanced:  # a rank that has joined adds nothing
             work.left_to_host()
             return
         self._ready[work.number] = work

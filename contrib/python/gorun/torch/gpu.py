@@ -1,7 +1,7 @@
-"""Tensors on GPUs that NCCL reduces where they are, in jobs with --gpu-path nccl or auto.
+"""Tensors on GPUs that NCCL reduces and moves where they are, in jobs with --gpu-path nccl or auto.
 
-What NCCL lacks still goes by the host: reductions of bits, averages of integers, other element types,
-process sets, and every operation that is not an allreduce or a broadcast.
+What NCCL lacks still goes by the host: reductions of bits, averages of integers, other element types, process
+sets, rows that are not alike on all ranks, and what has a root but is not a broadcast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gorun import basics, collectives
-from gorun.constants import AVERAGE
+from gorun.constants import AVERAGE, SUM
 from gorun.gpu import nccl, path, route
 from gorun.gpu.group import OPS, Group, Work
 from gorun.gpu.hierarchy import Hierarchy, Reduction
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from gorun.process_sets import ProcessSet
     from gorun.world import World
 
-_PAUSE = 1e-3  # between two looks at the end of an operation
+_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3  # between two looks at the end of an operation
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
     """Report whether a tensor lies in memory of a GPU from data_ptr() on."""
-    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_neg()
+    plain = tensor.layout is torch.strided and not tensor.is_neg() and not tensor.is_conj()
+    return tensor.is_cuda and plain
 
 
 def stream_of(tensor: torch.Tensor) -> int:
@@ -86,6 +87,7 @@ class Ongoing:
     """An operation of a group, as World takes operations."""
 
     ended = False
+    on_device = True
 
     def __init__(
         self, world: World, work: Work | Reduction, source: torch.Tensor,
@@ -114,12 +116,7 @@ class Ongoing:
 
     def attend(self, seconds: float) -> bool:
         """Wait at most this many seconds. Report whether it has ended."""
-        until = time.monotonic() + seconds
-        while not self.over():
-            if time.monotonic() > until:
-                return False
-            time.sleep(_PAUSE)
-        return True
+        return _attend(self.over, seconds)
 
     def wait(self) -> Any:
         """Return the result, or raise why there is none."""
@@ -138,6 +135,66 @@ class Ongoing:
 
     def release(self) -> None:
         """Do nothing: the memory is torch's."""
+
+
+class Together:
+    """Several operations of one call, as World takes operations. Each has a name of its own."""
+
+    ended = False
+    on_device = True
+
+    def __init__(self, parts: Sequence[Ongoing], then: Callable[[Any], Any]) -> None:
+        self._parts = parts
+        self._then = then
+        self._results: list[Any] = []  # so far: a wait that Ctrl-C cuts short goes on with the next part
+        self._failure: Exception | None = None
+        self._polled = False
+
+    def begun(self) -> bool:
+        """Return True: they were called."""
+        return True
+
+    def polled(self) -> bool:
+        """Report what over() does; the first time, False."""
+        again, self._polled = self._polled, True
+        return again and self.over()
+
+    def over(self) -> bool:
+        """Report whether wait() would return, or raise, at once."""
+        return all([part.over() for part in self._parts])
+
+    def attend(self, seconds: float) -> bool:
+        """Wait at most this many seconds. Report whether all have ended."""
+        return _attend(self.over, seconds)
+
+    def wait(self) -> Any:
+        """Return what then makes of the results, or raise the first failure, once all have ended."""
+        if self.ended:
+            return None
+        for part in self._parts[len(self._results) :]:
+            try:
+                self._results.append(part.wait())
+            except Exception as error:
+                self._results.append(None)
+                self._failure = self._failure or error
+        self.ended = True
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return self._then(self._results)
+
+    def release(self) -> None:
+        """Do nothing: the memory is torch's."""
+
+
+def _attend(over: Callable[[], bool], seconds: float) -> bool:
+    until, pause = time.monotonic() + seconds, _PAUSE
+    while not over():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
 
 
 def reduce_flat(
@@ -257,6 +314,146 @@ class Path:
             return then(targets)
 
         return world.launch(Ongoing(world, work, source, finish))  # type: ignore[arg-type]
+
+    def allgather(
+        self,
+        world: World,
+        tensors: Sequence[torch.Tensor],
+        targets: Sequence[torch.Tensor] | None,
+        names: Sequence[str],
+        process_set: ProcessSet,
+        then: Callable[[Any], Any],
+        by_host: Callable[[int], int],
+    ) -> int | None:
+        """Start to join tensors of all ranks; None if they go by the host."""
+        if not all(tensor.dim() and math.prod(tensor.shape[1:]) for tensor in tensors):
+            return None
+        group = _whole_group(tensors, process_set)
+        if group is None:
+            return None
+        size = world.session.size
+
+        def start(i: int) -> Ongoing:
+            tensor = tensors[i]
+            rows, *row = tensor.shape
+            source = _bytes(tensor)
+            whole = _target(targets, i, tensor, (rows * size, *row))
+            work = group.allgather(
+                names[i], source.data_ptr(), whole.data_ptr(), source.numel(), "uint8", stream_of(tensor),
+                also=(type_name(tensor.dtype), row), by_host=lambda: by_host(i),
+            )  # fmt: skip
+            return Ongoing(world, work, source, lambda: (whole, (rows,) * size))
+
+        return _launch(world, start, len(tensors), then)
+
+    def reducescatter(
+        self,
+        world: World,
+        tensors: Sequence[torch.Tensor],
+        targets: Sequence[torch.Tensor] | None,
+        names: Sequence[str],
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        then: Callable[[Any], Any],
+        by_host: Callable[[int], int],
+    ) -> int | None:
+        """Start to reduce tensors for the ranks' shares of the rows; None if they go by the host."""
+        size = world.session.size
+        even = all(tensor.dim() and tensor.shape[0] % size == 0 and tensor.numel() for tensor in tensors)
+        exact = all(reducible(tensor.dtype, op, prescale, postscale) for tensor in tensors)
+        if op not in (AVERAGE, SUM) or not even or not exact:
+            return None
+        group = _whole_group(tensors, process_set)
+        if group is None:
+            return None
+
+        def start(i: int) -> Ongoing:
+            tensor = tensors[i]
+            rows, *row = tensor.shape
+            source = tensor.detach().contiguous()
+            if prescale != 1.0:
+                source = source * prescale
+            share = _target(targets, i, tensor, (rows // size, *row))
+            work = group.reducescatter(
+                names[i], source.data_ptr(), share.data_ptr(), share.numel(), type_name(tensor.dtype), op,
+                stream_of(tensor), also=(tuple(tensor.shape), prescale, postscale),
+                by_host=lambda: by_host(i),
+            )  # fmt: skip
+
+            def finish() -> torch.Tensor:
+                return share.mul_(postscale) if postscale != 1.0 else share
+
+            return Ongoing(world, work, source, finish)
+
+        return _launch(world, start, len(tensors), then)
+
+    def alltoall(
+        self,
+        world: World,
+        tensor: torch.Tensor,
+        target: torch.Tensor | None,
+        splits: Sequence[int],
+        received: Sequence[int],
+        name: str,
+        process_set: ProcessSet,
+        then: Callable[[Any], Any],
+        by_host: Callable[[], int],
+    ) -> int | None:
+        """Start to send rows to the ranks, and to receive some from each; None if they go by the host."""
+        row = tuple(tensor.shape[1:])
+        if not math.prod(row):
+            return None
+        group = _whole_group([tensor], process_set)
+        if group is None:
+            return None
+        nbytes = math.prod(row) * tensor.element_size()
+        source = _bytes(tensor)
+        output = _target(None if target is None else [target], 0, tensor, (sum(received), *row))
+        work = group.alltoall(
+            name, source.data_ptr(), output.data_ptr(), [rows * nbytes for rows in splits],
+            [rows * nbytes for rows in received], "uint8", stream_of(tensor),
+            also=(type_name(tensor.dtype), row), by_host=by_host,
+        )  # fmt: skip
+        return world.launch(  # type: ignore[arg-type]
+            Ongoing(world, work, source, lambda: then((output, tuple(received))))
+        )
+
+
+def _whole_group(tensors: Sequence[torch.Tensor], process_set: ProcessSet) -> Group | None:
+    """Return the group of all ranks for tensors of one device; None if they go by the host."""
+    if not all(on_gpu(tensor) and tensor.device == tensors[0].device for tensor in tensors):
+        return None
+    group = group_of(tensors[0], process_set)
+    return group if isinstance(group, Group) else None
+
+
+def _launch(
+    world: World, start: Callable[[int], Ongoing], count: int, then: Callable[[Any], Any]
+) -> int:
+    """Start so many operations of one call; all of them end, also if one cannot be started."""
+    parts: list[Ongoing] = []
+    try:
+        for i in range(count):
+            parts.append(start(i))
+    except BaseException:
+        for part in parts:
+            world.abandon(part)  # type: ignore[arg-type]
+        raise
+    return world.launch(Together(parts, then))  # type: ignore[arg-type]
+
+
+def _target(
+    targets: Sequence[torch.Tensor] | None, i: int, like: torch.Tensor, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Return a tensor of that shape: over the memory of the i-th target, if that fits, or else a new one."""
+    if targets is not None:
+        target = targets[i].detach()
+        if (target.dtype, target.device, target.numel()) == (like.dtype, like.device, math.prod(shape)):
+            if on_gpu(target) and target.is_contiguous():
+                return target.view(shape)
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

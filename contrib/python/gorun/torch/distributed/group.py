@@ -163,13 +163,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _job_rank(self, rank: int) -> int:
         return self._members.members()[rank]
 
-    def _future(self, what: str, handle: int, result: Any) -> Future:
-        return Future(self._world, handle, result, what, self._limit)
+    def _future(self, what: str, handle: int, result: Any, sample: torch.Tensor) -> Future:
+        return Future(self._world, handle, result, what, self._limit, sample.device)
 
     def _work(self, what: str, handle: int, result: Any, sample: torch.Tensor) -> dist.Work:
-        future = self._future(what, handle, result)
-        if sample.device.type != "cpu":
-            future.bring()  # here, on the caller's stream
+        future = self._future(what, handle, result, sample)
+        if sample.device.type != "cpu" and not self._world.on_device(handle):
+            future.bring()  # by the host: here, on the caller's stream
         else:
             self._waiting.put(future)
         work = Work(future)
@@ -252,8 +252,9 @@ class ProcessGroup(dist.ProcessGroup):
                 _copy(outputs, results)
 
             handle = collectives.reducescatter(
-                _torch, rows, name=self._name(), op=op, process_set=self._members, then=scattered
-            )
+                _torch, rows, name=self._name(), op=op, process_set=self._members, then=scattered,
+                targets=outputs,
+            )  # fmt: skip
         else:
             handle = self._reduce(
                 rows, opts, lambda results: _copy(outputs, [result[self.rank()] for result in results])
@@ -293,17 +294,20 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _gather(
         self, what: str, tensors: Sequence[torch.Tensor], then: Callable[[list[torch.Tensor]], Any],
-        result: Any,
+        result: Any, targets: Sequence[torch.Tensor] | None = None,
     ) -> dist.Work:  # fmt: skip
         rows = [tensor.reshape(1, -1) for tensor in tensors]
         handle = collectives.allgather(
-            _torch, rows, name=self._name(), process_set=self._members,
+            _torch, rows, name=self._name(), process_set=self._members, targets=targets,
             then=lambda gathered: then([whole for whole, _ in gathered]),
         )  # fmt: skip
         return self._work(what, handle, result, tensors[0])
 
+    def _join(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> dist.Work:
+        return self._gather("all_gather", inputs, lambda wholes: _copy(outputs, wholes), outputs, outputs)
+
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
-        return self._gather("all_gather", [tensor], lambda wholes: _copy([output], wholes), [output])
+        return self._join([output], [tensor])
 
     all_gather_single = _allgather_base
 
@@ -311,7 +315,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
         """Gather several tensors."""
-        return self._gather("all_gather", inputs, lambda wholes: _copy(outputs, wholes), outputs)
+        return self._join(outputs, inputs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -357,12 +361,12 @@ class ProcessGroup(dist.ProcessGroup):
     gather_into_tensor = gather_single
 
     def _exchange(
-        self, what: str, tensor: torch.Tensor, splits: Sequence[int], then: Callable[[torch.Tensor], Any],
-        result: Any,
+        self, what: str, tensor: torch.Tensor, splits: Sequence[int], received: Sequence[int],
+        then: Callable[[torch.Tensor], Any], result: Any, target: torch.Tensor | None = None,
     ) -> dist.Work:  # fmt: skip
         handle = collectives.alltoall(
-            _torch, tensor, splits, name=self._name(), process_set=self._members,
-            then=lambda received: then(received[0]),
+            _torch, tensor, splits, name=self._name(), process_set=self._members, received=received,
+            target=target, then=lambda rows: then(rows[0]),
         )  # fmt: skip
         return self._work(what, handle, result, tensor)
 
@@ -374,16 +378,20 @@ class ProcessGroup(dist.ProcessGroup):
         else:
             data = outputs[0].new_empty(0)
         splits = [data.numel() // self.size()] * self.size()
-        return self._exchange("scatter", data, splits, lambda received: _copy(outputs, [received]), outputs)
+        received = [outputs[0].numel() if peer == opts.rootRank else 0 for peer in range(self.size())]
+        return self._exchange(
+            "scatter", data, splits, received, lambda rows: _copy(outputs, [rows]), outputs, outputs[0]
+        )
 
     def alltoall_base(
         self, output: torch.Tensor, tensor: torch.Tensor, output_splits: Any, splits: Any, opts: Any = None
     ) -> dist.Work:
         """See torch.distributed.all_to_all_single."""
-        even = [tensor.shape[0] // self.size()] * self.size()
+        even, received = ([t.shape[0] // self.size()] * self.size() for t in (tensor, output))
         return self._exchange(
-            "all_to_all", tensor, splits or even, lambda received: _copy([output], [received]), [output]
-        )
+            "all_to_all", tensor, splits or even, output_splits or received,
+            lambda rows: _copy([output], [rows]), [output], output,
+        )  # fmt: skip
 
     all_to_all_single = alltoall_base
 
@@ -392,11 +400,12 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         """See torch.distributed.all_to_all."""
         data = torch.cat([part.reshape(-1) for part in inputs])
+        sent, received = ([part.numel() for part in parts] for parts in (inputs, outputs))
 
-        def deal(received: torch.Tensor) -> None:
-            _copy(outputs, received.split([output.numel() for output in outputs]))
+        def deal(rows: torch.Tensor) -> None:
+            _copy(outputs, rows.split(received))
 
-        return self._exchange("all_to_all", data, [part.numel() for part in inputs], deal, outputs)
+        return self._exchange("all_to_all", data, sent, received, deal, outputs)
 
     def barrier(self, opts: Any = None) -> dist.Work:
         """See torch.distributed.barrier."""
@@ -425,14 +434,16 @@ class ProcessGroup(dist.ProcessGroup):
         (tensor,) = _list(tensors)
         name = self._tagged(self.rank(), rank, tag)
         handle = collectives.send(_torch, tensor, self._job_rank(rank), name=name)
-        return Transfer(self._future(f"send to rank {rank}", handle, [tensor]), self._transfers, self.rank())
+        future = self._future(f"send to rank {rank}", handle, [tensor], tensor)
+        return Transfer(future, self._transfers, self.rank())
 
     def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         """See torch.distributed.recv."""
         (tensor,) = _list(tensors)
         name = self._tagged(rank, self.rank(), tag)
         handle = collectives.recv(_torch, tensor, self._job_rank(rank), name=name)
-        return Transfer(self._future(f"recv from rank {rank}", handle, [tensor]), self._transfers, rank)
+        future = self._future(f"recv from rank {rank}", handle, [tensor], tensor)
+        return Transfer(future, self._transfers, rank)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
         """See torch.distributed.recv without a source. Ranks that send at the same time take turns."""
@@ -494,4 +505,5 @@ def _list(tensors: Any) -> list[torch.Tensor]:
 
 def _copy(targets: Sequence[torch.Tensor], sources: Any) -> None:
     for target, source in zip(targets, sources):
-        overwrite(target, source.reshape(target.shape))
+        if target.data_ptr() != source.data_ptr() or not target.numel():  # otherwise NCCL wrote it there
+            overwrite(target, source.reshape(target.shape))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WORKS = 256  # kept for C++
 FULL_WORKS = 8  # whose futures it may still ask for
+_CPU = torch.device("cpu")
 _FIRST_PAUSE, _LAST_PAUSE = 50e-6, 5e-3  # seconds between two checks for a sender
 
 
@@ -54,11 +55,15 @@ class Future(torch.futures.Future):
     """The result of an operation. The first thread that waits for it fetches it.
 
     That is the group's thread or a caller of wait(). Callbacks of other futures run in the group's thread,
-    and may wait too.
+    and may wait too. Where the result lies on a GPU, torch orders the streams of callbacks and of waiting
+    threads after that of the thread that fetched it.
     """
 
-    def __init__(self, world: World, handle: int, result: Any, what: str, limit: Limit) -> None:
-        super().__init__()
+    def __init__(
+        self, world: World, handle: int, result: Any, what: str, limit: Limit,
+        device: torch.device = _CPU,
+    ) -> None:  # fmt: skip
+        super().__init__(devices=[device] if device.type == "cuda" else [])
         self.failed = False
         self._claim = threading.Lock()
         self._world = world

@@ -1,0 +1,42 @@
+"""Run a program whose tensors in host memory stand for a GPU's: gpu_for_cpu.py PROGRAM ARGUMENTS.
+
+It runs over the stand-ins for libcuda and libnccl, whose memory is the host's. After the program it prints
+which functions of NCCL moved data, and how often.
+"""
+
+import collections
+import os
+import runpy
+import sys
+from unittest import mock
+
+from gorun import basics, collectives
+from gorun.gpu import group, nccl
+from gorun.torch import gpu
+
+CALLS = collections.Counter()
+
+
+def stand_in():
+    """Take tensors of the CPU for a GPU's, and count the calls of NCCL."""
+    gpu.on_gpu = lambda tensor: tensor.layout is gpu.torch.strided and not tensor.is_conj()
+    gpu.current_stream = lambda tensor: mock.Mock(cuda_stream=0)
+    gpu.ordinal_of = lambda tensor: basics.local_rank()
+    gpu.default_ordinal = basics.local_rank
+    collectives.turns = lambda *_: None  # which carry tensors in host memory
+    # A torch that is built for CUDA has NVIDIA's library loaded, which needs a GPU.
+    nccl.candidates = lambda: [os.path.join(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libnccl.so.2")]
+    call = group.Group.call
+
+    def count(self, name, *arguments):
+        CALLS[name] += 1
+        call(self, name, *arguments)
+
+    group.Group.call = count
+
+
+if __name__ == "__main__":
+    stand_in()
+    sys.argv[:1] = []
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    print("NCCL:", " ".join(f"{name}={count}" for name, count in sorted(CALLS.items())), flush=True)
