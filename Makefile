@@ -338,7 +338,7 @@ $(OPERATORS):
 
 ## grafana: the board and the alerts, a Go module of its own, by Prometheus on what a job of two ranks serves
 grafana: build build/report
-	cd contrib/grafana && go vet ./... && GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
+	cd contrib/grafana && go vet ./... && go vet -tags picture ./... && GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
 ##@ With other versions and frameworks
 
@@ -499,7 +499,7 @@ docs-pictures: docs-site
 $(AXE):
 	mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js
 
-## docs-recorded: run a job on four lab hosts, one with a slow link, and draw its live page into docs/pictures/live.png
+## docs-recorded: run a job on four lab hosts, one with a slow link, and draw its live page and the board of its metrics into docs/pictures
 docs-recorded: build $(DOCS_VENV)/ready
 	go build -o build/lab ./contrib/lab/cmd/lab
 	$(DOCS)/recorded.py --lab build/lab --python $(PYTHON)

@@ -18,7 +18,7 @@ import (
 const (
 	column, row = 44, 24
 	pictureHead = `<style>text{font:11px "DejaVu Sans",Helvetica,Arial,sans-serif;fill:#24292f}.title{font-weight:bold}.dim{fill:#57606a}` +
-		`.value{font-size:22px;font-weight:bold}.panel{fill:#fff;stroke:#d0d7de}.grid{stroke:#eaeef2}polyline{fill:none;stroke-width:1.5}</style>`
+		`.value{font-size:16px;font-weight:bold}.panel{fill:#fff;stroke:#d0d7de}.grid{stroke:#eaeef2}polyline{fill:none;stroke-width:1.5}</style>`
 )
 
 var palette = []string{"#2da44e", "#bf8700", "#0969da", "#cf222e", "#8250df", "#1b7c83", "#bc4c00", "#6e7781"}
@@ -64,7 +64,7 @@ func (b *board) draw(from, to time.Time, ask func(t target) promql.Matrix) strin
 			if q.Options.TextMode == "name" {
 				value = all[0].name
 			}
-			p.text("value", 8, 56, value)
+			p.text("value", 8, 50, cut(value, w/10-1))
 		case "barchart":
 			p.bars(all, w, h)
 		default:
@@ -97,7 +97,7 @@ func (p *picture) lines(all []shown, unit, stacking string, w, h int) {
 			most = max(most, v.F)
 		}
 	}
-	most = ceiling(most)
+	most = ceiling(unit, most)
 	const left, top = 62, 28
 	below := 14 * ((len(all) + 1) / 2)
 	width, height := w-left-10, h-top-24-below
@@ -125,10 +125,15 @@ func (p *picture) lines(all []shown, unit, stacking string, w, h int) {
 func (p *picture) legend(i int, color, name string, w, bottom int) {
 	x, y := 8+i%2*(w/2-8), bottom+4+i/2*14
 	fmt.Fprintf(&p.svg, `<path stroke="%s" stroke-width="3" d="M%d %dh10"/>`, color, x, y-4)
-	if most := w/2/6 - 5; len([]rune(name)) > most {
-		name = string([]rune(name)[:most-1]) + "…"
+	p.text("", x+14, y, cut(name, w/2/6-5))
+}
+
+// cut shortens a text to so many letters.
+func cut(text string, most int) string {
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most-1]) + "…"
 	}
-	p.text("", x+14, y, name)
+	return text
 }
 
 // stacked adds to each series those before it, as shares of the whole if they are to be.
@@ -163,23 +168,26 @@ func (p *picture) bars(all []shown, w, h int) {
 		host, activity := s.labels["host"], s.labels["activity"]
 		if !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
+			p.text("", 8, 45+26*(len(hosts)-1), host)
 		}
 		if !slices.Contains(activities, activity) {
 			activities = append(activities, activity)
 			p.legend(len(activities)-1, palette[len(activities)-1], activity, w, h-28)
 		}
-		y, long := 32+26*(len(hosts)-1), float64(w-80)*s.points[0].F
+		y, long := 32+26*(len(hosts)-1), min(float64(w-80)*s.points[0].F, float64(w-75)-filled[host]) // rates may be a little more than 1
 		fmt.Fprintf(&p.svg, `<rect x="%.1f" y="%d" width="%.1f" height="18" fill="%s"/>`, 70+filled[host], y, long,
 			palette[slices.Index(activities, activity)])
 		filled[host] += long
-		p.text("", 8, y+13, host)
 	}
 }
 
-// ceiling returns 1, 2 or 5 times a power of ten that is not less.
-func ceiling(v float64) float64 {
+// ceiling returns 1, 2 or 5 times a power of ten that is not less, of bytes in memory a power of two.
+func ceiling(unit string, v float64) float64 {
 	if v <= 0 {
 		return 1
+	}
+	if unit == "bytes" {
+		return math.Exp2(math.Ceil(math.Log2(v)))
 	}
 	power := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, step := range []float64{1, 2, 5} {

@@ -3,8 +3,8 @@
     python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE] [--board FILE]
 
 Four lab hosts train with eight ranks, and the link of host3 is slow. What the job's server answers is recorded for some
-seconds, and its metrics with it; then the page is drawn from the record, so that it looks the same however long Chromium
-takes. contrib/grafana draws the board.
+seconds, and its metrics with it. The page is drawn from the record, so that it looks the same however long Chromium takes.
+contrib/grafana draws the board.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from playwright.sync_api import Page, Route, sync_playwright
 from browse import chromium, served
 from pages import ROOT
 
+PAGE = ROOT / "launcher/web/page"  # launcher/web puts its parts together
 HOSTS, SLOW, MBIT = 4, 3, 150
 SECONDS = 15  # that are recorded for the page
 SCRAPES = 60  # one each second, for the board
@@ -110,8 +111,10 @@ def draw(page: Page, address: str, states: list[str], to: Path) -> None:
             body = left.pop(0) if len(left) > 1 else left[0]
         route.fulfill(body=body, content_type="application/json")
 
+    whole = (PAGE / "head.html").read_text().replace("PAGE", "job") + (PAGE / "job.html").read_text()
+    page.route(address, lambda route: route.fulfill(body=whole, content_type="text/html"))
     page.route("**/api/*", answer)
-    page.goto(address, wait_until="load")
+    page.goto(address + "#token", wait_until="load")
     last = json.loads(states[-1])["job"]["id"]
     page.wait_for_function(f"document.title.startsWith('job {last}')")
     page.wait_for_timeout(1200 * len(states))
@@ -139,10 +142,10 @@ def main() -> None:
         draw_board(home / "scrapes", args.board)
     finally:
         shutil.rmtree(home)
-    with served(ROOT / "launcher/web/page") as address, sync_playwright() as p:
+    with served(PAGE) as address, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1000, "height": 900})
-        draw(page, address + "#token", states, args.picture)
+        draw(page, address, states, args.picture)
         browser.close()
     print(f"recorded: {args.picture}, {args.board}")
 

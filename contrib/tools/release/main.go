@@ -95,7 +95,9 @@ func (r *release) make() error {
 func (r *release) binary(s system) string { return r.program("gorun", s) }
 
 // program returns the path of a program's binary for a system.
-func (r *release) program(name string, s system) string { return filepath.Join(r.bin, name+"-"+s.String()) }
+func (r *release) program(name string, s system) string {
+	return filepath.Join(r.bin, name+"-"+s.String())
+}
 
 // file returns the path of a file of the release.
 func (r *release) file(name string) string { return filepath.Join(r.out, name) }
