@@ -4,11 +4,8 @@ package vm
 
 import (
 	"context"
-	"encoding/base64"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,7 +19,6 @@ import (
 var (
 	vmMoves    = flag.Int("moves", 1, "how often TestVMRDMA moves a guest")
 	vmKills    = flag.Int("kills", 30, "how many queue pairs TestVMRDMA ends while guests train")
-	vmTable    = flag.Bool("table", false, "TestVMRDMA also runs contrib/bench/rdma.py")
 	vmElements = flag.Int("elements", 1<<22, "to how many elements of 4 bytes TestVMRDMA compares operations")
 )
 
@@ -77,35 +73,6 @@ func TestVMRDMA(t *testing.T) {
 	t.Logf("%d steps; %s%s; vm2 was paused %d times, for %.2f s or more; the longest step took %.2f s", tr.steps(),
 		overRDMA.FindString(text), counted[0], *vmMoves, shortest.Seconds(), longest.Seconds())
 	operationsInGuests(ctx, t, l, binary)
-	if *vmTable {
-		table(ctx, t, l, root)
-	}
-}
-
-// table measures steps of training on the guests over TCP and over RDMA.
-func table(ctx context.Context, t *testing.T, l *vm.Lab, root string) {
-	t.Helper()
-	dir := filepath.Join(root, "contrib/bench")
-	var names []string
-	for _, g := range l.Guests() {
-		names = append(names, g.Name())
-		for _, name := range []string{"rdma.py", "running.py", "jax_ranks.py"} { // what a rank of it imports
-			file := filepath.Join(dir, name)
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := g.Run(ctx, fmt.Sprintf("mkdir -p %s && base64 -d >%s <<<%s", dir, file, base64.StdEncoding.EncodeToString(text))); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	cmd := l.Command(ctx, e2etest.Python, filepath.Join(dir, "rdma.py"), "--hosts", strings.Join(names, ","), "--rounds", "1", "--steps", "2")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Logf("\n%s", out)
 }
 
 // killPairs ends connected queue pairs of a guest until these are so many, and returns how many. In turn it takes the NIC
