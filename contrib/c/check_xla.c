@@ -283,7 +283,6 @@ int main(void) {
 		if (gorun_init())
 			fprintf(stderr, "%s\n", gorun_error());
 		rank = gorun_rank(), size = gorun_size();
-		gorun_xla_begin();
 		versions();
 		mistakes();
 		sums("pieces", 1 << 20, 2);

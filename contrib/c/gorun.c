@@ -800,7 +800,7 @@ static int receive(int flags, int *none) {
 
 #define ALIGNMENT 64
 #define REGION_BYTES (16u << 20) /* of a region for small blocks; untouched pages cost nothing */
-#define SPARE_BYTES (64u << 20)  /* bytes of empty regions that are kept */
+#define SPARE_BYTES (256u << 20)  /* bytes of empty regions that are kept */
 
 /* take finds n bytes in a region, first fit. */
 static struct block *take(struct region *r, size_t n) {
@@ -956,14 +956,18 @@ static int arena_give(struct region *r, struct block *b) {
 	return world.fd < 0 ? GORUN_OK : send_pair(FREE, number);
 }
 
-void *gorun_alloc(size_t bytes) {
+void *gorun_alloc_raw(size_t bytes) {
 	void *p;
 	if (enter())
 		return NULL;
 	struct block *b = arena_take(bytes, &p);
 	leave(GORUN_OK);
-	/* The block may have been used before. */
-	return b ? memset(p, 0, bytes) : NULL;
+	return b ? p : NULL;
+}
+
+void *gorun_alloc(size_t bytes) {
+	void *p = gorun_alloc_raw(bytes);
+	return p ? memset(p, 0, bytes) : NULL;
 }
 
 int gorun_free(void *memory) {

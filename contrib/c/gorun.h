@@ -156,6 +156,7 @@ int gorun_cross_size(void);
 
 /* Zeroed memory that operations use in place, aligned to 64 bytes; NULL on failure. */
 void *gorun_alloc(size_t bytes);
+void *gorun_alloc_raw(size_t bytes); /* not zeroed: it may hold what was there before */
 int gorun_free(void *memory);
 
 /* Tensors are `count` elements, or `rows` of `width` elements each; the first dimension of the rank protocol is rows.

@@ -118,7 +118,7 @@ static struct engine {
 	void *(*alloc)(size_t);
 	int (*free)(void *);
 	const char *(*error)(void);
-} engine = {gorun_start, gorun_then, gorun_wait, gorun_release, gorun_alloc, gorun_free, gorun_error};
+} engine = {gorun_start, gorun_then, gorun_wait, gorun_release, gorun_alloc_raw, gorun_free, gorun_error};
 
 #define COUNTS 1000 /* facts from here on count the operations without a name in a process set: this plus their kind */
 

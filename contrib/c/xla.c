@@ -201,34 +201,6 @@ struct line {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct line *lines[LINES];
-static struct block {
-	struct block *next;
-} *blocks; /* free blocks of PIECE_BYTES: gorun_alloc would clear them every time */
-
-/* gorun_xla_begin must follow each gorun_init and gorun_init_companion: memory of an earlier session is gone. */
-EXPORT void gorun_xla_begin(void);
-EXPORT void gorun_xla_begin(void) {
-	pthread_mutex_lock(&lock);
-	blocks = NULL;
-	pthread_mutex_unlock(&lock);
-}
-
-static char *take_block(void) {
-	pthread_mutex_lock(&lock);
-	struct block *b = blocks;
-	if (b)
-		blocks = b->next;
-	pthread_mutex_unlock(&lock);
-	return b ? (char *)b : gorun_alloc(PIECE_BYTES);
-}
-
-static void give_block(char *block) {
-	struct block *b = (struct block *)(void *)block;
-	pthread_mutex_lock(&lock);
-	b->next = blocks;
-	blocks = b;
-	pthread_mutex_unlock(&lock);
-}
 
 /* copy copies bytes between a block and the parts, as if the parts were one tensor. */
 static void copy(const struct work *w, char *block, size_t from, size_t bytes, int out) {
@@ -280,13 +252,14 @@ static void close_piece(struct work *w, int code) {
 static void reduced(void *argument) {
 	struct piece *p = argument;
 	struct work *w = p->work;
+	char *block = p->block;
 	int code = gorun_wait(p->handle, NULL);
-	if (!code && p->block)
-		copy(w, p->block, p->from, p->bytes, 1);
-	if (p->block)
-		give_block(p->block);
+	if (!code && block)
+		copy(w, block, p->from, p->bytes, 1);
 	free(p);
 	close_piece(w, code);
+	if (block)
+		gorun_free(block);
 }
 
 /* brought is called at the end of an operation whose result has memory of its own. */
@@ -344,7 +317,7 @@ static int reduce(struct work *w) {
 		call.ndim = 1, call.dims = &count;
 		call.in = w->parts[0].in, call.out = w->parts[0].out;
 		if (!whole) {
-			if (!(p->block = take_block())) {
+			if (!(p->block = gorun_alloc_raw(p->bytes))) {
 				free(p);
 				return GORUN_MEMORY;
 			}
@@ -358,7 +331,7 @@ static int reduce(struct work *w) {
 		from += p->bytes;
 		if ((code = start(p, &call, reduced))) {
 			if (p->block)
-				give_block(p->block);
+				gorun_free(p->block);
 			free(p);
 		}
 	}

@@ -54,7 +54,6 @@ def attach() -> bool:
     world = basics.world()
     if _Library.world is not world:
         native.attach()
-        _Library.loaded.gorun_xla_begin()
         _Library.world = world
     return True
 
