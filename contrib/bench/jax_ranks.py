@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures JAX's collectives between two ranks of this host: gorun.jax, JAX's own programs on gorun's engine
 (--jax-engine gorun), and on gloo; and a step of ResNet-50's 161 gradients by gorun.jax, .tensorflow and
-.torch, and by stock Horovod.
+.torch, and by stock Horovod for torch and for TensorFlow. Beside it stands the same step of a rank alone.
 
     python3 contrib/bench/jax_ranks.py --python venv/bin/python --torch /usr/bin/python3
 
---python has JAX, --tensorflow TensorFlow, --torch torch, --stock a built Horovod for torch. The programs take
-turns, --rounds times each. A time is the median of a program's operations on its slower rank, and the table
-shows the median over the rounds.
+--python has JAX, --tensorflow TensorFlow, --torch torch, --stock a built Horovod for torch, --stock-tensorflow
+one for TensorFlow. The programs take turns, --rounds times each. A time is the median of a program's
+operations on its slower rank, and the table shows the median over the rounds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ TIMEOUT = 120  # seconds, of one program
 
 OURS, ENGINE, GLOO, TORCH = "gorun.jax", "--jax-engine gorun", "gloo", "gorun.torch"
 TENSORFLOW, STOCK = "gorun.tensorflow", "stock Horovod, torch"
+STOCK_TENSORFLOW = "stock Horovod, TensorFlow"
+STEPS = {"step": "ResNet-50's gradients", "alone": "of it without other ranks"}
 
 
 def resnet50() -> list[tuple[int, ...]]:
@@ -77,13 +79,15 @@ def rank_of_ours(sizes: list[int]) -> dict[str, float]:
         check(total(array), hvd.size() * (hvd.size() + 1) / 2)
         times[str(size)] = median(lambda total=total, array=array: total(array).block_until_ready(), size)
     weights = [jnp.zeros(shape, jnp.float32) for shape in resnet50()]
+    factors = jnp.asarray(factors_of(hvd.rank(), len(weights)), jnp.float32)
 
-    def loss(weights: list[Any]) -> Any:
-        return sum(jnp.sum(weight) for weight in weights) * (1.0 + hvd.rank())
+    def loss(weights: list[Any], factors: Any) -> Any:
+        return sum(jnp.sum(weight) * factors[i] for i, weight in enumerate(weights))
 
-    step = jax.jit(hvd.value_and_grad(loss))
-    check(step(weights)[1][0], (hvd.size() + 1) / 2)
-    times["step"] = median(lambda: jax.block_until_ready(step(weights)), STEP_BYTES)
+    for name, gradient in (("alone", jax.value_and_grad(loss)), ("step", hvd.value_and_grad(loss))):
+        step = jax.jit(gradient)
+        check_step(step(weights, factors)[1], hvd, name)
+        times[name] = median(lambda step=step: jax.block_until_ready(step(weights, factors)), STEP_BYTES)
     return times
 
 
@@ -93,15 +97,31 @@ def rank_of_tensorflow(sizes: list[int]) -> dict[str, float]:
 
     hvd.init()
     weights = [tf.Variable(tf.zeros(shape)) for shape in resnet50()]
+    factors = tf.constant(factors_of(hvd.rank(), len(weights)))
+    times = {}
+    for name in ("alone", "step"):
 
-    @tf.function
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.add_n([tf.reduce_sum(weight) for weight in weights]) * (1.0 + hvd.rank())
-        return hvd.DistributedGradientTape(tape).gradient(loss, weights)
+        @tf.function
+        def step(factors: Any, name: str = name) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.add_n([tf.reduce_sum(weight) * factors[i] for i, weight in enumerate(weights)])
+            tape = hvd.DistributedGradientTape(tape) if name == "step" else tape
+            return tape.gradient(loss, weights)
 
-    check(step()[0].numpy(), (hvd.size() + 1) / 2)
-    return {"step": median(step, STEP_BYTES)}
+        check_step([gradient.numpy() for gradient in step(factors)], hvd, name)
+        times[name] = median(lambda step=step: step(factors), STEP_BYTES)
+    return times
+
+
+def factors_of(rank: int, count: int) -> list[float]:
+    """Return the gradient of each weight: all differ, so that no framework computes one for several."""
+    return [1.0 + rank + i for i in range(count)]
+
+
+def check_step(gradients: list[Any], hvd: Any, name: str) -> None:
+    first = (hvd.size() + 1) / 2 if name == "step" else 1.0 + hvd.rank()
+    for i, gradient in enumerate(gradients):
+        check(gradient, first + i)
 
 
 def rank_of_jax(sizes: list[int]) -> dict[str, float]:
@@ -134,9 +154,13 @@ def check(array: Any, want: float) -> None:
 def run(library: str, args: argparse.Namespace) -> dict[str, float]:
     """Return the times of a program, by size."""
     command = [str(BINARY), "-np", "2", "--no-tag-output", "-x", "JAX_PLATFORMS=cpu"]
+    stock = {STOCK: args.stock, STOCK_TENSORFLOW: args.stock_tensorflow}.get(library)
+    if stock:
+        command = [str(Path(stock).with_name("horovodrun")), "-np", "2", stock, "-B"]
     if library == STOCK:
-        command = [str(Path(args.stock).with_name("horovodrun")), "-np", "2", args.stock]
         command += [str(HERE / "horovod_torch.py"), "--sizes", "step"]
+    elif library == STOCK_TENSORFLOW:
+        command += [__file__, "--rank", library]
     elif library == TORCH:
         command += [args.torch, str(HERE / "horovod_torch.py"), "--sizes", "step"]
     else:
@@ -149,7 +173,7 @@ def run(library: str, args: argparse.Namespace) -> dict[str, float]:
         sys.exit(f"{library}: status {status}\n{out}{errors}")
     found = [json.loads(line[line.index("{") :]) for line in out.splitlines() if "{" in line]
     if library in (TORCH, STOCK):
-        return {"step": found[0]["rows"][0]["p50_us"] / 1e3}
+        return dict(zip(STEPS, (row["p50_us"] / 1e3 for row in found[0]["rows"])))
     return {size: max(times[size] for times in found) for size in found[0]}
 
 
@@ -162,28 +186,31 @@ def main() -> None:
     parser.add_argument("--without-jax", action="store_true", help="measure only the others")
     parser.add_argument("--tensorflow", default="", help="a Python with TensorFlow, for the step")
     parser.add_argument("--stock", default="", help="a Python with stock Horovod for torch, for the step")
+    parser.add_argument("--stock-tensorflow", default="", help="one with stock Horovod for TensorFlow")
     parser.add_argument("--sizes", type=int, nargs="+", default=[MIB, 4 * MIB, 16 * MIB, 64 * MIB])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rank", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
-        times = {OURS: rank_of_ours, TENSORFLOW: rank_of_tensorflow}.get(args.rank, rank_of_jax)(args.sizes)
+        programs = {OURS: rank_of_ours, TENSORFLOW: rank_of_tensorflow, STOCK_TENSORFLOW: rank_of_tensorflow}
+        times = programs.get(args.rank, rank_of_jax)(args.sizes)
         print(json.dumps(times), flush=True)
         return
     running.end_on_signals()
     optional = {TENSORFLOW: args.tensorflow, TORCH: args.torch, STOCK: args.stock}
+    optional[STOCK_TENSORFLOW] = args.stock_tensorflow
     libraries = [] if args.without_jax else [OURS, ENGINE, GLOO]
     libraries += [name for name, python in optional.items() if python]
     rounds = [{library: run(library, args) for library in libraries} for _ in range(args.rounds)]
     print(f"| two ranks, one host, ms | {' | '.join(libraries)} |\n|---|{'---:|' * len(libraries)}")
-    for size in [*map(str, args.sizes), "step"]:
+    for size in [*map(str, args.sizes), *STEPS]:
         cells = []
         for library in libraries:
             times = [one[library][size] for one in rounds if size in one[library]]
             cells.append(f"{statistics.median(times):.2f}" if times else "")
         if not any(cells):
             continue
-        title = "ResNet-50's gradients" if size == "step" else f"allreduce of {int(size) / MIB:g} MiB"
+        title = STEPS.get(size) or f"allreduce of {int(size) / MIB:g} MiB"
         print(f"| {title} | {' | '.join(cells)} |")
 
 
