@@ -3,8 +3,8 @@
     python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE] [--board FILE]
 
 Four lab hosts train with eight ranks, and the link of host3 is slow. What the job's server answers is recorded for some
-seconds, and its metrics with it. The page is drawn from the record, so that it looks the same however long Chromium takes.
-contrib/grafana draws the board.
+seconds, and its metrics with it. The page is drawn from the record, so that it looks the same however long Chromium
+takes. contrib/grafana draws the board.
 """
 
 import argparse
