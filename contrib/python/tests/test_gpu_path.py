@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import os
+import threading
 import unittest
 from unittest import mock
 
@@ -212,6 +213,31 @@ class TorchTest(unittest.TestCase):
         kinds = {name: self.calls.count(name) for name in ("ncclAllGather", "ncclReduceScatter", "ncclSend")}
         self.assertEqual(kinds, {"ncclAllGather": 2 * 5, "ncclReduceScatter": 2 * 3, "ncclSend": 2 * 4})
 
+    def test_captured_stream(self):
+        """Each operation is refused before anything is sent, and works after the capture."""
+
+        def body(rank):
+            x = torch.ones(2)
+            hvd.allreduce(x, op=hvd.Sum, name="x")
+            both.wait()
+            if rank == 0:
+                make(capturing="")
+            both.wait()
+            for call in (hvd.allreduce, hvd.allgather, hvd.reducescatter, hvd.alltoall):
+                with self.assertRaisesRegex(RuntimeError, "captured into a CUDA graph"):
+                    call(x, name="x")
+            with self.assertRaisesRegex(RuntimeError, "captured into a CUDA graph"):
+                hvd.broadcast(x, 0, name="x")
+            both.wait()
+            if rank == 0:
+                make(capturing=None)
+            both.wait()
+            self.assertEqual(hvd.allreduce(x, op=hvd.Sum, name="x").tolist(), [2, 2])
+
+        both = threading.Barrier(2)
+        with standin_gpu.faults() as make:
+            run_on_gpus(2, body)
+
     def test_ranks_that_differ_in_rows(self):
         """A call that is not the same on all ranks gets the error it gets by the host."""
 
@@ -297,6 +323,24 @@ class OptimizerTest(unittest.TestCase):
             return [p.detach().clone() for p in model.parameters()]
 
         return run(size, body)
+
+    def test_infinity_of_one_rank(self):
+        """All ranks see it, whatever the type of the gradients is: so all of them skip a step of AMP's."""
+
+        def body(rank):
+            for dtype, compression in (
+                (torch.float32, hvd.Compression.none), (torch.float32, hvd.Compression.fp16),
+                (torch.bfloat16, hvd.Compression.none),
+            ):  # fmt: skip
+                parameter = torch.nn.Parameter(torch.ones(4, dtype=dtype))
+                optimizer = torch.optim.SGD([parameter], lr=0.1)
+                optimizer = hvd.DistributedOptimizer(optimizer, [("p", parameter)], compression=compression)
+                (parameter * torch.tensor([1, float("inf") if rank else 1, 2, 3])).sum().backward()
+                optimizer.synchronize()
+                self.assertEqual(parameter.grad.dtype, dtype)
+                self.assertEqual(parameter.grad.tolist(), [1, float("inf"), 2, 3])
+
+        run_on_gpus(2, body)
 
     def test_hierarchical_is_the_same_too(self):
         hosts = {"by_host": lambda ranks: [[0, 1], [2, 3]]}
