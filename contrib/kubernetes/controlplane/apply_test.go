@@ -35,7 +35,7 @@ var definitions = map[string][]string{
 	jobsetModule:      {"config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"},
 	mpiOperatorModule: {"manifests/base/kubeflow.org_mpijobs.yaml"},
 	trainerModule: {"manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
-		"manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"},
+		"manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml", "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"},
 	prometheusModule: {"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
 		"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"},
 }
@@ -270,16 +270,28 @@ func jobs(t *testing.T, text string) (list []string) {
 func (s *server) define() {
 	s.Helper()
 	for module, files := range definitions {
-		dir := s.moduleDir(module)
-		for _, name := range files {
-			text, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				s.Fatal(err)
-			}
-			for _, object := range objects(text) {
-				if answer, status := s.apply(object); status >= 300 || status == 0 {
-					s.Fatalf("%s: %d %s", name, status, answer)
-				}
+		s.defineFrom(module, files)
+	}
+	for version, kinds := range map[string][]string{"jobset.x-k8s.io/v1alpha2": {"JobSet"}, "kubeflow.org/v2beta1": {"MPIJob"},
+		"trainer.kubeflow.org/v1alpha1": {"ClusterTrainingRuntime", "TrainingRuntime", "TrainJob"}} {
+		for _, kind := range kinds { // controllers need them from the start
+			s.path(version, kind)
+		}
+	}
+}
+
+// defineFrom makes the kinds known that files of a module define.
+func (s *server) defineFrom(module string, files []string) {
+	s.Helper()
+	dir := s.moduleDir(module)
+	for _, name := range files {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, object := range objects(text) {
+			if answer, status := s.apply(object); status >= 300 || status == 0 {
+				s.Fatalf("%s: %d %s", name, status, answer)
 			}
 		}
 	}

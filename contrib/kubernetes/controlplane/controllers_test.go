@@ -101,10 +101,11 @@ func (s *server) certificate(dir string) string {
 	return base64.StdEncoding.EncodeToString(text)
 }
 
-// jobSets starts the controller of JobSets.
-func (e *engine) jobSets() {
-	e.controller("jobset", "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\ninternalCertManagement: {enable: false}",
-		filepath.Join(e.moduleDir(jobsetModule), "config/components/webhook/manifests.yaml"),
+// jobSets starts the controller of JobSets, a program that was built from a module.
+func (e *engine) jobSets(program, module string) {
+	e.Helper()
+	e.controller(program, "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\ninternalCertManagement: {enable: false}",
+		filepath.Join(e.moduleDir(module), "config/components/webhook/manifests.yaml"),
 		// Of all pods, those of JobSets; this is what config/components/webhook/patches adds.
 		"name: mpod.kb.io\n", "name: mpod.kb.io\n  objectSelector: {matchExpressions: [{key: jobset.sigs.k8s.io/jobset-name, operator: Exists}]}\n",
 		"name: vpod.kb.io\n", "name: vpod.kb.io\n  objectSelector: {matchExpressions: [{key: jobset.sigs.k8s.io/jobset-name, operator: Exists}]}\n")

@@ -77,6 +77,14 @@ func (s *server) imageDir(gorun string) string {
 			s.Fatalf("install %s: %v: %s", from, err, out)
 		}
 	}
+	// As images of MPIJobs have it: their workers have other keys each time.
+	config := filepath.Join(dir, "etc/ssh/ssh_config")
+	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte("Host *\n\tStrictHostKeyChecking no\n\tUserKnownHostsFile /dev/null\n"), 0o644); err != nil {
+		s.Fatal(err)
+	}
 	if err := os.Chmod(dir, 0o755); err != nil { // it becomes the root directory
 		s.Fatal(err)
 	}

@@ -12,10 +12,12 @@ func TestPods(t *testing.T) {
 	e.within("scaling", testScaling)
 	e.within("lost-pods", testLostPods)
 	e.define()
-	e.jobSets()
+	e.jobSets("jobset", jobsetModule)
 	e.within("jobset", testJobSet)
 	e.within("lost-workers", testLostWorkers)
 	testBadInput(e)
+	e.mpiJobs()
+	e.within("mpijob", testMPIJob)
 }
 
 // testStatefulSet: daemons of a StatefulSet find each other and become ready, and a job trains in all pods.
