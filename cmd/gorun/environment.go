@@ -48,7 +48,7 @@ var otherVariables = []variableGroup{
 		{[]string{"OMPI_MCA_plm_rsh_agent"}, "shows horovod.runner's helpers that they run in an MPIJob"},
 	}},
 	{"Programs of ranks", []variable{
-		{[]string{"HOROVOD_SPARK_START_TIMEOUT"}, "for horovod.spark.run: seconds in which Spark must have room for all ranks"},
+		{[]string{"HOROVOD_SPARK_START_TIMEOUT"}, "for horovod.spark: seconds in which Spark must have room for all ranks"},
 		{[]string{"HOROVOD_DYNAMIC_PROCESS_SETS"}, "1 lets programs add and remove process sets after init"},
 		{[]string{"GOGC", "GOMAXPROCS", "GODEBUG"}, "the Go runtime of gorun and its daemons"},
 	}},
@@ -64,7 +64,7 @@ var otherVariables = []variableGroup{
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
 		{[]string{"GORUN_BLIND"}, "1: nothing is counted or recorded, to measure what that costs"},
 		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_MARK"}, "the function of horovod.run"},
-		{[]string{"_GORUN_SEATS", "_GORUN_STARTER", "_GORUN_PYTHON"}, "how the ranks of horovod.ray and horovod.spark find their processes"},
+		{[]string{"_GORUN_SEATS", "_GORUN_STARTER", "_GORUN_PYTHON", "_GORUN_KEPT"}, "how the ranks of horovod.ray and horovod.spark find their processes and functions"},
 		{[]string{"_HOROVOD_SECRET_KEY"}, "horovodrun's; not passed on"},
 	}},
 }

@@ -1,6 +1,11 @@
-"""Where the tasks of a Spark stage sit, and what becomes of their outcomes: gorun.spark, without Spark."""
+"""Where the tasks of Spark sit, how they reach the driver, and what becomes of their outcomes."""
 
+import io
+import json
+import os
 import pickle
+import socket
+import subprocess
 import sys
 import threading
 import types
@@ -8,10 +13,12 @@ import unittest
 
 spark = types.ModuleType("pyspark")
 spark.BarrierTaskContext = spark.InheritableThread = spark.SparkContext = None
+spark.cloudpickle = pickle
 sys.modules.setdefault("pyspark", spark)  # where it is not installed
 
 from gorun.exceptions import HorovodInternalError  # noqa: E402
-from gorun.spark import outcome, task  # noqa: E402
+from gorun.seats import rank  # noqa: E402
+from gorun.spark import channel, elastic, outcome, task, tasks  # noqa: E402
 
 if sys.modules["pyspark"] is spark:
     del sys.modules["pyspark"]
@@ -51,6 +58,111 @@ class SparkTest(unittest.TestCase):
         lost = pickle.loads(outcome.dump(outcome.Outcome(3, "a", threading.Lock())))
         self.assertEqual((lost.rank, lost.result), (3, None))
         self.assertRegex(lost.error, "pickle")
+
+    def test_sizes_of_an_elastic_job(self):
+        self.assertEqual(elastic.sizes(4, None, None), (4, 4, 4))
+        self.assertEqual(elastic.sizes(4, 2, 8), (4, 2, 8))
+        for wrong in (0, None, None), (4, 5, None), (4, 0, None), (4, None, 3):
+            with self.assertRaisesRegex(ValueError, "^run_elastic: a job has 1 <= min_num_proc"):
+                elastic.sizes(*wrong)
+
+    def test_when_an_elastic_job_begins(self):
+        states = [(slots, late) for slots in range(5) for late in (False, True)]
+        begun = [(slots, late) for slots, late in states if elastic.begins(slots, 4, 2, late)]
+        self.assertEqual(begun, [(2, True), (3, True), (4, False), (4, True)])
+
+    def test_names_of_executors(self):
+        names = tasks.Names()
+        found = [names.of(*it) for it in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "1"), ("a", "3"))]
+        self.assertEqual(found, ["a", "b", "a-2", "a", "a-3"])
+
+    def test_sealed(self):
+        sealed = channel.seal(b"token", b"context", b"secret")
+        self.assertNotIn(b"secret", channel.base64.b64decode(sealed))
+        self.assertEqual(channel.unseal(b"token", b"context", sealed), b"secret")
+        self.assertIsNone(channel.unseal(b"other", b"context", sealed))
+        self.assertIsNone(channel.unseal(b"token", b"other", sealed))
+        self.assertIsNone(channel.unseal(b"token", b"context", sealed[:-4] + b"AAAA"))
+        self.assertIsNone(channel.unseal(b"token", b"context", b"x"))
+
+    def connected(self, port, token):
+        """Connect as a task."""
+        found = channel.Channel(socket.create_connection(("127.0.0.1", port), 60), token, "task", "driver")
+        self.addCleanup(found.close)
+        return found
+
+    def test_tasks(self):
+        there, said = tasks.Tasks("token", "127.0.0.1"), []
+        self.addCleanup(there.close)
+        stranger = self.connected(there.port, "other")
+        stranger.send({"machine": "a", "executor": "0", "unable": ""})
+        self.assertIsNone(stranger.receive(), "a stranger is turned away")
+        first = self.connected(there.port, "token")
+        first.send({"machine": "a", "executor": "1", "unable": ""})
+        there.wait(lambda slots: slots == {"a": 1})
+        there.start("a", json.dumps({"key": 1}).encode(), said.append)
+        self.assertEqual(first.receive(), {"order": {"key": 1}, "host": "a"})
+        there.start("a", b"{}", said.append)
+        self.assertEqual(said.pop(), "Spark has no task there any more", "this one runs a daemon already")
+        first.send({"ended": "no memory"})
+        first.close()
+        there.wait(lambda slots: not slots)
+        self.assertEqual(said, ["no memory"])
+        unable = self.connected(there.port, "token")
+        unable.send({"machine": "b", "executor": "1", "unable": "no gorun"})
+        self.assertIsNone(unable.receive())
+        self.assertEqual((there.unable, there.slots()), ("b: no gorun", {}))
+
+    def test_a_task_is_lost(self):
+        there, said = tasks.Tasks("token", "127.0.0.1"), []
+        self.addCleanup(there.close)
+        both = [self.connected(there.port, "token") for _ in range(2)]
+        for one in both:
+            one.send({"machine": "a", "executor": "1", "unable": ""})
+        there.wait(lambda slots: slots == {"a": 2})
+        there.start("a", b"{}", said.append)
+        for one in both:
+            one.close()
+        there.wait(lambda slots: not slots)
+        self.assertEqual(said, ["Spark lost the task that ran gorun there"])
+        there.end(0.0)
+        late = self.connected(there.port, "token")
+        late.send({"machine": "a", "executor": "2", "unable": ""})
+        self.assertEqual(late.receive(), {"end": True})
+
+    def test_the_program_of_ranks(self):
+        found = elastic.Outcomes("mark", io.StringIO())
+        for number, value in enumerate(("x" * 3 * rank.LINE, 0)):
+            for line in self.ran(number, (divmod, (7, value), {}) if number else (str, (value,), {})):
+                found.take(line)
+        self.assertEqual(found.results(), ["x" * 3 * rank.LINE])
+        cause = found.cause()
+        self.assertEqual((cause.rank, cause.host, cause.error.split(":")[0]), (1, "h", "ZeroDivisionError"))
+        found.take("more\n")
+        self.assertEqual(found._output.getvalue(), "more\n")
+        with self.assertRaisesRegex(RuntimeError, "no rank has a result"):
+            elastic.Outcomes("mark", io.StringIO()).results()
+
+    def ran(self, number, call):
+        """Run a function as the program of a rank does; return the lines of its output."""
+        file = os.memfd_create("kept")
+        with open(file, "wb", closefd=False) as memory:
+            pickle.dump(("mark", sys.path, os.getcwd(), {}, pickle.dumps(call)), memory)
+        self.addCleanup(os.close, file)
+        more = {"HOROVOD_HOSTNAME": "h", "HOROVOD_RANK": str(number)}
+        more[rank.KEPT] = f"/proc/{os.getpid()}/fd/{file}"
+        code = (
+            "import pickle, sys, types; it = types.ModuleType('pyspark'); it.cloudpickle = pickle; "
+            "it.BarrierTaskContext = it.InheritableThread = it.SparkContext = None; "
+            "sys.modules['pyspark'] = it; from gorun.seats import rank; sys.exit(rank.main())"
+        )
+        paths = os.pathsep.join(sys.path)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **more, "PYTHONPATH": paths}, text=True,
+            capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        self.assertEqual(ended.returncode, number, ended.stderr)
+        return ended.stdout.splitlines(keepends=True)
 
     def raised(self, rank, error):
         try:

@@ -11,7 +11,9 @@ process's own. The seat ends when the process leaves or ends, and the process le
     job      where the job is launched: runs gorun, and asks the engine to start daemons
     starter  the command by which gorun reaches job
 
-The key of a job travels as the engine's own messages do. Functions and results never use gorun's connections.
+Where ranks may be processes of gorun's own, there are no seats: rank is their program then.
+
+The key of a job travels as the engine's own messages do. With seats, functions and results do too.
 """
 
 from __future__ import annotations

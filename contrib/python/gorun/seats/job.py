@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Callable
+from typing import Callable, TextIO
 
 import gorun
 from gorun.launch import binary
@@ -43,7 +43,11 @@ def new_token() -> str:
 
 
 class Job:
-    """gorun, running. Its messages go to standard error, and failure() has the last of them."""
+    """gorun, running. Its messages go to errors, or standard error, and failure() has the last of them.
+
+    Ranks run the program, and output gets each line of their standard output. Without output it goes where
+    the messages go.
+    """
 
     def __init__(
         self,
@@ -51,8 +55,12 @@ class Job:
         token: str,
         start_daemon: StartDaemon,
         environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = SEAT,
+        output: Callable[[str], None] | None = None,
+        errors: TextIO | None = None,
     ) -> None:
         self._start_daemon = start_daemon
+        self._errors = errors
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         name = "gorun-starter-" + secrets.token_hex(16)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -65,22 +73,22 @@ class Job:
         kept |= {ADDRESS: name, TOKEN: token, "PYTHONPATH": os.path.dirname(gorun.__path__[0])}
         starter = f"{shlex.quote(sys.executable)} -m gorun.seats.starter {{hosts}} {{program}}"
         self._process = subprocess.Popen(
-            [binary(), *flags, "--stdin", "none", "--launcher", starter, *SEAT],
-            env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace",
+            [binary(), *flags, "--stdin", "none", "--launcher", starter, *program],
+            env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace",
+            stderr=subprocess.PIPE if output else subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the program that runs the job, which stops it
         )  # fmt: skip
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._accept, self._read)]
+        readers = [(self._process.stdout, output or self._message)]
+        readers += [(self._process.stderr, self._message)] if output else []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads += [threading.Thread(target=_read, args=reader, daemon=True) for reader in readers]
         for thread in self._threads:
             thread.start()
         atexit.register(self.stop)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                self._said.append(line.rstrip("\n"))
-                sys.stderr.write(line)
+    def _message(self, line: str) -> None:
+        self._said.append(line.rstrip("\n"))
+        (self._errors or sys.stderr).write(line)
 
     def _accept(self) -> None:
         while True:
@@ -131,7 +139,8 @@ class Job:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, as close() does not
         self._listener.close()
-        self._threads[1].join(STOP_SECONDS)
+        for reader in self._threads[1:]:
+            reader.join(STOP_SECONDS)
         atexit.unregister(self.stop)
         return status
 
@@ -151,3 +160,9 @@ class Job:
             if self.wait(STOP_SECONDS) is not None:
                 break
         self.wait(STOP_SECONDS)
+
+
+def _read(stream: TextIO, take: Callable[[str], None]) -> None:
+    with stream as lines:
+        for line in lines:
+            take(line)

@@ -20,7 +20,7 @@ START_SECONDS = 600  # for Spark to find room and start the tasks
 DAEMONS_SECONDS = 60  # of these for gorun's daemons, once the tasks run
 LOOK_SECONDS = 0.2
 
-__all__ = ["run", "run_elastic"]
+__all__ = ["run"]
 
 
 def run(
@@ -65,20 +65,12 @@ def run(
     return outcome.results([pickle.loads(found) for found in collect(context, stage)])
 
 
-def run_elastic(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-    """Raise an error: Spark ends a barrier stage as a whole, so its ranks cannot come and go."""
-    raise NotImplementedError(
-        "run_elastic: gorun has no elastic jobs in Spark (hint: horovod.spark.run, or daemons on the same "
-        "hosts and gorun --cluster with --min-np)"
-    )
-
-
-def active() -> SparkContext:
+def active(caller: str = "run") -> SparkContext:
     """Return the context of this session."""
     context = SparkContext._active_spark_context
     if context is None:
         raise RuntimeError(
-            "run: there is no SparkContext (hint: SparkSession.builder.getOrCreate() comes first)"
+            f"{caller}: there is no SparkContext (hint: SparkSession.builder.getOrCreate() comes first)"
         )
     return context
 

@@ -5,9 +5,11 @@ PYTHONPATH has a gorun, and GORUN names its binary. Each executor counts as a ho
 
 import functools
 import importlib
+import io
 import os
 import signal
 import sys
+import tempfile
 import time
 import unittest
 from unittest import mock
@@ -15,7 +17,7 @@ from unittest import mock
 import horovod.spark
 from pyspark.sql import SparkSession
 
-from gorun.spark import runner, task
+from gorun.spark import elastic, member, runner, task
 
 
 def place(more):
@@ -45,6 +47,57 @@ def die(rank):
     if hvd.rank() == rank:
         os.kill(os.getpid(), signal.SIGKILL)
     return hvd.allreduce([1.0]).tolist()
+
+
+def greet(text, name):
+    """Say something; return where this rank is, and a variable."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    print(text)
+    hvd.allreduce([1.0])
+    return hvd.rank(), hvd.size(), os.environ[name]
+
+
+def train(once):
+    """Train until a world of another size follows one of the first size and is followed by one of it.
+
+    Rank 1 of the first kills its executor, if the file once is not there.
+    """
+    import gorun.elastic
+    import gorun.numpy as hvd
+
+    hvd.init()
+    state = gorun.elastic.ObjectState(step=0, sizes=[])
+
+    @gorun.elastic.run
+    def go(state):
+        state.sizes.append(hvd.size())
+        enough = state.step + 10
+        while state.step < (enough if len(set(state.sizes)) > 1 and hvd.size() == state.sizes[0] else 3000):
+            hvd.allreduce([1.0], op=hvd.Sum, name="step")
+            time.sleep(0.05)
+            state.step += 1
+            if state.step % 5 == 0:
+                state.commit()
+            if state.step > 5 and hvd.rank() == 1 and not os.path.exists(once):
+                open(once, "x").close()
+                os.kill(above("CoarseGrainedExecutorBackend"), signal.SIGKILL)
+        return hvd.rank(), state.sizes
+
+    return go(state)
+
+
+def above(name):
+    """Return the process above this one that has the name in its command line."""
+    pid = os.getpid()
+    while pid > 1:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            pid = int(file.read().rpartition(")")[2].split()[1])
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+            if name in file.read():
+                return pid
+    raise LookupError(name)
 
 
 class Own:
@@ -151,8 +204,39 @@ class SparkTest(unittest.TestCase):
                 importlib.import_module(name)
 
     def test_elastic(self):
-        with self.assertRaisesRegex(NotImplementedError, "^run_elastic: gorun has no elastic jobs in Spark"):
-            horovod.spark.run_elastic(place, (0,), num_proc=2, min_num_proc=1)
+        said = io.StringIO()
+        found = horovod.spark.run_elastic(
+            greet, ("hello",), {"name": "OF_MINE"}, num_proc=6, env={"OF_MINE": "1"}, stdout=said
+        )
+        self.assertEqual(found, [(rank, 6, "1") for rank in range(6)])
+        self.assertEqual(said.getvalue().count("hello"), 6)
+
+    def test_elastic_loses_an_executor(self):
+        with tempfile.TemporaryDirectory() as folder:
+            once = os.path.join(folder, "killed")
+            found = horovod.spark.run_elastic(train, (once,), num_proc=6, min_num_proc=2)
+            self.assertTrue(os.path.exists(once))
+        self.assertEqual([rank for rank, _ in found], list(range(6)))
+        sizes = found[0][1]
+        self.assertEqual((sizes[0], sizes[-1]), (6, 6), "it took the new executor in")
+        self.assertLess(min(sizes), 6, "it went on without the lost one")
+
+    def test_an_elastic_function_fails(self):
+        said = "^run_elastic: rank 2 on .*: KeyError: 'bad luck'; .*\nTraceback"
+        with self.assertRaisesRegex(RuntimeError, said):
+            horovod.spark.run_elastic(fail, (2,), num_proc=3)
+
+    def test_elastic_no_room(self):
+        said = "^run_elastic: Spark has room for . tasks at a time, and the job begins with 40, after 1 s"
+        with self.assertRaisesRegex(TimeoutError, said):
+            horovod.spark.run_elastic(place, (0,), num_proc=50, min_num_proc=40, start_timeout=1)
+
+    def test_without_gorun_elastic(self):
+        no = {"GORUN": "/nonexistent", "PATH": "/usr/bin:/bin"}
+        with mock.patch.object(elastic.member, "executor", functools.partial(nowhere, no)):
+            said = "^run_elastic: .*No such file or directory: '/nonexistent'"
+            with self.assertRaisesRegex(RuntimeError, said):
+                horovod.spark.run_elastic(place, (0,), num_proc=2)
 
     def test_no_context(self):
         with mock.patch.object(runner.SparkContext, "_active_spark_context", None):
@@ -164,6 +248,12 @@ def without_gorun(environ):
     """Return a host, on which gorun cannot be found from now on."""
     os.environ.update(environ)
     return task.machine()
+
+
+def nowhere(environ):
+    """Return an executor, in which gorun cannot be found from now on."""
+    os.environ.update(environ)
+    return member.executor()
 
 
 if __name__ == "__main__":

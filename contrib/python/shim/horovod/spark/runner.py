@@ -1,1 +1,2 @@
+from gorun.spark.elastic import *
 from gorun.spark.runner import *

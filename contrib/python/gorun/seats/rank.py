@@ -1,0 +1,59 @@
+"""The program of the ranks that gorun starts for an engine: python -m gorun.seats.rank.
+
+It calls the function that a process of the engine keeps, and prints the outcome as marked lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import sys
+import traceback
+
+from gorun.seats import place
+
+KEPT = "_GORUN_KEPT"  # the variable with the file that has the function
+LINE = 4096  # of an outcome; longer lines may be cut on their way
+
+
+def main() -> int:
+    """Call the function; return the exit status."""
+    with open(os.environ.pop(KEPT), "rb") as file:
+        mark, paths, folder, environ, pickled = pickle.load(file)
+    sys.path += [path for path in paths if path not in sys.path]
+    os.chdir(folder)
+    os.environ.update(environ)
+    from gorun.spark import outcome
+
+    host = os.environ["HOROVOD_HOSTNAME"]
+    try:
+        func, args, kwargs = pickle.loads(pickled)
+        result = func(*args, **kwargs)
+        found = outcome.Outcome(last_rank(), host, result)
+    except Exception as error:
+        found = outcome.failed(last_rank(), host, error)
+        traceback.print_exc()
+    place.quit_world()
+    sys.stdout.flush()
+    data = outcome.dump(found)
+    text = base64.b64encode(data).decode()
+    for start in range(0, len(text), LINE):
+        last = int(start + LINE >= len(text))
+        sys.stdout.write(f"{mark} {host}/{os.getpid()} {last} {text[start : start + LINE]}\n")
+    sys.stdout.flush()
+    return int(bool(pickle.loads(data).error))
+
+
+def last_rank() -> int:
+    """Return the rank in this process's world, which may be another than in its first."""
+    from gorun import basics, exceptions
+
+    try:
+        return basics.rank()
+    except exceptions.NotInitializedError:
+        return int(os.environ["HOROVOD_RANK"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
