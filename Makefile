@@ -229,11 +229,11 @@ verbs: build/report
 	CGO_ENABLED=0 go vet -tags rdma ./collective/verbs/...
 	@CGO_ENABLED=0 $(REPORT) -packages ./collective/verbs/ibverbs go test -json -tags rdma $(UNIT_FLAGS)
 
-## gpu: hold the stand-ins for CUDA's driver and NCCL against NVIDIA's headers: HEADERS=directory of cuda.h and nccl.h
+## gpu: hold the stand-ins for CUDA's driver and NCCL against NVIDIA's headers: HEADERS=directories of cuda.h and nccl.h
 # make python builds and runs the stand-ins.
 gpu:
-	@[ -n "$(HEADERS)" ] || { echo "gpu: HEADERS=directory of NVIDIA's cuda.h and nccl.h"; exit 2; }
-	for standin in cuda nccl; do cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -DHEADERS -isystem '$(HEADERS)' contrib/gpu/$$standin.c; done
+	@[ -n "$(HEADERS)" ] || { echo "gpu: HEADERS=directories of NVIDIA's cuda.h and nccl.h"; exit 2; }
+	for standin in cuda nccl; do cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -DHEADERS $(addprefix -isystem ,$(HEADERS)) contrib/gpu/$$standin.c; done
 
 ## c: the C binding, with every warning an error, under the sanitizers of memory and threads, in worlds of 1 to 3 ranks
 c: build

@@ -1,13 +1,15 @@
 // The parts of CUDA's driver API and of NCCL that gorun calls, as cuda.h and nccl.h declare them. The stand-ins
 // implement these, and a test holds the binding in contrib/python/gorun/gpu against them. Where NVIDIA's headers are
-// installed, make gpu HEADERS=directory has the compiler hold these against them.
+// installed, make gpu HEADERS=directories has the compiler hold these against them.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 #ifdef HEADERS
 #include <cuda.h>
-// NCCL's header uses no type of these, and they want a C++ compiler's library.
+// NCCL's header uses but one type of these, and they want a C++ compiler's library, or CUDA's compiler.
+#define __CUDA_RUNTIME_H__
+typedef CUstream cudaStream_t;
 #define __CUDA_FP16_H__
 #define __CUDA_BF16_H__
 #define __CUDA_FP8_H__
