@@ -106,15 +106,13 @@ func benchEach(ctx context.Context, o *benchFlags, cfg bench.Config, hurry <-cha
 			return &usageError{fmt.Errorf("--transport %s: neither tcp nor rdma", word), "--transport tcp,rdma"}
 		}
 	}
+	if len(words) > 1 && o.json { // one list, which ends with whatever was measured
+		fmt.Fprint(o.out, "[")
+		defer fmt.Fprintln(o.out, "]")
+	}
 	for i, word := range words {
-		if len(words) > 1 {
-			cfg.Before, cfg.After = "", "," // of one list
-			if i == 0 {
-				cfg.Before = "["
-			}
-			if i == len(words)-1 {
-				cfg.After = "]"
-			}
+		if i > 0 {
+			cfg.Before = ","
 		}
 		switch {
 		case word == "tcp":

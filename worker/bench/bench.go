@@ -33,8 +33,8 @@ type Config struct {
 	Coding  kernel.Coding // of the job: how far results may be off
 	// Transport is the way between hosts that the user asked for, for the report; "" for none.
 	Transport string
-	// Before and After stand around the document, where it is one of several in a list.
-	Before, After string
+	// Before stands before the document, where it is not the first in a list.
+	Before string
 }
 
 // maxIters bounds the times that are kept of one size.

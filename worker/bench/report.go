@@ -74,7 +74,7 @@ type report struct {
 	Transport string `json:"transport"`
 	Rows      []Row  `json:"rows"`
 
-	before, after string
+	before string
 }
 
 func (p *report) begin() error {
@@ -108,7 +108,7 @@ func (p *report) end() error {
 	if p.json {
 		doc, err := json.Marshal(p)
 		if err == nil {
-			_, err = fmt.Fprintf(p.w, "%s%s%s\n", p.before, doc, p.after)
+			_, err = fmt.Fprintf(p.w, "%s%s\n", p.before, doc)
 		}
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func Run(s *rank.Session, cfg Config, w io.Writer) error {
 	}
 	b.times = unsafe.Slice((*float64)(unsafe.Pointer(&b.sheet.Bytes[0])), maxIters) // a mapping is aligned
 
-	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: s.Welcome.Size, Hosts: s.Welcome.Hosts, Asked: cfg.Transport, before: cfg.Before, after: cfg.After}
+	out := &report{w: w, json: cfg.JSON, Kind: KindName(cfg.Kind), Ranks: s.Welcome.Size, Hosts: s.Welcome.Hosts, Asked: cfg.Transport, before: cfg.Before}
 	first := s.Welcome.Rank == 0
 	if first {
 		if err := out.begin(); err != nil {
