@@ -319,7 +319,7 @@ test-kubernetes: build kubernetes-ready chart
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
 
 ## kubernetes-ready: build etcd and the parts of Kubernetes that make test-kubernetes starts, once; some twenty minutes, in ~/.cache/gorun-ci
-OPERATORS := $(addprefix $(KUBERNETES)/,jobset mpi-operator trainer-controller-manager)
+OPERATORS := $(addprefix $(KUBERNETES)/,jobset jobset-0.10.1 mpi-operator trainer-controller-manager)
 kubernetes-ready: $(addprefix $(KUBERNETES)/,etcd kube-apiserver kube-controller-manager kube-scheduler) $(OPERATORS)
 	touch $(KUBERNETES)/ready
 $(KUBERNETES)/etcd:
@@ -330,6 +330,7 @@ $(KUBERNETES)/kube-%:
 	cd contrib/kubernetes/controlplane && go build -ldflags='-s -w' -o $@ k8s.io/kubernetes/cmd/$(@F)
 # Each of the others is built as its own module pins it; contrib/kubernetes/controlplane/apply_test.go names the same versions.
 $(KUBERNETES)/jobset: MAIN := sigs.k8s.io/jobset@v0.8.0 .
+$(KUBERNETES)/jobset-0.10.1: MAIN := sigs.k8s.io/jobset@v0.10.1 .
 $(KUBERNETES)/mpi-operator: MAIN := github.com/kubeflow/mpi-operator@v0.6.0 ./cmd/mpi-operator
 $(KUBERNETES)/trainer-controller-manager: MAIN := github.com/kubeflow/trainer/v2@v2.1.0 ./cmd/trainer-controller-manager
 $(OPERATORS):

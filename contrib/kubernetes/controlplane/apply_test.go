@@ -26,6 +26,7 @@ import (
 const (
 	jobsetModule      = "sigs.k8s.io/jobset@v0.8.0"
 	mpiOperatorModule = "github.com/kubeflow/mpi-operator@v0.6.0"
+	newJobsetModule   = "sigs.k8s.io/jobset@v0.10.1" // which Trainer 2.1 needs
 	trainerModule     = "github.com/kubeflow/trainer/v2@v2.1.0"
 	prometheusModule  = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
