@@ -175,14 +175,22 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	defer output.Close()
-	cmd.Stdout, cmd.Stderr = output, output
+	stdin, hold, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	defer hold.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	node := p.kubelet.node.pid
 	if err := enter([]namespace{{"pid", node}, {"net", p.sandbox}, {"uts", p.sandbox}, {"ipc", p.sandbox}, {"mnt", node}}, cmd.Start); err != nil {
 		return nil, err
 	}
 	r := &process{started: time.Now(), exited: make(chan struct{})}
-	r.first, err = onlyChild(cmd.Process.Pid)
+	if r.first, err = onlyChild(cmd.Process.Pid); err == nil {
+		_, err = hold.WriteString("go\n")
+	}
 	go func() {
 		cmd.Wait()
 		status := cmd.ProcessState.Sys().(syscall.WaitStatus)

@@ -2,6 +2,7 @@
 # one, the pod's one, ro or rw, the working directory, and the command. The file mounts in the container's directory has a
 # line for each mount: from, to, ro or rw.
 set -eu
+read -r _ # the kubelet knows this process now
 image=$1 own=$2 pod=$3 mode=$4 dir=$5
 shift 5
 root=$own/root
@@ -29,4 +30,4 @@ while read -r _ to access; do
 	[ "$access" = rw ] || mount -n -o remount,bind,ro "$root$to"
 done <"$own/mounts"
 [ "$mode" = rw ] || mount -n -o remount,bind,ro "$root"
-exec chroot "$root" env -C "$dir" "$@"
+exec chroot "$root" env -C "$dir" "$@" </dev/null
