@@ -298,13 +298,16 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestPicturesInDocs checks that gorun draws the pictures in the docs.
+// TestPicturesInDocs checks that gorun draws the pictures in the docs. make docs-recorded draws the one of the board.
 func TestPicturesInDocs(t *testing.T) {
 	pictures, err := filepath.Glob("../../docs/pictures/*.svg")
 	if err != nil || len(pictures) == 0 {
 		t.Fatalf("found %d pictures: %v", len(pictures), err)
 	}
 	for _, picture := range pictures {
+		if filepath.Base(picture) == "board.svg" {
+			continue
+		}
 		want, err := os.ReadFile(filepath.Join("testdata", filepath.Base(picture)))
 		if err != nil {
 			t.Fatal(err)
