@@ -38,20 +38,3 @@ func (c *counts) add(o *flight.Operation) {
 		of.Waiting += time.Duration(max(o.Ended-o.First, 0))
 	}
 }
-
-// Counts returns what operations have done so far, for each kind that there was, and how many are open: a rank has
-// submitted them, or another host has declared them, and they have not ended. It returns nothing without Config.Record.
-func (e *Engine) Counts() (all []Count, open int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.recorder == nil {
-		return nil, 0
-	}
-	for kind, c := range e.recorder.counts {
-		if c.Ended > 0 && kind > 0 {
-			c.Kind = Kind(kind)
-			all = append(all, c)
-		}
-	}
-	return all, len(e.ops.open)
-}

@@ -53,3 +53,20 @@ func (e *Engine) Flight(most int) (since time.Time, all []Recorded) {
 	}
 	return r.since, append(all, open...)
 }
+
+// Counts returns what operations have done so far, for each kind that there was, and how many are open: a rank has
+// submitted them, or another host has declared them, and they have not ended. It returns nothing without Config.Record.
+func (e *Engine) Counts() (all []Count, open int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.recorder == nil {
+		return nil, 0
+	}
+	for kind, c := range e.recorder.counts {
+		if c.Ended > 0 && kind > 0 {
+			c.Kind = Kind(kind)
+			all = append(all, c)
+		}
+	}
+	return all, len(e.ops.open)
+}

@@ -67,6 +67,7 @@ func TestAwaitedReader(t *testing.T) {
 	})
 	goOn()
 	eventually(t, "the rest", func() bool { return out.acked.Load() == int64(count) })
+	eventually(t, "the delivery of all", func() bool { return nodes[1].inbox.delivered.Load() >= int64(count) })
 	if n := nodes[1].inbox.delivered.Load(); n != int64(count) {
 		t.Errorf("%d of %d segments were delivered", n, count)
 	}

@@ -5,9 +5,9 @@
 
     python3 contrib/bench/jax_ranks.py --python venv/bin/python --torch /usr/bin/python3
 
---python has JAX, --tensorflow TensorFlow, --torch torch, --stock a built Horovod for torch, --stock-tensorflow
-one for TensorFlow. The programs take turns, --rounds times each. A time is the median of a program's
-operations on its slower rank, and the table shows the median over the rounds.
+--python has JAX, --tensorflow TensorFlow, --torch torch, --stock a built Horovod for torch,
+--stock-tensorflow one for TensorFlow. The programs take turns, --rounds times each. A time is the median
+of a program's operations on its slower rank, and the table shows the median over the rounds.
 """
 
 from __future__ import annotations

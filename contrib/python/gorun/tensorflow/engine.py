@@ -33,7 +33,8 @@ _BY_COUNT = "#"  # the name of a native operation that ranks number
 
 # Functions of the library in the order of struct engine in tensorflow.c.
 _FUNCTIONS = (
-    "gorun_start", "gorun_then", "gorun_wait", "gorun_release", "gorun_alloc_raw", "gorun_free", "gorun_error",
+    "gorun_start", "gorun_then", "gorun_wait", "gorun_release", "gorun_alloc_raw", "gorun_free",
+    "gorun_error",
 )  # fmt: skip
 
 
