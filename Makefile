@@ -545,7 +545,7 @@ trials: build
 MOVES ?= 1
 KILLS ?= 30
 vm: build
-	go test -timeout=40m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES) -kills $(KILLS)
+	go test -timeout=60m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES) -kills $(KILLS)
 
 ## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
 slurm: build

@@ -64,7 +64,7 @@ func TestFlight(t *testing.T) {
 			t.Fatalf("host %d counts %+v, %d open", host, counts, open)
 		}
 		if c := counts[0]; c.Kind != collective.Allreduce || c.Ended != rounds || c.Failed != 0 || c.Bytes != rounds*64 ||
-			c.Waiting <= 0 || c.Running < 0 {
+			c.Waiting <= 0 || c.Running <= 0 {
 			t.Errorf("host %d counts %+v", host, c)
 		}
 	}

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"slices"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -23,19 +22,20 @@ func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes, hosts hostLis
 	}
 }
 
-// linksTo names the hosts that links lead to. A host that was lost and is back has two ids and one name.
+// linksTo names the hosts that links lead to. A host that was lost and is back has two ids and one name, and the newest
+// counts: a sum of both would shrink when the old one is forgotten.
 func (l hostList) linksTo(all []wire.LinkUsage) (named []LinkUsage) {
+	newest := map[string]int{}
 	for _, one := range all {
-		if one.Peer < 0 || one.Peer >= len(l) {
-			continue
+		if one.Peer >= 0 && one.Peer < len(l) {
+			name := l[one.Peer].name
+			newest[name] = max(newest[name], one.Peer)
 		}
-		name := l[one.Peer].name
-		if i := slices.IndexFunc(named, func(n LinkUsage) bool { return n.To == name }); i >= 0 {
-			(*carried)(&named[i].Links).add(one.Links)
-			named[i].Queued += one.Queued
-			continue
+	}
+	for _, one := range all {
+		if one.Peer >= 0 && one.Peer < len(l) && newest[l[one.Peer].name] == one.Peer {
+			named = append(named, LinkUsage{l[one.Peer].name, one.Links, one.Queued})
 		}
-		named = append(named, LinkUsage{name, one.Links, one.Queued})
 	}
 	return named
 }

@@ -7,7 +7,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// TestLinksTo: links have the names of their hosts, one for each name, so that no metric is there twice.
+// TestLinksTo: links have the names of their hosts, and the newest of those that lead to one name counts, so that no metric
+// is there twice, or shrinks when an old link is forgotten.
 func TestLinksTo(t *testing.T) {
 	hosts := hostList{{name: "host1"}, {id: 1, name: "host2"}, {id: 2, name: "host3"}, {id: 3, name: "host2"}}
 	got := hosts.linksTo([]wire.LinkUsage{
@@ -17,7 +18,7 @@ func TestLinksTo(t *testing.T) {
 		{Peer: 4}, {Peer: -1},
 	})
 	want := []LinkUsage{
-		{"host2", wire.Links{SentBytes: 40, ResentSegments: 2, BusyUS: 7}, 3},
+		{"host2", wire.Links{SentBytes: 30, BusyUS: 3}, 1},
 		{"host3", wire.Links{SentBytes: 20, RDMABytes: 20}, 0},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -508,6 +508,8 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 	ssize_t got = 0; // bytes of whole messages, as they were written
 	if (p && p->state != IBV_QPS_ERR && q->count < most)
 		got = read(p->in, arrived, ((most < MOST ? most : MOST) - q->count) * sizeof *arrived);
+	if (got < 0)
+		got = 0;
 	for (struct message *m = arrived; (char *)m < (char *)arrived + got; m++) {
 		if (!p->count) {
 			fprintf(stderr, "stand-in: queue pair %#x has no receive posted\n", p->qp.qp_num);

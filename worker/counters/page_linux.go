@@ -53,8 +53,13 @@ func (p *Page) Read() Counts {
 // that was restored from a checkpoint, can have a time namespace of its own.
 func (p *Page) Follow(pid int) { p.ahead = offset(strconv.Itoa(pid)) - offset("self") }
 
-// offset returns by how much CLOCK_MONOTONIC of a process is ahead of the kernel's, 0 if it cannot be read.
+// offset returns by how much CLOCK_MONOTONIC of a process is ahead of the kernel's, 0 if it cannot be read. The kernel says it
+// of the namespace that the process's children are born into, which is its own unless it has called unshare.
 func offset(process string) time.Duration {
+	own, err := os.Readlink("/proc/" + process + "/ns/time")
+	if children, _ := os.Readlink("/proc/" + process + "/ns/time_for_children"); err != nil || own != children {
+		return 0
+	}
 	text, err := os.ReadFile("/proc/" + process + "/timens_offsets")
 	if err != nil {
 		return 0 // it has ended, or the kernel has no such namespaces

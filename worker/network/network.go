@@ -71,6 +71,7 @@ type Network struct {
 	lost      bool                           // the address at which the launcher reached this host is gone
 	moved     map[int]*wire.Moved            // peers that are not where they were when they joined
 	endRelay  context.CancelFunc             // ends the relay of the binary, nil if there is none
+	reported  map[int]bool                   // the peers whose links Each returned last
 }
 
 // New returns a network that is not open.
@@ -280,7 +281,8 @@ func (n *Network) Totals() wire.Links {
 	return l
 }
 
-// Each returns what the links that have carried most have done for the job, at most that many.
+// Each returns what the links that have carried most have done for the job, at most that many. A link stays among them
+// until another one has carried twice as much, so that links that carry about the same do not take turns.
 func (n *Network) Each(most int) (all []wire.LinkUsage) {
 	if n.mesh == nil {
 		return nil
@@ -288,10 +290,21 @@ func (n *Network) Each(most int) (all []wire.LinkUsage) {
 	for _, l := range n.mesh.Links() {
 		all = append(all, wire.LinkUsage{Peer: l.Peer, Links: linksOf(l.Totals), Queued: l.Queued})
 	}
+	weight := func(l wire.LinkUsage) uint64 {
+		if n.reported[l.Peer] {
+			return 2 * l.Links.SentBytes
+		}
+		return l.Links.SentBytes
+	}
 	slices.SortFunc(all, func(a, b wire.LinkUsage) int {
-		return cmp.Or(cmp.Compare(b.Links.SentBytes, a.Links.SentBytes), cmp.Compare(a.Peer, b.Peer))
+		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.Peer, b.Peer))
 	})
-	return all[:min(len(all), most)]
+	all = all[:min(len(all), most)]
+	n.reported = map[int]bool{}
+	for _, l := range all {
+		n.reported[l.Peer] = true
+	}
+	return all
 }
 
 func linksOf(t link.Totals) wire.Links {

@@ -51,7 +51,7 @@ func (n *Network) openRDMA(post func(func())) {
 			once(peer, "data to %s goes over TCP, not RDMA: %v", err)
 		}
 	}
-	if n.job.Verbose {
+	if n.job.Verbose || n.job.Encrypt {
 		how := ""
 		if n.job.Encrypt {
 			how = ", not encrypted"

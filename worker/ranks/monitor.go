@@ -47,7 +47,7 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 	for _, number := range m.processes.running() {
 		g, pid := m.gauges[number], m.pid(number)
 		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, PID: pid,
-			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.gauges.split(number)})
+			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.split(number)})
 		var c counters.Counts
 		if closely && g.stacks != nil && g.page != nil && pid == m.session(number) {
 			c = g.page.Read()
@@ -105,8 +105,17 @@ func spyOut(ctx context.Context, ranks []wire.RankState) {
 	}
 }
 
-// Beat takes note, about once a second, of the control groups and the clocks of processes that have begun a session:
-// wrappers have put them where they run by then.
+// split returns what a process has counted, nil if it counted nothing, or while its clock is not known yet.
+func (m *Monitor) split(number int) *wire.Split {
+	m.Beat()
+	if m.processes.of(number).noted == 0 {
+		return nil
+	}
+	return m.gauges.split(number)
+}
+
+// Beat takes note of the control groups and the clocks of processes that have begun a session: wrappers have put them
+// where they run by then. It is called about once a second, and before a rank's counters are read.
 func (m *Monitor) Beat() {
 	for number, p := range m.processes {
 		if pid := m.session(number); p.running && pid != 0 && pid != p.noted {
@@ -143,7 +152,7 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 		pid := m.processes.of(number).pid
 		u := used[pid]
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
-			Processes: u.Processes, State: proc.Describe(pid), Split: m.gauges.split(number), Arena: m.arena(number)})
+			Processes: u.Processes, State: proc.Describe(pid), Split: m.split(number), Arena: m.arena(number)})
 	}
 	m.out.Write(msg)
 }

@@ -248,7 +248,7 @@ func TestRemoval(t *testing.T) {
 		}
 	}
 	late := linked(t, provider) // of a device without a directory
-	late.Wake()
+	time.AfterFunc(1500*time.Millisecond, func() { late.Wake() })
 	if err := late.Event(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after Wake: %v", err)
 	}

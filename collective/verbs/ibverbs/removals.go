@@ -15,6 +15,7 @@ type removals struct {
 	mu    sync.Mutex
 	pairs map[*pair]string // and the directory of the device
 	stop  chan struct{}    // ends the goroutine that looks; nil if there are no pairs
+	ended chan struct{}    // closed when it has ended
 }
 
 const lookInterval = time.Second
@@ -28,24 +29,30 @@ func (r *removals) watch(p *pair, directory string) {
 	}
 	r.pairs[p] = directory
 	if r.stop == nil {
-		r.stop = make(chan struct{})
-		go r.look(r.stop)
+		r.stop, r.ended = make(chan struct{}), make(chan struct{})
+		go r.look(r.stop, r.ended)
 	}
 }
 
 // forget removes a pair, if it is there. After it the pair is left alone.
 func (r *removals) forget(p *pair) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.pairs, p)
-	if len(r.pairs) == 0 && r.stop != nil {
-		close(r.stop)
+	stop, ended := r.stop, r.ended
+	last := len(r.pairs) == 0 && stop != nil
+	if last {
 		r.stop = nil
+	}
+	r.mu.Unlock()
+	if last {
+		close(stop)
+		<-ended
 	}
 }
 
 // look looks for the directories until stop is closed.
-func (r *removals) look(stop chan struct{}) {
+func (r *removals) look(stop, ended chan struct{}) {
+	defer close(ended)
 	ticks := time.NewTicker(lookInterval)
 	defer ticks.Stop()
 	for {

@@ -161,6 +161,9 @@ func TestWhyWithOtherClocks(t *testing.T) {
 	}
 	for _, m := range times {
 		at, err := time.ParseInLocation(time.DateTime, began.Format(time.DateOnly)+" "+m[1], time.Local)
+		if began.Sub(at) > 12*time.Hour { // midnight came between
+			at = at.AddDate(0, 0, 1)
+		}
 		if err != nil || at.Before(began.Truncate(time.Second)) || at.After(time.Now()) {
 			t.Errorf("%s is no time of the job, which began at %s", m[1], began.Format(time.TimeOnly))
 		}
