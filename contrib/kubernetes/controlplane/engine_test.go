@@ -170,7 +170,15 @@ func (e *engine) create(manifest string, replace ...string) {
 		}
 	}
 	for _, object := range objects([]byte(strings.NewReplacer(replace...).Replace(string(text)))) {
-		if answer, status := e.apply(object); status == 0 || status >= 300 {
+		answer, status := e.apply(object)
+		for range 50 { // a webhook may not have seen the object before yet that this one needs
+			if status != http.StatusForbidden {
+				break
+			}
+			time.Sleep(200 * time.Millisecond)
+			answer, status = e.apply(object)
+		}
+		if status == 0 || status >= 300 {
 			e.Fatalf("%s: %d %s", manifest, status, answer)
 		}
 	}
