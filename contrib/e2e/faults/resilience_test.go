@@ -269,7 +269,7 @@ func TestLauncherConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{"own": nil, "system's": {"--ssh-command", "ssh"}} {
 		t.Run(name, func(t *testing.T) {
-			const batches = 60
+			const batches = 200 // more than pass while a connection is made again on a busy machine
 			c := e2etest.NewCluster(t, 2)
 			want := c.UndisturbedDescent(batches)
 			d := c.Descend(batches, "0.05", flags...)

