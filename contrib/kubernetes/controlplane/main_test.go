@@ -7,11 +7,18 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests in a network namespace of their own: some programs listen at fixed ports.
+// TestMain runs the tests in a network namespace of their own: some programs listen at fixed ports. No module can be fetched
+// there.
 func TestMain(m *testing.M) {
 	const inside = "CONTROLPLANE_INSIDE"
 	if os.Getenv(inside) != "" {
 		os.Exit(m.Run())
+	}
+	for module := range definitions {
+		if out, err := exec.Command("go", "mod", "download", module).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go mod download %s: %v\n%s", module, err, out)
+			os.Exit(1)
+		}
 	}
 	cmd := exec.Command("unshare", append([]string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "/bin/sh", "-c",
 		`ip link set lo up && exec "$@"`, "sh"}, os.Args...)...)

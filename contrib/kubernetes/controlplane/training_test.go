@@ -125,7 +125,11 @@ func (e *engine) evict(name string) {
 // kill kills the first process of a pod's container.
 func (e *engine) kill(p pod) {
 	e.Helper()
-	if err := syscall.Kill(p.pid(), syscall.SIGKILL); err != nil || p.pid() < 2 {
-		e.Fatalf("kill the process %d of %s: %v", p.pid(), p.Metadata.Name, err)
+	pid := p.pid()
+	if pid < 2 {
+		e.Fatalf("%s has no process to kill", p.Metadata.Name)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		e.Fatalf("kill the process %d of %s: %v", pid, p.Metadata.Name, err)
 	}
 }
