@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import hashlib
 import math
 import threading
@@ -243,13 +244,18 @@ class Group:
 
         def launch(comm: int, own: int) -> None:
             self.call("ncclGroupStart")
-            at, to = source, target
-            for peer, (out, back) in enumerate(zip(sent, received)):
-                if out:
-                    self.call("ncclSend", at, out, kind, peer, comm, own)
-                if back:
-                    self.call("ncclRecv", to, back, kind, peer, comm, own)
-                at, to = at + out * size, to + back * size
+            try:
+                at, to = source, target
+                for peer, (out, back) in enumerate(zip(sent, received)):
+                    if out:
+                        self.call("ncclSend", at, out, kind, peer, comm, own)
+                    if back:
+                        self.call("ncclRecv", to, back, kind, peer, comm, own)
+                    at, to = at + out * size, to + back * size
+            except Exception:
+                with contextlib.suppress(Exception):  # an abort would wait for the end of the group
+                    self.call("ncclGroupEnd")
+                raise
             self.call("ncclGroupEnd")
 
         return self.start(

@@ -83,40 +83,51 @@ def reducible(dtype: torch.dtype, op: int, *factors: float) -> bool:
     return type_name(dtype) in nccl.DATA_TYPES and op in OPS and not exact
 
 
-class Ongoing:
-    """An operation of a group, as World takes operations."""
+class _Operation:
+    """An operation on a device, as World takes operations."""
 
     ended = False
     on_device = True
-
-    def __init__(
-        self, world: World, work: Work | Reduction, source: torch.Tensor,
-        finish: Callable[[], Any],
-    ) -> None:  # fmt: skip
-        self._world = world
-        self._work = work
-        self._source = source  # NCCL reads it until the end
-        self._finish = finish
-        self._polled = False
+    _polled = False
 
     def begun(self) -> bool:
         """Return True: it was called."""
         return True
+
+    def over(self) -> bool:
+        """Report whether wait() would return, or raise, at once."""
+        raise NotImplementedError
 
     def polled(self) -> bool:
         """Report what over() does; the first time, False."""
         again, self._polled = self._polled, True
         return again and self.over()
 
-    def over(self) -> bool:
-        """Report whether wait() would return, or raise, at once."""
-        if not self._work.over() or self._work.handle < 0:
-            return self._work.over()
-        return self._world.attend(self._work.handle, 0)
-
     def attend(self, seconds: float) -> bool:
         """Wait at most this many seconds. Report whether it has ended."""
         return _attend(self.over, seconds)
+
+    def release(self) -> None:
+        """Do nothing: the memory is torch's."""
+
+
+class Ongoing(_Operation):
+    """An operation of a group."""
+
+    def __init__(
+        self, world: World, work: Work | Reduction, memory: Sequence[torch.Tensor],
+        finish: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        """memory is what NCCL uses until the end, and what finish reads."""
+        self._world = world
+        self._work = work
+        self._memory = memory
+        self._finish = finish
+
+    def over(self) -> bool:
+        if not self._work.over() or self._work.handle < 0:
+            return self._work.over()
+        return self._world.attend(self._work.handle, 0)
 
     def wait(self) -> Any:
         """Return the result, or raise why there is none."""
@@ -124,6 +135,8 @@ class Ongoing:
             return None
         try:
             if self._work.wait():
+                for tensor in self._memory:
+                    _note_use(tensor)
                 value = self._finish()
             else:
                 value = self._world.synchronize(self._work.handle)
@@ -133,39 +146,18 @@ class Ongoing:
         self.ended = True
         return value
 
-    def release(self) -> None:
-        """Do nothing: the memory is torch's."""
 
-
-class Together:
-    """Several operations of one call, as World takes operations. Each has a name of its own."""
-
-    ended = False
-    on_device = True
+class Together(_Operation):
+    """Several operations of one call. Each has a name of its own."""
 
     def __init__(self, parts: Sequence[Ongoing], then: Callable[[Any], Any]) -> None:
         self._parts = parts
         self._then = then
         self._results: list[Any] = []  # so far: a wait that Ctrl-C cuts short goes on with the next part
         self._failure: Exception | None = None
-        self._polled = False
-
-    def begun(self) -> bool:
-        """Return True: they were called."""
-        return True
-
-    def polled(self) -> bool:
-        """Report what over() does; the first time, False."""
-        again, self._polled = self._polled, True
-        return again and self.over()
 
     def over(self) -> bool:
-        """Report whether wait() would return, or raise, at once."""
         return all([part.over() for part in self._parts])
-
-    def attend(self, seconds: float) -> bool:
-        """Wait at most this many seconds. Report whether all have ended."""
-        return _attend(self.over, seconds)
 
     def wait(self) -> Any:
         """Return what then makes of the results, or raise the first failure, once all have ended."""
@@ -183,8 +175,11 @@ class Together:
             raise failure
         return self._then(self._results)
 
-    def release(self) -> None:
-        """Do nothing: the memory is torch's."""
+
+def _note_use(tensor: torch.Tensor) -> None:
+    """Keep torch from giving a tensor's memory to another stream before this thread's has read it."""
+    if tensor.is_cuda:
+        tensor.record_stream(current_stream(tensor))
 
 
 def _attend(over: Callable[[], bool], seconds: float) -> bool:
@@ -223,7 +218,7 @@ def reduce_flat(
         if prescale != 1.0:
             flat.div_(prescale)  # it may be tried again
         raise
-    return Ongoing(world, work, flat, finish)
+    return Ongoing(world, work, [flat], finish)
 
 
 class Path:
@@ -272,7 +267,7 @@ class Path:
                 target.mul_(postscale)
             return then(_spread(target, shapes, targets, own))
 
-        return world.launch(Ongoing(world, work, source, finish))  # type: ignore[arg-type]
+        return world.launch(Ongoing(world, work, [source, target], finish))  # type: ignore[arg-type]
 
     def broadcast(
         self,
@@ -313,7 +308,7 @@ class Path:
                 overwrite(target, output)
             return then(targets)
 
-        return world.launch(Ongoing(world, work, source, finish))  # type: ignore[arg-type]
+        return world.launch(Ongoing(world, work, [source], finish))  # type: ignore[arg-type]
 
     def allgather(
         self,
@@ -342,7 +337,7 @@ class Path:
                 names[i], source.data_ptr(), whole.data_ptr(), source.numel(), "uint8", stream_of(tensor),
                 also=(type_name(tensor.dtype), row), by_host=lambda: by_host(i),
             )  # fmt: skip
-            return Ongoing(world, work, source, lambda: (whole, (rows,) * size))
+            return Ongoing(world, work, [source, whole], lambda: (whole, (rows,) * size))
 
         return _launch(world, start, len(tensors), then)
 
@@ -385,7 +380,7 @@ class Path:
             def finish() -> torch.Tensor:
                 return share.mul_(postscale) if postscale != 1.0 else share
 
-            return Ongoing(world, work, source, finish)
+            return Ongoing(world, work, [source, share], finish)
 
         return _launch(world, start, len(tensors), then)
 
@@ -417,7 +412,7 @@ class Path:
             also=(type_name(tensor.dtype), row), by_host=by_host,
         )  # fmt: skip
         return world.launch(  # type: ignore[arg-type]
-            Ongoing(world, work, source, lambda: then((output, tuple(received))))
+            Ongoing(world, work, [source, output], lambda: then((output, tuple(received))))
         )
 
 

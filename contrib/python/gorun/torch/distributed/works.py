@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
+from gorun.gpu import driver
+
 if TYPE_CHECKING:
     from gorun.world import World
 
@@ -65,6 +67,7 @@ class Future(torch.futures.Future):
     ) -> None:  # fmt: skip
         super().__init__(devices=[device] if device.type == "cuda" else [])
         self.failed = False
+        self.on_gpu = device.type == "cuda"
         self._claim = threading.Lock()
         self._world = world
         self._handle = handle
@@ -111,7 +114,7 @@ class _Nothing(Future):
 
     def __init__(self) -> None:
         torch.futures.Future.__init__(self)
-        self.failed = False
+        self.failed = self.on_gpu = False
         self.set_result(None)
 
     def bring(self) -> None:
@@ -162,6 +165,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._futures: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
+        self._relaxed = False
         self._thread = threading.Thread(
             target=self.finish, args=(None,), name="gorun torch.distributed", daemon=True
         )
@@ -188,6 +192,9 @@ class Waiting:
             if future is None:
                 self._futures.put(None)  # for the thread, if this is a callback in it
                 return
+            if future.on_gpu and not self._relaxed:
+                driver.driver().relax()  # its looks at events would end a capture of the script's
+                self._relaxed = True
             future.bring()
             del future  # it holds tensors
 
