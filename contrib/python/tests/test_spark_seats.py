@@ -10,6 +10,7 @@ import sys
 import threading
 import types
 import unittest
+from unittest import mock
 
 spark = types.ModuleType("pyspark")
 spark.BarrierTaskContext = spark.InheritableThread = spark.SparkContext = None
@@ -91,6 +92,40 @@ class SparkTest(unittest.TestCase):
         self.addCleanup(found.close)
         return found
 
+    def test_messages_in_order(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        near = socket.create_connection(listener.getsockname())
+        far = listener.accept()[0]
+        made = []
+        thread = threading.Thread(target=lambda: made.append(channel.Channel(far, "token", "driver", "task")))
+        thread.start()
+        task = channel.Channel(near, "token", "task", "driver")
+        thread.join()
+        for one in (task, made[0]):
+            self.addCleanup(one.close)
+        task.send("first")
+        self.assertEqual(made[0].receive(), "first")
+        task._sent = 0  # as one who repeats the first message
+        task.send("first")
+        with self.assertRaises(channel.Refused):
+            made[0].receive()
+        with self.assertRaisesRegex(ValueError, "65538 bytes"):
+            task.send("x" * channel.LARGEST)
+
+    def test_strangers_have_little_time(self):
+        with mock.patch.object(tasks, "HELLO_SECONDS", 0.2), mock.patch.object(tasks, "STRANGERS", 1):
+            there = tasks.Tasks("token", "127.0.0.1")
+            self.addCleanup(there.close)
+            silent = socket.create_connection(("127.0.0.1", there.port), 60)
+            self.addCleanup(silent.close)
+            with silent.makefile("rb") as lines:
+                self.assertEqual(len(lines.readline()), 2 * channel.SALT + 1)
+                self.assertEqual(lines.readline(), b"", "it is turned away")
+        task = self.connected(there.port, "token")
+        task.send({"machine": "a", "executor": "1", "unable": ""})
+        self.assertTrue(there.wait(lambda slots: slots == {"a": 1}))
+
     def test_tasks(self):
         there, said = tasks.Tasks("token", "127.0.0.1"), []
         self.addCleanup(there.close)
@@ -142,6 +177,30 @@ class SparkTest(unittest.TestCase):
         self.assertEqual(found._output.getvalue(), "more\n")
         with self.assertRaisesRegex(RuntimeError, "no rank has a result"):
             elastic.Outcomes("mark", io.StringIO()).results()
+
+    def taken(self, *found):
+        """Return the outcomes of ranks as their output brings them."""
+        outcomes = elastic.Outcomes("mark", io.StringIO())
+        for one in found:
+            data = channel.base64.b64encode(pickle.dumps(one)).decode()
+            outcomes.take(f"mark h/{one.rank}/{one.size} 1 {data}\n")
+        return outcomes
+
+    def test_results_of_the_last_world(self):
+        before = [outcome.Outcome(3, "a", "old", size=4)]
+        last = [outcome.Outcome(number, "a", number, size=2) for number in (1, 0)]
+        self.assertEqual(self.taken(*before, *last).results(), [0, 1])
+        with self.assertRaisesRegex(RuntimeError, "rank 0 of 2 has ended well, but without a result"):
+            self.taken(last[0]).results()
+        self.assertEqual(self.taken(outcome.Outcome(1, "a", "alone")).results(), ["alone"], "of no world")
+
+    def test_output_that_cannot_be_taken(self):
+        found = self.taken(outcome.Outcome(0, "a", 7, size=1))
+        found.take("mark h/1 1 AAAA\n")
+        found.take("more\n")
+        self.assertEqual(found._output.getvalue(), "more\n", "what comes after it is read")
+        with self.assertRaisesRegex(RuntimeError, "cannot be taken"):
+            found.results()
 
     def ran(self, number, call):
         """Run a function as the program of a rank does; return the lines of its output."""

@@ -30,7 +30,7 @@ def main() -> int:
     try:
         func, args, kwargs = pickle.loads(pickled)
         result = func(*args, **kwargs)
-        found = outcome.Outcome(last_rank(), host, result)
+        found = outcome.Outcome(last_rank(), host, result, size=last_size())
     except Exception as error:
         found = outcome.failed(last_rank(), host, error)
         traceback.print_exc()
@@ -53,6 +53,16 @@ def last_rank() -> int:
         return basics.rank()
     except exceptions.NotInitializedError:
         return int(os.environ["HOROVOD_RANK"])
+
+
+def last_size() -> int:
+    """Return the size of this process's world; 0 if it has none."""
+    from gorun import basics, exceptions
+
+    try:
+        return basics.size()
+    except exceptions.NotInitializedError:
+        return 0
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ import hmac
 import json
 import os
 import socket
+import threading
 from typing import Any
 
 SALT = 16
 LARGEST = 64 << 10  # bytes of a message
 HELLO_SECONDS = 10.0  # for the other end to prove that it holds the token
-IDLE_SECONDS, PROBE_SECONDS, PROBES = 10, 5, 3  # after which a silent machine counts as gone
+IDLE_SECONDS, PROBE_SECONDS, PROBES = 10, 5, 3  # after which a silent machine counts as gone,
+UNHEARD_SECONDS = 25  # and one that acknowledges nothing
 
 
 class Refused(ConnectionError):
@@ -26,7 +28,11 @@ class Refused(ConnectionError):
 
 
 class Channel:
-    """One end of a connection. Each message proves that its sender has heard this connection's challenges."""
+    """One end of a connection.
+
+    Each message proves that its sender has heard this connection's challenges, and that none before it is
+    missing.
+    """
 
     def __init__(self, connection: socket.socket, token: str, mine: str, theirs: str) -> None:
         self._connection = connection
@@ -34,30 +40,39 @@ class Channel:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_SECONDS * 1000)
         self._lines = connection.makefile("rb")
         self._token = token.encode()
         connection.settimeout(HELLO_SECONDS)
         challenge = os.urandom(SALT).hex().encode()
         connection.sendall(challenge + b"\n")
-        heard = self._lines.readline(LARGEST).strip()
+        heard = self._lines.readline(len(challenge) + 1).strip()
         if len(heard) != len(challenge) or heard == challenge:
             raise Refused("the other end is none of gorun's")
         self._mine, self._theirs = mine.encode() + heard, theirs.encode() + challenge
+        self._sending = threading.Lock()
+        self._sent = self._received = 0
 
     def forever(self) -> None:
         """Wait without a limit from now on."""
         self._connection.settimeout(None)
 
     def send(self, message: Any) -> None:
-        """Send a message; OSError if the other end is gone."""
-        self._connection.sendall(seal(self._token, self._mine, json.dumps(message).encode()) + b"\n")
+        """Send a message; OSError if the other end is gone, ValueError if it is too large."""
+        data = json.dumps(message).encode()
+        if len(data) > LARGEST:
+            raise ValueError(f"a message has {len(data)} bytes, and may have {LARGEST}")
+        with self._sending:
+            self._sent += 1
+            self._connection.sendall(seal(self._token, b"%s %d" % (self._mine, self._sent), data) + b"\n")
 
     def receive(self) -> Any:
         """Wait for a message; None if the other end has closed the connection; Refused if it is not its."""
         line = self._lines.readline(2 * LARGEST)
         if not line.endswith(b"\n"):
             return None
-        data = unseal(self._token, self._theirs, line)
+        self._received += 1
+        data = unseal(self._token, b"%s %d" % (self._theirs, self._received), line)
         if data is None:
             raise Refused("the other end does not hold the token of this job")
         return json.loads(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import os
 import pickle
@@ -99,9 +100,16 @@ class Outcomes:
         self._output = output
         self._parts: dict[str, list[str]] = {}
         self.found: list[outcome.Outcome] = []
+        self._broken: Exception | None = None  # the first failure to take a line
 
     def take(self, line: str) -> None:
-        """Take a line of output."""
+        """Take a line of output. What fails comes from results(): gorun's output is read on."""
+        try:
+            self._take(line)
+        except Exception as error:
+            self._broken = self._broken or error
+
+    def _take(self, line: str) -> None:
         _, found, after = line.partition(self.mark + " ")
         if not found:
             self._output.write(line)
@@ -118,10 +126,22 @@ class Outcomes:
         return causes[-1] if causes else None
 
     def results(self) -> list[Any]:
-        """Return the results by rank."""
-        by_rank = {found.rank: found.result for found in self.found if not found.error}
-        if not by_rank:
+        """Return the results of the last world by rank; RuntimeError if one is missing."""
+        if self._broken:
+            raise RuntimeError(
+                f"run_elastic: the output of a rank, or its result, cannot be taken: {self._broken!r}"
+            ) from self._broken
+        good = [found for found in self.found if not found.error]
+        if not good:
             raise RuntimeError("run_elastic: the job has ended, and no rank has a result")
+        size = good[-1].size  # a rank that ended in a world before has no part in the last one
+        by_rank = {found.rank: found.result for found in good if found.size == size or not size}
+        missing = sorted(set(range(size)) - set(by_rank))
+        if missing:
+            raise RuntimeError(
+                f"run_elastic: rank {missing[0]} of {size} has ended well, but without a result: "
+                "does its function end the process?"
+            )
         return [by_rank[number] for number in sorted(by_rank)]
 
 
@@ -145,14 +165,19 @@ def _follow(
     count, least, most = size
     token = job.new_token()
     address = context.getConf().get("spark.driver.host") or "127.0.0.1"
-    tasks = Tasks(token, context.getConf().get("spark.driver.bindAddress") or address)
-    membership = member.Membership(
-        (address, tasks.port), token, outcomes.mark, call, environ, member.executor
-    )
-    rooms = Rooms(context, most, f"gorun-{job.new_token()}", member.work(membership))
     running: job.Job | None = None
     limit = time.monotonic() + seconds
-    try:
+    with contextlib.ExitStack() as ends:  # the last one comes first
+        tasks = Tasks(token, context.getConf().get("spark.driver.bindAddress") or address)
+        ends.callback(tasks.close)
+        membership = member.Membership(
+            (address, tasks.port), token, outcomes.mark, call, environ, member.executor
+        )
+        rooms = Rooms(context, most, f"gorun-{job.new_token()}", member.work(membership))
+        ends.callback(rooms.cancel, END_SECONDS)
+        ends.callback(tasks.end, END_SECONDS)
+        ends.callback(lambda: running and running.stop())
+        ends.callback(rooms.stop)
         while running is None or not running.ended():
             slots = tasks.slots()
             hosts.write(slots)
@@ -170,13 +195,6 @@ def _follow(
                 )
             time.sleep(LOOK_SECONDS)
         status = running.wait()
-    finally:
-        rooms.stop()
-        if running is not None:
-            running.stop()
-        tasks.end(END_SECONDS)
-        tasks.close()
-        rooms.cancel(END_SECONDS)
     if status:
         cause = outcomes.cause()
         if cause is not None:

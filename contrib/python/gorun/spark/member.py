@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -23,8 +24,8 @@ class Membership:
     """What all tasks get."""
 
     driver: tuple[str, int]
-    token: str
-    mark: str
+    token: str = dataclasses.field(repr=False)
+    mark: str = dataclasses.field(repr=False)
     function: bytes  # and its arguments, pickled
     environ: Mapping[str, str]
     executor: Callable[[], Sequence[str]]
@@ -51,30 +52,29 @@ def work(membership: Membership) -> Callable[[Iterator[Any]], Iterator[Any]]:
 def _hold(membership: Membership) -> None:
     """Hold a slot until the driver says that the job has ended; ConnectionError if the driver is gone."""
     machine, own = membership.executor()
-    connection = socket.create_connection(membership.driver, HELLO_SECONDS)
-    channel = Channel(connection, membership.token, "task", "driver")
+    # It may take long, and the driver waits only a little for the first message.
+    hello = {"machine": machine, "executor": own, "unable": step.unable()}
     daemon: threading.Thread | None = None
-    kept = _keep(membership)
-    try:
-        channel.send({"machine": machine, "executor": own, "unable": step.unable()})
-        channel.forever()
-        while message := channel.receive():
-            if "order" in message:
-                order = json.dumps(message["order"]).encode()
-                daemon = threading.Thread(target=_run, args=(channel, order, message["host"]), daemon=True)
-                daemon.start()
-            elif "end" in message:
-                if daemon:
-                    daemon.join(END_SECONDS)
-                return
-        raise ConnectionError("the driver has gone")
-    finally:
-        channel.close()
-        os.environ.pop(rank.KEPT, None)
-        os.close(kept)
+    with _kept(membership), socket.create_connection(membership.driver, HELLO_SECONDS) as connection:
+        channel = Channel(connection, membership.token, "task", "driver")
+        with contextlib.closing(channel):
+            channel.send(hello)
+            channel.forever()
+            while message := channel.receive():
+                if "order" in message:
+                    order = json.dumps(message["order"]).encode()
+                    arguments = (channel, order, message["host"])
+                    daemon = threading.Thread(target=_run, args=arguments, daemon=True)
+                    daemon.start()
+                elif "end" in message:
+                    if daemon:
+                        daemon.join(END_SECONDS)
+                    return
+            raise ConnectionError("the driver has gone")
 
 
-def _keep(membership: Membership) -> int:
+@contextlib.contextmanager
+def _kept(membership: Membership) -> Iterator[None]:
     """Keep the function where ranks of this executor find it: in memory that ends with this process."""
     file = os.memfd_create("gorun-function")
     environ = dict(membership.environ)
@@ -84,7 +84,11 @@ def _keep(membership: Membership) -> int:
     with open(file, "wb", closefd=False) as memory:
         pickle.dump(kept, memory)
     os.environ[rank.KEPT] = f"/proc/{os.getpid()}/fd/{file}"
-    return file
+    try:
+        yield
+    finally:
+        os.environ.pop(rank.KEPT, None)
+        os.close(file)
 
 
 def _run(channel: Channel, order: bytes, host: str) -> None:

@@ -27,6 +27,7 @@ class Outcome:
     consequence: bool = False  # the error is one of another rank's
     job: str = ""
     daemon: str = ""  # why the daemon of its host failed before the function began
+    size: int = 0  # of the rank's last world; 0 if it had none
 
 
 def failed(rank: int, host: str, error: BaseException, late: bool = False) -> Outcome:

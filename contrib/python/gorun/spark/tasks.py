@@ -14,9 +14,11 @@ from typing import Any, Callable
 
 from pyspark import InheritableThread, SparkContext
 
-from gorun.spark.channel import Channel
+from gorun.spark.channel import HELLO_SECONDS, Channel
 
 AGAIN_SECONDS = 1.0  # before a task that ended takes another room
+STRANGERS = 64  # connections at a time that have not proved yet that they hold the token
+PAUSE_SECONDS = 0.1  # before the next connection where the system has no room for one
 
 
 class Names:
@@ -54,7 +56,8 @@ class Tasks:
         self._names = Names()
         self._tasks: list[_Task] = []
         self._changed = threading.Condition()
-        self._over = False
+        self._over = self._closed = False
+        self._strangers = threading.BoundedSemaphore(STRANGERS)
         family = socket.getaddrinfo(bind, 0, type=socket.SOCK_STREAM)[0][0]
         self._listener = socket.create_server((bind, 0), family=family)
         self.port = int(self._listener.getsockname()[1])
@@ -62,16 +65,33 @@ class Tasks:
 
     def _accept(self) -> None:
         while True:
+            self._strangers.acquire()
             try:
                 connection = self._listener.accept()[0]
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._serve, args=(connection,), name="gorun: task", daemon=True).start()
+                threading.Thread(
+                    target=self._serve, args=(connection,), name="gorun: task", daemon=True
+                ).start()
+            except (OSError, RuntimeError):  # RuntimeError: no thread can be started
+                self._strangers.release()
+                if self._closed:
+                    return
+                time.sleep(PAUSE_SECONDS)
+
+    def _greeted(self, connection: socket.socket) -> tuple[Channel, Any]:
+        """Return the channel of a task, and its first message, within HELLO_SECONDS altogether."""
+        late = threading.Timer(HELLO_SECONDS, _cut, [connection])
+        late.daemon = True
+        late.start()
+        try:
+            channel = Channel(connection, self._token, "driver", "task")
+            return channel, channel.receive()
+        finally:
+            late.cancel()
+            self._strangers.release()
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.closing(connection), contextlib.suppress(OSError, ValueError):
-            channel = Channel(connection, self._token, "driver", "task")
-            hello = channel.receive()
+            channel, hello = self._greeted(connection)
             if not hello:
                 return
             channel.forever()
@@ -136,10 +156,20 @@ class Tasks:
             self._changed.wait_for(lambda: not self._tasks, max(limit - time.monotonic(), 0.0))
 
     def close(self) -> None:
-        """Stop listening."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        """Stop listening, and end the connections that are left."""
+        self._closed = True
+        _cut(self._listener)
         self._listener.close()
+        with self._changed:
+            left = list(self._tasks)
+        for task in left:
+            task.channel.close()
+
+
+def _cut(connection: socket.socket) -> None:
+    """End what waits for a connection."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Rooms:
