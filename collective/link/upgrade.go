@@ -36,8 +36,8 @@ func (m *Mesh) upgrade(ctx context.Context, conn net.Conn, peer, stream int, off
 	return carrier, err
 }
 
-// reopen replaces a stream that is a plain connection. It leaves an attempt alone that is under way: whoever calls it
-// more often than one succeeds would otherwise never get a stream.
+// reopen replaces a stream that is a plain connection. An attempt under way goes on: callers that ask
+// again before it succeeds would otherwise never get a stream.
 func (l *link) reopen(index int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

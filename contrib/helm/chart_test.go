@@ -145,6 +145,11 @@ func TestKey(t *testing.T) {
 	if kept := keyOf(t, lookups(t, there)); kept != first {
 		t.Error("the key changed")
 	}
+	there.Data = map[string][]byte{"other": []byte("x")}
+	_, _, err := render("night", map[string]any{"image": map[string]any{"repository": "r/train"}}, lookups(t, there))
+	if err == nil || !strings.Contains(err.Error(), "has no key") {
+		t.Errorf("a Secret without a key: %v", err)
+	}
 }
 
 // TestWrongValues: what a user writes wrong gets a message with its name.

@@ -47,7 +47,7 @@ func render(name string, values map[string]any, lookups engine.ClientProvider) (
 	return strings.Join(parts, "---\n"), notes, nil
 }
 
-// Labels by which Helm finds what it has installed.
+// Helm finds the objects of a release by these labels.
 var helmLabels = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n`)
 
 // plain returns the manifest for users without Helm: a release called gorun, with a Secret that they make.

@@ -106,7 +106,7 @@ func (e *engine) jobSets(program, module string) {
 	e.Helper()
 	e.controller(program, "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\ninternalCertManagement: {enable: false}",
 		filepath.Join(e.moduleDir(module), "config/components/webhook/manifests.yaml"),
-		// Of all pods, those of JobSets; this is what config/components/webhook/patches adds.
+		// The webhook sees only pods of JobSets, as with the patches in config/components/webhook.
 		"name: mpod.kb.io\n", "name: mpod.kb.io\n  objectSelector: {matchExpressions: [{key: jobset.sigs.k8s.io/jobset-name, operator: Exists}]}\n",
 		"name: vpod.kb.io\n", "name: vpod.kb.io\n  objectSelector: {matchExpressions: [{key: jobset.sigs.k8s.io/jobset-name, operator: Exists}]}\n")
 }

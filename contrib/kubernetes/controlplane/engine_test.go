@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// image is what the manifests call the image with gorun and the program.
+// image is the name that the manifests give to the image with gorun and the program.
 const image = "registry.example/train:latest"
 
 // engine is an API server with Kubernetes' own controllers and scheduler, and one node, whose pods run.
@@ -47,7 +47,7 @@ func newEngine(t *testing.T) *engine {
 	return e
 }
 
-// kubeconfig writes the file by which programs find the API server.
+// kubeconfig writes a kubeconfig file for the API server.
 func (s *server) kubeconfig() string {
 	s.Helper()
 	path := filepath.Join(s.dir, "kubeconfig")
@@ -184,7 +184,7 @@ func (e *engine) create(manifest string, replace ...string) {
 	}
 }
 
-// pod is what tests want to know of one.
+// pod has the fields of a pod that tests read.
 type pod struct {
 	Metadata struct {
 		Name, UID         string

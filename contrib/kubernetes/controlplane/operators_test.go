@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -63,10 +64,22 @@ func (e *engine) awaitCondition(version, kind, name, condition string) (err erro
 	path := e.path(version, kind) + "/" + name
 	e.await(kind+" that is "+condition, func() bool {
 		text := e.must("GET", path, "")
-		if strings.Contains(text, `"type":"Failed"`) {
-			err = fmt.Errorf("the %s has failed: %s", kind, text)
+		var object struct {
+			Status struct {
+				Conditions []struct{ Type, Status string }
+			}
 		}
-		return err != nil || strings.Contains(text, `"type":"`+condition+`"`)
+		if err := json.Unmarshal([]byte(text), &object); err != nil {
+			e.Fatal(err)
+		}
+		met := false
+		for _, c := range object.Status.Conditions {
+			if c.Status == "True" && c.Type == "Failed" {
+				err = fmt.Errorf("the %s has failed: %s", kind, text)
+			}
+			met = met || c.Status == "True" && c.Type == condition
+		}
+		return err != nil || met
 	})
 	return err
 }

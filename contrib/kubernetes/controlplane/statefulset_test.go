@@ -44,7 +44,7 @@ func (e *engine) scale(replicas int) {
 		e.namespace, replicas))
 }
 
-// testScaling: an elastic job uses the pods that a StatefulSet gains, and goes on without those that it loses.
+// testScaling scales a StatefulSet while an elastic job trains: the job takes new pods in, and goes on without lost ones.
 func testScaling(e *engine) {
 	e.daemons()
 	job := e.gorun("gorun-0", append([]string{"-np", "2", "--min-np", "1", "--max-np", "4"}, unending()...)...)

@@ -79,7 +79,7 @@ func (j *training) end(ranks int) {
 	}
 }
 
-// undisturbed returns the norm of the weights of one rank that nobody disturbs.
+// undisturbed trains on one rank without faults, and returns the norm of the weights.
 func (j *training) undisturbed(batches string) float64 {
 	j.Helper()
 	cmd := exec.CommandContext(j.Context(), os.Getenv("GORUN_E2E_BINARY"), "-np", "1", "/usr/bin/python3", "../../../testdata/elastic/train.py", "--numpy", "--batches", batches)

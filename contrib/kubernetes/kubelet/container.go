@@ -339,10 +339,19 @@ func (c *container) terminate(ctx context.Context, r *process, grace time.Durati
 	if l := c.object.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Exec != nil {
 		c.exec(end, r.first, l.PreStop.Exec.Command) // a hook that fails changes nothing
 	}
-	unix.Kill(r.first, unix.SIGTERM)
+	r.signal(unix.SIGTERM)
 	select {
 	case <-r.exited:
 	case <-end.Done():
-		unix.Kill(r.first, unix.SIGKILL)
+		r.signal(unix.SIGKILL)
+	}
+}
+
+// signal sends a signal, unless the process has ended: its number may belong to another one by then.
+func (r *process) signal(s unix.Signal) {
+	select {
+	case <-r.exited:
+	default:
+		unix.Kill(r.first, s)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// files are what a volume holds: names and contents, with modes.
+// files holds the contents of a volume by name, with their modes.
 type files struct {
 	text map[string][]byte
 	mode map[string]int32

@@ -94,11 +94,15 @@ func newNode(name string, images images) (*node, error) {
 // close ends all pods.
 func (n *node) close() {
 	n.hold.Close()
-	unix.Kill(n.pid, unix.SIGKILL)
-	<-n.ended
+	select {
+	case <-n.ended: // its number may belong to another process by now
+	default:
+		unix.Kill(n.pid, unix.SIGKILL)
+		<-n.ended
+	}
 }
 
-// file is the path of one of the node's files, as the kubelet sees it.
+// file returns the path of a file of the node, as the kubelet sees it.
 func (n *node) file(path ...string) string {
 	return fmt.Sprintf("/proc/%d/root/run/kubelet/%s", n.pid, filepath.Join(path...))
 }
@@ -150,7 +154,7 @@ func (n *node) ip(lines ...string) error {
 	})
 }
 
-// status is what the node reports of itself. It has more of everything than the machine, so that manifests fit.
+// status returns the status that the node reports. It claims more resources than the machine has, so that all pods fit.
 func (n *node) status() core.NodeStatus {
 	amount := core.ResourceList{core.ResourceCPU: resource.MustParse("64"), core.ResourceMemory: resource.MustParse("512Gi"),
 		core.ResourcePods: resource.MustParse("200"), core.ResourceEphemeralStorage: resource.MustParse("512Gi")}

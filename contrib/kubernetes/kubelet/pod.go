@@ -89,7 +89,7 @@ func (p *pod) end(grace time.Duration) {
 	}
 }
 
-// grace is what is left of the grace period.
+// grace returns the rest of the grace period.
 func (p *pod) grace() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,14 +105,14 @@ func (p *pod) gone() bool {
 	}
 }
 
-// current is the pod with what is known of it by now.
+// current returns the pod with its addresses.
 func (p *pod) current() *core.Pod {
 	c := p.object.DeepCopy()
 	c.Status.PodIP, c.Status.HostIP = p.address.String(), "127.0.0.1"
 	return c
 }
 
-// run is the pod's life.
+// run runs the containers of the pod until it ends.
 func (p *pod) run(ctx context.Context) error {
 	end := func(phase core.PodPhase) {
 		p.mu.Lock()
@@ -276,7 +276,7 @@ func (p *pod) writeFiles(dir string) error {
 			p.kubelet.node.address, p.object.Namespace), 0o644))
 }
 
-// status is what the API server shall know.
+// status returns the status for the API server.
 func (p *pod) status() core.PodStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
