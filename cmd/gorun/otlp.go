@@ -31,7 +31,7 @@ func findOTLP() (path string, err error) {
 		}
 	}
 	if path, err = exec.LookPath(otlpProgram); err != nil {
-		return "", &usageError{errors.New("--otlp needs gorun-otlp beside gorun or in PATH"), "install the package gorun-otlp of the same version, or put that program beside gorun"}
+		return "", &usageError{errors.New("--otlp needs gorun-otlp beside gorun or in PATH"), "install the package gorun-otlp, or put that program beside gorun"}
 	}
 	return path, nil
 }

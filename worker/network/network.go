@@ -290,8 +290,18 @@ func (n *Network) Each(most int) (all []wire.LinkUsage) {
 	for _, l := range n.mesh.Links() {
 		all = append(all, wire.LinkUsage{Peer: l.Peer, Links: linksOf(l.Totals), Queued: l.Queued})
 	}
+	all = busiest(all, n.reported, most)
+	n.reported = map[int]bool{}
+	for _, l := range all {
+		n.reported[l.Peer] = true
+	}
+	return all
+}
+
+// busiest returns the links that have carried most. Those that were reported before count twice.
+func busiest(all []wire.LinkUsage, reported map[int]bool, most int) []wire.LinkUsage {
 	weight := func(l wire.LinkUsage) uint64 {
-		if n.reported[l.Peer] {
+		if reported[l.Peer] {
 			return 2 * l.Links.SentBytes
 		}
 		return l.Links.SentBytes
@@ -299,12 +309,7 @@ func (n *Network) Each(most int) (all []wire.LinkUsage) {
 	slices.SortFunc(all, func(a, b wire.LinkUsage) int {
 		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.Peer, b.Peer))
 	})
-	all = all[:min(len(all), most)]
-	n.reported = map[int]bool{}
-	for _, l := range all {
-		n.reported[l.Peer] = true
-	}
-	return all
+	return all[:min(len(all), most)]
 }
 
 func linksOf(t link.Totals) wire.Links {
