@@ -624,8 +624,9 @@ compat: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 	$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD) $(COMPAT)
 
 ## compat-lab: programs of stock Horovod itself, started by gorun on lab hosts (HVD=a Python with it)
-compat-lab: build $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
-	HOROVOD_PYTHON=$(HVD) go test -timeout=10m -count=1 -run TestStockHorovod ./contrib/e2e/python
+compat-lab: build build/report $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
+	@failed=; HOROVOD_PYTHON=$(HVD) $(REPORT) -packages ./contrib/e2e/python go test -json -timeout=10m -count=1 -run TestStockHorovod || failed=yes; \
+	$(again); [ -z "$$failed" ]
 
 ## horovod-ready: build the stock Horovod that make compat uses, by pip, in ~/.cache/gorun-ci
 horovod-ready: $(HOROVOD_VENV)/ready

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
@@ -78,6 +79,9 @@ func (h *host) drop() {
 // lostBy returns the event that a host is lost, with what is known about its machine.
 func (h *host) lostBy(why string) elastic.HostLost {
 	ev := elastic.HostLost{Host: h.id, Reason: why}
+	if now := time.Now(); !h.Heard.Last(now).IsZero() {
+		ev.Silent = now.Sub(h.Heard.Last(now))
+	}
 	switch d := h.Daemon(); {
 	case h.evicted != nil && h.evicted.own:
 		ev.Ended = true

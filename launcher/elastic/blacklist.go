@@ -30,6 +30,7 @@ type ban struct {
 	Failures int           `json:"failures"`
 	Until    time.Duration `json:"until"`
 	Forever  bool          `json:"forever"` // until discovery withdraws the host
+	Last     time.Duration `json:"last"`    // when it failed last
 }
 
 func (b *ban) holds(now time.Duration) bool { return b != nil && (b.Forever || now < b.Until) }
@@ -38,6 +39,7 @@ func (b *ban) holds(now time.Duration) bool { return b != nil && (b.Forever || n
 // back together. Without a first time it is for good.
 func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 	b.Failures++
+	b.Last = now
 	if first == 0 {
 		b.Forever = true
 		return
@@ -60,6 +62,23 @@ func (m *Machine) suspect(s *site, slot int) {
 	}
 	if b := s.failed[slot]; !b.holds(m.job.Now) {
 		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+	}
+}
+
+// excuse lifts the bans for processes that failed since a host was last heard, which is now lost. A library that does
+// not survive the loss of a peer, such as Gloo or NCCL, ends its process long before anyone knows that the peer is gone.
+func (m *Machine) excuse(lost *daemon, silent time.Duration) {
+	for _, s := range m.sites {
+		excused := 0
+		for _, b := range s.failed {
+			if b.holds(m.job.Now) && b.Last >= m.job.Now-silent && s != lost.site {
+				b.Failures, b.Forever, b.Until = b.Failures-1, false, m.job.Now
+				excused++
+			}
+		}
+		if excused > 0 && s.slots > 0 {
+			m.emit(Note{fmt.Sprintf("a process failed on %s after %s fell silent: it may run there again", s.name, lost.site.name)})
+		}
 	}
 }
 

@@ -77,6 +77,8 @@ type HostLost struct {
 	// there all the same, and what keeps it from other hosts, or its daemon from starting, probably as well; it does
 	// not let us in.
 	Ended, Alive, Refused bool
+	// Silent is how long the launcher had not heard the daemon.
+	Silent time.Duration
 }
 
 // Exited reports that a process has ended, or could not be started. Code is 128+n after signal n.

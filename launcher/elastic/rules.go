@@ -74,6 +74,9 @@ func (r elasticRules) lost(d *daemon, ev HostLost, unmet bool) {
 	if d.born == d.site.born {
 		r.bar(d, unmet, ev)
 	}
+	if !unmet && ev.Silent > 0 {
+		r.excuse(d, ev.Silent)
+	}
 	if d.member {
 		d.member = false
 		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)

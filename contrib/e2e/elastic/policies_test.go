@@ -118,6 +118,21 @@ func TestCooldown(t *testing.T) {
 	j.Counted(2)
 }
 
+// TestVictim: a process that dies while another host falls silent counts as a victim of that host, and its slot is used
+// again once the host is lost.
+func TestVictim(t *testing.T) {
+	c := e2etest.NewCluster(t, 3)
+	j := c.Count(nil, "-np", "3", "--min-np", "2", "-H", "host1:1,host2:1,host3:1")
+	j.Await(`commit 10 epoch 1 size 3`)
+	if err := c.Host(3).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killProcess(j, 1) // 2 s before the launcher knows
+	j.Await(`^gorun: a process failed on host2 after host3 fell silent: it may run there again`)
+	j.Await(`process [3-9] is rank 1 of 2 from step [1-9]\d`)
+	j.Counted(2)
+}
+
 // TestRankLeaves: a rank that exits with 0 in the middle of training does not end the job for the others. Nothing is
 // started in its place.
 func TestRankLeaves(t *testing.T) {
