@@ -93,6 +93,7 @@ func (w way) steps(o *jobFlags, exe string, binary func() (ssh.Binary, error)) *
 	if w.in != nil && w.Name == "srun" {
 		s.Groups = w.in.Groups
 	}
+	s.Apart = o.given(&o.minNP) || o.given(&o.script) // an elastic job goes on without a host
 	return s
 }
 

@@ -44,6 +44,9 @@ type Steps struct {
 	Binary   func() (ssh.Binary, error) // for those that have not
 	Env      []string                   // of the command
 	Dir      string                     // for the order of a host whose program has no standard input; "" refuses that
+	// Apart starts each host by a command of its own, also where one can start many: srun gives a whole step up, --no-kill or
+	// not, when a node has lost its part of it.
+	Apart bool
 	// Groups has the number of the heterogeneous part that a host belongs to; nil if a job has one part.
 	Groups map[string]int
 
@@ -204,12 +207,13 @@ func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
 	case r != nil && !r.ended() && r == s.waiting:
 		return r, nil
 	}
-	if !s.Launcher.Shared || s.waiting == nil || s.Groups[s.waiting.hosts[0]] != s.Groups[host] {
+	shared := s.Launcher.Shared && !s.Apart
+	if !shared || s.waiting == nil || s.Groups[s.waiting.hosts[0]] != s.Groups[host] {
 		next := &running{over: make(chan struct{}), begun: time.Now(), said: tail{limit: 16 << 10}}
 		s.waiting = next
 		s.live[next] = true
 		delay := gather
-		if !s.Launcher.Shared {
+		if !shared {
 			delay = 0
 		}
 		s.running.Go(func() {
@@ -220,7 +224,7 @@ func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
 	r = s.waiting
 	r.hosts = append(r.hosts, host)
 	s.of[host] = r
-	if !s.Launcher.Shared {
+	if !shared {
 		s.waiting = nil
 	}
 	return r, nil

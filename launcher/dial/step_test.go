@@ -145,6 +145,30 @@ func TestStepOfMany(t *testing.T) {
 	}
 }
 
+// TestStepsApart: each host has a run of the command, as an elastic job wants it.
+func TestStepsApart(t *testing.T) {
+	s, runs := stepsBy(t, allAtOnce, " {hosts} {program}")
+	s.Apart = true
+	var all sync.WaitGroup
+	for _, host := range []string{"a", "b", "down"} {
+		all.Go(func() {
+			if out, err := greet(t, s, host); host == "down" && err == nil || host != "down" && (out != "hello from "+host+"\n" || err != nil) {
+				t.Errorf("%s: got %q, %v", host, out, err)
+			}
+		})
+	}
+	all.Wait()
+	s.Close()
+	text, _ := os.ReadFile(runs)
+	var started []string
+	for line := range strings.Lines(string(text)) {
+		started = append(started, strings.Fields(line)[0])
+	}
+	if slices.Sort(started); !slices.Equal(started, []string{"a", "b", "down"}) {
+		t.Errorf("the command was run for %q", started)
+	}
+}
+
 // TestStepBringsBinary: hosts that lack the binary get it by standard input, those that have it do not wait for that.
 func TestStepBringsBinary(t *testing.T) {
 	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,14 +74,7 @@ func TestGrowAndShrink(t *testing.T) {
 	c := newSlurm(t, 4, 2)
 	grows := c.elastic("host[1-2]")
 	grows.await(2)
-	// As scontrol(1) describes it: another job gives its nodes to the first.
-	if r := c.slurm("salloc", "--no-shell", "-N2", "-w", "host[3-4]", "-J", "giver", "--dependency=expand:"+grows.job); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
-	giver := strings.TrimSpace(c.slurm("squeue", "-h", "-n", "giver", "-o", "%i").Stdout)
-	if r := c.slurm("scontrol", "update", "jobid="+giver, "NumNodes=0"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.give("host[3-4]", grows.job)
 	grows.await(4)
 	grows.end()
 	shrinks := c.elastic("host[1-4]")
@@ -97,30 +91,37 @@ func TestGrowAndShrink(t *testing.T) {
 type elastic struct {
 	*cluster
 	job, until string
+	seen       int // of its output, by await
 }
 
 // elastic starts a training with a rank on each of some nodes.
-func (c *cluster) elastic(nodes string) elastic {
+func (c *cluster) elastic(nodes string) *elastic {
 	c.T.Helper()
 	until := fmt.Sprintf("%s/enough-%d", c.dir, time.Now().UnixNano())
 	count := len(lines(strings.ReplaceAll(c.slurm("scontrol", "show", "hostnames", nodes).Stdout, " ", "\n")))
 	job := c.batch(fmt.Sprintf(`exec "$1" --no-tag-output --min-np 1 -np %d %s testdata/elastic/train.py --numpy --pause 0.03 --batches 0 --until %s`,
 		count, e2etest.Python, until), fmt.Sprintf("-N%d", count), "--ntasks-per-node=1", "--no-kill", "-w", nodes)
-	return elastic{c, job, until}
+	return &elastic{cluster: c, job: job, until: until}
 }
 
-// await waits for a world of some ranks.
-func (j elastic) await(ranks int) {
+// await waits for a world of some ranks that begins after the one of the last call.
+func (j *elastic) await(ranks int) {
 	j.T.Helper()
-	for deadline := time.Now().Add(60 * time.Second); strings.Count(j.read(j.job+".out"), fmt.Sprintf(" of %d from batch ", ranks)) < ranks; time.Sleep(50 * time.Millisecond) {
+	begins := fmt.Sprintf(" of %d from batch ", ranks)
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		text := j.read(j.job + ".out")
+		if news := text[j.seen:]; strings.Count(news, begins) >= ranks {
+			j.seen += strings.LastIndex(news, begins) + len(begins)
+			return
+		}
 		if time.Now().After(deadline) {
-			j.T.Fatalf("no world of %d:\n%s%s", ranks, j.read(j.job+".out"), j.read(j.job+".err"))
+			j.T.Fatalf("no world of %d:\n%s%s", ranks, text, j.read(j.job+".err"))
 		}
 	}
 }
 
 // end lets the training end.
-func (j elastic) end() {
+func (j *elastic) end() {
 	j.T.Helper()
 	if err := os.WriteFile(j.until, nil, 0o600); err != nil {
 		j.T.Fatal(err)
@@ -130,26 +131,104 @@ func (j elastic) end() {
 	}
 }
 
-// TestNodeDown: an elastic job goes on without a node that is lost, and with it when it is back.
+// TestNodeDown: an elastic job goes on without a node that is lost, and with it when it is back. Slurm keeps the node in the
+// allocation if it is back before SlurmdTimeout, and otherwise takes it out, until another job gives it to this one.
 func TestNodeDown(t *testing.T) {
 	long(t)
 	c := newSlurm(t, 2, 2)
 	job := c.elastic("host[1-2]")
 	job.await(2)
-	if err := c.Host(2).PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	c.powerOff(2)
+	c.powerOn(2)
 	job.await(1)
-	job.end()
-	if err := c.Host(2).Boot(t.Context()); err != nil {
-		t.Fatal(err)
+	job.await(2)
+	if got := c.state(job.job, "NodeList"); got != "host[1-2]" {
+		t.Errorf("the job has %s", got)
 	}
-	c.boot(c.Host(2))
-	c.Await("both nodes", func() bool {
-		return strings.Count(c.slurm("sinfo", "-h", "-N", "-t", "idle", "-o", "%n").Stdout, "host") == 2
-	})
+	c.powerOff(2)
+	job.await(1)
+	c.Await("node that is down", func() bool { return c.state(job.job, "NodeList") == "host1" })
+	c.powerOn(2)
+	c.awaitIdle("host2")
+	c.give("host2", job.job)
+	job.await(2)
+	job.end()
+	if said := job.read(job.job + ".err"); strings.Contains(said, "host1 is lost") {
+		t.Errorf("the other node is lost, too:\n%s", said)
+	}
+	c.awaitIdle("host1", "host2")
 	if r := c.salloc([]string{"-N2", "--ntasks-per-node=1"}, "--no-tag-output", "sh", "-c", whoami); r.Code != 0 || len(lines(r.Stdout)) != 2 {
 		t.Errorf("exit code %d: %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// TestSlurmdDown: a job does not notice that a node's slurmd is killed and started again. While it is down for longer than
+// SlurmdTimeout, Slurm takes the node out of the allocation.
+func TestSlurmdDown(t *testing.T) {
+	long(t)
+	c := newSlurm(t, 2, 2)
+	job := c.elastic("host[1-2]")
+	job.await(2)
+	kill := func() {
+		t.Helper()
+		if err := syscall.Kill(c.find(c.Host(2), "slurmd -D"), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func() { c.serve(c.Host(2), "slurmd", "-D", "-N", "host2", "-f", c.conf) }
+	kill()
+	time.Sleep(2 * time.Second)
+	start()
+	c.Await("node that is known", func() bool {
+		return c.slurm("srun", "--overlap", "--jobid="+job.job, "-w", "host2", "-N1", "-n1", "true").Code == 0
+	})
+	if text := job.read(job.job + ".out")[job.seen:]; strings.Contains(text, " from batch ") {
+		t.Errorf("the job has noticed that slurmd was away:\n%s%s", text, job.read(job.job+".err"))
+	}
+	kill()
+	job.await(1)
+	start()
+	c.awaitIdle("host2")
+	c.give("host2", job.job)
+	job.await(2)
+	job.end()
+	c.nothingLeft()
+}
+
+// powerOff ends all processes of a node at once, powerOn starts it again.
+func (c *cluster) powerOff(node int) {
+	c.T.Helper()
+	if err := c.Host(node).PowerOff(); err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+func (c *cluster) powerOn(node int) {
+	c.T.Helper()
+	if err := c.Host(node).Boot(c.T.Context()); err != nil {
+		c.T.Fatal(err)
+	}
+	c.boot(c.Host(node))
+}
+
+// awaitIdle waits until nodes have no job.
+func (c *cluster) awaitIdle(nodes ...string) {
+	c.T.Helper()
+	c.Await("idle nodes", func() bool {
+		return strings.Count(c.slurm("sinfo", "-h", "-N", "-t", "idle", "-n", strings.Join(nodes, ","), "-o", "%n").Stdout, "host") == len(nodes)
+	})
+}
+
+// give adds nodes to a job, as scontrol(1) describes it: another job gets them and passes them on.
+func (c *cluster) give(nodes, job string) {
+	c.T.Helper()
+	count := len(lines(strings.ReplaceAll(c.slurm("scontrol", "show", "hostnames", nodes).Stdout, " ", "\n")))
+	if r := c.slurm("salloc", "--no-shell", fmt.Sprintf("-N%d", count), "-w", nodes, "-J", "giver", "--dependency=expand:"+job); r.Code != 0 {
+		c.T.Fatal(r.Stderr)
+	}
+	giver := strings.TrimSpace(c.slurm("squeue", "-h", "-n", "giver", "-o", "%i").Stdout)
+	if r := c.slurm("scontrol", "update", "jobid="+giver, "NumNodes=0"); r.Code != 0 {
+		c.T.Fatal(r.Stderr)
 	}
 }
 
