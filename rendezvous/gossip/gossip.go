@@ -53,7 +53,7 @@ type Config struct {
 	Bind      string        // address to listen on
 	Advertise string        // address the others use
 	Port      int           // port to listen on, 0 for a free one
-	Name      string        // replaces ID for members without host ids: see Members
+	Name      string        // replaces ID for members without host ids: see Members; members may share it
 	Meta      []byte        // published to the other members, at most 512 bytes
 	Lease     time.Duration // how long a member may be silent, 0 for the default of package liveness
 	Log       *slog.Logger
@@ -135,6 +135,9 @@ func Listen(cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
 	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
+	if cfg.Name != "" {
+		c.Name = cfg.Name + nameEnd + g.addr
+	}
 	return g, nil
 }
 
@@ -163,6 +166,10 @@ func (g *Gossip) opened() *memberlist.Memberlist {
 	defer g.mu.Unlock()
 	return g.list
 }
+
+// nameEnd separates a name from the address that memberlist knows it with. memberlist refuses a member that has come back at
+// another address for as long as the former one may live; so these two are different ones. It sorts before all of a name.
+const nameEnd = " "
 
 // nameOf returns the name of a member with a host id.
 func nameOf(id int) string { return strconv.Itoa(id) }

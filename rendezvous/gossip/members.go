@@ -6,12 +6,14 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
 
-// Member is a member that is known by name and has no host id.
+// Member is a member that is known by name and has no host id. Several may have the same name: one that was lost a moment
+// ago, and the one in its place.
 type Member struct {
 	Name, Addr string // Addr without a port
 	Gossip     string // host:port
@@ -24,7 +26,8 @@ func (g *Gossip) Members() []Member {
 	defer g.mu.Unlock()
 	var out []Member
 	for _, n := range g.members {
-		out = append(out, Member{n.Name, n.Addr.String(), n.Address(), n.Meta})
+		name, _, _ := strings.Cut(n.Name, nameEnd)
+		out = append(out, Member{name, n.Addr.String(), n.Address(), n.Meta})
 	}
 	return out
 }

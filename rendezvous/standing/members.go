@@ -2,6 +2,7 @@ package standing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -180,7 +181,7 @@ type introduction struct {
 
 // introduce decodes what a member announces, once: every announcement makes refresh look at all members.
 func (s *server) introduce(m gossip.Member) *wire.ClusterMember {
-	if known, ok := s.read[m.Name]; ok && bytes.Equal(known.meta, m.Meta) {
+	if known, ok := s.read[m.Gossip]; ok && bytes.Equal(known.meta, m.Meta) {
 		return known.about
 	}
 	msg, err := wire.Unmarshal(m.Meta)
@@ -188,14 +189,19 @@ func (s *server) introduce(m gossip.Member) *wire.ClusterMember {
 	if err != nil || !ok || about.Slots < 0 || about.Used < 0 {
 		about = nil // of another version of gorun
 	}
-	s.read[m.Name] = introduction{m.Meta, about}
+	s.read[m.Gossip] = introduction{m.Meta, about}
 	return about
 }
 
-// refresh adopts the members that gossip knows, if they have changed.
+// refresh adopts the members that gossip knows, if they have changed. Of several with one name the latest counts: gossip
+// waits for a lost one as long as for one that is silent.
 func (s *server) refresh() {
 	var hosts []wire.MemberState
-	for _, m := range s.gossip.Members() {
+	members := s.gossip.Members()
+	if len(s.read) > len(members) { // some are gone
+		clear(s.read)
+	}
+	for _, m := range members {
 		about := s.introduce(m)
 		if about == nil {
 			continue
@@ -203,7 +209,10 @@ func (s *server) refresh() {
 		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
 			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version, Born: about.Born})
 	}
-	slices.SortFunc(hosts, func(a, b wire.MemberState) int { return strings.Compare(a.Host, b.Host) })
+	slices.SortFunc(hosts, func(a, b wire.MemberState) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(b.Born, a.Born))
+	})
+	hosts = slices.CompactFunc(hosts, func(a, b wire.MemberState) bool { return a.Host == b.Host })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Equal(hosts, s.queue.hosts) {
@@ -214,7 +223,7 @@ func (s *server) refresh() {
 	for _, h := range hosts {
 		s.queue.seen[h.Host] = true
 	}
-	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && hosts[i].Host != s.cfg.Name {
+	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && (hosts[i].Host != s.cfg.Name || hosts[i].Born != s.born) {
 		s.queueAddr = hosts[i].Addr
 	}
 	s.announce()

@@ -66,7 +66,7 @@ type server struct {
 	cfg      Config
 	tls      *tls.Config
 	gossip   *gossip.Gossip
-	read     map[string]introduction // what members announce, decoded, by name; only refresh uses it
+	read     map[string]introduction // what members announce, decoded, by address; only refresh uses it
 	wg       sync.WaitGroup
 	born     int64
 	jobs     jobs

@@ -570,6 +570,34 @@ func TestQueueHolderIsLost(t *testing.T) {
 	}
 }
 
+// TestReturnsElsewhere: a daemon that was killed and comes back at another address, as a pod does, is a member again at once,
+// although gossip still waits for the one that was killed.
+func TestReturnsElsewhere(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 2)
+	b := start(t, "b", 1, a.gossip)
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
+	b.leave() // which reports it to none
+	<-b.ended
+	begin := time.Now()
+	c := start(t, "b", 3, a.gossip)
+	poll(t, "one in its place", func() bool {
+		all := a.jobs().Members
+		return len(all) == 2 && all[1].Host == "b" && all[1].Addr == c.addr && all[1].Slots == 3
+	})
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	l := a.reserve(5)
+	defer l.Close()
+	s, err := l.Start(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo(t, s)
+	s.Close()
+}
+
 // TestRestart: a daemon is replaced, and the job that it started goes on: nothing of what is sent to it and by it is
 // lost, its slots count, and it ends with its launcher.
 func TestRestart(t *testing.T) {
