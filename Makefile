@@ -600,6 +600,10 @@ bench-full: build
 bench-launch: build
 	$(PYTHON) -B contrib/bench/launch.py
 
+## bench-slurm: launches of 64 ranks in a Slurm cluster on lab hosts, by gorun over srun, by gorun over ssh and by srun --mpi=pmi2 (needs root)
+bench-slurm: build
+	GORUN_E2E_BINARY=$(E2E_BINARY) go test -timeout=15m -count=1 -v -run TestBesideSrun ./contrib/e2e/slurm -rounds 7
+
 ## bench-go: the Go benchmarks of the collectives, and of a launch on 1,000 simulated hosts
 bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
