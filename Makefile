@@ -302,19 +302,20 @@ otlp: build/report
 vsphere: build/report
 	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
-## kubernetes: the manifests, by the types of Kubernetes' API, which a Go module of its own has
+## kubernetes: the manifests, and what gorun-kubernetes makes of them, by the types of Kubernetes' API, which a Go module of its own has
 kubernetes: build/report
-	cd contrib/kubernetes && go vet ./... && go test -json -timeout=5m ./... | ../../build/report
+	go run ./contrib/tools/licenses -check -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes
+	cd contrib/kubernetes && go vet ./... && go build -o ../../build/gorun-kubernetes ./gorun-kubernetes && go test -json -timeout=5m ./... | ../../build/report
 
 ## chart: the Helm chart, a Go module of its own: what it renders, by Helm's own library, its linter and its schema (UPDATE=1 writes what it renders)
 chart: build/report
 	cd contrib/helm && go vet ./... && UPDATE=$(UPDATE) go test -json -count=1 -timeout=5m ./... | ../../build/report
 UPDATE ?=
 
-## test-kubernetes: the manifests, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
+## test-kubernetes: the manifests and jobs of gorun --kubernetes, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
 KUBERNETES := $(CACHE)/kubernetes-1.34.2
 test-kubernetes: build kubernetes-ready chart
-	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet
+	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet && go build -o ../../build/gorun-kubernetes ./gorun-kubernetes
 	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) KUBELET=$(CURDIR)/build/kubelet \
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
 
@@ -382,7 +383,7 @@ wheel: build zig-ready
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
-## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-otlp, a bill of materials and checksums
+## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-otlp, gorun-kubernetes, a bill of materials and checksums
 # The same source and version give the same bytes anywhere, with the same Go and the same zlib of Python.
 RELEASE = build/release/$(VERSION)
 # The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
@@ -398,8 +399,10 @@ release: zig-ready
 		export GOOS=darwin; $(call gobuild,$$arch,-X main.hostArch=amd64,) -o build/gorun ./cmd/gorun; unset GOOS; \
 		$(call pyzip,build/gorun,build/release/bin/gorun-darwin-$$arch,none,); \
 	done
-	cd contrib/otlp && for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do \
-		GOOS=$${system%-*} GOARCH=$${system#*-} go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-otlp-$$system .; \
+	for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do \
+		export GOOS=$${system%-*} GOARCH=$${system#*-}; \
+		(cd contrib/otlp && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-otlp-$$system .); \
+		(cd contrib/kubernetes && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-kubernetes-$$system ./gorun-kubernetes); \
 	done
 	for pair in amd64:x86_64 arm64:aarch64; do \
 		$(PYTHON) contrib/tools/wheel.py --binary build/release/bin/gorun-linux-$${pair%:*} --arch $${pair#*:} --out $(RELEASE); \
@@ -470,10 +473,11 @@ rename-module:
 	@[ -n '$(MODULE)' ] || { echo "rename-module: name it: make rename-module MODULE=example.org/gorun"; exit 1; }
 	go run ./contrib/tools/rename '$(MODULE)'
 
-## licenses: write cmd/gorun/THIRD_PARTY_LICENSES and contrib/otlp's anew, after a change of go.mod; tests fail while they are missing something
+## licenses: write cmd/gorun/THIRD_PARTY_LICENSES and those of contrib/otlp and contrib/kubernetes anew, after a change of go.mod; tests fail while they are missing something
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
 	go run ./contrib/tools/licenses -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .
+	go run ./contrib/tools/licenses -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes
 
 ##@ Documentation
 

@@ -109,9 +109,10 @@ var allowed = map[string][]string{
 	"collective/schedule":      {},
 
 	// The extras. Packages without an entry import nothing of the module.
-	"contrib/examples/gorank": {"collective", "collective/kernel", "worker/rank"},
-	"contrib/lab/cmd/lab":     {"contrib/lab"},
-	"contrib/tools/rankproto": {"worker/counters", "worker/session/codec"},
+	"contrib/examples/gorank":             {"collective", "collective/kernel", "worker/rank"},
+	"contrib/lab/cmd/lab":                 {"contrib/lab"},
+	"contrib/kubernetes/gorun-kubernetes": {"contrib/kubernetes"},
+	"contrib/tools/rankproto":             {"worker/counters", "worker/session/codec"},
 }
 
 // only names the packages that may import a library, and where decisions are pure, what may not appear.

@@ -47,6 +47,18 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
+	if err := checkKubernetes(o, programs); err != nil {
+		return err
+	}
+	if o.kubernetes {
+		for _, note := range notes {
+			fmt.Fprintln(os.Stderr, note)
+		}
+		if err := checkFlags(o); err != nil {
+			return err
+		}
+		return inKubernetes(o, programs[0], new(jobFlags).table())
+	}
 	if o.detach && detachedOf(ctx) == nil && !o.dryRun {
 		if err := checkFlags(o); err != nil {
 			return err

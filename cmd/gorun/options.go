@@ -19,6 +19,7 @@ type jobFlags struct {
 	bindFlags
 	connectFlags
 	clusterFlags
+	kubernetesFlags
 	programFlags
 	streamFlags
 	lifetimeFlags
@@ -63,6 +64,15 @@ type connectFlags struct {
 type clusterFlags struct {
 	cluster string // HOST[:PORT] of one of its daemons, "" for none
 	keyFile string
+}
+
+// kubernetesFlags are about a job that runs as pods.
+type kubernetesFlags struct {
+	kubernetes        bool
+	image             string
+	namespace         string
+	kubeContext       string
+	kubernetesOptions string
 }
 
 // programFlags determine what the ranks run.

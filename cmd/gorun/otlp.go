@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -25,12 +23,7 @@ const (
 
 // findOTLP finds that program beside this one, or in PATH.
 func findOTLP() (path string, err error) {
-	if self, err := os.Executable(); err == nil {
-		if path, err = exec.LookPath(filepath.Join(filepath.Dir(self), otlpProgram)); err == nil {
-			return path, nil
-		}
-	}
-	if path, err = exec.LookPath(otlpProgram); err != nil {
+	if path, err = findBeside(otlpProgram); err != nil {
 		return "", &usageError{errors.New("--otlp needs gorun-otlp beside gorun or in PATH"), "install the package gorun-otlp, or put that program beside gorun"}
 	}
 	return path, nil

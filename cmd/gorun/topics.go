@@ -28,6 +28,8 @@ var topics = []topic{
 		"~/.ssh/config, keys, agents and known_hosts. gorun doctor -H host1,host2 finds what is wrong with a host."},
 	{name: "cluster", title: "Clusters", about: "Hosts with a resident daemon (gorun worker --cluster-key-file FILE) form a cluster, which has a queue and needs no ssh.\n" +
 		"  gorun --cluster host1 --cluster-key-file key -np 8 python train.py\n  gorun ps --cluster host1 --cluster-key-file key"},
+	{name: "kubernetes", title: "Kubernetes", about: "gorun makes a JobSet, shows the job's output, hands on its exit status and deletes all of it. It finds the cluster as kubectl does.\n" +
+		"  gorun --kubernetes --image IMAGE -np 4 --slots-per-host 2 python train.py"},
 	{name: "program", title: "The program and its environment", about: "Ranks get the environment of this shell. " +
 		"gorun adds its own, which --dry-run shows.\n  gorun -np 1 python first.py : -np 3 python others.py"},
 	{name: "output", title: "Output, input and events", about: "Each line of a rank has its number before it. Rank 0 reads standard input."},

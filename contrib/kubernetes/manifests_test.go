@@ -1,4 +1,4 @@
-// Package kubernetes checks the manifests of this directory against the types of Kubernetes' API.
+// Package kubernetes has the manifests of this directory. Its tests check them against the types of Kubernetes' API.
 package kubernetes
 
 import (

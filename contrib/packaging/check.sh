@@ -135,6 +135,22 @@ inside otlp-tarball "$push
 	push /opt/gorun-[0-9]*/gorun
 	grep -q '^go.opentelemetry.io/otel/sdk/metric ' /opt/gorun-otlp-*/THIRD_PARTY_LICENSES"
 
+# plan has gorun print the objects of a job in Kubernetes.
+# shellcheck disable=SC2016 # it is for the shell in the root
+plan='
+	plan() { # COMMAND
+		$1 --kubernetes --image i:1 --dry-run -np 4 --slots-per-host 2 -x A=hush true >/tmp/objects
+		grep -q "^kind: JobSet" /tmp/objects && [ "$(grep -c hush /tmp/objects)" = 1 ]
+	}'
+
+step "tarball of gorun-kubernetes, beside gorun"
+inside kubernetes-tarball "$plan
+	tar -C /opt -xzf /release/$tarball
+	tar -C /opt -xzf /release/$(only "gorun-kubernetes-*-linux-$arch.tar.gz")
+	cp /opt/gorun-kubernetes-*/gorun-kubernetes /opt/gorun-[0-9]*/
+	plan /opt/gorun-[0-9]*/gorun
+	grep -q '^k8s.io/client-go ' /opt/gorun-kubernetes-*/THIRD_PARTY_LICENSES"
+
 step "deb"
 deb=$(only "gorun_*_$arch.deb")
 inside deb "$demo
@@ -154,6 +170,12 @@ inside otlp-deb "$push
 	dpkg --verify gorun-otlp
 	dpkg -P gorun-otlp
 	[ ! -e /usr/bin/gorun-otlp ] && [ -e /usr/bin/gorun ]"
+inside kubernetes-deb "$plan
+	dpkg -i /release/$deb /release/$(only "gorun-kubernetes_*_$arch.deb")
+	plan gorun
+	dpkg --verify gorun-kubernetes
+	dpkg -P gorun-kubernetes
+	[ ! -e /usr/bin/gorun-kubernetes ] && [ -e /usr/bin/gorun ]"
 [ "$(dpkg-deb -f "$release/$(only "gorun_*_$other.deb")" Architecture)" = "$other" ] || fail "the deb for $other has another architecture"
 
 step "rpm"
@@ -167,6 +189,9 @@ inside rpm "$demo
 	rpm -i /release/$(only "gorun-otlp-[0-9]*.$(uname -m).rpm")
 	rpm -V gorun-otlp
 	rpm -e gorun-otlp
+	rpm -i /release/$(only "gorun-kubernetes-[0-9]*.$(uname -m).rpm")
+	rpm -V gorun-kubernetes
+	rpm -e gorun-kubernetes
 	rpm -e gorun
 	[ ! -e /usr/bin/gorun ] && [ ! -e /usr/lib/systemd/system/gorun-worker@.service ]"
 

@@ -56,6 +56,7 @@ type server struct {
 const (
 	certificateFile = "apiserver.crt"
 	accountsFile    = "accounts.key" // signs the tokens of service accounts
+	kubeletFiles    = "kubelet"      // a directory: the kubelet's certificate and key
 )
 
 // start runs a program until the end of the test.
@@ -113,6 +114,8 @@ func newServer(t *testing.T) *server {
 	etcd, peers, secure := port(t), port(t), port(t)
 	client := fmt.Sprintf("http://127.0.0.1:%d", etcd)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", peers)
+	s := &server{T: t, url: fmt.Sprintf("https://127.0.0.1:%d", secure), secret: "tester", namespace: "default", dir: dir, programs: programs}
+	s.certificate(filepath.Join(dir, kubeletFiles))
 	start(t, filepath.Join(programs, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--listen-client-urls="+client,
 		"--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=default="+peer, "--unsafe-no-fsync", "--log-level=warn")
@@ -120,8 +123,8 @@ func newServer(t *testing.T) *server {
 		fmt.Sprintf("--secure-port=%d", secure), "--cert-dir="+dir, "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts,
 		"--service-account-signing-key-file="+accounts, "--authorization-mode=RBAC",
-		"--token-auth-file="+write("tokens", "tester,tester,tester,system:masters\n"))
-	s := &server{T: t, url: fmt.Sprintf("https://127.0.0.1:%d", secure), secret: "tester", namespace: "default", dir: dir, programs: programs}
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority="+filepath.Join(dir, kubeletFiles, "tls.crt"),
+		"--token-auth-file="+write("tokens", "tester,tester,tester,system:masters\nguest,guest,guest\n"))
 	certificate := filepath.Join(dir, certificateFile)
 	s.await("certificate of the API server", func() bool { // which it makes for itself
 		text, _ := os.ReadFile(certificate)

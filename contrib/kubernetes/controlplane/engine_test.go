@@ -39,7 +39,7 @@ func newEngine(t *testing.T) *engine {
 	start(t, program("kube-controller-manager"), "--kubeconfig="+config, "--secure-port=0", "--leader-elect=false",
 		"--service-account-private-key-file="+accounts, "--root-ca-file="+ca)
 	start(t, program("kube-scheduler"), "--kubeconfig="+config, "--secure-port=0", "--leader-elect=false")
-	start(t, kubelet, "--server="+e.url, "--ca="+ca, "--token="+e.secret, "--logs="+e.logs, "--image="+image+"="+e.imageDir(gorun))
+	start(t, kubelet, "--server="+e.url, "--ca="+ca, "--token="+e.secret, "--logs="+e.logs, "--certificate="+filepath.Join(e.dir, kubeletFiles), "--image="+image+"="+e.imageDir(gorun))
 	e.await("ready node", func() bool {
 		text, _ := e.call("GET", "/api/v1/nodes/node1", "")
 		return strings.Contains(text, `"type":"Ready","status":"True"`) && !strings.Contains(text, "node.kubernetes.io/not-ready")
@@ -48,16 +48,19 @@ func newEngine(t *testing.T) *engine {
 }
 
 // kubeconfig writes a kubeconfig file for the API server.
-func (s *server) kubeconfig() string {
+func (s *server) kubeconfig() string { return s.kubeconfigOf(s.secret) }
+
+// kubeconfigOf writes one for the user with a token.
+func (s *server) kubeconfigOf(token string) string {
 	s.Helper()
-	path := filepath.Join(s.dir, "kubeconfig")
+	path := filepath.Join(s.dir, "kubeconfig-"+token)
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
 users: [{name: tester, user: {token: %s}}]
 contexts: [{name: test, context: {cluster: test, user: tester}}]
 current-context: test
-`, s.url, filepath.Join(s.dir, certificateFile), s.secret)
+`, s.url, filepath.Join(s.dir, certificateFile), token)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		s.Fatal(err)
 	}

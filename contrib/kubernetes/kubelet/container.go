@@ -169,15 +169,13 @@ func (c *container) start(ctx context.Context) (*process, error) {
 	for name, value := range variables {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	output, err := os.OpenFile(filepath.Join(p.kubelet.logs, fmt.Sprintf("%s_%s_%s.log", p.object.Namespace, p.object.Name, c.object.Name)),
-		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	output, err := newRecord(p.kubelet.logFile(p.object.Namespace, p.object.Name, c.object.Name))
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()
 	stdin, hold, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, output.Close())
 	}
 	defer stdin.Close()
 	defer hold.Close()
@@ -185,14 +183,15 @@ func (c *container) start(ctx context.Context) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	node := p.kubelet.node.pid
 	if err := enter([]namespace{{"pid", node}, {"net", p.sandbox}, {"uts", p.sandbox}, {"ipc", p.sandbox}, {"mnt", node}}, cmd.Start); err != nil {
-		return nil, err
+		return nil, errors.Join(err, output.Close())
 	}
 	r := &process{started: time.Now(), exited: make(chan struct{})}
 	if r.first, err = onlyChild(cmd.Process.Pid); err == nil {
 		_, err = hold.WriteString("go\n")
 	}
 	go func() {
-		cmd.Wait()
+		cmd.Wait() // until all of its output is read
+		output.Close()
 		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		r.code = status.ExitStatus()
 		if status.Signaled() {

@@ -4,10 +4,10 @@
 // namespace, address and host name of its own, and each container processes, mounts and root file system of its own. An
 // image is the programs of this machine, with the files of a directory on top.
 //
-//	kubelet --server https://127.0.0.1:6443 --ca apiserver.crt --token TOKEN --image NAME=DIR --logs DIR
+//	kubelet --server https://127.0.0.1:6443 --ca apiserver.crt --token TOKEN --image NAME=DIR --logs DIR --certificate DIR
 //
 // It does what the controllers and users of Kubernetes see of a kubelet: the states of pods and containers, exit codes,
-// restarts, init containers, probes, hooks, grace periods, environments and volumes. It also answers the pods' questions
+// restarts, init containers, probes, hooks, grace periods, environments, volumes and logs. It also answers the pods' questions
 // for names of headless services. It asks the API server ten times a second instead of watching it.
 //
 // All pods are in the pid namespace of a process that ends with the kubelet, even by kill -9, so nothing is left of them.
@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -52,7 +53,9 @@ type kubelet struct {
 	node   *node
 	images images
 	logs   string // directory of the containers' output
-	pods   map[types.UID]*pod
+
+	mu   sync.Mutex // for writing pods, and for reading them beside the loop
+	pods map[types.UID]*pod
 }
 
 func main() {
@@ -69,6 +72,7 @@ func run() error {
 	token := flag.String("token", "", "log in to the API server with `TOKEN`")
 	name := flag.String("node", "node1", "register as the node `NAME`")
 	flag.StringVar(&k.logs, "logs", ".", "write what containers print to files in `DIR`, NAMESPACE_POD_CONTAINER.log")
+	certificate := flag.String("certificate", "", "serve logs to the API server with tls.crt and tls.key in `DIR`")
 	flag.Var(k.images, "image", "take `NAME=DIR` as an image: the files of this machine, with the directory on top")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unixTerm)
@@ -81,6 +85,11 @@ func run() error {
 		return fmt.Errorf("make node: %w", err)
 	}
 	defer k.node.close()
+	if *certificate != "" {
+		if k.node.port, err = k.serveLogs(ctx, *certificate); err != nil {
+			return fmt.Errorf("serve logs: %w", err)
+		}
+	}
 	if err := k.node.register(ctx, k.api); err != nil {
 		return fmt.Errorf("register node: %w", err)
 	}
@@ -126,7 +135,9 @@ func (k *kubelet) look(ctx context.Context) error {
 			if p = k.newPod(ctx, object); p == nil {
 				continue
 			}
+			k.mu.Lock()
 			k.pods[object.UID] = p
+			k.mu.Unlock()
 		}
 		if object.DeletionTimestamp != nil {
 			grace := int64(30)
@@ -140,7 +151,9 @@ func (k *kubelet) look(ctx context.Context) error {
 		if !there[uid] { // deleted without grace
 			p.end(0)
 			if p.gone() {
+				k.mu.Lock()
 				delete(k.pods, uid)
+				k.mu.Unlock()
 			}
 			continue
 		}

@@ -43,6 +43,7 @@ type node struct {
 	hold     *os.File // the node lives as long as this pipe
 	ended    chan struct{}
 	imageDir map[string]string // of each image, as the node sees it
+	port     int               // where the API server asks for logs
 
 	mu    sync.Mutex
 	taken map[netip.Addr]bool
@@ -160,7 +161,8 @@ func (n *node) status() core.NodeStatus {
 		core.ResourcePods: resource.MustParse("200"), core.ResourceEphemeralStorage: resource.MustParse("512Gi")}
 	now := meta.Now()
 	return core.NodeStatus{Capacity: amount, Allocatable: amount,
-		Addresses: []core.NodeAddress{{Type: core.NodeInternalIP, Address: "127.0.0.1"}, {Type: core.NodeHostName, Address: n.name}},
+		DaemonEndpoints: core.NodeDaemonEndpoints{KubeletEndpoint: core.DaemonEndpoint{Port: int32(n.port)}},
+		Addresses:       []core.NodeAddress{{Type: core.NodeInternalIP, Address: "127.0.0.1"}, {Type: core.NodeHostName, Address: n.name}},
 		Conditions: []core.NodeCondition{{Type: core.NodeReady, Status: core.ConditionTrue, Reason: "KubeletReady", Message: "it runs",
 			LastHeartbeatTime: now}}}
 }

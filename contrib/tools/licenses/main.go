@@ -199,6 +199,7 @@ var phrases = []struct {
 	{"Apache-2.0", []string{"apache license version 2.0, january 2004"}},
 	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy", "the above copyright notice and this permission notice"}},
 	{"MIT", []string{"opensource.org/license/mit"}}, // a notice's way to name it
+	{"ISC", []string{"distribute this software for any purpose with or without fee is hereby granted"}},
 	{"BSD-3-Clause", []string{"redistribution and use in source and binary forms", "neither the name"}},
 	{"BSD-2-Clause", []string{"redistribution and use in source and binary forms"}},
 }

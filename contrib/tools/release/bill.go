@@ -26,12 +26,8 @@ func (r *release) bill() error {
 	}
 	modules := map[string]part{}
 	for _, s := range systems {
-		for _, program := range []string{"gorun", otlpName} {
-			notices := r.share["THIRD_PARTY_LICENSES"]
-			if program == otlpName {
-				notices = r.notices
-			}
-			own, used, err := r.parts(program, s, notices)
+		for _, program := range slices.Sorted(maps.Keys(r.notices)) {
+			own, used, err := r.parts(program, s, r.notices[program])
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", program, s, err)
 			}

@@ -2,8 +2,8 @@
 //
 //	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
 //
-// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-otlp gets tarballs and
-// packages of its own. It writes an SPDX bill of materials, which it reads from the binaries, and at last SHA256SUMS of
+// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-otlp and
+// gorun-kubernetes get tarballs and packages of their own. It writes an SPDX bill of materials, which it reads from the binaries, and at last SHA256SUMS of
 // every file in the output directory, the wheels among them. Nothing in the files depends on the time or place at which they are made, so everyone gets the same ones.
 package main
 
@@ -27,7 +27,7 @@ type release struct {
 	bin, out string
 	debOnly  bool
 	share    map[string][]byte // what accompanies the binary on every system, by name
-	notices  []byte            // the licences of what gorun-otlp links
+	notices  map[string][]byte // the licences of what each program links, by its name
 }
 
 // system is an operating system and an architecture, in Go's words.
@@ -70,8 +70,10 @@ func (r *release) make() error {
 		if err := r.tarball(s); err != nil {
 			return fmt.Errorf("make tarball for %s: %w", s, err)
 		}
-		if err := r.otlp(s); err != nil {
-			return fmt.Errorf("pack gorun-otlp for %s: %w", s, err)
+		for _, c := range companions {
+			if err := r.companion(c, s); err != nil {
+				return fmt.Errorf("pack %s for %s: %w", c.name, s, err)
+			}
 		}
 		if s.os != "linux" {
 			continue
@@ -113,8 +115,11 @@ func (r *release) gather() error {
 	if got := strings.TrimSpace(string(said)); got != "gorun "+r.version {
 		return fmt.Errorf("%s is %q, not of version %s", own, got, r.version)
 	}
-	if r.notices, err = os.ReadFile(filepath.Join(r.root, "contrib", "otlp", "THIRD_PARTY_LICENSES")); err != nil {
-		return err
+	r.notices = map[string][]byte{}
+	for _, c := range append([]companion{{name: "gorun", dir: "cmd/gorun"}}, companions...) {
+		if r.notices[c.name], err = os.ReadFile(filepath.Join(r.root, c.dir, "THIRD_PARTY_LICENSES")); err != nil {
+			return err
+		}
 	}
 	r.share = map[string][]byte{}
 	for name, args := range map[string][]string{

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// kubernetesProgram runs jobs in Kubernetes. Its libraries would make gorun half as large again.
+const kubernetesProgram = "gorun-kubernetes"
+
+// kubernetesTable binds the fields of kubernetesFlags.
+func (o *jobFlags) kubernetesTable() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "kubernetes", Destination: &o.kubernetes,
+			Usage: "run the job as a JobSet in Kubernetes, by gorun-kubernetes, and delete it when it has ended"},
+		&cli.StringFlag{Name: "image", Destination: &o.image,
+			Usage: "`IMAGE` of the pods, with gorun and the program in it"},
+		&cli.StringFlag{Name: "namespace", Destination: &o.namespace,
+			Usage: "`NAME` of the pods' namespace", DefaultText: "the context's"},
+		&cli.StringFlag{Name: "context", Destination: &o.kubeContext,
+			Usage: "`NAME` of a context of the kubeconfig", DefaultText: "the current one"},
+		&cli.StringFlag{Name: "kubernetes-options", Destination: &o.kubernetesOptions,
+			Usage: "`KEY=VALUE,…` for pods: cpu, memory, gpu, shm, volume=CLAIM:/PATH, service-account, pull-secret; for the job: name, queue, ttl, deadline"},
+	}
+}
+
+// checkKubernetes finds mistakes in the flags of a job in Kubernetes, and of one that is not.
+func checkKubernetes(o *jobFlags, programs []program) error {
+	if !o.kubernetes {
+		for _, field := range []any{&o.image, &o.namespace, &o.kubeContext, &o.kubernetesOptions} {
+			if o.given(field) {
+				return &usageError{fmt.Errorf("--%s is for jobs in Kubernetes", o.names[field]), "add --kubernetes"}
+			}
+		}
+		return nil
+	}
+	for _, field := range []any{&o.hosts, &o.hostfile, &o.hydraHostfile, &o.cluster, &o.keyFile, &o.launcher, &o.sshCommand, &o.script, &o.detach,
+		&o.topologyFile, &o.saveTopology, &o.outputDir, &o.metrics, &o.otlp, &o.web, &o.stdin, &o.configFile, &o.moves} {
+		if o.given(field) {
+			return &usageError{fmt.Errorf("--%s excludes --kubernetes", o.names[field]), "pods have neither hosts, nor files, ports or input of this machine"}
+		}
+	}
+	switch {
+	case calledHorovodrun(os.Args):
+		return &usageError{errors.New("--kubernetes is a flag of gorun, not of horovodrun"), "gorun --kubernetes, with the same flags"}
+	case o.image == "":
+		return &usageError{errors.New("--kubernetes needs --image"), "--image IMAGE, with the program and gorun"}
+	case !o.given(&o.np) || o.np < 1:
+		return &usageError{errors.New("--kubernetes needs -np"), "-np N, and --slots-per-host for the ranks of a pod"}
+	case o.given(&o.slotsPerHost) && o.slotsPerHost < 1:
+		return &usageError{fmt.Errorf("--%s %d: must be at least 1", o.names[&o.slotsPerHost], o.slotsPerHost), ""}
+	case len(programs) != 1 || !slices.Equal(o.args, os.Args[max(0, len(os.Args)-len(o.args)):]):
+		return &usageError{errors.New("--kubernetes takes one program, on the command line"), "start a job for each program"}
+	}
+	return nil
+}
+
+// inKubernetes becomes the program that runs a job in Kubernetes, which so has this one's terminal, signals and exit status.
+func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
+	path, err := findBeside(kubernetesProgram)
+	if err != nil {
+		return &usageError{errors.New("--kubernetes needs gorun-kubernetes beside gorun or in PATH"), "install the package gorun-kubernetes, or put that program beside gorun"}
+	}
+	args := []string{kubernetesProgram, "-image", o.image, "-ranks", strconv.Itoa(o.np), "-slots", strconv.Itoa(max(o.slotsPerHost, 1)),
+		"-least", strconv.Itoa(o.minNP), "-most", strconv.Itoa(o.maxNP), "-namespace", o.namespace, "-context", o.kubeContext,
+		"-options", o.kubernetesOptions, "-dry-run=" + strconv.FormatBool(o.dryRun)}
+	if o.given(&o.connectRetry) {
+		args = append(args, "-wait", o.connectRetry.Truncate(time.Millisecond).String())
+	}
+	words := flagsForPods(os.Args[1:len(os.Args)-len(o.args)], flags)
+	if len(job.Env) > 0 {
+		variables, names, err := passVariables(job.Env)
+		if err != nil {
+			return fmt.Errorf("pass on variables: %w", err)
+		}
+		defer variables.Close()
+		args = append(args, "-variables", strconv.Itoa(int(variables.Fd())))
+		for _, name := range names {
+			words = append(words, "-x", name)
+		}
+	}
+	args = append(append(append(args, "--"), words...), o.args...)
+	if err := syscall.Exec(path, args, os.Environ()); err != nil {
+		return fmt.Errorf("start %s: %w", kubernetesProgram, err)
+	}
+	return nil
+}
+
+// findBeside finds a program beside this one, or in PATH.
+func findBeside(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// ofThisMachine are flags that the launcher in a pod does not get: they are carried out here, and it gets variables by name.
+var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "slots-per-host", "dry-run", "connect-retry",
+	"x", "env", "envlist", "genv", "genvlist", "genvall"}
+
+// flagsForPods returns the flags that the launcher in a pod gets.
+func flagsForPods(args []string, flags []cli.Flag) (kept []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, joined := flagName(args[i])
+		f := findFlag(flags, name)
+		if f == nil {
+			return append(kept, args[i:]...)
+		}
+		from := i
+		if !joined {
+			i += words(f)
+		}
+		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && from+1 < len(args) && strings.Contains(args[from+1], "=") {
+			i = from + 1 // NAME=VALUE in one word
+		}
+		if !slices.Contains(ofThisMachine, f.Names()[0]) {
+			kept = append(kept, args[from:min(i+1, len(args))]...)
+		}
+	}
+	return kept
+}
+
+// passVariables writes variables to a file without a name that a program which this one becomes has open. They are not in its
+// arguments, which others could read.
+func passVariables(env []string) (file *os.File, names []string, err error) {
+	values := map[string]string{}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		if _, again := values[name]; !again {
+			names = append(names, name)
+		}
+		values[name] = value
+	}
+	if file, err = os.CreateTemp("", "gorun-"); err != nil {
+		return nil, nil, err
+	}
+	err = errors.Join(os.Remove(file.Name()), json.NewEncoder(file).Encode(values))
+	if err == nil {
+		_, err = file.Seek(0, 0)
+	}
+	if err == nil {
+		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFD, 0)
+		if errno != 0 {
+			err = errno
+		}
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, names, nil
+}

@@ -1,0 +1,225 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestCommand: gorun --kubernetes makes JobSets of command lines.
+func TestCommand(t *testing.T) {
+	e := newEngine(t)
+	e.define()
+	e.jobSets("jobset", jobsetModule)
+	for name, f := range map[string]func(e *engine){"command": testCommand, "status": testStatus, "interrupted": testInterrupted,
+		"left-alone": testLeftAlone, "taken-away": testTakenAway, "permission": testPermission} {
+		e.within(name, f)
+	}
+	testRefused(e)
+}
+
+// command is a gorun --kubernetes.
+type command struct {
+	training
+	cmd    *exec.Cmd
+	stderr string // the file
+}
+
+// command starts gorun --kubernetes with the image of the tests, as a user of the API server.
+func (e *engine) command(token string, args ...string) *command {
+	e.Helper()
+	c := &command{cmd: exec.Command(os.Getenv("GORUN_E2E_BINARY"), append([]string{"--kubernetes", "--namespace", e.namespace, "--image", image}, args...)...)}
+	c.cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfigOf(token), "PATH="+filepath.Dir(os.Getenv("KUBELET"))+":"+os.Getenv("PATH"))
+	for suffix, to := range map[string]*string{"out": &c.log, "err": &c.stderr} {
+		file, err := os.CreateTemp(e.logs, e.namespace+"_command_*."+suffix)
+		if err != nil {
+			e.Fatal(err)
+		}
+		defer file.Close()
+		*to = file.Name()
+		if suffix == "out" {
+			c.cmd.Stdout = file
+		} else {
+			c.cmd.Stderr = file
+		}
+	}
+	if err := c.cmd.Start(); err != nil {
+		e.Fatal(err)
+	}
+	c.engine, c.wait = e, c.cmd.Wait
+	e.Cleanup(func() { c.cmd.Process.Kill() })
+	return c
+}
+
+// says reports whether standard error of gorun matches.
+func (c *command) says(pattern string) bool {
+	text, _ := os.ReadFile(c.stderr)
+	return regexp.MustCompile("(?m)" + pattern).Match(text)
+}
+
+// endsWith waits for the end of gorun and checks its status.
+func (c *command) endsWith(status int) {
+	c.Helper()
+	c.cmd.Wait()
+	if got := c.cmd.ProcessState.ExitCode(); got != status {
+		c.Errorf("gorun ended with %d, want %d", got, status)
+	}
+}
+
+// noneLeft waits until the namespace has only what was there before.
+func (e *engine) noneLeft() {
+	e.Helper()
+	for version, kinds := range map[string][]string{"jobset.x-k8s.io/v1alpha2": {"JobSet"}, "batch/v1": {"Job"}, "v1": {"Pod", "Service", "Secret"},
+		"networking.k8s.io/v1": {"NetworkPolicy"}, "policy/v1": {"PodDisruptionBudget"}} {
+		for _, kind := range kinds {
+			var names []string
+			path := e.path(version, kind)
+			e.await("end of each "+kind, func() bool {
+				var list struct{ Items []pod }
+				if err := json.Unmarshal([]byte(e.must("GET", path, "")), &list); err != nil {
+					e.Fatal(err)
+				}
+				names = nil
+				for _, item := range list.Items {
+					if item.Metadata.Name != "gorun-key" {
+						names = append(names, item.Metadata.Name)
+					}
+				}
+				return len(names) == 0
+			})
+		}
+	}
+}
+
+// testCommand: a command line trains, its variables reach the ranks and are in no JobSet, and nothing is left.
+func testCommand(e *engine) {
+	c := e.command("tester", append([]string{"-np", "2", "-x", "TOKEN=hush"}, program(20)...)...)
+	e.await("JobSet", func() bool {
+		return strings.Contains(e.must("GET", e.path("jobset.x-k8s.io/v1alpha2", "JobSet"), ""), `"train.py`) || c.says("workers with")
+	})
+	if text := e.must("GET", e.path("jobset.x-k8s.io/v1alpha2", "JobSet"), ""); strings.Contains(text, "hush") {
+		e.Errorf("the JobSet has the value of a variable: %s", text)
+	}
+	c.end(2)
+	if !c.says(`^gorun: JobSet gorun-\w+ in namespace command: a launcher and 2 workers with 1 slots each$`) || c.says("error|warning") {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun says: %s", text)
+	}
+	e.noneLeft()
+}
+
+// testStatus: what a rank prints is there, in full, and its status is gorun's.
+func testStatus(e *engine) {
+	const script = `[ "$RANK" = 1 ] || exec sleep 100; echo "out $TOKEN '$(echo HOME)'"; i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo wrong >&2; exit 3`
+	c := e.command("tester", "-np", "2", "--slots-per-host", "2", "--no-tag-output", "--only-ranks", "1", "-x", "TOKEN=hush $(HOME) $$", "sh", "-c", script)
+	c.endsWith(3)
+	text := c.text()
+	if !strings.Contains(text, "out hush $(HOME) $$ 'HOME'\nline 0\n") || !strings.Contains(text, "wrong\n") || strings.Count(text, "\nline ") != 2000 {
+		e.Errorf("gorun prints:\n%s", tail([]byte(text), 2000))
+	}
+	if !c.says(`2 slots each`) {
+		e.Error("the ranks do not share a pod")
+	}
+	e.noneLeft()
+}
+
+// testInterrupted: Ctrl-C ends the ranks as everywhere, and nothing is left.
+func testInterrupted(e *engine) {
+	c := e.command("tester", append([]string{"-np", "2"}, unending()...)...)
+	c.awaitWorld(2)
+	c.cmd.Process.Signal(syscall.SIGINT)
+	c.endsWith(130)
+	e.noneLeft()
+}
+
+// testLeftAlone: the job of a gorun that was killed goes on to its end, and Kubernetes deletes it.
+func testLeftAlone(e *engine) {
+	c := e.command("tester", append([]string{"-np", "2", "--kubernetes-options", "ttl=5s,name=alone"}, program(100)...)...)
+	c.awaitWorld(2)
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
+	e.await("end of the JobSet", func() bool {
+		return strings.Contains(e.must("GET", e.path("jobset.x-k8s.io/v1alpha2", "JobSet"), ""), `"terminalState":"Completed"`)
+	})
+	e.noneLeft()
+}
+
+// testTakenAway: gorun shows the output of a launcher that begins again after an eviction, too.
+func testTakenAway(e *engine) {
+	e.must("POST", "/api/v1/namespaces/"+e.namespace+"/configmaps", `{"metadata":{"name":"unused"}}`)
+	c := e.command("tester", append([]string{"-np", "1", "--kubernetes-options", "name=again"}, unending()...)...)
+	c.awaitWorld(1)
+	selector := "jobset.sigs.k8s.io/replicatedjob-name%3Dlauncher"
+	e.must("DELETE", "/apis/policy/v1/namespaces/"+e.namespace+"/poddisruptionbudgets/again-launcher", "")
+	e.evict(e.pods(selector)[0].Metadata.Name)
+	e.await("note", func() bool {
+		return c.says(`^gorun: warning: the launcher's pod again-launcher-\S+ is gone; another one begins`)
+	})
+	worlds := len(c.find(`is rank 0 of 1 from`))
+	e.await("another world", func() bool { return len(c.find(`is rank 0 of 1 from`)) > worlds })
+	c.enough("jobset.sigs.k8s.io/replicatedjob-name%3Dworker")
+	c.endsWith(0)
+	e.noneLeft()
+}
+
+// testPermission: a user with no rights gets an error, and one with those of role.yaml needs no others.
+func testPermission(e *engine) {
+	c := e.command("guest", "-np", "1", "true")
+	c.endsWith(1)
+	if !c.says(`^gorun: error: create jobset: jobsets\S* is forbidden: User "guest" cannot create .*\ngorun: hint: contrib/kubernetes/role.yaml .*$`) {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun says: %s", text)
+	}
+	e.noneLeft()
+	e.create("role.yaml")
+	e.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+e.namespace+"/rolebindings", `{"metadata":{"name":"gorun"},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"gorun"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"guest"}]}`)
+	c = e.command("guest", "-np", "1", "echo", "let in")
+	c.endsWith(0)
+	if !strings.Contains(c.text(), "let in") || c.says("warning") {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun prints %s and says: %s", c.text(), text)
+	}
+	e.must("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+e.namespace+"/rolebindings/gorun", "")
+	e.noneLeft()
+}
+
+// testRefused: why pods are not there is one line and a hint, and nothing is left.
+func testRefused(e *engine) {
+	for name, tc := range map[string]struct {
+		before func(e *engine)
+		args   []string
+		want   string
+	}{
+		"absent-image": {args: []string{"--image", "registry.example/other:1"},
+			want: `error: \S+: no image registry.example/other:1: .* not found\ngorun: hint: push it, .*`},
+		"used-quota": {before: func(e *engine) {
+			e.must("POST", "/api/v1/namespaces/"+e.namespace+"/resourcequotas", `{"metadata":{"name":"one"},"spec":{"hard":{"pods":"1"}}}`)
+			e.await("quota", func() bool {
+				return strings.Contains(e.must("GET", "/api/v1/namespaces/"+e.namespace+"/resourcequotas/one", ""), `"used":{"pods"`)
+			})
+		}, want: `error: Job \S+: exceeded quota: one, .*\ngorun: hint: kubectl describe quota .*`},
+		"too-large": {args: []string{"--kubernetes-options", "cpu=1000"}, want: `error: \S+worker\S+: no node takes it: .*Insufficient cpu.*\ngorun: hint: free some, .*`},
+		"no-account": {args: []string{"--kubernetes-options", "service-account=nobody"},
+			want: `error: Job \S+: .*serviceaccount "nobody" not found\ngorun: hint: --kubernetes-options service-account=NAME .*`},
+		"no-namespace": {args: []string{"--namespace", "nowhere"}, want: `error: create jobset: namespaces "nowhere" not found\ngorun: hint: kubectl create namespace nowhere, .*`},
+	} {
+		e.within(name, func(e *engine) {
+			if tc.before != nil {
+				tc.before(e)
+			}
+			c := e.command("tester", append(append([]string{"-np", "2", "--connect-retry", "8s"}, tc.args...), "true")...)
+			c.endsWith(1)
+			text, _ := os.ReadFile(c.stderr)
+			if !regexp.MustCompile("(?m)^gorun: "+tc.want+"$").Match(text) || strings.Count(string(text), "gorun: error: ") != 1 {
+				e.Errorf("gorun says:\n%s", text)
+			}
+			e.noneLeft()
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	core "k8s.io/api/core/v1"
+)
+
+// again is how long to wait before a log that has ended is asked for anew.
+const again = 500 * time.Millisecond
+
+// logReader copies the log of a container, each line once, however often it is opened.
+type logReader struct {
+	to   io.Writer
+	last time.Time // of the lines so far
+	same int       // how many of them have that time
+}
+
+// follow copies a pod's log until its container has ended and all of its lines are there, or the pod is gone. note is called
+// when the log cannot be read for now.
+func (l *logReader) follow(ctx context.Context, c *client, name string, note func(error)) error {
+	for {
+		var p core.Pod
+		err := c.call(ctx, "GET", c.address(podPath, name, nil), nil, &p)
+		if refused(err) == http.StatusNotFound {
+			return nil
+		}
+		over := err == nil && ended(&p) != nil // before the log is opened, so that it has all
+		if err == nil {
+			err = l.open(ctx, c, name)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && over:
+			return nil
+		case refused(err) == http.StatusForbidden || refused(err) == http.StatusUnauthorized:
+			return err
+		case err != nil:
+			note(err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(again):
+		}
+	}
+}
+
+// open copies what the log has after the lines so far, until its end.
+func (l *logReader) open(ctx context.Context, c *client, name string) error {
+	query := url.Values{"container": {launcherPart}, "follow": {"true"}, "timestamps": {"true"}}
+	if !l.last.IsZero() {
+		query.Set("sinceTime", l.last.UTC().Format(time.RFC3339))
+	}
+	body, err := c.request(ctx, "GET", c.address(podPath, name+"/log", query), nil)
+	if refused(err) == http.StatusNotFound { // gone meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return l.copy(body)
+}
+
+// copy writes the lines that are new. Each begins with its time.
+func (l *logReader) copy(from io.Reader) error {
+	r := bufio.NewReaderSize(from, 64<<10)
+	known := l.same // lines of the last time that come again
+	for begins, wanted := true, false; ; {
+		piece, err := r.ReadSlice('\n')
+		if len(piece) > 0 {
+			if begins {
+				stamp, rest, found := bytes.Cut(piece, []byte(" "))
+				at, wrong := time.Parse(time.RFC3339Nano, string(stamp))
+				if !found || wrong != nil {
+					rest, at = piece, l.last.Add(1) // no line of a log: a message of the node
+				}
+				wanted, piece = l.isNew(at, &known), rest
+			}
+			if wanted {
+				if _, err := l.to.Write(piece); err != nil {
+					return fmt.Errorf("write output: %w", err)
+				}
+			}
+			begins = err == nil
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return fmt.Errorf("read log: %w", err)
+		}
+	}
+}
+
+// isNew reports whether a line of some time has not been copied yet; known is how many lines of the last time are left that
+// were.
+func (l *logReader) isNew(at time.Time, known *int) bool {
+	switch {
+	case at.Before(l.last):
+		return false
+	case at.After(l.last):
+		l.last, l.same, *known = at, 1, 0
+		return true
+	case *known > 0:
+		*known--
+		return false
+	}
+	l.same++
+	return true
+}

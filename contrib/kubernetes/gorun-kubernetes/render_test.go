@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+)
+
+func parsed(t *testing.T, args ...string) *request {
+	t.Helper()
+	q, err := parse(args)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return &q
+}
+
+// pods returns the JobSet of a command line and what its parts' pods are.
+func parts(t *testing.T, q *request) (set *jobSet, launcher, worker *core.PodSpec) {
+	t.Helper()
+	all, err := q.objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set = all[0].value.(*jobSet)
+	return set, &set.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec, &set.Spec.ReplicatedJobs[1].Template.Spec.Template.Spec
+}
+
+// TestObjects: a command line becomes the launcher's arguments, and its ranks pods with the options' amounts.
+func TestObjects(t *testing.T) {
+	q := parsed(t, "-image", "reg/i:1", "-ranks", "5", "-slots", "2", "-options",
+		"name=train,cpu=3,memory=6Gi,gpu=1,volume=data:/data,service-account=sa,pull-secret=login,queue=night,deadline=2h,ttl=1m", "--",
+		"-np", "5", "python3", "train.py", "$(HOME)")
+	set, launcher, worker := parts(t, q)
+	want := []string{"--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--connect-retry=10m0s", "-np", "5", "python3", "train.py", "$$(HOME)"}
+	if c := launcher.Containers[0]; !slices.Equal(c.Args, want) || !slices.Equal(c.Command, []string{"gorun"}) || c.EnvFrom != nil {
+		t.Errorf("the launcher runs %q %q", c.Command, c.Args)
+	}
+	job := set.Spec.ReplicatedJobs[1].Template.Spec
+	if *job.Completions != 3 || *job.Parallelism != 3 {
+		t.Errorf("%d workers, want 3 for 5 ranks", *job.Completions)
+	}
+	c := worker.Containers[0]
+	for name, want := range map[core.ResourceName]string{"cpu": "3", "memory": "6Gi", "nvidia.com/gpu": "1"} {
+		if got := c.Resources.Limits[name]; got.String() != want {
+			t.Errorf("%s is %s, want %s", name, got.String(), want)
+		}
+		if got := c.Resources.Requests[name]; got.String() != want {
+			t.Errorf("%s is %s, want %s", name, got.String(), want)
+		}
+	}
+	if i := slices.IndexFunc(c.Env, func(v core.EnvVar) bool { return v.Name == "SLOTS" }); i < 0 || c.Env[i].Value != "2" || c.Env[i].ValueFrom != nil {
+		t.Errorf("variables of a worker: %v", c.Env)
+	}
+	for _, spec := range []*core.PodSpec{launcher, worker} {
+		if spec.ServiceAccountName != "sa" || spec.ImagePullSecrets[0].Name != "login" || spec.Containers[0].Image != "reg/i:1" {
+			t.Errorf("a pod is %+v", spec)
+		}
+		if v := spec.Volumes[len(spec.Volumes)-1]; v.PersistentVolumeClaim.ClaimName != "data" || spec.Containers[0].VolumeMounts[len(spec.Containers[0].VolumeMounts)-1].MountPath != "/data" {
+			t.Errorf("the volume is %+v", v)
+		}
+		if s := spec.Containers[0].SecurityContext; !*spec.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || *spec.AutomountServiceAccountToken {
+			t.Errorf("a pod may do more than it has to: %+v", spec)
+		}
+	}
+	if *set.Spec.TTL != 60 || *set.Spec.ReplicatedJobs[0].Template.Spec.ActiveDeadlineSeconds != 7200 || set.Metadata.Labels["kueue.x-k8s.io/queue-name"] != "night" {
+		t.Errorf("the JobSet is %+v", set)
+	}
+}
+
+// TestVariables: values of variables are in a Secret that the launcher's environment comes from, and nowhere else.
+func TestVariables(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	json.NewEncoder(file).Encode(map[string]string{"TOKEN": "hush"})
+	file.Seek(0, 0)
+	q := parsed(t, "-image", "i", "-ranks", "1", "--", "true")
+	if q.variables, err = readVariables(int(file.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	set, launcher, _ := parts(t, q)
+	text, _ := json.Marshal(set)
+	if from := launcher.Containers[0].EnvFrom; len(from) != 1 || from[0].SecretRef.Name != q.name+"-variables" || bytes.Contains(text, []byte("hush")) {
+		t.Errorf("variables come from %+v; the JobSet is %s", from, text)
+	}
+	var out bytes.Buffer
+	if err := q.print(&out); err != nil || strings.Count(out.String(), "hush") != 1 || strings.Count(out.String(), "\nkind: ") != 6 {
+		t.Errorf("%v:\n%s", err, &out)
+	}
+}
+
+// TestElastic: pods are as many as the largest world needs, and as many as the smallest needs are kept from evictions.
+func TestElastic(t *testing.T) {
+	q := parsed(t, "-image", "i", "-ranks", "4", "-least", "2", "-most", "7", "-slots", "2", "--", "true")
+	if q.pods(q.most) != 4 || q.pods(q.least) != 1 {
+		t.Errorf("%d and %d pods", q.pods(q.most), q.pods(q.least))
+	}
+	if q := parsed(t, "-image", "i", "-ranks", "4", "--", "true"); q.pods(q.most) != 4 || q.pods(q.least) != 4 || !strings.HasPrefix(q.name, "gorun-") {
+		t.Errorf("%+v", q.job)
+	}
+}
+
+// TestMistakes: each mistake in options is named.
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"cpu":             "want KEY=VALUE",
+		"cpu=":            "want KEY=VALUE",
+		"cpus=2":          "no such option",
+		"cpu=many":        "not an amount",
+		"cpu=0":           "not an amount",
+		"gpu=-1":          "not a number",
+		"ttl=0s":          "not a time",
+		"deadline=1":      "not a time",
+		"volume=data":     "want CLAIM:/PATH",
+		"volume=data:rel": "want CLAIM:/PATH",
+		"name=Train":      "small letters",
+		"name=-a":         "small letters",
+	} {
+		if _, err := parse([]string{"-image", "i", "-ranks", "1", "-options", text, "--", "true"}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--kubernetes-options ") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for _, args := range [][]string{{}, {"-image", "i", "--", "true"}, {"-ranks", "1", "--", "true"}, {"-image", "i", "-ranks", "1"}, {"-nothing"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q is accepted", args)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+package kubernetes
+
+import _ "embed"
+
+// JobSet is jobset.yaml, which gorun-kubernetes fills in for a command line.
+//
+//go:embed jobset.yaml
+var JobSet []byte
