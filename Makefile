@@ -229,11 +229,13 @@ verbs: build/report
 	CGO_ENABLED=0 go vet -tags rdma ./collective/verbs/...
 	@CGO_ENABLED=0 $(REPORT) -packages ./collective/verbs/ibverbs go test -json -tags rdma $(UNIT_FLAGS)
 
-## gpu: hold the stand-ins for CUDA's driver and NCCL against NVIDIA's headers: HEADERS=directories of cuda.h and nccl.h
-# make python builds and runs the stand-ins.
+## gpu: hold the stand-ins for CUDA's driver and NCCL against NVIDIA's headers, and gorun's kernels against its assembler: HEADERS=directories of cuda.h and nccl.h PTXAS=program
+# NVIDIA's wheels on PyPI have them: nvidia-cuda-runtime-cu12, nvidia-nccl-cu12, nvidia-cuda-nvcc-cu12. make python builds and runs the stand-ins.
 gpu:
-	@[ -n "$(HEADERS)" ] || { echo "gpu: HEADERS=directories of NVIDIA's cuda.h and nccl.h"; exit 2; }
-	for standin in cuda nccl; do cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -DHEADERS $(addprefix -isystem ,$(HEADERS)) contrib/gpu/$$standin.c; done
+	@[ -n "$(HEADERS)$(PTXAS)" ] || { echo "gpu: HEADERS=directories of NVIDIA's cuda.h and nccl.h, PTXAS=its assembler"; exit 2; }
+	@if [ -n "$(HEADERS)" ]; then set -x; for standin in cuda ptx nccl; do \
+	cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -DHEADERS $(addprefix -isystem ,$(HEADERS)) contrib/gpu/$$standin.c || exit 1; done; fi
+	@if [ -n "$(PTXAS)" ]; then $(PYTHON) -B contrib/gpu/assemble.py $(PTXAS); fi
 
 ## c: the C binding, with every warning an error, under the sanitizers of memory and threads, in worlds of 1 to 3 ranks
 c: build

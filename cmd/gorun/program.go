@@ -34,7 +34,7 @@ func (o *jobFlags) programTable() []cli.Flag {
 		&cli.BoolFlag{Name: "genvall", Destination: &o.genvAll, Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
 		&cli.StringFlag{Name: "rank-wrapper", Destination: &o.wrapper, Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
 		&cli.StringFlag{Name: "gpus", Destination: &o.gpus, Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
-		&cli.StringFlag{Name: "gpu-path", Destination: &o.GPUPath, Value: "host", EnvVars: []string{"GORUN_GPU_PATH"}, Usage: "what carries tensors that lie on GPUs, by `NAME`: host (through the memory of hosts), nccl, hierarchical (NCCL within hosts), or auto (nccl where each rank has a GPU of its own and NCCL, else host)"},
+		&cli.StringFlag{Name: "gpu-path", Destination: &o.GPUPath, Value: "host", EnvVars: []string{"GORUN_GPU_PATH"}, Usage: "what carries tensors that lie on GPUs, by `NAME`: host (through the memory of hosts), nccl, hierarchical (NCCL within hosts), ipc (memory of the GPU that ranks share), or auto (nccl where each rank has a GPU of its own and NCCL, ipc where ranks share GPUs, else host)"},
 		&cli.BoolFlag{Name: "tf-config", Destination: &o.TF, Usage: "set TF_CONFIG, for tf.distribute"},
 		&cli.StringFlag{Name: "jax-engine", Destination: &o.JAX, Usage: "what carries the collectives that JAX itself puts into programs of several processes, on CPUs, by `NAME`: gorun", DefaultText: "what the program chooses"},
 		&cli.BoolFlag{Name: "pmi-port", Destination: &o.PMIPort, Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
@@ -44,14 +44,14 @@ func (o *jobFlags) programTable() []cli.Flag {
 }
 
 // gpuPaths are the values of --gpu-path.
-var gpuPaths = []string{"auto", "hierarchical", "host", "nccl"}
+var gpuPaths = []string{"auto", "hierarchical", "host", "ipc", "nccl"}
 
 // checkGPUPath refuses what carries no tensors.
 func checkGPUPath(name string) error {
 	if slices.Contains(gpuPaths, name) {
 		return nil
 	}
-	return &usageError{fmt.Errorf("--gpu-path %s: must be auto, nccl, hierarchical or host", name), "--gpu-path auto takes NCCL where it can"}
+	return &usageError{fmt.Errorf("--gpu-path %s: must be auto, nccl, hierarchical, ipc or host", name), "--gpu-path auto takes NCCL where it can"}
 }
 
 // gpusOf reads --gpus.

@@ -29,7 +29,7 @@ var remedies = map[string]string{
 	"--elastic-timeout …: must be positive":                                                              "Give a time, as in `--elastic-timeout 600`.",
 	"--emit-nccl: … hosts, but the file is for one":                                                      "Name one host: `gorun topo -H host1 --emit-nccl FILE`.",
 	"--gloo, --mpi and --jsrun exclude each other":                                                       "Leave all of them out: there is one engine.",
-	"--gpu-path …: must be auto, nccl, hierarchical or host":                                             "`--gpu-path auto` takes NCCL where it can. [GPUs](guides/gpus.md) describes the paths.",
+	"--gpu-path …: must be auto, nccl, hierarchical, ipc or host":                                        "`--gpu-path auto` takes NCCL where it can. [GPUs](guides/gpus.md) describes the paths.",
 	"--gpus …: neither auto nor a list of GPUs":                                                          "`--gpus auto`, `--gpus 0,1` or `--gpus GPU-…,MIG-…`.",
 	"--host-discovery-script excludes --cluster, which knows its hosts":                                  "`--min-np N` alone makes a job in a cluster elastic.",
 	"--host-discovery-script excludes -H and --hostfile":                                                 "Name the hosts in one place.",

@@ -30,11 +30,13 @@ SIZES = [4, 4 << 10, 256 << 10, 4 << 20, 64 << 20, 1 << 30]  # bytes
 PATHS = {
     "nccl": "gorun --gpu-path nccl",
     "hierarchical": "gorun --gpu-path hierarchical",
+    "ipc": "gorun --gpu-path ipc",
     "host": "gorun --gpu-path host",
     "torch-nccl": "torch.distributed, NCCL",
     "torch-gloo": "torch.distributed, gloo",
     "copy": "pinned copies to the host and back",
 }
+GORUNS = ("nccl", "hierarchical", "ipc", "host")
 CASE_SECONDS = 90.0  # of one number of ranks on one path
 SIZE_SECONDS = 3.0  # of one size
 SEVERAL = "NCCL_MULTI_RANK_GPU_ENABLE"
@@ -124,7 +126,8 @@ class Pointers(Ranks):
 
         basics.init()
         self.rank, self.size, self.op = basics.rank(), basics.size(), constants.SUM
-        group = route.route(basics.world(), basics.local_rank()).settle()
+        ordinal = basics.local_rank() % int(os.environ["BENCH_STANDIN"])
+        group = route.route(basics.world(), ordinal).settle()
         if group is None:
             raise SystemExit("tensors would go by the host")
         self.group = group
@@ -222,11 +225,13 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
     if ranks > gpus:
         environ[SEVERAL] = "1"
     here = os.path.abspath(__file__)
-    way = ["--gpu-path", name] if name in ("nccl", "hierarchical", "host") else []
+    way = ["--gpu-path", name] if name in GORUNS else []
     program = [sys.executable, "-B", here, "--rank", name, "--sizes", ",".join(map(str, sizes))]
     command = [gorun, "-np", str(ranks), "-H", f"localhost:{ranks}", "--no-tag-output", *way, *program]
     result: dict[str, Any] = {"path": name, "ranks": ranks, "seconds": {}, "error": ""}
-    if ranks == 1 and name in ("nccl", "hierarchical"):
+    if name == "ipc" and 1 < ranks <= gpus:
+        return {**result, "error": "each rank has a GPU of its own"}
+    if ranks == 1 and name in GORUNS and name != "host":
         return {**result, "error": "one rank goes by the host"}
     with subprocess.Popen(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -290,7 +295,8 @@ def size_of(nbytes: int) -> str:
 def devices() -> tuple[int, str]:
     """Return the number of GPUs, and what measures: models, versions, machine."""
     if os.environ.get("BENCH_STANDIN"):
-        return 8, "Stand-ins for CUDA and NCCL on the host: a test of this program, no measurement."
+        about = "Stand-ins for CUDA and NCCL on the host: a test of this program, no measurement."
+        return int(os.environ["BENCH_STANDIN"]), about
     import torch
 
     if not torch.cuda.is_available():

@@ -55,6 +55,12 @@ class Test(unittest.TestCase):
         self.assertTrue(page.endswith("- gorun --gpu-path host, 2 ranks: cut short after 90 s\n"))
 
     def test_over_the_standins(self) -> None:
+        self.run_standins("nccl", 8)
+
+    def test_shared_over_the_standins(self) -> None:
+        self.run_standins("ipc", 1)
+
+    def run_standins(self, path: str, gpus: int) -> None:
         gorun = ROOT / "bin" / "gorun"
         if not gorun.exists():
             self.skipTest(f"{gorun} is not built: make build")
@@ -64,9 +70,9 @@ class Test(unittest.TestCase):
 
             libraries = standin_gpu.libraries()
         with tempfile.TemporaryDirectory() as out:
-            environ = {**os.environ, "LD_LIBRARY_PATH": libraries, "BENCH_STANDIN": "1"}
+            environ = {**os.environ, "LD_LIBRARY_PATH": libraries, "BENCH_STANDIN": str(gpus)}
             environ.pop("PYTHONPATH", None)
-            command = [sys.executable, "-B", gpu.__file__, "--out", out, "--ranks", "2", "--paths", "nccl"]
+            command = [sys.executable, "-B", gpu.__file__, "--out", out, "--ranks", "2", "--paths", path]
             ended = subprocess.run(
                 [*command, "--sizes", "4,4096", "--minutes", "1", "--gorun", str(gorun)],
                 env=environ, capture_output=True, text=True, timeout=90, check=False,

@@ -23,6 +23,8 @@ typedef enum {
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_INVALID_PTX = 218,
+	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
@@ -44,6 +46,8 @@ typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
 typedef struct { char bytes[16]; } CUuuid;
 typedef struct { char reserved[64]; } CUipcMemHandle;
 typedef void (*CUhostFn)(void *data);
@@ -93,6 +97,7 @@ _Static_assert(sizeof(ncclUniqueId) == 128 && sizeof(CUipcMemHandle) == 64 && si
 #ifdef HEADERS
 // What the other branch says, as numbers.
 _Static_assert(CUDA_ERROR_INVALID_CONTEXT == 201 && CUDA_ERROR_NOT_READY == 600, "CUresult");
+_Static_assert(CUDA_ERROR_INVALID_PTX == 218 && CUDA_ERROR_NOT_FOUND == 500, "CUresult");
 _Static_assert(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED == 712 && CUDA_ERROR_NOT_SUPPORTED == 801, "CUresult");
 _Static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == 2 && CU_STREAM_CAPTURE_STATUS_ACTIVE == 1 && CU_STREAM_NON_BLOCKING == 1, "flags");
 _Static_assert(CU_EVENT_DISABLE_TIMING == 2 && CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 1, "flags");
@@ -132,6 +137,11 @@ CUresult cuMemHostUnregister(void *pointer);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer);
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuLaunchKernel(CUfunction function, unsigned int blocks, unsigned int blocks_y, unsigned int blocks_z,
+	unsigned int threads, unsigned int threads_y, unsigned int threads_z, unsigned int shared, CUstream stream,
+	void **parameters, void **extra);
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data);
 CUresult cuGetErrorString(CUresult error, const char **text);
 

@@ -8,6 +8,10 @@
 //	hold          no operation of a stream begins while it is there
 //	nopeer        no device reaches another's memory
 //	nopin         host memory cannot be registered
+//	nomemory      N: no memory of more than N bytes can be had
+//	noipc         memory cannot be shared with other processes
+//	noopen        memory that other processes share cannot be opened
+//	noptx         no kernel is loaded; ptx.c runs them
 //	capturing     streams are being captured into a graph
 //
 // CUDA_VISIBLE_DEVICES may list indexes, or UUIDs as devices have them here.
@@ -360,6 +364,8 @@ static bool forget(struct memory **list, const char *start, struct memory *was) 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
 	if (ready()) return ready();
 	if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+	long most = fault("nomemory");
+	if (most && bytes > (size_t)most) return CUDA_ERROR_OUT_OF_MEMORY;
 	int file = memfd_create("stand-in for a GPU's memory", MFD_CLOEXEC);
 	if (file < 0 || ftruncate(file, (off_t)bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
 	char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -426,6 +432,7 @@ struct handle {
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	if (fault("noipc")) return CUDA_ERROR_NOT_SUPPORTED;
 	memset(handle, 0, sizeof *handle);
 	pthread_mutex_lock(&lock);
 	for (struct memory *one = allocated; one; one = one->next) {
@@ -441,6 +448,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
 	(void)flags;
 	if (ready()) return ready();
+	if (fault("noopen")) return CUDA_ERROR_NOT_SUPPORTED;
 	struct handle what;
 	memcpy(&what, &handle, sizeof what);
 	if (what.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT; // the real one is for other processes only, too
@@ -471,6 +479,8 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 	case CUDA_ERROR_NO_DEVICE: *text = "no CUDA-capable device is detected"; break;
 	case CUDA_ERROR_INVALID_DEVICE: *text = "invalid device ordinal"; break;
 	case CUDA_ERROR_INVALID_CONTEXT: *text = "invalid device context"; break;
+	case CUDA_ERROR_INVALID_PTX: *text = "a PTX JIT compilation failed"; break;
+	case CUDA_ERROR_NOT_FOUND: *text = "named symbol not found"; break;
 	case CUDA_ERROR_NOT_READY: *text = "device not ready"; break;
 	case CUDA_ERROR_NOT_SUPPORTED: *text = "operation not supported"; break;
 	default: *text = "unknown error"; return CUDA_ERROR_INVALID_VALUE;

@@ -21,7 +21,7 @@ type JobOptions struct {
 	Verbs    string        `msgpack:"verbs"`     // the library for that, by its path on hosts; "" for the system's libibverbs
 	RDMATune string        `msgpack:"rdma_tune"` // options of queue pairs, as package verbs reads them; "" for its defaults
 	GPUs     []string      `msgpack:"gpus"`      // devices by local rank; "auto" alone for those of the host; nil to leave them alone
-	GPUPath  string        `msgpack:"gpu_path"`  // what carries tensors that lie on GPUs: "auto", "nccl", "hierarchical" or "host"
+	GPUPath  string        `msgpack:"gpu_path"`  // what carries tensors that lie on GPUs: "auto", "nccl", "hierarchical", "ipc" or "host"
 	TF       bool          `msgpack:"tf"`        // set TF_CONFIG
 	JAX      string        `msgpack:"jax"`       // what carries the collectives of JAX's own programs: "gorun", or "" for what they choose
 	IfAlone  IfAlone       `msgpack:"if_alone"`  // what becomes of the job if an MPI library isolates ranks

@@ -17,12 +17,17 @@ from gorun.torch import gpu
 CALLS = collections.Counter()
 
 
+def ordinal():
+    """Return the device of this rank: its own, or one that all share."""
+    return 0 if "GPU_STANDIN_SHARED" in os.environ else basics.local_rank()
+
+
 def stand_in():
     """Take tensors of the CPU for a GPU's, and count the calls of NCCL."""
     gpu.on_gpu = lambda tensor: tensor.layout is gpu.torch.strided and not tensor.is_conj()
     gpu.current_stream = lambda tensor: mock.Mock(cuda_stream=0)
-    gpu.ordinal_of = lambda tensor: basics.local_rank()
-    gpu.default_ordinal = basics.local_rank
+    gpu.ordinal_of = lambda tensor: ordinal()
+    gpu.default_ordinal = ordinal
     collectives.turns = lambda *_: None  # which carry tensors in host memory
     # A torch that is built for CUDA has NVIDIA's library loaded, which needs a GPU.
     nccl.candidates = lambda: [os.path.join(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libnccl.so.2")]

@@ -14,6 +14,7 @@ from gorun.gpu.driver import Driver
 from gorun.gpu.nccl import Nccl
 
 SOURCES = os.path.join(os.path.dirname(__file__), "..", "..", "gpu")
+GORUN = os.path.abspath(os.path.join(SOURCES, "..", "..", "bin", "gorun"))
 FLAGS = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
 
 
@@ -25,7 +26,8 @@ def libraries():
     made = tempfile.mkdtemp(prefix="gpu-standin-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     cuda = os.path.join(made, "libcuda.so.1")
-    for name, more in (("cuda", []), ("nccl", [cuda, "-Wl,-rpath,$ORIGIN"])):
+    ptx = [os.path.join(SOURCES, "ptx.c"), "-lm"]
+    for name, more in (("cuda", ptx), ("nccl", [cuda, "-Wl,-rpath,$ORIGIN"])):
         target = next(lib for lib in ("libcuda.so.1", "libnccl.so.2") if name in lib)
         out = ["-Wl,-soname," + target, "-o", os.path.join(made, target)]
         subprocess.run(["cc", *FLAGS, *out, os.path.join(SOURCES, f"{name}.c"), *more], check=True)
@@ -70,6 +72,19 @@ def faults(**values):
                 del os.environ["GPU_STANDIN"]
             else:
                 os.environ["GPU_STANDIN"] = before
+
+
+def run_job(*arguments, **made):
+    """Run a job on this host, where ranks find the stand-ins, which make faults; return how it ended."""
+    if not os.path.exists(GORUN):
+        raise unittest.SkipTest(f"{GORUN} is not built: make build")
+    with faults(**made):
+        found = os.pathsep.join([libraries(), os.environ.get("LD_LIBRARY_PATH", "")])
+        environ = {**os.environ, "LD_LIBRARY_PATH": found}
+        environ.pop("PYTHONPATH", None)  # ranks import gorun from the binary
+        return subprocess.run(
+            [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
 
 
 def in_threads(size, body):

@@ -21,7 +21,8 @@ PARAMETERS = {
     "ncclDataType_t": ctypes.c_int, "ncclRedOp_t": ctypes.c_int, "ncclUniqueId": nccl.UniqueId,
     "CUipcMemHandle": driver.IpcMemHandle, "CUuuid": driver.Uuid, "ncclConfig_t": nccl.Config,
     "ncclResult_t": ctypes.c_int, "CUstreamCaptureStatus": ctypes.c_int,
-    "CUstreamCaptureMode": ctypes.c_int,
+    "CUstreamCaptureMode": ctypes.c_int, "CUmodule": ctypes.c_void_p, "CUfunction": ctypes.c_void_p,
+    "void *": ctypes.c_void_p,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from fake import run_ranks  # noqa: E402
 
 from gorun import basics, constants, errors  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
-from gorun.gpu import driver, group, hierarchy  # noqa: E402
+from gorun.gpu import driver, group, hierarchy, shares  # noqa: E402
 
 
 def setUpModule():
@@ -66,7 +66,7 @@ class SumsTest(unittest.TestCase):
                     want = np.arange(count) * size + sum(range(size))
                     self.assertTrue(np.array_equal(array, want), (hosts, count))
 
-            with self.subTest(hosts=hosts), mock.patch.object(hierarchy, "CHUNK_BYTES", 16 << 10):
+            with self.subTest(hosts=hosts), mock.patch.object(shares, "CHUNK_BYTES", 16 << 10):
                 ranks(hosts, body)
 
     def test_several_under_way_in_any_order(self):
@@ -102,8 +102,7 @@ class SumsTest(unittest.TestCase):
             self.assertEqual(ranks([[0, 1], [2, 3]], body), [(True, {6})] * 4)
 
     def test_left_to_the_host(self):
-        def leave(group, work, handle):
-            group._world.synchronize(handle)
+        def leave(group, work, sums):
             work.left_to_host()
 
         with mock.patch.object(group.Group, "_answered", leave):

@@ -1,37 +1,19 @@
 """Whole jobs whose ranks reduce memory of GPUs by NCCL, over the stand-ins."""
 
-import os
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-import standin_gpu
+from standin_gpu import run_job
 from tests_path import need_torch
-
-ROOT = Path(__file__).resolve().parents[3]
-GORUN = ROOT / "bin/gorun"
 
 
 class JobTest(unittest.TestCase):
-    def run_job(self, *arguments):
-        """Run a job on this host, where ranks find the stand-ins; return how it ended."""
-        if not GORUN.exists():
-            self.skipTest(f"{GORUN} is not built: make build")
-        with tempfile.TemporaryDirectory(prefix="gpu-faults-") as directory:
-            libraries = os.pathsep.join([standin_gpu.libraries(), os.environ.get("LD_LIBRARY_PATH", "")])
-            environ = {**os.environ, "GPU_STANDIN": directory, "LD_LIBRARY_PATH": libraries}
-            environ.pop("PYTHONPATH", None)  # ranks import gorun from the binary
-            return subprocess.run(
-                [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
-            )
-
     def losing(self, way, hosts, size, first):
         """Run a job in which ranks die while NCCL hangs: the others abort it, and train on."""
         program = Path(__file__).with_name("gpu_steps.py")
-        ended = self.run_job(
+        ended = run_job(
             "--min-np", "2", "--on-failure", "shrink", "-v", "--gpu-path", way, "-H", hosts,
             sys.executable, "-B", program, str(size), str(first),
         )  # fmt: skip
@@ -51,14 +33,14 @@ class JobTest(unittest.TestCase):
 
     def test_a_rank_joins(self):
         program = Path(__file__).with_name("gpu_joins.py")
-        ended = self.run_job("-np", "3", "--gpu-path", "nccl", sys.executable, "-B", program)
+        ended = run_job("-np", "3", "--gpu-path", "nccl", sys.executable, "-B", program)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertEqual(len(re.findall("joined last: [01]", ended.stdout)), 3, ended.stdout)
 
     def test_torch_distributed(self):
         need_torch()
         runner, program = (Path(__file__).with_name(f"gpu_{name}.py") for name in ("for_cpu", "distributed"))
-        ended = self.run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-B", runner, program)
+        ended = run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-B", runner, program)
         said = ended.stdout + ended.stderr
         self.assertEqual(ended.returncode, 0, said)
         self.assertEqual(len(re.findall("rank [01] of 2: ok", ended.stdout)), 2, said)
@@ -71,7 +53,7 @@ class JobTest(unittest.TestCase):
     def test_wanted_but_not_there(self):
         program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \
             "route.route(basics.world(), -1).settle()"  # fmt: skip
-        ended = self.run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-c", program)
+        ended = run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-c", program)
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("ValueError: --gpu-path nccl: rank 0 on localhost: no GPU", ended.stderr)
 

@@ -18,7 +18,7 @@ from fake import run_ranks  # noqa: E402
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics, collectives  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
-from gorun.gpu import driver, group, nccl, path  # noqa: E402
+from gorun.gpu import driver, group, nccl, path, staging  # noqa: E402
 from gorun.gpu.path import Choice, Facts  # noqa: E402
 from gorun.torch import gpu  # noqa: E402
 
@@ -41,17 +41,27 @@ class ChoiceTest(unittest.TestCase):
         mig = f"rank 1 on a has a part of a GPU (MIG), {switch}"
         lacks = f"rank 1 on b: {none.lacks}"
         versions = "rank 0 on a has NCCL 2.27.5, and rank 1 on b 2.20.3"
+        sharers = "ranks 0 and 1 on a share a GPU"
+        ipc = Choice("ipc", "2 ranks share each GPU, of 1")
+        alone = one._replace(alone="cuIpcGetMemHandle: operation not supported (801)")
+        refused = f"rank 1 on a cannot share memory of its GPU: {alone.alone}"
+        without = one._replace(nccl="", lacks="no NCCL")
         own = Choice("nccl", "NCCL 2.27.5, each rank has a GPU of its own")
         share = Choice("nccl", "NCCL 2.27.5, ranks share GPUs")
         for ranks, auto, wanted in [
             ([one, other], own, own),
             ([one, there], own, own),
-            ([one, one], Choice("host", shared), shared),
+            ([one, one], ipc, shared),
             ([one, part], Choice("host", mig), mig),
             ([one, none], Choice("host", lacks), lacks),
             ([one, old], Choice("host", versions), versions),
-            (both, Choice("host", shared), share),
+            (both, ipc, share),
             (parts, Choice("host", mig.replace("rank 1", "rank 0")), own),
+            ([part, part], Choice("host", f"{sharers}, and rank 0 on a has a part of a GPU (MIG)"),
+             mig.replace("rank 1", "rank 0")),
+            ([one, alone], Choice("host", f"{sharers}, and {refused}"), shared),
+            ([without, without], ipc, "rank 0 on a: no NCCL"),
+            ([one, one, other], Choice("host", "GPUs have different numbers of ranks"), shared),
             ([one], Choice("host", "there is one rank"), Choice("host", "there is one rank")),
         ]:
             with self.subTest(ranks=ranks):
@@ -75,25 +85,42 @@ class ChoiceTest(unittest.TestCase):
             self.assertEqual(path.choose("hierarchical", ranks), want)
         with self.assertRaisesRegex(ValueError, "^--gpu-path hierarchical: ranks 0 and 1 on a share a GPU"):
             path.choose("hierarchical", [one, one])
-        with self.assertRaisesRegex(ValueError, "^--gpu-path ipc: neither"):
-            path.choose("ipc", [one])
+        two = [one, one, there, there]
+        self.assertEqual(path.choose("ipc", two), Choice("ipc", "2 ranks share each GPU, of 2"))
+        for ranks, why in [
+            ([one, other], "no ranks share a GPU"), ([one, alone], refused),
+            ([Facts("b", lacks="no GPU"), one], "rank 0 on b: no GPU"),
+            ([one] * 65, "65 ranks share a GPU, and 64 may"),
+        ]:  # fmt: skip
+            with self.assertRaises(ValueError) as raised:
+                path.choose("ipc", ranks)
+            self.assertTrue(str(raised.exception).startswith(f"--gpu-path ipc: {why}; "), raised.exception)
+        with self.assertRaisesRegex(ValueError, "^--gpu-path gloo: neither"):
+            path.choose("gloo", [one])
 
     def test_look(self):
         with using_standins():
-            self.assertEqual(
-                path.look("a", 3, {}), Facts("a", "00000000-0000-0000-0000-000000000003", nccl="2.27.5")
-            )
-            self.assertIn("no GPU", path.look("a", -1, {}).lacks)
-            self.assertIn("invalid device ordinal", path.look("a", 64, {}).lacks)
-            self.assertTrue(path.look("a", 0, {path.SEVERAL: "1"}).several)
+            uuid = "00000000-0000-0000-0000-000000000003"
+            self.assertEqual(path.look("a", 3, "nccl", {}), Facts("a", uuid, nccl="2.27.5"))
+            self.assertIn("no GPU", path.look("a", -1, "nccl", {}).lacks)
+            self.assertIn("invalid device ordinal", path.look("a", 64, "auto", {}).lacks)
+            self.assertTrue(path.look("a", 0, "nccl", {path.SEVERAL: "1"}).several)
+            staging.staging.cache_clear()
+            self.assertEqual(path.look("a", 0, "auto", {}).alone, "")
+            for fault, call in ("noipc", "cuIpcGetMemHandle"), ("noptx", "cuModuleLoadData"):
+                staging.staging.cache_clear()
+                with standin_gpu.faults(**{fault: ""}):
+                    self.assertIn(call, path.look("a", 0, "auto", {}).alone)
+            staging.staging.cache_clear()
             with mock.patch.object(nccl, "nccl", side_effect=OSError("libnccl.so.2: cannot open")):
-                self.assertIn("pip install nvidia-nccl", path.look("a", 0, {}).lacks)
+                self.assertIn("pip install nvidia-nccl", path.look("a", 0, "nccl", {}).lacks)
             with mock.patch.object(driver, "driver", side_effect=OSError("libcuda.so.1: cannot open")):
-                self.assertIn("CUDA's driver: libcuda.so.1", path.look("a", 0, {}).lacks)
+                self.assertIn("CUDA's driver: libcuda.so.1", path.look("a", 0, "nccl", {}).lacks)
 
 
     def test_survey(self):
-        whole = {"lacks": "", "driver": "12.8", "nccl": "2.27.5", "parts": False, "pairs": 56, "reached": 56}
+        whole = {"lacks": "", "driver": "12.8", "nccl": "2.27.5", "parts": False, "alone": "",
+                 "pairs": 56, "reached": 56}  # fmt: skip
         with using_standins():
             self.assertEqual(path.survey(), whole)
             with standin_gpu.faults(nopeer=""):
@@ -255,16 +282,18 @@ class TorchTest(unittest.TestCase):
         run_on_gpus(2, body)
         self.assertEqual(set(self.calls), {"ncclAllReduce"})
 
-    def test_auto_takes_the_host_where_ranks_share_a_gpu(self):
+    def test_auto_takes_the_host_where_ranks_share_a_gpu_and_no_memory(self):
         def body(rank):
             return hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist()
 
         out = io.StringIO()
         verbose = mock.patch.dict(os.environ, GORUN_VERBOSE="1", HOROVOD_HOSTNAME="h1")
         with verbose, contextlib.redirect_stderr(out):
-            self.assertEqual(run_on_gpus(2, body, "auto", [1, 1]), [[2, 2, 2]] * 2)
+            with mock.patch.object(staging, "trial", lambda _: "no such thing"):
+                self.assertEqual(run_on_gpus(2, body, "auto", [1, 1]), [[2, 2, 2]] * 2)
         self.assertEqual(self.calls, [])
-        self.assertIn("h1: tensors on GPUs go by host: ranks 0 and 1 on h1 share a GPU", out.getvalue())
+        why = "rank 0 on h1 cannot share memory of its GPU: no such thing"
+        self.assertIn(f"go by host: ranks 0 and 1 on h1 share a GPU, and {why}", out.getvalue())
 
     def test_wanted_but_not_possible(self):
         def body(rank):
@@ -286,8 +315,7 @@ class OptimizerTest(unittest.TestCase):
     def test_left_to_the_host(self):
         """Once a rank has joined, the others go by the host, with the same result."""
 
-        def leave(group, work, handle):
-            group._world.synchronize(handle)
+        def leave(group, work, sums):
             work.left_to_host()
 
         def body(rank):

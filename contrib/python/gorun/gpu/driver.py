@@ -71,6 +71,9 @@ SIGNATURES: foreign.Signatures = {
     "cuIpcGetMemHandle": [_out(IpcMemHandle), _pointer],
     "cuIpcOpenMemHandle_v2": [_out(_pointer), IpcMemHandle, _uint],
     "cuIpcCloseMemHandle": [_pointer],
+    "cuModuleLoadData": [_out(_handle), _address],
+    "cuModuleGetFunction": [_out(_handle), _handle, ctypes.c_char_p],
+    "cuLaunchKernel": [_handle, *[_uint] * 7, _handle, _out(_address), _out(_address)],
 }
 
 

@@ -12,36 +12,39 @@ then raises HorovodInternalError. A group serves one world; the next world has a
 
 from __future__ import annotations
 
-import array
 import collections
 import contextlib
-import hashlib
 import math
-import threading
 import time
-import weakref
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gorun import constants, errors
+from gorun import constants
 from gorun.exceptions import HorovodInternalError
 from gorun.gpu import nccl
-from gorun.gpu.driver import Device, Event, Failed, Stream
-from gorun.world import DUPLICATE, Operation
+from gorun.gpu.calls import (
+    CLOSE_SECONDS,
+    LEAVING,
+    LONGEST_PAUSE,
+    ORDER_SECONDS,
+    PAUSE,
+    Call,
+    Calls,
+    Lost,
+    Work,
+    itemsize,
+)
+from gorun.gpu.driver import Device, Stream
+from gorun.world import Operation
 
 if TYPE_CHECKING:
     from gorun.world import World
 
 WATCH_SECONDS = 0.1  # between two looks at what runs
 LEFT_SECONDS = 0.5  # what runs may still take once a rank has left: it may have ended there
-CLOSE_SECONDS = 1.0  # what runs may still take once this rank leaves
 SILENCE_SECONDS = 600.0  # until what all ranks have called, and NCCL does not end, is given up
-_ORDER_SECONDS = 0.002  # at most, between two looks at what waits for other ranks
-_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3  # between two looks of a caller at the end of its operation
 
 _ID_BYTES = 128  # of NCCL's unique id
-_LEAVING = "it did not end when this rank left the world"
 
 WATCH_PREFIX = "gorun.watch."  # of operations that no other rank joins: the daemon does not call them late
 
@@ -51,107 +54,20 @@ OPS = {
 }  # fmt: skip
 
 
-class Lost(Exception):
-    """The communicator cannot go on."""
-
-
-class Work:
-    """An operation. Its memory belongs to it until wait() has returned."""
-
-    def __init__(
-        self, group: Group, key: str, launch: Callable[[int, int], None],
-        then: Callable[[int], None] | None = None, by_host: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
-        self.key = key
-        self.number = number_of(key)
-        self._group = group
-        self.launch = launch  # has NCCL do it, by communicator and stream
-        self.then = then  # gives the stream what follows
-        self.handle = -1  # of the operation by the host that takes its place
-        self._by_host = by_host
-        self.before, self.after = Event(group.device), Event(group.device)
-        self.since = 0.0  # when it was launched
-        self.waited = False  # its end was seen, by wait() or over(): its name is free
-        self._decided = threading.Event()  # it was launched, or will not be
-        self._here = False  # by this group
-        self._error = ""
-        weakref.finalize(self, _close, self.before, self.after).atexit = False
-
-    @property
-    def here(self) -> bool:
-        """Report whether the group has given it to NCCL."""
-        return self._here
-
-    def over(self) -> bool:
-        """Report whether wait() would return, or raise, at once."""
-        if self._decided.is_set() and (not self._here or self._group.ended() or self.after.over()):
-            self.waited = True
-        return self.waited
-
-    def wait(self) -> bool:
-        """Return True once the memory of the GPU has the result.
-
-        False: a rank has joined, or has another size than NCCL needs. So the group did nothing, on no rank,
-        and what by_host started takes its place. HorovodInternalError if the operation failed; memory then
-        holds anything.
-        """
-        self._decided.wait()
-        pause = _PAUSE
-        try:
-            while not self.over():
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        except Failed as error:  # of the device
-            self.waited = True
-            raise HorovodInternalError(f"{self.key} on the GPU: {error}") from error
-        # An abort ends what runs, so the reason is looked at last.
-        if self._error or (self._here and self._group.failure):
-            raise HorovodInternalError(f"{self.key} on the GPU: {self._error or self._group.failure}")
-        return self._here
-
-    def launched(self) -> None:
-        """Note that the group has given it to NCCL."""
-        self.since = time.monotonic()
-        self._here = True
-        self._decided.set()
-
-    def left_to_host(self) -> None:
-        """Start what takes its place: now, as other ranks may wait for it before they wait for others."""
-        try:
-            if self._by_host is not None:
-                self.before.synchronize()
-                self.handle = self._by_host()
-        except Exception as error:
-            self._error = str(error)
-        self._decided.set()
-
-    def fail(self, error: str) -> None:
-        """Note why it will not happen."""
-        self._error = error
-        self._decided.set()
-
-
-class Group:
-    """All ranks of a world, each with its own device. Every rank makes one; any thread may use it."""
+class Group(Calls):
+    """All ranks of a world, with a communicator over them."""
 
     def __init__(
         self, world: World, device: Device, library: nccl.Nccl | None = None,
         silence: float = SILENCE_SECONDS, members: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         """members: the ranks of the communicator, where not all ranks of the world have the same one."""
-        self.device = device
+        super().__init__(world, device)
         self._members = list(members or range(world.session.size))
-        self.failure = ""  # why nothing happens any more
-        self._world = world
         self._library = library or nccl.nccl()
         self._silence = silence
         self._stream = Stream(device)
         self._comm = 0
-        self._changed = threading.Condition()  # of the fields below
-        self._called: list[tuple[Work, Operation, int]] = []  # each with the sum that asks all ranks for it
-        self._names: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
-        self._closing = False
-        self._ended = threading.Event()
         # The thread's own.
         self._ready: dict[int, Work] = {}  # called by all ranks, by number
         self._orders: collections.deque[tuple[Operation, int]] = collections.deque()  # rank 0's words to come
@@ -161,9 +77,7 @@ class Group:
         self._watch: Operation | None = None
         self._deadline = math.inf  # of what runs
         self._reason = ""  # for that
-        self._thread = threading.Thread(target=self._serve, name="gorun gpu", daemon=True)
-        self._thread.start()
-        world.on_close(self.close)
+        self.serve()
 
     def allreduce(
         self, name: str, source: int, target: int, count: int, dtype: str, op: int, stream: int,
@@ -279,18 +193,6 @@ class Group:
             sums[peer * size + rank] -= received[peer]
         return sums
 
-    def ended(self) -> bool:
-        """Report whether the communicator has ended: nothing of it uses memory any more."""
-        return self._ended.is_set()
-
-    def close(self) -> None:
-        """End the communicator: what runs has a second to end, what has not begun does not happen."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
     def start(
         self, key: str, how: tuple[object, ...], launch: Callable[[int, int], None], stream: int,
         then: Callable[[int], None] | None = None, by_host: Callable[[], int] | None = None,
@@ -302,117 +204,32 @@ class Group:
         must be equal on all ranks. by_host starts what takes its place, and returns its handle, where a rank
         has joined, or where the sum of a number of balance over all ranks is not zero.
         """
-        self._refuse()
-        with self.device.current():
-            captured = self.device.driver.capturing(stream)
-        if captured:
-            raise RuntimeError(
-                f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
-                "part of: call them outside of the graph"
-            )
+        self.check(key, stream)
         work = Work(self, key, launch, then, by_host)
-        with self._changed:
-            other = self._names.get(key)
-            if other is not None and not other.waited:
-                raise ValueError(DUPLICATE)
-            self._names[key] = work
-        operation = Operation(self._world, 0)
-        try:
-            work.before.record(stream)
-            handle = self._ask(operation, key, how, balance)
-            with self._changed:
-                self._refuse()
-                self._called.append((work, operation, handle))
-                self._changed.notify_all()
-        except BaseException as error:
-            work.waited = True
-            if operation.begun() and not isinstance(error, HorovodInternalError):
-                self._stop(f"{key} was interrupted while it was called")  # other ranks may count on it
-            raise
+        self.occupy(work)
+        self.begin(work, how, stream, balance)
         return work
-
-    def _refuse(self) -> None:
-        if self.failure or self._closing:
-            raise HorovodInternalError(f"the GPUs' communicator has ended: {self.failure or 'it is closed'}")
-
-    def _ask(
-        self, operation: Operation, key: str, how: tuple[object, ...], balance: Sequence[int]
-    ) -> int:
-        """Start the sum by which ranks learn that all have called an operation: of a one for each rank.
-
-        Its value is that sum, and whether those of balance are zero. It has the name that the operation would
-        have on the path by the host: a rank that takes that path gets an error, as do all others.
-        """
-        numbers = array.array("q", [1, *balance])
-        block = self._world.alloc(8 * len(numbers))
-        block.view[:] = numbers.tobytes()
-        signature = zlib.crc32(repr((key, how)).encode()) & 0x7FFFFFFF
-        operation.explain(signature, [(str(how[0]), [count for count in how[1:2] if isinstance(count, int)])])
-        operation.request(
-            constants.ALLREDUCE, key, constants.INT64, (len(numbers),), block, True, op=constants.SUM,
-            root=signature,
-        )  # fmt: skip
-
-        def finish(_: object) -> tuple[int, bool]:
-            sums = array.array("q", bytes(block.view))
-            return sums[0], not any(sums[1:])
-
-        return operation.launch(finish)
 
     # The thread.
 
-    def _serve(self) -> None:
-        try:
-            self.device.driver.relax()  # a look at an event would end a capture of the script's
-            with self.device.current():
-                try:
-                    self._loop()
-                    self._drain()
-                except Exception as error:
-                    self._stop(str(error))
-                self._end()
-        except Exception as error:
-            self._stop(str(error))
-        self._ended.set()
-        self._stop("this rank has left the world")
-
-    def _stop(self, reason: str) -> None:
-        """Fail what is under way, and what is called from now on. Only the first reason counts."""
-        with self._changed:
-            self.failure = self.failure or reason
-            self._closing = True
-            called, self._called = self._called, []
-            self._changed.notify_all()
-        for work, _, _ in called:
-            work.fail(self.failure)
-        if threading.current_thread() is self._thread:
-            for work in self._ready.values():
-                work.fail(self.failure)
+    def _undecided(self) -> Iterable[Work]:
+        return self._ready.values()
 
     def _loop(self) -> None:
         while True:
-            with self._changed:
-                if not self._called and not self._orders and not self._closing:
-                    self._changed.wait(WATCH_SECONDS if self._running else None)
-                if self._closing:
-                    return
-                called = list(self._called)
+            idle = WATCH_SECONDS if self._running else None
+            called = self._wait_for_calls(0 if self._orders else idle)
+            if called is None:
+                return
             self._turn(called)
             if self._orders:
-                self._orders[0][0].attend(_ORDER_SECONDS)
+                self._orders[0][0].attend(ORDER_SECONDS)
             elif called:
-                called[0][1].attend(_ORDER_SECONDS)
+                called[0][1].attend(ORDER_SECONDS)
 
-    def _turn(self, called: Sequence[tuple[Work, Operation, int]]) -> None:
+    def _turn(self, called: Sequence[Call]) -> None:
         self._check()
-        for entry in called:
-            work, operation, handle = entry
-            if operation.over():
-                with self._changed:
-                    if entry not in self._called:
-                        return  # interrupted
-                    self._called.remove(entry)
-                self._answered(work, handle)
+        self._answer(called)
         while self._next or (self._orders and self._orders[0][0].over()):
             if not self._next:
                 self._next = int(self._world.synchronize(self._orders.popleft()[1]))
@@ -423,14 +240,9 @@ class Group:
         while self._running and self._running[0].after.over():
             self._running.popleft()
 
-    def _answered(self, work: Work, handle: int) -> None:
-        """Act on the end of a sum, which all ranks see alike."""
-        try:
-            ranks, balanced = self._world.synchronize(handle)
-        except (errors.GorunError, HorovodInternalError, ValueError) as error:
-            work.fail(str(error))
-            return
-        if ranks < self._world.session.size or not balanced:  # a rank that has joined adds nothing
+    def _answered(self, work: Work, sums: list[int]) -> None:
+        """Ask for rank 0's word, or leave it to the host, as all ranks do."""
+        if sums[0] < self._world.session.size or any(sums[1:]):  # a rank that has joined adds nothing
             work.left_to_host()
             return
         self._ready[work.number] = work
@@ -478,7 +290,7 @@ class Group:
         )
         handle = operation.launch(lambda results: bytes(results[0].view))
         while not operation.over():
-            operation.attend(_ORDER_SECONDS)
+            operation.attend(ORDER_SECONDS)
             self._check()
         first = _ID_BYTES * members[0]
         unique = self._world.synchronize(handle)[first : first + _ID_BYTES]
@@ -500,18 +312,18 @@ class Group:
 
     def _settle(self) -> None:
         """Wait until the communicator, which does not block, has taken the last call."""
-        pause, until = _PAUSE, time.monotonic() + self._silence
+        pause, until = PAUSE, time.monotonic() + self._silence
         while self._library.state(self._comm) == nccl.IN_PROGRESS:
             now = time.monotonic()
             if self._closing and self._deadline == math.inf:
-                self._expect(_LEAVING, CLOSE_SECONDS)
+                self._expect(LEAVING, CLOSE_SECONDS)
             if now > self._deadline:
                 raise Lost(self._reason)
             if now > until:
                 raise Lost(f"NCCL was silent for {self._silence:g} s; NCCL_DEBUG=INFO shows what it did")
             self._look_at_world()
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
         self._look_at_communicator()
 
     def _check(self) -> None:
@@ -551,13 +363,13 @@ class Group:
 
     def _drain(self) -> None:
         """Wait for what runs when this rank leaves."""
-        self._expect(_LEAVING, CLOSE_SECONDS)
+        self._expect(LEAVING, CLOSE_SECONDS)
         while self._running:
             if self._running[0].after.over():
                 self._running.popleft()
                 continue
             self._check()
-            time.sleep(_LONGEST_PAUSE)
+            time.sleep(LONGEST_PAUSE)
 
     def _end(self) -> None:
         """Abort the communicator, unless it is sound. The reason is set before: an abort ends what waits."""
@@ -568,24 +380,9 @@ class Group:
                 self._library.call["ncclCommFinalize"](comm)
                 until = time.monotonic() + CLOSE_SECONDS
                 while self._library.state(comm) == nccl.IN_PROGRESS and time.monotonic() < until:
-                    time.sleep(_LONGEST_PAUSE)
+                    time.sleep(LONGEST_PAUSE)
                 sound = self._library.state(comm) == nccl.SUCCESS
         finally:
             if comm:
                 self._library.call["ncclCommDestroy" if sound else "ncclCommAbort"](comm)
             self._stream.close()
-
-
-def number_of(key: str) -> int:
-    """Return a number for an operation, which is in flight once at most; 1 or more."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little") + 1
-
-
-def itemsize(dtype: str) -> int:
-    """Return the bytes of an element."""
-    return 2 if dtype == "bfloat16" else int(dtype.strip("uintfloa")) // 8
-
-
-def _close(*events: Event) -> None:
-    for event in events:
-        event.close()

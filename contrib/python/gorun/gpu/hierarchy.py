@@ -12,7 +12,6 @@ gorun.gpu.group.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import queue
 import threading
 import weakref
@@ -20,20 +19,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gorun import constants
-from gorun.collectives import DTYPES
 from gorun.exceptions import HorovodInternalError
 from gorun.gpu import nccl
-from gorun.gpu.driver import Device, Event, Failed, Stream
-from gorun.gpu.group import OPS, Group, Work, itemsize
-from gorun.world import DUPLICATE, Operation
+from gorun.gpu.calls import Work, itemsize
+from gorun.gpu.driver import Device, Event, Failed
+from gorun.gpu.group import OPS, Group
+from gorun.gpu.shares import Shares
+from gorun.world import DUPLICATE
 
 if TYPE_CHECKING:
-    from gorun.arena import Region
-    from gorun.session import Block
     from gorun.world import World
 
-CHUNK_BYTES = 4 << 20
 _LOOK_SECONDS = 0.05  # between two looks at whether the group has ended
 
 
@@ -117,18 +113,13 @@ class Hierarchy:
         self, world: World, device: Device, hosts: Sequence[Sequence[int]], library: nccl.Nccl | None = None
     ) -> None:
         """hosts: the ranks of each."""
-        self._world = world
         self.device = device
         rank = world.session.rank
         self._members = next(list(members) for members in hosts if rank in members)
         self._index = self._members.index(rank)
         peers = [members[self._index] for members in hosts]
-        self._peers = 0
-        if len(peers) > 1:
-            number = constants.DECLARED + (peers[0] << 15) + (1 << 15) - 1
-            self._peers = world.session.add_group(peers, number)
+        self._shares = Shares(world, device, peers)
         self.group = Group(world, device, library, members=self._members)
-        self._out, self._back = Stream(device), Stream(device)
         self._free: dict[int, list[int]] = defaultdict(list)  # memory of the device, by size
         self._all: list[int] = []
         self._lock = threading.Lock()
@@ -198,9 +189,7 @@ class Hierarchy:
             with contextlib.suppress(Failed):
                 self.device.free(address)
         self._all.clear()
-        for stream in (self._out, self._back):
-            with contextlib.suppress(Failed):
-                stream.close()
+        self._shares.close()
 
     def _occupy(self, name: str, reduction: Reduction) -> None:
         with self._lock:
@@ -234,11 +223,10 @@ class Hierarchy:
     def _middle(self, reduction: Reduction) -> None:
         assert reduction.gather is not None
         reduction.first.wait()
-        if self._peers:
-            self._exchange(reduction)
+        self._exchange(reduction)
         reduction.decide(
             self.group.start(
-                f"{reduction.name}.gather", (reduction.dtype,), reduction.gather, self._back.handle,
+                f"{reduction.name}.gather", (reduction.dtype,), reduction.gather, self._shares.back.handle,
                 reduction.copy,
             )
         )  # fmt: skip
@@ -246,59 +234,13 @@ class Hierarchy:
     def _exchange(self, reduction: Reduction) -> None:
         """Reduce this rank's share over the hosts."""
         address, count = reduction.share
-        size = itemsize(reduction.dtype)
-        if not count:
-            return
-        block = self._world.alloc(count * size)
-        try:
-            self._pin(block.home())
-            self._in_chunks(reduction, block, address, count * size, CHUNK_BYTES // size * size)
-        except BaseException:
-            self._out.synchronize()
-            raise
-        finally:
-            self._back.synchronize()  # it may still read the block
-            block.free()
-
-    def _in_chunks(self, reduction: Reduction, block: Block, address: int, nbytes: int, chunk: int) -> None:
-        host = ctypes.addressof(ctypes.c_ubyte.from_buffer(block.view))
-        places = [(at, min(chunk, nbytes - at)) for at in range(0, nbytes, chunk)]
-        arrived = []
-        for at, n in places:
-            self._out.copy(host + at, address + at, n)
-            arrived.append(Event(self.device))
-            arrived[-1].record(self._out.handle)
-        under_way: list[tuple[Operation, int]] = []
-        for number, (at, n) in enumerate(places):
-            arrived[number].synchronize()
-            arrived[number].close()
-            under_way.append(self._reduce(reduction, number, block.slice(at, n)))
-        for (operation, handle), (at, n) in zip(under_way, places):
-            while not operation.over():
-                operation.attend(_LOOK_SECONDS)
-                if self.group.ended():
-                    raise HorovodInternalError(self.group.failure)
-            self._world.synchronize(handle)
-            self._back.copy(address + at, host + at, n)
-
-    def _reduce(self, reduction: Reduction, number: int, part: Block) -> tuple[Operation, int]:
-        operation = Operation(self._world, self._peers)
-        count = part.nbytes // itemsize(reduction.dtype)
-        operation.request(
-            constants.ALLREDUCE, f"{reduction.name}.{number}", DTYPES[reduction.dtype], (count,), part, True,
-            keep=True, op=reduction.op,
-        )  # fmt: skip
-        return operation, operation.launch(lambda _: None)
-
-    def _pin(self, region: Region) -> None:
-        """Let the device read and write a region by itself; where it cannot, the driver copies."""
-        if region.release is not None:  # this or torch's copies have asked before
-            return
-        address = ctypes.addressof(ctypes.c_ubyte.from_buffer(region.view))
-        try:
-            self.device.pin(address, region.size)
-        except Failed:
-            region.release = lambda: None
-            return
-
-        region.release = lambda: self.device.unpin(address)  # no copy outlasts _exchange()
+        steps = self._shares.reduce(reduction.name, reduction.dtype, reduction.op, address, count)
+        with contextlib.closing(steps):
+            for awaited in steps:
+                if isinstance(awaited, Event):
+                    awaited.synchronize()
+                    continue
+                while not awaited.over():
+                    awaited.attend(_LOOK_SECONDS)
+                    if self.group.ended():
+                        raise HorovodInternalError(self.group.failure)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gorun.gpu import driver, path
 from gorun.gpu.group import Group
 from gorun.gpu.hierarchy import Hierarchy
+from gorun.gpu.ipc import Ipc
 from gorun.objects import allgather_object_async
 
 if TYPE_CHECKING:
@@ -30,19 +31,19 @@ class Route:
         self._world = weakref.ref(world)
         self._wanted = wanted
         self._lock = threading.Lock()
-        self._group: Group | Hierarchy | None = None
+        self._group: Group | Hierarchy | Ipc | None = None
         self._settled = False
-        facts = path.look(os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename, ordinal)
+        facts = path.look(os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename, ordinal, wanted)
         self._gathered: Callable[[], list[path.Facts]] = allgather_object_async(facts, "gorun.gpu.path")
 
-    def settle(self) -> Group | Hierarchy | None:
+    def settle(self) -> Group | Hierarchy | Ipc | None:
         """Return the group of the ranks; None if tensors go by the host."""
         with self._lock:
             if not self._settled:
                 self._group, self._settled = self._settle(), True
             return self._group
 
-    def _settle(self) -> Group | Hierarchy | None:
+    def _settle(self) -> Group | Hierarchy | Ipc | None:
         ranks = self._gathered()
         world = self._world()
         if world is None:
@@ -56,6 +57,8 @@ class Route:
         device = driver.Device(driver.driver(), self.ordinal)
         if choice.path == path.HIERARCHICAL:
             return Hierarchy(world, device, path.by_host(ranks))
+        if choice.path == path.IPC:
+            return Ipc(world, device, path.by_gpu(ranks))
         return Group(world, device)
 
 

@@ -1,4 +1,4 @@
-"""Tensors on GPUs that NCCL reduces and moves where they are, in jobs with --gpu-path nccl or auto.
+"""Tensors on GPUs that are reduced and moved where they are, in jobs with another --gpu-path than host.
 
 What NCCL lacks still goes by the host: reductions of bits, averages of integers, other element types, process
 sets, rows that are not alike on all ranks, and what has a root but is not a broadcast.
@@ -16,8 +16,10 @@ import torch
 from gorun import basics, collectives
 from gorun.constants import AVERAGE, SUM
 from gorun.gpu import nccl, path, route
-from gorun.gpu.group import OPS, Group, Work
+from gorun.gpu.calls import Work
+from gorun.gpu.group import OPS, Group
 from gorun.gpu.hierarchy import Hierarchy, Reduction
+from gorun.gpu.ipc import Ipc
 from gorun.process_sets import global_process_set
 from gorun.torch.memory import Torch, overwrite, type_name
 
@@ -69,7 +71,7 @@ def default_ordinal() -> int:
     return torch.cuda.current_device() if torch.cuda.is_available() else -1
 
 
-def group_of(tensor: torch.Tensor, process_set: ProcessSet) -> Group | Hierarchy | None:
+def group_of(tensor: torch.Tensor, process_set: ProcessSet) -> Group | Hierarchy | Ipc | None:
     """Return the group that reduces a tensor; None if it goes by the host."""
     if path.asked() == path.HOST or not on_gpu(tensor) or process_set.group() != 0:
         return None
@@ -193,7 +195,7 @@ def _attend(over: Callable[[], bool], seconds: float) -> bool:
 
 
 def reduce_flat(
-    world: World, group: Group | Hierarchy, flat: torch.Tensor, name: str, op: int, prescale: float,
+    world: World, group: Group | Hierarchy | Ipc, flat: torch.Tensor, name: str, op: int, prescale: float,
     postscale: float, signature: int,
 ) -> Ongoing:  # fmt: skip
     """Start to reduce a flat tensor in place. signature: of what lies in it."""

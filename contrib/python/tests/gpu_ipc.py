@@ -1,0 +1,185 @@
+"""A program of test_gpu_ipc: allreduces of ranks that share GPUs: gpu_ipc.py WHAT GPUS.
+
+WHAT is the name of a function below; the local ranks share so many GPUs.
+"""
+
+import ctypes
+import functools
+import os
+import random
+import signal
+import sys
+import time
+
+from gorun import basics, constants, elastic
+from gorun.collectives import DTYPES
+from gorun.gpu import calls, ipc, kernels, route, shares
+from gorun.world import Operation
+
+COUNTS = [1, 5, 20001]
+WHAT, GPUS = sys.argv[1], int(sys.argv[2])
+
+
+def settle():
+    return route.route(basics.world(), basics.local_rank() * GPUS // basics.local_size()).settle()
+
+
+def start_by_host(name, dtype, op, raw):
+    """Start the same through the memory of the host; the handle's value is the result."""
+    block = basics.world().alloc(len(raw))
+    block.view[:] = raw
+    operation = Operation(basics.world(), 0)
+    count = len(raw) // calls.itemsize(dtype)
+    operation.request(constants.ALLREDUCE, name, DTYPES[dtype], (count,), block, True, op=op)
+    return operation.launch(lambda _: bytes(block.view))
+
+
+class Memory:
+    """Memory of the GPU."""
+
+    def __init__(self, group, raw):
+        self.group, self.nbytes = group, len(raw)
+        self.address = group.device.alloc(len(raw))
+        ctypes.memmove(self.address, raw, len(raw))
+
+    def start(self, name, dtype, op, **more):
+        count = self.nbytes // calls.itemsize(dtype)
+        return self.group.allreduce(name, self.address, self.address, count, dtype, op, 0, **more)
+
+    def bytes(self):
+        return ctypes.string_at(self.address, self.nbytes)
+
+    def free(self):
+        self.group.device.free(self.address)
+
+
+def values(dtype, count, rank):
+    """Return elements of a rank: any integers, and small floats with fractions."""
+    draw = random.Random(f"{dtype} {count} {rank}")
+    if "float" not in dtype:
+        return draw.randbytes(count * calls.itemsize(dtype))
+    some = [draw.choice([-1, 1]) * draw.randrange(1, 100) / 8 for _ in range(min(count, 997))]
+    raw = kernels.pack(dtype, some)
+    return (raw * (count // len(some) + 1))[: count * calls.itemsize(dtype)]
+
+
+def reductions():
+    """All types and reductions give what they give by the host, to the bit: floats do as they are here."""
+    group = settle()
+    assert isinstance(group, ipc.Ipc), group
+    shares.CHUNK_BYTES = 16 << 10
+    for count in COUNTS:
+        under_way = []
+        kinds = list(kernels.KINDS)
+        random.Random(basics.rank()).shuffle(kinds)  # each rank has an order of its own
+        for dtype, op in kinds:
+            if count > 1000 and dtype in ("int8", "uint8", "uint32", "uint64"):
+                continue  # for the sake of time
+            raw = values(dtype, count, basics.rank())
+            memory = Memory(group, raw)
+            work = memory.start(f"{dtype}.{op}", dtype, op)
+            under_way.append((dtype, op, work, memory, start_by_host(f"h.{dtype}.{op}", dtype, op, raw)))
+        for dtype, op, work, memory, handle in under_way:
+            assert work.wait(), (dtype, op)
+            want = basics.world().synchronize(handle)
+            assert near(dtype, op, memory.bytes(), want), (dtype, op, count)
+            memory.free()
+    print(f"rank {basics.rank()}: all equal", flush=True)
+
+
+def near(dtype, op, got, want):
+    """Report whether results are equal; floats whose operations are rounded in another order nearly so."""
+    if got == want:
+        return True
+    if "float" not in dtype or op in (constants.MIN, constants.MAX):
+        return False
+    import numpy as np
+
+    def floats(raw):
+        if dtype == "bfloat16":
+            return (np.frombuffer(raw, "u2").astype("u4") << 16).view("f4")
+        return np.frombuffer(raw, dtype).astype("f8")
+
+    return np.allclose(floats(got), floats(want), rtol={"bfloat16": 2e-2, "float16": 2e-3}.get(dtype, 1e-6))
+
+
+def faults():
+    """Where a rank cannot take part, all leave an operation to the host."""
+    rank, own = basics.rank(), os.environ["GPU_STANDIN"] + str(basics.rank())
+    os.environ["GPU_STANDIN"] = own  # so that each rank has faults of its own
+    os.mkdir(own)
+    group = settle()
+
+    def once(name, count, fault="", text="", op=constants.SUM):
+        raw = kernels.pack("int32", [rank + 1]) * count
+        memory = Memory(group, raw)
+        if fault and rank == 1:
+            with open(os.path.join(own, fault), "w") as file:
+                file.write(text)
+        instead = functools.partial(start_by_host, f"{name}.host", "int32", op, raw)
+        work = memory.start(name, "int32", op, by_host=instead)
+        here = work.wait()
+        result = memory.bytes() if here else basics.world().synchronize(work.handle)
+        assert here or memory.bytes() == raw, "it was written all the same"
+        sums = basics.size() * (basics.size() + 1) // 2 if op == constants.SUM else basics.size()
+        assert result == kernels.pack("int32", [sums]) * count, (name, result[:8])
+        if fault and rank == 1:
+            os.unlink(os.path.join(own, fault))
+        return here
+
+    found = [once("memory", 1 << 20, "nomemory", "3000000"), once("again", 1 << 20)]
+    found += [once("kernel", 1, "noptx", op=constants.MAX), once("open", 1 << 19, "noopen"), once("then", 1)]
+    print(f"rank {rank}: by ipc {found}", flush=True)
+
+
+def losses():
+    """In each world but the last the last rank dies, in one step of an operation after the other."""
+    points = ["pieces", "reduced", "done"]
+
+    @elastic.run
+    def train(state):
+        group = settle()
+        while state.step < len(points) + 1:
+            point = points[state.step] if state.step < len(points) else ""
+            died = os.path.join(os.environ["GPU_STANDIN"], point + "died")
+            if point and basics.rank() == basics.size() - 1:
+                die_at(group, point, died)
+            memory = Memory(group, kernels.pack("float32", [1]) * 5000)
+            try:
+                assert memory.start(f"x{state.step}", "float32", constants.SUM).wait(), "left to the host"
+                # One that dies after it has read the result has done its part: the next one fails.
+                while point:
+                    memory.start(f"y{state.step}", "float32", constants.SUM).wait()
+            except elastic.HorovodInternalError:
+                if os.path.exists(died):
+                    with open(died) as file:
+                        print(f"lost at {point}: {time.time() - float(file.read()):.3f} s", flush=True)
+                state.step += 1
+                state.save()
+                raise
+            assert memory.bytes() == kernels.pack("float32", [basics.size()]) * 5000
+            state.step += 1
+        print(f"done: rank {basics.rank()} of {basics.size()}, kept {len(group._kept)}", flush=True)
+
+    train(elastic.ObjectState(step=0))
+
+
+def die_at(group, point, died):
+    """Have this rank die when it begins a step of its next operation."""
+
+    def die():
+        with open(died + ".new", "w") as file:
+            file.write(str(time.time()))
+        os.rename(died + ".new", died)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    start = group._start_sum
+    if point == "pieces":
+        group._pieces = lambda *given: die()
+    else:
+        group._start_sum = lambda name, *more: die() if name.endswith(point) else start(name, *more)
+
+
+if __name__ == "__main__":
+    basics.init()
+    globals()[WHAT]()
