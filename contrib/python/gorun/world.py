@@ -287,12 +287,18 @@ class World:
     def _sweep(self) -> None:
         with self._lock:
             abandoned, self._abandoned = self._abandoned, []
-        left = [operation for operation in abandoned if not operation.over()]
-        for operation in abandoned:
-            if operation not in left:
-                operation.release()
-        with self._lock:
-            self._abandoned += left
+        left: list[Operation] = []
+        try:
+            while abandoned:
+                operation = abandoned[-1]
+                if _over(operation):
+                    operation.release()
+                else:
+                    left.append(operation)
+                abandoned.pop()
+        finally:  # Ctrl-C may come at any time
+            with self._lock:
+                self._abandoned += left + abandoned
 
     def keep(self, ready: Ready) -> None:
         """Keep a finished allreduce for the next operation of its name."""
@@ -307,6 +313,14 @@ class World:
         with self._lock:
             if self._names.get(key) == number:
                 del self._names[key]
+
+
+def _over(operation: Operation) -> bool:
+    """Report whether an operation has ended; one of a GPU that fails has, and nobody asks for its error."""
+    try:
+        return operation.over()
+    except Exception:
+        return True
 
 
 class Operation:

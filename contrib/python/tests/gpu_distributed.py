@@ -41,6 +41,9 @@ def check_functions():
     got = torch.zeros(size)
     dist.all_to_all_single(got, mine(rank, size))
     assert got.tolist() == list(range(size))
+    t = rank * size + torch.arange(float(size))
+    dist.all_to_all_single(t, t)  # into its own input
+    assert t.tolist() == [i * size + rank for i in range(size)]
     # Rank i sends i + 1 rows to each rank.
     got = torch.zeros(size * (size + 1) // 2, 2)
     dist.all_to_all_single(got, mine(rank, size * (rank + 1), 2), list(range(1, size + 1)), [rank + 1] * size)

@@ -126,5 +126,38 @@ class NumpyTest(unittest.TestCase):
         run_ranks(1, body)
 
 
+class AbandonedTest(unittest.TestCase):
+    def test_one_that_fails_keeps_the_others(self):
+        """What nobody waits for is released when it has ended or failed; Ctrl-C forgets none of it."""
+
+        class Operation:
+            def __init__(self, over):
+                self.answer, self.released = over, False
+
+            def over(self):
+                if isinstance(self.answer, BaseException):
+                    raise self.answer
+                return self.answer
+
+            def release(self):
+                self.released = True
+
+        def body(rank):
+            world = basics.world()
+            some = [Operation(False), Operation(True), Operation(RuntimeError("device lost")), Operation(False)]
+            for operation in some:
+                world.abandon(operation)
+            self.assertEqual([operation.released for operation in some], [False, True, True, False])
+            interrupted = Operation(KeyboardInterrupt())
+            with self.assertRaises(KeyboardInterrupt):
+                world.abandon(interrupted)
+            for operation in (some[0], some[3], interrupted):
+                operation.answer = True
+            hvd.allreduce(np.ones(2))
+            self.assertTrue(all(operation.released for operation in [*some, interrupted]))
+
+        run_ranks(1, body)
+
+
 if __name__ == "__main__":
     unittest.main()

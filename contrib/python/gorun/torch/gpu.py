@@ -408,6 +408,8 @@ class Path:
         nbytes = math.prod(row) * tensor.element_size()
         source = _bytes(tensor)
         output = _target(None if target is None else [target], 0, tensor, (sum(received), *row))
+        if _overlap(source, output):
+            source = source.clone()  # what arrives may be there before what leaves is read
         work = group.alltoall(
             name, source.data_ptr(), output.data_ptr(), [rows * nbytes for rows in splits],
             [rows * nbytes for rows in received], "uint8", stream_of(tensor),
@@ -457,6 +459,13 @@ def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return tensors of one type as a flat one: the memory of a single one that has no gaps."""
     pieces = [tensor.detach().contiguous().view(-1) for tensor in tensors]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Report whether tensors without gaps share memory."""
+    starts = [tensor.data_ptr() for tensor in (a, b)]
+    ends = [tensor.data_ptr() + tensor.numel() * tensor.element_size() for tensor in (a, b)]
+    return max(starts) < min(ends)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
