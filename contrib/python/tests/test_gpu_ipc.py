@@ -69,6 +69,17 @@ class Test(unittest.TestCase):
         ended = run_job(*flags, sys.executable, *program)
         self.assertEqual(len(re.findall(r"rank \d: by ipc [1-9]", self.fine(ended))), 2)
 
+    def test_elastic_optimizer(self):
+        """A rank dies in backward: the others train on, with the same model, by NCCL as by shared memory."""
+        need_torch()
+        program = [sys.executable, "-B", HERE / "gpu_for_cpu.py", HERE / "gpu_elastic.py"]
+        flags = "--min-np", "2", "--on-failure", "shrink", "-H", "localhost:3", "-v"
+        for way, more in ("nccl", []), ("ipc", ["-x", "GPU_STANDIN_SHARED=1"]):
+            with self.subTest(way=way):
+                said = self.fine(run_job(*flags, "--gpu-path", way, *more, *program))
+                self.assertEqual(len(re.findall(r"rank [01]: trained", said)), 2, said)
+                self.assertEqual(said.count(f"tensors on GPUs go by {way}: "), 2, said)
+
 
 if __name__ == "__main__":
     unittest.main()
