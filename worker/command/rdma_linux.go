@@ -25,8 +25,9 @@ const (
 	rdmaFor     = "--rdma-for" // tells that daemon the name of the program that it is for, and a path of the file
 	withoutRDMA = "--without-rdma"
 
-	// checkLimit is how long gorund-rdma may take to start and load the library.
-	checkLimit = 10 * time.Second
+	// checkLimit is how long gorund-rdma may take to start and load the library. After liveness.Timing.ReconnectAfter
+	// the launcher would log in a second time, and not find a daemon.
+	checkLimit = 3 * time.Second
 )
 
 // preferRDMA makes cmd start gorund-rdma, or, if that is impossible, tells the daemon why.
@@ -69,6 +70,9 @@ func openRDMA(library string) (*os.File, error) {
 	out, err := check.CombinedOutput()
 	if err != nil {
 		program.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("the daemon for it has not started within %v", checkLimit)
+		}
 		if said := strings.TrimSpace(string(out)); said != "" {
 			said, _, _ = strings.Cut(said, "\n")
 			return nil, errors.New(said)

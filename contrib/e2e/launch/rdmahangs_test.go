@@ -1,0 +1,38 @@
+//go:build linux
+
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
+)
+
+// TestRDMALibraryHangs: a libibverbs that never finishes to load costs a host RDMA and a moment. The launcher, which
+// takes a silent daemon for lost, does not lose patience before.
+func TestRDMALibraryHangs(t *testing.T) {
+	t.Parallel()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "hangs.c"), filepath.Join(dir, "libibverbs.so.1")
+	text := "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { sleep(1000); }\n"
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := e2etest.NewClusterWith(t, 2, lab.Options{Share: []string{dir}})
+	r := c.Gorun("--rdma", "on", "--rdma-library", library, "-np", "2", "-H", "host1:1,host2:1", "true")
+	if n := strings.Count(r.Stderr, "data goes over TCP, not RDMA: the daemon for it has not started within"); r.Code != 0 || n != 2 {
+		t.Errorf("ends with %d, and %d hosts report it:\n%s", r.Code, n, r.Stderr)
+	}
+}
