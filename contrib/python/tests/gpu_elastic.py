@@ -1,4 +1,4 @@
-"""A program of test_gpu_ipc, by gpu_for_cpu.py: an elastic training on tensors of a GPU, in which a rank dies.
+"""A program of test_gpu_ipc, by gpu_for_cpu.py: an elastic training on a GPU, in which a rank dies.
 
 The last rank of the first world dies in the middle of a backward pass, when other gradients are under way.
 """

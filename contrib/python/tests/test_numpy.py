@@ -144,7 +144,7 @@ class AbandonedTest(unittest.TestCase):
 
         def body(rank):
             world = basics.world()
-            some = [Operation(False), Operation(True), Operation(RuntimeError("device lost")), Operation(False)]
+            some = [Operation(over) for over in (False, True, RuntimeError("device lost"), False)]
             for operation in some:
                 world.abandon(operation)
             self.assertEqual([operation.released for operation in some], [False, True, True, False])
