@@ -349,7 +349,8 @@ static void begin(struct work *w) {
 			code = GORUN_MEMORY;
 		} else {
 			p->work = w;
-			if (w->call.kind == GORUN_BROADCAST && w->bytes && w->call.root == gorun_rank())
+			if (w->call.kind == GORUN_BROADCAST && w->bytes && w->call.root == gorun_rank() &&
+			    w->parts[0].out != w->parts[0].in)
 				memcpy(w->parts[0].out, w->parts[0].in, w->bytes);
 			code = start(p, &w->call, w->call.kind == GORUN_BROADCAST ? reduced : brought);
 			if (code)

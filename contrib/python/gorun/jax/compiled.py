@@ -206,7 +206,11 @@ def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
     members = call.process_set.size() if call.kind in ("allgather", "alltoall") else 0
     # One more result, unused: jaxlib 0.5 cannot compile a program that returns all of a custom call.
     shapes = [*shapes, jax.ShapeDtypeStruct((1,), jnp.uint8)]
-    do = jax.ffi.ffi_call(TARGET + call.kind, shapes, vmap_method=_vmap_method(call))
+    # XLA copies an input that is still needed.
+    in_place = {i: i for i in range(len(arrays))} if call.kind in ("allreduce", "broadcast") else None
+    do = jax.ffi.ffi_call(
+        TARGET + call.kind, shapes, vmap_method=_vmap_method(call), input_output_aliases=in_place
+    )
     results = do(
         *arrays, name=call.name, op=np.int64(call.op), group=np.int64(call.process_set.group()),
         root=np.int64(call.root), members=np.int64(members), prescale=np.float64(call.prescale),
