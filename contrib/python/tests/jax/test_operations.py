@@ -80,7 +80,9 @@ for got, mine in zip(jax.jit(lambda x: hvd.grouped_allreduce(x, op=hvd.Sum))(lar
     assert bool((got == (mine - rank) * size + sum(every)).all())
 
 # Results take the memory of their inputs, unless the program, or its caller, still needs them.
-for do, want in (lambda x: hvd.allreduce(x, op=hvd.Sum), sum), (lambda x: hvd.broadcast(x, 0), lambda r: r[0]):
+for do, want in (
+    (lambda x: hvd.allreduce(x, op=hvd.Sum), sum), (lambda x: hvd.broadcast(x, 0), lambda r: r[0])
+):
     mine, ours = ranked(rank, (7,)), want([np.asarray(ranked(r, (7,))) for r in every])
     got, doubled, kept = jax.jit(lambda x, do=do: (do(x + x), x + x, do(x)))(mine)
     equal(got, 2 * ours)
