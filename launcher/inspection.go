@@ -46,6 +46,10 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 			continue
 		}
 		f.State, f.PID, f.Stack, f.Kernel, f.Signs = s.State, s.PID, s.Stack, s.Kernel, (*why.Signs)(s.Signs)
+		f.Native, f.Tool, f.Notes = s.Native, s.Tool, s.Notes
+		for _, t := range s.Threads {
+			f.Threads = append(f.Threads, why.Thread(t))
+		}
 		if s.Split != nil {
 			f.Activity, f.For = s.Split.Activity, s.Split.For
 		}

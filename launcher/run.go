@@ -66,9 +66,11 @@ func (j *job) loop(ctx context.Context) error {
 		case <-j.stalls.timeout:
 			j.judgeStalls()
 		case <-timeout:
-			j.inspect(false, j.timedOut)
+			j.inspect(wire.Inspect{}, j.timedOut)
 		case <-j.spec.AskWhy:
-			j.answerWhy()
+			j.answerWhy(false)
+		case <-j.askNative():
+			j.answerWhy(true)
 		case <-j.inspection.over:
 			j.inspectionOver()
 		case now := <-waits:

@@ -56,9 +56,10 @@ type Spec struct {
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)
 	UsedHost func(HostUsage)
-	// AskWhy has the daemons report what their ranks wait for. Inspected is called with what they found, some seconds later.
-	AskWhy    <-chan struct{}
-	Inspected func([]why.Finding)
+	// AskWhy has the daemons report what their ranks wait for, and AskNative also with the functions of C that they are in.
+	// Inspected is called with what they found, some seconds later.
+	AskWhy, AskNative <-chan struct{}
+	Inspected         func(found []why.Finding, native bool)
 	// Record, if not nil, takes a recording of what the ranks did last. It must not block.
 	Record func(*why.Recording)
 	// Number, if not nil, returns the number by which gorun's commands find the job, 0 if they do not.

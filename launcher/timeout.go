@@ -11,18 +11,26 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// inspectTime is how long daemons have to report what their ranks do, over a path that loses packets too.
-const inspectTime = 4 * time.Second
+const (
+	// inspectTime is how long daemons have to report what their ranks do, over a path that loses packets too.
+	inspectTime = 4 * time.Second
+	// nativeTime is how much longer they have if tools of their hosts are to read the ranks, which get 20 s for it.
+	nativeTime = 21 * time.Second
+)
 
 // inspect asks every daemon what its ranks do, and which operations wait, as for a stall. A round that is under way ends
 // without an answer.
-func (j *job) inspect(stacks bool, then func()) {
+func (j *job) inspect(how wire.Inspect, then func()) {
 	if j.stopping {
 		return
 	}
-	j.inspection = inspection{over: time.After(inspectTime), asked: time.Now(), found: map[int]*wire.Inspected{}, then: then,
+	limit := inspectTime
+	if how.Native {
+		limit += nativeTime
+	}
+	j.inspection = inspection{over: time.After(limit), asked: time.Now(), found: map[int]*wire.Inspected{}, then: then,
 		flights: map[int]arrived{}, ahead: map[int]int64{}}
-	j.hosts.broadcast(&wire.Inspect{Stacks: stacks})
+	j.hosts.broadcast(&how)
 	j.hosts.broadcast(&wire.AskFlight{Most: j.hosts.share()})
 	j.stalls.ask(j.hosts)
 	j.stalls.timeout = nil // inspection.over is
@@ -87,14 +95,22 @@ func (j *job) findings() []why.Finding {
 	return all
 }
 
+// askNative delivers the wish for functions of C while no inspection is under way, whose answer has none.
+func (j *job) askNative() <-chan struct{} {
+	if j.inspection.over != nil {
+		return nil
+	}
+	return j.spec.AskNative
+}
+
 // answerWhy begins an inspection for a user who asks what the job waits for.
-func (j *job) answerWhy() {
+func (j *job) answerWhy(native bool) {
 	if j.inspection.over != nil {
 		return // its answer serves this user too
 	}
-	j.inspect(true, func() {
+	j.inspect(wire.Inspect{Stacks: true, Native: native}, func() {
 		found := j.findings()
-		j.spec.Inspected(found)
+		j.spec.Inspected(found, native)
 		j.keep("gorun why", found, nil)
 		j.judgeStalls() // as the answers are there
 	})
@@ -176,7 +192,7 @@ func (j *job) record(reason string, stacks bool) {
 	if j.spec.Record == nil || j.inspection.over != nil {
 		return // an inspection under way keeps what it finds, too
 	}
-	j.inspect(stacks, func() {
+	j.inspect(wire.Inspect{Stacks: stacks}, func() {
 		j.keep(reason, j.findings(), nil)
 		j.judgeStalls()
 	})

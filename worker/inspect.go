@@ -13,11 +13,11 @@ import (
 // mostLinks is how many links a host reports of: those in which most waits.
 const mostLinks = 16
 
-// inspect reports to the launcher what the ranks of this host do, and its links if it is to look closely.
-func (d *daemon) inspect(ctx context.Context, closely bool) {
+// inspect reports to the launcher what the ranks of this host do, and its links if it is to look for stacks.
+func (d *daemon) inspect(ctx context.Context, how *wire.Inspect) {
 	began, then := time.Now(), d.statuses()
-	d.ranks.Monitor.Inspect(ctx, closely, func(m *wire.Inspected) {
-		if closely {
+	d.ranks.Monitor.Inspect(ctx, how, func(m *wire.Inspected) {
+		if how.Stacks {
 			m.Links = compareLinks(then, d.statuses(), time.Since(began))
 			d.paths.describe(m.Links)
 		}

@@ -301,7 +301,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.cfg.LauncherLease.signalled(m.Number)
 		d.ranks.Stops.Signal(m.Number)
 	case *wire.Inspect:
-		d.inspect(ctx, m.Stacks)
+		d.inspect(ctx, m)
 	case *wire.AskFlight:
 		d.sendFlight(m.Most)
 	case *wire.AskUsage:

@@ -16,9 +16,9 @@ import (
 type jobsFlags struct {
 	invocation
 	clusterFlags
-	json, once, follow, now bool
-	lines                   int
-	listen                  string // where a page is served
+	json, once, follow, now, native bool
+	lines                           int
+	listen                          string // where a page is served
 }
 
 // inCluster is what commands about one job do with a cluster.

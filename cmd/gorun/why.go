@@ -24,7 +24,9 @@ func stacksCommand() *cli.Command {
 	const usage = "show the stacks of a job's ranks, equal ones together"
 	return jobsCommand("stacks", usage, "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json,
-			Usage: "write JSON with the stacks of all threads, for programs"}}
+			Usage: "write JSON with the stacks of all threads, for programs"},
+			&cli.BoolFlag{Name: "native", Destination: &o.native,
+				Usage: "also show functions of C, by py-spy, eu-stack or gdb of the hosts, which stops each rank for a moment"}}
 	}, showStacks)
 }
 
@@ -34,7 +36,11 @@ func ask(ctx context.Context, o *jobsFlags) ([]why.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := job.Job.Why(ctx)
+	question := job.Job.Why
+	if o.native {
+		question = job.Job.Native
+	}
+	all, err := question(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask job %s: %w", job.Label, err)
 	}
@@ -122,8 +128,11 @@ func showStacks(ctx context.Context, o *jobsFlags) error {
 			fmt.Fprintln(o.out, "  "+jobs.Clean(frame.String()))
 		}
 	}
+	for _, n := range why.Notes(all) {
+		fmt.Fprintf(o.out, "%s on %s: %s\n", rankWords(n.Ranks), jobs.Clean(n.Host), jobs.Clean(n.Text))
+	}
 	for _, f := range all {
-		if len(why.Main(f.Stack)) == 0 {
+		if len(why.Main(f.Stack)) == 0 && f.Native == "" {
 			fmt.Fprintf(o.out, "rank %d on %s: no Python stack; %s\n", f.Rank, jobs.Clean(f.Host), jobs.Clean(f.State))
 		}
 	}

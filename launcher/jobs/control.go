@@ -24,6 +24,8 @@ const (
 	maxRequest = 4 << 10
 	// ioTimeout bounds a client's request and its reading of the answer, and how long a launcher may take to answer.
 	ioTimeout = 10 * time.Second
+	// nativeTimeout is how long it may take to answer with functions of C.
+	nativeTimeout = 40 * time.Second
 )
 
 // RankStatus is the state of a rank.
@@ -75,7 +77,7 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"`              // signal, ranks, state, output, why or wait
+	Do     string `json:"do"`              // signal, ranks, state, output, why, native or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
@@ -90,15 +92,15 @@ type answer struct {
 	Code  int           `json:"code"` // for wait
 }
 
-// Asked returns what a client asks for that the daemon of a cluster notes: "signal", with its name and its sender, or
-// "output"; "" for the rest.
+// Asked returns what a client asks for that the daemon of a cluster notes: "signal", with its name and its sender,
+// "output", or "native"; "" for the rest.
 func Asked(line []byte) (what, detail string) {
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
 		return "", ""
 	}
 	switch r.Do {
-	case "output":
+	case "output", "native":
 		return r.Do, ""
 	case "signal":
 		detail = unix.SignalName(syscall.Signal(r.Signal))
@@ -129,6 +131,7 @@ type Handler struct {
 	State  func() State
 	Lines  func(after int64) Lines
 	Why    func(ctx context.Context) ([]why.Finding, error)
+	Native func(ctx context.Context) ([]why.Finding, error)
 }
 
 // Server serves the clients of a job.
@@ -216,6 +219,11 @@ func (s *Server) serve(conn net.Conn) {
 			if a.Why, err = s.handler.Why(s.ctx); err != nil {
 				a.Error = err.Error()
 			}
+		case "native":
+			var err error
+			if a.Why, err = s.handler.Native(s.ctx); err != nil {
+				a.Error = err.Error()
+			}
 		case "wait":
 			gone := make(chan struct{})
 			conn.SetReadDeadline(time.Time{})
@@ -259,9 +267,19 @@ func (j Job) Why(ctx context.Context) ([]why.Finding, error) {
 	return a.Why, err
 }
 
+// Native is Why with the functions of C that ranks are in. Tools stop each rank for a moment to read it.
+func (j Job) Native(ctx context.Context) ([]why.Finding, error) {
+	a, err := j.askWithin(ctx, nativeTimeout, request{Do: "native"})
+	return a.Why, err
+}
+
 // askNow sends a request that a launcher answers at once, unless it is stopped or its machine hangs.
 func (j Job) askNow(ctx context.Context, r request) (answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, ioTimeout, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", ioTimeout))
+	return j.askWithin(ctx, ioTimeout, r)
+}
+
+func (j Job) askWithin(ctx context.Context, limit time.Duration, r request) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", limit))
 	defer cancel()
 	return j.ask(ctx, r)
 }

@@ -235,6 +235,7 @@ func TestAsked(t *testing.T) {
 		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: {"signal", "signal 99, by ?[2J"},
 		`{"do":"signal","signal":2}`:                   {"signal", "SIGINT"},
 		`{"do":"output","after":7}`:                    {"output"},
+		`{"do":"native"}`:                              {"native"},
 		`{"do":"state"}`:                               {}, `{"do":"wait"}`: {}, `{"do":`: {}, "": {},
 	} {
 		if what, detail := jobs.Asked([]byte(line)); [2]string{what, detail} != want {

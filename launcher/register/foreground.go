@@ -22,7 +22,7 @@ func Begin(store jobs.Store, record jobs.Record) *Registration {
 	machine, _ := os.Hostname() // for people to read
 	record.Foreground, record.OutputTo = true, standardOutput()
 	record.PID, record.Machine, record.Started = os.Getpid(), machine, time.Now()
-	r := &Registration{record: record, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1),
+	r := &Registration{record: record, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
 		background: &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}}
 	go r.save(store)
 	return r

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher/jobs"
-	"gorun/launcher/why"
 )
 
 // endTimeout is how long End waits for the file system of a job in the foreground.
@@ -31,6 +30,7 @@ const endTimeout = time.Second
 type Registration struct {
 	askUsage   chan struct{}
 	askWhy     chan struct{}
+	askNative  chan struct{}
 	background *background // nil of a detached job
 
 	recorder jobs.Recorder
@@ -41,7 +41,7 @@ type Registration struct {
 	record  jobs.Record
 	ranks   []jobs.RankStatus
 	ran     bool                       // a rank has started
-	found   []chan []why.Finding       // clients that wait for what daemons find out
+	waiting []waiting                  // clients that wait for what daemons find out
 	carried map[string]jobs.HostStatus // by host
 
 	events   []jobs.Event   // the latest
@@ -51,7 +51,7 @@ type Registration struct {
 
 // Open registers the job whose directory was made before.
 func Open(job jobs.Job) (*Registration, error) {
-	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1)}
+	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1)}
 	var err error
 	if r.record, err = job.Load(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native}
 }
 
 // signal does what a terminal would, and notes who stops the job.

@@ -50,7 +50,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 		}
 	}
 	spec.HostMoves, spec.Output = r.moves, recorded{spec.Output, &r.recorder}
-	spec.AskWhy, spec.Inspected = r.askWhy, r.inspected
+	spec.AskWhy, spec.AskNative, spec.Inspected = r.askWhy, r.askNative, r.inspected
 	spec.Number = func() int { return r.Record().ID }
 	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
 	return r.Update(func(record *jobs.Record) {

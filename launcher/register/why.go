@@ -9,39 +9,61 @@ import (
 	"gorun/launcher/why"
 )
 
-// whyTimeout is how long the launcher has to find out what ranks wait for: daemons have two seconds.
-const whyTimeout = 5 * time.Second
+const (
+	// whyTimeout is how long the launcher has to find out what ranks wait for: daemons have two seconds.
+	whyTimeout = 5 * time.Second
+	// nativeTimeout is for functions of C: an inspection under way has to end before, and tools have 20 s.
+	nativeTimeout = 32 * time.Second
+)
+
+// waiting is a client that waits for what daemons find out.
+type waiting struct {
+	found  chan []why.Finding
+	native bool // it wants the functions of C
+}
 
 // Why has the launcher find out what its ranks wait for.
 func (r *Registration) Why(ctx context.Context) ([]why.Finding, error) {
-	found := make(chan []why.Finding, 1)
+	return r.ask(ctx, r.askWhy, waiting{make(chan []why.Finding, 1), false}, whyTimeout)
+}
+
+// Native is Why with the functions of C that ranks are in, by tools that stop each rank for a moment.
+func (r *Registration) Native(ctx context.Context) ([]why.Finding, error) {
+	return r.ask(ctx, r.askNative, waiting{make(chan []why.Finding, 1), true}, nativeTimeout)
+}
+
+func (r *Registration) ask(ctx context.Context, ask chan<- struct{}, w waiting, limit time.Duration) ([]why.Finding, error) {
 	r.mu.Lock()
-	r.found = append(r.found, found)
+	r.waiting = append(r.waiting, w)
 	r.mu.Unlock()
 	select {
-	case r.askWhy <- struct{}{}:
+	case ask <- struct{}{}:
 	default: // it has been asked already
 	}
-	timeout := time.NewTimer(whyTimeout)
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
-	case all := <-found:
+	case all := <-w.found:
 		return all, nil
 	case <-timeout.C:
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found = slices.DeleteFunc(r.found, func(c chan []why.Finding) bool { return c == found })
+	r.waiting = slices.DeleteFunc(r.waiting, func(other waiting) bool { return other == w })
 	return nil, errors.New("the job is starting or ending, so its daemons were not asked")
 }
 
-// inspected passes on what was found to the clients that wait for it.
-func (r *Registration) inspected(all []why.Finding) {
+// inspected passes on what was found to the clients that wait for it. Whoever wants functions of C waits until there are
+// some.
+func (r *Registration) inspected(all []why.Finding, native bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, found := range r.found {
-		found <- all
-	}
-	r.found = nil
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waiting) bool {
+		if w.native && !native {
+			return false
+		}
+		w.found <- all
+		return true
+	})
 }

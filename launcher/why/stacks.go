@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Frame is a line of a stack as Python's faulthandler writes it, or a function of the kernel.
+// Frame is a line of a stack as Python's faulthandler writes it, or a function of C or of the kernel.
 type Frame struct {
 	File     string
-	Line     int
+	Line     int // 0 for a function of C whose source is not known; File is its library then
 	Function string
 	Kernel   bool
 }
@@ -65,6 +65,9 @@ func (f Frame) String() string {
 	if f.Kernel {
 		return f.Function + " (kernel)"
 	}
+	if f.Line == 0 {
+		return fmt.Sprintf("%s (%s)", f.Function, f.base())
+	}
 	return fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line)
 }
 
@@ -82,15 +85,59 @@ type Stack struct {
 }
 
 // frames returns what a rank's main thread is in: Python's functions, with the kernel's above them where the rank waits for
-// a file or is stuck, or the kernel's alone.
+// a file or is stuck, or the kernel's alone. Functions of C stand between them, if a user has asked for them.
 func (f *Finding) frames() (frames []Frame) {
-	python := Main(f.Stack)
-	if len(python) == 0 || blocked(f.State) {
-		for _, function := range f.Kernel {
+	python, native := Main(f.Stack), Main(f.Native)
+	if len(python) == 0 || len(native) > 0 || blocked(f.State) {
+		for _, function := range f.kernel() {
 			frames = append(frames, Frame{Function: function, Kernel: true})
 		}
 	}
-	return append(frames, python...)
+	switch {
+	case f.Tool == "py-spy" && len(native) > 0: // it has Python's functions in their places
+		return append(frames, native...)
+	case len(python) > 0:
+		native = native[:inPython(native)]
+	}
+	return slices.Concat(frames, native, python)
+}
+
+// kernel returns the kernel's functions, or the one that the main thread waits in, where the kernel shows no more than that.
+func (f *Finding) kernel() []string {
+	if len(f.Kernel) == 0 && len(f.Threads) > 0 && f.Threads[0].Wait != "" {
+		return []string{f.Threads[0].Wait}
+	}
+	return f.Kernel
+}
+
+// inPython returns where in a stack Python runs a script: the functions of C from there on say no more than the script's.
+func inPython(native []Frame) int {
+	i := slices.IndexFunc(native, func(f Frame) bool { return strings.HasPrefix(f.Function, "_PyEval_EvalFrame") })
+	if i < 0 {
+		return len(native)
+	}
+	return i
+}
+
+// Note is a line about the stacks of ranks of one host.
+type Note struct {
+	Ranks      []int
+	Host, Text string
+}
+
+// Notes returns what there is to say about the functions of C, equal lines together.
+func Notes(all []Finding) (notes []Note) {
+	for _, f := range all {
+		for _, text := range f.Notes {
+			i := slices.IndexFunc(notes, func(n Note) bool { return n.Host == f.Host && n.Text == text })
+			if i < 0 {
+				notes = append(notes, Note{Host: f.Host, Text: text})
+				i = len(notes) - 1
+			}
+			notes[i].Ranks = append(notes[i].Ranks, f.Rank)
+		}
+	}
+	return notes
 }
 
 // Merge returns the stacks of the main threads, the commonest first. Ranks without one are left out.

@@ -26,6 +26,10 @@ type Finding struct {
 	For      int64    `json:"for_us,omitempty"`   // how long already
 	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
 	Kernel   []string `json:"kernel,omitempty"`   // functions of the kernel that its main thread is in, the innermost first
+	Native   string   `json:"native,omitempty"`   // of its threads with the functions of C, if a user has asked for them
+	Tool     string   `json:"tool,omitempty"`     // that showed it
+	Notes    []string `json:"notes,omitempty"`    // why no tool did, and what one did to the rank
+	Threads  []Thread `json:"threads,omitempty"`  // with Native
 	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
 	Ended    bool     `json:"ended,omitempty"`
 
@@ -36,6 +40,16 @@ type Finding struct {
 	Diverged string    `json:"diverged,omitempty"` // how its calls differ from those before, or of others
 	Moving   float64   `json:"moving,omitempty"`   // share of the time in which data was under way between hosts
 	Late     *Lateness `json:"late,omitempty"`     // nil if it is not mostly the last one
+}
+
+// Thread is what the kernel shows of a thread.
+type Thread struct {
+	ID      int      `json:"id"`
+	Name    string   `json:"name"`
+	State   string   `json:"state"`             // a letter, such as S
+	Wait    string   `json:"wait,omitempty"`    // function of the kernel that it waits in
+	Syscall string   `json:"syscall,omitempty"` // number and arguments
+	Kernel  []string `json:"kernel,omitempty"`  // functions of the kernel, the innermost first
 }
 
 // Explain returns the line that names which ranks a job waits for and what they do, and lines of evidence.

@@ -111,6 +111,44 @@ func TestMerge(t *testing.T) {
 }
 
 // TestMergeKernel: the kernel's stack stands in for one of Python, and above it where the kernel keeps the rank.
+// TestMergeNative: functions of C stand below the kernel's and above the script's, which take the place of the
+// interpreter's.
+func TestMergeNative(t *testing.T) {
+	frame := func(function string) string { return "  File \"/lib/libc.so.6\", line 0 in " + function + "\n" }
+	native := "Thread 0x2 (most recent call first):\n" + frame("pause") + "\nThread 0x1 (most recent call first):\n" +
+		frame("read") + frame("_PyEval_EvalFrameDefault") + frame("main")
+	wait := []why.Thread{{Wait: "pipe_read"}}
+	spied := "Thread 0x1 (most recent call first):\n" + frame("read") + "  File \"/a/b.py\", line 3 in load\n"
+	for _, tt := range []struct {
+		finding why.Finding
+		want    string
+	}{
+		{why.Finding{Native: native, Tool: "eu-stack", Threads: wait, Stack: stack},
+			"pipe_read (kernel), read (libc.so.6), select (/usr/lib/python3.11/selectors.py:415), batches (/home/ann/train.py:12), <module> (/home/ann/train.py:40)"},
+		{why.Finding{Native: native, Tool: "gdb", Kernel: []string{"pipe", "do"}, Threads: wait},
+			"pipe (kernel), do (kernel), read (libc.so.6), _PyEval_EvalFrameDefault (libc.so.6), main (libc.so.6)"},
+		{why.Finding{Native: spied, Tool: "py-spy", Stack: stack}, "read (libc.so.6), load (/a/b.py:3)"},
+		{why.Finding{Notes: []string{"no native stack"}, Threads: wait}, "pipe_read (kernel)"},
+	} {
+		tt.finding.Rank = 1
+		merged := why.Merge([]why.Finding{{Rank: 0, Native: tt.finding.Native, Tool: tt.finding.Tool, Stack: tt.finding.Stack, Kernel: tt.finding.Kernel, Threads: tt.finding.Threads}, tt.finding})
+		if len(merged) != 1 || len(merged[0].Ranks) != 2 {
+			t.Fatalf("%+v", merged)
+		}
+		var got []string
+		for _, f := range merged[0].Frames {
+			got = append(got, f.String())
+		}
+		if strings.Join(got, ", ") != tt.want {
+			t.Errorf("%s, want %s", strings.Join(got, ", "), tt.want)
+		}
+	}
+	notes := why.Notes([]why.Finding{{Rank: 0, Host: "a", Notes: []string{"x"}}, {Rank: 1, Host: "a", Notes: []string{"y", "x"}}, {Rank: 2, Host: "b", Notes: []string{"x"}}})
+	if got := fmt.Sprint(notes); got != "[{[0 1] a x} {[1] a y} {[2] b x}]" {
+		t.Error(got)
+	}
+}
+
 func TestMergeKernel(t *testing.T) {
 	kernel := []string{"nfs_wait", "do_syscall_64"}
 	nfs := "waits for a file server (NFS) (pid 7)"

@@ -42,7 +42,7 @@ func (aLauncher) Refusal(answer []byte) string {
 	return strings.TrimSpace(strings.TrimPrefix(string(answer), "ok"))
 }
 
-// TestAsked: a signal is noted with the launcher's answer, and who reads the output is noted once.
+// TestAsked: a signal is noted with the launcher's answer, who reads the output once, and who has tools stop the ranks.
 func TestAsked(t *testing.T) {
 	for _, tt := range []struct {
 		ask, answer string
@@ -54,6 +54,7 @@ func TestAsked(t *testing.T) {
 		{"signal TERM", "", 0, map[Request]uint64{{"signal", audit.Failed}: 1}},
 		{"output", "lines\n", time.Second, map[Request]uint64{{"output", audit.Done}: 1}},
 		{"output", "lines\n", readersPause, map[Request]uint64{{"output", audit.Done}: 2}},
+		{"native", strings.Repeat("stacks", maxAsked), 0, map[Request]uint64{{"native", audit.Done}: 1}},
 		{"", "ok\n", 0, nil},
 	} {
 		t.Run(fmt.Sprint(tt.ask, tt.answer, tt.again), func(t *testing.T) {

@@ -29,7 +29,7 @@ type Launchers interface {
 	// Open connects to a job's launcher or its output. Close unblocks a Read.
 	Open(r *wire.Reach) (io.ReadWriteCloser, error)
 	// Asked returns what the first line that a user sends to a job's launcher asks for: "signal", with its name and its
-	// sender, or "output"; "" for what is not noted.
+	// sender, "output", or "native"; "" for what is not noted.
 	Asked(line []byte) (what, detail string)
 	// Refusal returns why a launcher's answer refuses a request, "" if it does not.
 	Refusal(answer []byte) string

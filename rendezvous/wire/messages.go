@@ -329,6 +329,7 @@ type Stop struct {
 // Inspect asks a daemon what its ranks are doing.
 type Inspect struct {
 	Stacks bool `msgpack:"stacks"` // with the stacks of the ranks that can write them
+	Native bool `msgpack:"native"` // and, by tools that stop ranks for a moment, with the functions of C
 }
 
 // Inspected is the answer. AskStalled asks which operations they wait for.
@@ -347,6 +348,21 @@ type RankState struct {
 	Stack   string   `msgpack:"stack"`  // of Python; "" if it writes none, and py-spy cannot read it
 	Kernel  []string `msgpack:"kernel"` // functions of the kernel that its main thread is in, the innermost first, if visible
 	Signs   *Signs   `msgpack:"signs"`  // nil if it was not looked at for a while
+
+	Native  string        `msgpack:"native"`  // with the functions of C, in the form of Stack; "" if nobody asked, or no tool shows it
+	Tool    string        `msgpack:"tool"`    // that showed it
+	Notes   []string      `msgpack:"notes"`   // why no tool did, and what one did to the rank
+	Threads []ThreadState `msgpack:"threads"` // with Native
+}
+
+// ThreadState is what the kernel shows of a thread.
+type ThreadState struct {
+	ID      int      `msgpack:"id"`
+	Name    string   `msgpack:"name"`
+	State   string   `msgpack:"state"`   // a letter, such as S
+	Wait    string   `msgpack:"wait"`    // function of the kernel that it waits in
+	Syscall string   `msgpack:"syscall"` // number and arguments
+	Kernel  []string `msgpack:"kernel"`  // functions of the kernel, the innermost first
 }
 
 // Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what

@@ -38,9 +38,15 @@ func (m *Monitor) pid(number int) int { return cmp.Or(m.session(number), m.proce
 // for four.
 const inspectTime = 500 * time.Millisecond
 
-// Inspect finds out what the processes of this host's ranks do, with their stacks and what keeps them if it is to look
-// closely, and passes it to then, on the loop's goroutine.
-func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Inspected)) {
+// maxNative bounds the native stacks of a host's ranks in a message, and maxNativeStack what one rank has in it.
+const (
+	maxNative      = 4 << 20
+	maxNativeStack = 64 << 10
+)
+
+// Inspect finds out what the processes of this host's ranks do, with their stacks and what keeps them if how says so, and
+// passes it to then, on the loop's goroutine.
+func (m *Monitor) Inspect(ctx context.Context, how *wire.Inspect, then func(*wire.Inspected)) {
 	msg := &wire.Inspected{}
 	var pipes []*counters.Stacks
 	var counts []counters.Counts
@@ -49,12 +55,12 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 		msg.Ranks = append(msg.Ranks, wire.RankState{Process: number, PID: pid,
 			State: fmt.Sprintf("%s (pid %d)", proc.Describe(pid), pid), Split: m.split(number)})
 		var c counters.Counts
-		if closely && g.stacks != nil && g.page != nil && pid == m.session(number) {
+		if how.Stacks && g.stacks != nil && g.page != nil && pid == m.session(number) {
 			c = g.page.Read()
 		}
 		pipes, counts = append(pipes, g.stacks), append(counts, c)
 	}
-	if !closely || m.asking {
+	if !how.Stacks || m.asking {
 		then(msg)
 		return
 	}
@@ -83,6 +89,9 @@ func (m *Monitor) Inspect(ctx context.Context, closely bool, then func(*wire.Ins
 			msg.Ranks[i].Signs = seen[msg.Ranks[i].PID]
 		}
 		spyOut(ctx, msg.Ranks)
+		if how.Native {
+			traceOut(ctx, msg.Ranks)
+		}
 		m.loop.Post(ctx, func() {
 			m.asking = false
 			then(msg)
@@ -102,6 +111,24 @@ func spyOut(ctx context.Context, ranks []wire.RankState) {
 	found := stacks.Python(ctx, pids)
 	for i := range ranks {
 		ranks[i].Stack = cmp.Or(ranks[i].Stack, found[ranks[i].PID])
+	}
+}
+
+// traceOut adds what tools show that stop a rank while they read it. The kernel's view is from before, as it then shows
+// the stop.
+func traceOut(ctx context.Context, ranks []wire.RankState) {
+	share := min(maxNativeStack, maxNative/max(len(ranks), 1))
+	var pids []int
+	for i, rank := range ranks {
+		pids = append(pids, rank.PID)
+		for _, thread := range stacks.Threads(rank.PID, share/2) {
+			ranks[i].Threads = append(ranks[i].Threads, wire.ThreadState(thread))
+		}
+	}
+	found := stacks.Native(ctx, pids, share/2)
+	for i := range ranks {
+		t := found[ranks[i].PID]
+		ranks[i].Native, ranks[i].Tool, ranks[i].Notes = t.Stack, t.Tool, t.Notes
 	}
 }
 

@@ -59,7 +59,7 @@ func Python(ctx context.Context, pids []int) map[int]string {
 
 // spy has py-spy read the stacks of a process; "" if there is no py-spy, or it cannot.
 func spy(ctx context.Context, pid int) string {
-	path := find(pid)
+	path := find(pid, program)
 	if pid <= 0 || path == "" || ctx.Err() != nil {
 		return ""
 	}
@@ -74,7 +74,7 @@ func spy(ctx context.Context, pid int) string {
 	if err != nil {
 		return ""
 	}
-	return format(threads, pid)
+	return format(threads, pid, maxStack)
 }
 
 // limited takes what a program writes, up to maxDump bytes.
@@ -90,9 +90,10 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// find returns the py-spy of a process: one beside its Python or in its PATH, or else one in this process's PATH; "" if
-// there is none. A process of another user could name any program, and one in a container has other files.
-func find(pid int) string {
+// find returns a program for a process, such as its py-spy: one beside its Python or in its PATH, or else one in this
+// process's PATH; "" if there is none. A process of another user could name any program, and one in a container has other
+// files.
+func find(pid int, name string) string {
 	var dirs []string
 	if same(pid) {
 		if first, _, _ := strings.Cut(read(pid, "cmdline"), "\x00"); first != "" {
@@ -108,13 +109,13 @@ func find(pid int) string {
 		}
 	}
 	for _, dir := range dirs {
-		path := filepath.Join(dir, program)
+		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		if err == nil && filepath.IsAbs(dir) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return path
 		}
 	}
-	path, err := exec.LookPath(program)
+	path, err := exec.LookPath(name)
 	if err != nil {
 		return ""
 	}
@@ -159,6 +160,7 @@ type frame struct {
 	Function string `json:"name"`
 	File     string `json:"filename"`
 	Line     int    `json:"line"`
+	Module   string `json:"module"` // of functions of C
 }
 
 // parseDump reads what py-spy writes about a process, the oldest thread last.
@@ -166,12 +168,21 @@ func parseDump(text []byte) (threads []thread, err error) {
 	if err := json.Unmarshal(text, &threads); err != nil {
 		return nil, fmt.Errorf("read py-spy's output: %w", err)
 	}
+	for _, t := range threads {
+		for i, f := range t.Frames {
+			if f.Module == "" {
+				t.Frames[i].Function = f.Function[strings.LastIndex(f.Function, ".")+1:] // faulthandler writes no class before it
+			} else {
+				t.Frames[i] = native(f.Function, f.File, f.Line)
+			}
+		}
+	}
 	return threads, nil
 }
 
-// format writes stacks as faulthandler does, with the main thread of a process last. Where not all fit, other threads
-// are left out.
-func format(threads []thread, pid int) string {
+// format writes stacks as faulthandler does, with the main thread of a process last. Where not all fit into most bytes,
+// other threads are left out, and then outer frames.
+func format(threads []thread, pid, most int) string {
 	threads = slices.DeleteFunc(threads, func(t thread) bool { return len(t.Frames) == 0 })
 	if len(threads) == 0 {
 		return ""
@@ -183,21 +194,25 @@ func format(threads []thread, pid int) string {
 	if main < 0 {
 		main = len(threads) - 1
 	}
-	last := threads[main].String()
+	last := threads[main].text(most)
 	var text strings.Builder
 	for i, t := range threads {
-		if one := t.String(); i != main && text.Len()+len(one)+1+len(last) <= maxStack {
+		if one := t.text(most); i != main && text.Len()+len(one)+1+len(last) <= most {
 			text.WriteString(one + "\n")
 		}
 	}
 	return text.String() + last
 }
 
-func (t thread) String() string {
+// text is the stack of a thread in up to most bytes.
+func (t thread) text(most int) string {
 	text := fmt.Sprintf("Thread 0x%x (most recent call first):\n", uint(t.ID))
 	for _, f := range t.Frames[:min(len(t.Frames), mostFrames)] {
-		function := f.Function[strings.LastIndex(f.Function, ".")+1:] // faulthandler writes no class before it
-		text += fmt.Sprintf("  File \"%s\", line %d in %s\n", clean(f.File), max(f.Line, 0), clean(function))
+		line := fmt.Sprintf("  File \"%s\", line %d in %s\n", clean(f.File), max(f.Line, 0), clean(f.Function))
+		if len(text)+len(line) > most {
+			break
+		}
+		text += line
 	}
 	return text
 }

@@ -84,7 +84,7 @@ Thread 0x7 (most recent call first):
 `
 
 func TestFormat(t *testing.T) {
-	frames := func(n int) []frame { return slices.Repeat([]frame{{"f", "/" + strings.Repeat("x", 1000), -1}}, n) }
+	frames := func(n int) []frame { return slices.Repeat([]frame{{"f", "/" + strings.Repeat("x", 1000), -1, ""}}, n) }
 	for name, tt := range map[string]struct {
 		text string
 		last string // in the last line
@@ -102,14 +102,14 @@ func TestFormat(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		got := format(threads, 7)
+		got := format(threads, 7, maxStack)
 		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 		if last := lines[len(lines)-1]; !strings.HasSuffix(last, tt.last) || got == "" != (tt.last == "") || len(got) > maxStack {
 			t.Errorf("%s: %d bytes end with %q, want %q", name, len(got), last, tt.last)
 		}
 	}
 	threads, err := parseDump([]byte(dumped))
-	if got := format(threads, 7); err != nil || got != wantDumped {
+	if got := format(threads, 7, maxStack); err != nil || got != wantDumped {
 		t.Errorf("%v\n%s", err, got)
 	}
 	if _, err := parseDump([]byte(`[{"frames": `)); err == nil {
@@ -149,7 +149,7 @@ func TestPython(t *testing.T) {
 		got = Python(t.Context(), []int{pid, 0, other, -1})
 		return got[pid] != ""
 	})
-	if want := map[int]string{pid: format(must(parseDump([]byte(dumped))), pid)}; !reflect.DeepEqual(got, want) {
+	if want := map[int]string{pid: format(must(parseDump([]byte(dumped))), pid, maxStack)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	args, err := os.ReadFile(filepath.Join(dir, "args"))
@@ -210,7 +210,7 @@ func FuzzParse(f *testing.F) {
 		for _, one := range threads {
 			frames += 1 + len(one.Frames)
 		}
-		if got := format(threads, pid); len(got) > maxStack || strings.Count(got, "\n") > frames+len(threads) {
+		if got := format(threads, pid, maxStack); len(got) > maxStack || strings.Count(got, "\n") > frames+len(threads) {
 			t.Errorf("%d bytes, %d lines of %d frames", len(got), strings.Count(got, "\n"), frames)
 		}
 	})
