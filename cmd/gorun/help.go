@@ -41,7 +41,7 @@ func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
 		}
 	}
 	fmt.Fprintln(w)
-	wrap(w, "gorun help flags lists every flag. gorun help TOPIC explains "+strings.Join(topicNames(), ", ")+".", 0, 0, helpWidth)
+	wrap(w, "All flags: gorun help flags. gorun help TOPIC: "+strings.Join(topicNames(), ", ")+".", 0, 0, helpWidth)
 }
 
 // commandHelp is the help of a command.
