@@ -231,6 +231,8 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
     result: dict[str, Any] = {"path": name, "ranks": ranks, "seconds": {}, "error": ""}
     if name == "ipc" and 1 < ranks <= gpus:
         return {**result, "error": "each rank has a GPU of its own"}
+    if name == "ipc" and ranks % gpus:
+        return {**result, "error": "GPUs would have different numbers of ranks: it would go by the host"}
     if ranks == 1 and name in GORUNS and name != "host":
         return {**result, "error": "one rank goes by the host"}
     with subprocess.Popen(
@@ -249,6 +251,9 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
     if code and not result["error"]:
         lines = [line for line in said.splitlines() if "rror" in line] or said.splitlines() or ["no reason"]
         result["error"] = lines[-1].strip()[:200]
+    by_host = [line for line in said.splitlines() if "go by host, not by " in line]
+    if by_host:  # what was measured is another path
+        result.update(seconds={}, error=by_host[0].strip()[:200])
     return result
 
 

@@ -186,6 +186,12 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
 	return CUDA_SUCCESS;
 }
 
+CUresult cuModuleUnload(CUmodule module) {
+	free(module->code);
+	free(module);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
 	if (strcmp(name, module->entry)) return CUDA_ERROR_NOT_FOUND;
 	*function = (CUfunction)module;

@@ -274,9 +274,12 @@ class World:
         """Free the names of waits that Ctrl-C cut short, if the operations have ended."""
         with self._lock:
             cut_short, self._cut_short = self._cut_short, []
-        left = [operation for operation in cut_short if not operation.over()]
-        with self._lock:
-            self._cut_short += left
+        left: list[Operation] = []
+        try:
+            _end(cut_short, left, lambda operation: None)
+        finally:
+            with self._lock:
+                self._cut_short += left + cut_short
 
     def abandon(self, operation: Operation) -> None:
         """Let the submitted requests of an operation end unnoticed. Its memory is in use until then."""
@@ -289,14 +292,8 @@ class World:
             abandoned, self._abandoned = self._abandoned, []
         left: list[Operation] = []
         try:
-            while abandoned:
-                operation = abandoned[-1]
-                if _over(operation):
-                    operation.release()
-                else:
-                    left.append(operation)
-                abandoned.pop()
-        finally:  # Ctrl-C may come at any time
+            _end(abandoned, left, lambda operation: operation.release())
+        finally:
             with self._lock:
                 self._abandoned += left + abandoned
 
@@ -313,6 +310,24 @@ class World:
         with self._lock:
             if self._names.get(key) == number:
                 del self._names[key]
+
+
+def _end(operations: list[Operation], left: list[Operation], ended: Callable[[Operation], None]) -> None:
+    """Take operations off a list: those that have ended, and into another list those that have not.
+
+    Ctrl-C may come at any time. Each operation then is in one of the lists, unless ended() has been called.
+    """
+    while operations:
+        operation = operations.pop()
+        try:
+            over = _over(operation)
+        except BaseException:
+            left.append(operation)
+            raise
+        if over:
+            ended(operation)
+        else:
+            left.append(operation)
 
 
 def _over(operation: Operation) -> bool:

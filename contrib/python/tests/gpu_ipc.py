@@ -149,7 +149,9 @@ def losses():
                 assert memory.start(f"x{state.step}", "float32", constants.SUM).wait(), "left to the host"
                 # One that dies after it has read the result has done its part: the next one fails.
                 while point:
-                    memory.start(f"y{state.step}", "float32", constants.SUM).wait()
+                    several = [memory.start(f"y{i}.{state.step}", "float32", constants.SUM) for i in range(4)]
+                    for work in several:
+                        work.wait()
             except elastic.HorovodInternalError:
                 if os.path.exists(died):
                     with open(died) as file:
@@ -159,7 +161,10 @@ def losses():
                 raise
             assert memory.bytes() == kernels.pack("float32", [basics.size()]) * 5000
             state.step += 1
-        print(f"done: rank {basics.rank()} of {basics.size()}, kept {len(group._kept)}", flush=True)
+        own, until = ipc.staging(group.device.ordinal), time.monotonic() + 5
+        while own.taken and time.monotonic() < until:  # the others have to be done with the last piece
+            time.sleep(0.001)
+        print(f"done: rank {basics.rank()} of {basics.size()}, in use {own.taken}", flush=True)
 
     train(elastic.ObjectState(step=0))
 

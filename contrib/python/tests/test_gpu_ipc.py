@@ -52,7 +52,7 @@ class Test(unittest.TestCase):
             seconds = [float(each) for each in re.findall(rf"lost at {point}: (.*) s", said)]
             self.assertEqual(len(seconds), left, said)
             self.assertLess(max(seconds), 5)  # tenths of it, on a machine that is not busy
-        self.assertEqual(len(re.findall(r"done: rank \d of 2, kept 0", said)), 2, said)
+        self.assertEqual(len(re.findall(r"done: rank \d of 2, in use 0", said)), 2, said)
 
     def test_memory_that_is_not_shared(self):
         why = "rank 0 on localhost cannot share memory of its GPU: cuIpcGetMemHandle: operation not supported"

@@ -77,7 +77,23 @@ class Test(unittest.TestCase):
                 rows, scale, want = kernels.proof(dtype, op, count)
                 with self.subTest(dtype=dtype, op=op, rows=count):
                     self.assertEqual(self.reduce(dtype, op, rows, scale), want)
-                    self.assertTrue(count == 1 or want not in rows or op in (constants.MIN, constants.MAX))
+                    self.assertTrue(count == 1 or want not in rows)
+                    largest = kernels.proof(dtype, constants.MAX, count)[2]
+                    self.assertTrue(count == 1 or op != constants.MIN or want != largest)
+
+    def test_failures_are_kept(self):
+        """A kernel that does not load, or that computes wrongly, is tried once."""
+        text = kernels.text("float32", constants.SUM, 2)
+        product = text.replace("add.rn", "mul.rn")
+        for wrong, why in ("x", "a PTX JIT compilation failed"), (product, "computes wrongly"):
+            own = kernels.Kernels(self.device)
+            with mock.patch.object(kernels, "text", side_effect=[wrong]), mock.patch.object(
+                kernels.Kernel, "unload", autospec=True, side_effect=kernels.Kernel.unload
+            ) as unload:
+                for _ in range(2):
+                    with self.assertRaisesRegex(kernels.Wrong, why):
+                        own.get("float32", constants.SUM, 2)
+            self.assertEqual(unload.call_count, int(wrong != "x"))
 
     def test_other_text_is_refused(self):
         text = kernels.text("float32", constants.SUM, 2)

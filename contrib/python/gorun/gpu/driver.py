@@ -16,6 +16,7 @@ from gorun.gpu.foreign import Failed
 
 __all__ = ["SIGNATURES", "Device", "Driver", "Event", "Failed", "Stream", "driver"]
 
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 NOT_READY = 600
 CAPTURE_NONE = 0
 CAPTURE_RELAXED = 2
@@ -72,6 +73,7 @@ SIGNATURES: foreign.Signatures = {
     "cuIpcOpenMemHandle_v2": [_out(_pointer), IpcMemHandle, _uint],
     "cuIpcCloseMemHandle": [_pointer],
     "cuModuleLoadData": [_out(_handle), _address],
+    "cuModuleUnload": [_handle],
     "cuModuleGetFunction": [_out(_handle), _handle, ctypes.c_char_p],
     "cuLaunchKernel": [_handle, *[_uint] * 7, _handle, _out(_address), _out(_address)],
 }

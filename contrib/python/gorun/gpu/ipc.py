@@ -72,10 +72,10 @@ class Ipc(Calls):
         self._serial = 0  # of rank 0's calls
         self._unable = ""  # why this rank cannot read memory of the others
         self._said: set[str] = set()
+        self._holding: set[Job] = set()  # all that have a piece
         # The thread's own.
         self._opened = Opened(device)
         self._tasks: list[_Task] = []
-        self._kept: list[Piece] = []  # of failed operations: others may read them as long as the world lasts
         self._pause = PAUSE
         self.serve()
 
@@ -87,8 +87,8 @@ class Ipc(Calls):
         self.check(name, stream)
         job = Job(self, name, source, target, count * itemsize(dtype), dtype, op, by_host)
         self.occupy(job)
-        serial = self._prepare(job)
         try:
+            serial = self._prepare(job)
             self.begin(job, (dtype, count, op, also), stream, [int(job.kernel is None), serial])
         except BaseException:
             self._give_back(job)
@@ -100,6 +100,8 @@ class Ipc(Calls):
         lacks = self._unable
         try:
             if not lacks:
+                with self._changed:
+                    self._holding.add(job)
                 job.piece = self._staging.take(max(1, len(self._members) * self._part(job.nbytes)))
                 job.kernel = self._staging.kernels.get(job.dtype, job.op, len(self._members))
         except (Failed, Wrong) as error:
@@ -130,13 +132,18 @@ class Ipc(Calls):
             print(f"gorun: rank {rank}: tensors on GPUs go by host, not by ipc: {why}", file=sys.stderr)
 
     def _give_back(self, job: Job) -> None:
-        if job.piece is not None:
-            self._staging.give_back(job.piece)
-            job.piece = None
+        with self._changed:  # a caller that is refused may do it, too
+            piece, job.piece = job.piece, None
+            self._holding.discard(job)
+        if piece is not None:
+            self._staging.give_back(piece)
 
     # The thread.
 
     def _undecided(self) -> Iterable[Work]:
+        if self._tasks:  # what was given to the stream may still write their memory
+            with contextlib.suppress(Failed):
+                self._stream.synchronize()
         return [task.job for task in self._tasks if not task.job.here]
 
     def _loop(self) -> None:
@@ -190,9 +197,7 @@ class Ipc(Calls):
             self.failure = self.failure or str(error)
             job.fail(self.failure)
             raise
-        self._tasks.remove(task)
-        if job.piece is not None:
-            self._kept.append(job.piece)
+        self._tasks.remove(task)  # others may read the piece of one that failed as long as the world lasts
         return True
 
     def _steps(self, job: Job, name: str) -> Steps:
@@ -311,8 +316,6 @@ class Ipc(Calls):
         for task in self._tasks:
             with contextlib.suppress(Exception):
                 task.steps.close()
-            if task.job.piece is not None:
-                self._kept.append(task.job.piece)
         self._tasks.clear()
         try:
             self._stream.synchronize()  # it waits for nobody
@@ -321,6 +324,7 @@ class Ipc(Calls):
             self._shares.close()
             self._stream.close()
             # Before the next world gives them out all ranks have left this one: see docs/decisions/0061.
-            for piece in self._kept:
-                self._staging.give_back(piece)
-            self._kept.clear()
+            with self._changed:
+                holding = list(self._holding)
+            for job in holding:
+                self._give_back(job)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from gorun import constants
-from gorun.gpu.driver import Device, Stream
+from gorun.gpu.driver import OUT_OF_MEMORY, Device, Failed, Stream
 
 UNIT = 16  # bytes that a thread of the GPU reads at a time
 MOST_ROWS = 64
@@ -183,6 +183,11 @@ class Kernel:
             self._call["cuModuleLoadData"](ctypes.byref(self._module), image)
             self._call["cuModuleGetFunction"](ctypes.byref(self._function), self._module, ENTRY.encode())
 
+    def unload(self) -> None:
+        """Let go of it. Nothing may run it any more."""
+        with self._device.current():
+            self._call["cuModuleUnload"](self._module)
+
     def launch(self, stream: Stream, to: int, rows: Sequence[int], units: int, scale: float = 1.0) -> None:
         """Have a stream reduce rows of so many units: addresses, multiples of UNIT. scale: of an average."""
         blocks = min(-(-units // _THREADS), _MOST_BLOCKS)
@@ -207,17 +212,35 @@ class Kernels:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = threading.Lock()
-        self._kernels: dict[tuple[str, int, int], Kernel] = {}
+        self._kernels: dict[tuple[str, int, int], Kernel | Wrong] = {}  # or why there is none
 
     def get(self, dtype: str, op: int, rows: int) -> Kernel:
         """Return a kernel for so many rows; Failed or Wrong if there is none."""
         with self._lock:
             found = self._kernels.get((dtype, op, rows))
             if found is None:
-                found = Kernel(self._device, dtype, op, rows)
-                self._prove(found, dtype, op, rows)
-                self._kernels[dtype, op, rows] = found
+                found = self._kernels[dtype, op, rows] = self._load(dtype, op, rows)
+            if isinstance(found, Wrong):
+                raise Wrong(*found.args)
             return found
+
+    def _load(self, dtype: str, op: int, rows: int) -> Kernel | Wrong:
+        """Return a kernel that was proven, or why there is none; Failed if that may change."""
+        try:
+            kernel = Kernel(self._device, dtype, op, rows)
+        except Failed as error:
+            if error.code == OUT_OF_MEMORY:
+                raise
+            return Wrong(str(error))  # the driver would take its time to fail again
+        try:
+            self._prove(kernel, dtype, op, rows)
+        except Wrong as error:
+            kernel.unload()
+            return error
+        except Failed:
+            kernel.unload()
+            raise
+        return kernel
 
     def _prove(self, kernel: Kernel, dtype: str, op: int, rows: int) -> None:
         given, scale, want = proof(dtype, op, rows)
@@ -253,7 +276,13 @@ def proof(dtype: str, op: int, rows: int) -> tuple[list[bytes], float, bytes]:
     count = UNIT // len(pack(dtype, [0]))
     sign = 1 if dtype.startswith("u") else -1
     few = 4 if op == constants.PRODUCT else rows  # rows that have a two
-    values = [[sign**i * (1 + (i + r // 2) % 2 * (r < few)) for i in range(count)] for r in range(rows)]
+
+    def has_two(i: int, r: int) -> bool:
+        if op not in (constants.MIN, constants.MAX):
+            return (i + r // 2) % 2 == 1 and r < few
+        return (r if sign < 0 else i + r) % 2 == 1  # so that no row is the result, nor the other one's
+
+    values = [[sign**i * (1 + has_two(i, r)) for i in range(count)] for r in range(rows)]
     scale = 2 if op == constants.AVERAGE else 1
     return (
         [pack(dtype, row) for row in values], float(scale),

@@ -57,6 +57,7 @@ class Staging:
         self._device = device
         self._lock = threading.Lock()
         self._free: dict[int, list[Piece]] = defaultdict(list)  # by size
+        self.taken = 0  # pieces that are in use
 
     def take(self, nbytes: int) -> Piece:
         """Return a piece of at least so many bytes; Failed if there is none, or none that can be shared."""
@@ -66,12 +67,14 @@ class Staging:
                 slab, count = self._new(size)
                 first = slab.address + HEAD_BYTES
                 self._free[size] = [Piece(slab, first + i * size, size) for i in range(count)]
+            self.taken += 1
             return self._free[size].pop()
 
     def give_back(self, piece: Piece) -> None:
         """Take back a piece that nobody reads any more."""
         with self._lock:
             self._free[piece.nbytes].append(piece)
+            self.taken -= 1
 
     def _new(self, size: int) -> tuple[Slab, int]:
         """Return a new slab, and how many pieces it has."""
@@ -99,6 +102,7 @@ class Opened:
         address, known = self._slabs.get(handle, (0, b""))
         if not address:
             address = self._device.open(handle)
+            self._slabs[handle] = address, b""  # close() finds it, even if its token cannot be read
             known = _transfer(self._device, address, bytes(_TOKEN_BYTES), out=False)
             self._slabs[handle] = address, known
         if known != token:
