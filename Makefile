@@ -475,7 +475,7 @@ rename-module:
 	@[ -n '$(MODULE)' ] || { echo "rename-module: name it: make rename-module MODULE=example.org/gorun"; exit 1; }
 	go run ./contrib/tools/rename '$(MODULE)'
 
-## licenses: write cmd/gorun/THIRD_PARTY_LICENSES and those of contrib/otlp and contrib/kubernetes anew, after a change of go.mod; tests fail while they are missing something
+## licenses: write THIRD_PARTY_LICENSES in cmd/gorun, contrib/otlp and contrib/kubernetes; after a change of go.mod, tests fail until it is done
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
 	go run ./contrib/tools/licenses -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .

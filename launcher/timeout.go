@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// inspectTime is how long daemons have to report what their ranks do, over a path that loses packets too.
+	// inspectTime bounds the daemons' reports of what their ranks do, over a path that loses packets too.
 	inspectTime = 4 * time.Second
 	// nativeTime is how much longer they have if tools of their hosts are to read the ranks, which get 20 s for it.
 	nativeTime = 21 * time.Second

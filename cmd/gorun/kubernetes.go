@@ -78,7 +78,7 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	if o.given(&o.connectRetry) {
 		args = append(args, "-wait", o.connectRetry.Truncate(time.Millisecond).String())
 	}
-	words := flagsForPods(os.Args[1:len(os.Args)-len(o.args)], flags)
+	words := append(variablesForPods(flags), flagsForPods(os.Args[1:len(os.Args)-len(o.args)], flags)...)
 	if len(job.Env) > 0 {
 		variables, names, err := passVariables(job.Env)
 		if err != nil {
@@ -110,6 +110,23 @@ func findBeside(name string) (string, error) {
 // ofThisMachine are flags that the launcher in a pod does not get: they are carried out here, and it gets variables by name.
 var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "slots-per-host", "dry-run", "connect-retry",
 	"x", "env", "envlist", "genv", "genvlist", "genvall"}
+
+// variablesForPods returns the flags that variables of this machine set. The command line comes after them, and counts.
+func variablesForPods(flags []cli.Flag) (set []string) {
+	for _, f := range flags {
+		info, ok := f.(cli.DocGenerationFlag)
+		if !ok || slices.Contains(ofThisMachine, f.Names()[0]) {
+			continue
+		}
+		for _, variable := range info.GetEnvVars() {
+			if value := os.Getenv(variable); value != "" {
+				set = append(set, "--"+f.Names()[0]+"="+value)
+				break
+			}
+		}
+	}
+	return set
+}
 
 // flagsForPods returns the flags that the launcher in a pod gets.
 func flagsForPods(args []string, flags []cli.Flag) (kept []string) {

@@ -68,7 +68,7 @@ var remedies = map[string]string{
 	"--…: the programs are those of the file":                                                            "With `--app` or `-configfile`, flags of the whole job go before it, and no program behind it.",
 	"--kubernetes is a flag of gorun, not of horovodrun":                                                 "`gorun --kubernetes` takes the same flags.",
 	"--kubernetes needs --image":                                                                         "Name an image with gorun and the program in it. [Kubernetes](migrate/slurm-kubernetes.md#from-a-command-line) describes it.",
-	"--kubernetes needs -np":                                                                             "Give the number of ranks, and by `--slots-per-host` those of a pod.",
+	"--kubernetes needs -np":                                                                             "Give the number of ranks. `--slots-per-host` sets how many share a pod.",
 	"--kubernetes needs gorun-kubernetes beside gorun or in PATH":                                        "Install the package `gorun-kubernetes`, or put that program beside `gorun`.",
 	"--kubernetes takes one program, on the command line":                                                "Start a job for each program.",
 	"--… excludes --kubernetes":                                                                          "Leave the flag out: pods have neither hosts, nor files, ports or input of this machine.",

@@ -24,7 +24,7 @@ const (
 	maxRequest = 4 << 10
 	// ioTimeout bounds a client's request and its reading of the answer, and how long a launcher may take to answer.
 	ioTimeout = 10 * time.Second
-	// nativeTimeout is how long it may take to answer with functions of C.
+	// nativeTimeout bounds an answer that has functions of C.
 	nativeTimeout = 40 * time.Second
 )
 

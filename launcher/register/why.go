@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// whyTimeout is how long the launcher has to find out what ranks wait for: daemons have two seconds.
+	// whyTimeout bounds the launcher's search for what ranks wait for; daemons get two seconds of it.
 	whyTimeout = 5 * time.Second
 	// nativeTimeout is for functions of C: an inspection under way has to end before, and tools have 20 s.
 	nativeTimeout = 32 * time.Second

@@ -26,7 +26,10 @@ func (g *Gossip) Members() []Member {
 	defer g.mu.Unlock()
 	var out []Member
 	for _, n := range g.members {
-		name, _, _ := strings.Cut(n.Name, nameEnd)
+		name := n.Name
+		if end := strings.LastIndex(name, nameEnd); end >= 0 { // what follows is an address, which has none
+			name = name[:end]
+		}
 		out = append(out, Member{name, n.Addr.String(), n.Address(), n.Meta})
 	}
 	return out

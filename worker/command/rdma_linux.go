@@ -67,6 +67,7 @@ func openRDMA(library string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
 	check := exec.CommandContext(ctx, pathOf(program), "worker", rdmaCheck+"="+library)
+	check.WaitDelay = time.Second // what the library starts may keep the output open
 	out, err := check.CombinedOutput()
 	if err != nil {
 		program.Close()

@@ -20,7 +20,7 @@ import (
 var long = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others")
 
 // TestBrokenStreams: connections break up to 200 times while hosts train, one at a time or all at once. The weights are
-// those of an undisturbed job, bit for bit.
+// equal to an undisturbed job's in every bit.
 func TestBrokenStreams(t *testing.T) {
 	const breaks, batches = 200, 1000
 	c := e2etest.NewCluster(t, 2)

@@ -52,7 +52,7 @@ func TestDamagingNetwork(t *testing.T) {
 }
 
 // TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets
-// others overtake them. The weights are those of an undisturbed job, bit for bit.
+// others overtake them. The weights equal an undisturbed job's in every bit.
 func TestLossyNetwork(t *testing.T) {
 	const batches = 12
 	c := e2etest.NewCluster(t, 2)

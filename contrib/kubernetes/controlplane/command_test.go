@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,8 @@ func TestCommand(t *testing.T) {
 	e.define()
 	e.jobSets("jobset", jobsetModule)
 	for name, f := range map[string]func(e *engine){"command": testCommand, "status": testStatus, "interrupted": testInterrupted,
-		"left-alone": testLeftAlone, "taken-away": testTakenAway, "permission": testPermission} {
+		"left-alone": testLeftAlone, "taken-away": testTakenAway, "permission": testPermission,
+		"deadline": testDeadline, "unread": testUnread, "same-name": testSameName} {
 		e.within(name, f)
 	}
 	testRefused(e)
@@ -33,27 +35,45 @@ type command struct {
 // command starts gorun --kubernetes with the image of the tests, as a user of the API server.
 func (e *engine) command(token string, args ...string) *command {
 	e.Helper()
+	c := e.prepare(token, args...)
+	c.start()
+	return c
+}
+
+// prepare makes a command that is not started yet.
+func (e *engine) prepare(token string, args ...string) *command {
+	e.Helper()
 	c := &command{cmd: exec.Command(os.Getenv("GORUN_E2E_BINARY"), append([]string{"--kubernetes", "--namespace", e.namespace, "--image", image}, args...)...)}
 	c.cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfigOf(token), "PATH="+filepath.Dir(os.Getenv("KUBELET"))+":"+os.Getenv("PATH"))
-	for suffix, to := range map[string]*string{"out": &c.log, "err": &c.stderr} {
-		file, err := os.CreateTemp(e.logs, e.namespace+"_command_*."+suffix)
-		if err != nil {
-			e.Fatal(err)
-		}
-		defer file.Close()
-		*to = file.Name()
-		if suffix == "out" {
-			c.cmd.Stdout = file
-		} else {
-			c.cmd.Stderr = file
-		}
+	c.engine, c.wait = e, c.cmd.Wait
+	return c
+}
+
+// file makes a file for output.
+func (c *command) file(suffix string) *os.File {
+	c.Helper()
+	file, err := os.CreateTemp(c.logs, c.namespace+"_command_*."+suffix)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return file
+}
+
+// start starts gorun. Its output goes to files, but for standard output that goes elsewhere.
+func (c *command) start() {
+	c.Helper()
+	errs, out := c.file("err"), c.file("out")
+	defer errs.Close()
+	defer out.Close()
+	c.stderr, c.log = errs.Name(), out.Name()
+	c.cmd.Stderr = errs
+	if c.cmd.Stdout == nil {
+		c.cmd.Stdout = out
 	}
 	if err := c.cmd.Start(); err != nil {
-		e.Fatal(err)
+		c.Fatal(err)
 	}
-	c.engine, c.wait = e, c.cmd.Wait
-	e.Cleanup(func() { c.cmd.Process.Kill() })
-	return c
+	c.Cleanup(func() { c.cmd.Process.Kill() })
 }
 
 // says reports whether standard error of gorun matches.
@@ -158,7 +178,7 @@ func testTakenAway(e *engine) {
 	e.must("DELETE", "/apis/policy/v1/namespaces/"+e.namespace+"/poddisruptionbudgets/again-launcher", "")
 	e.evict(e.pods(selector)[0].Metadata.Name)
 	e.await("note", func() bool {
-		return c.says(`^gorun: warning: the launcher's pod again-launcher-\S+ is gone; another one begins`)
+		return c.says(`^gorun: warning: the launcher's pod again-launcher-\S+ was taken away$`) && c.says(`^gorun: the launcher begins again, from the program's last checkpoint, in pod again-launcher-`)
 	})
 	worlds := len(c.find(`is rank 0 of 1 from`))
 	e.await("another world", func() bool { return len(c.find(`is rank 0 of 1 from`)) > worlds })
@@ -167,7 +187,50 @@ func testTakenAway(e *engine) {
 	e.noneLeft()
 }
 
-// testPermission: a user with no rights gets an error, and one with those of role.yaml needs no others.
+// testDeadline: the end of a job by its deadline is an error, and its output is shown once.
+func testDeadline(e *engine) {
+	c := e.command("tester", "-np", "1", "--no-tag-output", "--kubernetes-options", "deadline=15s", "sh", "-c", "echo begun; exec sleep 100")
+	c.endsWith(1)
+	if !c.says(`^gorun: error: JobSet \S+ has failed: `) || c.says("begins again") || strings.Count(c.text(), "begun") != 1 {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun prints %s and says: %s", c.text(), text)
+	}
+	e.noneLeft()
+}
+
+// testUnread: a job whose output nobody reads ends.
+func testUnread(e *engine) {
+	c := e.prepare("tester", "-np", "1", "yes")
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		e.Fatal(err)
+	}
+	c.start()
+	if _, err := io.ReadFull(out, make([]byte, 100)); err != nil {
+		e.Fatal(err)
+	}
+	out.Close()
+	c.endsWith(1)
+	if !c.says(`^gorun: error: write output: .*broken pipe`) {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun says: %s", text)
+	}
+	e.noneLeft()
+}
+
+// testSameName: what hindered a JobSet does not hinder the next one of that name.
+func testSameName(e *engine) {
+	c := e.command("tester", "-np", "1", "--kubernetes-options", "name=same,service-account=nobody", "true")
+	c.endsWith(1)
+	c = e.command("tester", "-np", "1", "--kubernetes-options", "name=same", "true")
+	if c.endsWith(0); c.says("error") {
+		text, _ := os.ReadFile(c.stderr)
+		e.Errorf("gorun says: %s", text)
+	}
+	e.noneLeft()
+}
+
+// testPermission: a user without rights gets an error, and role.yaml grants all the rights that a job takes.
 func testPermission(e *engine) {
 	c := e.command("guest", "-np", "1", "true")
 	c.endsWith(1)

@@ -14,20 +14,31 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// again is how long to wait before a log that has ended is asked for anew.
-const again = 500 * time.Millisecond
+const (
+	// again is how long to wait before a log is opened once more.
+	again = 500 * time.Millisecond
+	// lastTries is how often the log of a container that has ended is opened in vain.
+	lastTries = 20
+)
+
+// unwritten is an error of the output, which opening the log again does not mend.
+type unwritten struct{ error }
+
+func (u *unwritten) Unwrap() error { return u.error }
 
 // logReader copies the log of a container, each line once, however often it is opened.
 type logReader struct {
 	to   io.Writer
 	last time.Time // of the lines so far
 	same int       // how many of them have that time
+
+	again time.Duration // until the log is opened once more
 }
 
 // follow copies a pod's log until its container has ended and all of its lines are there, or the pod is gone. note is called
 // when the log cannot be read for now.
 func (l *logReader) follow(ctx context.Context, c *client, name string, note func(error)) error {
-	for {
+	for tries := lastTries; ; {
 		var p core.Pod
 		err := c.call(ctx, "GET", c.address(podPath, name, nil), nil, &p)
 		if refused(err) == http.StatusNotFound {
@@ -42,17 +53,27 @@ func (l *logReader) follow(ctx context.Context, c *client, name string, note fun
 			return ctx.Err()
 		case err == nil && over:
 			return nil
-		case refused(err) == http.StatusForbidden || refused(err) == http.StatusUnauthorized:
+		case refused(err) == http.StatusForbidden || refused(err) == http.StatusUnauthorized || isUnwritten(err):
 			return err
 		case err != nil:
 			note(err)
 		}
+		if over { // the node that keeps the log may be gone
+			if tries--; tries == 0 {
+				return nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(again):
+		case <-time.After(l.again):
 		}
 	}
+}
+
+func isUnwritten(err error) bool {
+	_, is := errors.AsType[*unwritten](err)
+	return is
 }
 
 // open copies what the log has after the lines so far, until its end.
@@ -89,7 +110,7 @@ func (l *logReader) copy(from io.Reader) error {
 			}
 			if wanted {
 				if _, err := l.to.Write(piece); err != nil {
-					return fmt.Errorf("write output: %w", err)
+					return &unwritten{fmt.Errorf("write output: %w", err)}
 				}
 			}
 			begins = err == nil

@@ -1,9 +1,57 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
+	"syscall"
 	"testing"
+
+	core "k8s.io/api/core/v1"
 )
+
+// broken is an output that nobody reads.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// TestFollowEnds: a log that cannot be written, and one that cannot be read any more, keep nobody waiting.
+func TestFollowEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		to     io.Writer
+		want   error
+		notes  int
+	}{
+		"it is read to its end": {200, io.Discard, nil, 0},
+		"nobody takes it":       {200, broken{}, syscall.EPIPE, 0},
+		"its node is gone":      {500, io.Discard, nil, lastTries},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/log") {
+				w.WriteHeader(c.status)
+				io.WriteString(w, "2026-01-01T00:00:00Z line\n")
+				return
+			}
+			p := pod("a", launcherPart, exited(0, "Completed", ""))
+			json.NewEncoder(w).Encode(&core.Pod{ObjectMeta: p.ObjectMeta, Status: p.Status})
+		}))
+		base, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := 0
+		err = (&logReader{to: c.to}).follow(context.Background(), &client{server.Client(), base, "n"}, "a", func(error) { notes++ })
+		if server.Close(); !errors.Is(err, c.want) || notes != c.notes {
+			t.Errorf("%s: %v and %d notes, want %v and %d", name, err, notes, c.want, c.notes)
+		}
+	}
+}
 
 // FuzzLog: lines of a log are copied once, whatever they have, and however often and wherever the log begins again.
 func FuzzLog(f *testing.F) {

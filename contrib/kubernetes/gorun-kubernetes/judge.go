@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,6 +86,11 @@ func (s *seen) failed() string {
 	return ""
 }
 
+// suspended reports whether a queue has not admitted the JobSet.
+func (s *seen) suspended() bool {
+	return s.set != nil && s.set.Spec.Suspend != nil && *s.set.Spec.Suspend
+}
+
 // lastWords names a pod that has failed.
 func (s *seen) lastWords() string {
 	for i := range s.pods {
@@ -102,7 +108,7 @@ func (s *seen) troubles() (all []trouble) {
 			all = append(all, *t)
 		}
 	}
-	if s.set != nil && s.set.Spec.Suspend != nil && *s.set.Spec.Suspend {
+	if s.suspended() {
 		add(&trouble{"JobSet " + s.set.Metadata.Name, "it is suspended", "its queue admits it; kubectl get workloads shows how far it is", false})
 	}
 	for _, e := range s.events {
@@ -112,6 +118,31 @@ func (s *seen) troubles() (all []trouble) {
 		add(ofPod(&s.pods[i]))
 	}
 	return all
+}
+
+// concerned returns the events of the JobSet's own Jobs. Events outlive a JobSet, and the next one may have its name. One of the
+// second in which the JobSet was made may still be of the last one; what hinders this one happens again.
+func (set *jobSet) concerned(all []core.Event) (own []core.Event) {
+	for _, e := range all {
+		of := e.InvolvedObject.Name
+		if (of == set.Metadata.Name+"-"+launcherPart+"-0" || of == set.Metadata.Name+"-"+workerPart+"-0") &&
+			last(&e).After(set.Metadata.CreationTimestamp.Time) {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// last returns when an event was seen last.
+func last(e *core.Event) time.Time {
+	at := e.LastTimestamp.Time
+	if e.EventTime.After(at) {
+		at = e.EventTime.Time
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(at) {
+		at = e.Series.LastObservedTime.Time
+	}
+	return at.Truncate(time.Second) // as the JobSet's own time is
 }
 
 // ofEvent returns why a Job makes no pods.

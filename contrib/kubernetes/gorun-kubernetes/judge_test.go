@@ -33,6 +33,21 @@ func event(reason, message string) core.Event {
 	return core.Event{Reason: reason, Message: message, InvolvedObject: core.ObjectReference{Kind: "Job", Name: "train-worker-0"}}
 }
 
+// TestEventsOfOthers: events of a JobSet with a longer name, or of one before with the same name, hinder nobody.
+func TestEventsOfOthers(t *testing.T) {
+	set := new(jobSet)
+	set.Metadata.Name, set.Metadata.CreationTimestamp = "train", meta.Unix(100, 0)
+	at := func(name string, seconds int64) core.Event {
+		return core.Event{InvolvedObject: core.ObjectReference{Name: name}, LastTimestamp: meta.Unix(seconds, 0)}
+	}
+	again := at("train-worker-0", 90)
+	again.Series = &core.EventSeries{LastObservedTime: meta.NewMicroTime(meta.Unix(101, 0).Time)}
+	got := set.concerned([]core.Event{at("train-worker-0", 99), at("train-big-worker-0", 101), at("train-launcher-0", 100), at("train-launcher-0", 101), again, {}})
+	if len(got) != 2 || got[0].InvolvedObject.Name != "train-launcher-0" || got[1].Series == nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestTroubles: each cause why a pod does not run is one line with a hint, and final where waiting does not help.
 func TestTroubles(t *testing.T) {
 	suspended := new(jobSet)
@@ -80,7 +95,7 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestTroublesAreNamedOnce: pods that wait for the same thing are one trouble; those that are taken away are none.
+// TestTroublesAreNamedOnce: one line names a cause that several pods share, and pods that Kubernetes takes away need none.
 func TestTroublesAreNamedOnce(t *testing.T) {
 	gone := pod("c", workerPart, waits("ImagePullBackOff", "not found"), condition(core.DisruptionTarget, core.ConditionTrue, "EvictionByEvictionAPI", ""))
 	s := seen{pods: []core.Pod{pod("a", workerPart, waits("ErrImagePull", "x")), pod("b", workerPart, waits("ErrImagePull", "x")), gone}}

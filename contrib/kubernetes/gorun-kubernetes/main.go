@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,7 +40,10 @@ func run(args []string, out, errs io.Writer) int {
 	note := func(format string, args ...any) { fmt.Fprintf(errs, format+"\n", args...) }
 	signal.Ignore(syscall.SIGPIPE) // the job ends with an error if its output cannot be written
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	defer signal.Stop(signals)
 	ctx, stop := context.WithCancel(context.Background())
 	hurry, leave := context.WithCancel(context.Background())
@@ -49,7 +53,7 @@ func run(args []string, out, errs io.Writer) int {
 	go func() {
 		first := <-signals
 		asked <- 128 + int(first.(syscall.Signal))
-		note("gorun: deleting the JobSet; press Ctrl-C again to leave that to Kubernetes")
+		note("gorun: deleting the JobSet; press Ctrl-C again not to wait for its pods")
 		stop()
 		<-signals
 		leave()
@@ -145,6 +149,9 @@ func orElse(n, other int) int {
 	return other
 }
 
+// ofThePods are variables that the launcher itself uses in its pod.
+var ofThePods = []string{"HOME", "JOBSET", "PATH"}
+
 // readVariables reads an object of JSON from an open file: the names of variables and their values.
 func readVariables(descriptor int) (map[string]string, error) {
 	if descriptor < 0 {
@@ -159,6 +166,9 @@ func readVariables(descriptor int) (map[string]string, error) {
 	for name := range all {
 		if !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString(name) {
 			return nil, &mistake{fmt.Errorf("-x %s: Kubernetes takes no variable of this name", name), "leave it out, or set it in the program"}
+		}
+		if slices.Contains(ofThePods, name) || strings.HasPrefix(name, "GORUN_") {
+			return nil, &mistake{fmt.Errorf("-x %s: pods have their own", name), "env " + name + "=… program sets it for the ranks"}
 		}
 	}
 	return all, nil

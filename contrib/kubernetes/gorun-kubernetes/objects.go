@@ -23,12 +23,14 @@ import (
 const (
 	setLabel  = "jobset.sigs.k8s.io/jobset-name"
 	partLabel = "jobset.sigs.k8s.io/replicatedjob-name"
+	// ownerKey is the annotation by which gorun knows a JobSet that it made.
+	ownerKey = "gorun-owner"
 	// The parts of the JobSet, and their containers.
 	launcherPart = "launcher"
 	workerPart   = "worker"
 )
 
-// jobSet is what jobset.yaml uses of a JobSet, and its status.
+// jobSet has the fields of a JobSet that jobset.yaml sets, and its status.
 type jobSet struct {
 	meta.TypeMeta `json:",inline"`
 	Metadata      meta.ObjectMeta `json:"metadata"`
@@ -59,7 +61,7 @@ type object struct {
 	path  string // of its kind, behind the namespace's
 	value any
 	meta  *meta.ObjectMeta
-	// spare is what the job lacks without it, if it may run without; "" if it may not.
+	// spare says what the job lacks without this object; empty if the job cannot run without it.
 	spare string
 }
 
@@ -69,7 +71,8 @@ func (j *job) objects() ([]object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read jobset.yaml: %w", err)
 	}
-	set.Metadata = meta.ObjectMeta{Name: j.name, Labels: map[string]string{"app.kubernetes.io/managed-by": "gorun"}}
+	set.Metadata = meta.ObjectMeta{Name: j.name, Labels: map[string]string{"app.kubernetes.io/managed-by": "gorun"},
+		Annotations: map[string]string{ownerKey: rand.Text()}}
 	if j.options.queue != "" {
 		set.Metadata.Labels["kueue.x-k8s.io/queue-name"] = j.options.queue
 	}
@@ -93,12 +96,13 @@ func (j *job) objects() ([]object, error) {
 	key := make([]byte, 32)
 	rand.Read(key)
 	secret := newSecret(j.keySecret(), map[string]string{"key": fmt.Sprintf("%x\n", key)})
-	all := []object{{setPath, set, &set.Metadata, ""}, {secretPath, secret, &secret.ObjectMeta, ""}}
+	all := []object{{setPath, set, &set.Metadata, ""},
+		{"networking.k8s.io/v1 networkpolicies", network, &network.ObjectMeta, "other pods may reach its ports"},
+		{secretPath, secret, &secret.ObjectMeta, ""}} // pods start once they have the key
 	if len(j.variables) > 0 {
 		variables := newSecret(j.variablesSecret(), j.variables)
 		all = append(all, object{secretPath, variables, &variables.ObjectMeta, ""})
 	}
-	all = append(all, object{"networking.k8s.io/v1 networkpolicies", network, &network.ObjectMeta, "other pods may reach its ports"})
 	for _, budget := range []*policy.PodDisruptionBudget{newBudget(j.name, launcherPart, 1), newBudget(j.name, workerPart, j.pods(j.least))} {
 		all = append(all, object{"policy/v1 poddisruptionbudgets", budget, &budget.ObjectMeta, "pods may be evicted at any time"})
 	}

@@ -23,7 +23,7 @@ type options struct {
 // mount is a claim of storage, and where pods have it.
 type mount struct{ claim, path string }
 
-// known is what errors name.
+// known lists the keys, for the hints of errors.
 const known = "name, cpu, memory, gpu, shm, volume=CLAIM:/PATH, service-account, pull-secret, queue, ttl, deadline"
 
 // parseOptions reads KEY=VALUE,… . A pod has a CPU and 2 GiB of memory for each slot by default.

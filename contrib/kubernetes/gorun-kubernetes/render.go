@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// job is what a command line asks for.
+// job is a job as the command line describes it.
 type job struct {
 	name      string
 	image     string
@@ -39,7 +39,7 @@ func literal(word string) string { return strings.ReplaceAll(word, "$", "$$") }
 func (j *job) launcher(spec *batch.JobSpec) {
 	c := &spec.Template.Spec.Containers[0]
 	c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return !strings.HasPrefix(arg, "--cluster") })
-	c.Args = append(c.Args, "--connect-retry="+j.wait.String())
+	c.Args = append(c.Args, "--connect-retry="+(j.wait+time.Minute).String()) // gorun knows better than it why pods are missing
 	for _, word := range j.words {
 		c.Args = append(c.Args, literal(word))
 	}

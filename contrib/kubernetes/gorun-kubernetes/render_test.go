@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	core "k8s.io/api/core/v1"
@@ -37,7 +39,7 @@ func TestObjects(t *testing.T) {
 		"name=train,cpu=3,memory=6Gi,gpu=1,volume=data:/data,service-account=sa,pull-secret=login,queue=night,deadline=2h,ttl=1m", "--",
 		"-np", "5", "python3", "train.py", "$(HOME)")
 	set, launcher, worker := parts(t, q)
-	want := []string{"--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--connect-retry=10m0s", "-np", "5", "python3", "train.py", "$$(HOME)"}
+	want := []string{"--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--connect-retry=11m0s", "-np", "5", "python3", "train.py", "$$(HOME)"}
 	if c := launcher.Containers[0]; !slices.Equal(c.Args, want) || !slices.Equal(c.Command, []string{"gorun"}) || c.EnvFrom != nil {
 		t.Errorf("the launcher runs %q %q", c.Command, c.Args)
 	}
@@ -70,6 +72,28 @@ func TestObjects(t *testing.T) {
 	}
 	if *set.Spec.TTL != 60 || *set.Spec.ReplicatedJobs[0].Template.Spec.ActiveDeadlineSeconds != 7200 || set.Metadata.Labels["kueue.x-k8s.io/queue-name"] != "night" {
 		t.Errorf("the JobSet is %+v", set)
+	}
+}
+
+// TestVariablesOfPods: a variable that the launcher itself uses in its pod is a mistake.
+func TestVariablesOfPods(t *testing.T) {
+	for name, refused := range map[string]bool{"PATH": true, "HOME": true, "JOBSET": true, "GORUN_ENCRYPT": true, "a b": true, "PATHS": false, "MY_HOME": false} {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(file, `{%q:"x"}`, name)
+		if _, err := file.Seek(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		own, err := syscall.Dup(int(file.Fd())) // readVariables closes it
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readVariables(own); (err != nil) != refused {
+			t.Errorf("-x %s: %v", name, err)
+		}
 	}
 }
 

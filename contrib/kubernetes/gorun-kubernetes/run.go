@@ -19,6 +19,8 @@ const (
 	lookInterval = time.Second
 	// goneLimit bounds the wait for the end of all pods after the JobSet was deleted.
 	goneLimit = 3 * time.Minute
+	// orderLimit bounds one request for that.
+	orderLimit = 10 * time.Second
 )
 
 // mistake is an error with what to do about it, and status 2.
@@ -49,8 +51,9 @@ type runner struct {
 	limit    time.Time       // for the pods
 	complete bool            // enough pods have run for the job to begin
 
-	// Of the launcher that is followed: its pod, what is closed once its log has been copied, and then why not all of it.
-	followed string
+	// Of the launcher that is followed, or was last: its pod, what is closed once its log has been copied, and then why not
+	// all of it. follower is nil while none is followed.
+	followed core.Pod
 	follower chan struct{}
 	unread   error
 }
@@ -60,7 +63,7 @@ func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	uid, err := r.create(hurry) // a first Ctrl-C does not leave half of it
 	if err != nil {
 		if uid != "" {
-			r.remove(hurry, uid)
+			r.clear(hurry, uid)
 		}
 		return 0, err
 	}
@@ -69,10 +72,15 @@ func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	following, stop := context.WithCancel(hurry)
 	defer stop()
 	code, err = r.watch(ctx, following, uid)
-	if lost := r.remove(hurry, uid); lost != nil && err == nil {
-		r.note("gorun: warning: %v; kubectl delete -n %s jobset %s", lost, r.namespace, r.job.name)
-	}
+	r.clear(hurry, uid)
 	return code, err
+}
+
+// clear deletes the JobSet, and shows how to do so where it cannot.
+func (r *runner) clear(ctx context.Context, uid string) {
+	if err := r.remove(ctx, uid); err != nil {
+		r.note("gorun: warning: %v; kubectl delete -n %s jobset %s", err, r.namespace, r.job.name)
+	}
 }
 
 // create makes the objects, the JobSet first. The others are its own, so they end with it.
@@ -93,10 +101,33 @@ func (r *runner) create(ctx context.Context) (uid string, err error) {
 		case err != nil && o.spare != "" && refused(err) == http.StatusForbidden:
 			r.note("gorun: warning: %s: %v", o.spare, err)
 		case err != nil:
+			if i == 0 && (refused(err) == 0 || refused(err) >= 500) {
+				all[0].meta.UID = r.made(ctx, all[0].meta.Annotations[ownerKey])
+			}
 			return string(all[0].meta.UID), r.explain("create "+strings.TrimSuffix(o.path[strings.Index(o.path, " ")+1:], "s"), err)
 		}
 	}
 	return string(all[0].meta.UID), nil
+}
+
+// made returns the UID of a JobSet that is there although the answer to its creation was lost, "" if none is.
+func (r *runner) made(ctx context.Context, owner string) types.UID {
+	for range 3 {
+		set := new(jobSet)
+		err := r.call(ctx, "GET", r.address(setPath, r.job.name, nil), nil, set)
+		switch {
+		case err == nil && set.Metadata.Annotations[ownerKey] == owner:
+			return set.Metadata.UID
+		case err == nil || refused(err) != 0 && refused(err) < 500:
+			return ""
+		}
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-time.After(again):
+		}
+	}
+	return ""
 }
 
 // explain adds what to do about an answer of the API server.
@@ -141,8 +172,8 @@ func (r *runner) watch(ctx, following context.Context, uid string) (code int, er
 		case s.set == nil || string(s.set.Metadata.UID) != uid:
 			return 0, &failure{fmt.Errorf("JobSet %s was deleted", r.job.name), "its output ends here"}
 		default:
-			if p := s.launcher(); r.follower == nil && started(p) {
-				r.attend(following, p.Name)
+			if p := s.launcher(); r.follower == nil && started(p) && p.UID != r.followed.UID {
+				r.attend(following, p)
 			}
 			if err := r.progress(s); err != nil {
 				return 0, err
@@ -179,11 +210,7 @@ func (r *runner) look(ctx context.Context) (*seen, error) {
 		}
 	}
 	s.pods = pods.Items
-	for _, e := range events.Items {
-		if strings.HasPrefix(e.InvolvedObject.Name, r.job.name+"-") {
-			s.events = append(s.events, e)
-		}
-	}
+	s.events = s.set.concerned(events.Items)
 	return s, err
 }
 
@@ -194,6 +221,9 @@ func (r *runner) progress(s *seen) error {
 	}
 	if r.complete {
 		return nil
+	}
+	if s.suspended() { // a queue may keep it for days
+		r.limit = time.Now().Add(r.job.wait)
 	}
 	all, late := r.job.pods(r.job.most)+1, time.Now().After(r.limit)
 	if n := s.running(); n != r.ran {
@@ -225,10 +255,13 @@ func (r *runner) once(text string) {
 }
 
 // attend begins to copy a launcher's log.
-func (r *runner) attend(ctx context.Context, name string) {
-	logs := &logReader{to: r.out}
+func (r *runner) attend(ctx context.Context, p *core.Pod) {
+	if r.followed.Name != "" {
+		r.note("gorun: the launcher begins again, from the program's last checkpoint, in pod %s", p.Name)
+	}
+	logs, name := &logReader{to: r.out, again: again}, p.Name
 	done, warned := make(chan struct{}), false
-	r.follower, r.followed = done, name
+	r.follower, r.followed = done, *p
 	go func() {
 		defer close(done)
 		r.unread = logs.follow(ctx, r.client, name, func(err error) {
@@ -247,12 +280,12 @@ func (r *runner) outcome(ctx context.Context) (code int, over bool, err error) {
 		return 0, false, r.unread
 	}
 	if r.unread != nil {
-		return 0, false, r.explain("read log of pod "+r.followed, r.unread)
+		return 0, false, r.explain("read log of pod "+r.followed.Name, r.unread)
 	}
 	var p core.Pod
-	err = r.call(ctx, "GET", r.address(podPath, r.followed, nil), nil, &p)
+	err = r.call(ctx, "GET", r.address(podPath, r.followed.Name, nil), nil, &p)
 	if err != nil && refused(err) != http.StatusNotFound {
-		return 0, false, r.explain("read status of pod "+r.followed, err)
+		return 0, false, r.explain("read status of pod "+r.followed.Name, err)
 	}
 	if t := ended(&p); err == nil && t != nil && p.DeletionTimestamp == nil && !disrupted(&p) {
 		if hint := starting(t.Message); t.Reason == "StartError" || t.Reason == "ContainerCannotRun" {
@@ -260,11 +293,7 @@ func (r *runner) outcome(ctx context.Context) (code int, over bool, err error) {
 		}
 		return int(t.ExitCode), true, nil
 	}
-	if s, err := r.look(ctx); err == nil && (s.set == nil || s.failed() != "") {
-		r.follower = nil
-		return 0, false, nil // the next look has the reason
-	}
-	r.note("gorun: warning: the launcher's pod %s is gone; another one begins from the program's last checkpoint", r.followed)
+	r.note("gorun: warning: the launcher's pod %s was taken away", r.followed.Name) // a later look shows what follows
 	r.follower, r.complete, r.ran, r.limit = nil, false, 0, time.Now().Add(r.job.wait)
 	return 0, false, nil
 }
@@ -276,7 +305,7 @@ func (r *runner) remove(ctx context.Context, uid string) error {
 	own, foreground := types.UID(uid), meta.DeletePropagationForeground
 	how := meta.DeleteOptions{PropagationPolicy: &foreground, Preconditions: &meta.Preconditions{UID: &own}}
 	for wait := again; ; {
-		err := r.call(ctx, "DELETE", r.address(setPath, r.job.name, nil), how, nil)
+		err := r.order(ctx, how)
 		if status := refused(err); status == http.StatusNotFound || status == http.StatusConflict { // gone, or another one
 			break
 		} else if err != nil && status != 0 && status < 500 {
@@ -288,10 +317,8 @@ func (r *runner) remove(ctx context.Context, uid string) error {
 		case <-time.After(wait):
 		}
 	}
-	for _, kind := range []string{podPath, secretPath} {
-		if err := r.awaitNone(ctx, kind, own); err != nil {
-			return err
-		}
+	if err := r.awaitPods(ctx); err != nil {
+		return err
 	}
 	if r.follower != nil {
 		select {
@@ -302,23 +329,24 @@ func (r *runner) remove(ctx context.Context, uid string) error {
 	return nil
 }
 
-// awaitNone waits until no object of a kind is left of the JobSet.
-func (r *runner) awaitNone(ctx context.Context, kind string, set types.UID) error {
+// order asks for the end of the JobSet, also when the user no longer waits for it.
+func (r *runner) order(ctx context.Context, how meta.DeleteOptions) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderLimit)
+	defer cancel()
+	return r.call(ctx, "DELETE", r.address(setPath, r.job.name, nil), how, nil)
+}
+
+// awaitPods waits until no pod is left of the JobSet.
+func (r *runner) awaitPods(ctx context.Context) error {
 	for {
 		var list meta.PartialObjectMetadataList
-		query := url.Values{}
-		if kind == podPath {
-			query.Set("labelSelector", setLabel+"="+r.job.name)
-		} else {
-			query.Set("fieldSelector", "metadata.name="+r.job.keySecret())
-		}
-		err := r.list(ctx, kind, query, &list)
+		err := r.list(ctx, podPath, url.Values{"labelSelector": {setLabel + "=" + r.job.name}}, &list)
 		if refused(err) == http.StatusForbidden || err == nil && len(list.Items) == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s of JobSet %s are not gone yet", strings.TrimPrefix(kind, "v1 "), r.job.name)
+			return fmt.Errorf("pods of JobSet %s are not gone yet", r.job.name)
 		case <-time.After(again):
 		}
 	}
