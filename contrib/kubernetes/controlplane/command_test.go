@@ -176,11 +176,11 @@ func testTakenAway(e *engine) {
 	c.awaitWorld(1)
 	selector := "jobset.sigs.k8s.io/replicatedjob-name%3Dlauncher"
 	e.must("DELETE", "/apis/policy/v1/namespaces/"+e.namespace+"/poddisruptionbudgets/again-launcher", "")
+	worlds := len(c.find(`is rank 0 of 1 from`))
 	e.evict(e.pods(selector)[0].Metadata.Name)
 	e.await("note", func() bool {
 		return c.says(`^gorun: warning: the launcher's pod again-launcher-\S+ was taken away$`) && c.says(`^gorun: the launcher begins again, from the program's last checkpoint, in pod again-launcher-`)
 	})
-	worlds := len(c.find(`is rank 0 of 1 from`))
 	e.await("another world", func() bool { return len(c.find(`is rank 0 of 1 from`)) > worlds })
 	c.enough("jobset.sigs.k8s.io/replicatedjob-name%3Dworker")
 	c.endsWith(0)
