@@ -15,12 +15,12 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// broken is an output that nobody reads.
+// broken is an output without a reader.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// TestFollowEnds: a log that cannot be written, and one that cannot be read any more, keep nobody waiting.
+// TestFollowEnds: a log that cannot be written, and one that cannot be read any more, end all the same.
 func TestFollowEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
@@ -29,7 +29,7 @@ func TestFollowEnds(t *testing.T) {
 		notes  int
 	}{
 		"it is read to its end": {200, io.Discard, nil, 0},
-		"nobody takes it":       {200, broken{}, syscall.EPIPE, 0},
+		"the output is broken":  {200, broken{}, syscall.EPIPE, 0},
 		"its node is gone":      {500, io.Discard, nil, lastTries},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

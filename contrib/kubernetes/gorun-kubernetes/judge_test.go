@@ -33,7 +33,7 @@ func event(reason, message string) core.Event {
 	return core.Event{Reason: reason, Message: message, InvolvedObject: core.ObjectReference{Kind: "Job", Name: "train-worker-0"}}
 }
 
-// TestEventsOfOthers: events of a JobSet with a longer name, or of one before with the same name, hinder nobody.
+// TestEventsOfOthers: events of a JobSet with a longer name, or of one before with the same name, do not count.
 func TestEventsOfOthers(t *testing.T) {
 	set := new(jobSet)
 	set.Metadata.Name, set.Metadata.CreationTimestamp = "train", meta.Unix(100, 0)
