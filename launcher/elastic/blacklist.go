@@ -31,6 +31,7 @@ type ban struct {
 	Until    time.Duration `json:"until"`
 	Forever  bool          `json:"forever"` // until discovery withdraws the host
 	Last     time.Duration `json:"last"`    // when it failed last
+	Killed   bool          `json:"killed"`  // by KILL then, which no library does to its own process
 }
 
 func (b *ban) holds(now time.Duration) bool { return b != nil && (b.Forever || now < b.Until) }
@@ -55,15 +56,19 @@ func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 }
 
 // suspect counts the failure of a process in a slot. Processes that fail together on a host count once against it.
-func (m *Machine) suspect(s *site, slot int) {
+func (m *Machine) suspect(s *site, slot, code int) {
 	slot = m.blacklisted(slot)
 	if s.failed[slot] == nil {
 		s.failed[slot] = &ban{}
 	}
 	if b := s.failed[slot]; !b.holds(m.job.Now) {
 		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
+		b.Killed = code == killed
 	}
 }
+
+// killed is the exit code of a process that KILL has ended.
+const killed = 128 + 9
 
 // excuse lifts the bans for processes that failed since a host was last heard, which is now lost. A library that does
 // not survive the loss of a peer, such as Gloo or NCCL, ends its process long before anyone knows that the peer is gone.
@@ -71,7 +76,7 @@ func (m *Machine) excuse(lost *daemon, silent time.Duration) {
 	for _, s := range m.sites {
 		excused := 0
 		for _, b := range s.failed {
-			if b.holds(m.job.Now) && b.Last >= m.job.Now-silent && s != lost.site {
+			if b.holds(m.job.Now) && b.Last >= m.job.Now-silent && !b.Killed && s != lost.site {
 				b.Failures, b.Forever, b.Until = b.Failures-1, false, m.job.Now
 				excused++
 			}

@@ -201,16 +201,20 @@ func TestOnFailure(t *testing.T) {
 			hosts("b", 2), e.HostLost{Host: 0, Reason: "no word"}, e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 2, Code: 7}, e.Exited{Process: 3, Code: 8})
 	})
 	t.Run("a process that fails after a host fell silent is a victim", func(t *testing.T) {
-		for silent, again := range map[time.Duration]bool{4 * time.Second: true, 2 * time.Second: false} {
+		for _, tc := range []struct {
+			code   int
+			silent time.Duration
+			again  bool
+		}{{134, 4 * time.Second, true}, {134, 2 * time.Second, false}, {137, 4 * time.Second, false}} {
 			j := elasticJob(t, policy(e.Replace))
 			j.now = time.Minute
-			j.expect("epoch 2: 0@0.0 1@0.1 3@1.1", e.Exited{Process: 2, Code: 134})
+			j.expect("epoch 2: 0@0.0 1@0.1 3@1.1", e.Exited{Process: 2, Code: tc.code})
 			j.now += 3 * time.Second
-			lost := e.HostLost{Host: 0, Reason: "no word", Silent: silent}
-			if again {
+			lost := e.HostLost{Host: 0, Reason: "no word", Silent: tc.silent}
+			if tc.again {
 				j.expect("note; note; epoch 3: 3@1.1 4@1.0", lost)
 			} else {
-				j.expect("note; note", lost) // its slot has failed before
+				j.expect("note; note", lost) // it failed before that, or something killed it
 			}
 		}
 	})

@@ -97,7 +97,7 @@ func (r elasticRules) exited(p *process, ev Exited) {
 	case ev.Code == 0:
 		p.ok, r.job.Finished = true, true
 	default:
-		r.suspect(p.host.site, p.slot)
+		r.suspect(p.host.site, p.slot, ev.Code)
 		r.failed(p.failure(ev.Code))
 	}
 }

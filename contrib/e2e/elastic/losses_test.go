@@ -16,12 +16,15 @@ import (
 )
 
 // killProcess kills the process of a number in the job, wherever it is.
-func killProcess(j *e2etest.Training, number int) {
+func killProcess(j *e2etest.Training, number int) { signalProcess(j, number, syscall.SIGKILL) }
+
+// signalProcess sends a signal to the process of a number.
+func signalProcess(j *e2etest.Training, number int, signal syscall.Signal) {
 	j.T.Helper()
 	for _, h := range j.Hosts() {
 		for _, p := range h.Processes() {
 			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == strconv.Itoa(number) {
-				j.Must(syscall.Kill(p.PID, syscall.SIGKILL))
+				j.Must(syscall.Kill(p.PID, signal))
 				return
 			}
 		}
@@ -75,7 +78,7 @@ func TestLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewCluster(t, 3)
 			// A host of which only the daemon was killed would be back before the end.
-			j := c.Train(120, "--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
+			j := c.Train(120, "-np", "3", "--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
 			j.Await(`batch 30$`)
 			struck := time.Now()
 			tc.strike(j)
@@ -114,7 +117,7 @@ func TestLossesInCommit(t *testing.T) {
 			for _, d := range tc.die {
 				die = append(die, "--die", d)
 			}
-			j := c.TrainWith(60, die, "--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
+			j := c.TrainWith(60, die, "-np", "3", "--min-np", "1", "--on-failure", "shrink", "-H", "host1:1,host2:1,host3:1")
 			j.Await(fmt.Sprintf(`is rank \d of %d from batch 40$`, tc.left))
 			j.End(tc.left)
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func TestCooldown(t *testing.T) {
 	j.Counted(2)
 }
 
-// TestVictim: a process that dies while another host falls silent counts as a victim of that host, and its slot is used
+// TestVictim: a process that aborts while another host falls silent counts as a victim of that host, and its slot is used
 // again once the host is lost.
 func TestVictim(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
@@ -127,7 +128,7 @@ func TestVictim(t *testing.T) {
 	if err := c.Host(3).Kill(); err != nil {
 		t.Fatal(err)
 	}
-	killProcess(j, 1) // 2 s before the launcher knows
+	signalProcess(j, 1, syscall.SIGABRT) // as Gloo would, 2 s before the launcher knows
 	j.Await(`^gorun: a process failed on host2 after host3 fell silent: it may run there again`)
 	j.Await(`process [3-9] is rank 1 of 2 from step [1-9]\d`)
 	j.Counted(2)
