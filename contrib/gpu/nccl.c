@@ -297,9 +297,24 @@ static ncclResult_t launch_pending(void) {
 	return ncclInProgress;
 }
 
+// overlaps says whether a result lies over what it is made of elsewhere than NCCL allows: it leaves open what comes of that.
+static bool overlaps(struct operation *o) {
+	if (o->kind == SEND || o->kind == RECV) return false;
+	size_t from = o->count * size_of(o->type), to = from, all = from * (size_t)o->comm->size, own = from * (size_t)o->comm->rank;
+	uintptr_t read = (uintptr_t)o->from, written = (uintptr_t)o->to;
+	if (o->kind == ALLGATHER) {
+		if (read == written + own) return false;
+		to = all;
+	} else if (o->kind == REDUCESCATTER) {
+		if (written == read + own) return false;
+		from = all;
+	} else if (read == written) return false;
+	return read < written + to && written < read + from;
+}
+
 static ncclResult_t give(struct operation o) {
 	if (!o.comm || o.type < 0 || o.type > ncclBfloat16 || o.op < 0 || o.op > ncclAvg) return ncclInvalidArgument;
-	if (o.peer < 0 || o.peer >= o.comm->size) return ncclInvalidArgument;
+	if (o.peer < 0 || o.peer >= o.comm->size || overlaps(&o)) return ncclInvalidArgument;
 	if (o.comm->state != ncclSuccess) return o.comm->state == ncclInProgress ? ncclInvalidUsage : o.comm->state;
 	if (pending.count == MOST || !o.comm->asked) return ncclInvalidUsage;
 	pending.operations[pending.count++] = o;

@@ -30,6 +30,9 @@ def check_functions():
     whole = torch.zeros(2 * size, dtype=torch.bfloat16)
     dist.all_gather_into_tensor(whole, whole[2 * rank : 2 * rank + 2].fill_(rank))  # in place
     assert whole[::2].tolist() == list(range(size))
+    whole = mine(rank, size)
+    dist.all_gather_into_tensor(whole, whole[size - 1 - rank : size - rank])  # over another rank's place
+    assert whole.tolist() == list(range(size))
     parts = [torch.zeros(2) for _ in range(size)]
     dist.all_gather(parts, mine(rank, 2))
     assert [part[1].item() for part in parts] == list(range(size))
@@ -38,6 +41,10 @@ def check_functions():
     assert part.tolist() == [size * 2 * rank, size * (2 * rank + 1)]
     dist.reduce_scatter_tensor(part, torch.arange(2.0 * size), op=dist.ReduceOp.AVG)
     assert part.tolist() == [2 * rank, 2 * rank + 1]
+    for at in (rank, size - 1 - rank):  # in place, and over another rank's
+        whole = torch.arange(1.0 * size)
+        dist.reduce_scatter_tensor(whole[at : at + 1], whole)
+        assert whole[at] == size * rank
     got = torch.zeros(size)
     dist.all_to_all_single(got, mine(rank, size))
     assert got.tolist() == list(range(size))

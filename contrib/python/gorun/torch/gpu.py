@@ -335,6 +335,7 @@ class Path:
             rows, *row = tensor.shape
             source = _bytes(tensor)
             whole = _target(targets, i, tensor, (rows * size, *row))
+            source = _apart(source, whole, world.session.rank * source.numel())
             work = group.allgather(
                 names[i], source.data_ptr(), whole.data_ptr(), source.numel(), "uint8", stream_of(tensor),
                 also=(type_name(tensor.dtype), row), by_host=lambda: by_host(i),
@@ -373,6 +374,7 @@ class Path:
             if prescale != 1.0:
                 source = source * prescale
             share = _target(targets, i, tensor, (rows // size, *row))
+            source = _apart(source, share, -world.session.rank * share.numel() * share.element_size())
             work = group.reducescatter(
                 names[i], source.data_ptr(), share.data_ptr(), share.numel(), type_name(tensor.dtype), op,
                 stream_of(tensor), also=(tuple(tensor.shape), prescale, postscale),
@@ -459,6 +461,15 @@ def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return tensors of one type as a flat one: the memory of a single one that has no gaps."""
     pieces = [tensor.detach().contiguous().view(-1) for tensor in tensors]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _apart(source: torch.Tensor, target: torch.Tensor, at: int) -> torch.Tensor:
+    """Return what is sent, copied if it lies over a target, but not so many bytes from the target's start.
+
+    There NCCL works in place. Elsewhere it may write what it has yet to read.
+    """
+    in_place = source.data_ptr() == target.data_ptr() + at
+    return source.clone() if _overlap(source, target) and not in_place else source
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:

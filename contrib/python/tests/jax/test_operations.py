@@ -90,6 +90,7 @@ for do, want in (
     equal(kept, ours)
     equal(mine, np.asarray(ranked(rank, (7,))))
     equal(jax.jit(do, donate_argnums=0)(mine), ours)
+    assert "output_to_operand_aliasing={{0}: (0, {})}" in jax.jit(do).lower(mine).compile().as_text()
 
 # Rows.
 rows = ranked(rank, (2 * size, 3))
