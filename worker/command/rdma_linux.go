@@ -25,8 +25,7 @@ const (
 	rdmaFor     = "--rdma-for" // tells that daemon the name of the program that it is for, and a path of the file
 	withoutRDMA = "--without-rdma"
 
-	// checkLimit is how long gorund-rdma may take to start and load the library. After liveness.Timing.ReconnectAfter
-	// the launcher would log in a second time, and not find a daemon.
+	// checkLimit is how long gorund-rdma may take to start and load the library. The whole start waits for it.
 	checkLimit = 3 * time.Second
 )
 

@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"gorun/rendezvous/resume"
@@ -45,6 +48,7 @@ func listenFor(session string) (net.Listener, error) {
 // relayCommand connects to a running daemon.
 func relayCommand(session string) error {
 	defer surviveStderr()()
+	awaitDaemon(sessionOf(session))
 	switch err := relay(sessionOf(session), os.Stdin, os.Stdout); {
 	case errors.Is(err, errReplaced):
 		return ExitStatus(255) // ssh's status for a broken connection: any other is the daemon's
@@ -52,6 +56,23 @@ func relayCommand(session string) error {
 		return errors.New("the daemon of the job is not on this host any more")
 	}
 	return nil
+}
+
+// awaitDaemon waits for the socket of a daemon that is still starting, which takes seconds on a busy host or a slow disk:
+// a launcher that has heard nothing for that long logs in again.
+func awaitDaemon(session resume.Session) {
+	for !session.Lives() && starting(session.ID) {
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// starting reports whether the supervisor or the daemon of a session runs.
+func starting(id string) bool {
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, _ := os.ReadFile(name) // the process may have ended
+		return strings.HasSuffix(string(text), "\x00--session\x00"+id+"\x00")
+	})
 }
 
 // errReplaced means that another connection leads to the daemon now. That may be a delayed one that the launcher has

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -149,4 +150,49 @@ func TestRelayReplaced(t *testing.T) {
 	if err := <-second; err != nil && !errors.Is(err, errReplaced) {
 		t.Errorf("the end of the daemon is told by %v", err)
 	}
+}
+
+// TestRelayAwaitsDaemon: a relay that comes while the daemon is starting waits for its socket, or for the end of the
+// supervisor.
+func TestRelayAwaitsDaemon(t *testing.T) {
+	session := resume.Session{Cluster: "test", ID: fmt.Sprint("awaited", os.Getpid()), Slots: 1}
+	await := func() chan struct{} {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			awaitDaemon(session)
+		}()
+		return over
+	}
+	expectOver := func(over chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-over:
+		case <-time.After(10 * time.Second):
+			t.Fatal("a relay waits on: " + what)
+		}
+	}
+	expectOver(await(), "no supervisor runs")
+
+	supervisor := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 60; :", "--session", session.ID}}
+	if err := supervisor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first, second := await(), await()
+	select {
+	case <-first:
+		t.Error("a relay does not wait while the supervisor runs")
+	case <-time.After(200 * time.Millisecond):
+	}
+	f, err := session.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectOver(first, "there is a socket")
+	expectOver(second, "there is a socket")
+	f.Close()
+	third := await()
+	supervisor.Process.Kill()
+	supervisor.Wait()
+	expectOver(third, "the supervisor has ended")
 }
