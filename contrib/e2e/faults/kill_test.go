@@ -115,8 +115,8 @@ func TestNextJobSweeps(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	begun := time.Now()
 	c.Await("sleepers", func() bool { return watched.Count("up") == 2 && sleepers(c, c.Host(1)) == 4 })
+	begun := time.Now()
 	slayJob(c, cmd, c.Host(1), func(int) bool { return true })
 	c.Await("end of the ranks", func() bool { return len(c.Host(1).Processes()) == 1+sleepers(c, c.Host(1)) })
 	if n := sleepers(c, c.Host(1)); n != 4 {

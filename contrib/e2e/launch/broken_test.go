@@ -90,7 +90,7 @@ func TestBrokenAtStart(t *testing.T) {
 		step  int
 		pause time.Duration
 		cold  bool // the host has yet to get the binary
-		slow  bool // each login takes three seconds, as where names are looked up in vain
+		slow  bool // each login takes two seconds, as where names are looked up in vain
 		args  []string
 	}{
 		"at once":           {step: 170},
@@ -105,7 +105,7 @@ func TestBrokenAtStart(t *testing.T) {
 			c := e2etest.NewSSHCluster(t, 2)
 			if tc.slow {
 				slow := filepath.Join(c.Dir, "slow-ssh")
-				if err := os.WriteFile(slow, []byte("#!/bin/sh\nsleep 3\nexec ssh \"$@\"\n"), 0o755); err != nil {
+				if err := os.WriteFile(slow, []byte("#!/bin/sh\nsleep 2\nexec ssh \"$@\"\n"), 0o755); err != nil {
 					t.Fatal(err)
 				}
 				tc.args = []string{"--ssh-command", slow}
