@@ -7,7 +7,7 @@
 // It exits with 1 if anything failed. It appends skipped tests to the file of -skips, and the logs of passed tests, which
 // nothing else shows, to the file of -figures.
 //
-// With -again, up to three tests that failed beside others run a second time, alone, and pass if they pass then, because a
+// With -again, up to eight tests that failed beside others run a second time, alone, and pass if they pass then, because a
 // deadline may be missed on a busy machine. Reports beside this one with a file in the same directory wait meanwhile, once their own
 // tests have ended. The names are appended to the file. No test runs a third time: one whose name is in the file already
 // has failed. A test with a data race has failed too, because the race is a fault however rarely it
@@ -204,7 +204,7 @@ func (r *report) summary() {
 }
 
 // maxAgain is how many tests may run again. More failures have another cause than a busy machine.
-const maxAgain = 3
+const maxAgain = 8
 
 // repeatable returns the names of the failed tests, if all of them may run again. The file lists the tests that already did.
 func (r *report) repeatable(file string) ([]string, error) {
