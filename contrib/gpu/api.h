@@ -7,9 +7,10 @@
 
 #ifdef HEADERS
 #include <cuda.h>
-// NCCL's header uses but one type of these, and they want a C++ compiler's library, or CUDA's compiler.
+// NCCL's header uses but two types of these, and they want a C++ compiler's library, or CUDA's compiler.
 #define __CUDA_RUNTIME_H__
 typedef CUstream cudaStream_t;
+typedef CUevent cudaEvent_t;
 #define __CUDA_FP16_H__
 #define __CUDA_BF16_H__
 #define __CUDA_FP8_H__
