@@ -10,8 +10,10 @@ import runpy
 import sys
 from unittest import mock
 
+import gpu_standins
+
 from gorun import basics, collectives
-from gorun.gpu import group, nccl
+from gorun.gpu import group
 from gorun.torch import gpu
 
 CALLS = collections.Counter()
@@ -29,8 +31,7 @@ def stand_in():
     gpu.ordinal_of = lambda tensor: ordinal()
     gpu.default_ordinal = ordinal
     collectives.turns = lambda *_: None  # which carry tensors in host memory
-    # A torch that is built for CUDA has NVIDIA's library loaded, which needs a GPU.
-    nccl.candidates = lambda: [os.path.join(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libnccl.so.2")]
+    gpu_standins.use()
     call = group.Group.call
 
     def count(self, name, *arguments):

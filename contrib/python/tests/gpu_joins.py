@@ -3,6 +3,8 @@
 Each of them starts two operations in an order of its own, and waits for the first of these first.
 """
 
+import gpu_standins
+
 from gorun import basics, collectives, constants
 from gorun.gpu import route
 from gorun.world import Operation
@@ -29,6 +31,7 @@ def by_host(name):
     return operation.launch(lambda _: int.from_bytes(block.view[:4], "little"))
 
 
+gpu_standins.use()
 basics.init()
 path = Path()
 collectives.before_join(path)

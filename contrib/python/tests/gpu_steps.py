@@ -12,6 +12,8 @@ import signal
 import sys
 import time
 
+import gpu_standins
+
 from gorun import basics, constants, elastic
 from gorun.gpu import route
 
@@ -63,6 +65,7 @@ def train(state):
     print(f"done: rank {basics.rank()} steps {state.step} sizes {state.sizes}", flush=True)
 
 
+gpu_standins.use()
 basics.init()
 train(elastic.ObjectState(step=0, sizes=[]))
 sys.exit(0)
