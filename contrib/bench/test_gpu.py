@@ -54,6 +54,16 @@ class Test(unittest.TestCase):
         self.assertIn("| gorun --gpu-path host | 2 | 50 (0.0) | – |\n", page)
         self.assertTrue(page.endswith("- gorun --gpu-path host, 2 ranks: cut short after 90 s\n"))
 
+    def test_another_path(self) -> None:
+        by_host = "gorun: rank 1: tensors on GPUs go by host, not by ipc: out of memory"
+        unequal = "gorun: a: tensors on GPUs go by host: GPUs have different numbers of ranks"
+        ipc = "gorun: a: tensors on GPUs go by ipc: 2 ranks share each GPU, of 1\n"
+        self.assertEqual(gpu.another_path("ipc", ipc), "")
+        self.assertEqual(gpu.another_path("ipc", ipc + by_host), by_host)
+        self.assertEqual(gpu.another_path("ipc", unequal), unequal)
+        self.assertEqual(gpu.another_path("ipc", ""), "no rank said by which path it went")
+        self.assertEqual([gpu.another_path(name, "") for name in ("host", "torch-nccl", "copy")], [""] * 3)
+
     def test_over_the_standins(self) -> None:
         self.run_standins("nccl", 8)
 
