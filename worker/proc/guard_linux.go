@@ -74,7 +74,11 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		}
 		sweepDead()
 	})
-	wg.Go(func() { forwardTerm(cmd.Process, signals, ctx.Done(), ended) })
+	term := func() {
+		ours.Write([]byte{termAnnounced}) // that tells this TERM from the one that the kernel sends when this process dies
+		cmd.Process.Signal(syscall.SIGTERM)
+	}
+	wg.Go(func() { forwardTerm(term, signals, ctx.Done(), ended) })
 	waitErr := cmd.Wait()
 	close(ended)
 	wg.Wait()
@@ -99,18 +103,18 @@ func catchSignals() chan os.Signal {
 	return signals
 }
 
-// forwardTerm sends TERM to the daemon when it arrives and when stop is closed, until the daemon has ended.
-func forwardTerm(daemon *os.Process, signals <-chan os.Signal, stop, ended <-chan struct{}) {
+// forwardTerm calls term when TERM arrives and when stop is closed, until the daemon has ended.
+func forwardTerm(term func(), signals <-chan os.Signal, stop, ended <-chan struct{}) {
 	for {
 		select {
 		case <-ended:
 			return
 		case <-stop:
 			stop = nil
-			daemon.Signal(syscall.SIGTERM)
+			term()
 		case sig := <-signals:
 			if sig == unix.SIGTERM {
-				daemon.Signal(syscall.SIGTERM)
+				term()
 			}
 		}
 	}
@@ -171,18 +175,29 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	f := os.NewFile(uintptr(fd), "lifeline")
 	above := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(above))
+	forwarded := make(chan struct{}, 1)
 	// The kernel sends the daemon TERM when its supervisor dies, shortly before or after the lifeline ends.
 	forget := context.AfterFunc(above, func() {
-		if closing(f) {
-			cancel(ErrSupervisorDied)
-		} else {
-			cancel(context.Cause(above))
+		select {
+		case <-forwarded:
+		case <-ctx.Done():
+		case <-time.After(closeDelay):
 		}
+		cancel(context.Cause(above))
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := f.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
-			cancel(ErrSupervisorDied)
+		for b := []byte{0}; ; {
+			if _, err := f.Read(b); errors.Is(err, os.ErrClosed) {
+				return
+			} else if err != nil {
+				cancel(ErrSupervisorDied)
+				return
+			}
+			select {
+			case forwarded <- struct{}{}:
+			default: // by an earlier TERM
+			}
 		}
 	})
 	return ctx, func() {
@@ -193,19 +208,9 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	}, nil
 }
 
-// closeDelay is how long the kernel may take to close the descriptors of a process it has killed.
-const closeDelay = 200 * time.Millisecond
+// termAnnounced is what a supervisor writes to the lifeline before it forwards TERM.
+const termAnnounced = 'T'
 
-// closing reports whether the other end of a pipe is closed, or about to be.
-func closing(pipe *os.File) (gone bool) {
-	conn, err := pipe.SyscallConn()
-	if err != nil {
-		return false
-	}
-	conn.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd)}}
-		_, err := unix.Poll(poll, int(closeDelay.Milliseconds()))
-		gone = err == nil && poll[0].Revents&unix.POLLHUP != 0
-	})
-	return gone
-}
+// closeDelay is how long the lifeline of a supervisor that is dying may outlast the kernel's TERM: its threads end one
+// after the other, and the last one closes the descriptors. A TERM that was sent to the daemon alone waits for it.
+const closeDelay = 2 * time.Second
