@@ -40,6 +40,9 @@ type Facts struct {
 	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
 
+	// GPUStates are those of the GPUs in the order of nvidia-smi, empty where it does not answer.
+	GPUStates []GPUState `json:"gpu_states,omitempty"`
+	GPUPeers  Peers      `json:"gpu_peers"`
 	// GPULibraries is nil on hosts without GPUs, and where python3 cannot look.
 	GPULibraries *GPULibraries `json:"gpu_libraries,omitempty"`
 	// Verbs is why this user cannot open what programs reach RDMA devices by, "" if that works or there is none.
@@ -112,14 +115,6 @@ func Judge(f Facts) []Finding {
 	j.check("balloon", f.Balloon == 0, "none", Warn, size(f.Balloon)+" were taken back by the hypervisor", "reserve the VM's memory: govc vm.change -vm NAME -mem.reservation MB")
 	j.check("steal", f.Steal <= mostSteal, fmt.Sprintf("%.1f %% of CPU time", 100*f.Steal), Warn, fmt.Sprintf("%.1f %% of CPU time went to other VMs", 100*f.Steal), "reserve the VM's CPUs, or move it to a machine with fewer")
 	j.nics(f)
-	switch {
-	case f.GPUError != "":
-		j.add("GPUs", Fail, f.GPUError, "nvidia-smi; dmesg | grep -i nvrm")
-	case len(f.Host.GPUs) == 0:
-		j.add("GPUs", Pass, "none", "")
-	default:
-		j.add("GPUs", Pass, fmt.Sprintf("%d × %s", len(f.Host.GPUs), f.Host.GPUs[0].Name), "")
-	}
 	j.gpus(f)
 	j.rdma(f)
 	return j.findings
@@ -267,7 +262,7 @@ type Answer struct {
 	Asked, Came time.Time
 }
 
-// Compare checks what must agree on all hosts: clocks, Pythons, and the NICs between them that the user's list selects.
+// Compare checks what must agree on all hosts: clocks, Pythons, NCCL, and the NICs between them that the user's list selects.
 func Compare(all []Answer, nics []string) []Finding {
 	var out []Finding
 	for i, a := range all {
@@ -287,6 +282,7 @@ func Compare(all []Answer, nics []string) []Finding {
 			j.check("versions", a.Facts.Python == first.Python, strings.Trim(fmt.Sprintf("%s, Linux %s", a.Facts.Python, a.Facts.Kernel), ", "), Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
 			j.check("frameworks", a.Facts.Frameworks == first.Frameworks, "as "+first.Host.Name+" has", Warn,
 				fmt.Sprintf("other ones than %s has, which are: %s", first.Host.Name, cmp.Or(first.Frameworks, "none")), "install the same versions on all hosts")
+			j.compareGPUs(first, a.Facts)
 			theirs, _ := mainNIC(first.Host, nics)
 			j.check("MTU", mine.MTU == theirs.MTU || mine.MTU == 0 || theirs.MTU == 0, fmt.Sprint(mine.MTU), Warn,
 				fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine.MTU, first.Host.Name, theirs.MTU), fmt.Sprintf("ip link set dev %s mtu %d", mine.Name, theirs.MTU))

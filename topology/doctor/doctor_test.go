@@ -176,6 +176,8 @@ func TestParse(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("cpu 1 2 3 4 5 6 7 8 9\nBalloon: 3 kB\nport 22\n")
 	f.Add("prio-pfc 0:off 3:on")
+	f.Add("GPU 00000000:3B:00.0\n    ECC Errors\n        Volatile\n            SRAM Uncorrectable : 99999999999\n")
+	f.Add("\tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if s := doctor.ParseSteal(text); s < 0 || s > 1 || s != s {
 			t.Fatalf("steal %v", s)
@@ -186,5 +188,17 @@ func FuzzParse(f *testing.F) {
 		doctor.ParseSshd(text)
 		doctor.ParseOffloads(text)
 		doctor.ParsePFC(text)
+		for _, g := range doctor.ParseGPUStates(text) {
+			if g.Uncorrected < 0 {
+				t.Fatalf("%+v", g)
+			}
+		}
+		peers := doctor.ParsePeers(text)
+		for _, n := range peers.Refused {
+			peers.Pairs -= n
+		}
+		if peers.Pairs < 0 {
+			t.Fatalf("%+v", peers)
+		}
 	})
 }

@@ -20,6 +20,9 @@ import (
 // toolTimeout bounds each tool of the host that is run.
 const toolTimeout = 5 * time.Second
 
+// gpuTimeout bounds each call of nvidia-smi, which takes seconds for every GPU that the driver has to wake.
+const gpuTimeout = 20 * time.Second
+
 // askBinding has the binding in a binary load libgorun and look for frameworks.
 const askBinding = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import frameworks; frameworks.main()"
 
@@ -80,6 +83,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 			}
 		}
 	}
+	if len(host.GPUs) > 0 {
+		f.GPUStates, f.GPUPeers = askNvidia(ctx)
+	}
 	if entries, _ := os.ReadDir("/proc/driver/nvidia/gpus"); len(entries) > 0 && len(host.GPUs) == 0 {
 		f.GPUError = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
 	}
@@ -98,6 +104,11 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f.Clock = time.Now() // last: the launcher compares it with the arrival of the answer
 	f.Gathering = f.Clock.Sub(began)
 	return f, nil
+}
+
+// askNvidia returns what nvidia-smi reports of this host's GPUs.
+func askNvidia(ctx context.Context) ([]GPUState, Peers) {
+	return ParseGPUStates(runWithin(ctx, gpuTimeout, "nvidia-smi", "-q")), ParsePeers(runWithin(ctx, gpuTimeout, "nvidia-smi", "topo", "-p2p", "r"))
 }
 
 // closedVerbs returns why the devices of a directory cannot be used.
@@ -166,7 +177,11 @@ func read(file string) string {
 
 // runTool returns the output of one of the host's tools, "" if it is missing or fails.
 func runTool(ctx context.Context, name string, args ...string) string {
-	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	return runWithin(ctx, toolTimeout, name, args...)
+}
+
+func runWithin(ctx context.Context, limit time.Duration, name string, args ...string) string {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second

@@ -15,12 +15,6 @@ func TestGPUs(t *testing.T) {
 	}{
 		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5", Pairs: 2, Reached: 2}, doctor.Pass,
 			"nccl, with --gpu-path auto: CUDA 12.8, NCCL 2.27.5; ipc where ranks share a GPU"},
-		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5"}, doctor.Pass,
-			"nccl, with --gpu-path auto: CUDA 12.8, NCCL 2.27.5; ipc where ranks share a GPU"},
-		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5", Pairs: 2}, doctor.Pass,
-			"nccl, with --gpu-path auto: CUDA 12.8, NCCL 2.27.5; no GPU reaches another one's memory (P2P); ipc where ranks share a GPU"},
-		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5", Pairs: 12, Reached: 4}, doctor.Pass,
-			"nccl, with --gpu-path auto: CUDA 12.8, NCCL 2.27.5; of 6 pairs of GPUs 2 reach each other's memory (P2P); ipc where ranks share a GPU"},
 		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5", Alone: "cuIpcGetMemHandle: operation not supported (801)"}, doctor.Pass,
 			"nccl, with --gpu-path auto: CUDA 12.8, NCCL 2.27.5; host where ranks share a GPU: cuIpcGetMemHandle: operation not supported (801)"},
 		{doctor.GPULibraries{Driver: "12.8", NCCL: "2.27.5", Parts: true}, doctor.Pass,

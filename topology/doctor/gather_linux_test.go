@@ -1,0 +1,25 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestAskNvidia: the questions are those that nvidia-smi knows, and its answers arrive.
+func TestAskNvidia(t *testing.T) {
+	dir := t.TempDir()
+	const script = "#!/bin/sh\n" +
+		"case \"$*\" in\n" +
+		"-q) printf '\\nGPU 00000000:3B:00.0\\n    Persistence Mode : Disabled\\n';;\n" +
+		"'topo -p2p r') printf ' \\tGPU0\\tGPU1\\t\\n GPU0\\tX\\tOK\\t\\n GPU1\\tOK\\tX\\t\\n';;\n" +
+		"*) exit 2;;\nesac\n"
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	states, peers := askNvidia(t.Context())
+	if len(states) != 1 || states[0].Persistence != "Disabled" || peers.Pairs != 1 || len(peers.Refused) != 0 {
+		t.Errorf("got %+v and %+v", states, peers)
+	}
+}

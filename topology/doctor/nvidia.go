@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"strconv"
+	"strings"
+)
+
+// GPUState is how a GPU is set up and how it fares, as nvidia-smi reports it. What a GPU or its driver lacks is "".
+type GPUState struct {
+	Persistence string `json:"persistence"` // "Enabled": the driver stays loaded while no program runs
+	Compute     string `json:"compute"`     // which programs may use it: "Default", "Exclusive_Process", "Prohibited"
+	MIG         string `json:"mig"`         // "Enabled": it is to be cut into parts
+	ECC         string `json:"ecc"`         // "Enabled" or "Disabled"
+	ECCNext     string `json:"ecc_next"`    // the same, after the next reset
+	Fabric      string `json:"fabric"`      // where it has joined the network of NVSwitches, "Completed"
+	Uncorrected int    `json:"uncorrected"` // errors of memory that ECC could not correct, since the driver was loaded
+	Reset       bool   `json:"reset"`       // it waits for a reset, after which spare memory takes the place of broken one
+	Worn        bool   `json:"worn"`        // it has no spare memory for what broke
+}
+
+// ParseGPUStates reads the long report of nvidia-smi (-q): a section for each GPU, in which lines are nested by
+// indentation.
+func ParseGPUStates(report string) []GPUState {
+	var gpus []GPUState
+	var section []string // the keys of the lines around this one
+	for line := range strings.Lines(report) {
+		text := strings.TrimLeft(line, " ")
+		if strings.HasPrefix(line, "GPU ") {
+			gpus = append(gpus, GPUState{})
+			continue
+		}
+		key, value, _ := strings.Cut(text, ":")
+		depth := (len(line) - len(text)) / 4
+		if len(gpus) == 0 || depth == 0 || depth > len(section)+1 {
+			continue
+		}
+		section = append(section[:depth-1], strings.ToLower(strings.TrimSpace(key)))
+		if value = strings.TrimSpace(value); value != "" && value != "N/A" {
+			gpus[len(gpus)-1].note(strings.Join(section, "/"), value)
+		}
+	}
+	return gpus
+}
+
+func (g *GPUState) note(key, value string) {
+	switch key {
+	case "persistence mode":
+		g.Persistence = value
+	case "compute mode":
+		g.Compute = value
+	case "mig mode/current":
+		g.MIG = value
+	case "ecc mode/current":
+		g.ECC = value
+	case "ecc mode/pending":
+		g.ECCNext = value
+	case "fabric/state":
+		g.Fabric = value
+	case "gpu reset status/reset required", "remapped rows/pending", "retired pages/pending page blacklist", "retired pages/pending":
+		g.Reset = g.Reset || value == "Yes"
+	case "remapped rows/remapping failure occurred":
+		g.Worn = value == "Yes"
+	}
+	counter, errors := strings.CutPrefix(key, "ecc errors/volatile/")
+	if n, err := strconv.ParseUint(value, 10, 31); err == nil && errors && (strings.Contains(counter, " uncorrectable") || counter == "double bit/total") {
+		g.Uncorrected += int(n)
+	}
+}
+
+// Peers is how many pairs of GPUs there are, and why some of them do not reach each other's memory.
+type Peers struct {
+	Pairs   int            `json:"pairs"`
+	Refused map[string]int `json:"refused"` // pairs, by nvidia-smi's code
+}
+
+// ParsePeers reads the matrix of nvidia-smi topo -p2p r. Pairs are counted once.
+func ParsePeers(matrix string) Peers {
+	peers := Peers{Refused: map[string]int{}}
+	row := 0
+	for line := range strings.Lines(matrix) {
+		cells := strings.Fields(line)
+		if len(cells) < 2 || !strings.HasPrefix(cells[0], "GPU") || strings.HasPrefix(cells[1], "GPU") {
+			continue
+		}
+		row++
+		for _, cell := range cells[min(row+1, len(cells)):] {
+			peers.Pairs++
+			if cell != "OK" {
+				peers.Refused[cell]++
+			}
+		}
+	}
+	return peers
+}
