@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -98,6 +100,23 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 	}
 	if _, err := chooseGPUs(t.Context(), []string{"0"}, topology.Host{}, 2); err == nil || err.Error() != "2 ranks, but 1 GPU" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestGPUsByNVLink: ranks that follow one another get GPUs with a bridge between them.
+func TestGPUsByNVLink(t *testing.T) {
+	dir := t.TempDir()
+	const script = "#!/bin/sh\n[ \"$*\" = -L ] && for gpu in 0 1 2; do echo \"GPU $gpu: NVIDIA A40 (UUID: GPU-$gpu)\"; done\n"
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	host := topology.Host{GPUs: []topology.GPU{{UUID: "GPU-0", Links: []string{"X", "SYS", "NV4"}}, {UUID: "GPU-1", Links: []string{"SYS", "X", "SYS"}}, {UUID: "GPU-2", Links: []string{"NV4", "SYS", "X"}}}}
+	for list, want := range map[string]string{"auto": "GPU-0 GPU-2 GPU-1", "GPU-0 GPU-1": "GPU-0 GPU-1"} {
+		got, err := chooseGPUs(t.Context(), strings.Fields(list), host, 2)
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("--gpus %s: %q, %v, want %q", list, got, err, want)
+		}
 	}
 }
 

@@ -44,13 +44,13 @@ func reportGPUs(out *wire.Writer, job *wire.Job, host topology.Host) {
 }
 
 // findGPUs asks the driver's own tool, which knows the parts that GPUs are cut into (MIG); without it, it takes
-// what the kernel shows.
+// what the kernel shows. Neighbouring ranks get GPUs that NVLinks join.
 func findGPUs(ctx context.Context, host topology.Host) []string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, "nvidia-smi", "-L").Output()
 	if list := parseGPUs(string(text)); err == nil && len(list) > 0 {
-		return list
+		return topology.OrderGPUs(host.GPUs, list)
 	}
 	var out []string
 	for _, g := range host.GPUs {
