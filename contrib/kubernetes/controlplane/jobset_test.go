@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // yamlList is the arguments of a manifest, one a line.
@@ -76,9 +77,12 @@ func testLostWorkers(e *engine) {
 	for name, lose := range map[string]func(p pod){"evicted": func(p pod) { e.evict(p.Metadata.Name) }, "killed": e.kill} {
 		e.await("two workers", func() bool { return len(running()) == 2 })
 		worlds := len(j.find(`is rank 0 of 1 from`))
+		lost := time.Now()
 		lose(running()[1])
 		e.await("world without the worker that was "+name, func() bool { return len(j.find(`is rank 0 of 1 from`)) > worlds })
+		without := time.Since(lost)
 		j.awaitWorld(2)
+		e.Logf("a worker is %s: the others train after %.1f s, and with one in its place after %.1f s", name, without.Seconds(), time.Since(lost).Seconds())
 	}
 	j.enough(workers)
 	j.end(2)

@@ -9,6 +9,7 @@ import (
 func TestPods(t *testing.T) {
 	e := newEngine(t)
 	e.within("statefulset", testStatefulSet)
+	e.within("limits", testLimits)
 	e.within("scaling", testScaling)
 	e.within("lost-pods", testLostPods)
 	e.define()
@@ -26,6 +27,17 @@ func testStatefulSet(e *engine) {
 	e.awaitReady("app=gorun", 2)
 	job := e.gorun("gorun-0", append([]string{"-np", "4"}, program(20)...)...)
 	job.end(4)
+}
+
+// testLimits: a pod has a slot for each CPU of its limit.
+func testLimits(e *engine) {
+	e.create("cluster.yaml", `cpu: "4"`, `cpu: "1"`)
+	e.awaitReady("app=gorun", 2)
+	if job := e.gorun("gorun-0", "-np", "3", "true"); job.wait() == nil || len(job.find(`slots`)) == 0 {
+		e.Errorf("three ranks in two pods with a CPU each:\n%s", job.text())
+	}
+	job := e.gorun("gorun-0", append([]string{"-np", "2"}, program(20)...)...)
+	job.end(2)
 }
 
 // daemons applies cluster.yaml with a slot in each pod, which a pod that is to go keeps for some seconds.

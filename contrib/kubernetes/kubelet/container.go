@@ -126,10 +126,18 @@ func (c *container) mounts(own string, readOnly bool) error {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s", filepath.Join(dir, c.object.Name, "hidden", path), path, access[readOnly]))
 	}
+	for _, g := range c.cgroups() {
+		lines = append(lines, g.dir+" "+g.inside+" ro")
+	}
 	slices.SortFunc(lines, func(a, b string) int { // parents first
 		return strings.Compare(strings.Fields(a)[1], strings.Fields(b)[1])
 	})
 	return os.WriteFile(filepath.Join(own, "mounts"), []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+// cgroups returns the control groups that limit the container.
+func (c *container) cgroups() []cgroup {
+	return cgroupsOf(cgroupPrefix+string(c.pod.object.UID)+"-"+c.object.Name, c.object.Resources.Limits, isUnified())
 }
 
 // start starts the container's command.
@@ -150,6 +158,11 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	readOnly := c.object.SecurityContext != nil && c.object.SecurityContext.ReadOnlyRootFilesystem != nil && *c.object.SecurityContext.ReadOnlyRootFilesystem
+	for _, g := range c.cgroups() {
+		if err := g.make(); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.mounts(own, readOnly); err != nil {
 		return nil, err
 	}
@@ -187,6 +200,11 @@ func (c *container) start(ctx context.Context) (*process, error) {
 	}
 	r := &process{started: time.Now(), exited: make(chan struct{})}
 	if r.first, err = onlyChild(cmd.Process.Pid); err == nil {
+		for _, g := range c.cgroups() {
+			err = errors.Join(err, g.add(r.first))
+		}
+	}
+	if err == nil {
 		_, err = hold.WriteString("go\n")
 	}
 	go func() {
@@ -196,6 +214,9 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		r.code = status.ExitStatus()
 		if status.Signaled() {
 			r.code = 128 + int(status.Signal())
+		}
+		for _, g := range c.cgroups() {
+			g.remove()
 		}
 		close(r.exited)
 	}()

@@ -77,6 +77,7 @@ func run() error {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unixTerm)
 	defer stop()
+	removeStaleCgroups()
 	var err error
 	if k.api, err = newClient(*server, *ca, *token); err != nil {
 		return err

@@ -1,0 +1,95 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	core "k8s.io/api/core/v1"
+)
+
+// cgroupRoot is where this machine has its control groups.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroupPrefix begins the names of the groups of this program.
+const cgroupPrefix = "gorun-kubelet-"
+
+// A cgroup is one control group of a container, with the path at which the container finds it.
+type cgroup struct {
+	dir, inside string
+	limits      map[string]string // by file
+}
+
+// cgroupsOf returns the control groups of a container with limits: one in each hierarchy of version 1, or one for all in
+// version 2. None has a limit that is not set.
+func cgroupsOf(name string, limits core.ResourceList, unified bool) []cgroup {
+	cpu, memory := limits.Cpu().MilliValue()*100, limits.Memory().Value() // microseconds of each 100 ms, bytes
+	one := cgroup{filepath.Join(cgroupRoot, name), cgroupRoot, map[string]string{}}
+	var all []cgroup
+	if cpu > 0 {
+		one.limits["cpu.max"] = fmt.Sprintf("%d 100000", cpu)
+		all = append(all, cgroup{filepath.Join(cgroupRoot, "cpu", name), cgroupRoot + "/cpu",
+			map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": strconv.FormatInt(cpu, 10)}})
+	}
+	if memory > 0 {
+		one.limits["memory.max"] = strconv.FormatInt(memory, 10)
+		all = append(all, cgroup{filepath.Join(cgroupRoot, "memory", name), cgroupRoot + "/memory",
+			map[string]string{"memory.limit_in_bytes": strconv.FormatInt(memory, 10)}})
+	}
+	if unified && len(all) > 0 {
+		return []cgroup{one}
+	}
+	return all
+}
+
+// isUnified reports whether this machine has control groups of version 2 alone.
+func isUnified() bool {
+	_, err := os.Stat(cgroupRoot + "/cgroup.controllers")
+	return err == nil
+}
+
+// make makes the group, with its limits.
+func (g cgroup) make() error {
+	if g.inside == cgroupRoot {
+		os.WriteFile(cgroupRoot+"/cgroup.subtree_control", []byte("+cpu +memory"), 0o600) // otherwise the limits below cannot be set
+	}
+	if err := os.Mkdir(g.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for file, value := range g.limits {
+		if err := os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add moves a process into the group; its children will be there too.
+func (g cgroup) add(pid int) error {
+	return os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
+}
+
+// remove removes the group, once its last process has ended.
+func (g cgroup) remove() {
+	for range 100 {
+		if err := os.Remove(g.dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// removeStaleCgroups removes the groups that kubelets left when they were killed. A group with processes stays.
+func removeStaleCgroups() {
+	for _, pattern := range []string{"/" + cgroupPrefix + "*", "/*/" + cgroupPrefix + "*"} {
+		dirs, _ := filepath.Glob(cgroupRoot + pattern)
+		for _, dir := range dirs {
+			os.Remove(dir)
+		}
+	}
+}
