@@ -134,7 +134,7 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 			continue
 		}
 		sl.replacing, sl.suspect, sl.flaps = true, false, 0
-		if sl.abandon != nil {
+		if sl.abandon != nil && !sl.spared {
 			sl.abandon() // it may be blocked on a dead path
 		}
 		select {
@@ -161,9 +161,10 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		l.mu.Unlock()
 		began := time.Now()
 		err := l.connect(ctx, sl)
+		abandoned := ctx.Err() != nil
 		cancel()
 		l.mu.Lock()
-		sl.abandon = nil
+		sl.abandon, sl.spared = nil, abandoned
 		if err == nil {
 			sl.dialing = false
 			switch {

@@ -468,6 +468,45 @@ func TestKickAbandonsAHangingDial(t *testing.T) {
 	eventually(t, "streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
 }
 
+// TestKickedOften: a host that is paused for moments renews its links again and again, faster than an attempt succeeds.
+// Of two attempts in a row at most one is abandoned for that.
+func TestKickedOften(t *testing.T) {
+	const streams = 4
+	var slow atomic.Bool
+	var attempts, abandoned atomic.Int64
+	nodes := newNodes(t, 2, func(c *link.Config) {
+		if dial := c.Dial; c.Self == 0 {
+			c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {
+				if slow.Load() {
+					attempts.Add(1)
+					select {
+					case <-time.After(100 * time.Millisecond):
+					case <-ctx.Done():
+						abandoned.Add(1)
+						return nil, ctx.Err()
+					}
+				}
+				return dial(ctx, peer, stream)
+			}
+		} else {
+			c.Dial = nil
+		}
+	})
+	before, _ := nodes[0].mesh.Status(1)
+	slow.Store(true)
+	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
+		c.Close()
+	}
+	eventually(t, "streams", func() bool {
+		nodes[0].mesh.Kick(1)
+		s, _ := nodes[0].mesh.Status(1)
+		return s.Attached >= before.Attached+streams
+	})
+	if lost, all := abandoned.Load(), attempts.Load(); lost == 0 || 2*lost > all+streams {
+		t.Errorf("%d of %d attempts were abandoned", lost, all)
+	}
+}
+
 func TestWrongKeyOrJobIsRefused(t *testing.T) {
 	for name, configure := range map[string]func(*link.Config){
 		"key": func(c *link.Config) { c.Key = []byte(strings.Repeat("x", 32)) },
