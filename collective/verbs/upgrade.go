@@ -236,6 +236,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 	if err != nil {
 		if pair != nil {
 			pair.Close()
+			t.late(id, err)
 		}
 		return nil, err
 	}
@@ -298,13 +299,28 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 	return c, nil
 }
 
-// disagreed returns what Upgrade does when the sides have not agreed. A connection that broke says nothing about RDMA.
+// disagreed returns what Upgrade does when the sides have not agreed.
 func (t *Transport) disagreed(id streamID, conn net.Conn, reason, broken error) (net.Conn, error) {
 	if broken != nil {
+		t.late(id, broken)
 		return nil, broken
 	}
 	t.failed(id, cmp.Or(reason, errPeer))
 	return conn, nil
+}
+
+// errLate means that making a queue pair and its first packets took longer than a new connection may take.
+var errLate = errors.New("the hosts did not agree on a queue pair in time")
+
+// late takes note of a connection that ended while the sides agreed. If its time was over, a queue pair may take too long
+// here every time, and without a rest the stream would never come up. One that broke says nothing about RDMA.
+func (t *Transport) late(id streamID, broken error) {
+	t.mu.Lock()
+	paused := t.pauses() // which ends connections by a deadline
+	t.mu.Unlock()
+	if errors.Is(broken, os.ErrDeadlineExceeded) && !paused {
+		t.failed(id, errLate)
+	}
 }
 
 // errLost means that nothing arrives: a firewall drops UDP port 4791, a switch has a smaller MTU, or the peer is in another

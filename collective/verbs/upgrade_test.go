@@ -371,6 +371,52 @@ func TestConnectionBreaksInUpgrade(t *testing.T) {
 	}
 }
 
+// slow is a provider that takes a while to make a queue pair.
+type slow struct {
+	verbs.Provider
+	takes time.Duration
+}
+
+func (s slow) Open(at verbs.Place, size verbs.Size) (verbs.Pair, error) {
+	time.Sleep(s.takes)
+	return s.Provider.Open(at, size)
+}
+
+// A host that cannot make a queue pair as fast as a connection must be ready gets a stream all the same, by TCP.
+func TestSlowQueuePairs(t *testing.T) {
+	fabric := verbstest.New(1)
+	tuning := verbs.DefaultTuning
+	tuning.Rest = time.Minute
+	var late atomic.Int64
+	one := transport(t, verbs.Config{Provider: fabric.Host(localhost), Tuning: tuning})
+	other := transport(t, verbs.Config{Provider: slow{fabric.Host(localhost), 50 * time.Millisecond}, Tuning: tuning,
+		Problem: func(int, error) { late.Add(1) }})
+	for range 10 {
+		dialed, accepted := connected(t, localhost)
+		for _, c := range []net.Conn{dialed, accepted} {
+			c.SetDeadline(time.Now().Add(10 * time.Millisecond))
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if c, err := one.Upgrade(t.Context(), dialed, 1, 1); c == nil {
+				dialed.Close()
+			} else if err != nil || c != dialed {
+				t.Errorf("%T carries the stream, %v", c, err)
+			}
+		})
+		c, err := other.Upgrade(t.Context(), accepted, 0, 1)
+		accepted.Close()
+		wg.Wait()
+		if err == nil && c == accepted {
+			if late.Load() == 0 {
+				t.Error("no attempt was late")
+			}
+			return
+		}
+	}
+	t.Errorf("no connection comes up; %d attempts were late", late.Load())
+}
+
 // Queue pairs die within segments, and the ports go down and come up: the link carries everything once, in part by TCP,
 // and goes over RDMA in the end.
 func TestLinkOutlivesQueuePairs(t *testing.T) {
