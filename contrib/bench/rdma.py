@@ -27,7 +27,6 @@ from jax_ranks import STEP_BYTES, resnet50
 
 HERE = Path(__file__).resolve().parent
 BINARY = HERE.parent.parent / "bin" / "gorun"
-TIMEOUT = 300  # seconds, of one job
 SENT = re.compile(r"between hosts: sent (\d+) bytes(?: \((\d+) over RDMA\))?")
 
 
@@ -80,7 +79,7 @@ def rank(steps: int) -> None:
 Row = tuple[float, float, float, str]
 
 
-def measure(python: str, hosts: list[str], flags: list[str], steps: int) -> Row:
+def measure(python: str, hosts: list[str], flags: list[str], steps: int, timeout: int) -> Row:
     """Return the ms of a step, the ns of CPU for a byte of daemons and of machines, and what RDMA carried."""
     where = ["-np", str(len(hosts)), "-H", ",".join(f"{host}:1" for host in hosts)]
     command = [
@@ -94,7 +93,7 @@ def measure(python: str, hosts: list[str], flags: list[str], steps: int) -> Row:
         "--rank",
         str(steps),
     ]
-    code, out, err = running.run(command, TIMEOUT, "/")
+    code, out, err = running.run(command, timeout, "/")
     if code != 0:
         sys.exit(f"{' '.join(command)} ends with {code}:\n{out}{err}")
     found = json.loads(out.splitlines()[-1])
@@ -114,6 +113,7 @@ def main() -> None:
     parser.add_argument("--hosts", default="host1,host2,host3,host4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of a job, after the first")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds, of a job")
     parser.add_argument("--python", default="python3", help="on the hosts, with NumPy")
     parser.add_argument("--rdma", default="on", help="as --rdma of gorun")
     parser.add_argument("--library", default="", help="in place of libibverbs, for the stand-in")
@@ -129,8 +129,8 @@ def main() -> None:
     for n in range(1, len(hosts) + 1):
         ways: tuple[list[Row], list[Row]] = [], []
         for _ in range(o.rounds):
-            ways[0].append(measure(o.python, hosts[:n], [], o.steps))
-            ways[1].append(measure(o.python, hosts[:n], rdma if n > 1 else [], o.steps))
+            ways[0].append(measure(o.python, hosts[:n], [], o.steps, o.timeout))
+            ways[1].append(measure(o.python, hosts[:n], rdma if n > 1 else [], o.steps, o.timeout))
         tcp, over = (statistics.median(row[0] for row in way) for way in ways)
         spent = " | ".join(
             f"{statistics.median(row[who] for row in way):.2f} ns" if n > 1 else "-"
