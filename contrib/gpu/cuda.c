@@ -13,6 +13,7 @@
 //	noopen        memory that other processes share cannot be opened
 //	noptx         no kernel is loaded; ptx.c runs them
 //	capturing     streams are being captured into a graph
+//	elsewhere     another thread captures a stream, and forbids what could end that to all threads that are not relaxed
 //
 // CUDA_VISIBLE_DEVICES may list indexes, or UUIDs as devices have them here.
 #define _GNU_SOURCE
@@ -69,6 +70,7 @@ static struct CUctx_st contexts[MOST];
 static int physical[MOST], devices = -1;
 static _Thread_local CUcontext current[MOST];
 static _Thread_local int depth;
+static _Thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static void *work(void *argument) {
 	CUstream stream = argument;
@@ -126,6 +128,12 @@ static CUresult give(CUstream stream, CUhostFn call, void *data) {
 static CUresult ready(void) {
 	if (devices < 0) return CUDA_ERROR_NOT_INITIALIZED;
 	return depth ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+// harmless reports why a call that could end a capture fails. ptx.c calls it, too.
+CUresult harmless(void);
+CUresult harmless(void) {
+	return own != CU_STREAM_CAPTURE_MODE_RELAXED && fault("elsewhere") ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
 CUresult cuInit(unsigned int flags) {
@@ -196,10 +204,6 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-	return device < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
 	if (!context || depth == MOST) return CUDA_ERROR_INVALID_CONTEXT;
 	current[depth++] = context;
@@ -238,6 +242,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
 	if (ready()) return ready();
+	if (harmless()) return harmless();
 	stream = real(stream);
 	pthread_mutex_lock(&stream->lock);
 	while (stream->first || stream->busy) pthread_cond_wait(&stream->changed, &stream->lock);
@@ -252,7 +257,6 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-	static _Thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	CUstreamCaptureMode before = own;
 	own = *mode;
 	*mode = before;
@@ -325,6 +329,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
 }
 
 CUresult cuEventQuery(CUevent event) {
+	if (harmless()) return harmless();
 	pthread_mutex_lock(&event->lock);
 	bool over = event->reached == event->recorded;
 	pthread_mutex_unlock(&event->lock);
@@ -332,6 +337,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+	if (harmless()) return harmless();
 	pthread_mutex_lock(&event->lock);
 	while (event->reached < event->recorded) pthread_cond_wait(&event->changed, &event->lock);
 	pthread_mutex_unlock(&event->lock);
@@ -364,6 +370,7 @@ static bool forget(struct memory **list, const char *start, struct memory *was) 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
 	if (ready()) return ready();
 	if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+	if (harmless()) return harmless();
 	long most = fault("nomemory");
 	if (most && bytes > (size_t)most) return CUDA_ERROR_OUT_OF_MEMORY;
 	int file = memfd_create("stand-in for a GPU's memory", MFD_CLOEXEC);
@@ -408,6 +415,7 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
 	(void)flags;
 	if (ready()) return ready();
+	if (harmless()) return harmless();
 	if (fault("nopin")) return CUDA_ERROR_NOT_SUPPORTED;
 	bool there = false;
 	pthread_mutex_lock(&lock);
@@ -482,6 +490,7 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 	case CUDA_ERROR_INVALID_PTX: *text = "a PTX JIT compilation failed"; break;
 	case CUDA_ERROR_NOT_FOUND: *text = "named symbol not found"; break;
 	case CUDA_ERROR_NOT_READY: *text = "device not ready"; break;
+	case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: *text = "operation not permitted when stream is capturing"; break;
 	case CUDA_ERROR_NOT_SUPPORTED: *text = "operation not supported"; break;
 	default: *text = "unknown error"; return CUDA_ERROR_INVALID_VALUE;
 	}

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+CUresult harmless(void); // of cuda.c
+
 #define MOST_PARAMETERS 80
 #define CLASSES "rdfghp" // of registers
 
@@ -174,6 +176,7 @@ static bool read_text(CUmodule m, const char *image) {
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+	if (harmless()) return harmless();
 	if (fault("noptx")) return CUDA_ERROR_INVALID_PTX;
 	CUmodule m = calloc(1, sizeof *m);
 	if (!m) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 
 from gorun import basics, constants, elastic
@@ -32,6 +33,18 @@ def start_by_host(name, dtype, op, raw):
     count = len(raw) // calls.itemsize(dtype)
     operation.request(constants.ALLREDUCE, name, DTYPES[dtype], (count,), block, True, op=op)
     return operation.launch(lambda _: bytes(block.view))
+
+
+def own_faults():
+    """Let this rank have faults of its own; return the directory of their files."""
+    os.environ["GPU_STANDIN"] += f"/{basics.rank()}"
+    os.mkdir(os.environ["GPU_STANDIN"])
+    return os.environ["GPU_STANDIN"]
+
+
+def everyone(name):
+    """Wait for all ranks."""
+    basics.world().synchronize(start_by_host(name, "int32", constants.SUM, kernels.pack("int32", [1])))
 
 
 class Memory:
@@ -105,9 +118,7 @@ def near(dtype, op, got, want):
 
 def faults():
     """Where a rank cannot take part, all leave an operation to the host."""
-    rank, own = basics.rank(), os.environ["GPU_STANDIN"] + str(basics.rank())
-    os.environ["GPU_STANDIN"] = own  # so that each rank has faults of its own
-    os.mkdir(own)
+    rank, own = basics.rank(), own_faults()
     group = settle()
 
     def once(name, count, fault="", text="", op=constants.SUM):
@@ -130,6 +141,46 @@ def faults():
     found = [once("memory", 1 << 20, "nomemory", "3000000"), once("again", 1 << 20)]
     found += [once("kernel", 1, "noptx", op=constants.MAX), once("open", 1 << 19, "noopen"), once("then", 1)]
     print(f"rank {rank}: by ipc {found}", flush=True)
+
+
+def elsewhere():
+    """While another thread of the script captures a stream, nothing is done that could end that."""
+    capturing = os.path.join(own_faults(), "elsewhere")
+    with open(capturing, "w"):
+        group = settle()
+    os.unlink(capturing)
+    memory = Memory(group, kernels.pack("int32", [basics.rank() + 1]))
+    with open(capturing, "w"):
+        assert memory.start("x", "int32", constants.SUM).wait(), "left to the host"
+    os.unlink(capturing)
+    assert memory.bytes() == kernels.pack("int32", [3]), memory.bytes()
+    print(f"rank {basics.rank()}: fine", flush=True)
+
+
+def held():
+    """Where a rank leaves, no wait of it ends before the stream is done with the memory."""
+    hold, released = os.path.join(own_faults(), "hold"), []
+
+    def release():
+        time.sleep(2 * calls.CLOSE_SECONDS)
+        released.append(True)
+        os.unlink(hold)
+
+    group = settle()
+    memory = Memory(group, kernels.pack("float32", [1]) * 5000)
+    memory.start("before", "float32", constants.SUM).wait()
+    everyone("before")
+    with open(hold, "w"):
+        work = memory.start("x", "float32", constants.SUM)
+    while not any(task.awaited for task in group._tasks):
+        time.sleep(0.001)
+    everyone("held")
+    for function in (release, group.close):
+        threading.Thread(target=function).start()
+    try:
+        work.wait()
+    except elastic.HorovodInternalError as error:
+        print(f"{'after' if released else 'before'} the stream: {error}", flush=True)
 
 
 def losses():

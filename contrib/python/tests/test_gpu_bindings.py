@@ -115,6 +115,16 @@ class DriverTest(unittest.TestCase):
         modes = in_threads(2, lambda rank: mode_after(*[cuda.relax] * rank))
         self.assertEqual(modes, [0, driver.CAPTURE_RELAXED])
 
+    def test_relaxed(self):
+        """A thread may do more for a while, where another one captures; then it may not again."""
+        cuda = standin_gpu.driver()
+        device = driver.Device(cuda, 0)
+        with faults(elsewhere=""):
+            with cuda.relaxed():
+                device.free(device.alloc(8))
+            with self.assertRaisesRegex(driver.Failed, "not permitted when stream is capturing"):
+                device.alloc(8)
+
     def test_pin(self):
         device = driver.Device(standin_gpu.driver(), 0)
         memory = ctypes.create_string_buffer(64)

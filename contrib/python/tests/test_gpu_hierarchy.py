@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -101,6 +102,26 @@ class SumsTest(unittest.TestCase):
         with faults(nopin=""):
             self.assertEqual(ranks([[0, 1], [2, 3]], body), [(True, {6})] * 4)
 
+    def test_while_another_thread_captures(self):
+        """What it does itself ends no capture: the script's thread neither, which waits."""
+        both = threading.Barrier(2)
+
+        def body(tree, rank):
+            array = np.full(9, rank + 1, "f4")
+            both.wait()
+            with mock.patch.object(shares, "CHUNK_BYTES", 16):
+                address = array.ctypes.data
+                work = tree.allreduce("x", address, address, 9, "float32", constants.SUM, 0)
+                self.assertTrue(work.wait())
+            both.wait()  # closing a world is not part of it
+            if rank == 0:
+                make(elsewhere=None)
+            both.wait()
+            return set(array.tolist())
+
+        with faults(elsewhere="") as make:
+            self.assertEqual(ranks([[0], [1]], body), [{3.0}] * 2)
+
     def test_left_to_the_host(self):
         def leave(group, work, sums):
             work.left_to_host()
@@ -108,6 +129,48 @@ class SumsTest(unittest.TestCase):
         with mock.patch.object(group.Group, "_answered", leave):
             got = ranks([[0], [1]], lambda tree, rank: start(tree, "x", [1])[0].wait())
         self.assertEqual(got, [False] * 2)
+
+
+class SharesTest(unittest.TestCase):
+    def test_memory_of_chunks_that_nobody_waits_for(self):
+        """It is freed when the engine is done with it, and not when an error ends the sum."""
+        given_up, finished = threading.Event(), threading.Event()
+
+        def body(rank):
+            world, device = basics.world(), driver.Device(standin_gpu.driver(), rank)
+            array = np.ones(8, "f4")
+            mine = shares.Shares(world, device, [0, 1])
+            steps = mine.reduce("x", "float32", constants.SUM, array.ctypes.data, 8)
+            if rank == 1:
+                given_up.wait(20)
+                for awaited in steps:
+                    while not awaited.over():
+                        time.sleep(0.001)
+                finished.set()
+                mine.close()
+                return array.tolist()
+            blocks = []
+
+            def alloc(nbytes):
+                blocks.append(world.session.alloc(nbytes))
+                return blocks[-1]
+
+            with mock.patch.object(world, "alloc", alloc):
+                while isinstance(awaited := next(steps), driver.Event):
+                    awaited.synchronize()
+                steps.close()
+            self.assertEqual(len(blocks), 1)
+            blocks[0].home()  # ValueError if it is free
+            given_up.set()
+            finished.wait(20)
+            world._sweep()
+            with self.assertRaisesRegex(ValueError, "the block is free"):
+                blocks[0].home()
+            mine.close()
+            return None
+
+        with mock.patch.object(shares, "CHUNK_BYTES", 16):
+            self.assertEqual(run_ranks(2, body), [None, [2.0] * 8])
 
 
 class LossTest(unittest.TestCase):

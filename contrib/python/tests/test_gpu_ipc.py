@@ -54,6 +54,14 @@ class Test(unittest.TestCase):
             self.assertLess(max(seconds), 5)  # tenths of it, on a machine that is not busy
         self.assertEqual(len(re.findall(r"done: rank \d of 2, in use 0", said)), 2, said)
 
+    def test_while_another_thread_captures(self):
+        said = self.fine(self.run_ranks("elsewhere", ONE_HOST.format(2)))
+        self.assertEqual(len(re.findall(r"rank \d: fine", said)), 2, said)
+
+    def test_a_rank_leaves_while_the_stream_is_busy(self):
+        said = self.fine(self.run_ranks("held", ONE_HOST.format(2)))
+        self.assertEqual(said.count("after the stream: x on the GPU: it did not end when"), 2, said)
+
     def test_memory_that_is_not_shared(self):
         why = "rank 0 on localhost cannot share memory of its GPU: cuIpcGetMemHandle: operation not supported"
         ended = self.run_ranks("reductions", ONE_HOST.format(2), noipc="")

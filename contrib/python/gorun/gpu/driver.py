@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from gorun.gpu import foreign
 from gorun.gpu.foreign import Failed
 
-__all__ = ["SIGNATURES", "Device", "Driver", "Event", "Failed", "Stream", "driver"]
+__all__ = ["SIGNATURES", "Device", "Driver", "Event", "Failed", "Stream", "device", "driver"]
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 NOT_READY = 600
@@ -50,7 +50,6 @@ SIGNATURES: foreign.Signatures = {
     "cuDeviceGetUuid_v2": [_out(Uuid), _int],
     "cuDeviceCanAccessPeer": [_out(_int), _int, _int],
     "cuDevicePrimaryCtxRetain": [_out(_handle), _int],
-    "cuDevicePrimaryCtxRelease_v2": [_int],
     "cuCtxPushCurrent_v2": [_handle],
     "cuCtxPopCurrent_v2": [_out(_handle)],
     "cuStreamCreate": [_out(_handle), _uint],
@@ -124,8 +123,21 @@ class Driver:
 
     def relax(self) -> None:
         """Let the calling thread do what it likes while others capture: it leaves their streams alone."""
-        mode = ctypes.c_int(CAPTURE_RELAXED)
-        self.call["cuThreadExchangeStreamCaptureMode"](ctypes.byref(mode))
+        self._exchange_mode(CAPTURE_RELAXED)
+
+    @contextlib.contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Let a thread of the script do the same for a while: another one may capture a stream of its own."""
+        before = self._exchange_mode(CAPTURE_RELAXED)
+        try:
+            yield
+        finally:
+            self._exchange_mode(before)
+
+    def _exchange_mode(self, mode: int) -> int:
+        value = ctypes.c_int(mode)
+        self.call["cuThreadExchangeStreamCaptureMode"](ctypes.byref(value))
+        return value.value
 
     def _int(self, name: str, *more: int) -> int:
         value = ctypes.c_int()
@@ -140,7 +152,7 @@ def driver() -> Driver:
 
 
 class Device:
-    """One device, with its primary context, the one that frameworks use."""
+    """One device, with its primary context, which frameworks use, too. The process keeps it."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self.driver = driver
@@ -151,10 +163,6 @@ class Device:
         self.number = number.value
         self._call["cuDevicePrimaryCtxRetain"](ctypes.byref(context), number)
         self._context = context
-
-    def close(self) -> None:
-        """Let go of the context, which ends with its last user."""
-        self._call["cuDevicePrimaryCtxRelease_v2"](self.number)
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -207,6 +215,12 @@ class Device:
         """Unmap what open() returned."""
         with self.current():
             self._call["cuIpcCloseMemHandle"](address)
+
+
+@functools.cache
+def device(ordinal: int) -> Device:
+    """Return a device, of which a process has one: each would hold the context once more."""
+    return Device(driver(), ordinal)
 
 
 class Stream:
@@ -267,7 +281,8 @@ class Event:
 
     def over(self) -> bool:
         """Report whether the event was reached."""
-        return self._call["cuEventQuery"](self.handle) == 0
+        with self._device.driver.relaxed():
+            return self._call["cuEventQuery"](self.handle) == 0
 
     def synchronize(self) -> None:
         """Wait for the event."""

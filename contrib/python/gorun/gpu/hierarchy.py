@@ -202,7 +202,8 @@ class Hierarchy:
         with self._lock:
             if self._free[nbytes]:
                 return self._free[nbytes].pop()
-        address = self.device.alloc(nbytes)
+        with self.device.driver.relaxed():
+            address = self.device.alloc(nbytes)
         with self._lock:
             self._all.append(address)
         return address

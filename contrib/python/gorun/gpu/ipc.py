@@ -88,7 +88,8 @@ class Ipc(Calls):
         job = Job(self, name, source, target, count * itemsize(dtype), dtype, op, by_host)
         self.occupy(job)
         try:
-            serial = self._prepare(job)
+            with self.device.driver.relaxed():
+                serial = self._prepare(job)
             self.begin(job, (dtype, count, op, also), stream, [int(job.kernel is None), serial])
         except BaseException:
             self._give_back(job)

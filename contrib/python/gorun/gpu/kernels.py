@@ -245,7 +245,8 @@ class Kernels:
     def _prove(self, kernel: Kernel, dtype: str, op: int, rows: int) -> None:
         given, scale, want = proof(dtype, op, rows)
         host = (ctypes.c_char * (UNIT * rows)).from_buffer_copy(b"".join(given))
-        stream, memory = Stream(self._device), self._device.alloc(UNIT * rows)
+        memory = self._device.alloc(UNIT * rows)
+        stream = Stream(self._device)
         try:
             stream.copy(memory, ctypes.addressof(host), UNIT * rows)
             kernel.launch(stream, memory, [memory + UNIT * row for row in range(rows)], 1, scale)

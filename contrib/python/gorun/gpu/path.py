@@ -144,7 +144,8 @@ def look(host: str, ordinal: int, wanted: str, environ: Mapping[str, str] = os.e
     """Return what this rank has, on the device with that ordinal; -1 for none. wanted: the path."""
     facts = _look(host, ordinal, environ)
     if wanted in (AUTO, IPC) and facts.gpu and not facts.part:
-        facts = facts._replace(alone=staging.trial(ordinal))
+        with driver.driver().relaxed():
+            facts = facts._replace(alone=staging.trial(ordinal))
     return facts
 
 
@@ -154,7 +155,7 @@ def _look(host: str, ordinal: int, environ: Mapping[str, str]) -> Facts:
         return Facts(host, lacks="no GPU that its framework can use", several=several)
     try:
         cuda = driver.driver()
-        number, release = driver.Device(cuda, ordinal).number, cuda.version() // 1000
+        number, release = driver.device(ordinal).number, cuda.version() // 1000
         gpu, part = cuda.uuid(number), "MIG" in cuda.name(number)
     except (OSError, driver.Failed) as error:
         return Facts(host, lacks=f"CUDA's driver: {error}", several=several)

@@ -54,7 +54,7 @@ class Route:
             print(f"gorun: {host}: tensors on GPUs go by {choice.path}: {choice.why}", file=sys.stderr)
         if choice.path == path.HOST:
             return None
-        device = driver.Device(driver.driver(), self.ordinal)
+        device = driver.device(self.ordinal)
         if choice.path == path.HIERARCHICAL:
             return Hierarchy(world, device, path.by_host(ranks))
         if choice.path == path.IPC:

@@ -31,6 +31,22 @@ Awaited = Union[Event, Operation]
 Steps = Generator[Awaited, None, None]
 
 
+class _Memory:
+    """A block that chunks lie in. World frees it once the engine is done with all of them."""
+
+    def __init__(self, block: Block, chunks: Sequence[Operation]) -> None:
+        self._block = block
+        self._chunks = chunks
+
+    def over(self) -> bool:
+        """Report whether the engine uses the block no more."""
+        return all([chunk.over() for chunk in self._chunks])
+
+    def release(self) -> None:
+        """Free the block."""
+        self._block.free()
+
+
 class Shares:
     """Sums over the ranks of other hosts that have the same part of a result."""
 
@@ -55,44 +71,49 @@ class Shares:
             return
         size = itemsize(dtype)
         block = self._world.alloc(count * size)
+        chunks: list[Operation] = []
         try:
             self._pin(block.home())
-            yield from self._in_chunks(name, dtype, op, block, address, count * size)
+            yield from self._in_chunks(name, dtype, op, block, address, count * size, chunks)
         except BaseException:
             self._out.synchronize()
             raise
         finally:
             self.back.synchronize()  # it may still read the block
-            block.free()
+            self._world.abandon(_Memory(block, chunks))  # type: ignore[arg-type]  # mostly at once
 
     def _in_chunks(
-        self, name: str, dtype: str, op: int, block: Block, address: int, nbytes: int
-    ) -> Steps:
+        self, name: str, dtype: str, op: int, block: Block, address: int, nbytes: int,
+        chunks: list[Operation],
+    ) -> Steps:  # fmt: skip
         host = ctypes.addressof(ctypes.c_ubyte.from_buffer(block.view))
         chunk = CHUNK_BYTES // itemsize(dtype) * itemsize(dtype)
         places = [(at, min(chunk, nbytes - at)) for at in range(0, nbytes, chunk)]
-        arrived = []
-        for at, n in places:
-            self._out.copy(host + at, address + at, n)
-            arrived.append(Event(self._device))
-            arrived[-1].record(self._out.handle)
-        under_way: list[tuple[Operation, int]] = []
-        for number, (at, n) in enumerate(places):
-            yield arrived[number]
-            arrived[number].close()
-            under_way.append(self._reduce(f"{name}.{number}", dtype, op, block.slice(at, n)))
-        for (operation, handle), (at, n) in zip(under_way, places):
+        arrived: list[Event] = []
+        handles = []
+        try:
+            for at, n in places:
+                self._out.copy(host + at, address + at, n)
+                arrived.append(Event(self._device))
+                arrived[-1].record(self._out.handle)
+            for number, (at, n) in enumerate(places):
+                yield arrived[number]
+                chunks.append(Operation(self._world, self.group))
+                handles.append(self._reduce(chunks[-1], f"{name}.{number}", dtype, op, block.slice(at, n)))
+        finally:
+            for event in arrived:
+                event.close()
+        for operation, handle, (at, n) in zip(chunks, handles, places):
             yield operation
             self._world.synchronize(handle)
             self.back.copy(address + at, host + at, n)
 
-    def _reduce(self, name: str, dtype: str, op: int, part: Block) -> tuple[Operation, int]:
-        operation = Operation(self._world, self.group)
+    def _reduce(self, operation: Operation, name: str, dtype: str, op: int, part: Block) -> int:
         count = part.nbytes // itemsize(dtype)
         operation.request(
             constants.ALLREDUCE, name, DTYPES[dtype], (count,), part, True, keep=True, op=op
         )
-        return operation, operation.launch(lambda _: None)
+        return operation.launch(lambda _: None)
 
     def _pin(self, region: Region) -> None:
         """Let the device read and write a region by itself; where it cannot, the driver copies."""

@@ -133,7 +133,7 @@ def _transfer(device: Device, address: int, data: bytes, out: bool) -> bytes:
 @functools.cache
 def staging(ordinal: int) -> Staging:
     """Return what this process has on a device."""
-    return Staging(Device(driver.driver(), ordinal))
+    return Staging(driver.device(ordinal))
 
 
 def trial(ordinal: int) -> str:
