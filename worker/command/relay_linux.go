@@ -7,9 +7,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gorun/rendezvous/resume"
 	"gorun/worker"
@@ -48,7 +49,9 @@ func listenFor(session string) (net.Listener, error) {
 // relayCommand connects to a running daemon.
 func relayCommand(session string) error {
 	defer surviveStderr()()
-	awaitDaemon(sessionOf(session))
+	if !awaitDaemon(sessionOf(session), os.Stdin) {
+		return ExitStatus(255) // the launcher is gone
+	}
 	switch err := relay(sessionOf(session), os.Stdin, os.Stdout); {
 	case errors.Is(err, errReplaced):
 		return ExitStatus(255) // ssh's status for a broken connection: any other is the daemon's
@@ -59,20 +62,41 @@ func relayCommand(session string) error {
 }
 
 // awaitDaemon waits for the socket of a daemon that is still starting, which takes seconds on a busy host or a slow disk:
-// a launcher that has heard nothing for that long logs in again.
-func awaitDaemon(session resume.Session) {
-	for !session.Lives() && starting(session.ID) {
+// a launcher that has heard nothing for that long logs in again. It returns false if the launcher has hung up meanwhile,
+// as it does once it has logged in a third time: this relay must not take the place of that one.
+func awaitDaemon(session resume.Session, in *os.File) bool {
+	starts := starting(session.ID)
+	for !session.Lives() && starts() {
+		if hungUp(in) {
+			return false
+		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	return !hungUp(in)
 }
 
-// starting reports whether the supervisor or the daemon of a session runs.
-func starting(id string) bool {
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	return slices.ContainsFunc(names, func(name string) bool {
-		text, _ := os.ReadFile(name) // the process may have ended
+// starting looks for the supervisor of a session, or for its daemon, and returns a function that reports whether that
+// process runs.
+func starting(id string) func() bool {
+	runs := func(name string) bool {
+		text, _ := os.ReadFile(name) // empty if the process has ended
 		return strings.HasSuffix(string(text), "\x00--session\x00"+id+"\x00")
-	})
+	}
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		var owner unix.Stat_t
+		if unix.Stat(filepath.Dir(name), &owner) == nil && owner.Uid == uint32(os.Geteuid()) && runs(name) {
+			return func() bool { return runs(name) }
+		}
+	}
+	return func() bool { return false }
+}
+
+// hungUp reports whether the other end of a pipe or a socket is closed, also while there is something to read.
+func hungUp(in *os.File) bool {
+	poll := []unix.PollFd{{Fd: int32(in.Fd()), Events: unix.POLLRDHUP}}
+	_, err := unix.Poll(poll, 0)
+	return err == nil && poll[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
 }
 
 // errReplaced means that another connection leads to the daemon now. That may be a delayed one that the launcher has

@@ -152,47 +152,64 @@ func TestRelayReplaced(t *testing.T) {
 	}
 }
 
-// TestRelayAwaitsDaemon: a relay that comes while the daemon is starting waits for its socket, or for the end of the
-// supervisor.
+// TestRelayAwaitsDaemon: a relay that comes while the daemon is starting waits for its socket, for the end of the
+// supervisor, or for the launcher to hang up.
 func TestRelayAwaitsDaemon(t *testing.T) {
 	session := resume.Session{Cluster: "test", ID: fmt.Sprint("awaited", os.Getpid()), Slots: 1}
-	await := func() chan struct{} {
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			awaitDaemon(session)
-		}()
-		return over
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return r, w
 	}
-	expectOver := func(over chan struct{}, what string) {
+	await := func() (launcher *os.File, goesOn chan bool) {
+		r, w := pipe()
+		if _, err := w.Write(make([]byte, resume.TokenSize)); err != nil { // which the relay has yet to read
+			t.Fatal(err)
+		}
+		goesOn = make(chan bool, 1)
+		go func() { goesOn <- awaitDaemon(session, r) }()
+		return w, goesOn
+	}
+	expect := func(goesOn chan bool, want bool, what string) {
 		t.Helper()
 		select {
-		case <-over:
+		case got := <-goesOn:
+			if got != want {
+				t.Errorf("a relay goes on: %v, although %s", got, what)
+			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("a relay waits on: " + what)
+			t.Fatal("a relay still waits, although " + what)
 		}
 	}
-	expectOver(await(), "no supervisor runs")
+	_, alone := await()
+	expect(alone, true, "no supervisor runs")
 
-	supervisor := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 60; :", "--session", session.ID}}
+	held, release := pipe()
+	supervisor := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "read x", "--session", session.ID}, Stdin: held}
 	if err := supervisor.Start(); err != nil {
 		t.Fatal(err)
 	}
-	first, second := await(), await()
+	t.Cleanup(func() { supervisor.Process.Kill() })
+	launcher, given := await()
+	_, first := await()
 	select {
 	case <-first:
 		t.Error("a relay does not wait while the supervisor runs")
 	case <-time.After(200 * time.Millisecond):
 	}
+	launcher.Close()
+	expect(given, false, "the launcher has hung up")
 	f, err := session.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectOver(first, "there is a socket")
-	expectOver(second, "there is a socket")
+	expect(first, true, "there is a socket")
 	f.Close()
-	third := await()
-	supervisor.Process.Kill()
+	_, last := await()
+	release.Close()
 	supervisor.Wait()
-	expectOver(third, "the supervisor has ended")
+	expect(last, true, "the supervisor has ended")
 }

@@ -212,5 +212,5 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 const termAnnounced = 'T'
 
 // closeDelay is how long the lifeline of a supervisor that is dying may outlast the kernel's TERM: its threads end one
-// after the other, and the last one closes the descriptors. A TERM that was sent to the daemon alone waits for it.
+// after the other, and the last one closes the descriptors. A signal that was sent to the daemon alone takes effect after it.
 const closeDelay = 2 * time.Second

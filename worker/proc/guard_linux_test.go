@@ -195,9 +195,13 @@ func TestGuardSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		g.cmd.Process.Signal(sig)
 	}
+	begun := time.Now()
 	g.cmd.Process.Signal(syscall.SIGTERM)
 	if code := g.code(t); code != 78 {
 		t.Errorf("exit code %d, want the daemon's; output: %s", code, g.out)
+	}
+	if took := time.Since(begun); took >= 2*time.Second {
+		t.Errorf("the daemon ends %v after TERM: it waits for a lifeline that nobody closes", took)
 	}
 	// A rank must be able to get an interrupt: nothing above it may have set it to be ignored.
 	g = startGuarded(t, `grep SigIgn /proc/self/status; echo end`)
