@@ -137,7 +137,10 @@ func (c *container) mounts(own string, readOnly bool) error {
 
 // cgroups returns the control groups that limit the container.
 func (c *container) cgroups() []cgroup {
-	return cgroupsOf(cgroupPrefix+string(c.pod.object.UID)+"-"+c.object.Name, c.object.Resources.Limits, isUnified())
+	if c.pod.kubelet.unlimited {
+		return nil
+	}
+	return cgroupsOf(fmt.Sprintf("%s%d-", cgroupPrefix, os.Getpid())+string(c.pod.object.UID)+"-"+c.object.Name, c.object.Resources.Limits, isUnified())
 }
 
 // start starts the container's command.
@@ -158,6 +161,14 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	readOnly := c.object.SecurityContext != nil && c.object.SecurityContext.ReadOnlyRootFilesystem != nil && *c.object.SecurityContext.ReadOnlyRootFilesystem
+	running := false
+	defer func() {
+		for _, g := range c.cgroups() {
+			if !running {
+				g.remove()
+			}
+		}
+	}()
 	for _, g := range c.cgroups() {
 		if err := g.make(); err != nil {
 			return nil, err
@@ -207,6 +218,7 @@ func (c *container) start(ctx context.Context) (*process, error) {
 	if err == nil {
 		_, err = hold.WriteString("go\n")
 	}
+	running = true
 	go func() {
 		cmd.Wait() // until all of its output is read
 		output.Close()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -16,7 +17,7 @@ import (
 // cgroupRoot is where this machine has its control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupPrefix begins the names of the groups of this program.
+// cgroupPrefix begins the names of the groups of this program; the number of a kubelet's process follows.
 const cgroupPrefix = "gorun-kubelet-"
 
 // A cgroup is one control group of a container, with the path at which the container finds it.
@@ -53,11 +54,17 @@ func isUnified() bool {
 	return err == nil
 }
 
+// enableLimits lets groups of version 2 limit CPUs and memory. That fails in a container that has processes in its
+// topmost group.
+func enableLimits() error {
+	if !isUnified() {
+		return nil
+	}
+	return os.WriteFile(cgroupRoot+"/cgroup.subtree_control", []byte("+cpu +memory"), 0o600)
+}
+
 // make makes the group, with its limits.
 func (g cgroup) make() error {
-	if g.inside == cgroupRoot {
-		os.WriteFile(cgroupRoot+"/cgroup.subtree_control", []byte("+cpu +memory"), 0o600) // otherwise the limits below cannot be set
-	}
 	if err := os.Mkdir(g.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -69,7 +76,7 @@ func (g cgroup) make() error {
 	return nil
 }
 
-// add moves a process into the group; its children will be there too.
+// add moves a process into the group; its children are there too.
 func (g cgroup) add(pid int) error {
 	return os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
 }
@@ -84,12 +91,15 @@ func (g cgroup) remove() {
 	}
 }
 
-// removeStaleCgroups removes the groups that kubelets left when they were killed. A group with processes stays.
+// removeStaleCgroups removes the groups of kubelets that were killed. A group with processes stays.
 func removeStaleCgroups() {
 	for _, pattern := range []string{"/" + cgroupPrefix + "*", "/*/" + cgroupPrefix + "*"} {
 		dirs, _ := filepath.Glob(cgroupRoot + pattern)
 		for _, dir := range dirs {
-			os.Remove(dir)
+			pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix), "-")
+			if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+				os.Remove(dir)
+			}
 		}
 	}
 }

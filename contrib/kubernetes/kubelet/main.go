@@ -10,7 +10,8 @@
 // restarts, init containers, probes, hooks, grace periods, environments, volumes and logs. It also answers the pods' questions
 // for names of headless services. It asks the API server ten times a second instead of watching it.
 //
-// All pods are in the pid namespace of a process that ends with the kubelet, even by kill -9, so nothing is left of them.
+// All pods are in the pid namespace of a process that ends with the kubelet, even by kill -9. What is left of them is empty
+// control groups, which the next kubelet removes.
 // It needs root. It does not confine programs: root in a pod is root on the machine.
 package main
 
@@ -54,6 +55,8 @@ type kubelet struct {
 	images images
 	logs   string // directory of the containers' output
 
+	unlimited bool // this machine does not let pods have control groups
+
 	mu   sync.Mutex // for writing pods, and for reading them beside the loop
 	pods map[types.UID]*pod
 }
@@ -78,6 +81,10 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unixTerm)
 	defer stop()
 	removeStaleCgroups()
+	if err := enableLimits(); err != nil {
+		log.Printf("pods run without limits: %v", err)
+		k.unlimited = true
+	}
 	var err error
 	if k.api, err = newClient(*server, *ca, *token); err != nil {
 		return err
