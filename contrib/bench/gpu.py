@@ -253,8 +253,8 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
         lines = [line for line in said.splitlines() if "rror" in line] or said.splitlines() or ["no reason"]
         result["error"] = lines[-1].strip()[:200]
     other = another_path(name, said)
-    if other and not result["error"]:  # what was measured is not this path
-        result.update(seconds={}, error=other[:200])
+    if other:  # what was measured is not this path
+        result.update(seconds={}, error=result["error"] or other[:200])
     return result
 
 

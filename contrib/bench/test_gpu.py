@@ -54,6 +54,17 @@ class Test(unittest.TestCase):
         self.assertIn("| gorun --gpu-path host | 2 | 50 (0.0) | – |\n", page)
         self.assertTrue(page.endswith("- gorun --gpu-path host, 2 ranks: cut short after 90 s\n"))
 
+    def test_another_path_until_the_limit(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            gorun = Path(directory) / "gorun"
+            gorun.write_text(
+                "#!/bin/sh\necho '{\"bytes\": 4, \"seconds\": 1.0}'\n"
+                "echo 'gorun: rank 1: tensors on GPUs go by host, not by ipc: out of memory' >&2\nexec sleep 60\n"
+            )
+            gorun.chmod(0o755)
+            found = gpu.run_case(str(gorun), "ipc", 2, 1, [4], 2.0)
+        self.assertEqual((found["seconds"], found["error"]), ({}, "cut short after 2 s"))
+
     def test_another_path(self) -> None:
         by_host = "gorun: rank 1: tensors on GPUs go by host, not by ipc: out of memory"
         unequal = "gorun: a: tensors on GPUs go by host: GPUs have different numbers of ranks"

@@ -40,7 +40,7 @@ type Facts struct {
 	GPUError string            `json:"gpu_error"` // why the driver of present GPUs does not answer
 	RDMA     []Port            `json:"rdma"`
 
-	// GPUStates are those of the GPUs in the order of nvidia-smi, empty where it does not answer.
+	// GPUStates has an entry for each GPU, in nvidia-smi's order. It is empty where nvidia-smi does not answer.
 	GPUStates []GPUState `json:"gpu_states,omitempty"`
 	GPUPeers  Peers      `json:"gpu_peers"`
 	// GPULibraries is nil on hosts without GPUs, and where python3 cannot look.

@@ -20,7 +20,7 @@ import (
 // toolTimeout bounds each tool of the host that is run.
 const toolTimeout = 5 * time.Second
 
-// gpuTimeout bounds each call of nvidia-smi, which takes seconds for every GPU that the driver has to wake.
+// gpuTimeout bounds the calls of nvidia-smi, which takes seconds for every GPU that the driver has to wake.
 const gpuTimeout = 20 * time.Second
 
 // askBinding has the binding in a binary load libgorun and look for frameworks.
@@ -84,10 +84,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 		}
 	}
 	if len(host.GPUs) > 0 {
-		f.GPUStates, f.GPUPeers = askNvidia(ctx)
-	}
-	if entries, _ := os.ReadDir("/proc/driver/nvidia/gpus"); len(entries) > 0 && len(host.GPUs) == 0 {
-		f.GPUError = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
+		f.GPUStates, f.GPUPeers, f.GPUError = askNvidia(ctx)
+	} else if entries, _ := os.ReadDir("/proc/driver/nvidia/gpus"); len(entries) > 0 {
+		f.GPUError = nvidiaSilent
 	}
 	f.RDMA = ports("/sys/class/infiniband")
 	for i := range f.RDMA {
@@ -106,9 +105,21 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	return f, nil
 }
 
-// askNvidia returns what nvidia-smi reports of this host's GPUs.
-func askNvidia(ctx context.Context) ([]GPUState, Peers) {
-	return ParseGPUStates(runWithin(ctx, gpuTimeout, "nvidia-smi", "-q")), ParsePeers(runWithin(ctx, gpuTimeout, "nvidia-smi", "topo", "-p2p", "r"))
+// nvidiaSilent is the finding about GPUs whose driver is stuck, or has no tools.
+const nvidiaSilent = "the kernel has NVIDIA GPUs, but nvidia-smi does not answer"
+
+// askNvidia returns what nvidia-smi reports of this host's GPUs, or why it reports nothing. A host may lack it.
+func askNvidia(ctx context.Context) (states []GPUState, peers Peers, silent string) {
+	ctx, cancel := context.WithTimeout(ctx, gpuTimeout)
+	defer cancel()
+	report := runWithin(ctx, gpuTimeout, "nvidia-smi", "-q")
+	if report == "" {
+		if _, err := exec.LookPath("nvidia-smi"); err == nil {
+			silent = nvidiaSilent
+		}
+		return nil, Peers{}, silent
+	}
+	return ParseGPUStates(report), ParsePeers(runWithin(ctx, gpuTimeout, "nvidia-smi", "topo", "-p2p", "r")), ""
 }
 
 // closedVerbs returns why the devices of a directory cannot be used.

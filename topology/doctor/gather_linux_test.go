@@ -18,8 +18,18 @@ func TestAskNvidia(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	states, peers := askNvidia(t.Context())
-	if len(states) != 1 || states[0].Persistence != "Disabled" || peers.Pairs != 1 || len(peers.Refused) != 0 {
+	states, peers, silent := askNvidia(t.Context())
+	if silent != "" || len(states) != 1 || states[0].Persistence != "Disabled" || peers.Pairs != 1 || len(peers.Refused) != 0 {
 		t.Errorf("got %+v and %+v", states, peers)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexit 15\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if states, _, silent := askNvidia(t.Context()); len(states) != 0 || silent != nvidiaSilent {
+		t.Errorf("of a driver that does not answer: %+v, %q", states, silent)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if states, _, silent := askNvidia(t.Context()); len(states) != 0 || silent != "" {
+		t.Errorf("without nvidia-smi: %+v, %q", states, silent)
 	}
 }

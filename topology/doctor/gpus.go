@@ -46,7 +46,7 @@ func (j *judge) gpus(f Facts) {
 	j.path(f.GPULibraries)
 }
 
-// which names the GPUs with a property, "" if there are none. Their numbers are those of nvidia-smi.
+// which names the GPUs with a property, "" if there are none. Their numbers are nvidia-smi's.
 func which(gpus []GPUState, has func(GPUState) bool) string {
 	var numbers []string
 	for i, g := range gpus {
@@ -101,7 +101,7 @@ func (j *judge) use(gpus []GPUState) {
 	case alone != "":
 		j.add("GPU mode", Warn, "GPU "+alone+" takes one process: ranks share it under MPS alone", "nvidia-smi -i "+alone+" -c DEFAULT, or nvidia-cuda-mps-control -d")
 	}
-	if lost := which(gpus, func(g GPUState) bool { return g.Fabric != "" && g.Fabric != "Completed" }); lost != "" {
+	if lost := which(gpus, func(g GPUState) bool { return g.Fabric != "" && g.Fabric != "Completed" && g.Fabric != "Success" }); lost != "" {
 		j.add("NVSwitch", Warn, "GPU "+lost+" has not joined its network: CUDA does not start", "systemctl enable --now nvidia-fabricmanager")
 	}
 }
@@ -133,22 +133,25 @@ func (j *judge) mig(states []GPUState, gpus []topology.GPU) {
 var refusals = map[string]string{"CNS": "the chipset does not support it", "GNS": "the GPUs do not support it", "TNS": "their places do not support it",
 	"NS": "it is not supported", "DR": "a setting of the driver forbids it"}
 
-// peers judges whether GPUs reach each other's memory (P2P), as nvidia-smi knows it, or else CUDA.
+// peers judges whether GPUs reach each other's memory (P2P), as CUDA finds it, and nvidia-smi, which knows why not.
 func (j *judge) peers(f Facts) {
 	pairs, refused, why := f.GPUPeers.Pairs, 0, ""
+	hint := "nvidia-smi topo -p2p r"
 	for _, code := range slices.Sorted(maps.Keys(f.GPUPeers.Refused)) {
 		refused += f.GPUPeers.Refused[code]
 		if text := refusals[code]; text != "" {
 			why = ": " + text
 		}
+		if code == "CNS" || code == "TNS" {
+			hint = "nvidia-smi topo -p2p r; on a machine of your own, switch ACS and the IOMMU off in its firmware"
+		}
 	}
-	if l := f.GPULibraries; pairs == 0 && l != nil {
-		pairs, refused = l.Pairs/2, (l.Pairs-l.Reached)/2
+	if l := f.GPULibraries; l != nil { // it counts each direction
+		pairs, refused = max(pairs, l.Pairs/2), max(refused, (l.Pairs-l.Reached+1)/2)
 	}
 	if pairs > 0 {
 		j.check("P2P", refused == 0, "all GPUs reach each other's memory", Warn,
-			fmt.Sprintf("of %s of GPUs %d cannot reach each other's memory%s", topology.Count(pairs, "pair"), refused, why),
-			"nvidia-smi topo -p2p r; on a machine of your own, switch ACS and the IOMMU off in its firmware")
+			fmt.Sprintf("of %s of GPUs %d cannot reach each other's memory%s", topology.Count(pairs, "pair"), refused, why), hint)
 	}
 }
 

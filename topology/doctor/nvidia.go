@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// GPUState is how a GPU is set up and how it fares, as nvidia-smi reports it. What a GPU or its driver lacks is "".
+// GPUState is how a GPU is set up and what state it is in, as nvidia-smi reports it. What a GPU or its driver lacks is "".
 type GPUState struct {
 	Persistence string `json:"persistence"` // "Enabled": the driver stays loaded while no program runs
 	Compute     string `json:"compute"`     // which programs may use it: "Default", "Exclusive_Process", "Prohibited"
 	MIG         string `json:"mig"`         // "Enabled": it is to be cut into parts
 	ECC         string `json:"ecc"`         // "Enabled" or "Disabled"
 	ECCNext     string `json:"ecc_next"`    // the same, after the next reset
-	Fabric      string `json:"fabric"`      // where it has joined the network of NVSwitches, "Completed"
+	Fabric      string `json:"fabric"`      // whether it has joined the network of NVSwitches: "Success", or where it stopped
 	Uncorrected int    `json:"uncorrected"` // errors of memory that ECC could not correct, since the driver was loaded
 	Reset       bool   `json:"reset"`       // it waits for a reset, after which spare memory takes the place of broken one
 	Worn        bool   `json:"worn"`        // it has no spare memory for what broke
@@ -56,6 +56,10 @@ func (g *GPUState) note(key, value string) {
 		g.ECCNext = value
 	case "fabric/state":
 		g.Fabric = value
+	case "fabric/status": // it means something once the state is Completed
+		if g.Fabric == "Completed" {
+			g.Fabric = value
+		}
 	case "gpu reset status/reset required", "remapped rows/pending", "retired pages/pending page blacklist", "retired pages/pending":
 		g.Reset = g.Reset || value == "Yes"
 	case "remapped rows/remapping failure occurred":

@@ -96,6 +96,8 @@ func TestParseGPUStates(t *testing.T) {
 			"        Aggregate\n            Double Bit\n                Total               : 6\n    Retired Pages\n        Single Bit ECC              : 0\n        Double Bit ECC              : 1\n        Pending                     : Yes\n",
 			doctor.GPUState{ECC: "Enabled", ECCNext: "Disabled", Uncorrected: 1, Reset: true}},
 		{"a GPU on NVSwitches that wait for their manager", "GPU 00000000:0A:00.0\n    Fabric\n        State : In Progress\n        Status : N/A\n", doctor.GPUState{Fabric: "In Progress"}},
+		{"a GPU that has joined its NVSwitches", "GPU 00000000:0A:00.0\n    Fabric\n        State : Completed\n        Status : Success\n", doctor.GPUState{Fabric: "Success"}},
+		{"a GPU that its NVSwitches refuse", "GPU 00000000:0A:00.0\n    Fabric\n        State : Completed\n        Status : Insufficient Resources\n", doctor.GPUState{Fabric: "Insufficient Resources"}},
 	} {
 		if got := doctor.ParseGPUStates(c.report); !reflect.DeepEqual(got, []doctor.GPUState{c.want}) {
 			t.Errorf("%s: %+v, want %+v", c.about, got, c.want)
@@ -126,7 +128,7 @@ func TestParsePeers(t *testing.T) {
 
 // TestGPUStates: each finding names the GPUs, and the worst of their memory comes alone.
 func TestGPUStates(t *testing.T) {
-	well := doctor.GPUState{Persistence: "Enabled", Compute: "Default", MIG: "Disabled", ECC: "Enabled", ECCNext: "Enabled", Fabric: "Completed"}
+	well := doctor.GPUState{Persistence: "Enabled", Compute: "Default", MIG: "Disabled", ECC: "Enabled", ECCNext: "Enabled", Fabric: "Success"}
 	for _, c := range []struct {
 		check  string
 		sicken func(*doctor.GPUState)
@@ -146,6 +148,7 @@ func TestGPUStates(t *testing.T) {
 		{"GPU mode", func(g *doctor.GPUState) { g.Compute = "Exclusive_Process" }, doctor.Warn, "GPU 1 takes one process", "nvidia-cuda-mps-control"},
 		{"MIG", func(g *doctor.GPUState) { g.MIG = "Enabled" }, doctor.Warn, "on for GPU 1, which has no parts", "nvidia-smi -i 1 -mig 0"},
 		{"NVSwitch", func(g *doctor.GPUState) { g.Fabric = "In Progress" }, doctor.Warn, "GPU 1 has not joined", "nvidia-fabricmanager"},
+		{"NVSwitch", func(g *doctor.GPUState) { g.Fabric = "Insufficient Resources" }, doctor.Warn, "GPU 1 has not joined", "nvidia-fabricmanager"},
 	} {
 		sick := well
 		c.sicken(&sick)
@@ -173,7 +176,10 @@ func TestPeers(t *testing.T) {
 		status    doctor.Status
 		text      string
 	}{
-		{doctor.Peers{Pairs: 6}, &doctor.GPULibraries{Pairs: 12}, doctor.Pass, "all GPUs reach each other's memory"},
+		{doctor.Peers{Pairs: 6}, &doctor.GPULibraries{Pairs: 12, Reached: 12}, doctor.Pass, "all GPUs reach each other's memory"},
+		{doctor.Peers{Pairs: 6}, nil, doctor.Pass, "all GPUs reach each other's memory"},
+		{doctor.Peers{Pairs: 6}, &doctor.GPULibraries{Pairs: 12}, doctor.Warn, "of 6 pairs of GPUs 6 cannot reach each other's memory"},
+		{doctor.Peers{Pairs: 6}, &doctor.GPULibraries{Pairs: 12, Reached: 11}, doctor.Warn, "of 6 pairs of GPUs 1 cannot reach each other's memory"},
 		{doctor.Peers{Pairs: 6, Refused: map[string]int{"CNS": 4}}, nil, doctor.Warn, "of 6 pairs of GPUs 4 cannot reach each other's memory: the chipset does not support it"},
 		{doctor.Peers{}, &doctor.GPULibraries{Pairs: 12, Reached: 4}, doctor.Warn, "of 6 pairs of GPUs 4 cannot reach each other's memory"},
 		{doctor.Peers{}, &doctor.GPULibraries{Pairs: 2, Reached: 2}, doctor.Pass, "all GPUs reach each other's memory"},
