@@ -48,6 +48,24 @@ func TestLooksAfterReplacement(t *testing.T) {
 	})
 }
 
+// A stream is opened again after a connection without a queue pair, which came up first, has replaced one that has it.
+func TestLooksAfterCrossing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, id, looks := portless(t)
+		tr.retry(id) // one side opens the stream before it is the time for RDMA
+		tr.mu.Lock()
+		tr.trial(id).on, tr.trial(id).waits = 1, false // what the other side opens gets a queue pair
+		tr.mu.Unlock()
+		time.Sleep(time.Minute)
+		before := looks.Load()
+		tr.broke(id, nil, net.ErrClosed)
+		time.Sleep(time.Minute)
+		if looks.Load() == before {
+			t.Error("the stream stays on TCP")
+		}
+	})
+}
+
 // portless returns a transport that finds no port, one of its streams, and how often it has looked for ports.
 func portless(t *testing.T) (*Transport, streamID, *atomic.Int64) {
 	looks, id := &atomic.Int64{}, streamID{1, 1}

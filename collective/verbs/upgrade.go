@@ -521,7 +521,9 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 		t.failures++
 		rest = tr.failed(t.now())
 	}
-	waits := tr.waits // the stream already goes over a connection whose attempt failed while this one was up
+	// The stream may already go over a connection that has no queue pair: it failed to get one while this one was up, or
+	// came from the other side before this one was, and replaced it.
+	waits := tr.waits || tr.on == 0
 	t.mu.Unlock()
 	if failed {
 		t.report(id, err)
