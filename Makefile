@@ -17,9 +17,11 @@ CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
 TORCH2_VERSION := 2.15.0
 TORCH2_VENV := $(CACHE)/torch2-$(TORCH2_VERSION)
 TORCH2 ?= $(TORCH2_VENV)/bin/python
-# Pythons with TensorFlow, Keras 3 and JAX, and with the last Keras 2, for make frameworks.
+# Pythons with TensorFlow, Keras 3 and JAX, of now and of a year before, and with the last Keras 2, for make frameworks.
 KERAS3_VENV := $(CACHE)/tensorflow-2.21.0-jax-0.10.2
+KERAS3_OLD_VENV := $(CACHE)/tensorflow-2.18.1-jax-0.5.3
 KERAS2_VENV := $(CACHE)/tensorflow-2.15.1
+TENSORFLOWS ?= $(KERAS3_VENV) $(KERAS3_OLD_VENV) $(KERAS2_VENV) $(TORCH2_VENV)
 # A Python with Ray and Spark.
 RAY_VENV := $(CACHE)/ray-2.60.0-spark-4.3.0
 # A program that reads bills of materials, for make release-check.
@@ -650,9 +652,9 @@ $(HOROVOD_VENV)/ready:
 frameworks: build build/frameworks/ready faces tensorflow jax sanitized
 	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
 
-## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs)
+## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 and 2.18 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs; TENSORFLOWS=: some of the Pythons)
 tensorflow: build frameworks-ready
-	for python in $(KERAS3_VENV) $(KERAS2_VENV) $(TORCH2_VENV); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
+	for python in $(TENSORFLOWS); do $(PYTHON) -B contrib/python/tests/tf/run.py $$python/bin/python $(PARTS) || exit 1; done
 
 ## sanitized: the operations of TensorFlow and JAX, and a program of JAX alone, with a libgorun that the sanitizers of memory watch
 PRELOADED = -x LD_PRELOAD="$(CURDIR)/build/sanitized/dlopen.so $$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
@@ -670,19 +672,17 @@ sanitized: build $(KERAS3_VENV)/ready
 			$(KERAS3_VENV)/bin/python -B contrib/python/$${program##* }.py; \
 	done
 
-## frameworks-ready: make the Pythons with TensorFlow, Keras, torch and JAX, by pip; 10 GB in ~/.cache/gorun-ci
-frameworks-ready: $(KERAS3_VENV)/ready $(KERAS2_VENV)/ready $(TORCH2_VENV)/keras
+## frameworks-ready: make the Pythons with TensorFlow, Keras, torch and JAX, by pip; 13 GB in ~/.cache/gorun-ci
+frameworks-ready: $(patsubst $(TORCH2_VENV)/ready,$(TORCH2_VENV)/keras,$(TENSORFLOWS:%=%/ready))
 $(TORCH2_VENV)/keras: $(TORCH2_VENV)/ready
 	flock $(@D) $(@D)/bin/pip -q install --disable-pip-version-check keras==3.15.1 && touch $@
-$(KERAS3_VENV)/ready:
+$(KERAS3_VENV)/ready: PACKAGES = tensorflow-cpu==2.21.0 keras==3.15.1 tf_keras==2.21.0 jax==0.10.2 jaxlib==0.10.2 optax==0.2.8
+$(KERAS3_OLD_VENV)/ready: PACKAGES = tensorflow-cpu==2.18.1 keras==3.6.0 tf_keras==2.18.0 jax==0.5.3 jaxlib==0.5.3 optax==0.2.8
+$(KERAS2_VENV)/ready: PACKAGES = tensorflow-cpu==2.15.1 keras==2.15.0
+$(KERAS3_VENV)/ready $(KERAS3_OLD_VENV)/ready $(KERAS2_VENV)/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
-		$(@D)/bin/pip -q install --disable-pip-version-check tensorflow-cpu==2.21.0 keras==3.15.1 tf_keras==2.21.0 \
-		jax==0.10.2 jaxlib==0.10.2 optax==0.2.8; touch $@'
-$(KERAS2_VENV)/ready:
-	mkdir -p $(@D)
-	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
-		$(@D)/bin/pip -q install --disable-pip-version-check tensorflow-cpu==2.15.1 keras==2.15.0; touch $@'
+		$(@D)/bin/pip -q install --disable-pip-version-check $(PACKAGES); touch $@'
 
 ## jax: the tests of gorun.jax, and JAX's own programs on the engine, on lab hosts (JAX_VERSIONS=)
 JAX_VERSIONS ?= 0.5.3 0.10.2

@@ -33,8 +33,8 @@ BEGIN = """# Names for TensorFlow and Keras
 
 Every public name of Horovod 0.28.1 for TensorFlow and Keras: its signature in gorun, the programs that test it, with how
 many ranks, and whether eagerly and in graphs. The programs are in `contrib/python/tests/tf` and `contrib/examples`, and
-`make tensorflow` runs them with TensorFlow 2.21 and Keras 3, with `tf_keras`, and with TensorFlow 2.15 and Keras 2. Names that
-only Horovod's own modules need are left out, and `test_surface.py` lists them.
+`make tensorflow` runs them with TensorFlow 2.21 and 2.18 and Keras 3, with `tf_keras`, and with TensorFlow 2.15 and Keras 2.
+Names that only Horovod's own modules need are left out, and `test_surface.py` lists them.
 """
 
 

@@ -84,4 +84,11 @@ def count_keras() -> None:
 
         return enumerated
 
-    _wrap(getattr(epoch_iterator, "EpochIterator", None), "_enumerate_iterator", counted)
+    def counted_whole(following: Callable[[Any], Any]) -> Any:
+        return lambda self: counters.loading(following(self))
+
+    iterators = getattr(epoch_iterator, "EpochIterator", None)
+    if hasattr(iterators, "_enumerate_iterator"):
+        _wrap(iterators, "_enumerate_iterator", counted)
+    else:  # Keras 3.6 and before
+        _wrap(iterators, "enumerate_epoch", counted_whole)
