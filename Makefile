@@ -95,7 +95,7 @@ quick: build build/report
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
-MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make slurm:|a part of make provision:|a part of make test-all
+MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make torch2|a part of make slurm:|a part of make provision:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
 TESTS = python $(UNIT) lab lint c verbs vsphere otlp grafana kubernetes
 TESTS_AFTER := e2e allocations
@@ -348,12 +348,13 @@ grafana: build build/report
 
 ##@ With other versions and frameworks
 
-## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
+## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch and the stand-ins for a GPU again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
 torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	@$(TORCH2) -c 'import torch; assert int(torch.__version__[0]) > 1' || { echo "torch2: TORCH2=python with torch 2"; exit 1; }
 	@for np in $(TORCH2_NP); do for test in $$(grep -l torch contrib/python/tests/torch2/*.py contrib/python/tests/mp/*.py); do \
 		echo "$$np $$test"; timeout 300 bin/gorun -np $$np $(TORCH2) $$test >build/torch2.log 2>&1 || { cat build/torch2.log; exit 1; }; \
 	done; done
+	PYTHONPATH=contrib/python:contrib/python/shim $(TORCH2) -B -m unittest discover -s contrib/python/tests -p 'test_gpu_*.py'
 	$(TORCH2) -B contrib/tools/torch_suite.py --part
 
 ## torch-suite: torch's own tests of torch.distributed, by ranks of gorun, on its backend and on gloo (TORCH2=python); half an hour

@@ -83,7 +83,7 @@ def run_job(*arguments, **made):
         environ = {**os.environ, "LD_LIBRARY_PATH": found}
         environ.pop("PYTHONPATH", None)  # ranks import gorun from the binary
         return subprocess.run(
-            [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False
+            [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=240, check=False
         )
 
 

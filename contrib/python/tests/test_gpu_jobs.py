@@ -9,6 +9,11 @@ from standin_gpu import run_job
 from tests_path import need_torch
 
 
+def need_torch2():
+    if int(need_torch().__version__.split(".")[0]) < 2:
+        raise unittest.SkipTest("a part of make torch2")
+
+
 class JobTest(unittest.TestCase):
     def losing(self, way, hosts, size, first):
         """Run a job in which ranks die while NCCL hangs: the others abort it, and train on."""
@@ -37,18 +42,43 @@ class JobTest(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertEqual(len(re.findall("joined last: [01]", ended.stdout)), 3, ended.stdout)
 
-    def test_torch_distributed(self):
+    def calls(self, program, *flags):
+        """Run a program of torch on two ranks, whose tensors stand for a GPU's; return what NCCL did."""
         need_torch()
-        runner, program = (Path(__file__).with_name(f"gpu_{name}.py") for name in ("for_cpu", "distributed"))
-        ended = run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-B", runner, program)
+        runner = Path(__file__).with_name("gpu_for_cpu.py")
+        command = sys.executable, "-B", runner, runner.parent / program
+        ended = run_job("-np", "2", "--gpu-path", "nccl", *flags, *command)
         said = ended.stdout + ended.stderr
         self.assertEqual(ended.returncode, 0, said)
-        self.assertEqual(len(re.findall("rank [01] of 2: ok", ended.stdout)), 2, said)
+        self.assertEqual(len(re.findall("(rank [01] of 2: )?ok(?m:$)", ended.stdout)), 2, said)
         calls = re.findall("NCCL: (.*)", ended.stdout)
-        for each in calls:
-            for name in ("AllGather", "AllReduce", "Broadcast", "ReduceScatter", "Send", "Recv"):
-                self.assertIn(f"nccl{name}=", each)
         self.assertEqual(len(calls), 2, said)
+        return calls
+
+    def check(self, calls, *names):
+        for each in calls:
+            for name in names:
+                self.assertIn(f"nccl{name}=", each)
+
+    def test_torch_distributed(self):
+        names = "AllGather", "AllReduce", "Broadcast", "ReduceScatter", "Send", "Recv"
+        self.check(self.calls("gpu_distributed.py"), *names)
+
+    def test_fsdp(self):
+        need_torch2()
+        self.check(self.calls("torch2/test_fsdp.py"), "AllGather", "ReduceScatter")
+
+    def test_compile(self):
+        need_torch2()
+        self.check(self.calls("torch2/test_compile.py"), "AllReduce", "Broadcast")
+
+    def test_compile_distributed(self):
+        need_torch2()
+        self.check(self.calls("torch2/test_compile_distributed.py"), "AllReduce")
+
+    def test_grad_scaler(self):
+        need_torch2()
+        self.check(self.calls("gpu_amp.py"), "AllReduce")
 
     def test_wanted_but_not_there(self):
         program = "from gorun import basics; from gorun.gpu import route; basics.init(); " \
