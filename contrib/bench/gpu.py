@@ -3,11 +3,13 @@
 
     contrib/bench/gpu.py --out results                  # 1, 2, 4 and 8 ranks on the GPUs that are there
     contrib/bench/gpu.py --out results --ranks 2 --minutes 2
+    contrib/bench/gpu.py --out results/two --hosts 2 --ranks 2,4,8 --paths nccl,hierarchical,host
 
 It needs gorun (bin/gorun, or --gorun), torch with CUDA in this Python, and a GPU. It writes results/gpu.md,
 a table, and results/gpu.json, and ends within --minutes. A case that fails or is cut short is in the table
 with the reason. Where there are more ranks than GPUs, ranks share them, and NCCL gets its experimental switch
-for that. The figures are medians of rank 0 after a first sum, whose result is checked.
+for that. With --hosts, daemons of this machine stand for so many hosts: what is between them is the loopback
+device. The figures are medians of rank 0 after a first sum, whose result is checked.
 
 This file is also the program of the ranks: gpu.py --rank PATH.
 """
@@ -110,7 +112,7 @@ class Gorun(Ranks):
         import torch
 
         hvd.init()
-        torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+        torch.cuda.set_device(hvd.rank() % torch.cuda.device_count())
         self.hvd, self.rank, self.size = hvd, hvd.rank(), hvd.size()
 
     def sum(self, memory: Any) -> None:
@@ -127,7 +129,7 @@ class Pointers(Ranks):
         nccl.candidates = lambda: ["libnccl.so.2"]  # the stand-in, also where a wheel brings NVIDIA's
         basics.init()
         self.rank, self.size, self.op = basics.rank(), basics.size(), constants.SUM
-        ordinal = basics.local_rank() % int(os.environ["BENCH_STANDIN"])
+        ordinal = basics.rank() % int(os.environ["BENCH_STANDIN"])
         group = route.route(basics.world(), ordinal).settle()
         if group is None:
             raise SystemExit("tensors would go by the host")
@@ -152,7 +154,7 @@ class Torch(Ranks):
         import torch
         from torch import distributed as dist
 
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
         dist.init_process_group(backend)
         self.dist, self.cuda, self.rank, self.size = dist, torch.cuda, dist.get_rank(), dist.get_world_size()
 
@@ -172,7 +174,7 @@ class Copy(Ranks):
 
         self.torch = torch
         self.rank, self.size = int(os.environ["RANK"]), 1  # the sum of one rank's is its own
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(int(os.environ["RANK"]) % torch.cuda.device_count())
 
     def sum(self, memory: Any) -> None:
         host = getattr(memory, "host", None)
@@ -220,7 +222,15 @@ def rank_main(name: str, sizes: list[int]) -> None:
             print(json.dumps({"bytes": nbytes, "seconds": seconds}), flush=True)
 
 
-def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], limit: float) -> dict[str, Any]:
+def hosts_of(ranks: int, hosts: int) -> str:
+    """Return so many names of this machine, with slots for the ranks."""
+    names = ["localhost", *(f"127.0.0.{i}" for i in range(1, hosts))]
+    return ",".join(f"{name}:{ranks // hosts}" for name in names)
+
+
+def run_case(
+    gorun: str, name: str, ranks: int, hosts: int, gpus: int, sizes: list[int], limit: float
+) -> dict[str, Any]:
     """Run one number of ranks on one path, and return its seconds by size, with what went wrong."""
     environ = dict(os.environ)
     if ranks > gpus:
@@ -228,8 +238,11 @@ def run_case(gorun: str, name: str, ranks: int, gpus: int, sizes: list[int], lim
     here = os.path.abspath(__file__)
     way = ["-v", "--gpu-path", name] if name in GORUNS else []
     program = [sys.executable, "-B", here, "--rank", name, "--sizes", ",".join(map(str, sizes))]
-    command = [gorun, "-np", str(ranks), "-H", f"localhost:{ranks}", "--no-tag-output", *way, *program]
+    where = ["-np", str(ranks), "-H", hosts_of(ranks, hosts)]
+    command = [gorun, *where, "--no-tag-output", *way, *program]
     result: dict[str, Any] = {"path": name, "ranks": ranks, "seconds": {}, "error": ""}
+    if ranks % hosts:
+        return {**result, "error": f"hosts would have different numbers of ranks, of {hosts}"}
     if name == "ipc" and 1 < ranks <= gpus:
         return {**result, "error": "each rank has a GPU of its own"}
     if name == "ipc" and ranks % gpus:
@@ -329,6 +342,7 @@ def main() -> None:
     parser.add_argument("--gorun", default=str(root / "bin" / "gorun"), help="the binary")
     parser.add_argument("--out", type=Path, help="the folder for the table")
     parser.add_argument("--ranks", default="1,2,4,8", help="numbers of ranks, with commas")
+    parser.add_argument("--hosts", type=int, default=1, help="hosts that daemons of this machine stand for")
     parser.add_argument("--paths", default=",".join(PATHS), help="paths, with commas: " + ", ".join(PATHS))
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, with commas")
     parser.add_argument("--minutes", type=float, default=9.5, help="after which nothing more begins or runs")
@@ -350,7 +364,9 @@ def main() -> None:
             if left < 5:
                 results.append({"path": name, "ranks": ranks, "seconds": {}, "error": "no time was left"})
             else:
-                results.append(run_case(options.gorun, name, ranks, gpus, sizes, min(left, CASE_SECONDS)))
+                results.append(run_case(
+                    options.gorun, name, ranks, options.hosts, gpus, sizes, min(left, CASE_SECONDS)
+                ))  # fmt: skip
             # After each case: what there is counts, whatever happens to this machine.
             command = "contrib/bench/gpu.py " + " ".join(sys.argv[1:])
             page = table(results, sizes, f"{about} `{command}`")

@@ -59,10 +59,11 @@ class Test(unittest.TestCase):
             gorun = Path(directory) / "gorun"
             gorun.write_text(
                 "#!/bin/sh\necho '{\"bytes\": 4, \"seconds\": 1.0}'\n"
-                "echo 'gorun: rank 1: tensors on GPUs go by host, not by ipc: out of memory' >&2\nexec sleep 60\n"
+                "echo 'gorun: rank 1: tensors on GPUs go by host, not by ipc: out of memory' >&2\n"
+                "exec sleep 60\n"
             )
             gorun.chmod(0o755)
-            found = gpu.run_case(str(gorun), "ipc", 2, 1, [4], 2.0)
+            found = gpu.run_case(str(gorun), "ipc", 2, 1, 1, [4], 2.0)
         self.assertEqual((found["seconds"], found["error"]), ({}, "cut short after 2 s"))
 
     def test_another_path(self) -> None:
@@ -81,7 +82,16 @@ class Test(unittest.TestCase):
     def test_shared_over_the_standins(self) -> None:
         self.run_standins("ipc", 1)
 
-    def run_standins(self, path: str, gpus: int) -> None:
+    def test_two_hosts_over_the_standins(self) -> None:
+        self.run_standins("hierarchical", 8, "--hosts", "2")
+
+    def test_hosts(self) -> None:
+        self.assertEqual(gpu.hosts_of(8, 1), "localhost:8")
+        self.assertEqual(gpu.hosts_of(8, 2), "localhost:4,127.0.0.1:4")
+        unequal = gpu.run_case("gorun", "host", 1, 2, 8, [4], 1.0)
+        self.assertIn("different numbers of ranks", unequal["error"])
+
+    def run_standins(self, path: str, gpus: int, *more: str) -> None:
         gorun = ROOT / "bin" / "gorun"
         if not gorun.exists():
             self.skipTest(f"{gorun} is not built: make build")
@@ -95,7 +105,7 @@ class Test(unittest.TestCase):
             environ.pop("PYTHONPATH", None)
             command = [sys.executable, "-B", gpu.__file__, "--out", out, "--ranks", "2", "--paths", path]
             ended = subprocess.run(
-                [*command, "--sizes", "4,4096", "--minutes", "1", "--gorun", str(gorun)],
+                [*command, "--sizes", "4,4096", "--minutes", "1", "--gorun", str(gorun), *more],
                 env=environ, capture_output=True, text=True, timeout=90, check=False,
             )  # fmt: skip
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
