@@ -23,6 +23,7 @@ from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch import cuda, gpu, mpi_ops
 from gorun.torch.compression import Compression
 from gorun.torch.memory import is_dense, strided_view, tensor_over, type_name
+from gorun.torch.ongoing import Ongoing
 from gorun.world import Operation, World
 
 
@@ -113,7 +114,7 @@ class Bucket:
             self._flat = tensor_over(self._block, wire, self._count)
         self._flat.zero_()
         self._sparse = [slot for slot in slots if slot.sparse_dim]
-        self._operation: Operation | gpu.Ongoing | None = None  # under way
+        self._operation: Operation | Ongoing | None = None  # under way
         self._handle: int | None = None  # of the operation
         for slot, offset in zip(slots, layout.offsets):
             slot.unit, slot.home = self, strided_view(self._flat, offset, slot.parameter)
