@@ -550,11 +550,11 @@ TRIALS ?= 200
 trials: build
 	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(TRIALS) -trial-seed $(SEED)
 
-## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) are ended, and compare every operation with TCP
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) break, and compare every operation with TCP
 MOVES ?= 1
 KILLS ?= 30
 vm: build
-	go test -timeout=60m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES) -kills $(KILLS)
+	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(MOVES) -kills $(KILLS)
 
 ## slurm: jobs of a Slurm cluster on lab hosts: killed processes, time limits, lost nodes, nodes that come and go; some of it is part of the tests
 slurm: build

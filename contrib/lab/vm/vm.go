@@ -191,7 +191,7 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cm
 func (g *Guest) Run(ctx context.Context, command string) (string, error) {
 	dir := filepath.Join(g.lab.dir, ".ssh")
 	cmd := g.lab.Command(ctx, "ssh", "-F", filepath.Join(dir, "config"), "-i", filepath.Join(dir, "id_ed25519"), "-o", "UserKnownHostsFile="+filepath.Join(dir, "known_hosts"),
-		"-o", "BatchMode=yes", "-o", "ConnectTimeout=3", g.Name(), command)
+		"-o", "BatchMode=yes", "-o", "ConnectTimeout=20", g.Name(), command)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
