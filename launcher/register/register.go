@@ -40,7 +40,6 @@ type Registration struct {
 	server  *jobs.Server
 	record  jobs.Record
 	ranks   []jobs.RankStatus
-	asked   time.Time                  // when the daemons were asked last what ranks use
 	ran     bool                       // a rank has started
 	waiting []waiting                  // clients that wait for what daemons find out
 	carried map[string]jobs.HostStatus // by host

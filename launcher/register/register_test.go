@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -89,27 +88,6 @@ func TestRecordOfHostsApart(t *testing.T) {
 	d.host(apart)
 	d.world(1, []string{"host3"})
 	shows("running", "ended with its host", "runs")
-}
-
-// TestOneQuestion: clients that ask at about the same time have the daemons report once.
-func TestOneQuestion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &Registration{askUsage: make(chan struct{}, 1)}
-		asked := 0
-		for range 30 { // three seconds, with two clients
-			d.Ranks()
-			d.Ranks()
-			select {
-			case <-d.askUsage:
-				asked++
-			default:
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if asked != 10 {
-			t.Errorf("asked %d times in 3 s, want once in 300 ms, the first multiple of 100 ms beyond %v", asked, askPause)
-		}
-	})
 }
 
 // TestHosts: clients see what each host of the world has reported, and what has happened how often.

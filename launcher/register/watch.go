@@ -223,21 +223,14 @@ func (r *Registration) host(e launcher.HostEvent) {
 	})
 }
 
-// askPause is how long after a question to the daemons another one is not passed on: a page, metrics and gorun top that
-// ask each second cost the daemons hardly more than one of them.
-const askPause = 250 * time.Millisecond
-
 // Ranks returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
 func (r *Registration) Ranks() []jobs.RankStatus {
+	select {
+	case r.askUsage <- struct{}{}:
+	default:
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.asked) >= askPause {
-		select {
-		case r.askUsage <- struct{}{}:
-			r.asked = now
-		default:
-		}
-	}
 	ranks := slices.Clone(r.ranks)
 	for i := range ranks {
 		if since, silent := r.record.Silent[ranks[i].Host]; silent && !ranks[i].Ended() {
