@@ -222,6 +222,26 @@ def rank_main(name: str, sizes: list[int]) -> None:
             print(json.dumps({"bytes": nbytes, "seconds": seconds}), flush=True)
 
 
+def run(command: list[str], ranks: int, gpus: int, limit: float) -> tuple[str, str, str]:
+    """Run a job, and return its output, its messages, and what went wrong, "" if nothing did."""
+    environ = dict(os.environ)
+    if ranks > gpus:
+        environ[SEVERAL] = "1"
+    error = ""
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            out, said = job.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            error = f"cut short after {limit:.0f} s"
+            out, said = _end(job)
+    if job.returncode and not error:
+        lines = [line for line in said.splitlines() if "rror" in line] or said.splitlines() or ["no reason"]
+        error = lines[-1].strip()[:200]
+    return out, said, error
+
+
 def hosts_of(ranks: int, hosts: int) -> str:
     """Return so many names of this machine, with slots for the ranks."""
     names = ["localhost", *(f"127.0.0.{i}" for i in range(1, hosts))]
@@ -232,9 +252,6 @@ def run_case(
     gorun: str, name: str, ranks: int, hosts: int, gpus: int, sizes: list[int], limit: float
 ) -> dict[str, Any]:
     """Run one number of ranks on one path, and return its seconds by size, with what went wrong."""
-    environ = dict(os.environ)
-    if ranks > gpus:
-        environ[SEVERAL] = "1"
     here = os.path.abspath(__file__)
     way = ["-v", "--gpu-path", name] if name in GORUNS else []
     program = [sys.executable, "-B", here, "--rank", name, "--sizes", ",".join(map(str, sizes))]
@@ -249,22 +266,11 @@ def run_case(
         return {**result, "error": "GPUs would have different numbers of ranks: it would go by the host"}
     if ranks == 1 and name in GORUNS and name != "host":
         return {**result, "error": "one rank goes by the host"}
-    with subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
-        try:
-            out, said = job.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            result["error"] = f"cut short after {limit:.0f} s"
-            out, said = _end(job)
-        code = job.returncode
+    out, said, result["error"] = run(command, ranks, gpus, limit)
     for line in out.splitlines():
         if line.startswith('{"bytes"'):
             found = json.loads(line)
             result["seconds"][found["bytes"]] = found["seconds"]
-    if code and not result["error"]:
-        lines = [line for line in said.splitlines() if "rror" in line] or said.splitlines() or ["no reason"]
-        result["error"] = lines[-1].strip()[:200]
     other = another_path(name, said)
     if other:  # what was measured is not this path
         result.update(seconds={}, error=result["error"] or other[:200])
