@@ -65,14 +65,14 @@ func relayCommand(session string) error {
 // a launcher that has heard nothing for that long logs in again. It returns false if the launcher has hung up meanwhile,
 // as it does once it has logged in a third time: this relay must not take the place of that one.
 func awaitDaemon(session resume.Session, in *os.File) bool {
-	starts := starting(session.ID)
-	for !session.Lives() && starts() {
+	waited := false
+	for starts := starting(session.ID); !session.Lives() && starts(); waited = true {
 		if hungUp(in) {
 			return false
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return !hungUp(in)
+	return !waited || !hungUp(in)
 }
 
 // starting looks for the supervisor of a session, or for its daemon, and returns a function that reports whether that
