@@ -11,7 +11,7 @@ kind may be 3 % apart, for as long as they live, by where their memory lies, for
 new jobs, and gives a pair of medians for each two kinds of turns: of their time, and of the CPU time of
 launcher, daemon and ranks.
 
---keep saves each round, and a run goes on with those that its file has.
+--keep FILE saves each round. A later run with the same file continues after the last one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAskNvidia: the questions are those that nvidia-smi knows, and its answers arrive.
+// TestAskNvidia calls an nvidia-smi that answers, one that fails, and none.
 func TestAskNvidia(t *testing.T) {
 	dir := t.TempDir()
 	const script = "#!/bin/sh\n" +

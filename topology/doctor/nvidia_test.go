@@ -9,7 +9,7 @@ import (
 	"gorun/topology/doctor"
 )
 
-// report is what nvidia-smi -q writes of an A100 by driver 555, around what is read of it.
+// report is an excerpt of the output of nvidia-smi -q for an A100 with driver 555.
 const report = `
 ==============NVSMI LOG==============
 

@@ -25,7 +25,7 @@ const (
 	rdmaFor     = "--rdma-for" // tells that daemon the name of the program that it is for, and a path of the file
 	withoutRDMA = "--without-rdma"
 
-	// checkLimit is how long gorund-rdma may take to start and load the library. The whole start waits for it.
+	// checkLimit bounds how long gorund-rdma takes to start and load the library. The start of the job waits for it.
 	checkLimit = 3 * time.Second
 )
 

@@ -75,7 +75,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		sweepDead()
 	})
 	term := func() {
-		ours.Write([]byte{termAnnounced}) // that tells this TERM from the one that the kernel sends when this process dies
+		ours.Write([]byte{termAnnounced}) // the kernel sends TERM too, when this process dies
 		cmd.Process.Signal(syscall.SIGTERM)
 	}
 	wg.Go(func() { forwardTerm(term, signals, ctx.Done(), ended) })
@@ -208,9 +208,9 @@ func lifeline(ctx context.Context, fd int) (context.Context, func(), error) {
 	}, nil
 }
 
-// termAnnounced is what a supervisor writes to the lifeline before it forwards TERM.
+// A supervisor writes termAnnounced to the lifeline before it forwards TERM.
 const termAnnounced = 'T'
 
-// closeDelay is how long the lifeline of a supervisor that is dying may outlast the kernel's TERM: its threads end one
-// after the other, and the last one closes the descriptors. A signal that was sent to the daemon alone takes effect after it.
+// closeDelay bounds how long the lifeline of a dying supervisor outlasts the kernel's TERM: the supervisor's threads end one
+// after the other, and the last one closes the descriptors. A signal that only the daemon gets takes effect after this time.
 const closeDelay = 2 * time.Second

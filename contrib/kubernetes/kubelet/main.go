@@ -10,8 +10,8 @@
 // restarts, init containers, probes, hooks, grace periods, environments, volumes and logs. It also answers the pods' questions
 // for names of headless services. It asks the API server ten times a second instead of watching it.
 //
-// All pods are in the pid namespace of a process that ends with the kubelet, even by kill -9. What is left of them is empty
-// control groups, which the next kubelet removes.
+// All pods are in the pid namespace of a process that ends with the kubelet, even by kill -9. They leave empty control
+// groups, which the next kubelet removes.
 // It needs root. It does not confine programs: root in a pod is root on the machine.
 package main
 
