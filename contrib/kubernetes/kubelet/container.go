@@ -99,7 +99,7 @@ func asRoot(pod *core.Pod, object *core.Container) bool {
 }
 
 // mounts writes the container's directory with the list of its mounts.
-func (c *container) mounts(own string, readOnly bool) error {
+func (c *container) mounts(own string, readOnly bool, groups []cgroup) error {
 	access := map[bool]string{true: "ro", false: "rw"}
 	volumes := map[string]bool{}
 	var lines []string
@@ -126,7 +126,7 @@ func (c *container) mounts(own string, readOnly bool) error {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s", filepath.Join(dir, c.object.Name, "hidden", path), path, access[readOnly]))
 	}
-	for _, g := range c.cgroups() {
+	for _, g := range groups {
 		lines = append(lines, g.dir+" "+g.inside+" ro")
 	}
 	slices.SortFunc(lines, func(a, b string) int { // parents first
@@ -161,20 +161,20 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	readOnly := c.object.SecurityContext != nil && c.object.SecurityContext.ReadOnlyRootFilesystem != nil && *c.object.SecurityContext.ReadOnlyRootFilesystem
-	running := false
+	groups, running := c.cgroups(), false
 	defer func() {
-		for _, g := range c.cgroups() {
-			if !running {
+		for _, g := range groups {
+			if !running { // otherwise its end removes them
 				g.remove()
 			}
 		}
 	}()
-	for _, g := range c.cgroups() {
+	for _, g := range groups {
 		if err := g.make(); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.mounts(own, readOnly); err != nil {
+	if err := c.mounts(own, readOnly, groups); err != nil {
 		return nil, err
 	}
 	dir := c.object.WorkingDir
@@ -211,7 +211,7 @@ func (c *container) start(ctx context.Context) (*process, error) {
 	}
 	r := &process{started: time.Now(), exited: make(chan struct{})}
 	if r.first, err = onlyChild(cmd.Process.Pid); err == nil {
-		for _, g := range c.cgroups() {
+		for _, g := range groups {
 			err = errors.Join(err, g.add(r.first))
 		}
 	}
@@ -227,7 +227,7 @@ func (c *container) start(ctx context.Context) (*process, error) {
 		if status.Signaled() {
 			r.code = 128 + int(status.Signal())
 		}
-		for _, g := range c.cgroups() {
+		for _, g := range groups {
 			g.remove()
 		}
 		close(r.exited)
