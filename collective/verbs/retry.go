@@ -1,0 +1,114 @@
+package verbs
+
+import (
+	"errors"
+	"time"
+)
+
+// trial returns the trial of a stream. mu is held.
+func (t *Transport) trial(id streamID) *trial {
+	tr := t.trials[id]
+	if tr == nil {
+		tr = &trial{least: t.cfg.Tuning.Rest, most: mostRests * t.cfg.Tuning.Rest}
+		t.trials[id] = tr
+	}
+	return tr
+}
+
+// broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
+func (t *Transport) broke(id streamID, c *Conn, err error) {
+	failed := Broken(err) // else it was closed, or TCP broke
+	t.mu.Lock()
+	delete(t.up, c)
+	tr := t.trial(id)
+	tr.on--
+	rest := time.Duration(0)
+	if failed {
+		t.failures++
+		rest = tr.failed(t.now())
+	}
+	// The stream may already go over a connection that has no queue pair: it failed to get one while this one was up, or
+	// came from the other side before this one was, and replaced it.
+	waits := tr.waits || tr.on == 0
+	t.mu.Unlock()
+	if failed {
+		t.report(id, err)
+	}
+	if rest > 0 || waits {
+		t.retry(id)
+	}
+}
+
+// Broken reports whether a queue pair, rather than TCP or this program, ended the connection.
+func Broken(err error) bool {
+	_, status := errors.AsType[*StatusError](err)
+	_, event := errors.AsType[*EventError](err)
+	return status || event
+}
+
+// failed takes note that a stream stays on TCP, and has it opened again later.
+func (t *Transport) failed(id streamID, reason error) {
+	t.mu.Lock()
+	t.trial(id).failed(t.now())
+	t.mu.Unlock()
+	t.report(id, reason)
+	t.retry(id)
+}
+
+func (t *Transport) report(id streamID, reason error) {
+	t.cfg.Log.Debug("RDMA does not carry a stream", "peer", id.peer, "stream", id.stream, "err", reason)
+	if t.cfg.Problem != nil {
+		t.cfg.Problem(id.peer, reason)
+	}
+}
+
+// mostLook is how often a host looks at least for a port. That opens every device.
+const mostLook = 5 * time.Second
+
+// retry has a stream opened again after a time, and again until RDMA carries it or only the peer knows why it does not.
+// While this host has no port for it, there is nothing to open, and it looks for one every few seconds.
+func (t *Transport) retry(id streamID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr := t.trial(id)
+	tr.waits = true
+	if tr.retries || t.cfg.Retry == nil || t.ctx.Err() != nil {
+		return
+	}
+	tr.retries = true
+	t.goes.Go(func() {
+		for rest := t.cfg.Tuning.Rest; ; {
+			t.mu.Lock()
+			wait := max(rest, tr.until-t.now())
+			if tr.on > 0 || !tr.waits || t.ctx.Err() != nil {
+				tr.retries = false
+				t.mu.Unlock()
+				return
+			}
+			t.mu.Unlock()
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-t.ctx.Done():
+				timer.Stop()
+				continue
+			}
+			t.mu.Lock()
+			from, paused := tr.from, t.pauses()
+			t.mu.Unlock()
+			if paused {
+				continue
+			}
+			most := mostRests * t.cfg.Tuning.Rest
+			_, err := t.place(from)
+			if err != nil {
+				most = min(most, max(mostLook, t.cfg.Tuning.Rest))
+			}
+			if rest = min(2*rest, most); err == nil && !t.cfg.Retry(id.peer, id.stream) {
+				t.mu.Lock()
+				tr.waits = false
+				t.mu.Unlock()
+			}
+		}
+	})
+}

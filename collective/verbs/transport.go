@@ -1,0 +1,128 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Config is what a Transport is made of. Zero values of the second part mean the defaults.
+type Config struct {
+	Provider Provider
+	Devices  []string // that may be used, nil for all
+	// Retry is called when a stream that is on TCP should be opened again, because RDMA may work now. It returns false if
+	// there is no link to the peer any more.
+	Retry func(peer, stream int) bool
+	// Problem is called when a stream is not carried by RDMA, or no longer. Any goroutine may call it.
+	Problem func(peer int, err error)
+	// Carries is called when RDMA carries a stream to a peer, by a queue pair on that port. It may be nil.
+	Carries func(peer int, at Place)
+	Log     *slog.Logger
+
+	Size   Size // of the streams that carry large segments; 2 MiB, 64 messages
+	Small  Size // of the first stream; 256 KiB, 64 messages
+	Tuning Tuning
+	Probe  time.Duration // how long the first bytes over a queue pair may take; 1 s
+}
+
+// Transport carries streams over RDMA where both sides can.
+type Transport struct {
+	cfg  Config
+	born time.Time
+	ctx  context.Context
+	end  context.CancelFunc
+	goes sync.WaitGroup // goroutines of connections, and retries
+
+	mu      sync.Mutex
+	trials  map[streamID]*trial
+	up      map[*Conn]bool    // connections that carry streams
+	opening map[net.Conn]bool // TCP connections over which the sides agree on a queue pair
+	held    int               // queue pairs that exist, or are about to
+	freed   sync.Cond         // held is 0, or a pause is over
+	paused  time.Duration     // until when there are no queue pairs
+
+	failures uint64 // queue pairs that carried a stream and failed
+}
+
+type streamID struct{ peer, stream int }
+
+// New returns a transport. Close must be called.
+func New(cfg Config) *Transport {
+	cfg.Size = cmp.Or(cfg.Size, Size{Ring: 2 << 20, Depth: 64})
+	cfg.Small = cmp.Or(cfg.Small, Size{Ring: 256 << 10, Depth: 64})
+	cfg.Tuning = cmp.Or(cfg.Tuning, DefaultTuning)
+	cfg.Probe = cmp.Or(cfg.Probe, time.Second)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	t := &Transport{cfg: cfg, born: time.Now(), trials: map[streamID]*trial{}, up: map[*Conn]bool{},
+		opening: map[net.Conn]bool{}}
+	t.freed.L = &t.mu
+	t.ctx, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// Close returns when all goroutines have ended. The link must have closed its connections.
+func (t *Transport) Close() {
+	t.end()
+	t.goes.Wait()
+}
+
+// Up returns how many streams RDMA carries now.
+func (t *Transport) Up() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.up)
+}
+
+// Failures returns how many queue pairs that carried a stream this side has found broken.
+func (t *Transport) Failures() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures
+}
+
+func (t *Transport) now() time.Duration { return time.Since(t.born) }
+
+// pair returns a queue pair that can be connected.
+func (t *Transport) pair(from net.Addr, size Size) (Pair, Place, error) {
+	place, err := t.place(from)
+	if err != nil {
+		return nil, place, err
+	}
+	pair, err := t.cfg.Provider.Open(place, size)
+	if err == nil {
+		if err = pair.Receive(size.Depth); err != nil {
+			pair.Close()
+		}
+	}
+	if err != nil {
+		return nil, place, fmt.Errorf("open queue pair on %s port %d: %w", place.Device, place.Number, err)
+	}
+	return pair, place, nil
+}
+
+// Device names the RDMA device for connections from an address, "" if there is none.
+func (t *Transport) Device(from net.Addr) string {
+	at, err := t.place(from)
+	if err != nil {
+		return ""
+	}
+	return at.Device
+}
+
+// place returns where a queue pair goes beside a connection from the given address.
+func (t *Transport) place(from net.Addr) (Place, error) {
+	at, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return Place{}, fmt.Errorf("find RDMA port: %w", err)
+	}
+	ports, err := t.cfg.Provider.Ports()
+	if err != nil {
+		return Place{}, err
+	}
+	return choose(ports, at.Addr(), t.cfg.Devices, t.cfg.Tuning)
+}
