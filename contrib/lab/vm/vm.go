@@ -95,11 +95,36 @@ func New(ctx context.Context, opts Options) (_ *Lab, err error) {
 		}
 	}
 	for _, g := range l.guests {
-		if err := g.await(ctx); err != nil {
+		if err := g.up(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// A guest that has not answered for bootLimit hangs, and boots again, up to mostBoots times in all. QEMU 7.2's emulation
+// may execute a breakpoint for ever that the kernel has put into its code while it patched it, and taken out again.
+const (
+	bootLimit = 2 * time.Minute
+	mostBoots = 3
+)
+
+// up waits until a guest's sshd answers.
+func (g *Guest) up(ctx context.Context) error {
+	for boots := 1; ; boots++ {
+		limited, cancel := context.WithTimeout(ctx, bootLimit)
+		err := g.await(limited)
+		hangs := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !hangs || boots == mostBoots {
+			return err
+		}
+		g.host.kill()
+		g.moves++ // so that it has other files and NICs
+		if g.host, err = g.lab.boot(ctx, g, ""); err != nil {
+			return err
+		}
+	}
 }
 
 // Guests returns the guests; the first has the number 1.
