@@ -613,6 +613,10 @@ bench-launch: build
 bench-slurm: build
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -timeout=15m -count=1 -v -run TestBesideSrun ./contrib/e2e/slurm -rounds 7
 
+## bench-rdma-vm: steps of ResNet-50's gradients over TCP and over Soft-RoCE, in one virtual machine to four (needs root and QEMU); half an hour, with nothing beside it
+bench-rdma-vm: build
+	GORUN_E2E_BINARY=$(E2E_BINARY) go test -timeout=45m -count=1 -v -run TestVMRDMATable ./contrib/e2e/vm -table
+
 ## bench-go: the Go benchmarks of the collectives, and of a launch on 1,000 simulated hosts
 bench-go:
 	go test -run='^$$' -bench=. -benchmem ./collective/...
