@@ -1,6 +1,6 @@
 /* gorun.h: collectives of a gorun job from C11 or C++, on Linux.
  *
- * Copy gorun.h and gorun.c into your program and compile them with it, gorun.c without -ffast-math; they need libc with
+ * Copy gorun.h, gorun.c and the directory session into your program. Compile gorun.c with it, without -ffast-math; it needs libc with
  * its threads (-pthread) and nothing else. Start the program with `gorun -np 4 ./program`. Started without gorun it is a world of one rank.
  *
  *     float *x = gorun_alloc(n * sizeof *x);

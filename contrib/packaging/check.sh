@@ -119,6 +119,12 @@ inside tarball "$demo
 	./horovodrun -np 2 -H localhost:2 python3 -c 'import horovod; print(horovod.__version__)' | grep -q 0.28.1
 	head -3 gorun.1 | grep -q 'TH GORUN 1'"
 
+step "the C binding of the tarball"
+tar -C "$scratch" -xzf "$release/$tarball"
+c=$(echo "$scratch"/gorun-*-linux-"$arch")
+cc -std=c11 -pthread -o "$scratch/example" "$c/c/example.c" "$c/c/gorun.c"
+"$c/gorun" -np 4 --no-tag-output "$scratch/example" | grep -q "4 ranks, mean 1.5" || fail "the C example does not run"
+
 step "tarballs for macOS"
 for mac in amd64 arm64; do
 	tar -C "$scratch" -xzf "$release/$(only "gorun-[0-9]*-darwin-$mac.tar.gz")"

@@ -31,7 +31,7 @@ else
 	rm -f "$out" "$out.made"
 	exit
 fi
-made="$compiler $flags $(cat contrib/c/*.h "$@" | cksum)"
+made="$compiler $flags $(cat contrib/c/*.h contrib/c/session/*.h "$@" | cksum)"
 [ ! -e "$out" ] || [ "$(cat "$out.made" 2>/dev/null)" != "$made" ] || exit 0
 mkdir -p "$(dirname "$out")"
 # shellcheck disable=SC2086 # lists of words

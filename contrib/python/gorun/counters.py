@@ -36,7 +36,7 @@ WAITING_FOR_DATA = 1
 WAITING_IN_GORUN = 2
 # end table
 
-LOADS, LOADED, STEP = range(3)  # events of graphs; gorun.c has the numbers too
+LOADS, LOADED, STEP = range(3)  # events of graphs; contrib/c/session/counters.h has the numbers too
 
 _Item = TypeVar("_Item")
 

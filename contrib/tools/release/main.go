@@ -122,6 +122,15 @@ func (r *release) gather() error {
 		}
 	}
 	r.share = map[string][]byte{}
+	parts, err := filepath.Glob(filepath.Join(r.root, "contrib/c/session/*.h"))
+	if err != nil || len(parts) == 0 {
+		return fmt.Errorf("find the parts of gorun.c: %d: %w", len(parts), err)
+	}
+	for _, part := range parts {
+		if r.share["c/session/"+filepath.Base(part)], err = os.ReadFile(part); err != nil {
+			return err
+		}
+	}
 	for name, args := range map[string][]string{
 		"gorun.1": {"man"}, "gorun.bash": {"completion", "bash"}, "gorun.zsh": {"completion", "zsh"}, "gorun.fish": {"completion", "fish"},
 	} {

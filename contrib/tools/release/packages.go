@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,16 +121,16 @@ func (r *release) stage(p *staged, format string, s system) error {
 		{doc + "CHANGELOG.md.gz", 0o644, files.TypeFile, changes},
 		{doc + "examples/digits_numpy.py", 0o644, files.TypeFile, r.share["examples/digits_numpy.py"]},
 		{doc + "examples/digits_torch.py", 0o644, files.TypeFile, r.share["examples/digits_torch.py"]},
-		{"/usr/share/gorun/c/gorun.h", 0o644, files.TypeFile, r.share["c/gorun.h"]},
-		{"/usr/share/gorun/c/gorun.c", 0o644, files.TypeFile, r.share["c/gorun.c"]},
-		{"/usr/share/gorun/c/example.c", 0o644, files.TypeFile, r.share["c/example.c"]},
-		{"/usr/share/gorun/grafana/gorun.json", 0o644, files.TypeFile, r.share["grafana/gorun.json"]},
-		{"/usr/share/gorun/grafana/cluster.json", 0o644, files.TypeFile, r.share["grafana/cluster.json"]},
-		{"/usr/share/gorun/grafana/alerts.yaml", 0o644, files.TypeFile, r.share["grafana/alerts.yaml"]},
-		{"/usr/share/gorun/grafana/prometheus.yaml", 0o644, files.TypeFile, r.share["grafana/prometheus.yaml"]},
 	} {
 		if err := p.add(f.path, f.mode, f.kind, f.data); err != nil {
 			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.share)) {
+		if strings.HasPrefix(name, "c/") || strings.HasPrefix(name, "grafana/") {
+			if err := p.add("/usr/share/gorun/"+name, 0o644, files.TypeFile, r.share[name]); err != nil {
+				return err
+			}
 		}
 	}
 	p.contents = append(p.contents, &files.Content{Destination: "/etc/gorun", Type: files.TypeDir, FileInfo: p.info(0o755)})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (r *release) tarball(s system) error {
 		if name == "gorun-worker@.service" && s.os != "linux" {
 			continue
 		}
-		if dir, _, inside := strings.Cut(name, "/"); inside && !made[dir] {
+		if dir := path.Dir(name); dir != "." && !made[dir] {
 			made[dir] = true
 			entries = append(entries, entry{name: top + dir + "/", mode: 0o755})
 		}

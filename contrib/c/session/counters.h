@@ -1,0 +1,106 @@
+/* A part of gorun.c: the counters of this rank, in a page that its daemon reads: worker/counters. */
+
+static uint64_t unseen[COUNT_PAGE_BYTES / 8], *counts = unseen;
+
+static uint64_t stamp(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void count(int what, uint64_t n) { __atomic_fetch_add(&counts[what / 8], n, __ATOMIC_RELAXED); }
+static void note(int what, uint64_t n) { __atomic_store_n(&counts[what / 8], n, __ATOMIC_RELAXED); }
+
+/* A child of fork leaves the page to its parent. */
+static void count_apart(void) { counts = unseen; }
+
+__attribute__((visibility("hidden"))) void gorun_open_counters(void);
+
+/* gorun_open_counters begins to count, once. A companion counts for its rank, beside the rank's own binding. */
+void gorun_open_counters(void) {
+	static int opened;
+	const char *path = getenv("GORUN_COUNTERS");
+	if (!path || !*path || opened || pthread_atfork(NULL, NULL, count_apart))
+		return;
+	opened = 1;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	void *page = mmap(NULL, COUNT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (page == MAP_FAILED)
+		return;
+	counts = page;
+	if (!counts[COUNT_BEGAN / 8])
+		note(COUNT_BEGAN, stamp());
+}
+
+/* waits notes that this rank waits, and returns the time. */
+static uint64_t waits(void) {
+	uint64_t began = stamp();
+	note(COUNT_SINCE, began);
+	note(COUNT_ACTIVITY, COUNT_WAITING_IN_GORUN);
+	return began;
+}
+
+/* count_operation counts an operation that ran for took nanoseconds once all ranks had come, and how long this rank waited. */
+static void count_operation(uint64_t blocked, uint64_t took) {
+	uint64_t seen = blocked < took ? blocked : took;
+	count(COUNT_OTHERS, blocked - seen);
+	count(COUNT_COMMUNICATION, seen);
+	count(COUNT_HIDDEN, took - seen);
+	count(COUNT_OPERATIONS, 1);
+}
+
+/* waited counts a wait that waits has begun. */
+static void waited(uint64_t began, uint64_t took) {
+	count_operation(stamp() - began, took);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
+
+/* No thread waits for an operation that gorun_then has a function for. While more of them are submitted, the program still
+ * computes what these carry. So it waits from the last submission on, until all have ended. */
+static struct {
+	int open;
+	uint64_t latest; /* stamp of the last submission */
+} unwaited;
+
+static void leave_to_callback(void) {
+	unwaited.open++;
+	unwaited.latest = stamp();
+}
+
+static void ended_for_callback(uint64_t took) { count_operation(--unwaited.open ? 0 : stamp() - unwaited.latest, took); }
+
+/* What a graph of a framework tells beside its operations. contrib/python/gorun/tensorflow/engine.py has the numbers too. */
+enum { EVENT_LOADS, EVENT_LOADED, EVENT_STEP };
+__attribute__((visibility("hidden"))) void gorun_count_event(int event);
+
+/* gorun_count_event counts steps, and time in which a graph waited for data. It notes no activity: a graph whose data has ended
+ * stops in the middle. It takes no lock, which a child of fork could find locked: of two threads, one may have the later stamp
+ * and come first. */
+void gorun_count_event(int event) {
+	static uint64_t loading, stepped;
+	uint64_t at = stamp(), since = __atomic_exchange_n(event == EVENT_STEP ? &stepped : &loading, at, __ATOMIC_RELAXED);
+	if (event == EVENT_STEP && !since)
+		since = __atomic_load_n(&counts[COUNT_BEGAN / 8], __ATOMIC_RELAXED);
+	uint64_t took = since && since < at ? at - since : 0;
+	if (event == EVENT_LOADED)
+		count(COUNT_DATA, took);
+	if (event == EVENT_STEP) {
+		count(COUNT_STEPS, 1);
+		note(COUNT_STEP_TIME, took);
+	}
+}
+
+/* missed counts a wait for ranks of which not all came. The daemon carries out the operation, and the wait for it counts it. */
+static void missed(uint64_t began) {
+	count(COUNT_OTHERS, stamp() - began);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
+
+/* moved counts the time since waits in which this rank reduced with the others, after all had come. */
+static void moved(uint64_t began) {
+	count(COUNT_COMMUNICATION, stamp() - began);
+	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+}
