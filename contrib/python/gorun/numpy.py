@@ -33,7 +33,7 @@ __all__ += _common
 
 
 class _Numpy:
-    """collectives.Binding for arrays."""
+    """bindings.Binding for arrays."""
 
     def describe(self, tensor: np.ndarray) -> tuple[str, tuple[int, ...]]:
         return tensor.dtype.name, tensor.shape
@@ -75,7 +75,7 @@ class _Numpy:
 
 
 class _Cell:
-    """collectives.Cell for arrays."""
+    """bindings.Cell for arrays."""
 
     def __init__(self, memory: memoryview, like: np.ndarray) -> None:
         self._dtype, self._shape = like.dtype, like.shape

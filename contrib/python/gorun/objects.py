@@ -26,7 +26,7 @@ _PIECES_UNDER_WAY = 4
 
 
 class _Bytes:
-    """collectives.Binding for byte strings and other memory, one row a byte."""
+    """bindings.Binding for byte strings and other memory, one row a byte."""
 
     def describe(self, tensor: bytes | memoryview) -> tuple[str, tuple[int, ...]]:
         return "uint8", (len(tensor),)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from gorun import collectives
+from gorun import collectives, in_slots
 from gorun.basics import world
-from gorun.collectives import Average, Binding, choose_op, first
+from gorun.bindings import Binding
+from gorun.collectives import Average, choose_op, first
 from gorun.process_sets import ProcessSet, global_process_set
 
 Tensor = TypeVar("Tensor")
@@ -94,7 +95,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Return the average (or op) of all ranks' tensors."""
-        return collectives.allreduce_now(
+        return in_slots.allreduce_now(
             self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -110,7 +111,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Overwrite a tensor with the average (or op) of all ranks' and return it."""
-        return collectives.allreduce_now(
+        return in_slots.allreduce_now(
             self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -160,7 +161,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Any:
         """Return each tensor's average (or op) over the ranks; all are reduced together, or none."""
-        outputs = collectives.grouped_allreduce_now(
+        outputs = in_slots.grouped_allreduce_now(
             self._binding, [self.convert(tensor) for tensor in tensors], None, name=name,
             op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
             process_set=process_set,
@@ -179,7 +180,7 @@ class Operations(Generic[Tensor]):
     ) -> Any:
         """Overwrite each tensor with its average (or op) over the ranks; they are reduced together."""
         tensors = list(tensors)
-        outputs = collectives.grouped_allreduce_now(
+        outputs = in_slots.grouped_allreduce_now(
             self._binding, tensors, tensors, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from gorun.exceptions import HorovodInternalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gorun.collectives import Cell
+    from gorun.bindings import Cell
     from gorun.process_sets import ProcessSet
     from gorun.session import Block, Encoded, Result, Session
     from gorun.timeline import Timeline

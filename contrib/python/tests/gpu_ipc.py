@@ -13,7 +13,7 @@ import threading
 import time
 
 from gorun import basics, constants, elastic
-from gorun.collectives import DTYPES
+from gorun.bindings import DTYPES
 from gorun.gpu import calls, ipc, kernels, route, shares
 from gorun.world import Operation
 

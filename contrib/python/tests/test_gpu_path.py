@@ -16,7 +16,7 @@ torch = need_torch()
 from fake import run_ranks  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
-from gorun import basics, collectives  # noqa: E402
+from gorun import basics, bindings, collectives  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
 from gorun.gpu import driver, group, nccl, path, staging  # noqa: E402
 from gorun.gpu.path import Choice, Facts  # noqa: E402
@@ -150,7 +150,7 @@ def run_on_gpus(size, body, wanted="nccl", devices=None):
         }.items():
             stack.enter_context(mock.patch.object(gpu, name, what))
         stack.enter_context(mock.patch.dict(os.environ, GORUN_GPU_PATH=wanted))
-        stack.enter_context(mock.patch.object(collectives, "_device_path", gpu.Path()))
+        stack.enter_context(mock.patch.object(bindings, "_device_path", gpu.Path()))
         return run_ranks(size, body)
 
 
@@ -206,7 +206,7 @@ class TorchTest(unittest.TestCase):
             odd = torch.arange(3.0)
             self.assertEqual(hvd.reducescatter(odd, op=hvd.Sum).tolist(), [[0, 2], [4]][rank])
             self.assertEqual(hvd.broadcast_object({"rank": rank}, 1), {"rank": 1})
-            self.assertFalse(collectives._on_device([1, 2]), "a tensor of another framework")
+            self.assertFalse(bindings.on_device([1, 2]), "a tensor of another framework")
             self.assertEqual(hvd.allreduce(torch.empty(0, 3)).shape, (0, 3))
             self.assertEqual(hvd.broadcast(torch.empty(0), 0).shape, (0,))
 

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Union
 
 from gorun import constants
-from gorun.collectives import DTYPES
+from gorun.bindings import DTYPES
 from gorun.gpu.calls import itemsize
 from gorun.gpu.driver import Device, Event, Failed, Stream
 from gorun.world import Operation

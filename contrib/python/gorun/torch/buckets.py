@@ -16,7 +16,8 @@ from typing import Any, Callable
 import torch
 
 from gorun import constants
-from gorun.collectives import Average, element_type
+from gorun.bindings import element_type
+from gorun.collectives import Average
 from gorun.exceptions import HorovodInternalError
 from gorun.layout import pack
 from gorun.process_sets import ProcessSet, global_process_set

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gorun import basics, collectives
+from gorun import basics, bindings, collectives
 from gorun.constants import AVERAGE, SUM
 from gorun.gpu import nccl, path, route
 from gorun.gpu.group import OPS, Group
@@ -112,7 +112,7 @@ def reduce_flat(
 
 
 class Path:
-    """collectives.DevicePath for torch."""
+    """bindings.DevicePath for torch."""
 
     def holds(self, tensor: Any) -> bool:
         """Report whether a tensor, of any framework, is one of torch's on a GPU."""
@@ -409,5 +409,5 @@ _agreement = _Agreement()
 def install() -> None:
     """Have collectives ask this module about tensors on GPUs, if the job wants another path than the host."""
     if path.asked() != path.HOST:
-        collectives.use_device_path(Path())
+        bindings.use_device_path(Path())
         collectives.before_join(_agreement)

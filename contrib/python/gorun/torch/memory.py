@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gorun.collectives import DTYPES
+from gorun.bindings import DTYPES
 
 try:
     from gorun import sums
@@ -30,7 +30,7 @@ _NAMES: dict[torch.dtype, str] = {
 
 
 class Torch:
-    """collectives.Binding for tensors on any device: a GPU's are copied through the host."""
+    """bindings.Binding for tensors on any device: a GPU's are copied through the host."""
 
     def describe(self, tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
         """Return element type and shape."""
@@ -107,7 +107,7 @@ class Torch:
 
 
 class _Cell:
-    """collectives.Cell for tensors.
+    """bindings.Cell for tensors.
 
     A call of torch takes longer than all the rest, so what is plain memory is moved as such.
     """

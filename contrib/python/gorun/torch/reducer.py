@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from gorun import basics, errors
-from gorun.collectives import before_join, element_type
+from gorun.bindings import element_type
+from gorun.collectives import before_join
 from gorun.exceptions import HorovodInternalError
 from gorun.objects import allgather_object_async
 from gorun.process_sets import ProcessSet
