@@ -241,8 +241,11 @@ func expand(name string) ([]string, error) {
 		}
 		lo, err1 := strconv.Atoi(from)
 		hi, err2 := strconv.Atoi(to)
-		if err1 != nil || err2 != nil || lo < 0 || hi < lo || (hi-lo+1)*len(tails) > maxHosts {
+		if err1 != nil || err2 != nil || lo < 0 || hi < lo || hi-lo >= maxHosts {
 			return nil, fmt.Errorf("%q: %q is not a range of numbers", name, part)
+		}
+		if len(out)+(hi-lo+1)*len(tails) > maxHosts {
+			return nil, fmt.Errorf("%q: more than %d hosts", name, maxHosts)
 		}
 		for n := lo; n <= hi; n++ {
 			for _, tail := range tails {
