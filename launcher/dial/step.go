@@ -77,20 +77,23 @@ type running struct {
 // program reads, and what follows is the binary and the order once more. The directories are those of a login by ssh.
 const runScript = `f=$1 n=$2 s=$3 m=$4
 there() { [ -f "$f" ] && [ -x "$f" ] && [ "$(wc -c <"$f")" -eq "$1" ]; }
+ours() { case $d in /tmp/gorun-*) ! [ -h "$d" ];; esac && [ -O "$d" ]; }
 there "$n" && exec "$f" worker --step
 for d in "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gorun" "/tmp/gorun-$(id -u)"; do
   f=$d/$s/gorun k=$d/$s/ok
-  [ -O "$d" ] && there "$m" && [ -f "$k" ] && ! [ "$f" -nt "$k" ] && exec "$f" worker --step
+  ours && there "$m" && [ -f "$k" ] && ! [ "$f" -nt "$k" ] && exec "$f" worker --step
 done
+o=$(umask)
 umask 077
 for d in "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gorun" "/tmp/gorun-$(id -u)"; do
-  mkdir -p "$d/$s" 2>/dev/null && [ -O "$d" ] || continue
+  mkdir -p "$d/$s" 2>/dev/null && ours || continue
   f=$d/$s/gorun k=$d/$s/ok t=$d/$s/.up-step-$$
   : >"$t" && chmod 700 "$t" || continue
   trap 'rm -f "$t"' 0
   echo gorun-step need
   read -r _ && head -c "$m" >"$t" && [ "$(wc -c <"$t")" -eq "$m" ] && mv -f "$t" "$f" && : >"$k" || exit 1
   trap - 0
+  umask "$o"
   exec "$f" worker --step
 done
 echo "no place for the binary on $(uname -n)" >&2

@@ -100,9 +100,14 @@ func stepsBy(t *testing.T, script string, template string) (s *Steps, runs strin
 
 // greet runs echo on a host.
 func greet(t *testing.T, s *Steps, host string) (string, error) {
+	return run(t, s, host, "/bin/echo", "hello from", host)
+}
+
+// run runs a program on a host, and returns what it writes.
+func run(t *testing.T, s *Steps, host string, words ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	d, _, err := s.start(ctx, host, []string{"/bin/echo", "hello from", host})
+	d, _, err := s.start(ctx, host, words)
 	if err != nil {
 		return "", err
 	}
@@ -181,12 +186,19 @@ func TestStepBringsBinary(t *testing.T) {
 	b := ssh.Binary{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
 	s.Binary = func() (ssh.Binary, error) { return b, nil }
 	s.Env = append(s.Env, "XDG_CACHE_HOME=", "HIDDEN="+s.Exe)
+	mask, err := exec.Command("/bin/sh", "-c", "umask").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for round := range 2 {
 		var all sync.WaitGroup
 		for _, host := range []string{"a", "b"} {
 			all.Go(func() {
 				if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
 					t.Errorf("round %d: got %q, %v", round, out, err)
+				}
+				if got, err := run(t, s, host, "/bin/sh", "-c", "umask"); got != string(mask) || err != nil {
+					t.Errorf("round %d: ranks have umask %q, want %q: %v", round, got, mask, err)
 				}
 			})
 		}
@@ -200,6 +212,31 @@ func TestStepBringsBinary(t *testing.T) {
 		again := ssh.Binary{SHA256: b.SHA256, Size: b.Size, Open: func() (io.ReadCloser, error) { return nil, errors.New("it is needed again") }}
 		s = &Steps{Launcher: s.Launcher, Exe: s.Exe, Binary: func() (ssh.Binary, error) { return again, nil }, Dir: s.Dir, Env: s.Env}
 		t.Cleanup(s.Close)
+	}
+}
+
+// TestStepFollowsNoLink: a place for the binary in a directory of all users is a directory of this user's, and no link to one,
+// which its owner could change.
+func TestStepFollowsNoLink(t *testing.T) {
+	home, name := t.TempDir(), fmt.Sprintf("of-%d", os.Getpid())
+	program := "#!/bin/sh\necho started\n"
+	for _, file := range [][2]string{{"bin/id", "#!/bin/sh\necho " + name + "\n"}, {"gorun/sum/gorun", program}, {"gorun/sum/ok", ""}} {
+		path := filepath.Join(home, file[0])
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file[1]), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared := "/tmp/gorun-" + name
+	if err := os.Symlink(filepath.Join(home, "gorun"), shared); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(shared)
+	for cache, want := range map[string]string{home: "started\n", filepath.Join(home, "bin/id"): "no place for the binary on "} {
+		cmd := exec.Command("/bin/sh", "-c", runScript, "gorun", "/none", "1", "sum", fmt.Sprint(len(program)))
+		cmd.Env = []string{"PATH=" + filepath.Join(home, "bin") + ":" + os.Getenv("PATH"), "XDG_CACHE_HOME=" + cache}
+		if out, _ := cmd.CombinedOutput(); !strings.HasPrefix(string(out), want) {
+			t.Errorf("with %s: %q, want %q", cache, out, want)
+		}
 	}
 }
 
