@@ -26,6 +26,8 @@ const (
 	ioTimeout = 10 * time.Second
 	// nativeTimeout bounds an answer that has functions of C.
 	nativeTimeout = 40 * time.Second
+	// acceptPause is how long a launcher waits after a client that it could not accept.
+	acceptPause = 10 * time.Millisecond
 )
 
 // RankStatus is the state of a rank.
@@ -179,8 +181,12 @@ func (s *Server) End(code int) {
 func (s *Server) accept() {
 	for {
 		conn, err := s.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // too many open files, for example: it passes
+			time.Sleep(acceptPause)
+			continue
 		}
 		s.wg.Go(func() {
 			defer conn.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher/jobs"
 )
@@ -85,6 +86,37 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
+}
+
+// TestDescriptorsRunOut: a launcher that cannot accept a client for now answers it later.
+func TestDescriptorsRunOut(t *testing.T) {
+	j, _ := create(t, jobs.Store{Dir: t.TempDir()}, jobs.Record{})
+	server, err := j.Serve(jobs.Handler{Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 7}} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.End(0)
+	next, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := uint64(next.Fd())
+	next.Close()
+	var usual unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	j.Dial = func(ctx context.Context) (net.Conn, error) {
+		few := unix.Rlimit{Cur: number + 1, Max: usual.Max} // room for the client's end alone
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		defer time.AfterFunc(100*time.Millisecond, func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &usual) })
+		return j.Connect(ctx)
+	}
+	if all, err := j.Ranks(t.Context()); err != nil || len(all) != 1 || all[0].Rank != 7 {
+		t.Errorf("%v, %v", all, err)
+	}
 }
 
 func TestControl(t *testing.T) {

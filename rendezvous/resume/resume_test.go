@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,6 +120,37 @@ func TestResumed(t *testing.T) {
 	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("after the goodbye: %v", err)
 	}
+}
+
+// full is a listener of a process that has no descriptor left for so many connections.
+type full struct {
+	net.Listener
+	refusals int
+}
+
+func (l *full) Accept() (net.Conn, error) {
+	if l.refusals--; l.refusals >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// TestDescriptorsRunOut: a connection that cannot be accepted for now does not end the stream.
+func TestDescriptorsRunOut(t *testing.T) {
+	t.Parallel()
+	s, l := newSession(t)
+	near, far := New(), New()
+	var wg sync.WaitGroup
+	wg.Go(func() { serve(t, &full{l, 3}, far, ResidentTimeouts) })
+	wg.Go(func() { line(s, near, make([]byte, TokenSize), 1<<30) })
+	near.Write([]byte("words"))
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != "words" {
+		t.Errorf("%q, %v", got, err)
+	}
+	far.Close(20 * time.Second)
+	near.Close(20 * time.Second)
+	wg.Wait()
 }
 
 // TestFlush waits for what the other side has, also if it has no connection yet, and no longer than it may.
