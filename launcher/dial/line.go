@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gorun/launcher/failure"
@@ -59,7 +58,7 @@ type login struct {
 	HungUp func() bool                  // whether the host ended it, in order; nil if that is not known
 	first  bool                         // its program is the daemon itself
 
-	reading atomic.Int64  // since when one waits for it to speak, 0 if one does not
+	reading resume.Moment // since when one waits for it to speak, zero if one does not
 	over    chan struct{} // closed once its output has ended and its status is known, or is not to be
 	done    chan struct{} // closed once the stream wants no more of it
 	finish  sync.Once
@@ -171,7 +170,7 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 		defer close(carried)
 		l.carry(d)
 	})
-	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Load, SuspectAfter: l.timing.ReconnectAfter,
+	present := resume.Carrier[*login]{Over: carried, Waits: d.reading.Get, SuspectAfter: l.timing.ReconnectAfter,
 		Find: l.beside, Drop: (*login).discard}
 	if next, found := present.Follow(l.ctx, l.ResumableStream); found {
 		return next // Carry stops the present one
@@ -304,9 +303,9 @@ type carrier struct{ *login }
 
 // Read notes since when one waits. The end of what the daemon says is known only with its exit status.
 func (c carrier) Read(b []byte) (int, error) {
-	c.reading.Store(time.Now().UnixNano())
+	c.reading.Set(time.Now())
 	n, err := c.Out.Read(b)
-	c.reading.Store(0)
+	c.reading.Set(time.Time{})
 	if err != nil {
 		timer := time.AfterFunc(lastWords, func() { c.login.Close() })
 		c.Status()

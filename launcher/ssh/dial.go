@@ -63,7 +63,7 @@ func (c *Client) dialThrough(ctx context.Context, via *gossh.Client, s *settings
 type greeting struct {
 	net.Conn
 	ended atomic.Bool
-	last  atomic.Int64 // when something was last received, in Unix nanoseconds
+	last  atomic.Pointer[time.Time] // when something was last received; nil before
 
 	mu   sync.Mutex
 	line []byte
@@ -78,7 +78,8 @@ func (g *greeting) Read(b []byte) (int, error) {
 		g.ended.Store(true)
 	}
 	if n > 0 {
-		g.last.Store(time.Now().UnixNano())
+		now := time.Now()
+		g.last.Store(&now)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +90,12 @@ func (g *greeting) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (g *greeting) heard() time.Time { return time.Unix(0, g.last.Load()) }
+func (g *greeting) heard() time.Time {
+	if last := g.last.Load(); last != nil {
+		return *last
+	}
+	return time.Time{}
+}
 
 func (g *greeting) said() string {
 	g.mu.Lock()

@@ -217,7 +217,7 @@ func (v *server) carry(conn net.Conn, in io.Reader, number uint64, mark string) 
 
 // listen watches for a launcher that has fallen silent: its machine may have lost power, and TCP takes a quarter of an
 // hour to notice. The connection is kept, because it may recover. stop ends the watch.
-func (v *server) listen(waits func() int64, mark string) (stop func()) {
+func (v *server) listen(waits func() time.Time, mark string) (stop func()) {
 	if v.timeouts.Silent == nil {
 		return func() {}
 	}
@@ -232,12 +232,8 @@ func (v *server) listen(waits func() int64, mark string) (stop func()) {
 			case <-ended:
 				return
 			case now := <-tick.C:
-				var since time.Time
-				if ns := waits(); ns != 0 {
-					since = time.Unix(0, ns)
-				}
 				limit := v.timeouts.Silent()
-				v.hears(mark, quiet.look(now, since) < limit || limit == 0)
+				v.hears(mark, quiet.look(now, waits()) < limit || limit == 0)
 			}
 		}
 	})

@@ -24,21 +24,36 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Moment is a time that any goroutine may use; at first it is zero. It keeps the reading of the monotonic clock, because
+// the wall clock may be set meanwhile.
+type Moment struct{ at atomic.Pointer[time.Time] }
+
+// Set changes the time.
+func (m *Moment) Set(t time.Time) { m.at.Store(&t) }
+
+// Get returns the time that was set last.
+func (m *Moment) Get() time.Time {
+	if at := m.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // Listener is a reader that records since when a Read has been waiting.
 type Listener struct {
 	io.Reader
-	since atomic.Int64
+	since Moment
 }
 
 // Read implements io.Reader.
 func (l *Listener) Read(b []byte) (int, error) {
-	l.since.Store(time.Now().UnixNano())
-	defer l.since.Store(0)
+	l.since.Set(time.Now())
+	defer l.since.Set(time.Time{})
 	return l.Reader.Read(b)
 }
 
-// Waits returns since when a Read has been waiting, in Unix nanoseconds; 0 if none is.
-func (l *Listener) Waits() int64 { return l.since.Load() }
+// Waits returns since when a Read has been waiting; zero if none is.
+func (l *Listener) Waits() time.Time { return l.since.Get() }
 
 // silence measures how long a connection has delivered nothing while this host could hear it.
 type silence struct {
@@ -62,9 +77,9 @@ func (s *silence) look(now, waits time.Time) time.Duration {
 
 // Carrier is a connection that carries a stream.
 type Carrier[C any] struct {
-	Over         <-chan struct{} // closed when it no longer does
-	Waits        func() int64    // since when it delivers nothing, see Listener
-	SuspectAfter time.Duration   // how long it may do so
+	Over         <-chan struct{}  // closed when it no longer does
+	Waits        func() time.Time // since when it delivers nothing, see Listener
+	SuspectAfter time.Duration    // how long it may do so
 	// Find looks for another connection while silent returns true. It reports whether it found one.
 	Find func(ctx context.Context, silent func() bool) (C, bool)
 	// Drop closes a connection that is not needed.
@@ -101,11 +116,11 @@ func (c Carrier[C]) Follow(ctx context.Context, s *ResumableStream) (next C, fou
 		case now := <-look.C:
 			_, paused := pauses.Look(now) // all connections have been silent meanwhile
 			since := c.Waits()
-			if other != nil || paused || since == 0 || now.Sub(time.Unix(0, since)) < c.SuspectAfter {
+			if other != nil || paused || since.IsZero() || now.Sub(since) < c.SuspectAfter {
 				continue
 			}
 			acknowledged := s.acknowledgedUpTo()
-			silent = func() bool { return c.Waits() == since || s.stuck(acknowledged) }
+			silent = func() bool { return c.Waits().Equal(since) || s.stuck(acknowledged) }
 			results := make(chan result, 1)
 			other = results
 			go func(silent func() bool) {

@@ -2,7 +2,9 @@ package resume
 
 import (
 	"context"
-	"sync/atomic"
+	"io"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -14,20 +16,20 @@ func TestFollow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lacks   bool // the other side, of what was written
 		found   bool // another connection
-		then    func(s *ResumableStream, spoke *atomic.Int64, end func())
+		then    func(s *ResumableStream, spoke *Moment, end func())
 		taken   bool
 		dropped bool
 	}{
 		"it stays silent":                    {found: true, taken: true},
-		"there is no other one":              {then: func(_ *ResumableStream, _ *atomic.Int64, end func()) { end() }},
-		"it ends meanwhile":                  {found: true, then: func(_ *ResumableStream, _ *atomic.Int64, end func()) { end() }, dropped: true},
-		"it speaks again":                    {found: true, then: func(_ *ResumableStream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, dropped: true},
-		"it speaks again, and hears nothing": {lacks: true, found: true, then: func(_ *ResumableStream, spoke *atomic.Int64, _ func()) { spoke.Store(0) }, taken: true},
-		"it speaks again, and hears again": {lacks: true, found: true, then: func(s *ResumableStream, spoke *atomic.Int64, _ func()) {
+		"there is no other one":              {then: func(_ *ResumableStream, _ *Moment, end func()) { end() }},
+		"it ends meanwhile":                  {found: true, then: func(_ *ResumableStream, _ *Moment, end func()) { end() }, dropped: true},
+		"it speaks again":                    {found: true, then: func(_ *ResumableStream, spoke *Moment, _ func()) { spoke.Set(time.Time{}) }, dropped: true},
+		"it speaks again, and hears nothing": {lacks: true, found: true, then: func(_ *ResumableStream, spoke *Moment, _ func()) { spoke.Set(time.Time{}) }, taken: true},
+		"it speaks again, and hears again": {lacks: true, found: true, then: func(s *ResumableStream, spoke *Moment, _ func()) {
 			s.mu.Lock()
 			s.acknowledged(2, 2)
 			s.mu.Unlock()
-			spoke.Store(0)
+			spoke.Set(time.Time{})
 		}, dropped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,11 +38,11 @@ func TestFollow(t *testing.T) {
 			if tc.lacks {
 				s.Write([]byte("hi"))
 			}
-			var since atomic.Int64
-			since.Store(time.Now().Add(-time.Hour).UnixNano())
+			var since Moment
+			since.Set(time.Now().Add(-time.Hour))
 			over, dropped := make(chan struct{}), make(chan struct{}, 1)
 			end := func() { close(over) }
-			c := Carrier[string]{Over: over, Waits: since.Load, SuspectAfter: 200 * time.Millisecond,
+			c := Carrier[string]{Over: over, Waits: since.Get, SuspectAfter: 200 * time.Millisecond,
 				Find: func(ctx context.Context, silent func() bool) (string, bool) {
 					if !silent() {
 						t.Error("another one is looked for although it is not silent")
@@ -48,7 +50,7 @@ func TestFollow(t *testing.T) {
 					if tc.then != nil {
 						tc.then(s, &since, end)
 					}
-					if tc.dropped && since.Load() != 0 {
+					if tc.dropped && !since.Get().IsZero() {
 						<-ctx.Done() // it has ended
 					}
 					return "other", tc.found
@@ -58,7 +60,7 @@ func TestFollow(t *testing.T) {
 						t.Errorf("%q is dropped", conn)
 					}
 					dropped <- struct{}{}
-					if since.Load() == 0 {
+					if since.Get().IsZero() {
 						end() // there is nothing more to see
 					}
 				}}
@@ -104,5 +106,25 @@ func TestSilence(t *testing.T) {
 		if got.Seconds() != tc.want {
 			t.Errorf("%s: silent for %v, want %v s", name, got, tc.want)
 		}
+	}
+}
+
+// TestWaitsByMonotonicClock: since when a Read waits is known by the monotonic clock, too. By the wall clock alone, one that is
+// set back by an hour would hide a launcher's silence for an hour.
+func TestWaitsByMonotonicClock(t *testing.T) {
+	from, to := io.Pipe()
+	l := &Listener{Reader: from}
+	var reading sync.WaitGroup
+	reading.Go(func() { l.Read(make([]byte, 1)) })
+	for l.Waits().IsZero() {
+		time.Sleep(time.Millisecond)
+	}
+	if since := l.Waits(); !strings.Contains(since.String(), " m=") {
+		t.Errorf("it waits since %v, by the wall clock alone", since)
+	}
+	to.Close()
+	reading.Wait()
+	if since := l.Waits(); !since.IsZero() {
+		t.Errorf("it waits since %v after the end", since)
 	}
 }

@@ -50,8 +50,8 @@ type elector struct {
 	asking map[string]bool // electors whose answers are pending
 }
 
-// now returns the time as the electors count it.
-func (s *server) now() time.Duration { return time.Duration(time.Now().UnixNano() - s.born) }
+// now returns the time as the electors count it, by the monotonic clock: a wall clock that is set must not end leases.
+func (s *server) now() time.Duration { return time.Since(s.born) }
 
 // loadElectors restores the electors from what was saved.
 func (s *server) loadElectors() error {
@@ -78,7 +78,7 @@ func (s *server) standbys() (out []Standby) {
 	defer s.electors.mu.Unlock()
 	for _, h := range s.electors.jobs {
 		if state := h.State(); !state.Over && state.Value != nil && slices.Contains(state.Electors, s.cfg.Name) {
-			out = append(out, Standby{state, time.Unix(0, s.born+int64(min(h.Heard(), s.now())))})
+			out = append(out, Standby{state, s.born.Add(min(h.Heard(), s.now()))})
 		}
 	}
 	return out

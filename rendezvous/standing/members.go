@@ -45,7 +45,7 @@ func (s *server) about() (wire.ClusterMember, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return wire.ClusterMember{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born}, nil
+	return wire.ClusterMember{Port: n, Version: s.cfg.Version, Slots: s.cfg.Slots, Used: s.used, Draining: s.draining, Born: s.born.UnixNano()}, nil
 }
 
 // change applies f to the state and wakes all waiters.
@@ -223,7 +223,7 @@ func (s *server) refresh() {
 	for _, h := range hosts {
 		s.queue.seen[h.Host] = true
 	}
-	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && (hosts[i].Host != s.cfg.Name || hosts[i].Born != s.born) {
+	if i := slices.IndexFunc(hosts, func(h wire.MemberState) bool { return !h.Draining }); i >= 0 && (hosts[i].Host != s.cfg.Name || hosts[i].Born != s.born.UnixNano()) {
 		s.queueAddr = hosts[i].Addr
 	}
 	s.announce()

@@ -68,7 +68,7 @@ type server struct {
 	gossip   *gossip.Gossip
 	read     map[string]introduction // what members announce, decoded, by address; only refresh uses it
 	wg       sync.WaitGroup
-	born     int64
+	born     time.Time
 	jobs     jobs
 	electors electors
 
@@ -111,7 +111,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now().UnixNano(), stirred: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s := &server{cfg: cfg, tls: channel, born: time.Now(), stirred: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
 	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
 	s.queue.seen, s.queue.discovering = map[string]bool{}, true
 	s.adopt()

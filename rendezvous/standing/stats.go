@@ -52,7 +52,7 @@ func (s *server) note(e audit.Entry) {
 
 // stats returns what the daemon does now.
 func (s *server) stats() Stats {
-	out := Stats{Started: time.Unix(0, s.born), Slots: s.cfg.Slots}
+	out := Stats{Started: s.born, Slots: s.cfg.Slots}
 	s.counted.mu.Lock()
 	out.Requests, out.Refused = maps.Clone(s.counted.requests), s.counted.refused
 	s.counted.mu.Unlock()
