@@ -70,7 +70,7 @@ func checkRanks(o *jobFlags) error {
 // whereAndHow returns the hosts for np ranks, where they are from, and how ranks are dealt to them.
 func whereAndHow(o *jobFlags, np int) (list []hosts.ListedHost, from string, policy plan.Policy, err error) {
 	if list, from, err = hostList(o, np); err == nil {
-		err = checkNodes(o, len(list))
+		err = cmp.Or(checkNodes(o, len(list)), checkRoom(list, np))
 	}
 	if err == nil {
 		policy, err = policyOf(o)
@@ -139,10 +139,17 @@ func hostList(o *jobFlags, np int) (list []hosts.ListedHost, from string, err er
 		return nil, "", &usageError{allocErr, "name the hosts with -H to pass over the scheduler's"}
 	case given != nil:
 		return given.Hosts, given.From, nil
-	case np > hosts.MaxSlots:
-		return nil, "", &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "name the hosts with -H"}
 	}
-	return []hosts.ListedHost{{Name: "localhost", Slots: max(np, 1)}}, "", nil
+	list = []hosts.ListedHost{{Name: "localhost", Slots: max(np, 1)}}
+	return list, "", checkRoom(list, np)
+}
+
+// checkRoom refuses so many ranks that a host would have more than any can run.
+func checkRoom(list []hosts.ListedHost, np int) error {
+	if np > hosts.MaxSlots*len(list) {
+		return &usageError{fmt.Errorf("-np %d: more than %d ranks on one host", np, hosts.MaxSlots), "-H names more hosts"}
+	}
+	return nil
 }
 
 // mapOf returns a line for each host, with its ranks.
