@@ -208,8 +208,12 @@ func (j *judge) rdma(f Facts) {
 		if f.Verbs != "" {
 			j.add("RDMA", Warn, f.Verbs, "modprobe ib_uverbs; apt-get install rdma-core ibverbs-providers")
 		}
-		const unlimited = 1 << 40
-		j.check("locked memory", f.MemLock >= unlimited, "unlimited", Warn, size(int64(min(f.MemLock, 1<<62)))+" are too little for RDMA", "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf")
+		const enough, unlimited = 1 << 30, 1 << 40 // 40 links of up to 25 MiB
+		limit := size(int64(min(f.MemLock, 1<<62)))
+		if f.MemLock >= unlimited {
+			limit = "unlimited"
+		}
+		j.check("locked memory", f.MemLock >= enough, limit, Warn, limit+" are too little for RDMA: a link to another host takes up to 25 MiB", "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf")
 	}
 }
 

@@ -33,3 +33,16 @@ func TestAskNvidia(t *testing.T) {
 		t.Errorf("without nvidia-smi: %+v, %q", states, silent)
 	}
 }
+
+func TestLocksFreely(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tsh\nCapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n": true,  // root
+		"Name:\tsh\nCapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\n": false, // root of a container
+		"Name:\tsh\nCapEff:\t0000000000000000\n":                            false, // a user
+		"":                                                                  false,
+	} {
+		if got := locksFreely(status); got != want {
+			t.Errorf("%q: %v", status, got)
+		}
+	}
+}
