@@ -1,6 +1,7 @@
 // A stand-in for libibverbs.so.1 on machines without RDMA: devices of all processes of one machine reach each other
 // through shared memory. Only what gorun uses exists: reliable connected queue pairs, writes with immediate data,
-// completion channels, asynchronous events. The structures are the real ones, so a program cannot notice the difference.
+// completion channels, asynchronous events. The structures are the real ones. Unlike those of a device, messages of
+// the peer make events also where no notification was requested.
 //
 // The processes share a directory, best in /dev/shm: the macro DIRECTORY, or else the environment variable
 // VERBS_STANDIN; without either there is no device. Files in it make faults:
@@ -17,6 +18,8 @@
 //	subnet   N: no packet reaches a host whose address has other N bits at its beginning
 //	without  addresses of hosts that have no device
 //	denied   addresses of hosts whose users may not open it
+//	hang     whoever lists devices waits for ever
+//	crash    whoever lists devices ends by SIGABRT
 //	memlock  registered memory counts against the limit of locked memory, as it does for users other than root
 //
 // The number of a queue pair, or of memory, ends with the last byte of its host's first address, and so does the name of
@@ -205,6 +208,10 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(2, sizeof *list);
 	*count = 0;
+	if (directory() && exists("crash"))
+		abort();
+	while (directory() && exists("hang"))
+		sleep(1);
 	if (list && directory() && !exists("gone") && !names_us("without")) {
 		snprintf(the_device.dev_path, sizeof the_device.dev_path, "%s/sysfs", directory());
 		list[(*count)++] = &the_device;
@@ -423,6 +430,12 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 		return -1;
 	}
 	struct queue *q = event.data.ptr;
+	uint64_t taken;
+	pthread_mutex_lock(&q->lock);
+	if (q->signalled && read(q->signal, &taken, sizeof taken) < 0)
+		abort();
+	q->signalled = 0;
+	pthread_mutex_unlock(&q->lock);
 	*cq = &q->cq;
 	*cq_context = q->cq.cq_context;
 	return 0;
@@ -497,10 +510,6 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *into)
 	pthread_mutex_lock(&q->lock);
 	struct pair *p = q->pair;
 	struct message arrived[MOST];
-	uint64_t drained;
-	if (q->signalled && read(q->signal, &drained, sizeof drained) < 0)
-		abort();
-	q->signalled = 0;
 	if (is_late(q)) {
 		pthread_mutex_unlock(&q->lock);
 		return 0;
