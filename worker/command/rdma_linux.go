@@ -2,6 +2,7 @@ package command
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,11 @@ import (
 const (
 	rdmaProgram = "gorund-rdma" // its name in the archive that is part of this program
 	rdmaCheck   = "--rdma-check"
-	rdmaFor     = "--rdma-for" // tells that daemon the name of the program that it is for, and a path of the file
+	rdmaFor     = "--rdma-for" // NAME FILE: the program whose supervisor starts this daemon, and a path of its file
 	withoutRDMA = "--without-rdma"
 
-	// checkLimit bounds how long gorund-rdma takes to start and load the library. The start of the job waits for it.
+	// checkLimit bounds how long gorund-rdma takes to start, load the library and open the devices. The start of the job
+	// waits for it.
 	checkLimit = 3 * time.Second
 )
 
@@ -71,13 +73,13 @@ func openRDMA(library string) (*os.File, error) {
 	if err != nil {
 		program.Close()
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("the daemon for it has not started within %v", checkLimit)
+			return nil, fmt.Errorf("gorund-rdma did not start within %v", checkLimit)
 		}
-		if said := strings.TrimSpace(string(out)); said != "" {
-			said, _, _ = strings.Cut(said, "\n")
-			return nil, errors.New(said)
+		said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		if check.ProcessState != nil && check.ProcessState.ExitCode() == 1 && said != "" {
+			return nil, errors.New(said) // by checkRDMA
 		}
-		return nil, fmt.Errorf("the daemon for it does not start here: %w", err)
+		return nil, fmt.Errorf("gorund-rdma does not start here: %s", cmp.Or(said, err.Error()))
 	}
 	return program, nil
 }
@@ -86,12 +88,12 @@ func openRDMA(library string) (*os.File, error) {
 func unpackRDMA() (*os.File, error) {
 	self, err := zip.OpenReader("/proc/self/exe")
 	if err != nil {
-		return nil, errors.New("this program was built without the daemon for it")
+		return nil, errors.New("this program was built without gorund-rdma")
 	}
 	defer self.Close()
 	packed, err := self.Open(rdmaProgram)
 	if err != nil {
-		return nil, errors.New("this program was built without the daemon for it")
+		return nil, errors.New("this program was built without gorund-rdma")
 	}
 	defer packed.Close()
 	fd, err := unix.MemfdCreate(rdmaProgram, unix.MFD_CLOEXEC)
@@ -102,7 +104,7 @@ func unpackRDMA() (*os.File, error) {
 	writing := os.NewFile(uintptr(fd), rdmaProgram)
 	defer writing.Close()
 	if _, err := io.Copy(writing, packed); err != nil {
-		return nil, fmt.Errorf("unpack the daemon for RDMA: %w", err)
+		return nil, fmt.Errorf("unpack gorund-rdma: %w", err)
 	}
 	return os.Open(pathOf(writing))
 }

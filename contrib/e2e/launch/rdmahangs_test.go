@@ -13,8 +13,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// TestRDMALibraryHangs: a libibverbs that never finishes to load costs a host RDMA and a moment. The launcher, which
-// takes a silent daemon for lost, does not lose patience before.
+// TestRDMALibraryHangs: a libibverbs that never finishes to load or to list devices, or that crashes, costs a host RDMA
+// and a moment. The launcher, which takes a silent daemon for lost, does not lose patience before.
 func TestRDMALibraryHangs(t *testing.T) {
 	t.Parallel()
 	compiler, err := exec.LookPath("cc")
@@ -30,9 +30,21 @@ func TestRDMALibraryHangs(t *testing.T) {
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	c := e2etest.NewClusterWith(t, 2, lab.Options{Share: []string{dir}})
-	r := c.Gorun("--rdma", "on", "--rdma-library", library, "-np", "2", "-H", "host1:1,host2:1", "true")
-	if n := strings.Count(r.Stderr, "data goes over TCP, not RDMA: the daemon for it has not started within"); r.Code != 0 || n != 2 {
-		t.Errorf("ends with %d, and %d hosts report it:\n%s", r.Code, n, r.Stderr)
+	standin := e2etest.NewStandin(t)
+	c := e2etest.NewClusterWith(t, 2, lab.Options{Share: []string{dir, standin.Dir}})
+	for _, j := range []struct{ fault, library, want string }{
+		{"", library, "gorund-rdma did not start within"},
+		{"hang", standin.Library, "gorund-rdma did not start within"},
+		{"crash", standin.Library, "gorund-rdma does not start here: SIGABRT: abort"},
+	} {
+		end := func() {}
+		if j.fault != "" {
+			end = standin.Fault(j.fault, "")
+		}
+		r := c.Gorun("--rdma", "on", "--rdma-library", j.library, "-np", "2", "-H", "host1:1,host2:1", "true")
+		end()
+		if n := strings.Count(r.Stderr, "data goes over TCP, not RDMA: "+j.want); r.Code != 0 || n != 2 {
+			t.Errorf("%s: ends with %d, and %d hosts report it:\n%s", j.fault, r.Code, n, r.Stderr)
+		}
 	}
 }
