@@ -483,7 +483,8 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 			rtt, acked, again := st.kernel()
 			if st.upgraded != nil {
 				s.Upgraded++
-				acked, rtt = st.upgraded.Delivered(), st.upgraded.RTT()
+				acked, _ = st.upgraded.Delivered()
+				rtt = st.upgraded.RTT()
 			}
 			if rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
 				s.RTT = rtt

@@ -141,7 +141,7 @@ func (st *stream) moves() bool {
 	before := st.moved
 	st.pathState = st.probe.state()
 	if st.upgraded != nil {
-		st.pathState.delivered = st.upgraded.Delivered()
+		st.pathState.delivered, st.pathState.answers = st.upgraded.Delivered()
 	}
 	st.moved = st.progress + st.pathState.delivered
 	return st.moved != before

@@ -17,8 +17,9 @@ type Upgraded interface {
 	WriteBuffers([][]byte) error
 	// WriteNow writes what it can without waiting, first of a and then of b. It is not called beside another write.
 	WriteNow(a, b []byte) (int, error)
-	// Delivered counts the bytes that have arrived at the peer, even if the peer has not read them yet.
-	Delivered() uint64
+	// Delivered counts the bytes that have arrived at the peer, even if the peer has not read them yet, and reports
+	// whether these are all that were written.
+	Delivered() (bytes uint64, all bool)
 	// RTT returns the shortest round trip so far, 0 if it is unknown.
 	RTT() time.Duration
 }

@@ -25,7 +25,7 @@ func (c carrier) WriteBuffers(all [][]byte) error {
 
 func (carrier) WriteNow(_, _ []byte) (int, error) { return 0, nil }
 
-func (carrier) Delivered() uint64 { return 1 << 20 }
+func (carrier) Delivered() (uint64, bool) { return 1 << 20, false }
 
 func (carrier) RTT() time.Duration { return 7 * time.Microsecond }
 

@@ -34,7 +34,7 @@ func TestLooksForPort(t *testing.T) {
 func TestLooksAfterReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, id, looks := portless(t)
-		tr.trial(id).on = 1
+		tr.state(id).on = 1
 		tr.failed(id, errPeer)
 		time.Sleep(time.Minute)
 		if n := looks.Load(); n > 0 {
@@ -54,7 +54,7 @@ func TestLooksAfterCrossing(t *testing.T) {
 		tr, id, looks := portless(t)
 		tr.retry(id) // one side opens the stream before it is the time for RDMA
 		tr.mu.Lock()
-		tr.trial(id).on, tr.trial(id).waits = 1, false // what the other side opens gets a queue pair
+		tr.state(id).on, tr.state(id).waits = 1, false // what the other side opens gets a queue pair
 		tr.mu.Unlock()
 		time.Sleep(time.Minute)
 		before := looks.Load()
@@ -71,7 +71,7 @@ func portless(t *testing.T) (*Transport, streamID, *atomic.Int64) {
 	looks, id := &atomic.Int64{}, streamID{1, 1}
 	tr := New(Config{Provider: noPorts{looks}, Retry: func(int, int) bool { return true }})
 	t.Cleanup(func() { tr.Close() })
-	tr.trial(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	tr.state(id).from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	return tr, id, looks
 }
 

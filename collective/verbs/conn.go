@@ -57,7 +57,7 @@ func (c *Conn) carry(broke func(error)) error {
 	c.broke = broke
 	c.users++
 	c.goes.Go(func() {
-		c.fail(c.pair.Event())
+		c.fail(ofPair(c.pair.Event()))
 		c.mu.Lock()
 		c.leave()
 		c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *Conn) carry(broke func(error)) error {
 	c.goes.Go(func() {
 		_, err := c.tcp.Read(make([]byte, 1))
 		if err == nil {
-			err = errFlow
+			err = ofPair(errFlow)
 		}
 		c.fail(err)
 	})
@@ -83,7 +83,7 @@ func (c *Conn) pump() {
 			err = c.pair.Wait()
 		}
 		if err != nil {
-			c.fail(err)
+			c.fail(ofPair(err))
 			break
 		}
 	}
@@ -212,8 +212,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 }
 
-// later fails the connection once mu is free.
-func (c *Conn) later(err error) { c.goes.Go(func() { c.fail(err) }) }
+// later fails the connection, because of an error of the queue pair, once mu is free.
+func (c *Conn) later(err error) { c.goes.Go(func() { c.fail(ofPair(err)) }) }
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
@@ -284,11 +284,11 @@ func (c *Conn) write(wait bool, all [][]byte) (done int, err error) {
 	}
 }
 
-// Delivered returns how many bytes the peer's device has taken.
-func (c *Conn) Delivered() uint64 {
+// Delivered returns how many bytes the peer's device has taken, and whether these are all that were written.
+func (c *Conn) Delivered() (bytes uint64, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.flow.completed
+	return c.flow.completed, c.flow.idle()
 }
 
 // RTT returns the shortest time from when a message was posted, with no other in flight, until the device reported that

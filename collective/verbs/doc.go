@@ -16,9 +16,11 @@
 // The daemon makes both copies, as the kernel does with TCP. So no device ever writes into the memory of an operation,
 // and a stream that broke only has to be closed.
 //
-// Files: flow.go is the state of one queue pair, pure; trial.go decides when a stream tries RDMA, pure; conn.go is
-// the connection; upgrade.go agrees with the peer; tuning.go has the options; provider.go is what the package needs of
-// a library. Package ibverbs is the binding of libibverbs, verbstest an imitation in memory for tests.
+// Files: transport.go has the Transport; upgrade.go agrees with the peer by the messages of offer.go; retry.go has what
+// follows a failure, which trial.go decides, pure; pause.go empties the devices; driver.go bounds calls of drivers;
+// conn.go is the connection; flow.go is the state of one queue pair, pure; tuning.go has the options; provider.go is
+// what the package needs of a library. Package ibverbs is the binding of libibverbs, verbstest an imitation in memory
+// for tests.
 //
 // The TCP connection stays open beside the queue pair and carries nothing. It ends when the peer's process ends; a
 // queue pair notices that only when it sends.

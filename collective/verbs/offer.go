@@ -86,9 +86,10 @@ func (o *offer) decode(b *[offerSize]byte) error {
 func fit(mine, theirs *offer) error {
 	switch {
 	case mine.size != theirs.size:
-		return fmt.Errorf("the other host's rings have %d bytes instead of %d", theirs.size.Ring, mine.size.Ring)
+		return fmt.Errorf("the other host has rings of %d bytes and %d messages instead of %d and %d", theirs.size.Ring,
+			theirs.size.Depth, mine.size.Ring, mine.size.Depth)
 	case mine.roce2 != theirs.roce2:
-		return errors.New("one of the hosts has RoCE v2 and the other only v1")
+		return errors.New("one of the hosts has RoCE v2 and the other only v1; --rdma-options roce=1 uses v1 on both")
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ var errPaused = errors.New("RDMA is paused")
 // mostPause bounds a pause whose end is never reported.
 const mostPause = time.Hour
 
-// Pause lets no queue pair come until Resume, and does not wait. drain has all streams go on by TCP. When it returns,
-// the devices have done what was posted, if that took no longer than within, and hold on to no memory of this process,
-// unless one does not let go of it for seconds. vSphere demands this before it moves a virtual machine.
+// Pause lets no stream get a queue pair until Resume, and does not wait. drain moves all streams to TCP, and returns once
+// every queue pair is destroyed, or after a few seconds. Devices have as long as within to complete what was posted.
+// vSphere demands this before it moves a virtual machine.
 func (t *Transport) Pause() (drain func(within time.Duration)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,6 +73,9 @@ func (p heldPair) Close() error {
 	defer p.release()
 	return p.Pair.Close()
 }
+
+// discard closes a queue pair that carries no stream. It does not wait for the driver.
+func (t *Transport) discard(p Pair) { t.goes.Go(func() { p.Close() }) }
 
 // release is the end of a queue pair that held counts.
 func (t *Transport) release() {

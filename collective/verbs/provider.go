@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Provider is what the package needs of a library for RDMA.
@@ -125,7 +126,7 @@ func (e *EventError) Error() string {
 	return "the queue pair " + what
 }
 
-// errNoPort means that no port has a GID for a connection.
+// errNoPort means that no port has a GID for a connection, though one is active.
 var errNoPort = errors.New("no RDMA port has the address of the connection; choose its NIC by --network-interfaces")
 
 // choose returns the place for a queue pair beside a TCP connection from the given address. On Ethernet it is the port
@@ -134,11 +135,15 @@ var errNoPort = errors.New("no RDMA port has the address of the connection; choo
 // these devices alone.
 func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place, error) {
 	var found Place
-	best, otherRoCE := 0, false
+	best, otherRoCE, active := 0, false, false
+	var devices, usable []string
 	for _, p := range ports {
-		if !named(names, p.Device) {
+		devices = append(devices, p.Device)
+		if len(names) > 0 && !slices.Contains(names, p.Device) {
 			continue
 		}
+		usable = append(usable, p.Device)
+		active = active || p.Active
 		for _, g := range p.GIDs {
 			rank := 0
 			switch same := netip.AddrFrom16(g.Value).Unmap() == from.Unmap(); {
@@ -160,9 +165,14 @@ func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place
 		}
 	}
 	switch {
+	case len(devices) > 0 && len(usable) == 0:
+		return found, fmt.Errorf("no RDMA device %s; this host has %s", strings.Join(names, " or "),
+			strings.Join(slices.Compact(devices), ", "))
 	case best == 0 && otherRoCE:
 		return found, fmt.Errorf("no RDMA port has the address of the connection with RoCE v%d; leave out roce=%[1]d",
 			tuning.RoCE)
+	case best == 0 && len(usable) > 0 && !active:
+		return found, fmt.Errorf("no port of %s is active; see gorun doctor", usable[0])
 	case best == 0:
 		return found, errNoPort
 	case !found.Active:
@@ -177,8 +187,4 @@ func choose(ports []Port, from netip.Addr, names []string, tuning Tuning) (Place
 	}
 	found.MTU = min(found.MTU, tuning.MTU)
 	return found, nil
-}
-
-func named(names []string, device string) bool {
-	return len(names) == 0 || slices.Contains(names, device)
 }

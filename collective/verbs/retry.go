@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// trial returns the trial of a stream. mu is held.
-func (t *Transport) trial(id streamID) *trial {
-	tr := t.trials[id]
-	if tr == nil {
-		tr = &trial{least: t.cfg.Tuning.Rest, most: mostRests * t.cfg.Tuning.Rest}
-		t.trials[id] = tr
+// state returns what the transport knows of a stream. mu is held.
+func (t *Transport) state(id streamID) *streamState {
+	s := t.streams[id]
+	if s == nil {
+		s = &streamState{trial: trial{least: t.cfg.Tuning.Rest, most: mostRests * t.cfg.Tuning.Rest}}
+		t.streams[id] = s
 	}
-	return tr
+	return s
 }
 
 // broke takes note that the queue pair of a stream has ended. The link opens the stream again by itself.
@@ -20,7 +20,7 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 	failed := Broken(err) // else it was closed, or TCP broke
 	t.mu.Lock()
 	delete(t.up, c)
-	tr := t.trial(id)
+	tr := t.state(id)
 	tr.on--
 	rest := time.Duration(0)
 	if failed {
@@ -43,13 +43,29 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 func Broken(err error) bool {
 	_, status := errors.AsType[*StatusError](err)
 	_, event := errors.AsType[*EventError](err)
-	return status || event
+	_, other := errors.AsType[*pairError](err)
+	return status || event || other
+}
+
+// pairError is what ends the use of a queue pair, other than a status or an event: the library refuses a request, or the
+// peer does not follow the protocol.
+type pairError struct{ err error }
+
+func (e *pairError) Error() string { return "queue pair failed: " + e.err.Error() }
+func (e *pairError) Unwrap() error { return e.err }
+
+// ofPair returns an error of a queue pair so that Broken holds for it.
+func ofPair(err error) error {
+	if err == nil || Broken(err) || errors.Is(err, errPaused) {
+		return err
+	}
+	return &pairError{err}
 }
 
 // failed takes note that a stream stays on TCP, and has it opened again later.
 func (t *Transport) failed(id streamID, reason error) {
 	t.mu.Lock()
-	t.trial(id).failed(t.now())
+	t.state(id).failed(t.now())
 	t.mu.Unlock()
 	t.report(id, reason)
 	t.retry(id)
@@ -70,7 +86,7 @@ const mostLook = 5 * time.Second
 func (t *Transport) retry(id streamID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tr := t.trial(id)
+	tr := t.state(id)
 	tr.waits = true
 	if tr.retries || t.cfg.Retry == nil || t.ctx.Err() != nil {
 		return

@@ -1,9 +1,6 @@
 package verbs
 
-import (
-	"net"
-	"time"
-)
+import "time"
 
 // trial decides when a stream goes over RDMA. It is pure.
 type trial struct {
@@ -12,11 +9,6 @@ type trial struct {
 	began    time.Duration // when the last attempt succeeded
 	failures int           // in a row
 	until    time.Duration // no attempt before that
-
-	on      int      // queue pairs that carry the stream; while it is replaced, also the old one
-	waits   bool     // if not: this side knows why
-	retries bool     // there is a goroutine of Transport.retry
-	from    net.Addr // this side's address in the stream's latest connection; a host may get another one
 }
 
 // A queue pair that breaks is replaced by one at once. If that one fails soon, too, the stream stays on TCP for a time

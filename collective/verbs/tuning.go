@@ -11,7 +11,7 @@ import (
 // Tuning is what users choose for queue pairs.
 type Tuning struct {
 	GID  int // index in the port's table, -1 for the entry with the connection's address
-	RoCE int // version: 1 or 2, 0 for 2 where both ends have it
+	RoCE int // version: 1 or 2, 0 for 2 where this host has it, which must go for both ends
 	MTU  int // at most, in bytes
 
 	// Timeout is how long the device waits for an acknowledgement: 4.096 µs times two to the power of Timeout. Retries is

@@ -27,21 +27,21 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 	theirs, err := exchange(conn, &mine)
 	if err != nil {
 		if pair != nil {
-			pair.Close()
+			t.discard(pair)
 			t.late(id, err)
 		}
 		return nil, err
 	}
 	if !mine.have || !theirs.have {
 		if pair != nil {
-			pair.Close()
+			t.discard(pair)
 		}
 		switch {
 		case reason != nil:
 			t.failed(id, reason)
 		case mine.have:
 			t.mu.Lock()
-			t.trial(id).waits = false
+			t.state(id).waits = false
 			t.mu.Unlock()
 		default: // it is not the time
 			t.retry(id)
@@ -49,11 +49,14 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return conn, nil
 	}
 	if reason = fit(&mine, &theirs); reason == nil {
-		reason = pair.Connect(mine.end.PSN, theirs.end, t.cfg.Tuning)
+		reason = t.call(func() error { return pair.Connect(mine.end.PSN, theirs.end, t.cfg.Tuning) },
+			func() { pair.Close() })
 	}
 	good, err := agree(conn, reason)
 	if err != nil || !good {
-		pair.Close()
+		if !errors.Is(reason, errHangs) {
+			t.discard(pair)
+		}
 		return t.disagreed(id, conn, reason, err)
 	}
 	c := newConn(conn, pair, size, &t.goes)
@@ -70,15 +73,15 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return nil, errPaused
 	}
 	t.up[c] = true
-	tr := t.trial(id)
-	tr.on++
-	tr.waits = false
-	tr.worked(t.now())
+	s := t.state(id)
+	s.on++
+	s.waits = false
+	s.worked(t.now())
 	t.mu.Unlock()
 	if err := c.carry(func(err error) { t.broke(id, c, err) }); err != nil {
 		t.mu.Lock()
 		delete(t.up, c)
-		tr.on--
+		s.on--
 		t.mu.Unlock()
 		if !errors.Is(err, errPaused) {
 			t.failed(id, err)
@@ -86,6 +89,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return nil, err
 	}
 	if t.cfg.Carries != nil {
+		place.MTU = min(place.MTU, theirs.end.MTU)
 		t.cfg.Carries(peer, place)
 	}
 	return c, nil
@@ -95,9 +99,9 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 func (t *Transport) open(conn net.Conn, id streamID, size Size) (Pair, Place, offer, error) {
 	from := conn.LocalAddr()
 	t.mu.Lock()
-	tr := t.trial(id)
-	tr.from = from
-	wants := tr.wants(t.now()) && !t.pauses() && t.ctx.Err() == nil
+	s := t.state(id)
+	s.from = from
+	wants := s.wants(t.now()) && !t.pauses() && t.hanging == 0 && t.ctx.Err() == nil
 	if wants {
 		t.opening[conn] = true
 		t.held++
@@ -106,12 +110,23 @@ func (t *Transport) open(conn net.Conn, id streamID, size Size) (Pair, Place, of
 	if !wants {
 		return nil, Place{}, offer{}, nil
 	}
-	pair, place, err := t.pair(from, size)
-	if err != nil {
-		t.release()
-		return nil, place, offer{}, err
+	var pair Pair
+	var place Place
+	if err := t.call(func() (err error) {
+		pair, place, err = t.pair(from, size)
+		if err != nil {
+			t.release()
+			return err
+		}
+		pair = heldPair{pair, t.release}
+		return nil
+	}, func() {
+		if pair != nil {
+			pair.Close()
+		}
+	}); err != nil {
+		return nil, Place{}, offer{}, err
 	}
-	pair = heldPair{pair, t.release}
 	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
 	o.end.PSN = rand.Uint32() & byteMask
 	return pair, place, o, nil

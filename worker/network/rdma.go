@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"gorun/collective/verbs"
@@ -27,12 +26,12 @@ func (n *Network) openRDMA(post func(func())) {
 		n.noRDMA(err)
 		return
 	}
-	provider, err := n.provider(tuning)
+	provider, ports, err := n.provider(tuning)
 	if err != nil {
 		n.noRDMA(err)
 		return
 	}
-	cfg := verbs.Config{Provider: provider, Tuning: tuning, Log: n.cfg.Log, Retry: func(peer, stream int) bool { return n.mesh.Reopen(peer, stream) }}
+	cfg := verbs.Config{Provider: provider, Ports: ports, Tuning: tuning, Log: n.cfg.Log, Retry: func(peer, stream int) bool { return n.mesh.Reopen(peer, stream) }}
 	if wanted := n.job.RDMA; wanted != "auto" && wanted != "on" {
 		cfg.Devices = strings.Split(wanted, ",")
 	}
@@ -63,26 +62,21 @@ func (n *Network) openRDMA(post func(func())) {
 	n.transport = verbs.New(cfg)
 }
 
-// provider loads the library and looks whether there is a port, unless data must be encrypted.
-func (n *Network) provider(tuning verbs.Tuning) (verbs.Provider, error) {
+// provider loads the library and looks for ports, unless data must be encrypted.
+func (n *Network) provider(tuning verbs.Tuning) (verbs.Provider, []verbs.Port, error) {
 	if n.job.Encrypt && !tuning.Unencrypted {
-		return nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; " +
+		return nil, nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; " +
 			"--rdma-options unencrypted=yes uses it all the same")
 	}
 	provider, err := ibverbs.Load(n.job.Verbs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ports, err := provider.Ports()
-	switch {
-	case err != nil:
-		return nil, err
-	case len(ports) == 0:
-		return nil, errors.New("no RDMA device; load its driver, pass it to containers")
-	case !slices.ContainsFunc(ports, func(p verbs.Port) bool { return p.Active }):
-		return nil, fmt.Errorf("no port of %s is active; see gorun doctor", ports[0].Device)
+	if err == nil && len(ports) == 0 {
+		err = errors.New("no RDMA device; load its driver, pass it to containers")
 	}
-	return provider, nil
+	return provider, ports, err
 }
 
 // describePlace names the port and the GID of a queue pair.

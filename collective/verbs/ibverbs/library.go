@@ -16,8 +16,8 @@ import (
 	"gorun/collective/verbs"
 )
 
-// mostGIDs bounds how many entries of a port's table are read: most have 256, nearly all empty.
-const mostGIDs = 64
+// mostGIDs bounds how many entries of a port's table are read. A queue pair's address has 8 bits for the index.
+const mostGIDs = 256
 
 // library is a loaded libibverbs.
 type library struct {
@@ -157,7 +157,7 @@ func (l *library) Ports() (ports []verbs.Port, err error) {
 	return ports, err
 }
 
-// openError explains why the ports of a device cannot be had.
+// openError explains why a device cannot be opened.
 func openError(device string, err error) error {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%s: %w; let this user write /dev/infiniband/uverbs*, as rdma-core's udev rules do", device, err)

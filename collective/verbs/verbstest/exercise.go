@@ -18,7 +18,6 @@ import (
 // Exercised is what Exercise takes.
 type Exercised struct {
 	Provider func() verbs.Provider // of each of two hosts
-	Address  string                // of both; 127.0.0.1
 	Segments int                   // that each host sends
 	Disturb  func(round int)       // is called whenever a few more segments have arrived; nil for peace
 	Config   verbs.Config          // without Provider, Tuning and Retry
@@ -45,7 +44,7 @@ func Exercise(t *testing.T, e Exercised) link.Totals {
 		running.Wait()
 	}()
 	for i := range hosts {
-		listener, err := tcp.Options{}.Listen(ctx, net.JoinHostPort(cmp.Or(e.Address, "127.0.0.1"), "0"))
+		listener, err := tcp.Options{}.Listen(ctx, "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -177,7 +177,7 @@ func TestRDMA(t *testing.T) {
 	}{
 		"no device":    {[]string{"--rdma", "on"}, "data goes over TCP, not RDMA: no RDMA device (/dev/infiniband/uverbs*); load ib_uverbs"},
 		"no library":   {[]string{"--rdma", "on", "--rdma-library", "/no/libibverbs.so.1"}, "data goes over TCP, not RDMA: load libibverbs: "},
-		"other device": {[]string{"--rdma", "mlx5_0", "--rdma-library", c.standin.Library}, "goes over TCP, not RDMA: no RDMA port has the address of the connection; "},
+		"other device": {[]string{"--rdma", "mlx5_0", "--rdma-library", c.standin.Library}, "goes over TCP, not RDMA: no RDMA device mlx5_0; this host has standin0"},
 		"encrypted":    {append([]string{"--encrypt"}, flags...), "not RDMA: --encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; --rdma-options unencrypted=yes"},
 	} {
 		t.Run(name, func(t *testing.T) {
