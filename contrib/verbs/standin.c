@@ -20,6 +20,7 @@
 //	denied   addresses of hosts whose users may not open it
 //	hang     whoever lists devices waits for ever
 //	crash    whoever lists devices ends by SIGABRT
+//	tuned    takes a line of what each pair is connected with: class, hops, MTU and index of the GID, or timeout, retries, RNR
 //	memlock  registered memory counts against the limit of locked memory, as it does for users other than root
 //
 // The number of a queue pair, or of memory, ends with the last byte of its host's first address, and so does the name of
@@ -603,6 +604,18 @@ static int apart(const union ibv_gid *a, const union ibv_gid *b)
 	return bits && bits <= 32 && (ntohl(x) ^ ntohl(y)) >> (32 - bits);
 }
 
+// show appends numbers to a file, if it exists.
+static void show(const char *name, int a, int b, int c, int d)
+{
+	char path[PATH_MAX], line[64];
+	snprintf(path, sizeof path, "%s/%s", directory(), name);
+	int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC), n = snprintf(line, sizeof line, "%d %d %d %d\n", a, b, c, d);
+	if (fd >= 0 && write(fd, line, n) != n)
+		abort();
+	if (fd >= 0)
+		close(fd);
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	struct pair *p = (struct pair *)qp;
@@ -624,7 +637,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		p->event = number_in("event");
 		p->late = number_in("late");
 		p->unreached = apart(&gids[attr->ah_attr.grh.sgid_index], &attr->ah_attr.grh.dgid);
+		show("tuned", attr->ah_attr.grh.traffic_class, attr->ah_attr.grh.hop_limit, 128 << attr->path_mtu,
+		     attr->ah_attr.grh.sgid_index);
 	} else if (attr->qp_state == IBV_QPS_RTS && p->state == IBV_QPS_RTR && mask == rts) {
+		show("tuned", attr->timeout, attr->retry_cnt, attr->rnr_retry, 0);
 	} else {
 		result = EINVAL;
 	}

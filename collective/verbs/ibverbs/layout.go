@@ -17,6 +17,10 @@ const (
 	channelFD       = 8
 
 	deviceDirectory = 152 // ibv_device.dev_path, in sysfs
+	deviceNameSize  = 64  // IBV_SYSFS_NAME_MAX
+	devicePathSize  = 256 // IBV_SYSFS_PATH_MAX
+	smallestMTU     = 1   // IBV_MTU_256; each further one is twice as large
+	largestMTU      = 5   // IBV_MTU_4096
 
 	deviceAttrSize  = 232
 	deviceAttrPorts = 227

@@ -112,12 +112,6 @@ func text(address uintptr, most int) string {
 	return string(b[:max(bytes.IndexByte(b, 0), 0)])
 }
 
-// deviceNameSize is IBV_SYSFS_NAME_MAX, devicePathSize IBV_SYSFS_PATH_MAX.
-const (
-	deviceNameSize = 64
-	devicePathSize = 256
-)
-
 // each calls f with all devices, until it returns false.
 func (l *library) each(f func(device uintptr, name string) bool) error {
 	scratch, err := newPage()

@@ -8,11 +8,11 @@ import "encoding/binary"
 var native = binary.NativeEndian
 
 // mtuBytes and mtuEnum convert what the library calls an MTU.
-func mtuBytes(enum uint32) int { return 128 << min(enum, 5) }
+func mtuBytes(enum uint32) int { return 256 << (min(max(enum, smallestMTU), largestMTU) - smallestMTU) }
 
 func mtuEnum(bytes int) uint32 {
-	enum := uint32(1)
-	for enum < 5 && mtuBytes(enum+1) <= bytes {
+	enum := uint32(smallestMTU)
+	for enum < largestMTU && mtuBytes(enum+1) <= bytes {
 		enum++
 	}
 	return enum

@@ -4,6 +4,7 @@ package ibverbs_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -307,5 +308,33 @@ func TestNoKeyOpensSendRing(t *testing.T) {
 		if status := write(end); status == 0 || sends[0] != 0 {
 			t.Errorf("a write to the ring to send from, by the key %#x: status %d, %q", key, status, sends[0])
 		}
+	}
+}
+
+// What users choose for queue pairs is what they are connected with.
+func TestTuned(t *testing.T) {
+	provider, directory := standin(t)
+	fault(t, directory, "tuned", "")
+	ports, err := provider.Ports()
+	if err != nil || len(ports) == 0 {
+		t.Fatalf("ports %v, error %v", ports, err)
+	}
+	at := verbs.Place{Port: ports[0], GID: ports[0].GIDs[0]}
+	at.MTU = 1024
+	p, err := provider.Open(at, verbs.Size{Ring: 64 << 10, Depth: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	tuning, err := verbs.ParseTuning("class=106,hops=3,timeout=10,retries=4,rnr=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Receive(4), p.Connect(1, p.End(), tuning)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(directory, "tuned"))
+	if want := fmt.Sprintf("106 3 1024 %d\n10 4 2 0\n", at.GID.Index); err != nil || string(got) != want {
+		t.Errorf("%q, error %v, want %q", got, err, want)
 	}
 }

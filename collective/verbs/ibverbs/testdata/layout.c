@@ -21,6 +21,10 @@ int main(void)
 	FIELD(mrRemoteKey, ibv_mr, rkey);
 	FIELD(channelFD, ibv_comp_channel, fd);
 	FIELD(deviceDirectory, ibv_device, dev_path);
+	VALUE(deviceNameSize, IBV_SYSFS_NAME_MAX);
+	VALUE(devicePathSize, IBV_SYSFS_PATH_MAX);
+	VALUE(smallestMTU, IBV_MTU_256);
+	VALUE(largestMTU, IBV_MTU_4096);
 	SIZE(deviceAttrSize, ibv_device_attr);
 	FIELD(deviceAttrPorts, ibv_device_attr, phys_port_cnt);
 	VALUE(portAttrFits, sizeof(struct ibv_port_attr) <= 64);
