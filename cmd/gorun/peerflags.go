@@ -23,6 +23,9 @@ var peers = []launcherFlags{
 		"output-directory":   "--output-filename DIR",
 		"preload-binary":     "gorun copies no programs: put it on the hosts at the same path",
 		"report-pid":         "--json reports each rank that starts",
+		"output":             "--timestamp-output, --merge-stderr or --output-filename DIR; lines are tagged anyway",
+		"default-hostfile":   "--hostfile FILE",
+		"use-hwthread-cpus":  "--bind-to hwthread",
 	}},
 	// Hydra's mpiexec
 	{"mpirun", map[string]string{
@@ -31,6 +34,7 @@ var peers = []launcherFlags{
 		"nolocal":             "leave this machine out of -H",
 		"membind":             "--bind-to numa binds memory too",
 		"gpus-per-proc":       "--gpus",
+		"print-rank-map":      "--dry-run shows where ranks go",
 		"print-all-exitcodes": "--json reports how each rank ended",
 	}},
 	{"torchrun", map[string]string{

@@ -19,7 +19,7 @@ OTHERS = {
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
         "--prefix --tag-output "
         "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
-        "--output-directory --report-pid"
+        "--output --output-directory --report-pid --default-hostfile --use-hwthread-cpus"
     ),
     "srun": (
         "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue --time --array "
