@@ -64,8 +64,8 @@ func (f *failover) check(now time.Time, lease, every time.Duration) (note string
 	case f.minority.waits >= limit:
 		return "", &failure.MinorityError{Of: of, Left: left}
 	case !known:
-		return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: nothing changes until more of them answer, "+
-			"and if none does the job ends in %v", of, left, limit), nil
+		return fmt.Sprintf("too few hosts answer to elect the job's launcher (%d of %d): nothing changes until more do; "+
+			"otherwise the job ends in %v", left, of, limit), nil
 	}
 	return "", nil
 }

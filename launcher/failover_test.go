@@ -221,7 +221,7 @@ func TestMinority(t *testing.T) {
 		t.Fatalf("before a majority has kept the world, which answers: %q, %d worlds, stopping %v", notes, worlds, j.stopping)
 	}
 	k.answering = 1
-	const wait = "gorun: of 3 hosts that decide who carries the job on, 1 can: nothing changes until more of them answer, and if none does the job ends in 1m0s"
+	const wait = "gorun: too few hosts answer to elect the job's launcher (1 of 3): nothing changes until more do; otherwise the job ends in 1m0s"
 	pass(time.Hour, time.Hour+time.Minute-time.Second)
 	if !slices.Equal(notes, []string{wait}) || worlds != 0 || j.stopping {
 		t.Fatalf("in a minority: %q, %d worlds, stopping %v", notes, worlds, j.stopping)

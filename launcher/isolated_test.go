@@ -57,7 +57,7 @@ func (j *job) pass(from, to time.Time) {
 func TestIsolated(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(sec int) time.Time { return began.Add(time.Duration(sec) * time.Second) }
-	const line = `gorun: this machine hears none of its 3 hosts since `
+	const line = `gorun: this machine has heard from none of its 3 hosts since `
 	lost := func(j *job) (names []string) {
 		for _, h := range j.hosts {
 			if h.evicted != nil || h.ended {
@@ -94,7 +94,7 @@ func TestIsolated(t *testing.T) {
 		t.Errorf("it does not outwait its hosts: %v", j.verdict)
 	}
 	j.pass(at(35), at(36))
-	want := fmt.Sprintf("this machine has heard none of its 3 hosts since %s, and without it they end the job after 30s", began.Format(time.TimeOnly))
+	want := fmt.Sprintf("this machine has heard from none of its 3 hosts since %s; without it they end the job after 30s", began.Format(time.TimeOnly))
 	if j.verdict == nil || j.verdict.Error() != want || len(lost(j)) != 3 || len(*notes) != 1 {
 		t.Errorf("it ends because %v, want %s; it has told %q, and looks for all but %q", j.verdict, want, *notes, lost(j))
 	}

@@ -45,7 +45,7 @@ func (j *job) act(verdicts []liveness.Verdict) {
 		case liveness.BrokenPath, liveness.MendedPath:
 			j.tellPath(v)
 		case liveness.Isolated:
-			j.spec.Note("gorun: this machine hears none of its %s since %s: look at its own network; the job goes on there until %s",
+			j.spec.Note("gorun: this machine has heard from none of its %s since %s: look at its own network; the job goes on there until %s",
 				topology.Count(v.Count, "host"), v.Since.Format(time.TimeOnly), v.Until.Format(time.TimeOnly))
 		case liveness.Abandoned:
 			j.endIsolated()
@@ -108,7 +108,7 @@ func (s *state) whyEvicted(e liveness.Evict) string {
 	case liveness.BrokenLink:
 		return e.Text
 	case liveness.NoContact:
-		return fmt.Sprintf("cannot be reached since %s", e.Since.Format(time.TimeOnly))
+		return fmt.Sprintf("could not be reached since %s", e.Since.Format(time.TimeOnly))
 	}
 	var from []string
 	for _, id := range e.From {

@@ -59,7 +59,7 @@ func TestEvict(t *testing.T) {
 		{liveness.Evict{Cause: liveness.Unreached, By: 2, Lease: 6 * time.Second}, "h2 has not reached it for 6s: check firewalls between hosts"},
 		{liveness.Evict{Cause: liveness.CutOff, From: []int{0, 2}}, "cut off from 2 hosts: h0, h2"},
 		{liveness.Evict{Cause: liveness.NotHeard, Lease: 30 * time.Second}, "silent for 30s"},
-		{liveness.Evict{Cause: liveness.NoContact, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)}, "cannot be reached since 03:04:05"},
+		{liveness.Evict{Cause: liveness.NoContact, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)}, "could not be reached since 03:04:05"},
 	} {
 		if got := j.whyEvicted(tc.e); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)

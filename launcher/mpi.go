@@ -27,6 +27,6 @@ func (p *mpiPrograms) warn(s *Spec, host string, m *wire.Alone) {
 			m.Process, host, m.Library, remedy)
 		return
 	}
-	s.Note("gorun: warning: rank %d on %s has ended with %s loaded and without a word to gorun: "+
+	s.Note("gorun: warning: rank %d on %s ended with %s loaded, and never asked gorun for the others: "+
 		"if it called MPI_Init, it was alone; %s", m.Process, host, m.Library, remedy)
 }

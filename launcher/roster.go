@@ -124,6 +124,6 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Pla
 	for _, h := range hosts {
 		slots += h.Slots
 	}
-	why := fmt.Sprintf("slots needed: %d, there: %d", policy.NP, slots)
+	why := fmt.Sprintf("too few slots: %d needed, %d there", policy.NP, slots)
 	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: why}
 }

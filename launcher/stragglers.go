@@ -32,10 +32,10 @@ func (s *state) stragglers(now time.Time) (silent []string, since time.Duration,
 func (s *state) tellStragglers(now time.Time) {
 	silent, since, slow := s.stragglers(now)
 	if len(silent) > 0 {
-		s.spec.Note("gorun: waits for %s, silent for %.0f s", someOf(silent), since.Seconds())
+		s.spec.Note("gorun: waiting for %s, silent for %.0f s", someOf(silent), since.Seconds())
 	}
 	if len(slow) > 0 {
-		s.spec.Note("gorun: waits for %s, where ranks have not ended", someOf(slow))
+		s.spec.Note("gorun: waiting for %s, where ranks have not ended", someOf(slow))
 	}
 }
 

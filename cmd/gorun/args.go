@@ -61,7 +61,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 		}
 		if hosts > 1 && !horovod {
 			said, _, _ := strings.Cut(args[i], "=")
-			return nil, &usageError{fmt.Errorf("%s: there are hosts before it", said), "name all hosts at once: -H host1,host2"}
+			return nil, &usageError{fmt.Errorf("%s: hosts are named before it", said), "name all hosts at once: -H host1,host2"}
 		}
 		values := words(f)
 		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && i+1 < len(args) && strings.Contains(args[i+1], "=") {

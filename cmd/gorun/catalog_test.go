@@ -63,16 +63,16 @@ var troubles = []trouble{
 		"The job could not start on some hosts. Each line names a host, how far it got, and why. The table of steps below says what to look at.",
 		"`gorun doctor -H host1,host2` checks the hosts. `--connect-retry TIME` waits for hosts that are booting."},
 	{&failure.HostError{Host: "host2", Step: "run", Err: errors.New("silent for 30 s"), Code: failure.ExitTransport},
-		"A host was lost while the job ran: no one has heard it for the time of `--lease`, or its daemon ended.",
+		"A host was lost while the job ran: it was silent for the time of `--lease`, or its daemon ended.",
 		"Look at the host and its network. With `--min-np N` a job goes on without a lost host; a longer `--lease` waits longer for one that comes back."},
 	{&failure.TimeoutError{After: time.Hour, States: []string{`rank 3 on host2: has not called allreduce "loss", which others wait for`}},
 		"The job took longer than `--timeout`. A line for each rank says what it was waiting for.",
 		"If all ranks compute, give the job more time. If one has not called what others wait for, it took another way through the program, or hangs."},
-	{&failure.ElasticError{Cause: elastic.TooFew, Why: "slots needed: 4, of use: 2"},
+	{&failure.ElasticError{Cause: elastic.TooFew, Why: "too few slots: 4 needed, 2 can be used"},
 		"An elastic job had fewer slots than `--min-np` for the time of `--elastic-timeout`, or those that are left failed too often.",
 		"Lower `--min-np`, add hosts, or let gorun use failed slots again."},
 	{&failure.ElasticError{Cause: elastic.TooManyResets, Why: "the reset limit of 3 is reached: rank 1 on host1 exited with status 1"},
-		"An elastic job began anew as often as `--reset-limit` allows.", "The reason behind the colon is that of the last time. Find out why ranks fail."},
+		"An elastic job began anew as often as `--reset-limit` allows.", "The reason behind the colon is the last one. Find out why ranks fail."},
 	{&failure.IsolatedError{Hosts: 4, Since: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Limit: 35 * time.Second},
 		"The launcher's machine lost its network. The hosts end a job whose launcher they do not hear for 5 s longer than the time of `--lease`, which is 30 s by default.",
 		"Start long jobs with `--detach` in a cluster, where another host carries on the launcher's work."},
@@ -80,7 +80,7 @@ var troubles = []trouble{
 		"The launcher, or its whole machine, was paused for longer than the hosts wait for it: it slept or was suspended.",
 		"Run the launcher on a machine that does not sleep. Ctrl-Z pauses ranks too, and harms nothing."},
 	{&failure.MinorityError{Of: 3, Left: 1},
-		"Several hosts of a cluster decide together who carries on a detached job. Too few of them are left.", "A cluster of five hosts or more survives the loss of two."},
+		"Several hosts of a cluster elect the launcher of a detached job. Too few of them are left.", "A cluster of five hosts or more survives the loss of two."},
 	{&plan.SlotsError{NP: 8, Slots: 4, Hosts: []hosts.ListedHost{{Name: "host1", Slots: 2}, {Name: "host2", Slots: 2}}},
 		"More ranks are asked for than the hosts have slots.", "Give the hosts more slots, start fewer ranks, or add `--oversubscribe`."},
 	{&discover.Error{Command: "./hosts.sh", Err: errors.New("exit status 1")},
@@ -145,10 +145,10 @@ func stallTroubles() []trouble {
 	var waits, over stall.Reports
 	first := line(&waits, op(false))
 	return []trouble{
-		{first, "Some ranks have called an operation a minute ago, and others have not yet. `HOROVOD_STALL_CHECK_TIME_SECONDS` sets the time.",
+		{first, "Some ranks called an operation a minute ago, and others have not called it yet. `HOROVOD_STALL_CHECK_TIME_SECONDS` sets the time.",
 			"`gorun why` says what the named ranks do: they may load data, write a checkpoint, have taken another branch of the program, or hang. The job goes on when they call it. `flight.jsonl`, which the launcher names, has what led to it: [Recordings](reference/recordings.md)."},
-		{line(&waits, stall.Answers{Hosts: []string{"host1", "host2"}}), "What waited has come to its end.", "Nothing is to be done. If it happens often, some ranks are slower than others."},
-		{line(&over, op(true)), "The operation waited longer than `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`. It fails on all ranks with this text.", "As for the first line. 0 seconds wait for ever."},
+		{line(&waits, stall.Answers{Hosts: []string{"host1", "host2"}}), "The operation has ended.", "There is nothing to do. If it happens often, some ranks are slower than others."},
+		{line(&over, op(true)), "The operation waited longer than `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`. It fails on all ranks with this text.", "Look for the cause as for the first line. With 0 seconds operations wait for ever."},
 		{line(new(stall.Reports), crossed()), "Ranks use one name for different operations, so each waits for the other.", "Give operations names of their own, and let all ranks call the same ones."},
 	}
 }
@@ -157,7 +157,7 @@ func stallTroubles() []trouble {
 func troubleshootingPage(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("# Troubleshooting\n\nAn error has one line that begins with `gorun: error:`, at times some lines with details, and a line `gorun: hint:` with the next step. Search\n" +
+	b.WriteString("# Troubleshooting\n\nAn error has one line that begins with `gorun: error:`, sometimes lines with details, and a line `gorun: hint:` with the next step. Search\n" +
 		"this page for words of it. [Exit status](reference/exit-status.md) has the codes. `gorun doctor -H host1,host2` checks hosts before there is a\n" +
 		"job, `-v` shows what happens, and `gorun help TOPIC` explains flags.\n\n## How jobs end\n")
 	for _, x := range troubles {
@@ -169,7 +169,7 @@ func troubleshootingPage(t *testing.T) string {
 	for _, s := range steps {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.TrimSpace(s.name), s.means, s.remedy)
 	}
-	b.WriteString("\n## Operations that wait\n\nA collective operation starts when all ranks have called it. gorun reports operations that wait for long, and what they wait for.\n")
+	b.WriteString("\n## Operations that wait\n\nA collective operation starts when all ranks have called it. gorun reports operations that wait for a long time, and for which ranks.\n")
 	for _, x := range stallTroubles() {
 		fmt.Fprintf(&b, "\n```text\n%s\n```\n\n%s %s\n", x.err, x.means, x.remedy)
 	}

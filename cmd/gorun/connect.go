@@ -38,7 +38,7 @@ func (o *jobFlags) sshTable() []cli.Flag {
 			Usage: "read `FILE` instead of ~/.ssh/config; none for no file"},
 		&cli.StringFlag{Name: "ssh-command", Destination: &o.sshCommand, Aliases: []string{"launcher-exec", "bootstrap-exec"}, EnvVars: []string{"GORUN_SSH_COMMAND"},
 			Usage: "reach hosts by `COMMAND`, such as 'ssh -K', instead of gorun's own ssh: for Kerberos, hardware keys, passwords"},
-		timeFlag("connect-retry", &o.connectRetry, 0, "go on for this `TIME` when a host's name is not known yet or the host does not answer, or a cluster is too small yet"),
+		timeFlag("connect-retry", &o.connectRetry, 0, "keep trying for this `TIME` while a host's name is unknown, a host does not answer, or a cluster is too small"),
 	}
 }
 

@@ -30,21 +30,21 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 	timeout.EnvVars = []string{"HOROVOD_ELASTIC_TIMEOUT"}
 	return []cli.Flag{
 		&cli.IntFlag{Name: "min-np", Destination: &o.minNP, Aliases: []string{"min-num-proc"},
-			Usage: "go on with `N` ranks if no more are left", DefaultText: "-np"},
+			Usage: "go on with as few as `N` ranks", DefaultText: "-np"},
 		&cli.IntFlag{Name: "max-np", Destination: &o.maxNP, Aliases: []string{"max-num-proc"},
 			Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
 		&cli.StringFlag{Name: "host-discovery-script", Destination: &o.script,
-			Usage: "run `COMMAND` every second; its lines are the hosts that there are: host or host:slots"},
+			Usage: "run `COMMAND` every second; each line that it prints is a host to use: host or host:slots"},
 		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"},
-			Usage: "`N` slots on hosts whose line names no number", DefaultText: "as many as ranks need"},
+			Usage: "`N` slots on hosts that are listed without a number", DefaultText: "as many as ranks need"},
 		&cli.StringFlag{Name: "on-failure", Destination: &o.onFailure,
 			Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
 		&cli.IntFlag{Name: "reset-limit", Destination: &o.resetLimit,
-			Usage: "end the job instead of beginning anew more than `N` times", DefaultText: "none"},
+			Usage: "let the job begin anew at most `N` times; then it ends", DefaultText: "none"},
 		&cli.IntFlag{Name: "loss-limit", Destination: &o.lossLimit,
 			Usage: "end the job when all ranks were lost `N` times without a commit in between", DefaultText: strconv.Itoa(elastic.DefaultLossLimit)},
 		&cli.StringFlag{Name: "blacklist", Destination: &o.blacklist,
-			Usage: "when a rank fails, use `WHAT` no more: its slot, or its whole host, as horovodrun does", DefaultText: "slot, or host for horovodrun"},
+			Usage: "when a rank fails, stop using `WHAT`: its slot, or its whole host, as horovodrun does", DefaultText: "slot, or host for horovodrun"},
 		&cli.GenericFlag{Name: "blacklist-cooldown-range", Value: &o.cooldown,
 			Usage: "use what failed again after `MIN MAX` seconds: MIN at first, twice as long each time, MAX at most", DefaultText: "never"},
 		timeout,
@@ -75,7 +75,7 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 		}
 	}
 	if !o.given(&o.np) && !o.given(&o.minNP) {
-		return nil, &usageError{errors.New("how many ranks does it take to begin?"), "-np N or --min-np N"}
+		return nil, &usageError{errors.New("an elastic job needs -np or --min-np"), "-np N or --min-np N"}
 	}
 	onFailure, err := elastic.ParseOnFailure(cmp.Or(o.onFailure, elastic.Replace.String()))
 	if err != nil {

@@ -66,7 +66,7 @@ func TestElasticMistakes(t *testing.T) {
 		"-np 2 --min-np 3":                              "--min-np 3 exceeds -np 2",
 		"-np 4 --min-np 2 --max-np 3":                   "--max-np 3 is less than -np 4",
 		"--min-np 0":                                    "--min-np 0: must be at least 1",
-		"--host-discovery-script x":                     "how many ranks",
+		"--host-discovery-script x":                     "needs -np or --min-np",
 		"-np 1 -H a --host-discovery-script x":          "excludes -H",
 		"--min-np 1 --on-failure end":                   "not replace, shrink or wait",
 		"--min-np 1 --reset-limit -1":                   "must not be negative",

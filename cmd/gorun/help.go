@@ -17,10 +17,10 @@ var everyday = []struct{ name, value, meaning string }{
 	{"hostfile", "--hostfile FILE", "read the hosts from FILE, a line each: host slots=N"},
 	{"x", "-x NAME=VALUE", "set a variable for the ranks, or pass NAME on"},
 	{"gpus", "--gpus auto", "give each rank a GPU of its host"},
-	{"min-np", "--min-np N", "elastic: go on with N ranks when others are lost"},
+	{"min-np", "--min-np N", "elastic: go on with as few as N ranks"},
 	{"output-filename", "--output-filename DIR", "also write each rank's output to a file"},
 	{"timeout", "--timeout TIME", "end the job after this time: 90, 10m, 2h"},
-	{"detach", "--detach", "return when the ranks run; gorun logs shows them"},
+	{"detach", "--detach", "return when the ranks run; see gorun logs"},
 	{"dry-run", "--dry-run", "show what would run where, and start nothing"},
 }
 

@@ -179,7 +179,7 @@ func (p jobPlan) place(ctx context.Context, programs []program, note func(format
 		// Last, since it may wait until other jobs have ended.
 		where, err = placeJob(ctx, p.jobFlags, cmp.Or(ranksOf(programs), p.np), programs)
 	case len(programs) > 1:
-		err = &usageError{errors.New("an elastic job has one program"), "leave --min-np and what else makes it elastic out, or start a job for each program"}
+		err = &usageError{errors.New("an elastic job has one program"), "leave out --min-np and --host-discovery-script, or start a job for each program"}
 	case p.cluster != "":
 		where, varying, watch, err = p.changing.onCluster(ctx, p.jobFlags, programs)
 	default:

@@ -136,7 +136,7 @@ func hostList(o *jobFlags, np int) (list []hosts.ListedHost, from string, err er
 		}
 		return list, file + instead, nil
 	case allocErr != nil:
-		return nil, "", &usageError{allocErr, "name the hosts with -H to pass over the scheduler's"}
+		return nil, "", &usageError{allocErr, "name the hosts with -H instead of using the scheduler's"}
 	case given != nil:
 		return given.Hosts, given.From, nil
 	}

@@ -41,7 +41,7 @@ var remedies = map[string]string{
 	"--map-by … and --bind-to … exclude each other":                                                      "`--map-by slot:PE=N` binds each rank to N cores: give either that or `--bind-to`.",
 	"--measure: no hosts":                                                                                "Name hosts: `gorun topo -H host1,host2 --measure`.",
 	"--network-interfaces …: not a network":                                                              "Give names, drivers or networks, as in `--network-interfaces eth0,10.0.0.0/8`.",
-	"--nnodes …: hosts that come and go":                                                                 "`--min-np N` and `--max-np N`, with `-H` or `--host-discovery-script`.",
+	"--nnodes …: a range of hosts needs an elastic job":                                                  "`--min-np N` and `--max-np N`, with `-H` or `--host-discovery-script`.",
 	"--nnodes …: neither N nor MIN:MAX":                                                                  "Name the hosts instead: `-H host1,host2`.",
 	"--nnodes …: the job has …":                                                                          "The number is that of the hosts in `-H` or `--hostfile`: name them all, and start gorun once.",
 	"--nproc-per-node gpu: this machine has no GPU":                                                      "`--nproc-per-node cpu`, or a number. `gorun topo` shows the GPUs that gorun sees.",
@@ -86,7 +86,7 @@ var remedies = map[string]string{
 	"an elastic job has one program":                                                                     "Leave out `--min-np` and what else makes the job elastic, or start a job for each program.",
 	"completion is for one of bash, zsh, fish":                                                           "`source <(gorun completion bash)`.",
 	"help: there is no command or topic …":                                                               "`gorun help` lists commands and topics.",
-	"how many ranks does it take to begin?":                                                              "An elastic job begins with `-np N`, or with `--min-np N`.",
+	"an elastic job needs -np or --min-np":                                                               "An elastic job begins with `-np N`, or with `--min-np N`.",
 	"in a cluster the first program names hosts too, if others do":                                       "`gorun --cluster … -np 1 -H a … : -np 4 -H b …`.",
 	"job … … in the foreground: its output …, and gorun keeps no copy":                                   "Look at the terminal, or at the file that the message names. `--detach` keeps the output for `gorun logs`.",
 	"man takes no arguments":                                                                             "`gorun man >gorun.1` writes the page, and `man ./gorun.1` shows it.",
@@ -103,7 +103,7 @@ var remedies = map[string]string{
 	"worker takes no arguments":                                                                          "To run a program of that name: `gorun -np N worker …`.",
 	"… takes one job":                                                                                    "`gorun ps` lists the jobs.",
 	"…: no program to run":                                                                               "The file of programs is empty, or has only comments.",
-	"…: there are hosts before it":                                                                       "Name all hosts at once: `-H host1,host2`.",
+	"…: hosts are named before it":                                                                       "Name all hosts at once: `-H host1,host2`.",
 }
 
 // sample is a command that is refused.

@@ -77,7 +77,7 @@ func (r retry) reserve(ctx context.Context, waits func(text string), ask func() 
 		}
 		if text := err.Error(); text != last {
 			last = text
-			waits(fmt.Sprintf("waits for the cluster, as --connect-retry %v says: %s", r.patience, text))
+			waits(fmt.Sprintf("waiting for the cluster for up to %v (--connect-retry): %s", r.patience, text))
 		}
 		select {
 		case <-time.After(wait/2 + rand.N(wait/2+1)):

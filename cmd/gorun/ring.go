@@ -18,7 +18,7 @@ import (
 func (o *jobFlags) ringTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile,
-			Usage: "read what machines do not tell from a YAML `FILE`: ESXi hosts, racks, NUMA nodes, measured edges"},
+			Usage: "read from a YAML `FILE` what machines do not report: ESXi hosts, racks, NUMA nodes, measured edges"},
 		&cli.PathFlag{Name: "save-topology", Destination: &o.saveTopology,
 			Usage: "at the end, write what the job measured between its hosts to `FILE`, for --topology"},
 		&cli.StringFlag{Name: "ring-order", Destination: &o.RingOrder,

@@ -18,9 +18,9 @@ import (
 )
 
 func topCommand() *cli.Command {
-	return jobsCommand("top", "show what the ranks of a job use", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+	return jobsCommand("top", "show the CPU time, memory and waits of a job's ranks", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{
-			&cli.BoolFlag{Name: "once", Destination: &o.once, Usage: "show it once, as when the output is no terminal"},
+			&cli.BoolFlag{Name: "once", Destination: &o.once, Usage: "print it once and end, as when the output is no terminal"},
 			&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON each second, for programs"},
 		}
 	}, top)

@@ -54,7 +54,7 @@ func idleTorchrun(o *jobFlags) []string {
 		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
 	}
 	if o.maxRestarts > 0 && (o.given(&o.minNP) || o.given(&o.script)) {
-		out = append(out, "--max-restarts (in an elastic job, which goes on; --reset-limit says how often)")
+		out = append(out, "--max-restarts (an elastic job goes on instead; --reset-limit sets how often)")
 	}
 	if o.standalone && (o.namesHosts() || o.cluster != "") {
 		out = append(out, "--standalone (hosts are named)")
@@ -75,7 +75,7 @@ func checkNodes(o *jobFlags, have int) error {
 	case errors.Join(err, err2) != nil || lo < 1 || hi < lo:
 		return &usageError{fmt.Errorf("--nnodes %s: neither N nor MIN:MAX", o.nnodes), "-H host1,host2: their ranks are all started from here"}
 	case lo < hi:
-		return &usageError{fmt.Errorf("--nnodes %s: hosts that come and go", o.nnodes), "--min-np N, with -H or --host-discovery-script"}
+		return &usageError{fmt.Errorf("--nnodes %s: a range of hosts needs an elastic job", o.nnodes), "--min-np N, with -H or --host-discovery-script"}
 	case lo != have:
 		return &usageError{fmt.Errorf("--nnodes %s: the job has %s", o.nnodes, topology.Count(have, "host")), "-H host1,host2: their ranks are all started from here"}
 	}

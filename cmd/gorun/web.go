@@ -10,7 +10,7 @@ import (
 )
 
 func webCommand() *cli.Command {
-	return jobsCommand("web", "show a job in a browser while it runs, or a cluster", "[JOB]", "show the job in the cluster that has a daemon at `HOST[:PORT]`, or without JOB the cluster itself", func(o *jobsFlags) []cli.Flag {
+	return jobsCommand("web", "show a running job, or a cluster, in a browser", "[JOB]", "show the job in the cluster that has a daemon at `HOST[:PORT]`, or without JOB the cluster itself", func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{&cli.StringFlag{Name: "listen", Destination: &o.listen, Value: ":0",
 			Usage: "serve the page at `[HOST]:PORT`, to this machine alone without HOST", DefaultText: "any free port"}}
 	}, showPage)

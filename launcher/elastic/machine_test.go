@@ -177,13 +177,13 @@ func TestOnFailure(t *testing.T) {
 		j.now = 59 * time.Second
 		j.expect("start 2 a", e.Tick{})
 		j.now = time.Minute
-		j.expect("end too few process=-1 host=0 code=0: slots needed: 2, there after 1m0s: 1, after host a was lost: no word", e.Tick{})
+		j.expect("end too few process=-1 host=0 code=0: too few slots: 2 needed, 1 there after 1m0s, after host a was lost: no word", e.Tick{})
 	})
 	t.Run("a list that never changes is not waited for", func(t *testing.T) {
 		p := policy(e.Replace)
 		p.Listed = true
 		j := elasticJob(t, p)
-		j.expect("end too few process=0 host=0 code=7: slots needed: 2, of use: 1, after process 0 on a exited with code 7",
+		j.expect("end too few process=0 host=0 code=7: too few slots: 2 needed, 1 can be used, after process 0 on a exited with code 7",
 			e.Exited{Process: 0, Code: 7}, e.Exited{Process: 1, Code: 7}, e.Exited{Process: 3, Code: 7})
 	})
 	t.Run("but a host of it that was lost is", func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestDiscovery(t *testing.T) {
 		j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}})
 		j.expect("", hosts("a", 1), e.HostUp{Host: 0})
 		j.now = time.Minute
-		j.expect("end too few process=-1 host=-1 code=0: slots needed: 2, there after 1m0s: 1", e.Tick{})
+		j.expect("end too few process=-1 host=-1 code=0: too few slots: 2 needed, 1 there after 1m0s", e.Tick{})
 	})
 }
 
@@ -672,7 +672,7 @@ func TestAllProcessesLost(t *testing.T) {
 		j.expect("note; note", hosts("a", 1), e.HostUp{Host: 0}, e.Committed{Host: 0, Epoch: 1}, lost(0))
 		j.now += time.Minute
 		j.m.Step(j.now-1, e.Tick{})
-		j.expect("end too few process=-1 host=0 code=0: slots needed: 1, there after 1m0s: 0, after host a was lost: no word", e.Tick{})
+		j.expect("end too few process=-1 host=0 code=0: too few slots: 1 needed, 0 there after 1m0s, after host a was lost: no word", e.Tick{})
 	})
 	t.Run("one has finished", func(t *testing.T) {
 		j := newJob(t, e.Config{Policy: e.Policy{NP: 2, MaxNP: 2, ResetLimit: -1, Listed: true}})
@@ -758,7 +758,7 @@ func TestBlacklistHost(t *testing.T) {
 		j := elasticJob(t, p)
 		j.expect("note", e.Exited{Process: 0, Code: 7})
 		j.now += time.Minute
-		j.expect("end too few process=0 host=0 code=7: slots needed: 4, there after 1m0s: 2, after process 0 on a exited with code 7", e.Tick{})
+		j.expect("end too few process=0 host=0 code=7: too few slots: 4 needed, 2 there after 1m0s, after process 0 on a exited with code 7", e.Tick{})
 	})
 	t.Run("resurrection", func(t *testing.T) {
 		p := policy

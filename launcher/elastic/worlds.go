@@ -181,9 +181,9 @@ func (m *Machine) wait(need, have int) {
 		return
 	}
 	e := End{Cause: TooFew, Process: -1, Host: -1}
-	e.Why = fmt.Sprintf("slots needed: %d, there after %[3]v: %[2]d", need, have, m.cfg.Timeout)
+	e.Why = fmt.Sprintf("too few slots: %d needed, %d there after %v", need, have, m.cfg.Timeout)
 	if hopeless {
-		e.Why = fmt.Sprintf("slots needed: %d, of use: %d", need, m.possible())
+		e.Why = fmt.Sprintf("too few slots: %d needed, %d can be used", need, m.possible())
 	}
 	if m.job.First != nil {
 		e.Process, e.Host, e.Code = m.job.First.Process, m.job.First.Host, m.job.First.Code

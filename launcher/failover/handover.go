@@ -114,5 +114,5 @@ func RecordOf(s authority.State) (jobs.Record, error) {
 
 // QuorumText describes, in the record of a job, that too few electors are left to continue it.
 func QuorumText(of, left int) string {
-	return fmt.Sprintf("of %d hosts that decide who carries it on, %d can", of, left)
+	return fmt.Sprintf("too few hosts are left to elect its launcher (%d of %d)", left, of)
 }

@@ -257,7 +257,7 @@ func (r *Replicator) announceLocked() {
 	now := r.holder.Electors()
 	if len(now)%2 == 1 && r.holder.ElectorsAgreed() && !slices.Equal(now, r.announced) {
 		r.announced = now
-		r.Note("gorun: %s decide from now on who carries the job on if this launcher is lost", strings.Join(now, ", "))
+		r.Note("gorun: %s now elect the next launcher if this one is lost", strings.Join(now, ", "))
 	}
 }
 

@@ -45,7 +45,7 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 	r.Keep([]byte("null"), r.Lease)
 	select {
 	case got := <-said:
-		if want := "gorun: a, c, f decide from now on who carries the job on if this launcher is lost"; got != want {
+		if want := "gorun: a, c, f now elect the next launcher if this one is lost"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	case <-time.After(60 * time.Second):

@@ -89,7 +89,7 @@ func (e *MinorityError) ExitCode() int { return ExitTransport }
 
 // NextStep names the size of a cluster that stands more.
 func (e *MinorityError) NextStep() string {
-	return "of a cluster of five hosts and more, two may be lost at once"
+	return "a cluster of five or more hosts survives the loss of two at once"
 }
 
 // programHint explains why a program that the user can see was not found.
@@ -117,9 +117,9 @@ func programHint(reason string) string {
 func (e *ElasticError) NextStep() string {
 	switch e.Cause {
 	case elastic.TooFew:
-		return "--min-np goes on with fewer, --blacklist-cooldown-range uses again what failed, --elastic-timeout waits longer for other hosts"
+		return "a lower --min-np goes on with fewer ranks, --blacklist-cooldown-range lets failed slots be used again, --elastic-timeout waits longer for hosts"
 	case elastic.TooManyResets:
-		return "what made ranks fail is in their output; --reset-limit lets them begin anew more often"
+		return "the output of the ranks shows why they fail; a higher --reset-limit lets them begin anew more often"
 	}
 	return ""
 }
@@ -141,7 +141,7 @@ func (e *RankError) NextStep() string {
 	case e.Code == 126:
 		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"
 	case strings.Contains(tail, "can't open file") && e.Host == "localhost":
-		return "no such file is here: name it as from this directory, or choose another with --wdir"
+		return "the file is not in this directory: give its path, or choose another directory with --wdir"
 	case strings.Contains(tail, "can't open file"):
 		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
@@ -149,7 +149,7 @@ func (e *RankError) NextStep() string {
 	case strings.Contains(tail, "module 'horovod.torch' has no attribute 'init'"):
 		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
 	case strings.Contains(tail, "horovod/common/gloo/memory_store.cc"):
-		return "this is a Horovod that is installed, and it got no rendezvous: let Python find gorun's drop-in (without -I and -E), or add --no-horovod-shim"
+		return "the ranks import an installed Horovod, which got no rendezvous: let Python find gorun's drop-in (without -I and -E), or add --no-horovod-shim"
 	case strings.HasPrefix(e.Reason, "working directory"):
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
 	case e.Alone == "Open MPI":

@@ -109,10 +109,10 @@ type IsolatedError struct {
 
 func (e *IsolatedError) Error() string {
 	if e.Stopped > 0 {
-		return fmt.Sprintf("gorun, or this machine, was stopped for %.0f s, and without it its %s end the job after %v",
+		return fmt.Sprintf("gorun, or this machine, was stopped for %.0f s; without it its %s end the job after %v",
 			e.Stopped.Seconds(), topology.Count(e.Hosts, "host"), e.Limit)
 	}
-	return fmt.Sprintf("this machine has heard none of its %s since %s, and without it they end the job after %v",
+	return fmt.Sprintf("this machine has heard from none of its %s since %s; without it they end the job after %v",
 		topology.Count(e.Hosts, "host"), e.Since.Format(time.TimeOnly), e.Limit)
 }
 
@@ -121,7 +121,7 @@ func (e *IsolatedError) Error() string {
 type MinorityError struct{ Of, Left int }
 
 func (e *MinorityError) Error() string {
-	return fmt.Sprintf("of %d hosts that decide who carries the job on, %d can: it cannot go on without those that were lost", e.Of, e.Left)
+	return fmt.Sprintf("too few hosts are left to elect the job's launcher (%d of %d): the job cannot go on without the lost ones", e.Left, e.Of)
 }
 
 // LastLine returns the last line that a daemon wrote to standard error, or why the Go runtime ended it.

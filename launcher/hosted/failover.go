@@ -67,7 +67,7 @@ func (h Runner) QuorumLost(s authority.State, left int) error {
 	}
 	defer lock.Close()
 	text := fmt.Sprintf("gorun: error: %s: run: the launcher of job %s, which ran there, is gone, and with it the job: %s\n"+
-		"gorun: hint: what it wrote is on %[1]s; of a cluster of five hosts and more, two may be lost at once\n", s.Holder, r.Name, r.Abandoned)
+		"gorun: hint: what it wrote is on %[1]s; a cluster of five or more hosts survives the loss of two at once\n", s.Holder, r.Name, r.Abandoned)
 	if err := os.WriteFile(job.Output(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("keep output of the job: %w", err)
 	}

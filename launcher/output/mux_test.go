@@ -469,8 +469,8 @@ func TestStatus(t *testing.T) {
 	}{
 		{output.Start{Hosts: 4, Reached: 3, Ready: 2, Ranks: 8}, "gorun: 3/4 hosts reached, 2/4 daemons ready"},
 		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 1, Ranks: 8}, "gorun: 4/4 daemons ready, 1/8 ranks started"},
-		{output.Start{Hosts: 4, Reached: 3, Ready: 3, Ranks: 8, Waits: "host2"}, "gorun: 3/4 hosts reached, 3/4 daemons ready, waits for host2"},
-		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 7, Ranks: 8, Waits: "host2"}, "gorun: 4/4 daemons ready, 7/8 ranks started, waits for host2"},
+		{output.Start{Hosts: 4, Reached: 3, Ready: 3, Ranks: 8, Waits: "host2"}, "gorun: 3/4 hosts reached, 3/4 daemons ready, waiting for host2"},
+		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 7, Ranks: 8, Waits: "host2"}, "gorun: 4/4 daemons ready, 7/8 ranks started, waiting for host2"},
 		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 8, Ranks: 8}, ""},
 	} {
 		if got := tt.start.String(); got != tt.want {

@@ -12,7 +12,7 @@ type Start struct {
 func (s Start) String() string {
 	waits := ""
 	if s.Waits != "" {
-		waits = ", waits for " + s.Waits
+		waits = ", waiting for " + s.Waits
 	}
 	switch {
 	case s.Ready < s.Hosts:

@@ -265,7 +265,7 @@ func TestClusterLauncherCut(t *testing.T) {
 		t.Errorf("the ranks ended after %v, want %v and a little", took, limit)
 	}
 	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "this machine has heard none of its 2 hosts since") {
+	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "this machine has heard from none of its 2 hosts since") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	if err := s.Launcher().Heal(); err != nil {

@@ -161,7 +161,7 @@ func TestDeserted(t *testing.T) {
 	left.awaitLogs(`chatty`)
 	j.powerOff(1)
 	j.powerOff(0)
-	const why = "of 3 hosts that decide who carries it on, 1 can"
+	const why = "too few hosts are left to elect its launcher (1 of 3)"
 	ended := regexp.MustCompile(`ended with 255( at [\d :-]+\d)?: ` + regexp.QuoteMeta(why) + `, on host3`)
 	j.Await("word in ps", func() bool {
 		out, _ := j.ask("ps")
@@ -172,12 +172,12 @@ func TestDeserted(t *testing.T) {
 		return strings.Contains(out, left.name) && ended.MatchString(out)
 	})
 	j.Await("end of its ranks", func() bool { return !j.Runs(3, `print("chatty"`) }) // their host waits as long as the record
-	if out, code := left.ask("logs", left.name); code != 0 || strings.Contains(out, "epoch 2") || !strings.Contains(out, "of 3 hosts that decide who carries the job on, 1 can: nothing changes until more of them answer") ||
-		!strings.Contains(out, "gorun: error: of 3 hosts that decide who carries the job on, 1 can: it cannot go on without those that were lost") {
+	if out, code := left.ask("logs", left.name); code != 0 || strings.Contains(out, "epoch 2") || !strings.Contains(out, "too few hosts answer to elect the job's launcher (1 of 3): nothing changes until more do") ||
+		!strings.Contains(out, "gorun: error: too few hosts are left to elect the job's launcher (1 of 3): the job cannot go on without the lost ones") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "the launcher of job host2/1, which ran there, is gone, and with it the job: "+why) ||
-		!strings.Contains(out, "hint: what it wrote is on host2; of a cluster of five hosts and more, two may be lost at once") {
+		!strings.Contains(out, "hint: what it wrote is on host2; a cluster of five or more hosts survives the loss of two at once") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if attached.Wait(); attached.ProcessState.ExitCode() != 255 {
@@ -329,7 +329,7 @@ func TestTakeoverAgain(t *testing.T) {
 	began := time.Now()
 	j.powerOff(1)
 	next := j.awaitLogs(`job host2/1 goes on by the launcher on (host[134]), since that on host2 is gone`)[1]
-	j.awaitLogs(`gorun: (host[134], ){2}host[134] decide from now on who carries the job on if this launcher is lost`)
+	j.awaitLogs(`gorun: (host[134], ){2}host[134] now elect the next launcher if this one is lost`)
 	replaced := time.Since(began).Round(time.Millisecond)
 	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
 	j.powerOff(int(next[len("host")] - '1'))

@@ -43,8 +43,8 @@ func TestFewerThanMinNP(t *testing.T) {
 	})
 	t.Run("nobody comes", func(t *testing.T) {
 		_, j := begin(t, "10s")
-		j.Fails(1, `slots needed: 2, there after 10s: 1, after process \d on host2 exited with code 137`,
-			`--min-np goes on with fewer, --blacklist-cooldown-range uses again what failed, --elastic-timeout waits longer`)
+		j.Fails(1, `too few slots: 2 needed, 1 there after 10s, after process \d on host2 exited with code 137`,
+			`a lower --min-np goes on with fewer ranks, --blacklist-cooldown-range lets failed slots be used again, --elastic-timeout waits longer`)
 	})
 }
 
@@ -57,7 +57,7 @@ func TestResetLimit(t *testing.T) {
 	j.Await(`is rank 1 of 2 from step [1-9]\d`)
 	kill9(j, 1, "steps.py")
 	j.Fails(1, `the reset limit of 1 is reached: process \d on host1 exited with code 137`,
-		`what made ranks fail is in their output; --reset-limit lets them begin anew more often`)
+		`the output of the ranks shows why they fail; a higher --reset-limit lets them begin anew more often`)
 }
 
 // TestOnFailure: free slots take the place of a lost rank at once, at the next commit, or are waited for, as the user

@@ -58,7 +58,7 @@ func TestLauncherPower(t *testing.T) {
 	}
 	c.Await("end of the ranks", func() bool { return left(c, "sleep 1001")+left(c, "sleep 1002")+left(c, "sleep 1003") == 0 })
 	t.Logf("the ranks without a launcher ended after %v", time.Since(struck).Round(time.Millisecond))
-	const alone = `this machine has heard none of its 2 hosts since \d\d:\d\d:\d\d, and without it they end the job after 30s`
+	const alone = `this machine has heard from none of its 2 hosts since \d\d:\d\d:\d\d; without it they end the job after 30s`
 	for _, j := range []*e2etest.Training{fixed, elastic} {
 		j.Idle = func() {}
 		j.Fails(255, alone, `look at the network of this machine; with a longer --lease hosts wait longer for it`)
@@ -94,7 +94,7 @@ func TestLauncherCut(t *testing.T) {
 		j.Await(`gorun: host3 is back after \d+ s`)
 		j.Idle = func() {} // the other one is there
 		j.Counted(3)
-		told, _ := j.Out.Find(`gorun: this machine hears none of its 3 hosts since \d\d:\d\d:\d\d: look at its own network; the job goes on there until \d\d:\d\d:\d\d$`)
+		told, _ := j.Out.Find(`gorun: this machine has heard from none of its 3 hosts since \d\d:\d\d:\d\d: look at its own network; the job goes on there until \d\d:\d\d:\d\d$`)
 		if blamed, _ := j.Out.Find(`(has been silent|is lost|epoch [2-9])`); len(told) != 1 || len(blamed) > 0 {
 			t.Errorf("want one line of the launcher's network, and no other\n%s", j.Out)
 		}
@@ -136,7 +136,7 @@ func TestLauncherStopped(t *testing.T) {
 			j.T = t
 			j.Must(j.Cmd.Process.Signal(syscall.SIGCONT))
 			j.Idle = func() {}
-			j.Fails(255, fmt.Sprintf(`gorun, or this machine, was stopped for \d+ s, and without it its 2 hosts end the job after %v`, c.Scaled(30*time.Second)), `with a longer --lease hosts wait longer; Ctrl-Z `)
+			j.Fails(255, fmt.Sprintf(`gorun, or this machine, was stopped for \d+ s; without it its 2 hosts end the job after %v`, c.Scaled(30*time.Second)), `with a longer --lease hosts wait longer; Ctrl-Z `)
 			if errors, _ := j.Out.Find(`(gorun: error|lost|epoch 2|has been silent)`); len(errors) != 1 {
 				t.Errorf("there is more to be read than one error\n%s", j.Out)
 			}

@@ -89,7 +89,7 @@ func TestHungUpOnPeers(t *testing.T) {
 	err := d.Cmd.Wait()
 	took := time.Since(struck)
 	t.Logf("the job ended after %v", took.Round(time.Millisecond))
-	if d.Cmd.ProcessState.ExitCode() != 255 || !d.Out.Has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+	if d.Cmd.ProcessState.ExitCode() != 255 || !d.Out.Has(`gorun: error: host2: run: could not be reached since \d\d:\d\d:\d\d$`) {
 		t.Errorf("no line reports that host2 is lost: %v\n%s", err, d.Out)
 	}
 	if took > 30*time.Second { // some 3 s on a quiet machine

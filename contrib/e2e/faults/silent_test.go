@@ -78,7 +78,7 @@ func TestHostMissesTheEnd(t *testing.T) {
 	j.Must(c.Host(3).Freeze())
 	j.Must(j.Cmd.Process.Signal(syscall.SIGINT))
 	j.Await(`gorun: stopping the ranks`)
-	j.Await(`gorun: waits for host3, silent for \d+ s$`)
+	j.Await(`gorun: waiting for host3, silent for \d+ s$`)
 	j.Must(j.Cmd.Process.Signal(syscall.SIGINT))
 	if err := j.Cmd.Wait(); j.Cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("%v\n%s", err, j.Out)

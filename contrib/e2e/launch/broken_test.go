@@ -80,7 +80,7 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 }
 
 // silence matches the launcher's line about a host that says nothing for a while, as on a busy machine.
-var silence = regexp.MustCompile(`(?m)^gorun: waits for .*, silent for \d+ s\n`)
+var silence = regexp.MustCompile(`(?m)^gorun: waiting for .*, silent for \d+ s\n`)
 
 // TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host sends from before the login
 // until the job is over. The job goes well all the same.

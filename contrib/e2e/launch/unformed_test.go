@@ -67,7 +67,7 @@ func TestHostDiesBeforeWorld(t *testing.T) {
 			err := j.Cmd.Wait()
 			took := time.Since(struck)
 			t.Logf("the job ended after %v", took.Round(time.Millisecond))
-			if j.Cmd.ProcessState.ExitCode() != 255 || !j.Out.Has(`gorun: error: host2: run: cannot be reached since \d\d:\d\d:\d\d$`) {
+			if j.Cmd.ProcessState.ExitCode() != 255 || !j.Out.Has(`gorun: error: host2: run: could not be reached since \d\d:\d\d:\d\d$`) {
 				t.Errorf("no line reports that host2 is lost: %v\n%s", err, j.Out)
 			}
 			if took > tc.most {

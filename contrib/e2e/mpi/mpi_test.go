@@ -183,7 +183,7 @@ gorun: hint: start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rs
 `
 		warns = `gorun: warning: rank [01] on host[12] is alone: its Open MPI knows of none of the other ranks; start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'
 `
-		guesses = `gorun: warning: rank [01] on host[12] has ended with %s loaded and without a word to gorun: if it called MPI_Init, it was alone; %s
+		guesses = `gorun: warning: rank [01] on host[12] ended with %s loaded, and never asked gorun for the others: if it called MPI_Init, it was alone; %s
 `
 	)
 	for name, test := range map[string]struct {
