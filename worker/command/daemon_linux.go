@@ -98,10 +98,10 @@ func (p Process) supervisor(with connection) error {
 	switch {
 	case with.resumable:
 		cmd.Args = append(cmd.Args, "--resumable", isIdle)
-		defer surviveStderr()()
+		defer surviveHangUp()()
 	case with.session != "":
 		cmd.Args = append(cmd.Args, "--session", with.session)
-		defer surviveStderr()()
+		defer surviveHangUp()()
 	}
 	code, err := proc.Guard(context.Background(), cmd)
 	if err != nil {
@@ -126,15 +126,15 @@ func showAs(text string) {
 	}
 }
 
-// surviveStderr keeps this process alive when its standard error is closed: the resident daemon that read it may be
-// gone.
-func surviveStderr() (stop func()) {
+// surviveHangUp keeps this process alive when it writes to a launcher, or to a resident daemon, that is gone.
+func surviveHangUp() (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGPIPE) // caught, not ignored: that would be inherited
 	return func() { signal.Stop(c) }
 }
 
 func (p Process) daemon(ctx context.Context, with connection) error {
+	defer surviveHangUp()() // there are ranks to end then
 	ctx, release, err := proc.Lifeline(ctx)
 	if err != nil {
 		return fmt.Errorf("hold lifeline: %w", err)
@@ -271,7 +271,6 @@ func reusable(before state) bool {
 // serveJob is the daemon of a job whose launcher connects to a socket.
 func serveJob(ctx context.Context, cfg worker.Config, socket net.Listener, stream *resume.Relay,
 	timeouts resume.Timeouts) error {
-	defer surviveStderr()()
 	cfg.In, cfg.Out, cfg.Flush = stream, stream, stream.Flush
 	running, ended := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup

@@ -48,7 +48,7 @@ func listenFor(session string) (net.Listener, error) {
 
 // relayCommand connects to a running daemon.
 func relayCommand(session string) error {
-	defer surviveStderr()()
+	defer surviveHangUp()()
 	if !awaitDaemon(sessionOf(session), os.Stdin) {
 		return ExitStatus(255) // the launcher is gone
 	}
