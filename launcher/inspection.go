@@ -70,11 +70,11 @@ type arrived struct {
 	ahead int64 // in microseconds
 }
 
-// aheadBy returns how much a clock is ahead, at least, that showed a time at some moment between two: an answer may be long
-// under way. All are in microseconds.
+// aheadBy returns how much a clock is ahead at least, if it showed a time at some moment between from and to, as an
+// answer may be long under way. All are in microseconds.
 func aheadBy(shown, from, to int64) int64 { return shown - min(max(shown, from), to) }
 
-// aheadOf returns how much a host's clock is ahead that showed a time in what has just arrived.
+// aheadOf returns how much a host's clock is ahead at least, by the time in a message that has just arrived.
 func (i *inspection) aheadOf(shown int64) int64 {
 	now := time.Now()
 	from := now

@@ -55,9 +55,9 @@ func newMembership(spec *Spec) *membership {
 	return c
 }
 
-// fixedConfig describes a job of fixed size, whose ranks are placed. They do not wait for their first world, unless the
-// user wants to know of the hosts' edges: which ones data takes is shown before the ranks write anything, and how fast
-// they are is measured in short jobs too.
+// fixedConfig describes a job of fixed size, whose ranks are placed. They start before their first world, unless the
+// user asked about the edges between hosts: then the world comes first, so that the ring is shown before ranks write
+// anything, and edges are measured in short jobs too.
 func fixedConfig(spec *Spec) elastic.Config {
 	c := elastic.Config{Policy: elastic.Fixed(len(spec.Placement.Ranks)), RanksFirst: !spec.Verbose && spec.Measured == nil,
 		FormAfter: cmp.Or(spec.formAfter, formAfter), StartTimeout: spec.StartTimeout}
@@ -67,8 +67,8 @@ func fixedConfig(spec *Spec) elastic.Config {
 	return c
 }
 
-// toward returns the name of another host, by which a host finds its path to the others: one that was started or else,
-// because the first host needs a path too, one that will be. "" for none.
+// toward returns the name of another host, by which a host finds its network path to the others. It prefers a host that
+// was started; for the first host it takes one that will be. "" for none.
 func (m *membership) toward(name string, started hostList) string {
 	for _, h := range started {
 		if h.name != name {

@@ -2,15 +2,14 @@ package launcher
 
 import "time"
 
-// settleTime is how long the user does not read about a world that follows an error of the script: the job may end
-// soon.
+// settleTime is how long the line about a world is held back after an error of the script: the job may end soon.
 const settleTime = time.Second
 
-// worldNews decides when the user reads about a world. A mistake in the script ends one process after another, and the
-// rest enter another world each time, until none is left: the user need not read about these worlds.
+// worldNews decides when the user reads about a world. A mistake in the script ends one process after another, and each
+// time the rest enter another world, until none is left. The user need not read about those worlds.
 type worldNews struct {
 	mistake time.Time   // when a process last ended with an error of its own; zero if none has
-	held    []heldWorld // that may not last
+	held    []heldWorld // lines about worlds that may not last
 }
 
 type heldWorld struct {
@@ -27,7 +26,7 @@ func (n *worldNews) begins(now time.Time, text string) []string {
 	return append(n.all(), text)
 }
 
-// lasting returns the worlds that have lasted.
+// lasting returns the held lines about worlds that have lasted for settleTime.
 func (n *worldNews) lasting(now time.Time) (texts []string) {
 	for len(n.held) > 0 && now.Sub(n.held[0].since) >= settleTime {
 		texts, n.held = append(texts, n.held[0].text), n.held[1:]
@@ -35,7 +34,7 @@ func (n *worldNews) lasting(now time.Time) (texts []string) {
 	return texts
 }
 
-// all returns the worlds that the user has not read about.
+// all returns all held lines.
 func (n *worldNews) all() (texts []string) {
 	for _, w := range n.held {
 		texts = append(texts, w.text)

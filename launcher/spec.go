@@ -100,8 +100,8 @@ type Replicator interface {
 	Keep(snapshot []byte, lease time.Duration) uint64
 	// Kept delivers the number of the latest snapshot that is safe.
 	Kept() <-chan uint64
-	// Answering returns how many electors there are, how many of them have answered within the lease, and how long
-	// those wait that are no majority.
+	// Answering returns how many electors there are, how many of them have answered within the lease, and how long the
+	// job waits while these are no majority.
 	Answering(lease time.Duration) (of, left int, limit time.Duration)
 }
 
@@ -216,6 +216,6 @@ func (s *Spec) watch(e RankEvent) {
 	}
 }
 
-// formAfter is how long after the start of the last rank a world is formed that no rank has asked for. Until then ranks
-// mostly load, for which they need the CPUs.
+// formAfter is how long after the start of the last rank its world is formed if no rank asks for it. Until then ranks
+// mostly load, and need the CPUs for that.
 const formAfter = time.Second

@@ -22,12 +22,12 @@ type stalls struct {
 	timeout  <-chan time.Time
 	reports  stall.Reports
 	hinted   bool
-	recorded bool // the stall that there is
+	recorded bool // the present stall was recorded
 	last     time.Time
 }
 
-// toRecord reports whether to record the stall that there is, if there is one: once, and not soon after another one. A
-// stall is over when no operation waits for too long.
+// toRecord reports whether to record the present stall: each stall once, and none soon after another recording. A stall
+// is over when no operation waits for too long.
 func (s *stalls) toRecord(now time.Time) bool {
 	if !s.reports.Waiting() {
 		s.recorded = false

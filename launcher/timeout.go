@@ -33,7 +33,7 @@ func (j *job) inspect(how wire.Inspect, then func()) {
 	j.hosts.broadcast(&how)
 	j.hosts.broadcast(&wire.AskFlight{Most: j.hosts.share()})
 	j.stalls.ask(j.hosts)
-	j.stalls.timeout = nil // inspection.over is
+	j.stalls.timeout = nil // inspection.over limits the round
 	if j.hosts.running() == 0 {
 		j.inspectionOver()
 	}
@@ -57,7 +57,7 @@ func (j *job) inspectedAll() {
 	case i.before.By == nil && j.crossed():
 		i.before = j.stalls.answers
 		j.stalls.ask(j.hosts)
-		j.stalls.timeout = nil // inspection.over is
+		j.stalls.timeout = nil // inspection.over limits the round
 	default:
 		j.inspectionOver()
 	}
@@ -95,7 +95,7 @@ func (j *job) findings() []why.Finding {
 	return all
 }
 
-// askNative delivers the wish for functions of C while no inspection is under way, whose answer has none.
+// askNative returns the channel AskNative, or nil during an inspection, whose answer would lack the functions of C.
 func (j *job) askNative() <-chan struct{} {
 	if j.inspection.over != nil {
 		return nil
@@ -171,7 +171,7 @@ func (j *job) hintAtWhy() {
 	}
 }
 
-// flown takes what a daemon's recorder has.
+// flown takes what a daemon's flight recorder has, or its request for a recording.
 func (j *job) flown(h *host, m *wire.Flight) {
 	if m.Wanted != "" {
 		j.record(m.Wanted+" on "+h.name, true)
@@ -186,8 +186,9 @@ func (j *job) flown(h *host, m *wire.Flight) {
 	}
 }
 
-// record has all hosts send what they have, and keeps it with what their ranks do. It disturbs ranks that go on by asking for
-// their stacks only if they hang, or the user wants a recording.
+// record gathers what the flight recorders of all hosts have, and keeps it with what the ranks do. With stacks it asks
+// ranks for their stacks too, which disturbs them if they run: only for ranks that hang, or if the user wants a
+// recording.
 func (j *job) record(reason string, stacks bool) {
 	if j.spec.Record == nil || j.inspection.over != nil {
 		return // an inspection under way keeps what it finds, too

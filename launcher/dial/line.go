@@ -17,56 +17,56 @@ import (
 	"gorun/rendezvous/resume"
 )
 
-// A conversation over ssh outlives its connection: it is a stream of package resume, which the daemon keeps at a socket
-// of its host, and a later login there carries it on. So a job goes on when a connection breaks, when its host gets
-// another address, or when this machine does. It ends with the daemon, whose exit status ssh reports. The line looks
-// for a host that cannot be reached again and again: package liveness decides when it is lost, and how long each try
-// may take.
+// A conversation over ssh outlives its connection. It is a stream of package resume: the daemon keeps its end at a
+// socket on its host, and a later login carries the stream on from there. So a job survives a broken connection, and a
+// new address of the host or of this machine. The conversation ends when the daemon ends, and ssh reports the daemon's
+// exit status. While a host cannot be reached, the line tries again and again: package liveness decides how long each
+// try may take, and when the host is lost.
 
 const (
 	// goodbye is how long it may take to let the daemon know that its launcher will not come back.
 	goodbye = time.Second
-	// lastWords is how long an exit status may come after the end of the output.
+	// lastWords is how long after the end of the output the exit status may arrive.
 	lastWords = 2 * time.Second
 )
 
 // line is the launcher's end of the conversation.
 type line struct {
 	*resume.ResumableStream
-	token  []byte                                    // proves that it is us who carry on
-	again  func(ctx context.Context) (*login, error) // logs in for that; the login lives as long as ctx
+	token  []byte                                    // proves to the daemon that this launcher carries the stream on
+	again  func(ctx context.Context) (*login, error) // logs in once more; the login lives as long as ctx
 	timing liveness.Timing
 	prompt time.Duration // how long a login may take until the host answers
-	blind  bool          // a login does not show when it does
+	blind  bool          // a login does not report when the host answers
 
 	ctx    context.Context // ends with the line
 	cancel context.CancelFunc
 	ended  chan struct{}
-	last   *login // the connection that was the last, once the line has ended
+	last   *login // the latest connection; others read it once the line has ended
 
 	mu   sync.Mutex
 	away liveness.Line
 }
 
-// login is one connection over ssh, to the daemon or to what leads there.
+// login is one connection, to the daemon or to a relay that leads to it.
 type login struct {
 	In     io.WriteCloser
 	Out    io.Reader
 	Close  func() error
 	Status func() (code int, err error) // waits for the end of the program; err if it is not known
 	Stderr func() string                // after Status
-	HungUp func() bool                  // whether the host ended it, in order; nil if that is not known
+	HungUp func() bool                  // whether the host itself closed it in order; nil if that is never known
 	first  bool                         // its program is the daemon itself
 
-	reading resume.Moment // since when one waits for it to speak, zero if one does not
-	over    chan struct{} // closed once its output has ended and its status is known, or is not to be
-	done    chan struct{} // closed once the stream wants no more of it
+	reading resume.Moment // since when Read waits for output, zero while it does not
+	over    chan struct{} // closed once its output has ended and Status has returned
+	done    chan struct{} // closed once the stream has closed it
 	finish  sync.Once
 	timer   *time.Timer
 }
 
-// openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. An end of
-// ctx after that does not end the connection: the launcher closes the line, so that the daemon hears of it.
+// openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. If ctx ends
+// later, the connection stays: the launcher closes the line, so that the daemon is notified.
 func openLine(
 	ctx context.Context, token []byte, t liveness.Timing, answers bool, first, again func(context.Context) (*login, error),
 ) (*line, error) {
@@ -79,8 +79,8 @@ func openLine(
 	return l, nil
 }
 
-// newLine begins a conversation over the connection to a daemon. answers is false if again cannot report that the host
-// answers, as a program in place of the built-in ssh client cannot.
+// newLine begins a conversation over the connection to a daemon. answers is whether again can report that the host
+// answers; a program in place of the built-in ssh client cannot.
 func newLine(
 	token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error),
 ) *line {
@@ -111,8 +111,9 @@ func newSession() (session string, token []byte, err error) {
 	return hex.EncodeToString(id[:8]), id[8:], nil
 }
 
-// begun waits for the first byte of the daemon, and returns the reader that has it. It fails if the connection breaks
-// before that and no login finds the daemon again. If the daemon has ended by itself, what it wrote reports why.
+// begun waits for the first byte of the daemon, and returns a reader that still has it. It fails if the connection
+// breaks before that and no login finds the daemon again. If the daemon ended by itself, begun succeeds all the same,
+// and Wait reports why.
 func (l *line) begun(ctx context.Context) (io.Reader, error) {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	out := bufio.NewReader(l)
@@ -144,8 +145,8 @@ func (l *line) Close() error {
 	return nil
 }
 
-// Wait returns what was last written to standard error, and why the last connection ended if it was not its program's
-// end.
+// Wait waits for the end of the line. It returns what the last connection wrote to standard error, and an error if the
+// exit status of its program is not known.
 func (l *line) Wait() (string, error) {
 	<-l.ended
 	_, err := l.last.Status()
@@ -163,7 +164,8 @@ func (l *line) run(d *login) {
 	}
 }
 
-// follow lets a connection carry the stream. It returns the one that is to go on, nil if there is none.
+// follow lets a connection carry the stream until another one takes over, and returns that one; nil if the stream or
+// the line is over.
 func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 	carried := make(chan struct{})
 	carriers.Go(func() {
@@ -178,8 +180,9 @@ func (l *line) follow(d *login, carriers *sync.WaitGroup) *login {
 	return l.mend(d)
 }
 
-// beside logs in once more, as long as the present connection is silent. Each attempt looks the host up anew: one that
-// has another address may be thought to be at its former one for some seconds, where nothing refuses either.
+// beside logs in a second time while the present connection is silent. Each try looks the host's name up anew: for some
+// seconds after a host got another address, its name may lead to the former one, where nothing answers and nothing
+// refuses.
 func (l *line) beside(until context.Context, silent func() bool) (*login, bool) {
 	for pause := l.timing.RetryMin; silent(); pause = l.longer(pause) {
 		if d, err := l.once(until, func() {}); err == nil {
@@ -195,7 +198,7 @@ func (l *line) beside(until context.Context, silent func() bool) (*login, bool) 
 // longer returns the next pause between two tries.
 func (l *line) longer(pause time.Duration) time.Duration { return min(pause*3/2, l.timing.RetryMax) }
 
-// once tries to log in to a host that has to answer soon.
+// once tries to log in. The host must answer within l.prompt, and the login must succeed within LoginTimeout.
 func (l *line) once(until context.Context, answered func()) (*login, error) {
 	ctx, cancel := context.WithTimeout(until, l.timing.LoginTimeout)
 	defer cancel()
@@ -220,7 +223,7 @@ func (l *line) note(what func(*liveness.Line)) {
 	what(&l.away)
 }
 
-// login logs in, unless until ends before, which it does with the line. What it returns lives as long as that.
+// login logs in, and gives up when until ends. The login that it returns lives as long as the line.
 func (l *line) login(until context.Context) (*login, error) {
 	d, end, err := lasting(until, l.again)
 	if err == nil {
@@ -229,9 +232,10 @@ func (l *line) login(until context.Context) (*login, error) {
 	return d, err
 }
 
-// lasting logs in by again, unless until ends before. What it returns lives on, until end.
+// lasting logs in by again, and gives up when until ends. The login that it returns outlives until: the caller ends it
+// by end.
 func lasting(until context.Context, again func(context.Context) (*login, error)) (d *login, end func(), err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // who wants to hear of answers stays
+	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // keeps the function of ssh.OnAnswer
 	keep := context.AfterFunc(until, cancel)
 	d, err = again(ctx)
 	switch {
@@ -245,13 +249,13 @@ func lasting(until context.Context, again func(context.Context) (*login, error))
 	return d, cancel, nil
 }
 
-// mend takes the end of a connection. It returns another one, nil if the stream or the line is over.
+// mend replaces a connection that has ended. It returns the new one, nil if the stream or the line is over.
 func (l *line) mend(d *login) *login {
 	if l.Over() {
 		return nil
 	}
-	// A program that leads to the daemon may be killed for itself, and a system's ssh exits with 255 when its connection
-	// breaks.
+	// The exit of the program ends the conversation, unless it proves nothing about the daemon: a relay may have been
+	// killed, and a system's ssh exits with 255 when its connection breaks.
 	if code, err := d.Status(); err == nil && code != failure.ExitTransport && (d.first || code < 128) {
 		l.Fail(io.EOF)
 		return nil
@@ -276,8 +280,8 @@ func (l *line) mend(d *login) *login {
 	return nil
 }
 
-// ownEnd is true if the connection ended with the daemon, which it had started. (A system's ssh exits with 255 when
-// that breaks.)
+// ownEnd reports whether this login started the daemon, and ended because the daemon did. (A system's ssh exits with
+// 255 when its connection breaks.)
 func (d *login) ownEnd() bool {
 	code, err := d.Status()
 	return err == nil && code != failure.ExitTransport && d.first
@@ -301,7 +305,8 @@ func (d *login) discard() {
 // carrier is a login as the connection of a stream.
 type carrier struct{ *login }
 
-// Read notes since when one waits. The end of what the daemon says is known only with its exit status.
+// Read records since when it waits. At the end of the output it waits for the exit status too, which shows whether the
+// daemon has ended.
 func (c carrier) Read(b []byte) (int, error) {
 	c.reading.Set(time.Now())
 	n, err := c.Out.Read(b)
@@ -315,7 +320,7 @@ func (c carrier) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write fails only when the reading side has had the time to learn why, or has read all it wants.
+// Write reports an error only after Read has had time to find the reason, or after Close.
 func (c carrier) Write(b []byte) (int, error) {
 	n, err := c.In.Write(b)
 	if err != nil {
@@ -336,7 +341,7 @@ func (c carrier) Close() error {
 	return c.login.Close()
 }
 
-// SetDeadline implements net.Conn. It is set once, and taken back.
+// SetDeadline implements net.Conn. Package resume sets a deadline for the handshake, and removes it afterwards.
 func (c carrier) SetDeadline(t time.Time) error {
 	if c.timer != nil {
 		c.timer.Stop()

@@ -36,8 +36,8 @@ type Remote struct {
 	Args []string // that make the binary a worker
 	// TimeScale is the same as in wire.JobOptions.
 	TimeScale float64
-	// Session returns arguments that make it a worker whose conversation can be carried on, and arguments of a program
-	// that does so later; nil if that cannot be.
+	// Session returns arguments that make the binary a worker whose conversation outlives its connection, and arguments
+	// that make it a relay to that worker later. If Session is nil, a conversation ends with its connection.
 	Session func(session string) (worker, relay []string)
 }
 
@@ -158,11 +158,11 @@ func (s *SSH) start(ctx context.Context, host string, args []string) (*login, st
 	return d, ip, nil
 }
 
-// sweepAfter sweeps if daemon and supervisor were killed, so that neither did.
+// sweepAfter sweeps a host whose daemon and supervisor were both killed, so that neither cleaned up.
 func (s *Remote) sweepAfter(ctx context.Context, last *login, host, job string) error {
 	code, err := last.Status()
 	if err != nil || last.first && (code < 128 || last.Stderr() != "") {
-		return nil // nothing is known; or it was not killed, or the supervisor has reported it
+		return nil // how it ended is unknown, or it was not killed, or the supervisor has reported that
 	}
 	return s.sweep(ctx, host, job)
 }
@@ -215,8 +215,8 @@ func explainSSH(host string, err error) error {
 	return &at
 }
 
-// ReadBinary returns a function that identifies an executable by its content, reading it once. What takes its place
-// afterwards is not opened.
+// ReadBinary returns a function that identifies an executable by its content, reading it once. If another file has
+// taken its place since, Open fails.
 func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 	return sync.OnceValues(func() (ssh.Binary, error) {
 		f, err := os.Open(path)

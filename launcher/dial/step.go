@@ -25,13 +25,13 @@ import (
 const (
 	// gather is how long the first host of a step waits for others: a launch asks for all of them at once.
 	gather = 20 * time.Millisecond
-	// stepLook is how often a start looks whether that has come.
+	// stepLook is how often a start that waits for its host checks whether to begin another step.
 	stepLook = 500 * time.Millisecond
 )
 
 // Tests shorten these.
 var (
-	// rejoin is how long a host may have no connection before another step looks for it.
+	// rejoin is how long a host may be without a connection before another step is begun for it.
 	rejoin = 3 * time.Second
 	// stepEnd is how long the command of a step may take to end with the job.
 	stepEnd = 5 * time.Second
@@ -41,11 +41,11 @@ var (
 type Steps struct {
 	Launcher scheduler.Launcher
 	Exe      string                     // this binary, which most hosts have at the same path
-	Binary   func() (ssh.Binary, error) // for those that have not
+	Binary   func() (ssh.Binary, error) // for hosts that lack it
 	Env      []string                   // of the command
-	Dir      string                     // for the order of a host whose program has no standard input; "" refuses that
-	// Apart starts each host by a command of its own, also where one can start many: srun gives a whole step up, --no-kill or
-	// not, when a node has lost its part of it.
+	Dir      string                     // of files with orders, for programs without standard input; "" refuses those
+	// Apart starts each host by a command of its own, even if one command can start many. When a node loses its part of
+	// a step, srun gives up the whole step, even with --no-kill.
 	Apart bool
 	// Groups has the number of the heterogeneous part that a host belongs to; nil if a job has one part.
 	Groups map[string]int
@@ -55,9 +55,9 @@ type Steps struct {
 
 	mu      sync.Mutex
 	closed  bool
-	of      map[string]*running // the step that has started a host last
+	of      map[string]*running // by host, the last step that started it
 	live    map[*running]bool   // all that have not ended
-	waiting *running            // gathers hosts
+	waiting *running            // the step that still gathers hosts, nil if none does
 	running sync.WaitGroup
 }
 
@@ -73,8 +73,9 @@ type running struct {
 	err   error // after over
 }
 
-// runScript finds the binary on a host, or asks for it: the first line of standard input is the order, which the
-// program reads, and what follows is the binary and the order once more. The directories are those of a login by ssh.
+// runScript runs the binary that is on a host, or asks for it. Standard input begins with the order, a line that the
+// program reads. If the script asks, the binary follows, and then the order once more. The directories are the same as
+// for a login by ssh.
 const runScript = `f=$1 n=$2 s=$3 m=$4
 there() { [ -f "$f" ] && [ -x "$f" ] && [ "$(wc -c <"$f")" -eq "$1" ]; }
 ours() { case $d in /tmp/gorun-*) ! [ -h "$d" ];; esac && [ -O "$d" ]; }
@@ -141,7 +142,7 @@ func (s *Steps) start(ctx context.Context, host string, args []string) (*login, 
 // answers implements starter: nothing is known of a host before its step runs.
 func (s *Steps) answers() bool { return false }
 
-// session runs a command on a host, where a step is started if none is there.
+// session runs a command on a host. It begins a step if the host needs one.
 func (s *Steps) session(ctx context.Context, hub *step.Hub, host string, args []string) (*step.Session, error) {
 	life, end := context.WithCancel(ctx) // of the session
 	type result struct {
@@ -184,7 +185,7 @@ func (s *Steps) session(ctx context.Context, hub *step.Hub, host string, args []
 			return fail(context.Cause(ctx))
 		case <-over:
 			absent, after := hub.Absent(host)
-			was := after > 0 && time.Since(r.begun) > after // it had started gorun here
+			was := after > 0 && time.Since(r.begun) > after // the step had started gorun here
 			if absent && !was && !r.others(host) {
 				return fail(s.explain(r, host))
 			}
@@ -193,8 +194,8 @@ func (s *Steps) session(ctx context.Context, hub *step.Hub, host string, args []
 	}
 }
 
-// ensure returns the step that starts a host, if one does. It begins one if the host has no connection and no step is
-// about to make one.
+// ensure returns the last step that started a host, nil if there is none. It begins another one if the host has no
+// connection, and no step is about to connect it.
 func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
 	absent, after := hub.Absent(host)
 	s.mu.Lock()
@@ -348,7 +349,7 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	feeding.Wait()
 }
 
-// argv is the program that a step runs, and the file of its order if it reads one.
+// argv returns the command line that a step runs on hosts, and the file with its order, "" if it reads standard input.
 func (s *Steps) argv(host string, hub *step.Hub) (argv []string, file string, err error) {
 	if s.Launcher.Silent {
 		if file, err = writeOrder(s.Dir, hub.Order(host)); err != nil {
@@ -371,8 +372,8 @@ func (s *Steps) argv(host string, hub *step.Hub) (argv []string, file string, er
 	return argv, "", nil
 }
 
-// feed writes the order, and the binary once a host asks for it. It keeps standard input open until the step ends: some
-// commands end what they have started with it.
+// feed writes the order, and the binary once a host asks for it. It keeps standard input open until the step ends,
+// because some commands end their programs when it closes.
 func (s *Steps) feed(in io.WriteCloser, order []byte, ask, ended <-chan struct{}) {
 	defer in.Close()
 	if _, err := in.Write(order); err != nil {

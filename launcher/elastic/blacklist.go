@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// A slot whose process failed has failed as Horovod means it: only --blacklist-cooldown-range has it used again. A host
-// that was lost may be a machine that is being restarted, and one that was never up may still boot: both are tried
-// again by themselves, ever more rarely, as long as they are listed.
+// A slot whose process failed is blacklisted, as in Horovod: only --blacklist-cooldown-range makes it usable again.
+// Hosts are tried again without that flag, ever more rarely, as long as they are listed: a lost one may be restarting,
+// and one that was never up may still boot.
 const (
-	// tryFirst is after how long a host that did not start is tried again, tryMost what that grows to: an attempt
-	// costs little, and the host is to be used soon after it has booted. aliveMost is the same for one that
-	// was there.
+	// tryFirst is the first pause before a host that did not start is tried again. The pause grows to tryMost, or to
+	// aliveMost if the machine is known to be there. tryMost is short: a try costs little, and a host should be used
+	// soon after it has booted.
 	tryFirst, tryMost, aliveMost = time.Second, 8 * time.Second, 30 * time.Second
-	// refusedFirst and refusedMost are for one that does not let us in: sshd and its guards lock out who comes too
-	// often.
+	// refusedFirst and refusedMost are for a host that refuses the login: sshd and its guards lock out clients that
+	// come too often.
 	refusedFirst, refusedMost = 30 * time.Second, 10 * time.Minute
-	// backFirst is the first time for a host that was lost after it was up, endedFirst for one where only the daemon
-	// has ended, because the host may be shutting down, and aliveFirst for one that is there, so that what keeps it
-	// from its peers probably is, too. Each return may disturb the job again: the time between two of them grows up to
-	// backMost.
+	// backFirst is the first pause for a host that was lost after it was up. It is endedFirst if only the daemon ended,
+	// because the host may be shutting down, and aliveFirst if the machine is there, because then what keeps it from
+	// its peers probably lasts. Each return may disturb the job again, so the pause grows up to backMost.
 	backFirst, endedFirst, aliveFirst, backMost = time.Second, 5 * time.Second, 30 * time.Second, time.Hour
-	// steady is how long a host has to be up until its losses before that are forgotten.
+	// steady is how long a host has to be up before its earlier losses are forgotten.
 	steady = 10 * time.Minute
 )
 
@@ -36,8 +35,8 @@ type ban struct {
 
 func (b *ban) holds(now time.Duration) bool { return b != nil && (b.Forever || now < b.Until) }
 
-// fail counts a failure: first·2ⁿ⁻¹ + jitter·first, at most most, so that what failed together does not come
-// back together. Without a first time it is for good.
+// fail counts a failure and bans for first·2ⁿ⁻¹ + jitter·first, at most most. Jitter keeps what failed together from
+// coming back together. If first is 0, the ban is for good.
 func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 	b.Failures++
 	b.Last = now
@@ -70,8 +69,9 @@ func (m *Machine) suspect(s *site, slot, code int) {
 // killed is the exit code of a process that KILL has ended.
 const killed = 128 + 9
 
-// excuse lifts the bans for processes that failed since a host was last heard, which is now lost. A library that does
-// not survive the loss of a peer, such as Gloo or NCCL, ends its process long before anyone knows that the peer is gone.
+// excuse lifts the bans of slots on other hosts whose processes failed after the lost host was last heard. A library
+// that does not survive the loss of a peer, such as Gloo or NCCL, ends its process long before the launcher knows that
+// the peer is gone.
 func (m *Machine) excuse(lost *daemon, silent time.Duration) {
 	for _, s := range m.sites {
 		excused := 0
@@ -95,8 +95,8 @@ func (m *Machine) blacklisted(slot int) int {
 	return slot
 }
 
-// bad reports whether a slot is not to be used because of the failure of a process, badForGood whether that will not
-// change by itself.
+// bad reports whether a slot is banned because a process failed there, badForGood whether that ban has no end of its
+// own.
 func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.job.Now) }
 
 func (m *Machine) badForGood(s *site, slot int) bool {

@@ -41,8 +41,8 @@ type Event interface{ event() }
 type DiscoveredHost struct {
 	Name  string
 	Slots int
-	// Born, if it is not 0, distinguishes hosts of one name that were there one after the other, such as before and
-	// after a reboot: what was held against the former is not held against the latter.
+	// Born, if it is not 0, distinguishes hosts that had one name one after the other, such as a machine before and
+	// after a reboot. The bans of the former host do not hold for the latter.
 	Born int64
 }
 
@@ -59,23 +59,23 @@ type HostEvicted struct {
 	Reason string
 }
 
-// StartFailed answers StartLate: these hosts keep a start from its end for too long.
+// StartFailed answers StartLate: the start has waited for these hosts for too long.
 type StartFailed struct{ Hosts []int }
 
 // Started reports that a process runs.
 type Started struct{ Process int }
 
-// Wanted reports that a process waits for the world that is to be formed later.
+// Wanted reports that the world of a Roster with Later is needed now, for example because a process waits for it.
 type Wanted struct{}
 
-// HostLost reports that a daemon has ended, cannot be reached or could not be started. It must follow every
-// DropHost too, when that daemon is gone: only then is its name used again.
+// HostLost reports that a daemon has ended, cannot be reached or could not be started. It must also follow every
+// DropHost, once the daemon is gone: only then is the host's name used again.
 type HostLost struct {
 	Host   int
 	Reason string
-	// What is known of the machine, at most one of these: only its daemon has ended, as when it is shut down; it is
-	// there all the same, and what keeps it from other hosts, or its daemon from starting, probably as well; it does
-	// not let us in.
+	// What is known of the machine, at most one of these. Ended: only its daemon has ended, as when the machine shuts
+	// down. Alive: the machine is there, and what keeps it from other hosts, or its daemon from starting, probably
+	// lasts. Refused: it refuses the login.
 	Ended, Alive, Refused bool
 	// Silent is how long the launcher had not heard the daemon.
 	Silent time.Duration
@@ -147,17 +147,18 @@ type Roster struct {
 	Epoch  uint32
 	Places []ProcessPlace // by rank
 	Reason string         // why the world before it ends, "" for the first
-	Later  bool           // the processes start before the world is formed, which Form does
-	Quiet  bool           // the user need not hear of it: nothing has changed but what the processes themselves did
+	Later  bool           // the processes start at once; their world is formed by a later Form
+	Quiet  bool           // users need not read of it: its processes asked for it, and no member is new
 }
 
 // Form has the hosts form the world of a Roster that was to be formed later.
 type Form struct{ Epoch uint32 }
 
-// StartLate reports that a start has taken too long: StartFailed answers, unless one of its hosts has more time.
+// StartLate reports that a start takes too long. StartFailed answers, unless a host that the start waits for has more
+// time.
 type StartLate struct{}
 
-// GoesOnWithout reports that the job goes on although a host was lost that was up.
+// GoesOnWithout reports that the job goes on without a host that was up and is lost.
 type GoesOnWithout struct {
 	Host int
 	Why  string
@@ -176,9 +177,9 @@ func (r Roster) Hosts() []int {
 	return slices.Compact(ids)
 }
 
-// ProcessPlace is what a process is in one epoch. Host and Slot stay as they are for the life of a process;
-// LocalRank may change when a process of the same host goes, and is dense. What must not change while a
-// process lives (its GPU, its cores) goes by Slot.
+// ProcessPlace is the place of a process in one epoch. A process keeps its Host and Slot for life; what must not change
+// while it lives (its GPU, its cores) depends on Slot. LocalRank has no gaps, so it may change when another process of
+// the host leaves.
 type ProcessPlace struct {
 	Process                                          int
 	Rank, LocalRank, LocalSize, CrossRank, CrossSize int
@@ -240,12 +241,12 @@ func (c Cause) String() string {
 // Config describes a job.
 type Config struct {
 	Policy
-	// Ranks, if given, is where the ranks of the first world go, as indices into the first list of hosts,
-	// whose slots must be what is placed there. Otherwise they are dealt host by host.
+	// Ranks, if given, has the host of each rank of the first world, as an index into the first list of hosts. Each
+	// host of that list must have as many slots as ranks are placed there. Otherwise ranks are dealt host by host.
 	Ranks []int
-	// What follows is of a job of fixed size. RanksFirst has its processes start before its first world is formed: when
-	// one asks for it, or FormAfter the start of the last one. StartTimeout is how long its start may take until
-	// processes run, and then until their world is formed; 0 for any time.
+	// These are for a job of fixed size. With RanksFirst its processes start before its first world, which is formed
+	// when one of them asks for it, or FormAfter the start of the last one. StartTimeout limits the time until all
+	// processes run, and then the time until their world is formed; 0 for no limit.
 	RanksFirst              bool
 	FormAfter, StartTimeout time.Duration
 	// Jitter returns a number in [0, 1), for cooldowns.

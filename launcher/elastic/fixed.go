@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A job of fixed size ends with the first failure, so that its rules have less to decide once it runs, and more while
-// it starts: a start that fails gathers the failures of all hosts, so that one report names them, and may take too
-// long. Its ranks may start before their world is formed.
+// A job of fixed size ends with the first failure, so its rules decide little once it runs. They decide more while it
+// starts: a start that fails gathers the failures of all hosts for one report, a start may take too long, and ranks may
+// start before their world is formed.
 
 const (
 	// gatherTime is how long a failing start waits for the other hosts.
@@ -21,13 +21,13 @@ type start struct {
 	Failing bool          `json:"failing"` // a host has failed; the others may be about to
 	Since   time.Duration `json:"since"`   // when the first one failed
 	Later   bool          `json:"later"`   // the ranks do not wait for the first world, which is not formed yet
-	Formed  bool          `json:"formed"`  // it was, later
+	Formed  bool          `json:"formed"`  // the first world was formed after the start of its ranks
 	Due     time.Duration `json:"due"`     // when it is formed if no rank asks; 0 until all ranks run
 	Limit   time.Duration `json:"limit"`   // when the start has taken too long; 0 for never
 }
 
-// Starting reports whether a job of fixed size is still starting: not all of its processes have started, or its hosts
-// form the world for which these did not wait.
+// Starting reports whether a job of fixed size is still starting: some of its processes have not started, or its hosts
+// are forming the world that its processes did not wait for.
 func (m *Machine) Starting() bool { return m.rules.starting() }
 
 // Later reports whether the processes run, or start, before their world is formed.
@@ -84,7 +84,8 @@ func (r fixedRules) hastenStart() {
 	}
 }
 
-// evicted has a daemon that can be reached stop its processes as at any other end.
+// evicted fails a host. It hangs up, unless the daemon itself asked for the eviction: then it can be reached, and stops
+// its processes as at any other end.
 func (r fixedRules) evicted(d *daemon, ev HostEvicted) {
 	hangUp := !d.failed && !ev.Own
 	if r.hostFails(d, ev.Reason); hangUp {
@@ -147,8 +148,8 @@ func (m *Machine) allUp() bool {
 	return len(m.daemons) > 0 && !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state != up })
 }
 
-// decided reports whether nothing is to be learned any more from a start that fails: no host's start is open, or ranks
-// are lost with their host, or all have ended.
+// decided reports whether a start that fails need not wait any longer: no host is still starting, or a host was lost
+// after all processes had started, or all processes have ended.
 func (m *Machine) decided() bool {
 	lost, open := false, false
 	for _, d := range m.daemons {
@@ -159,7 +160,7 @@ func (m *Machine) decided() bool {
 	return !open || lost && m.allStarted() || m.allEnded()
 }
 
-// endFailed ends the job for the hosts that have failed.
+// endFailed ends the job and names the hosts that have failed.
 func (m *Machine) endFailed() {
 	e := *m.job.First
 	e.Hosts, e.Starting = m.Failed(), m.Starting()
@@ -175,7 +176,8 @@ func (m *Machine) allAsked() bool {
 	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.exited && p.left < m.job.Epoch })
 }
 
-// beginAnew gives processes that left their world, all of them, another one with the same members.
+// beginAnew begins another world with the same members, once all processes have left theirs. If some have finished, it
+// ends the job.
 func (m *Machine) beginAnew() {
 	if m.job.Finished {
 		why := "some processes wait for another world, and the others have ended"
@@ -186,7 +188,7 @@ func (m *Machine) beginAnew() {
 	m.roster(slices.Clone(m.world), nil, "its ranks began anew")
 }
 
-// form has the hosts form the world for which the processes did not wait.
+// form orders the hosts to form the first world, if its processes started without waiting for it.
 func (m *Machine) form() {
 	s := &m.job.Start
 	s.Due = 0
@@ -198,7 +200,7 @@ func (m *Machine) form() {
 	m.emit(Form{m.job.Epoch})
 }
 
-// limitStart gives the start its time, from now on.
+// limitStart begins the time limit of the start anew.
 func (m *Machine) limitStart() {
 	if m.cfg.StartTimeout > 0 {
 		m.job.Start.Limit = m.job.Now + m.cfg.StartTimeout

@@ -13,7 +13,7 @@ type Machine struct {
 	processes []*process
 	world     []*process // of the present epoch, by rank
 
-	// A successor goes on without these.
+	// Snapshots leave these out.
 	asked         *process      // the first to leave its world after an error; the errors of the others are often a consequence
 	began         time.Duration // the present world
 	anew          int           // how many worlds in a row began with the members of the one before, and did not last
@@ -35,7 +35,7 @@ type jobState struct {
 	Waiting   bool          `json:"waiting"` // for slots
 	Since     time.Duration `json:"since"`   // when that began
 	Stamp     uint64        `json:"stamp"`
-	Offered   string        `json:"told"` // the members with which processes know that a world could begin
+	Offered   string        `json:"told"` // the members of the next world, as processes were last notified
 	Ended     bool          `json:"ended"`
 }
 
@@ -44,13 +44,13 @@ type site struct {
 	name   string
 	slots  int          // 0 when it is not listed
 	born   int64        // as discovered last
-	daemon *daemon      // that has not ended
-	never  *daemon      // that has, and was never up: no host knows it, so its id is given again
+	daemon *daemon      // the one that has not ended
+	never  *daemon      // one that ended without having been up: no host knows it, so its id is used again
 	met    bool         // it was up before
-	lost   ban          // since it was up
-	unmet  ban          // since it could not be reached, or begun
-	noted  []string     // why it could not be used since it was up, as the user was notified
-	failed map[int]*ban // by slot; with BlacklistHost only the first, which stands for all
+	lost   ban          // for losses after it was up
+	unmet  ban          // for tries that did not reach it, or did not start its daemon
+	noted  []string     // why it could not be used since it was last up, as the user has read
+	failed map[int]*ban // by slot; with BlacklistHost slot 0 stands for all
 }
 
 type state int

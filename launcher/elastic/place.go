@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// slot is room for a process that is free.
+// slot is a free place for one process.
 type slot struct {
 	host  *daemon
 	index int
@@ -46,7 +46,7 @@ func (m *Machine) firstSlots(free []slot) []slot {
 	return out
 }
 
-// need is how few processes may go on.
+// need returns how many processes the next world must have at least.
 func (m *Machine) need() int {
 	if m.job.Finished {
 		return 1
@@ -54,8 +54,8 @@ func (m *Machine) need() int {
 	return m.cfg.MinNP
 }
 
-// possible is how many processes a list of hosts that never changes can still give: one that was lost may come back,
-// but one that never answered is not waited for.
+// possible returns for how many processes a list of hosts that never changes still has room. A lost host counts,
+// because it may come back; one that failed to start and was never up does not.
 func (m *Machine) possible() int {
 	if m.job.Finished {
 		return len(m.live())
@@ -74,13 +74,12 @@ func (m *Machine) possible() int {
 	return n
 }
 
-// next returns who would be in the next world: of the present one, in order, and in which free slots
-// new ones would be started; with grow in all of them, otherwise in no more than it takes to be as many
-// as needed.
+// next returns the members of the next world: the present processes that stay, in their order, and the free slots that
+// get a new one. With grow these are all free slots, otherwise no more than need requires.
 //
-// With withdraw, hosts that discovery has withdrawn are let go, if enough others are there. The processes of a host
-// that is blacklisted go in any case, but for one that may be the only one to have the state of the training: it goes
-// with the next world.
+// With withdraw, processes leave hosts that discovery has withdrawn, if enough others are there. Processes in banned
+// slots leave in any case, except one that may be the only one with the state of the training: it leaves with the next
+// world.
 func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []slot) {
 	live := m.live()
 	stays := map[*process]bool{}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// rules say what follows from what happens. There are two sets: an elastic job goes on in another world, and a job of
-// fixed size ends.
+// rules decide how the machine reacts to events. There are two sets: an elastic job goes on in another world, and a job
+// of fixed size ends.
 type rules interface {
 	// decide does what the facts now call for.
 	decide()
@@ -16,9 +16,9 @@ type rules interface {
 	lost(d *daemon, ev HostLost, unmet bool)
 	// exited takes a process that has ended.
 	exited(p *process, ev Exited)
-	// starting reports whether a start is going on that a failure of several hosts may end.
+	// starting reports whether a job of fixed size is still starting.
 	starting() bool
-	// quiet reports whether worlds follow each other for no reason that the user need hear of.
+	// quiet reports whether users are not notified of further worlds.
 	quiet() bool
 }
 

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// turnover counts how often all processes were lost, at once or one after the other, without a commit in between: so
-// fails a script that fails wherever it runs.
+// turnover counts how often all processes were lost, at once or one after the other, without a commit in between, as
+// happens when a script fails wherever it runs.
 type turnover struct {
 	Count int           `json:"count"`
-	Below int           `json:"below"` // the processes with lower numbers have been there since the last time; 0 before the next world
-	Epoch uint32        `json:"epoch"` // in which that was
+	Below int           `json:"below"` // processes with lower numbers are watched; 0 until the next world
+	Epoch uint32        `json:"epoch"` // in which that watch began
 	Since time.Duration `json:"since"`
 }
 
@@ -19,8 +19,8 @@ func (m *Machine) failsEverywhere() bool {
 	return m.cfg.LossLimit > 0 && m.job.Turnover.Count >= m.cfg.LossLimit && !m.job.Finished
 }
 
-// countTurnover counts when none of the processes is left that were there the last time. If one of them had committed,
-// or if it was long ago, they have not failed at once.
+// countTurnover counts a turnover when none of the watched processes is left. The count begins anew if one of them had
+// committed, or if the watch began long ago: then they have not failed at once.
 func (m *Machine) countTurnover() {
 	t := &m.job.Turnover
 	if t.Below == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.number < t.Below }) {
@@ -32,13 +32,12 @@ func (m *Machine) countTurnover() {
 	t.Below = 0
 }
 
-// beginTurnover has the processes count that are there now.
+// beginTurnover begins to watch the processes that are there now.
 func (m *Machine) beginTurnover() {
 	m.job.Turnover.Below, m.job.Turnover.Epoch, m.job.Turnover.Since = len(m.processes), m.job.Epoch, m.job.Now
 }
 
-// dismiss lets a process go. If that is for another reason than a failure, the processes that are there now count from
-// here on.
+// dismiss lets a process go. If the reason is not a failure, all processes that are there now are watched from here on.
 func (m *Machine) dismiss(p *process) {
 	p.dismissed = true
 	if !p.exited && !m.bad(p.host.site, p.slot) {
@@ -46,9 +45,9 @@ func (m *Machine) dismiss(p *process) {
 	}
 }
 
-// usedUp reports whether waiting for slots is of no use because the script seems to fail in all there are: with
-// BlacklistHost when every host is blacklisted for good, as Horovod has it; otherwise when all processes were lost
-// before any had committed anything, and too few slots are left in which none has failed.
+// usedUp reports whether waiting for slots is of no use because the script seems to fail in all of them. With
+// BlacklistHost that is when every host is blacklisted for good, as in Horovod. Otherwise all processes must have been
+// lost before any committed, and too few slots be left in which none has failed.
 func (m *Machine) usedUp() bool {
 	good, bad := 0, 0
 	for _, s := range m.sites {

@@ -28,7 +28,7 @@ func (m *Machine) begin() {
 	m.roster(nil, m.firstSlots(free), "")
 }
 
-// waitsToBegin notes, once, that no host is on its way which would make a first world whole.
+// waitsToBegin notes, once, that the first world lacks slots and no host is on its way.
 func (m *Machine) waitsToBegin(have int) {
 	if !m.job.Ended && !m.shortageNoted {
 		m.shortageNoted = true
@@ -59,8 +59,8 @@ func (m *Machine) resume(reason string) {
 			wish = max(need, min(wish, m.possible()))
 		}
 	}
-	// A process that has just begun has nothing yet, and may be dead already without our knowing. So those on
-	// withdrawn hosts go only from a world that was notified and left as a whole, at a commit: not after a failure.
+	// A new process has no state yet, and may be dead already without the launcher knowing it. So processes leave
+	// withdrawn hosts only when all have left a world at a commit, after HostsChanged: not after a failure.
 	keep, add := m.next(wish, m.job.Broken == "" || m.cfg.OnFailure != Shrink, m.job.Broken == "" && m.job.Offered != "")
 	if have := len(keep) + len(add); have < wish {
 		m.wait(wish, have)
@@ -94,15 +94,15 @@ func (m *Machine) resume(reason string) {
 }
 
 const (
-	// lastsWell is how long a world lasts whose end is not another one of the same kind as those before it.
+	// lastsWell is how long a world has to last to end a row of worlds with the same members.
 	lastsWell = 10 * time.Second
-	// anewAtOnce is how many worlds with the same members may follow each other at once, anewTold after how many users
-	// hear of it.
+	// anewAtOnce is how many worlds with the same members may follow each other without a pause, anewTold after how
+	// many the user is warned.
 	anewAtOnce, anewTold = 4, 8
 )
 
-// anewPause is how long a world is there at least that so many others went before with the same members: one that an
-// error ends each time would otherwise be made a hundred times a second.
+// anewPause returns how long a world lasts at least when so many with the same members came before it. Otherwise an
+// error that ends every world would begin a hundred of them a second.
 func anewPause(before int) time.Duration {
 	if before < anewAtOnce {
 		return 0
@@ -110,7 +110,7 @@ func anewPause(before int) time.Duration {
 	return min(50*time.Millisecond<<min(before-anewAtOnce, 10), time.Second)
 }
 
-// spent is true when no world may follow any more.
+// spent reports whether the reset limit permits no further world.
 func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.job.Resets >= m.cfg.ResetLimit }
 
 // changes describes what is different in the next world when nothing went wrong in this one.

@@ -21,10 +21,10 @@ import (
 const (
 	// seekInterval is how often Attach looks for another launcher when the last one is gone.
 	seekInterval = 2 * time.Second
-	// askInterval is how often it asks the launcher's host whether a launcher runs that seems well.
+	// askInterval is how often it asks the host of a launcher that seems well whether the launcher runs.
 	askInterval = 5 * time.Second
-	// askAllInterval is how often it asks all hosts, whatever that host answers: there, a launcher that is stopped runs
-	// too.
+	// askAllInterval is how often it asks all hosts all the same: a launcher that is stopped by a signal counts as
+	// running on its host.
 	askAllInterval = time.Minute
 )
 
@@ -36,8 +36,8 @@ type Target struct {
 	// Read reads what the job wrote: the last lines, all if lines is negative, and then what comes, if it is to follow.
 	Read func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error)
 
-	// next returns the job with the launcher that has taken over from this one, or how it ended, and whether there is
-	// such an answer. It asks all hosts. It is nil if no other launcher ever takes over.
+	// next asks all hosts for the launcher that has taken over from this one, or for the end of the job. It returns
+	// false if no host knows of either. It is nil if no other launcher ever takes over.
 	next func(ctx context.Context) (Target, bool)
 	// runs asks the host of this launcher whether the launcher runs.
 	runs func(ctx context.Context) bool
@@ -53,7 +53,7 @@ func Local(store jobs.Store, id string, running bool) (t Target, err error) {
 	return t, nil
 }
 
-// errMoved is the end of a launcher that did not report the end of its job.
+// errMoved means that a launcher is gone without having reported the end of its job.
 var errMoved = errors.New("the job's launcher is gone")
 
 // Show copies what the job wrote, until its end if it is to follow.
@@ -70,8 +70,8 @@ func (t Target) Show(ctx context.Context, to io.Writer, lines int, follow bool) 
 	return nil
 }
 
-// Attach shows the job's output from the last lines to the end of the job, and returns its exit status. moved is called
-// with the job as it is when another launcher has taken over.
+// Attach shows the job's output from the last lines to the end of the job, and returns its exit status. It calls moved
+// with the new Target when another launcher has taken over.
 func (t Target) Attach(ctx context.Context, to io.Writer, lines int, moved func(Target)) (int, error) {
 	code, err := t.follow(ctx, to, lines)
 	for t.next != nil && errors.Is(err, errMoved) {
@@ -127,8 +127,8 @@ func (t Target) follow(ctx context.Context, to io.Writer, lines int) (int, error
 	return e.code, e.err
 }
 
-// succeeded waits until another launcher has taken over from this one, whose host may have lost its power without a
-// word.
+// succeeded waits until another launcher has taken over from this one. It does not rely on this launcher's connections,
+// because its host may have lost power without closing them.
 func (t Target) succeeded(ctx context.Context) bool {
 	for waits := askInterval; resume.Pause(ctx, askInterval); waits += askInterval {
 		if waits%askAllInterval != 0 && t.runs(ctx) {

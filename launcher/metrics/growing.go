@@ -2,7 +2,7 @@ package metrics
 
 import "gorun/launcher/jobs"
 
-// A process is one that a rank was at some time; another one counts from zero.
+// A process identifies one process of a rank. The next process of the rank counts from zero.
 type process struct {
 	host      string
 	rank, pid int
@@ -18,8 +18,8 @@ func countsOf(s jobs.Split) counts {
 		communication: s.Communication, others: s.Others, hidden: s.Hidden}
 }
 
-// after returns counts that are nowhere less than earlier ones of the process. A wait that is not over counts as one for
-// others, and may turn out to have been for bytes; Prometheus would take the difference for a restart.
+// after returns the counts, none of them less than an earlier count of the process. A wait counts as one for others
+// until it is over, and may turn out to have been for bytes. Prometheus would take the decrease for a restart.
 func (c counts) after(earlier counts) counts {
 	return counts{
 		steps: max(c.steps, earlier.steps), operations: max(c.operations, earlier.operations),

@@ -41,8 +41,8 @@ func (f *Fence) Arrive(host, hosts int, m *wire.Fence) (passed *wire.Fence, err 
 	return passed, nil
 }
 
-// Missed returns the first of the ranks that have ended for which others wait in vain, since not all of its host have
-// Arrived, and those others. at is the host of each rank.
+// Missed returns the first ended rank that others wait for in vain, because the ranks of its host have not Arrived, and
+// those others. at is the host of each rank.
 func (f *Fence) Missed(ended []int, at []int) (rank int, waiting []int, ok bool) {
 	if len(f.arrived) == 0 {
 		return 0, nil, false

@@ -120,8 +120,8 @@ func (h *history) pairs(f *Finding) (in, lacks []*Op) {
 	return in, lacks
 }
 
-// diverged describes how a rank that others wait for, and that waits for others, differs from what it did before. "" if it
-// does as before, or if the operations are new.
+// diverged describes how a rank departs from its former order of operations, if others wait for it and it waits for
+// others. It returns "" if the rank keeps that order, or if the operations are new.
 func (h *history) diverged(f *Finding) string {
 	in, lacks := h.pairs(f)
 	for _, a := range lacks {
@@ -146,8 +146,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d rounds", n)
 }
 
-// minority names, where the ranks that went on are the most, those that did not; and, where the operations are new,
-// those that are in another one than most are.
+// minority decides which ranks have diverged. Where most of them went on to another operation, it names those that did
+// not. Where the operations are new, it names those that call another one than most.
 func (h *history) minority(all []Finding) {
 	crossed, diverged := 0, 0
 	for i := range all {
@@ -189,20 +189,20 @@ func (h *history) inSame(all []Finding, o *Op) (n int) {
 }
 
 const (
-	// recent is how many operations, the latest, show who is late.
+	// recent is how many of the latest operations are judged.
 	recent = 200
-	// leastLate is how many operations must be there for a judgement.
+	// leastLate is how many operations a judgement takes at least.
 	leastLate = 8
 	// A rank is late if this share of all waiting is for it, and if others wait for it during this share of the time.
 	mostlyLate = 0.6
 	lateShare  = 0.15
 )
 
-// late returns the ranks that others mostly wait for. The hosts' clocks do not matter: each host knows how long it
-// waited for the others, and on the host that waited least the last rank is the one. moving is the share of the time in
-// which data was under way.
+// late returns the ranks that others mostly wait for. It compares no clocks: each host knows how long it waited for the
+// others, so the late rank is the last one on the host that waited least. moving is the share of the time during which
+// data was under way.
 func (h *history) late() (all map[int]*Lateness, moving float64) {
-	byUse := map[key][][]*Op{} // by name, uses from the last one backward, of each host one
+	byUse := map[key][][]*Op{} // by name, the uses of an operation, the latest first; each has one Op of each host
 	index := map[string]map[key]int{}
 	for i := len(h.ops) - 1; i >= 0; i-- {
 		o := &h.ops[i]

@@ -30,8 +30,8 @@ type Link struct {
 const (
 	// muchFaults is how many pages per second come from disk for a process that memory is too small for.
 	muchFaults = 50
-	// A process is slowed down if its control group keeps it from running during this share of the time, or if a thread of
-	// it waits for a CPU during that one.
+	// A process is slowed down if its control group keeps it from running during the share heldBack of the time, or if
+	// one of its threads waits for a CPU during the share crowded.
 	heldBack = 0.2
 	crowded  = 0.25
 	// stolenShare is the same for a hypervisor.

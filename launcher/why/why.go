@@ -182,8 +182,9 @@ func debugged(stack string) bool {
 	return strings.Contains(stack, "/pdb.py\"") || strings.Contains(stack, "/bdb.py\"")
 }
 
-// Top returns where the main thread is, as "function (file:line)": the innermost frame outside of gorun's binding and of
-// Python's own library, and of the user if that is one of an installed package. "" if that is unknown.
+// Top returns where the main thread is, as "function (file:line)": the innermost frame outside of gorun's binding and
+// of Python's own library. If that is in an installed package, Top adds the user's frame that called it. It returns ""
+// if nothing is known.
 func (f Finding) Top() string {
 	frames := slices.DeleteFunc(Main(f.Stack), Frame.library)
 	if len(frames) == 0 {
