@@ -98,11 +98,11 @@ func (h Host) Idle() (nic, note string) {
 // anything accepts every NIC.
 func anything(NIC) bool { return true }
 
-// fastest returns the NIC that most likely carries data, among those that tells accepts. It prefers one that is up and
-// can be reached, then speed, then a speed that is not nominal, then the first.
-func fastest(nics []NIC, tells func(NIC) bool) (best NIC, found bool) {
+// fastest returns the NIC that most likely carries data, among those that are up and that accept admits. It prefers one
+// that other hosts can reach, then speed, then a speed that is not nominal, then the first.
+func fastest(nics []NIC, accept func(NIC) bool) (best NIC, found bool) {
 	for _, n := range nics {
-		if n.Up && tells(n) && (!found || n.better(best)) {
+		if n.Up && accept(n) && (!found || n.better(best)) {
 			best, found = n, true
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// OrderGPUs returns devices, UUIDs of GPUs or of their MIG slices, in the order in which ranks take them: GPUs that NVLinks
-// join come one after another, the largest group first. So they join neighbouring ranks, and the ranks of a host that has
-// more GPUs than ranks. The rest of the order stays: all of it where NVLinks join all GPUs, or none.
+// OrderGPUs returns devices, UUIDs of GPUs or of their MIG slices, in the order in which ranks take them. GPUs that
+// NVLinks join come one after another, the largest group first, so that NVLinks join neighbouring ranks, also on a host
+// that has more GPUs than ranks. Apart from that the order stays; nothing changes if NVLinks join all GPUs, or none.
 func OrderGPUs(gpus []GPU, devices []string) []string {
 	groups := nvlinkGroups(gpus)
 	slices.SortStableFunc(groups, func(a, b []int) int { return len(b) - len(a) })
@@ -30,7 +30,8 @@ func OrderGPUs(gpus []GPU, devices []string) []string {
 	return ordered
 }
 
-// nvlinkGroups returns the GPUs, by place in the list, that NVLinks join, also over others. Each has at least one.
+// nvlinkGroups returns the groups of GPUs that NVLinks join, directly or over other GPUs, as indices into the list. A
+// GPU without NVLinks is a group of its own.
 func nvlinkGroups(gpus []GPU) [][]int {
 	var groups [][]int
 	seen := make([]bool, len(gpus))

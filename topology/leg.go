@@ -6,9 +6,9 @@ import "math"
 type Leg struct {
 	From, To  int     // indices into the host list
 	Bandwidth float64 // bytes per second, 0 unknown
-	Measured  bool    // otherwise the bandwidth is the speed that the slower host's interface reports
-	Nominal   bool    // which is nominal
-	Given     bool    // or which the topology file gives
+	Measured  bool    // otherwise Bandwidth is the speed of the slower host's interface
+	Nominal   bool    // that speed is nominal
+	Given     bool    // the topology file gives that speed
 	InJob     bool    // measured by a job, on its own traffic
 	RTT       float64 // seconds, 0 unknown
 	Slowest   bool    // it limits the ring; not set if all edges are alike

@@ -70,9 +70,10 @@ func newNetworks(hosts []Host) *networks {
 	return w
 }
 
-// between returns what data from one host to another crosses: a router, if all networks are known and none is common,
-// and the hosts where it crosses from the engine's NUMA node to that of another NIC, in the common network with the
-// fewest such hosts; none where the data goes over RDMA. The result is the same in both directions.
+// between returns what data between two hosts crosses. It is routed if all their networks are known and none is common.
+// inside is whether it goes, at each of the two, over a NIC on another NUMA node than the engine's. Of several common
+// networks, the one counts where that happens at the fewest hosts. Data over RDMA never does. Both directions have the
+// same result.
 func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	if w == nil || len(w.of[from]) == 0 || len(w.of[to]) == 0 {
 		return false, inside

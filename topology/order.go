@@ -294,7 +294,7 @@ func (p *problem) solve() []int {
 	}
 	levels := p.levels()
 	order, reached := p.highest(levels, p.exact)
-	// Of the levels in between, the best that costs no crossing.
+	// Take the highest level within the tolerance that costs no more crossings.
 	levels = slices.DeleteFunc(levels, func(level float64) bool { return level < reached*(1-tolerance) || level > reached })
 	crossings := p.crossings(order)
 	at, _ := slices.BinarySearchFunc(levels, true, func(level float64, _ bool) int {

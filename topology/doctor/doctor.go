@@ -249,7 +249,7 @@ func tooOld(version string) bool {
 	return err == nil && n < 33
 }
 
-// oldRoCE returns what an Ethernet port has in place of GIDs that routers pass on, "" if it has such.
+// oldRoCE returns what GIDs an Ethernet port has if none is of RoCE v2, which routers pass on; "" if it has such a GID.
 func oldRoCE(p topology.Port) string {
 	if p.Link != "Ethernet" || slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return strings.HasSuffix(g.Type, "v2") }) {
 		return ""

@@ -110,7 +110,7 @@ func computes(mode string) func(GPUState) bool {
 	return func(g GPUState) bool { return g.Compute == mode }
 }
 
-// mig judges whether GPUs that are to be cut into parts have some.
+// mig judges whether GPUs in MIG mode are cut into parts: without parts no program can use them.
 func (j *judge) mig(states []GPUState, gpus []topology.GPU) {
 	parts := 0
 	for _, g := range gpus {

@@ -226,7 +226,7 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 				fmt.Fprintf(&b, "    %s: %q\n", key, value)
 			}
 		}
-		if by := teller(h); by != "" {
+		if by := labelSource(h); by != "" {
 			fmt.Fprintf(&b, "    by: %q\n", by)
 		}
 		if h.Session != "" {
@@ -237,8 +237,8 @@ func Write(hosts []topology.Host, edges []topology.Edge, notes ...string) []byte
 	return b.Bytes()
 }
 
-// teller is the source of all labels of a host, "" if that is a file like this one, or if there are several.
-func teller(h topology.Host) (by string) {
+// labelSource returns the source of all labels of a host, "" if that is a topology file, or if there are several.
+func labelSource(h topology.Host) (by string) {
 	for _, key := range labels {
 		if h.Labels[key] == "" {
 			continue
