@@ -86,7 +86,7 @@ func launchArgs(args []string, flags []cli.Flag) ([]string, error) {
 	return out, nil
 }
 
-// configured returns the programs in the file that a --configfile, args[i], names, as arguments of a launch.
+// configured reads the file that a --configfile, args[i], names, and returns its programs as arguments of a launch.
 func configured(args []string, i int, flags []cli.Flag) ([]string, error) {
 	name, file, joined := flagName(args[i])
 	after := args[i+1:]
@@ -106,7 +106,8 @@ func configured(args []string, i int, flags []cli.Flag) ([]string, error) {
 	return apps[min(1, len(apps)):], err
 }
 
-// shortRange reports whether --blacklist is what a user of horovodrun has left of --blacklist-cooldown-range.
+// shortRange reports whether a user of horovodrun has shortened --blacklist-cooldown-range to --blacklist, which is a
+// flag of gorun with other values.
 func shortRange(name string, args []string) bool {
 	_, value, joined := flagName(args[0])
 	if !joined && len(args) > 1 {

@@ -184,7 +184,7 @@ func sshCommand(o *jobFlags) ([]string, error) {
 	return words, nil
 }
 
-// hostArch is the GOARCH of hostProgram. The linker sets it where that is not this binary's: a launcher on macOS brings
+// hostArch is the GOARCH of hostProgram. The linker sets it if this binary has another one: a launcher on macOS brings
 // hosts a program for Linux.
 var hostArch = runtime.GOARCH
 

@@ -45,8 +45,8 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 	return err
 }
 
-// hereOf returns what ranks on a host have from this machine: its variables, if the host is this machine. The daemons
-// of a cluster have their own.
+// hereOf returns the variables that ranks on a host get from here: all that ranks on this machine inherit if the host
+// is this machine, otherwise those that go to other machines. The daemons of a cluster have variables of their own.
 func hereOf(ctx context.Context, o *jobFlags, spec launcher.Spec) func(host string) []string {
 	elsewhere, here := plan.UserEnv(spec.Env, true), slices.Concat(localEnv(o), plan.UserEnv(spec.Env, false))
 	own := ownNames()
@@ -125,7 +125,8 @@ func sampleFacts(spec launcher.Spec) rankenv.Facts {
 // chosenThere reports whether each host chooses from the GPUs that it has.
 func chosenThere(gpus []string) bool { return slices.Equal(gpus, []string{"auto"}) }
 
-// describeEnv names the variables that all ranks have beside those: local is what they find on this machine.
+// describeEnv names the variables that all ranks have beside the ones of describeJob. local is the environment of a
+// daemon on this machine.
 func describeEnv(b *strings.Builder, spec launcher.Spec, local []string) {
 	everywhere := names(plan.UserEnv(spec.Env, true))
 	facts := sampleFacts(spec)

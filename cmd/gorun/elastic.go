@@ -131,8 +131,8 @@ func usualBlacklist() elastic.Blacklist {
 	return elastic.BlacklistSlot
 }
 
-// idle are wishes about the order of ranks that change nothing: a world that changes fills host by host, a rank in each
-// slot.
+// idle returns the flags about the order of ranks that change nothing: an elastic job fills its hosts one after the
+// other, with a rank in each slot.
 func (p *elasticPlan) idle(o *jobFlags) []string {
 	if p == nil {
 		return nil

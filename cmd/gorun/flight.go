@@ -26,7 +26,7 @@ type recorder struct {
 	named, warned bool // the user knows where recordings are, or that there are none
 }
 
-// recordTo has a job recorded; stop waits for what is still to be written.
+// recordTo keeps the recordings of a job in a file. stop waits, for recordLimit at most, until the last one is written.
 func recordTo(spec *launcher.Spec, dir string, listed *register.Registration) (stop func()) {
 	r := &recorder{dir: dir, listed: listed, next: make(chan *why.Recording, 1), note: spec.Note}
 	r.ended.Go(func() {

@@ -66,7 +66,8 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 	return nil
 }
 
-// inKubernetes becomes the program that runs a job in Kubernetes, which so has this one's terminal, signals and exit status.
+// inKubernetes replaces this process by gorun-kubernetes, which runs the job with the same terminal, signals and exit
+// status.
 func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	path, err := findBeside(kubernetesProgram)
 	if err != nil {
@@ -107,11 +108,13 @@ func findBeside(name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// ofThisMachine are flags that the launcher in a pod does not get: they are carried out here, and it gets variables by name.
+// ofThisMachine are flags that take effect on this machine, and are not passed to the launcher in a pod. It gets
+// variables by name instead.
 var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "slots-per-host", "dry-run", "connect-retry",
 	"x", "env", "envlist", "genv", "genvlist", "genvall"}
 
-// variablesForPods returns the flags that variables of this machine set. The command line comes after them, and counts.
+// variablesForPods returns what environment variables of this machine set, as flags. They come before the command line,
+// which therefore wins.
 func variablesForPods(flags []cli.Flag) (set []string) {
 	for _, f := range flags {
 		info, ok := f.(cli.DocGenerationFlag)
@@ -150,8 +153,8 @@ func flagsForPods(args []string, flags []cli.Flag) (kept []string) {
 	return kept
 }
 
-// passVariables writes variables to a file without a name that a program which this one becomes has open. They are not in its
-// arguments, which others could read.
+// passVariables writes variables to a file without a name, which stays open when another program replaces this process.
+// Other users could read them in its arguments.
 func passVariables(env []string) (file *os.File, names []string, err error) {
 	values := map[string]string{}
 	for _, kv := range env {

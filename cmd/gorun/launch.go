@@ -113,7 +113,7 @@ func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
 	return p, nil
 }
 
-// mayContinue returns an error in a launcher that continues a job of another one which cannot continue.
+// mayContinue returns an error if this launcher has taken over a job that is not elastic, and so cannot go on.
 func mayContinue(ctx context.Context, o *jobFlags, elastic bool) error {
 	d := detachedOf(ctx)
 	if !d.Successor() || elastic {
@@ -172,7 +172,8 @@ func (p jobPlan) notes(programs []program) (notes []string) {
 	return append(notes, strayMPI(programs)...)
 }
 
-// place finds out where a job runs, and what changes that. note prints what goes wrong with a discovery script.
+// place finds out where a job runs. For an elastic job, watch follows its changing hosts, and note prints what goes
+// wrong with a discovery script.
 func (p jobPlan) place(ctx context.Context, programs []program, note func(format string, args ...any)) (where room, varying *launcher.ElasticSpec, watch func(context.Context) error, err error) {
 	switch {
 	case p.changing == nil:
@@ -350,7 +351,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	return errors.Join(err, showRest(ctx, mux, hurry), unsaved)
 }
 
-// showOn has a job show what it does.
+// showOn connects a job's output, notes, progress and events with mux.
 func showOn(mux *output.Mux, spec *launcher.Spec) {
 	spec.Output, spec.Note = mux, mux.Note
 	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }

@@ -15,7 +15,7 @@ import (
 	"gorun/worker/command"
 )
 
-// listJob has ps, top and stop find a job. end takes the error with which it ends.
+// listJob lists a job, so that ps, top and stop find it. The caller calls end with the error that ended the job.
 func listJob(ctx context.Context, programs []program) (listed *register.Registration, end func(error)) {
 	if d := detachedOf(ctx); d != nil { // it ends with the process
 		listed = d.Registration()
@@ -24,7 +24,7 @@ func listJob(ctx context.Context, programs []program) (listed *register.Registra
 	}
 	dir, err := command.StateDir(os.Getenv)
 	if err != nil {
-		return nil, func(error) {} // there is no place for lists
+		return nil, func(error) {} // without a state directory no job is listed
 	}
 	listed = register.Begin(jobsIn(dir), jobs.Record{Program: programName(programs)})
 	release := listed.StoppingAfter(ctx, stoppedBy)

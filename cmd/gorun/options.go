@@ -173,5 +173,6 @@ func (o *jobFlags) namesHosts() bool {
 	return o.given(&o.hosts) || o.hostfile != "" || o.hydraHostfile != ""
 }
 
-// needlessNames are torchrun's flags for what daemons find by themselves, or ranks get from their daemon, without them.
+// needlessNames are torchrun's flags that gorun does without: daemons find out by themselves what these set, or give it
+// to their ranks.
 var needlessNames = [...]string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}

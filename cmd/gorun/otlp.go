@@ -21,7 +21,7 @@ const (
 	otlpTimeout = 5 * time.Second
 )
 
-// findOTLP finds that program beside this one, or in PATH.
+// findOTLP finds otlpProgram beside this binary, or in PATH.
 func findOTLP() (path string, err error) {
 	if path, err = findBeside(otlpProgram); err != nil {
 		return "", &usageError{errors.New("--otlp needs gorun-otlp beside gorun or in PATH"), "install the package gorun-otlp, or put that program beside gorun"}
@@ -29,8 +29,8 @@ func findOTLP() (path string, err error) {
 	return path, nil
 }
 
-// fromHere returns where this host reaches what listens at an address. What listens on all interfaces is asked on the
-// loopback's, which no proxy is used for.
+// fromHere returns the address at which this host reaches a listener. One that listens on all interfaces is reached at
+// localhost, for which no proxy is used.
 func fromHere(address string) string {
 	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsUnspecified() {
 		return fmt.Sprintf("localhost:%d", at.Port())

@@ -63,7 +63,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// fillPattern fills in a rank, its host and the number of that. There is one group of processes, %g.
+// fillPattern fills in a rank (%r), its host (%h) and the host's number (%p). There is one group of processes (%g), 0.
 func fillPattern(pattern string, rank int, host string, number int) string {
 	return strings.NewReplacer("%%", "%", "%r", strconv.Itoa(rank), "%h", host, "%p", strconv.Itoa(number), "%g", "0").Replace(pattern)
 }

@@ -58,7 +58,7 @@ var peers = []launcherFlags{
 		"event-log-handler":        "--json reports what happens to ranks and hosts",
 		"logs-specs":               "--output-filename DIR",
 	}},
-	// gorun bench had this one itself.
+	// A former flag of gorun bench.
 	{"", map[string]string{
 		"vs": "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
 	}},

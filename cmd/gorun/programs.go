@@ -17,8 +17,8 @@ import (
 // perProgram are the flags that each of several programs may have.
 var perProgram = []string{"np", "wdir", "x", "env", "envlist", "hosts", "hostfile", "hydra-hostfile", "module"}
 
-// readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d -H host b. Hosts before the
-// first are the job's: of all programs that name none. Their notes are for the user to read.
+// readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d -H host b. Hosts that are
+// named before the first program are for all programs that name none. The notes are for the user.
 func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes []string, err error) {
 	first, rest := cutProgram(withoutDashes(o.args))
 	if err := checkProgram(first, "before", rest != nil); err != nil {

@@ -14,7 +14,7 @@ import (
 	"gorun/topology/facts"
 )
 
-// ringTable binds them.
+// ringTable binds the fields of ringFlags.
 func (o *jobFlags) ringTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile,

@@ -83,7 +83,7 @@ type post struct {
 	bind, address string // where it listens, and where others reach it
 	port          int    // for jobs; gossip uses the next one
 	join          []string
-	names         []string // whose addresses are those of other daemons, with their port
+	names         []string // that lead to the addresses of other daemons, with the port of their gossip
 }
 
 func readPost(o *serveFlags) (p post, err error) {
@@ -132,7 +132,8 @@ func readPost(o *serveFlags) (p post, err error) {
 	return p, nil
 }
 
-// gossipOf returns where the daemon of a --join gossips: the port next to its own, which is port unless it is given.
+// gossipOf returns where the daemon that a --join names gossips: at the port after its own. port is its own if the
+// --join has none.
 func gossipOf(member, port string) (gossip string, ok bool) {
 	host, given, err := net.SplitHostPort(withPort(member, port))
 	number, bad := strconv.Atoi(given)
@@ -146,7 +147,7 @@ func gossipOf(member, port string) (gossip string, ok bool) {
 // lookUpTimeout is how long a name server may take to answer.
 const lookUpTimeout = 3 * time.Second
 
-// look returns where the daemons gossip that the names lead to now. A name may have no address yet.
+// look looks up the names, and returns where the daemons gossip that they lead to now. A name may have no address yet.
 func (p post) look(ctx context.Context) (gossip []string) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
@@ -291,7 +292,8 @@ func openAudit(o *serveFlags, p post, log *slog.Logger) (*audit.Log, error) {
 	return record, nil
 }
 
-// untilStopped returns a context that ends with another one, by standing.ErrLeave if that is for a HUP, or by end.
+// untilStopped returns a context that ends with parent, or when end is called. Its cause is standing.ErrLeave if a HUP
+// ended parent.
 func untilStopped(parent context.Context) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	unhook := context.AfterFunc(parent, func() {

@@ -38,7 +38,7 @@ func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args 
 // timeScale is the variable in which tests set Timing.Scaled's factor for a whole job, its daemons included.
 const timeScale = "GORUN_TIME_SCALE"
 
-// blind is the variable that has nothing counted or recorded in a job, to measure what that costs.
+// blind is the variable that switches counting and recording in a job off, to measure what they cost.
 const blind = "GORUN_BLIND"
 
 // timeScaleOf returns the factor, 0 for none.

@@ -22,8 +22,8 @@ type way struct {
 	in                 *hosts.Allocation // nil outside of one
 }
 
-// wayToHosts reads --launcher. In an allocation of Slurm whose hosts the job runs on it is srun, as for mpirun and
-// mpiexec, unless the user says otherwise; on this machine alone no command is needed.
+// wayToHosts reads --launcher. Without that flag it takes srun, like mpirun and mpiexec, if the job runs on hosts of
+// this Slurm allocation; for this machine alone it needs no command.
 func wayToHosts(o *jobFlags) (way, error) {
 	l, err := scheduler.Parse(o.launcher)
 	if err != nil {
@@ -107,7 +107,7 @@ func nodesCommand() string {
 	return "scontrol show job --oneliner " + strings.Trim(os.Getenv("SLURM_JOB_ID"), " ;'\"&|")
 }
 
-// nodes reads its output. Hosts that the job has got since it began have as many slots as the first that it had.
+// nodes reads the output of nodesCommand. Hosts that the job got after its start have as many slots as its first host.
 func (w way) nodes(text string) ([]hosts.ListedHost, error) {
 	list, err := hosts.SlurmNodes(text)
 	for i := range list {

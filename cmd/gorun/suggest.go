@@ -43,10 +43,10 @@ func meantCommand(err error, commands []*cli.Command) error {
 	return err
 }
 
-// startWords are how other tools ask for what gorun does without a word.
+// startWords are commands of other tools that start a program. gorun needs none.
 var startWords = []string{"run", "start", "launch", "exec", "submit"}
 
-// otherWords are what other tools call commands of gorun's.
+// otherWords maps the names that other tools give their commands to gorun's.
 var otherWords = map[string]string{
 	"status": "ps", "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps", "squeue": "ps", "qstat": "ps",
 	"cancel": "stop", "kill": "stop", "scancel": "stop", "qdel": "stop", "delete": "stop", "terminate": "stop",

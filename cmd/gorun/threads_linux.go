@@ -14,7 +14,8 @@ import (
 // leastThreads is how many processes and threads a launcher needs at the least. With fewer the Go runtime crashes.
 const leastThreads = 10
 
-// checkThreads returns an error if the control groups of this process allow too few more processes and threads.
+// checkThreads returns an error if a control group of this process leaves room for fewer than leastThreads processes
+// and threads.
 func checkThreads() error {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

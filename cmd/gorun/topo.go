@@ -72,8 +72,8 @@ func topoCommand() *cli.Command {
 	}
 }
 
-// checkFiles refuses a flag in the place of a file's name, which was not meant to be that; a file of such a name is
-// ./--name.
+// checkFiles refuses names of files that begin with a dash, as a flag does when the name before it was left out. Such a
+// file is ./--name.
 func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 	if len(o.args) > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun topo -H host1,host2"}
