@@ -32,7 +32,7 @@ func (b *ballot) reset(hosts int) {
 	b.voted, b.ahead, b.held = 0, 0, false
 }
 
-// startFrom makes what was declared ahead of time about the use after another ballot's the beginning of this one.
+// startFrom begins this ballot with the votes for the next use that last has collected.
 func (b *ballot) startFrom(last *ballot) {
 	b.votes, last.next = last.next, b.votes
 	b.voted, last.ahead = last.ahead, 0

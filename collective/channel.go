@@ -10,10 +10,10 @@ import (
 // order across streams. The number of a message is the Offset of its segment.
 type channel struct {
 	sent uint64
-	next uint64            // to be heard
+	next uint64            // number of the message to hear next
 	held map[uint64][]byte // came early
 	size int               // of held
-	lost bool              // the one to be heard: nothing comes after it
+	lost bool              // that message will not come: all later ones are dropped
 
 	stopped uint32 // the last pause that the peer announced nothing after
 }

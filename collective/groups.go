@@ -11,8 +11,8 @@ package collective
 // When a host carries out RemoveGroup it has heard everything that any host declared about the group before: a rank
 // that has submitted the removal can submit nothing more in the group, unless the removal fails. An operation that all
 // ranks submitted before they removed the group has started by then, and ends as usual; one that has not started never
-// can, and fails. Contributions that follow one that has started come later, on each host when it has ended there, and
-// all of them come: a group stays as long as there are such.
+// can, and fails. Contributions that follow a started operation (Request.Follows) come later, on each host once that
+// operation has ended there. The group stays until all of them have come.
 
 // addGroup makes a group that all hosts agreed on, and hears what peers declared in it before.
 func (e *Engine) addGroup(epoch uint32, ranks []int) uint32 {

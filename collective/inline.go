@@ -13,8 +13,8 @@ import (
 // inline. The negotiation's half is here, the strategy's in strategy_inline.go. This saves a message's time, and the
 // system calls and wake-ups that belong to it.
 //
-// A host that has sent much ahead sends no more contributions so. The operation then takes a direct exchange, which adds
-// in the same order: the bits of a result do not depend on it.
+// A host that has sent much inline before other hosts were ready sends no more contributions inline. The operation is
+// then a direct exchange, which adds in the same order, so the bits of the result are the same.
 
 const (
 	alwaysInline = 2 << 10 // such a contribution is inline however many operations are open

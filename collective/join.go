@@ -32,8 +32,8 @@ func (o *op) requested() bool {
 	return o.own.count > 0 || slices.ContainsFunc(o.votes, func(v vote) bool { return v.set && v.later == 0 && v.real() })
 }
 
-// closed reports whether this host has declared what its ranks contribute, or will when a pause ends, although some
-// had joined: what one of these submits now is for the next use of the name.
+// closed reports whether this host has declared this use, or will do so when a pause ends, although some of its ranks
+// had joined. What such a rank submits from now on is for the next use of the name.
 func (o *op) closed() bool {
 	return o.declared(o.group.self) || o.held && o.own.lacking()
 }

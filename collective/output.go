@@ -9,9 +9,10 @@ import (
 // Some kinds of operation leave their results in memory of the engine, which all ranks of the host share; the others in
 // an output of each rank.
 
-// provide gets result memory. If there is none, because ranks keep other results, the ranks of this host fail, but what
-// others need passes through all the same. If that is too much it returns false: this host takes no part in the
-// operation, or not yet if it is late, or else the world cannot go on.
+// provide gets result memory. If there is none, because ranks keep other results, the operation fails for the ranks of
+// this host, but a spill buffer still lets pass through what other hosts need. If there is no room for that either,
+// provide returns false and this host takes no part in the operation: for now if late is set; otherwise the world
+// cannot go on. On one host alone nothing passes through.
 func (o *op) provide(n int64) bool {
 	k, here := o.kit, o.group.hosts[o.group.self]
 	b, err := k.allocator.Alloc(int(n))

@@ -17,10 +17,10 @@ import (
 // quiet no segment of any operation is under way, and the ring may change: what some hosts announced before stays
 // announced, and what they will announce is put in the new order of positions.
 //
-// Hosts go on at different times, and each announces that in the same order too. What comes after that
-// waits in the channel until this host goes on as well, so that no operation begins here in the old order whose
-// last announcement was made in the new one. Segments of such an operation may come earlier; they are kept until
-// it starts, as those always are that overtake an announcement.
+// Hosts resume at different times, and each announces that in the same order too. Whatever a host announces afterwards
+// waits in the channel until this host has resumed. So no operation begins here in the old order if its last
+// announcement was made in the new one. Segments of such an operation may come earlier; like all segments that overtake
+// an announcement, they are kept until it starts.
 
 // Pause announces nothing any more until Resume. quiet is called once, maybe before Pause returns and on any
 // goroutine, when all hosts of the world have paused with that number, which is not 0, and nothing is under way.
@@ -40,9 +40,8 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	notify()
 }
 
-// Resume ends a pause. order, unless it is nil, is a new one of the hosts, by their ids, and takes the place of
-// several rings, too. cost, unless it is zero, is what a message costs from now on. All hosts must have been quiet
-// then, and must all be given the same.
+// Resume ends a pause. order, unless nil, is the new order of the hosts, by id; it also replaces several rings. cost,
+// unless zero, is what a message costs from now on. All hosts must be quiet, and all must get the same arguments.
 func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	e.mu.Lock()
 	if e.stopped != nil || e.paused.number != number {

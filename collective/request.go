@@ -49,10 +49,9 @@ type Request struct {
 	// of the root: nil for the same number, and one more for the first ranks if it does not come out even. Submit copies
 	// them, and the Shape of an AddGroup.
 	Splits []int
-	// Pending are the names under which contributions of the rank to allreduces are pending: it began them before this
-	// request, and submits them after it (worker/session). Of a Join: in the world; no zeros take their place. Of a
-	// RemoveGroup: in that group; they end as if it was there.
-	// Engine.Resolve takes one back.
+	// Pending are the names of allreduces that the rank began before this request and submits after it
+	// (worker/session). Join: those in the world, for which no zeros are taken. RemoveGroup: those in that group, which
+	// end as if the group still existed. Engine.Resolve takes a name back.
 	Pending []string
 	// Follows marks a contribution that was pending until another operation had ended. All ranks of the group set it
 	// or none does.

@@ -4,8 +4,8 @@ package collective
 // strategies: a reduce is a reduce-scatter in which all rows are one rank's; a gather and a scatter are alltoalls in
 // which all rows go to the root, or come from it; a send is a broadcast in a group of two.
 //
-// Such a pair is a group that need not be agreed on: its number determines who is in it, and it is there as soon as
-// either host speaks of it. There are no more of them than this host's ranks have peers.
+// Hosts need not agree on such a group of two: its number names its ranks, and a host makes it when its own rank or the
+// other host first uses the number. There is at most one for each pair of a rank of this host and another rank.
 
 // pairs is set in the numbers of groups of two, whose ranks are in the other bits, the lower one first.
 const (

@@ -100,7 +100,8 @@ func (r *run) see(step, k int) bool {
 	return true
 }
 
-// free reports whether the step is done that a segment comes after.
+// free reports whether a segment need not wait any more: the step that it comes after is done, or the segment of that
+// step with the same bytes.
 func (r *run) free(step, k int) bool {
 	s := &r.steps[step]
 	if s.After < 0 {

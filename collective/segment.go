@@ -237,8 +237,9 @@ func (o *op) postpone(step, k int, lo int64) bool {
 	return true
 }
 
-// catchUp notes that the segment at lo of step i is done, what waited for it is queued, and does what came
-// early. What the caller counts in remaining keeps the op open meanwhile.
+// catchUp notes that the segment at lo of step i is done and all that waited for it is queued. Then it processes the
+// segments that came before their turn and waited for step i. What the caller counts in remaining keeps the op open
+// meanwhile.
 func (o *op) catchUp(i int, lo int64) {
 	o.mu.Lock()
 	o.run.finish(i, lo)
@@ -259,10 +260,10 @@ func (o *op) catchUp(i int, lo int64) {
 	o.mu.Unlock()
 }
 
-// keep copies a segment until the op starts. That is the ordinary case for the first ones: they overtake
-// the last ready message on another stream. It is as much as the tensor allows, no algorithm sends a host more than
-// twice its size from every other; where the size depends on what hosts have yet to declare, all such operations share
-// a limit. o.mu is held.
+// keep copies a segment until the op starts. The first segments usually come early: they overtake the last ready
+// message on another stream. The size of the tensor limits how much is kept, because no algorithm sends a host more
+// than twice that size from every other host. Operations whose size depends on what hosts have yet to declare share a
+// limit. o.mu is held.
 func (o *op) keep(peer int, h link.Header, payload []byte) error {
 	k, s := o.kit, &o.stash
 	// What is short costs more than its bytes.

@@ -5,9 +5,9 @@ import "sync"
 // spills bounds the memory of results that Alloc had none for, but that other hosts need: they only pass through here,
 // in spill buffers on the heap.
 //
-// An operation that is not over may be what another host waits for, so the memory it has is not waited for: beyond the
-// limit the world cannot go on. One that is over here needs its memory only until peers have what was sent of it,
-// whatever else they wait for, so the next one starts after that.
+// An operation that gets no memory waits for operations that are over here: those keep their memory only until peers
+// have what was sent of them, whatever else the peers wait for. It does not wait for the memory of open operations,
+// because another host may be waiting for these: if they hold too much, the world cannot go on.
 type spills struct {
 	limit int64
 
@@ -28,7 +28,8 @@ func (d *spills) take(n int64) (b *spill, late bool) {
 	return &spill{heap: make([]byte, n), of: d}, false
 }
 
-// wait has an operation that came late start again when there is more. It returns false if that is now.
+// wait calls start when memory has been released. It returns false, and does not call start, if the memory to wait for
+// has been released already.
 func (d *spills) wait(start func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

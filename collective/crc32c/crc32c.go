@@ -17,7 +17,7 @@ var table = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Ca
 // Sum returns the checksum of p.
 func Sum(p []byte) uint32 { return Update(0, p) }
 
-// Update returns the checksum of what crc is the checksum of, followed by p.
+// Update extends crc, the checksum of some data, to the checksum of this data followed by p.
 func Update(crc uint32, p []byte) uint32 {
 	if n := len(p) / foldBytes * foldBytes; foldable && n >= foldLeast {
 		crc = fold(crc, p[:n])

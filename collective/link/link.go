@@ -82,7 +82,7 @@ type slot struct {
 	suspect   bool    // the reason is that it makes no progress
 	dialing   bool    // there is a dialer
 	abandon   func()  // ends the dialer's current attempt
-	spared    bool    // the attempt before was abandoned: if all were, a busy host that renews often would get no stream
+	spared    bool    // the last attempt was abandoned, so the next is not: a host that renews often still gets a stream
 	flaps     int     // streams in a row that broke soon, before they carried anything
 	since     time.Time
 }

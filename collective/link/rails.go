@@ -1,8 +1,8 @@
 package link
 
-// Streams may be on different networks, and a segment may be meant for one of them (Segment.Rail). It then waits for a
-// stream there, even if another one is free, which has other work. If that network has no stream left, all others carry
-// it.
+// Streams may be on different networks, and a segment may be meant for one of them (Segment.Rail). Such a segment waits
+// for a stream on its network, even if a stream on another one is free: that stream has other work. If its network has
+// no open stream, the streams on all other networks carry it.
 
 // rail returns the network of a stream, from 1; 0 for the express stream, or if there is only one network.
 func (c *Config) rail(stream int) int {

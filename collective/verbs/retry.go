@@ -27,8 +27,8 @@ func (t *Transport) broke(id streamID, c *Conn, err error) {
 		t.failures++
 		rest = tr.failed(t.now())
 	}
-	// The stream may already go over a connection that has no queue pair: it failed to get one while this one was up, or
-	// came from the other side before this one was, and replaced it.
+	// A connection without a queue pair may have replaced this one already: it got none while this one was up, or the
+	// other side opened it before this one was up.
 	waits := tr.waits || tr.on == 0
 	t.mu.Unlock()
 	if failed {

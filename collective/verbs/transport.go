@@ -59,7 +59,7 @@ type streamID struct{ peer, stream int }
 type streamState struct {
 	trial
 	on      int      // queue pairs that carry it; while it is replaced, also the old one
-	waits   bool     // if not: this side knows why
+	waits   bool     // retry is to open it again; false if only the peer knows why it is on TCP
 	retries bool     // there is a goroutine of retry
 	from    net.Addr // this side's address in its latest connection; a host may get another one
 }

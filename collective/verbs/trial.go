@@ -11,8 +11,9 @@ type trial struct {
 	until    time.Duration // no attempt before that
 }
 
-// A queue pair that breaks is replaced by one at once. If that one fails soon, too, the stream stays on TCP for a time
-// that doubles. One that lived for so long was no failure of RDMA as such:
+// steady is how long a queue pair must carry a stream so that the failures before it no longer count. A queue pair that
+// breaks is replaced at once. If the next one fails sooner than steady, the stream stays on TCP, for a time that
+// doubles with each such failure.
 const steady = 10 * time.Second
 
 // wants reports whether to attempt RDMA now.

@@ -155,8 +155,9 @@ var errPeer = errors.New("the other host could not use its queue pair")
 // errLate means that making a queue pair and its first packets took longer than a new connection may take.
 var errLate = errors.New("the hosts did not agree on a queue pair in time")
 
-// late takes note of a connection that ended while the sides agreed. If its time was over, a queue pair may take too long
-// here every time, and without a rest the stream would never come up. One that broke says nothing about RDMA.
+// late takes note of a connection that ended before the sides had agreed. A timeout counts as a failure: if a queue
+// pair takes too long here every time, the stream would never come up without a rest. A connection that broke proves
+// nothing about RDMA.
 func (t *Transport) late(id streamID, broken error) {
 	t.mu.Lock()
 	paused := t.pauses() // which ends connections by a deadline
