@@ -167,8 +167,9 @@ func (g *Gossip) opened() *memberlist.Memberlist {
 	return g.list
 }
 
-// nameEnd separates a name from the address that memberlist knows it with. memberlist refuses a member that has come back at
-// another address for as long as the former one may live; so these two are different ones. It sorts before all of a name.
+// nameEnd separates a name from an address in the name that memberlist knows. memberlist refuses a member that comes
+// back at another address as long as the former one may live; with the address, the two have different names. It sorts
+// before every character of a name.
 const nameEnd = " "
 
 // nameOf returns the name of a member with a host id.

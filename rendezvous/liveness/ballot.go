@@ -130,7 +130,8 @@ func split(members []int, joiner func(int) bool) (voters, joiners []int) {
 // reports are suspicions that count.
 type reports map[suspicion]bool
 
-// mostParted returns which host, among the hosts that miss any of some, misses the most others.
+// mostParted returns the host that is parted from the most others: it misses them, or they miss it. It considers only
+// hosts that are parted from any of some.
 func (r reports) mostParted(hosts, some []int) (host int, found bool) {
 	most, mostBy := 0, 0
 	for _, id := range hosts {
@@ -174,7 +175,7 @@ func (r reports) about(host int) (by []int) {
 	return by
 }
 
-// agreed returns how many of the hosts that report the same suspect none of each other.
+// agreed returns how many of the hosts in by are suspected by none of the others in by.
 func (r reports) agreed(by []int) int {
 	n := 0
 	for _, id := range by {

@@ -244,8 +244,8 @@ func (s *Hosts) LinkFailed(now time.Time, by, peer int, why string, v View) []Ve
 	return []Verdict{s.evict(peer, Evict{Cause: BrokenLink, By: by, Text: why, Heard: s.Hears(now, c)})}
 }
 
-// Awaited returns, of a host that waits for a peer while a world is formed and that peer, which one is late, and the
-// other one. It is the joiner if only one of them is. Each host is news once an epoch.
+// Awaited takes the evidence of a host that waits for a peer while a world is formed. It returns which of the two is
+// late, the peer unless the host alone is a joiner, and the other one. Each host is news once an epoch.
 func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news bool) {
 	if e.AwaitedMS == 0 || e.Epoch != v.Epoch || v.Stopping {
 		return 0, 0, false

@@ -88,8 +88,8 @@ func (a *audited) note(answer wire.Message) {
 	a.entry.What = ""
 }
 
-// passAsked passes on what a user sends to a job's launcher. It notes who begins to read the output, and leaves a signal
-// to who passes the answer on.
+// passAsked passes on what a user sends to a job's launcher. It notes users that begin to read the output, or ask for
+// native stacks. It leaves a signal to passAnswer, which notes it with the answer.
 func (s *server) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals chan<- audit.Entry) error {
 	reader := bufio.NewReaderSize(in, maxAsked)
 	line, err := reader.ReadSlice('\n')
@@ -138,9 +138,9 @@ func (s *server) noteSignal(signals <-chan audit.Entry, answer []byte) {
 }
 
 const (
-	// readersPause is how long who reads a job's output has to stop until it is noted again.
+	// readersPause is how long a user must not read a job's output before the next read is noted.
 	readersPause = 10 * time.Minute
-	// maxReaders bounds those that are remembered. More are noted each time.
+	// maxReaders bounds the users that are remembered. The reads of others are all noted.
 	maxReaders = 1000
 )
 

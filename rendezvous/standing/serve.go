@@ -267,7 +267,8 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	heard := &hearing{Conn: raw}
 	secure := tls.Server(heard, s.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		// Probes look whether the port is open, and close without a byte. Who keeps a connection open without one does more.
+		// Probes only check whether the port is open, and close without sending a byte. A peer that sends none and
+		// keeps the connection open is no probe.
 		if heard.any || errors.Is(err, os.ErrDeadlineExceeded) {
 			s.refused(raw, err)
 		}

@@ -80,9 +80,9 @@ type server struct {
 	at       string // the address at which the launcher was reached last
 }
 
-// connect connects to the launcher, again and again. It gives up when no child runs and the launcher has refused for
-// as long as a daemon waits for one, or has not answered for as long as it waits for the first connection. A launcher
-// that was there before ends without an error.
+// connect connects to the launcher, again and again. It gives up if no child runs and the launcher cannot be reached
+// for FirstConnection, or for BrokenGrace if its machine refuses connections and it was reached before. If the launcher
+// was reached before, connect then returns nil, without an error.
 func (s *server) connect(ctx context.Context) (net.Conn, error) {
 	since := time.Now()
 	for pause := timing.RetryMin; ; pause = min(pause*3/2, time.Second) {
@@ -114,15 +114,15 @@ func (s *server) connect(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// attempt is how it went to connect to one address.
+// attempt is the result of connecting to one address.
 type attempt struct {
 	addr string
 	conn net.Conn
 	err  error
 }
 
-// try connects to the launcher once: to all of its addresses at the same time, of which the first that answers wins.
-// Its error is the one of the address that won before.
+// try connects to all addresses of the launcher at the same time, once, and returns the first connection. If all fail,
+// it returns the error of the address that was reached last, or else the first error.
 func (s *server) try(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()

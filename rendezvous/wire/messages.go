@@ -365,8 +365,8 @@ type ThreadState struct {
 	Kernel  []string `msgpack:"kernel"`  // functions of the kernel, the innermost first
 }
 
-// Signs are what the kernel shows of what keeps a process. Times are in microseconds; all but Swapped, Killed and what
-// is in words count from the beginning of the look.
+// Signs are what the kernel shows of what holds a process up. Times are in microseconds; all but Swapped, Killed and
+// what is in words count from the beginning of the look.
 type Signs struct {
 	Window    int64    `msgpack:"window" json:"window_us"`           // length of the look
 	CPU       int64    `msgpack:"cpu" json:"cpu_us"`                 // time of all threads
