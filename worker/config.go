@@ -19,7 +19,8 @@ type Config struct {
 	// NoRDMA is why this is not the daemon that can use RDMA, if a job wants it; nil if it is, or nobody has asked.
 	NoRDMA error
 	Env    []string // of the daemon; ranks get their machine's variables from it
-	// Another is true, at the end of In, if there is another launcher to read from, which has taken over; nil for no.
+	// Another is called at the end of In. It reports whether another launcher has taken over, which In brings next. It
+	// may be nil.
 	Another func() bool
 	// Record, if not nil, has the whole job recorded whenever something comes.
 	Record <-chan os.Signal

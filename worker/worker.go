@@ -174,9 +174,9 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	return d.net.Connect(ctx, d.engine.prober)
 }
 
-// memory is what one user of shared memory may take: all there is, because memory is only taken when it is written,
-// and the limit is there to give a clear error instead of the machine's end. docs/decisions/0008 explains
-// why ranks have no shares of it.
+// memory is the limit for each user of shared memory: all that the machine has. Memory is only taken when it is
+// written, so the limit serves to give a clear error before the machine runs out. docs/decisions/0008 explains why
+// ranks have no shares of it.
 func (d *daemon) memory() int64 {
 	if d.machine.Host().MemBytes > 0 {
 		return d.machine.Host().MemBytes
@@ -261,7 +261,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			d.member.End()
 			d.cfg.LauncherLease.end()
 			d.ranks.Stops.KillAfter(work, func() {
-				if d.cfg.Flush != nil { // or other hosts' ranks, which fail of these, may be taken for the cause
+				if d.cfg.Flush != nil { // or ranks of other hosts, which fail because these end, may be taken for the cause
 					d.cfg.Flush(flushTimeout)
 				}
 			})

@@ -33,7 +33,7 @@ type Config struct {
 	Coding  kernel.Coding // of the job: how far results may be off
 	// Transport is the way between hosts that the user asked for, for the report; "" for none.
 	Transport string
-	// Before stands before the document, where it is not the first in a list.
+	// Before is written ahead of the JSON document, such as a comma between two documents of a list.
 	Before string
 }
 

@@ -81,7 +81,7 @@ func (b *runner) measure(count int) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	// Numbers that stay what they are, however often they are reduced: none becomes infinite or denormal.
+	// Zeros stay zeros however often they are reduced. Other numbers could become infinite or denormal.
 	clear(b.data.Bytes[:count*b.cfg.Type.Size()])
 	if err := b.loop(ops, warmUp); err != nil {
 		return Row{}, err

@@ -119,7 +119,7 @@ const (
 	isBusy = "busy"
 )
 
-// showAs changes that in place, in the memory where the kernel reads the arguments.
+// showAs overwrites the last argument in the memory where the kernel reads the arguments.
 func showAs(text string) {
 	if said := os.Args[len(os.Args)-1]; said == isIdle || said == isBusy {
 		copy(unsafe.Slice(unsafe.StringData(said), len(said)), text)

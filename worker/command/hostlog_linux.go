@@ -14,7 +14,7 @@ const (
 	reporting = time.Second
 )
 
-// report has a line written into the log of this host, which listens at a socket. A host without one does without.
+// report writes a line into the log of this host, which listens at a socket. Without a log it does nothing.
 func report(socket, text string) {
 	conn, err := net.DialTimeout("unixgram", socket, reporting)
 	if err != nil {

@@ -109,16 +109,16 @@ func unpackRDMA() (*os.File, error) {
 	return os.Open(pathOf(writing))
 }
 
-// rdmaWords are what concerns RDMA in the arguments of a worker.
+// rdmaWords are the arguments of a worker that concern RDMA.
 type rdmaWords struct {
-	wanted  bool   // of a supervisor
-	library string // for it, "" for the system's
-	exe     string // of a daemon: the name of the program that contains this one, "" if this is no other
-	binary  string // of it: a path of that program's file, whatever its name stands for by now
-	missing error  // of a daemon: why it is not that of rdmaProgram, nil if nobody has asked
+	wanted  bool   // supervisor: start the daemon that can use RDMA, if possible
+	library string // supervisor: path of the library, "" for the system's
+	exe     string // daemon: the name of the program that contains this one, "" if none does
+	binary  string // daemon: a path of that program's file, valid even if its name belongs to a newer build
+	missing error  // daemon: why it is not rdmaProgram; nil if it is, or if RDMA was not requested
 }
 
-// takeRDMA returns them and all other arguments.
+// takeRDMA separates the arguments that concern RDMA from the rest.
 func takeRDMA(words []string) (rest []string, found rdmaWords) {
 	for i := 0; i < len(words); i++ {
 		name, value, _ := strings.Cut(words[i], "=")

@@ -15,15 +15,16 @@ import (
 	"gorun/rendezvous/step"
 )
 
-// scheduled are what variables begin with that a scheduler sets for the processes of a step. Ranks would take
-// themselves for its tasks. LS_COLORS and the PE_ variables of Cray's compilers are the user's.
+// scheduled lists prefixes of the variables that a scheduler sets for the processes of a step. With these variables,
+// ranks would take themselves for its tasks. LS_COLORS and the PE_ variables of Cray's compilers stay: they are the
+// user's.
 var scheduled = []string{
 	"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_", "PBS_",
 	"LSB_", "LS_JOBPID=", "LS_SUBCWD=", "LS_EXEC_T=", // LSF
 	"PE=", "PE_HOSTFILE=", "JOB_ID=", // Grid Engine
 }
 
-// unscheduled returns an environment without them.
+// unscheduled returns an environment without the variables of a scheduler.
 func unscheduled(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		return slices.ContainsFunc(scheduled, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })

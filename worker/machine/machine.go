@@ -35,7 +35,7 @@ type Daemon interface {
 	DataNIC(topology.Host) string
 	// DataRDMA names the RDMA device that carries data where the peer has one, too; "" if there is none.
 	DataRDMA() string
-	// NetworkChanged has all that was measured of this host's edges be forgotten.
+	// NetworkChanged drops all measurements of this host's edges.
 	NetworkChanged()
 	// Changed notifies the coordinator of what Host returns now.
 	Changed(ctx context.Context)
@@ -200,13 +200,12 @@ func SameNetwork(before, now topology.Host) bool {
 	return before.Data == now.Data && reflect.DeepEqual(before.NICs, now.NICs)
 }
 
-// changedInto takes what this machine was found to be by a probe that began at a time, and notifies the host that
-// coordinates. Ranks stay where they are. What the topology file gives for a device that is gone counts no more, and
-// all else that it gives still does.
+// changedInto takes the result of a probe that began at a time, and notifies the coordinator if anything changed. Ranks
+// stay where they are. The topology file still counts, except for devices that are gone.
 func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
 	again, own := m.placed.look(found.Session, begun), found
-	asBefore := own // but for what another file gives
+	asBefore := own // with the corrections of the former file
 	asBefore.NICs = slices.Clone(own.NICs)
 	m.applied.Apply(&asBefore)
 	missing := m.facts.Apply(&found)
@@ -239,9 +238,9 @@ func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begu
 	m.cfg.Daemon.Changed(ctx)
 }
 
-// keepLabels keeps labels that were not found again: VMware's programs may not answer right after a move. If they do,
-// and the file speaks of another session, its labels describe where the machine was; and the labels of a former file
-// are wrong.
+// keepLabels keeps labels that the probe did not find again: VMware's programs may not answer right after a move. It
+// keeps none if the topology file is a new one, or if the machine has moved since the file was written: then the former
+// labels may be wrong.
 func (m *HostMachine) keepLabels(found *topology.Host, corrected bool) {
 	labels, sources := map[string]string{}, map[string]string{}
 	if !corrected && !m.facts.Moved(*found) {
@@ -323,7 +322,7 @@ func (p *placed) look(session string, begun time.Time) (again bool) {
 	return again
 }
 
-// apply has a host be there; own is what the machine itself reports of it.
+// apply gives a host the labels of its new place, or the labels of own if the machine may have moved once more.
 func (p placed) apply(h *topology.Host, own topology.Host) {
 	if len(p.labels) == 0 {
 		return

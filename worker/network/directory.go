@@ -63,8 +63,8 @@ func (d *directory) of(peer int) *listing {
 // doubt notes that a peer may have gone elsewhere.
 func (d *directory) doubt(peer int) { d.of(peer).doubts.Store(true) }
 
-// tried notes how an attempt to reach a peer ended. One that was found by its name goes on to be looked for there: it
-// is a while until it can report where it is, and each of its streams has to find it.
+// tried notes how an attempt to reach a peer ended. A peer that was found by its name is looked for there first from
+// now on: it takes a while to report its new address, and each of its streams has to find it.
 func (d *directory) tried(p wire.Peer, conn net.Conn, err error) {
 	l := d.of(p.ID)
 	if err != nil {

@@ -366,7 +366,7 @@ func (n *Network) withNIC(a net.Addr) string {
 // say shows a line to users.
 func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
 
-// OpenRelay has the binary be had by hosts that lack it, until EndRelay, and returns the port.
+// OpenRelay offers the binary to hosts that lack it, until EndRelay, and returns the port.
 func (n *Network) OpenRelay(ctx context.Context) (port int, err error) {
 	r, err := openRelay(ctx, n.bind, n.job.Relay, n.cfg.Program, n.cfg.Binary)
 	if err != nil {

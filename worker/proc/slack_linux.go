@@ -18,7 +18,7 @@ const (
 	daemonSlack = time.Millisecond
 )
 
-// SlackenSelf does so for all threads of this process, and what it starts, if its user may.
+// SlackenSelf sets daemonSlack for all threads of this process, and for what it starts, if its user may.
 func SlackenSelf() {
 	eachThread(func(id int) error {
 		file := "/proc/" + strconv.Itoa(id) + "/timerslack_ns"

@@ -45,8 +45,8 @@ type slotTable struct {
 	vain        int  // waits in a row in which spinning was useless
 	left        bool // this rank has joined, and comes to no slot any more
 	table       map[string]*slot
-	offered     uint32              // the operation after which a slot may be taken, 0 for none,
-	next        *slot               // and that slot
+	offered     uint32              // the operation at whose end the daemon may assign a slot, 0 for none
+	next        *slot               // the slot that offered is about
 	seen        map[regionOf][]byte // memory of the other ranks
 	buffers     [][]byte            // scratch
 	results     [][]byte            // scratch
@@ -264,7 +264,7 @@ func (l *slotTable) close(o *Operation) {
 	}
 }
 
-// give gives up a slot, and sends the others to the daemon too.
+// give gives up a slot. The other ranks see that in this rank's word, and go to the daemon too.
 func (l *slotTable) give(x *slot) {
 	x.close()
 	l.announce(x, 2*x.use+1)

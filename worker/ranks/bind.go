@@ -126,7 +126,7 @@ func (c *cpus) report(roster *wire.Roster) {
 // ranks wait for each other's threads.
 func (c *cpus) threads() int { return max(1, c.daemon.Host().CPUs/max(1, c.job.Slots)) }
 
-// threadsOf returns that share for a rank, which has no more threads than it is bound to CPUs.
+// threadsOf returns a rank's share of the CPUs, at most the number of CPUs that it is bound to.
 func (c *cpus) threadsOf(rank wire.Rank) int {
 	if bound := len(c.binding.of(rank).CPUs); bound > 0 {
 		return min(c.threads(), bound)
@@ -134,7 +134,7 @@ func (c *cpus) threadsOf(rank wire.Rank) int {
 	return c.threads()
 }
 
-// reportThreads shows that share to a user who wants to know.
+// reportThreads shows each rank's share of the CPUs to users of -v.
 func (c *cpus) reportThreads() {
 	if c.job.Verbose {
 		say(c.out, "OMP_NUM_THREADS=%d unless it is set: %s for %s", c.threads(),

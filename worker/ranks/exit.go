@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// shutdownGrace is how long the end of a rank of an elastic job is kept back if it came by a signal that ends
-	// everything on a host that is shut down: whether it ends this daemon too is known by then. If so, the host is
-	// lost, and may come back; the rank's slot did not fail.
+	// shutdownGrace delays the report that TERM or HUP ended a rank of an elastic job. A host that shuts down sends
+	// these to all processes. If this daemon ends too in that time, the host is lost and may come back; the rank's slot
+	// did not fail.
 	shutdownGrace = 200 * time.Millisecond
 	// exitFailure is for a rank that fails although it exited with 0.
 	exitFailure = 1

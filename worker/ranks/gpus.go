@@ -93,8 +93,8 @@ func parseGPUs(text string) []string {
 	return out
 }
 
-// deviceOf is the device of a slot. What the user has set is the user's: then, and where GPUs are left to the
-// program, it is the slot's number.
+// deviceOf returns the device of a slot: its entry in gpus, or its number if gpus has none for it. Unless gpus is
+// empty, the CUDA_VISIBLE_DEVICES that the user has set wins.
 func deviceOf(env, gpus []string, slot int) string {
 	if set, ok := rankenv.Lookup(env, "CUDA_VISIBLE_DEVICES"); ok && len(gpus) > 0 {
 		return set

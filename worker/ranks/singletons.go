@@ -17,9 +17,9 @@ import (
 	"gorun/worker/proc"
 )
 
-// An MPI library that does not find its launcher makes a world of one rank without a word, and so does each of the
-// others: Open MPI's, which speaks with its own mpirun only, and MPICH's if its environment was taken away. What
-// ranks have mapped into their memory, and opened, shows it, whatever shell or interpreter is around the program.
+// An MPI library that does not find its launcher silently puts each rank into a world of its own. Open MPI's does, as
+// it knows only its own mpirun, and MPICH's if its environment was taken away. The files that ranks have mapped and
+// opened show it, whatever shell or interpreter is around the program.
 
 // firstLook is the pause before the first look at a rank. Pauses double: a rank that spends the second half of its
 // life in MPI is seen.
@@ -42,7 +42,7 @@ var (
 	meets = regexp.MustCompile(`^(libtorch_cpu|libtensorflow_framework|xla_extension|libjax_common|_jax)\b`)
 )
 
-// telling reports whether a file is one that shows it.
+// telling reports whether judgeFiles looks for a file.
 func telling(file string) bool {
 	name := path.Base(file)
 	return openMPI.MatchString(name) || mpich.MatchString(name) || begun.MatchString(file) || meets.MatchString(name)

@@ -2,9 +2,9 @@ package session
 
 import "sync"
 
-// A rank that submits many small operations at once gets most of their ends together: while a reader has more messages
-// to read, completions wait, and go out before it sleeps. A rank alone waits for nothing: its reader finds its socket
-// empty.
+// A rank that submits many small operations at once gets most of their completions together: they wait while a reader
+// has more messages to read, and the reader sends them before it sleeps. A rank alone does not wait, because its reader
+// finds the socket empty.
 
 const (
 	maxUnsent = 32       // messages that are read while completions wait
@@ -59,7 +59,7 @@ func (b *outbox) idle(s *session) {
 	s.sendTaken()
 }
 
-// takeLocked has a session's reader send what waits.
+// takeLocked assigns all completions that wait to a session's reader, whose next sendTaken sends them.
 func (b *outbox) takeLocked(s *session) {
 	s.taken = append(s.taken, b.waiting...)
 	for _, x := range b.waiting {
@@ -69,7 +69,7 @@ func (b *outbox) takeLocked(s *session) {
 	b.waiting, b.read = b.waiting[:0], 0
 }
 
-// sendTaken is for the session's reader.
+// sendTaken sends what takeLocked has assigned to the session's reader, which calls it.
 func (s *session) sendTaken() {
 	for _, x := range s.taken {
 		x.mu.Lock()

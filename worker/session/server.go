@@ -180,7 +180,7 @@ func (s *Server) SetWorld(w LocalWorld) {
 // Gone sends every rank the end of the world, now or when it connects.
 func (s *Server) Gone(err error) { s.end(err, nil) }
 
-// end has another reason for some ranks.
+// end is Gone with another error for the ranks in reasons.
 func (s *Server) end(err error, reasons map[int]error) {
 	gone := &collective.Error{Code: collective.CodeAborted, Text: err.Error()}
 	errors.As(err, &gone)

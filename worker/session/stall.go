@@ -33,7 +33,8 @@ func (s *Server) Waiting(now time.Time) []collective.Stall {
 	return s.slots.Waiting(now)
 }
 
-// Held lists what is held until one of the open operations of the engine has ended, and waits for what that waits for.
+// Held lists the operations that are held until their head, which is open, has ended. Each waits for the same ranks as
+// its head.
 func (s *Server) Held(open []collective.Stall) []collective.Stall {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,15 +21,15 @@ const (
 	enoughBytes, enoughTime = 4 << 20, 5 * time.Millisecond
 	// fading is what remains of a measurement when there is another second of traffic: networks change.
 	fading = 0.9
-	// rising is how much longer a round trip may get with every look: one among long ones is short by chance no more
-	// than for a while, and after a move they may all be longer.
+	// rising is the factor by which the known round trip may grow with every look. It keeps the shortest one, which may
+	// be chance, for a while; after a move all may be longer.
 	rising = 1.02
 	// newsworthy is how much a number has to change to be reported again.
 	newsworthy = 0.2
 	// manyHosts is from how many hosts on only round trips to the nearest are reported.
 	manyHosts, nearHosts = 64, 8
 	mostTold             = 1 << 12
-	// tries is how often a edge is tried that no ring uses: traffic of the job may be in the way of one or the other.
+	// tries is how often an edge that no ring uses is measured: traffic of the job may disturb some of the attempts.
 	tries = 3
 	// triedFor is how long the result of that counts.
 	triedFor = time.Minute
@@ -67,7 +67,7 @@ func (c *carried) look(s link.Status) {
 	}
 }
 
-// tried takes what a probe found on a edge that no ring used; what was known of it before is old.
+// tried takes what a probe found on an edge that no ring used; what was known of it before is old.
 func (c *carried) tried(bandwidth float64) {
 	c.bytes, c.time = 0, 0
 	c.edge.Bandwidth, c.edge.Tried = bandwidth, bandwidth > 0
@@ -78,7 +78,7 @@ type edgeWatch struct {
 	own   map[int]*carried            // of this host, by peer
 	said  map[int]wire.Edge           // what the coordinator knows of them
 	all   map[topology.Pair]wire.Edge // the coordinator's: of every host, by host ids
-	asked map[topology.Pair]time.Time // when it had a edge tried that no ring used
+	asked map[topology.Pair]time.Time // when it requested a try of an edge that no ring used
 	ticks int
 
 	heard     int // how often something in all changed
@@ -176,9 +176,9 @@ func formerPlaces(ring, ids []int) (order []int) {
 	return order
 }
 
-// newEdges are the edges of another ring that the present one does not use. What was once measured there is no reason
-// to change: whatever made a edge of the present ring slow may have done so to others, first of all to the same one in
-// the other direction.
+// newEdges are the edges of another ring that the present one does not use. Old measurements of them are no reason to
+// change: whatever made an edge of the present ring slow may have slowed others, first of all the same edge in the
+// other direction.
 func newEdges(present, other []int) []topology.Pair {
 	edges := func(ring []int) []topology.Pair {
 		var out []topology.Pair
@@ -191,8 +191,8 @@ func newEdges(present, other []int) []topology.Pair {
 	return slices.DeleteFunc(edges(other), func(p topology.Pair) bool { return slices.Contains(old, p) })
 }
 
-// doubt reports whether an edge that no ring uses is to be tried now, and whether the result of that is there. What was
-// known of it before is forgotten.
+// doubt reports whether to try an edge now that no ring uses, and whether the result of its latest try is known. Before
+// a try it forgets the bandwidth that was known.
 func (w *edgeWatch) doubt(pair topology.Pair, now time.Time) (ask, known bool) {
 	if asked, ok := w.asked[pair]; ok && now.Sub(asked) < triedFor {
 		return false, w.all[pair].Bandwidth > 0

@@ -10,11 +10,11 @@ import (
 	"gorun/topology/facts"
 )
 
-// Rings are found beside the daemon's loop: with 1,000 hosts one takes a tenth of a second of a CPU, and as much
-// whether another one pays (make rings), in which the loop has heartbeats and ranks to look after. What a ring is
-// found from is taken in the loop, and whether it still counts is decided there when it has been found: for a new
-// world by package epoch, for one in which data moves by reconsideration. There is one search at a time: a newer
-// question ends it, because the answer to the one before would not count, and so does a newer roster.
+// The search for a ring runs beside the daemon's loop, which has heartbeats and ranks to look after: with 1,000 hosts
+// it takes a tenth of a second of a CPU to find a ring, and as much to find whether another one pays (make rings). The
+// loop collects the input of a search. When the search has ended, the loop decides whether the result still counts: by
+// package epoch for a new world, by reconsideration for one in which data moves. There is one search at a time: a newer
+// question or a newer roster ends it, because its answer would not count.
 
 // search is the search for a ring that is under way, or the last one.
 type search struct{ end context.CancelFunc }
@@ -39,8 +39,8 @@ type ringTask struct {
 	nics   []string        // that the user chose
 	facts  *facts.File
 	heard  []topology.Edge // measured in the job
-	former []int           // the present one, if one is there: places in hosts, -1 for who is not a member any more
-	left   []int           // the members that still are in it
+	former []int           // places in hosts of the present ring, if there is one; -1 for hosts that are no longer members
+	left   []int           // the same without these
 }
 
 // given returns the hosts with the NICs that data may go over, the networks of several rings, and what is known of
@@ -60,7 +60,8 @@ func (t ringTask) ring(ctx context.Context) topology.Ring {
 	return t.oneRing(ctx, hosts, edges).OverRails(ctx, t.by, hosts, edges, rails)
 }
 
-// oneRing is the ring of all that takes one. Of the ring before hosts came or went it keeps what is left.
+// oneRing returns a single ring of all hosts. Where measurements decide, it keeps what is left of the present ring,
+// unless another one pays.
 func (t ringTask) oneRing(ctx context.Context, hosts []topology.Host, edges []topology.Edge) topology.Ring {
 	if t.by != topology.ByMeasured || len(t.left) == 0 {
 		return topology.OrderBy(ctx, t.by, hosts, edges)
@@ -72,9 +73,9 @@ func (t ringTask) oneRing(ctx context.Context, hosts []topology.Host, edges []to
 	return topology.Stay(hosts, edges, order, t.former)
 }
 
-// change is the ring to change to from the present one, and whether that pays. Several rings become one when a host
-// is not in the network of each any more. Otherwise they stay: what links measure is then about one network of
-// theirs, and not about what one ring over all would have.
+// change returns the ring to change to from the present one, and whether that pays. Several rings become one when a
+// host has left the network of one of them. Otherwise they stay: links then measure one network each, which does not
+// show what one ring over all of them would carry.
 func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.Change, bool) {
 	hosts, edges, _ := t.given()
 	if len(rings) == 0 {
@@ -88,7 +89,7 @@ func (t ringTask) change(ctx context.Context, rings []wire.RailRing) (topology.C
 		Why: fmt.Sprintf("not all hosts are in %s any more, so that all data takes one ring", rail)}, true
 }
 
-// bandwidth is what had been measured of a edge when the question was asked, 0 if nothing was.
+// bandwidth is what had been measured of an edge when the question was asked, 0 if nothing was.
 func (t ringTask) bandwidth(pair topology.Pair) float64 {
 	for _, e := range t.heard {
 		if e.From == pair.From && e.To == pair.To {
@@ -128,10 +129,9 @@ func (r *reconsideration) ask(q question) bool {
 // withdraw takes back a question whose answer is not wanted any more.
 func (r *reconsideration) withdraw() { r.asked = nil }
 
-// answer takes whether another ring pays, and reports whether to go on with that: only if hosts, ring and facts are
-// still the ones that were asked about, and nothing of what was measured then has turned out to be about another edge.
-// Among many hosts something is heard all the time; whether it was of the edges that the other ring would take,
-// prefer looks.
+// answer takes the answer, whether another ring pays, and reports whether to act on it: only if hosts, ring and facts
+// are still the same as in the question, and no measurement was forgotten since. New measurements do not count here,
+// because many hosts report some all the time; prefer checks the edges that the other ring would take.
 func (r *reconsideration) answer(pays bool, now question) bool {
 	asked := *r.asked
 	r.asked = nil

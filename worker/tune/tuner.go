@@ -262,8 +262,9 @@ func (t *Tuner) reconsider(ctx context.Context) {
 	})
 }
 
-// prefer changes to another ring, which pays. It has tried first the edges that no one has measured, and if
-// measurements decide all that the present ring does not use, and the ring was found from what that showed.
+// prefer changes to another ring, which pays, if all its unsure edges have been tried and the ring was found from the
+// results. Otherwise it requests the tries that are due. Unsure are the edges that no one has measured and, if
+// measurements decide, all that the present ring does not use.
 func (t *Tuner) prefer(ctx context.Context, from ringTask, change topology.Change) {
 	ids, unsure := t.cfg.Daemon.Members(), change.Unsure
 	if from.by == topology.ByMeasured {

@@ -58,12 +58,12 @@ const (
 
 	Version  = 1              // of the protocol
 	NoRegion = math.MaxUint32 // the number of no region
-	Follows  = math.MaxUint32 // alone in the splits of an allreduce: it follows another one
+	Follows  = math.MaxUint32 // the only split of an allreduce that follows another operation
 
-	takesSlot  = 0x80 // added to the kind of SUBMIT
-	takesWide  = 0x80 // added to its number of dimensions
-	takesBelt  = 0x40 // also added to it
-	codingBits = 4    // of its reduction, above which the coding is
+	takesSlot  = 0x80 // added to SUBMIT's kind: the rank would take a slot
+	takesWide  = 0x80 // added to SUBMIT's number of dimensions: also a wide slot
+	takesBelt  = 0x40 // added to the same: also a slot on the belt
+	codingBits = 4    // of SUBMIT's reduction; the bits above them are the coding
 	slotsThere = 2    // flag of WELCOME: there are slots
 	batchTaken = 4    // flag of WELCOME: BATCH is understood
 	beltThere  = 8    // flag of WELCOME: there is a belt

@@ -7,11 +7,11 @@ const (
 	SlotLine = 64 // bytes, a cache line
 
 	// In the line of a rank.
-	SlotLeft     = 0 // u32: the rank will not come to a slot again, because
+	SlotLeft     = 0 // u32: why the rank will not come to a slot again; 0 if it may
 	SlotAsleep   = 4 // u32: the rank wants to be woken
 	SlotDoorbell = 8 // the length of its doorbell's name, and the name
 
-	// In the line of a rank of a slot, after its word. All but the first are in the lines of wide slots alone.
+	// In a rank's line of a slot, after its word. Only wide slots have more than the first.
 	SlotDone      = 8 // u64: the use that it is done with
 	WideIn        = 16
 	WideOut       = 20
@@ -19,19 +19,19 @@ const (
 	WideOutOffset = 32
 
 	// Values of SlotLeft.
-	RankLeft  = 1 // it has left, or
-	WorldGone = 2 // the world has ended, and GONE has the reason
+	RankLeft  = 1 // the rank has left
+	WorldGone = 2 // the world has ended; GONE has the reason
 
 	// In the area of a rank of the belt.
-	BeltBroken  = 0                                // u32: the belt stands for ever, because the rank
+	BeltBroken  = 0                                // u32: why the rank has closed the belt for good; 0 if it has not
 	BeltFilled  = SlotLine                         // u64: parts that the rank has put there, of all uses
 	BeltReduced = BeltFilled + 8                   // u64: parts of which its share is reduced
 	BeltBuffers = 4096                             // parts that the rank has put there
 	BeltResults = BeltBuffers + BeltDepth*BeltPart // its shares, reduced
 
 	// Values of BeltBroken.
-	BeltLeft   = 1 // has given up amid a tensor, or
-	BeltFailed = 2 // had to, because another rank has
+	BeltLeft   = 1 // the rank gave up in the middle of a tensor
+	BeltFailed = 2 // the rank gave up because another one had
 
 	// Added to the offset of a slot in COMPLETE.
 	WideSlot = 1 // it is a wide one
