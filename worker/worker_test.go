@@ -206,6 +206,22 @@ func TestWorldLater(t *testing.T) {
 	c.stop()
 }
 
+// TestLauncherLostBeforeWorld: a daemon that runs ranks before there is a world waits for its launcher no longer than one that
+// runs them in a world. Without ranks it has nothing to lose.
+func TestLauncherLostBeforeWorld(t *testing.T) {
+	lease := NewLauncherLease()
+	c := startDaemonWith(t, t.Context(), Config{LauncherLease: lease})
+	if !lease.Extend(2 * time.Second) {
+		t.Error("a daemon without ranks waits for two seconds only")
+	}
+	c.enter(true, []string{"sh", "-c", "read line"})
+	await[*wire.Started](c)
+	if lease.Extend(2 * time.Second) {
+		t.Error("a daemon with ranks waits for longer")
+	}
+	c.stop()
+}
+
 // TestPauseBeforeWorld: a host that moves, or is paused, while its world is not formed yet greets no one, and goes
 // on.
 func TestPauseBeforeWorld(t *testing.T) {

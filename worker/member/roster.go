@@ -50,6 +50,7 @@ func (m *Membership) Join(ctx context.Context, r *wire.Roster) {
 		return
 	}
 	if r.Later {
+		m.expect(r)
 		m.cfg.Daemon.StartRanks(ctx)
 		return
 	}
@@ -101,11 +102,15 @@ func (m *Membership) form(ctx context.Context, former *wire.Roster) {
 	if len(joiners) > 0 {
 		m.greet(ctx, r.Epoch, joiners[:min(len(joiners), MaxGreeted)])
 	}
-	ids := IDs(r)
-	m.cfg.Daemon.Expect(r.Epoch, slices.DeleteFunc(slices.Clone(ids), func(id int) bool { return id == m.job.HostID }))
-	m.Step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: ids}})
+	m.expect(r)
+	m.Step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: IDs(r)}})
 	m.SelfChanged(ctx)
 	m.repeat.set(tickPeriod)
+}
+
+// expect has the daemon take note of the other hosts of a roster, whose ranks start now or whose world is formed.
+func (m *Membership) expect(r *wire.Roster) {
+	m.cfg.Daemon.Expect(r.Epoch, slices.DeleteFunc(IDs(r), func(id int) bool { return id == m.job.HostID }))
 }
 
 // MaxGreeted is how many hosts are greeted, in case some do not answer.
