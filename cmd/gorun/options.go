@@ -149,10 +149,10 @@ type mpirunFlags struct {
 
 // torchrunFlags are accepted because scripts written for torchrun have them.
 type torchrunFlags struct {
-	nnodes, nprocPerNode string
-	standalone, noPython bool
-	maxRestarts          int
-	needless             [len(needlessNames)]string
+	nnodes, nprocPerNode         string
+	standalone, noPython, useEnv bool
+	maxRestarts                  int
+	needless                     [len(needlessNames)]string
 }
 
 // horovodFlags are horovodrun's flags that do something of their own.

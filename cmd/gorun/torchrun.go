@@ -32,6 +32,8 @@ func (o *jobFlags) torchrunTable() []cli.Flag {
 			Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
 		&cli.BoolFlag{Name: "no-python", Destination: &o.noPython, Aliases: []string{"no_python"},
 			Usage: "torchrun's; programs are run as they are, always", Hidden: true},
+		&cli.BoolFlag{Name: "use-env", Destination: &o.useEnv, Aliases: []string{"use_env"},
+			Usage: "of python3 -m torch.distributed.launch; ranks read LOCAL_RANK from their environment, always", Hidden: true},
 	}
 	for i, name := range needlessNames {
 		flags = append(flags, &cli.StringFlag{Name: name, Destination: &o.needless[i], Aliases: []string{strings.ReplaceAll(name, "-", "_")},

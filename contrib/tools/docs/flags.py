@@ -13,7 +13,7 @@ OTHERS = {
         "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --standalone --monitor-interval --local-ranks-filter "
         "--log-dir --redirects --tee --role --local-addr --run-path --logs-specs --duplicate-stdout-filters "
         "--duplicate-stderr-filters --event-log-handler --start-method --signals-to-handle --numa-binding "
-        "--virtual-local-rank"
+        "--virtual-local-rank --local-rank --local_rank"
     ),
     "mpirun": (
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
