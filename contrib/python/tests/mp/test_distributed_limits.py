@@ -147,6 +147,33 @@ def check_split():
     dist.destroy_process_group(group)
 
 
+def check_counts():
+    """A list with more or fewer tensors than the group has ranks is refused before anything is sent."""
+    few, many = [torch.zeros(1) for _ in range(size - 1)], [torch.zeros(1) for _ in range(size + 1)]
+    right = [torch.zeros(1) for _ in range(size)]
+    for wrong in (few, many) if size > 1 else (many,):
+        calls = [
+            lambda wrong=wrong: dist.all_gather(wrong, torch.ones(1)),
+            lambda wrong=wrong: dist.reduce_scatter(torch.ones(1), wrong),
+            lambda wrong=wrong: dist.all_to_all(wrong, right),
+            lambda wrong=wrong: dist.all_to_all(right, wrong),
+        ]
+        if rank == 0:  # the others take no part in it
+            calls.append(lambda wrong=wrong: dist.gather(torch.ones(1), wrong))
+            calls.append(lambda wrong=wrong: dist.scatter(torch.ones(1), wrong))
+        for call in calls:
+            try:
+                call()
+            except ValueError as error:
+                assert f"has {len(wrong)} tensors, not one for each of {size} ranks" in str(error), error
+            else:
+                raise AssertionError("took a list of another length")
+    t = torch.ones(1)
+    dist.all_reduce(t)  # ranks are in step
+    assert t.item() == size
+
+
+check_counts()
 if size > 1:
     check_timeout()
     check_watching_barrier()

@@ -160,6 +160,12 @@ class ProcessGroup(dist.ProcessGroup):
         self._limit.check()
         return f"torch.{self._label}.{self._world.serial(f'torch.distributed.{self._label}')}"
 
+    def _one_each(self, what: str, *lists: Sequence[Any]) -> None:
+        """Raise ValueError if a list does not have one tensor for each rank."""
+        for each in lists:
+            if len(each) != self.size():
+                raise ValueError(f"{what} has {len(each)} tensors, not one for each of {self.size()} ranks")
+
     def _job_rank(self, rank: int) -> int:
         return self._members.members()[rank]
 
@@ -270,6 +276,7 @@ class ProcessGroup(dist.ProcessGroup):
         """See torch.distributed.reduce_scatter."""
         outputs = _list(outputs)
         inputs = inputs if isinstance(inputs[0], (list, tuple)) else [inputs]
+        self._one_each("reduce_scatter's input", *inputs)
         wholes = [torch.cat([part.reshape(-1) for part in parts]) for parts in inputs]
         return self._reduce_scatter(list(zip(outputs, wholes)), opts)
 
@@ -323,6 +330,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
         """Gather several tensors: outputs[i] gets the tensors of rank i."""
+        self._one_each("all_gather's output", outputs)
 
         def deal(wholes: Sequence[torch.Tensor]) -> None:
             for i, whole in enumerate(wholes):
@@ -333,6 +341,7 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:
         """See torch.distributed.all_gather."""
         outputs = outputs if isinstance(outputs[0], (list, tuple)) else [outputs]
+        self._one_each("all_gather's output", *outputs)
 
         def deal(wholes: Sequence[torch.Tensor]) -> None:
             for parts, whole in zip(outputs, wholes):
@@ -342,6 +351,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> dist.Work:
         """See torch.distributed.gather."""
+        if self.rank() == opts.rootRank:
+            self._one_each("gather's output", outputs[0])
 
         def deal(wholes: Sequence[torch.Tensor]) -> None:
             if self.rank() == opts.rootRank:
@@ -374,6 +385,7 @@ class ProcessGroup(dist.ProcessGroup):
         """See torch.distributed.scatter."""
         outputs = _list(outputs)
         if self.rank() == opts.rootRank:
+            self._one_each("scatter's input", inputs[0])
             data = torch.cat([part.reshape(-1) for part in inputs[0]])
         else:
             data = outputs[0].new_empty(0)
@@ -399,6 +411,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
         """See torch.distributed.all_to_all."""
+        self._one_each("all_to_all's list", inputs, outputs)
         data = torch.cat([part.reshape(-1) for part in inputs])
         sent, received = ([part.numel() for part in parts] for parts in (inputs, outputs))
 
