@@ -22,6 +22,9 @@ const (
 // NoConfig as Config.ConfigFile means to read no ssh_config at all.
 const NoConfig = "none"
 
+// noHome is a directory in which no file can be.
+const noHome = "/dev/null"
+
 const (
 	defaultTimeout = 10 * time.Second
 	defaultPort    = 22
@@ -30,7 +33,7 @@ const (
 // Config is what the user asked for on the command line, and what the process knows about itself. Zero fields are taken
 // from ssh_config, and then from OpenSSH's defaults.
 type Config struct {
-	Home       string // the directory that ~ stands for
+	Home       string // the directory that ~ stands for; if it is not absolute, there are no files of a user's
 	SystemDir  string // the machine's ssh_config and ssh_known_hosts; "" = /etc/ssh
 	ConfigFile string // replaces ~/.ssh/config and the machine's; "" = both of them, NoConfig = neither
 
@@ -59,6 +62,9 @@ type Config struct {
 
 // withDefaults fills in what every later function relies on.
 func (c Config) withDefaults() Config {
+	if !filepath.IsAbs(c.Home) { // whoever made the working directory must not choose the commands that are run
+		c.Home = noHome
+	}
 	if c.SystemDir == "" {
 		c.SystemDir = "/etc/ssh"
 	}

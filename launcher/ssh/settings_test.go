@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,26 @@ func testClient(t *testing.T, cfg Config, files map[string]string) *Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestNoHome: without a home no file of the working directory takes the place of one there: a ProxyCommand would be run.
+func TestNoHome(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, home := range []string{"", "."} {
+		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": "Host *\nProxyCommand false\n", ".ssh/known_hosts": "", ".ssh/id_rsa": ""})
+		s, err := c.settingsFor("a", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.proxyCommand != "" {
+			t.Errorf("%q: its ProxyCommand is %q", home, s.proxyCommand)
+		}
+		for _, file := range slices.Concat(s.knownHosts[:2], s.defaultKeys) {
+			if !strings.HasPrefix(file, "/dev/null/") {
+				t.Errorf("%q: it reads %s", home, file)
+			}
+		}
+	}
 }
 
 func TestSettings(t *testing.T) {
