@@ -33,25 +33,25 @@ const (
 	AtActivity      = 64 // what the rank does now: an Activity
 	AtSince         = 72 // stamp: since when
 	AtSignal        = 80 // number of the signal that makes the process write the stacks of its threads; 0 for none
-	AtMainSignal    = 88 // number of the one for its main thread alone
+	AtMainSignal    = 88 // number of the signal for the stack of its main thread alone
 )
 
 // Table returns the numbers of the page, for the bindings.
 func Table() codec.Table {
 	return codec.Table{Name: "counters", Rows: []codec.Row{
-		{Name: "PAGE_BYTES", Value: Size, Doc: "of the page"},
-		{Name: "BEGAN", Value: AtBegan, Doc: "offsets in the page: stamp of the first count"},
+		{Name: "PAGE_BYTES", Value: Size, Doc: "size of the page"},
+		{Name: "BEGAN", Value: AtBegan, Doc: "offsets in the page: stamp of when the rank began to count"},
 		{Name: "STEPS", Value: AtSteps},
-		{Name: "STEP_TIME", Value: AtStepTime, Doc: "of the last step"},
+		{Name: "STEP_TIME", Value: AtStepTime, Doc: "length of the last step"},
 		{Name: "DATA", Value: AtData, Doc: "waiting for input data"},
 		{Name: "OTHERS", Value: AtOthers, Doc: "waiting for other ranks"},
 		{Name: "COMMUNICATION", Value: AtCommunication, Doc: "waiting while an operation ran"},
-		{Name: "HIDDEN", Value: AtHidden, Doc: "operations that ran meanwhile"},
+		{Name: "HIDDEN", Value: AtHidden, Doc: "operations that ran while the rank did something else"},
 		{Name: "OPERATIONS", Value: AtOperations},
 		{Name: "ACTIVITY", Value: AtActivity},
-		{Name: "SINCE", Value: AtSince, Doc: "stamp of its begin"},
+		{Name: "SINCE", Value: AtSince, Doc: "stamp of when the activity began"},
 		{Name: "SIGNAL", Value: AtSignal, Doc: "number of the signal that asks for stacks"},
-		{Name: "MAIN_SIGNAL", Value: AtMainSignal, Doc: "of the one that asks for that of the main thread alone"},
+		{Name: "MAIN_SIGNAL", Value: AtMainSignal, Doc: "number of the signal that asks for the main thread's stack alone"},
 		{Name: "COMPUTING", Value: int(Computing), Doc: "activities"},
 		{Name: "WAITING_FOR_DATA", Value: int(WaitingForData)},
 		{Name: "WAITING_IN_GORUN", Value: int(WaitingInGorun)},

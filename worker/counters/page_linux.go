@@ -49,12 +49,13 @@ func (p *Page) Read() Counts {
 	return Decode(p.data, time.Duration(now.Nano())+p.ahead)
 }
 
-// Follow takes note of which process writes into the page, as its clock may be another one: a container, or a process
-// that was restored from a checkpoint, can have a time namespace of its own.
+// Follow notes which process writes into the page. Its clock may be another one: a container, or a process that was
+// restored from a checkpoint, can have a time namespace of its own.
 func (p *Page) Follow(pid int) { p.ahead = offset(strconv.Itoa(pid)) - offset("self") }
 
-// offset returns by how much CLOCK_MONOTONIC of a process is ahead of the kernel's, 0 if it cannot be read. The kernel says it
-// of the namespace that the process's children are born into, which is its own unless it has called unshare.
+// offset returns by how much CLOCK_MONOTONIC of a process is ahead of the kernel's, 0 if it cannot be read. The kernel
+// shows the offset for the namespace that the process's children are born into. That is the process's own unless it has
+// called unshare.
 func offset(process string) time.Duration {
 	own, err := os.Readlink("/proc/" + process + "/ns/time")
 	if children, _ := os.Readlink("/proc/" + process + "/ns/time_for_children"); err != nil || own != children {

@@ -17,7 +17,8 @@ const (
 	stackTimeout = 500 * time.Millisecond
 	// stackQuiet is how long nothing is written once a process has written all.
 	stackQuiet = 50 * time.Millisecond
-	// sleepLooks is how often, with pauses, the threads of a process are found asleep before all their stacks are asked for.
+	// sleepLooks is how often in a row, with pauses, all threads of a process must be asleep before Ask requests all
+	// their stacks.
 	sleepLooks = 3
 	sleepPause = 3 * time.Millisecond
 	// maxStack bounds what a rank can make its daemon keep and send.
@@ -43,8 +44,8 @@ func NewStacks() (*Stacks, error) {
 // Path returns where processes of the same user can open the pipe for writing, as long as this process has it.
 func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.write) }
 
-// Ask has a process write the stacks of its threads, or that of its main thread unless all of them sleep, and returns what it
-// writes within half a second; "" if it writes nothing.
+// Ask makes a process write the stacks of all its threads if all of them sleep, or else the stack of its main thread.
+// It returns what the process writes within half a second; "" if it writes nothing.
 func (s *Stacks) Ask(pid int, c Counts) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +78,9 @@ func (s *Stacks) Ask(pid int, c Counts) string {
 	return string(text[:min(len(text), maxStack)])
 }
 
-// sleeps reports whether all threads of a process sleep, as those of one that hangs do. Python's faulthandler reads the frames of
-// all threads without holding any of them, so a thread that begins or ends meanwhile crashes the process.
+// sleeps reports whether all threads of a process sleep, as they do in a process that hangs. Python's faulthandler
+// reads the frames of all threads without holding any of them, so a thread that begins or ends meanwhile crashes the
+// process.
 func sleeps(pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	for look := range sleepLooks {

@@ -29,19 +29,19 @@ enum {
 };
 enum {
 	/* begin table: counters COUNT_ */
-	COUNT_PAGE_BYTES = 4096, /* of the page */
-	COUNT_BEGAN = 0, /* offsets in the page: stamp of the first count */
+	COUNT_PAGE_BYTES = 4096, /* size of the page */
+	COUNT_BEGAN = 0, /* offsets in the page: stamp of when the rank began to count */
 	COUNT_STEPS = 8,
-	COUNT_STEP_TIME = 16, /* of the last step */
+	COUNT_STEP_TIME = 16, /* length of the last step */
 	COUNT_DATA = 24, /* waiting for input data */
 	COUNT_OTHERS = 32, /* waiting for other ranks */
 	COUNT_COMMUNICATION = 40, /* waiting while an operation ran */
-	COUNT_HIDDEN = 48, /* operations that ran meanwhile */
+	COUNT_HIDDEN = 48, /* operations that ran while the rank did something else */
 	COUNT_OPERATIONS = 56,
 	COUNT_ACTIVITY = 64,
-	COUNT_SINCE = 72, /* stamp of its begin */
+	COUNT_SINCE = 72, /* stamp of when the activity began */
 	COUNT_SIGNAL = 80, /* number of the signal that asks for stacks */
-	COUNT_MAIN_SIGNAL = 88, /* of the one that asks for that of the main thread alone */
+	COUNT_MAIN_SIGNAL = 88, /* number of the signal that asks for the main thread's stack alone */
 	COUNT_COMPUTING = 0, /* activities */
 	COUNT_WAITING_FOR_DATA = 1,
 	COUNT_WAITING_IN_GORUN = 2,
@@ -69,15 +69,15 @@ enum {
 
 /* begin table: flags define */
 #define VERSION 1 /* of the protocol */
-#define COMPANION 1 /* flag of HELLO: beside the session that its process has */
+#define COMPANION 1 /* flag of HELLO: the process has a session already */
 #define NO_REGION 4294967295u /* the number of no region */
 #define SLOTS_THERE 2 /* flag of WELCOME: there are slots */
-#define BATCH_TAKEN 4 /* flag of WELCOME: BATCH is understood */
-#define TAKES_SLOT 128 /* added to the kind of SUBMIT */
-#define TAKES_WIDE 128 /* added to its number of dimensions */
-#define TAKES_BELT 64 /* also added to it */
+#define BATCH_TAKEN 4 /* flag of WELCOME: the daemon understands BATCH */
+#define TAKES_SLOT 128 /* added to SUBMIT's kind: the rank would take a slot */
+#define TAKES_WIDE 128 /* added to SUBMIT's number of dimensions: also a wide slot */
+#define TAKES_BELT 64 /* added to SUBMIT's number of dimensions: also a slot on the belt */
 #define BELT_THERE 8 /* flag of WELCOME: there is a belt */
-#define WIRE_BITS 4 /* of SUBMIT's reduction, above which is how it travels */
+#define WIRE_BITS 4 /* bits of SUBMIT's reduction; those above are the coding */
 /* end table */
 /* begin table: limits define */
 #define MAX_MESSAGE 65536 /* bytes of a message from a rank */
@@ -88,27 +88,27 @@ enum {
 /* end table */
 /* begin table: slots define */
 #define LINE 64 /* bytes of a cache line */
-#define RANK_LEFT 1 /* in a rank's line: it has left, or */
-#define WORLD_GONE 2 /* the world has ended */
-#define WIDE 1 /* added to the place of a slot: it is a wide one */
-#define ON_BELT 2 /* added to it: it is one on the belt */
-#define MAX_SLOTS 4096 /* names that have one */
+#define RANK_LEFT 1 /* in a rank's line: the rank has left */
+#define WORLD_GONE 2 /* in a rank's line: the world has ended */
+#define WIDE 1 /* added to the offset of a slot: it is a wide one */
+#define ON_BELT 2 /* added to the offset of a slot: it is on the belt */
+#define MAX_SLOTS 4096 /* names that have a slot */
 #define MAX_SLOT_RANKS 16 /* ranks of a host that has slots */
-#define MAX_SLOT_BYTES 65536 /* of a tensor */
-#define MAX_WIDE_BYTES 33554432 /* of a tensor in a wide slot, or, if ranks outnumber CPUs, */
-#define MAX_CROWD_BYTES 4194304
-#define BELT 33554432 /* where the belt begins */
-#define MAX_BELT_BYTES 1073741824 /* of a tensor in a slot on the belt */
-#define BELT_PART 524288 /* of a part of it */
+#define MAX_SLOT_BYTES 65536 /* bytes of a tensor in a slot */
+#define MAX_WIDE_BYTES 33554432 /* bytes of a tensor in a wide slot */
+#define MAX_CROWD_BYTES 4194304 /* the same, if ranks outnumber CPUs */
+#define BELT 33554432 /* offset of the belt in the memory of slots */
+#define MAX_BELT_BYTES 1073741824 /* bytes of a tensor in a slot on the belt */
+#define BELT_PART 524288 /* bytes of a part of a tensor on the belt */
 #define BELT_DEPTH 3 /* parts in the area of a rank */
-#define BELT_AREA 2363392 /* bytes of that */
-#define BELT_LEFT 1 /* where it begins: the rank has given up, or */
-#define BELT_FAILED 2 /* had to because of another one */
-#define BELT_FILLED 64 /* where it has the number of parts that are there, */
-#define BELT_REDUCED 72 /* of those whose share is reduced, */
-#define BELT_BUFFERS 4096 /* the parts, and its shares, */
-#define BELT_RESULTS 1576960
-#define BELT_SHARE 262144 /* of so many bytes at most */
+#define BELT_AREA 2363392 /* bytes of the area of a rank */
+#define BELT_LEFT 1 /* at the start of an area: the rank has given up */
+#define BELT_FAILED 2 /* at the start of an area: it has given up because another rank had */
+#define BELT_FILLED 64 /* offset in an area: number of parts that the rank has put there */
+#define BELT_REDUCED 72 /* offset in an area: number of parts whose share the rank has reduced */
+#define BELT_BUFFERS 4096 /* offset in an area: the parts */
+#define BELT_RESULTS 1576960 /* offset in an area: the reduced shares */
+#define BELT_SHARE 262144 /* bytes of a share at most */
 #define MAX_DOORBELL 32 /* bytes of the name of a doorbell */
 /* end table */
 

@@ -18,19 +18,19 @@ from typing import TypeVar
 
 # Written by go generate ./worker/session/codec.
 # begin table: counters
-PAGE_BYTES = 4096  # of the page
-BEGAN = 0  # offsets in the page: stamp of the first count
+PAGE_BYTES = 4096  # size of the page
+BEGAN = 0  # offsets in the page: stamp of when the rank began to count
 STEPS = 8
-STEP_TIME = 16  # of the last step
+STEP_TIME = 16  # length of the last step
 DATA = 24  # waiting for input data
 OTHERS = 32  # waiting for other ranks
 COMMUNICATION = 40  # waiting while an operation ran
-HIDDEN = 48  # operations that ran meanwhile
+HIDDEN = 48  # operations that ran while the rank did something else
 OPERATIONS = 56
 ACTIVITY = 64
-SINCE = 72  # stamp of its begin
+SINCE = 72  # stamp of when the activity began
 SIGNAL = 80  # number of the signal that asks for stacks
-MAIN_SIGNAL = 88  # of the one that asks for that of the main thread alone
+MAIN_SIGNAL = 88  # number of the signal that asks for the main thread's stack alone
 COMPUTING = 0  # activities
 WAITING_FOR_DATA = 1
 WAITING_IN_GORUN = 2

@@ -58,15 +58,15 @@ COMPLETED = 72
 # end table
 # begin table: flags
 VERSION = 1  # of the protocol
-COMPANION = 1  # flag of HELLO: beside the session that its process has
+COMPANION = 1  # flag of HELLO: the process has a session already
 NO_REGION = 4294967295  # the number of no region
 SLOTS_THERE = 2  # flag of WELCOME: there are slots
-BATCH_TAKEN = 4  # flag of WELCOME: BATCH is understood
-TAKES_SLOT = 128  # added to the kind of SUBMIT
-TAKES_WIDE = 128  # added to its number of dimensions
-TAKES_BELT = 64  # also added to it
+BATCH_TAKEN = 4  # flag of WELCOME: the daemon understands BATCH
+TAKES_SLOT = 128  # added to SUBMIT's kind: the rank would take a slot
+TAKES_WIDE = 128  # added to SUBMIT's number of dimensions: also a wide slot
+TAKES_BELT = 64  # added to SUBMIT's number of dimensions: also a slot on the belt
 BELT_THERE = 8  # flag of WELCOME: there is a belt
-WIRE_BITS = 4  # of SUBMIT's reduction, above which is how it travels
+WIRE_BITS = 4  # bits of SUBMIT's reduction; those above are the coding
 # end table
 
 _HELLO = struct.Struct("<8sIIII32s8x")
