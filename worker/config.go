@@ -16,15 +16,16 @@ type Config struct {
 	Exe     string // this binary: Python imports the binding from it
 	Program []byte // that other hosts of the job run; nil if it is in Binary
 	Binary  string // the file of this program, or of the one that contains it
-	// NoRDMA is why this is not the daemon that can use RDMA, if a job wants it; nil if it is, or nobody has asked.
+	// NoRDMA is why this daemon cannot use RDMA, if a job wants it; nil if it can, or if RDMA was not requested.
 	NoRDMA error
 	Env    []string // of the daemon; ranks get their machine's variables from it
 	// Another is called at the end of In. It reports whether another launcher has taken over, which In brings next. It
 	// may be nil.
 	Another func() bool
-	// Record, if not nil, has the whole job recorded whenever something comes.
+	// Record brings signals, each of which has the whole job recorded. It may be nil.
 	Record <-chan os.Signal
-	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if that is so at once.
+	// Flush waits, no longer than the timeout, until the launcher has what was written to Out; nil if it has that at
+	// once.
 	Flush func(timeout time.Duration) bool
 	// Seen is the machine's probe.Fingerprint at some time before the job; "" if there is none.
 	Seen string

@@ -69,8 +69,8 @@ func (d *daemon) flight(most int) *wire.Flight {
 	return m
 }
 
-// clockOf returns what turns times that count from a moment into microseconds since 1970. The clock of the machine may
-// have been set meanwhile, so what counts is how long ago each is.
+// clockOf returns a function that turns times since a moment into microseconds since 1970, and keeps 0. The machine's
+// clock may have been set meanwhile, so the function subtracts from now how long ago a time was.
 func clockOf(since time.Time) func(at int64) int64 {
 	now, elapsed := time.Now().UnixMicro(), time.Since(since).Nanoseconds()
 	return func(at int64) int64 {

@@ -68,7 +68,7 @@ func KindName(k collective.Kind) string {
 	return k.String()
 }
 
-// Reduces reports whether the operation adds up, or what Op says.
+// Reduces reports whether the operation combines what ranks contribute, as Op says.
 func (c *Config) Reduces() bool {
 	return c.Kind == collective.Allreduce || c.Kind == collective.ReduceScatter || c.Kind == collective.Reduce
 }

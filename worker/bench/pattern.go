@@ -76,7 +76,7 @@ func wrong(t kernel.Type, b, pattern []byte, ranks int) int64 {
 	return wrongBy(t, b, pattern, ranks, 0)
 }
 
-// wrongBy lets results be off by as much as given, too.
+// wrongBy is wrong with a further tolerance for floating-point numbers.
 func wrongBy(t kernel.Type, b, pattern []byte, ranks int, by float64) int64 {
 	var n int64
 	for len(b) > 0 {

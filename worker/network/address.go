@@ -9,13 +9,12 @@ import (
 	"gorun/topology/probe"
 )
 
-// addresses returns where peers can reach this host, best first, over the interfaces that use accepts. A
-// hint is an address known to lead here (the one at which ssh arrived) or, failing that, the one from which the route
-// to a peer leaves; it comes first because it is the only one that was ever tried. Loopback is the answer of a host
-// that is alone.
+// addresses returns where peers can reach this host, best first, over the interfaces that use accepts. The hint is an
+// address known to lead here (the one at which ssh arrived) or, failing that, the one from which the route to a peer
+// leaves. It comes first because no other address was ever tried.
 //
-// Of the addresses that one interface has in one network a peer needs one, the hint or else the first: all of them are
-// the same way, and a peer that has no answer yet tries what it is given.
+// Of several addresses that an interface has in one network, it returns the hint or else the first: all of them are the
+// same way, and a peer that has no answer yet tries all that it gets.
 func addresses(interfaces []probe.Interface, hint netip.Addr, use func(nic string, a netip.Addr) bool) []netip.Addr {
 	var out []netip.Addr
 	for _, i := range interfaces {
@@ -59,8 +58,8 @@ const anywhere = "192.0.2.1"
 var errNoAddress = errors.New("find address: no network interface is up")
 
 // FirstAddresses returns where the others find this host when it begins. In a job that hosts may join later, a machine
-// without a network begins with its loopback address. Later on an address that is gone may come back: then none is
-// better than one that leads peers to themselves.
+// without a network begins with its loopback address. Only then: an address that is lost later may come back, and until
+// then none is better than one that leads peers to themselves.
 func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, error) {
 	addrs, err := n.addresses(interfaces)
 	if n.job.Open && errors.Is(err, errNoAddress) {
@@ -83,7 +82,7 @@ func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) 
 	if err != nil {
 		hint = probe.SourceToward(n.job.Toward)
 		if n.lost && hint.IsLoopback() {
-			hint = netip.Addr{} // no one to look up a route to, or a name that means this host here: the others are elsewhere
+			hint = netip.Addr{} // there is no peer to look up a route to, or its name means this host here: the others are elsewhere
 		}
 	}
 	if n.job.Open && hint.IsLoopback() { // hosts that come later may be anywhere

@@ -296,7 +296,7 @@ func memoryOf(root string, groups map[string]string) Memory {
 // Short reports whether the kernel has ended another process since.
 func (m Memory) Short() bool { return m.groups != nil && killed(m.root, m.groups) > m.killed }
 
-// System calls that wait for a file: the descriptor, or the address of the path, is which argument.
+// System calls that wait for a file, with the index of the argument that is its descriptor, or the address of its path.
 var (
 	byDescriptor = map[int]int{unix.SYS_READ: 0, unix.SYS_PREAD64: 0, unix.SYS_READV: 0, unix.SYS_WRITE: 0, unix.SYS_PWRITE64: 0,
 		unix.SYS_FSTAT: 0, unix.SYS_GETDENTS64: 0, unix.SYS_FSYNC: 0, unix.SYS_FDATASYNC: 0, unix.SYS_CLOSE: 0}

@@ -1,7 +1,7 @@
 // Package stall watches a host's operations that wait for ranks, and reports to the launcher which are late.
 //
-// How long is late, and when an operation is given up, ranks set by Horovod's variables. The launcher puts the
-// reports of all hosts together and decides what is given up.
+// Horovod's variables set after how long an operation is late, and when it is given up. The launcher combines the
+// reports of all hosts and decides what to give up.
 package stall
 
 import (

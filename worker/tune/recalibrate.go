@@ -8,19 +8,19 @@ import (
 	"gorun/topology"
 )
 
-// What messages cost is fitted to the links before a world begins, and chooses the algorithms of its operations. Later
-// the edges may carry less, or more. What they carry in the job is not what a probe of idle links finds, so the two are
-// not compared: the cost changes by as much as the edges did since the first seconds of the world. It is another one
-// from a pause on, so that all hosts choose alike.
+// The cost of messages is fitted to the links before a world begins, and chooses the algorithms of its operations.
+// Later the edges may carry less, or more. What edges carry in the job is not what a probe of idle links finds, so the
+// two are not compared: the cost changes by as much as the edges have since the first seconds of the world. A new cost
+// counts from a pause on, so that all hosts choose alike.
 
 const (
-	// fitTicks is for how many seconds after the edges are known the first look at them is corrected.
+	// fitTicks is for how many seconds with a known bandwidth first follows the edges.
 	fitTicks = 5
-	// misfit is how far a cost has to be off, and misfitTicks for how many seconds in a row.
+	// misfit is the factor by which a cost has to be off, for misfitTicks seconds in a row.
 	misfit, misfitTicks = 1.5, 3
-	// misfitLatency is by how much more, in seconds, a message has to be off: short round trips are never twice the same.
+	// misfitLatency is by how many seconds Alpha has to be off, too: short round trips are never the same twice.
 	misfitLatency = 200e-6
-	// stableTicks is how many seconds a cost stays at least.
+	// stableTicks is how many seconds a cost is kept at least.
 	stableTicks = 10
 )
 
@@ -32,11 +32,11 @@ type quality struct {
 // recalibration is what the coordinator knows of how well the cost fits. It is pure; look is called once a second.
 type recalibration struct {
 	fitted, cost schedule.Cost // before the world began, and now
-	first        quality       // of its first seconds
-	known        int           // seconds of these
+	first        quality       // of the edges in the first seconds of the world
+	known        int           // how many of these seconds there were
 	off          int           // seconds for which the cost has not fitted
-	age          int           // seconds since it is what it is
-	request      uint32        // for a pause to change it, 0 for none
+	age          int           // seconds since the world began, or since a change was last requested
+	request      uint32        // for a pause that changes cost, 0 for none
 }
 
 // begin takes the cost of a new world.

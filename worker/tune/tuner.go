@@ -305,7 +305,7 @@ func (t *Tuner) changeRing(ctx context.Context, ids []int, change topology.Chang
 	})
 }
 
-// recalibrate looks, on the host that coordinates, whether what messages cost still fits, and has it changed.
+// recalibrate checks, on the host that coordinates, whether the cost of messages still fits, and has it changed if not.
 func (t *Tuner) recalibrate(ctx context.Context) {
 	if by, err := schedule.ParseAlgorithm(t.job.Algorithm); err != nil || by != schedule.Auto {
 		return // the user has chosen
