@@ -59,7 +59,7 @@ func (b *ballot) room(pos int) uint64 { return b.votes[pos].ready.room }
 // inlined returns the contribution of a host to an operation that is inline.
 func (b *ballot) inlined(pos int) []byte { return b.votes[pos].inline }
 
-// kind returns what the operation is as far as hosts declared it, 0 if none did that has not joined as a whole.
+// kind returns the kind that the first host with a contribution declared, 0 if there is no such host.
 func (b *ballot) kind() Kind {
 	for i := range b.votes {
 		if v := &b.votes[i]; v.set && v.real() {

@@ -4,8 +4,8 @@ package collective
 // declare.go. These operations share one name, so that there is only one of them at a time and all hosts see them in
 // the same order: counting is enough to give a group the same number everywhere, and no host has to assign numbers.
 //
-// A host that is done with AddGroup may be ready for operations of the group before another host has heard that
-// all agree. That host lets the channel wait, messages in order, until it has the group too (early). There is at
+// A host that has carried out AddGroup may declare operations of the group before another host has heard that all
+// agree. The late host keeps the messages of that channel, in order, until it has the group too (early). There is at
 // most one such group: the next one needs the late host.
 //
 // When a host carries out RemoveGroup it has heard everything that any host declared about the group before: a rank

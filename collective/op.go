@@ -25,7 +25,7 @@ type op struct {
 	own    contributions
 	cost   schedule.Cost // of the world
 	inline bool          // an allreduce whose contributions came with the ready messages
-	direct bool          // one whose contributions could have, and are exchanged in the same order
+	direct bool          // an allreduce that could have been inline: contributions are exchanged in the same order
 	lasts  int           // place in operations.lasting
 	gen    uint32        // which use of the name it is
 	ballot
@@ -38,7 +38,7 @@ type op struct {
 	by       schedule.Algorithm // of an allreduce between hosts
 	size     int64              // of the op's buffer
 	mixed    bool               // the strategy has something to do on this host besides its steps
-	late     bool               // there is no memory for what passes through now, but there will be
+	late     bool               // layout got no memory for what passes through, but will later
 	buffer   Buffer             // of the kinds that bring their own result memory
 	results  results
 	other    Request // what ranks of another host submitted, if all of this one joined

@@ -28,15 +28,15 @@ func plansOf(o *op, r *Request) (p plans) {
 	return p
 }
 
-// resultPlanOf returns what is done to an input that becomes the result of an allreduce.
+// resultPlanOf returns the arithmetic for an input that becomes the result of an allreduce.
 func resultPlanOf(o *op, r *Request) kernel.Plan {
 	p := planOf(o, r)
 	p.NonTemporal = o.size*int64(len(o.outs)) >= nonTemporal && !same(o.ins[0], o.outs[0])
 	return p
 }
 
-// planOf returns what is done to an input that becomes the result. Where it is coded on its way, an average is divided
-// before, so that it cannot overflow.
+// planOf returns the arithmetic for an input that becomes the result. If elements are coded on their way, an average
+// divides before it adds, so that the sum cannot overflow.
 func planOf(o *op, r *Request) kernel.Plan {
 	ranks := len(o.group.ranks)
 	p := r.plan(ranks)
@@ -46,8 +46,8 @@ func planOf(o *op, r *Request) kernel.Plan {
 	return p
 }
 
-// algorithm returns how an allreduce between hosts goes, Auto if nothing has to be sent. What is coded costs less
-// per byte.
+// algorithm returns the algorithm of an allreduce between hosts, Auto if nothing has to be sent. Coded elements cost
+// less per byte.
 func (o *op) algorithm() schedule.Algorithm {
 	hosts := len(o.group.hosts)
 	if hosts == 1 || o.size == 0 || o.inline {

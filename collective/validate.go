@@ -100,7 +100,7 @@ func (r *Request) flaw(g *group) *Error {
 	return nil
 }
 
-// Whether the rows of an alltoall, gather or scatter can be dealt. If not, all ranks hear of it.
+// Whether the rows of an alltoall, gather or scatter can be dealt, or why not. All ranks hear of the reason.
 const (
 	dealt = 1 + iota
 	uneven
@@ -132,7 +132,7 @@ func (r *Request) dealing() (how int, rows float64) {
 	return int(r.Post), r.Pre
 }
 
-// misdeal marks a request as one whose rows cannot be dealt: Post is the reason, and Pre which number of them.
+// misdeal marks a request whose rows cannot be dealt: Post holds the reason, and Pre the number of rows to report.
 func (r *Request) misdeal(why int, rows float64) {
 	r.Splits, r.Pre, r.Post = nil, rows, float64(why)
 }

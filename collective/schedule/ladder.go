@@ -10,10 +10,10 @@ type Rung struct {
 	Final   bool // what is received is the result
 }
 
-// Ladder appends the steps of recursive distance doubling over whole vectors of size bytes, for combinations
-// that need all of a vector at once: at the k-th level positions that are 2ᵏ apart exchange what they have. Positions
-// beyond the largest power of two first send theirs to one of the others, and get the result in the end. The steps
-// of a level are queued by the caller, who carries out the rungs; only a step Contribute may be sent at once.
+// Ladder appends the steps of recursive distance doubling over whole vectors of size bytes, for combinations that need
+// a whole vector at once. At the k-th level, positions that are 2ᵏ apart exchange what they have. Each position beyond
+// the largest power of two first sends its vector to one of the others, and gets the result in the end. The caller
+// carries out the rungs and queues their Send steps; only a Contribute step may be sent at once.
 func Ladder(dst []Step, rungs []Rung, hosts, self int, size int64) ([]Step, []Rung) {
 	if hosts == 1 || size == 0 {
 		return dst, rungs

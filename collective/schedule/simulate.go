@@ -2,12 +2,12 @@ package schedule
 
 import "container/heap"
 
-// Simulate plays an allreduce of n bytes through, message by message, and returns when the last position has
-// its result. A message leaves when what it waits for is there and the wire out of its position is free; it
-// takes Alpha to the other end, where it shares the wire with what comes from others. Steps are not cut into
-// segments, and arithmetic takes no time.
+// Simulate plays an allreduce of n bytes through, message by message, and returns when the last position has its
+// result. A message leaves once what it waits for is there and its sender's outgoing wire is free. It takes Alpha to
+// the receiver, whose incoming wire it shares with messages from others. Steps are not cut into segments, and
+// arithmetic takes no time.
 //
-// It is what the formulas of Cost are checked against, and what shows how they fare where none fits exactly.
+// The formulas of Cost are checked against it, and it shows how they fare where none fits exactly.
 func (c Cost) Simulate(a Algorithm, n int64, hosts int) float64 {
 	if hosts < 2 || n == 0 {
 		return 0
