@@ -49,8 +49,8 @@ func (f *failover) safe(number uint64) {
 	}
 }
 
-// check looks whether enough electors answer to make safe what is pending. It returns a line for the user when they are
-// too few at first, and an error when they have been for too long.
+// check reports whether enough electors answer to make safe what is pending. It returns a line for the user when they
+// become too few, and an error when they have been too few for too long.
 func (f *failover) check(now time.Time, lease, every time.Duration) (note string, err error) {
 	var of, left int
 	var limit time.Duration
@@ -76,8 +76,8 @@ type minority struct {
 	pauses liveness.Gaps
 }
 
-// look takes the present state, at intervals of every. Time for which this process was stopped does not count: it could
-// hear no one.
+// look notes once in every whether too few electors answer. Time for which this process was stopped does not count: it
+// could hear no host then.
 func (m *minority) look(now time.Time, is bool, every time.Duration) {
 	if !is {
 		*m = minority{}

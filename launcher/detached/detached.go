@@ -28,7 +28,7 @@ const (
 	Variable = "GORUN_DETACHED"
 	readyFD  = 3
 	lockFD   = 4
-	// OriginVariable holds an Origin, for a launcher that a daemon has started: what its user wrote is for another
+	// OriginVariable holds the Origin of a launcher that a daemon has started: its user wrote the command for another
 	// machine.
 	OriginVariable = "GORUN_HOSTED"
 )
@@ -53,8 +53,8 @@ func OriginFrom(text string) Origin {
 	return Origin{addr, name, file}
 }
 
-// Launcher is what a launcher without a terminal has instead. Its methods do nothing on nil, which is a launcher with
-// one.
+// Launcher is what a launcher without a terminal has instead. A launcher with a terminal has nil, on which the methods
+// do nothing.
 type Launcher struct {
 	origin Origin // empty unless one of its daemons has started the launcher
 	listed *register.Registration

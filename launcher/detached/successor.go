@@ -27,8 +27,8 @@ func (l *Launcher) Origin() (Origin, bool) {
 // Successor reports whether the launcher continues a job that another one began.
 func (l *Launcher) Successor() bool { return l != nil && l.from != nil }
 
-// Identify names the job in a request for slots. It reports whether the job holds slots already, which the request then
-// has, because another launcher reserved them.
+// Identify names the job in a request for slots. If another launcher of the job has reserved slots already, it adds
+// these to the request and returns true.
 func (l *Launcher) Identify(r *wire.Reserve) (held bool) {
 	if l == nil {
 		return false
@@ -42,7 +42,7 @@ func (l *Launcher) Identify(r *wire.Reserve) (held bool) {
 	return true
 }
 
-// Replicate has other hosts of the cluster ready to continue the job, if there are enough of them.
+// Replicate prepares other hosts of the cluster to continue the job, if there are enough of them.
 func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *launcher.Spec, lease *standing.Lease) error {
 	if _, hosted := l.Origin(); !hosted || lease == nil || l.request == nil {
 		return nil

@@ -64,9 +64,9 @@ type Policy struct {
 	// commit in between. Check turns 0 into DefaultLossLimit; in a policy that Check has not seen, 0 means no limit.
 	LossLimit int
 	Blacklist
-	// A slot whose process failed, and a host that was lost, is not used for a while: CooldownMin the first
-	// time, twice as long each further time, up to CooldownMax. Both 0: the slot until discovery has withdrawn the
-	// host and offers it again, the host as in blacklist.go.
+	// CooldownMin is how long a slot whose process failed, or a host that was lost, is not used the first time. Each
+	// further time takes twice as long, up to CooldownMax. If both are 0, such a slot waits until discovery has
+	// withdrawn the host and offers it again, and such a host as blacklist.go describes.
 	CooldownMin, CooldownMax time.Duration
 	// Timeout is how long the job waits for enough slots.
 	Timeout time.Duration
@@ -77,8 +77,8 @@ type Policy struct {
 const (
 	// DefaultTimeout is Horovod's --elastic-timeout.
 	DefaultTimeout = 600 * time.Second
-	// DefaultLossLimit lets a job go on when a host is lost that happened to have all of its processes, but not for
-	// long when its script fails wherever it runs.
+	// DefaultLossLimit lets a job survive the loss of a host that happened to have all of its processes. A job whose
+	// script fails wherever it runs still ends soon.
 	DefaultLossLimit = 3
 )
 

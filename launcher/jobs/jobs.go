@@ -188,7 +188,7 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 	return s.job(last.ID), last, nil
 }
 
-// preference orders jobs by how likely a user means them who names none.
+// preference ranks jobs by how likely a user who names none means them.
 func preference(r Record) (n int) {
 	if r.State == Running {
 		n += 2

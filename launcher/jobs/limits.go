@@ -12,10 +12,10 @@ type Limits struct {
 // DefaultLimits holds unless a user asks for less.
 var DefaultLimits = Limits{Detached: 30 * 24 * time.Hour, Foreground: 24 * time.Hour, Most: 10}
 
-// Expired returns the records, of all in the order of their numbers, that are not kept any longer.
+// Expired returns the records that are not kept any longer. all is in the order of their numbers.
 //
-// A lost job counts from its start, as no one knows when it ended. One of another machine is kept as long as any job:
-// its launcher may run, if the machines share a file system without locks.
+// A lost job counts from its start, because its end is unknown. A lost job of another machine is kept as long as any
+// job: its launcher may still run, if the machines share a file system without locks.
 func (l Limits) Expired(all []Record, now time.Time, machine string) (old []Record) {
 	later := 0 // foreground jobs that ended, and have greater numbers
 	for i := len(all) - 1; i >= 0; i-- {

@@ -14,8 +14,8 @@ type HostStatus struct {
 	Renewed        uint64 `json:"renewed_streams"`
 	Damaged        uint64 `json:"damaged_streams"` // of those that were replaced, because of damaged data
 	ResentSegments uint64 `json:"resent_segments"`
-	// BusyBytes were sent in the time in which data waited for the network: of the hosts of a ring, the one with the
-	// slowest edge has the most of it.
+	// BusyBytes were sent during Busy, the time in which data waited for the network. Of the hosts of a ring, the one
+	// with the slowest edge is busy longest.
 	BusyBytes uint64 `json:"busy_bytes"`
 	Busy      int64  `json:"busy_us"`
 

@@ -71,7 +71,7 @@ func (k known) Ranks() []jobs.RankStatus { return k.State.Ranks }
 func (k known) Hosts() []jobs.HostStatus { return k.State.Hosts }
 func (k known) Counted() map[string]int  { return k.State.Counted }
 
-// look keeps what is known of jobs new.
+// look refreshes what is known of jobs, until ctx ends.
 func (c *daemonCollector) look(ctx context.Context) {
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()

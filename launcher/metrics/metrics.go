@@ -71,7 +71,7 @@ type collector struct {
 	counted map[process]counts // replaced as a whole
 }
 
-// look keeps what is known of the ranks new.
+// look refreshes what is known of the ranks, until ctx ends.
 func (c *collector) look(ctx context.Context) {
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()

@@ -15,7 +15,7 @@ type Dialer interface {
 
 // Adopter is a Dialer that can take over a daemon which another launcher has started.
 type Adopter interface {
-	// Adopt takes over the daemon of a session. silence is how long the host may not answer, 0 for the default.
+	// Adopt takes over the daemon of a session. silence is how long the host may fail to answer, 0 for the default.
 	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
 }
 

@@ -8,13 +8,13 @@ import (
 	"gorun/rendezvous/liveness"
 )
 
-// Heard is when the goroutine that reads from a daemon last got something from it.
+// Heard notes when the goroutine that reads from a daemon last got something from it.
 type Heard struct {
 	at   atomic.Pointer[time.Time]
-	busy atomic.Bool // it does not read: a terminal that takes nothing is not the host's silence
+	busy atomic.Bool // the goroutine does not read: a terminal that takes nothing does not make the host silent
 }
 
-// Reading notes since when the launcher waits for the host to speak.
+// Reading notes that the launcher waits for the host to speak, from now on.
 func (h *Heard) Reading(now time.Time) {
 	h.at.Store(&now)
 	h.busy.Store(false)

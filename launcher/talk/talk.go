@@ -92,8 +92,8 @@ func New(conf Config, job wire.Job) Conversation {
 	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox()}
 }
 
-// Adopt has the conversation take over the daemon of a session. silence is how long it may not answer; 0 for the
-// default.
+// Adopt makes the conversation take over the daemon of a session. silence is how long the daemon may fail to answer; 0
+// for the default.
 func (c *Conversation) Adopt(session string, silence time.Duration) {
 	c.adopt = &adoption{session, silence}
 }
@@ -162,8 +162,8 @@ func (r reporter) reportAndWait(ev Event) bool {
 	}
 }
 
-// Talk dials the host and reports what its daemon sends until that is Done or lost. The end of line hangs up. After the
-// end of ctx no one takes events any more.
+// Talk dials the host and reports what its daemon sends, until the daemon sends Done or is lost. It hangs up when line
+// ends. After ctx has ended, the job's loop takes no more events.
 func (c *Conversation) Talk(ctx, line context.Context, events chan<- Event) {
 	to := reporter{c, events, ctx.Done()}
 	d, err := c.dial(line)
@@ -216,12 +216,12 @@ func (c *Conversation) open(d *Daemon, in *wire.Reader, job *wire.Job) *failure.
 	return nil
 }
 
-// read reports what the daemon sends until that is Done or lost.
+// read reports what the daemon sends, until it sends Done or is lost.
 func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, job *wire.Job, to reporter) {
 	for {
 		c.Heard.Reading(time.Now())
 		msg, err := in.Read()
-		if err != nil { // the host is not heard by that: one that was silent is not back
+		if err != nil { // this does not count as heard: a host that was silent is not back
 			lost := c.lost(d, "run", err)
 			c.sweep(line, d)
 			to.report(Event{Err: lost})
