@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// networks determines what edges cross: networks, and NUMA nodes inside hosts. It matters where hosts are in different
-// sets of networks, or have the NIC near the engine in different ones, so that the crossing depends on both ends of an
-// edge. Where all hosts are alike, every edge uses the same NICs and all rings cross the same.
+// networks determines what the data of an edge crosses: networks, and NUMA nodes inside hosts. That depends on both
+// ends of the edge if hosts are in different sets of networks, or have the NIC near the engine in different networks.
+// If all hosts are alike, every edge uses the same NICs and all rings cross the same.
 type networks struct {
 	names []string
 	of    [][]attachment // by host, in the order of names
@@ -71,8 +71,8 @@ func newNetworks(hosts []Host) *networks {
 }
 
 // between returns what data between two hosts crosses. It is routed if all their networks are known and none is common.
-// inside is whether it goes, at each of the two, over a NIC on another NUMA node than the engine's. Of several common
-// networks, the one counts where that happens at the fewest hosts. Data over RDMA never does. Both directions have the
+// inside is, for each of the two, whether it goes over a NIC on another NUMA node than the engine's. Of several common
+// networks, the one counts in which it does so at the fewest hosts. Data over RDMA never does. Both directions have the
 // same result.
 func (w *networks) between(from, to int) (routed bool, inside [2]bool) {
 	if w == nil || len(w.of[from]) == 0 || len(w.of[to]) == 0 {

@@ -69,10 +69,10 @@ func mapNote(policy plan.Policy, bind topology.Bind) string {
 type bindingArgs struct {
 	to     string
 	report bool
-	idle   []string // what means nothing here
+	idle   []string // words without a meaning here
 }
 
-// readBindingArgs understands what gorun has flags for, with one dash or two. Its own flags win.
+// readBindingArgs reads the options that gorun has flags for, with one dash or two. gorun's own flags win.
 func readBindingArgs(o *jobFlags) (b bindingArgs) {
 	words := strings.Fields(strings.ReplaceAll(*o.texts["binding-args"], "=", " "))
 	for i := 0; i < len(words); i++ {

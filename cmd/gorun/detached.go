@@ -29,7 +29,7 @@ func openDetached() (*detached.Launcher, error) {
 	return detached.Open(dir, origin, os.Exit)
 }
 
-// stateDir is command.StateDir with a way out.
+// stateDir is command.StateDir with a hint for the user if it fails.
 func stateDir() (string, error) {
 	dir, err := command.StateDir(os.Getenv)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// knob is a flag of horovodrun that reaches the ranks as an environment variable: stock Horovod reads it
-// there, and so does whatever of gorun it concerns. Only what is given is exported.
+// knob is a flag of horovodrun that reaches the ranks as an environment variable. Stock Horovod reads it there, and so
+// does each part of gorun that it concerns. Only knobs that are given are exported.
 type knob struct {
 	names   []string
 	opposed []string // the flags that turn a switch off
@@ -143,7 +143,7 @@ func (k knob) meaning() string {
 	return k.conditional(cmp.Or(k.means, strings.ReplaceAll(k.usage, "`", "")))
 }
 
-// conditional adds to a text what the knob takes to have an effect.
+// conditional adds to a text what the knob needs to have an effect.
 func (k knob) conditional(text string) string {
 	switch {
 	case k.idle != "" && k.stock():
@@ -250,8 +250,7 @@ func (k knob) variable(value string) string {
 	return k.env + "=" + value
 }
 
-// stock reports whether stock Horovod, which --no-horovod-shim leaves to the ranks, obeys a knob. It runs with Gloo
-// there.
+// stock reports whether stock Horovod obeys a knob. Ranks use it with --no-horovod-shim, over Gloo.
 func (k knob) stock() bool { return k.idle != noMPI && k.idle != noCache }
 
 // without explains why a knob that is set has no effect, "" if it has one. A switch that is off needs no other flag.
