@@ -21,8 +21,8 @@ func (h *LabHost) Freeze() error {
 	if err := h.lab.ip(h.lab.rackPID, "link set "+h.port+" nomaster"); err != nil {
 		return fmt.Errorf("freeze %s: %w", h.name, err)
 	}
-	// A process that is not stopped yet may start another, so look again until all are. One that waits in the kernel, for a
-	// child that was stopped before its exec, perhaps, stops before it goes on.
+	// A process that is not stopped yet may start another, so look again until all are. A process that waits in the
+	// kernel, perhaps for a child that was stopped before its exec, stops before it goes on.
 	signalled := map[int]bool{}
 	for deadline := time.Now().Add(endLimit); ; {
 		running := 0

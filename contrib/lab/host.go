@@ -215,8 +215,8 @@ Subsystem sftp internal-sftp
 	return os.Chmod(h.file("hostname"), 0o644)
 }
 
-// unlockedRoot is the shadow file with an account for root that sshd does not take for locked, which it is
-// on many machines. No password fits it either.
+// unlockedRoot returns the shadow file with an account for root that sshd does not take for locked, as it is on many
+// machines. Still no password fits it.
 func unlockedRoot(shadow []byte) string {
 	lines := bytes.Split(shadow, []byte("\n"))
 	for i, line := range lines {

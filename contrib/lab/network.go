@@ -55,8 +55,8 @@ func (h *LabHost) Heal() error {
 	return nil
 }
 
-// SetAddress gives the host another address in the lab's network, and all hosts the new table of names.
-// Connections to the old address are left to find out. A host that is off has it when it boots.
+// SetAddress gives the host another address in the lab's network, and all hosts the new table of names. Nothing closes
+// connections to the old address. A host that is off has the new one when it boots.
 func (h *LabHost) SetAddress(address netip.Addr) error {
 	if !network.Contains(address) {
 		return fmt.Errorf("set address of %s: %s is outside of %s", h.name, address, network)

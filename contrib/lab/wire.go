@@ -62,8 +62,8 @@ func (l *Lab) AddWire(a, b *LabHost, faults Faults, seed uint64) (*Wire, error) 
 	return w, nil
 }
 
-// openTUN creates a device in the present network namespace. It vanishes when the file is closed, here and in a process that was
-// forked meanwhile and has not called exec yet. Until then the name is busy.
+// openTUN creates a device in the present network namespace. It vanishes once the file is closed, also in each process
+// that was forked meanwhile and has not called exec yet. Until then the name is busy.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

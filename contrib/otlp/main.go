@@ -2,8 +2,8 @@
 //
 //	gorun --metrics :9400 … & gorun-otlp http://localhost:9400/metrics http://collector:4318/v1/metrics
 //
-// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until what it reads from is gone. On TERM it
-// pushes once more, within four seconds, and ends. gorun --otlp TO starts it for a job. It reads OpenTelemetry's variables, such as
+// It reads what gorun serves for Prometheus and sends it by OTLP over HTTP, until FROM is gone. On TERM it pushes once
+// more, within four seconds, and ends. gorun --otlp TO starts it for a job. It reads OpenTelemetry's variables, such as
 // OTEL_EXPORTER_OTLP_HEADERS and OTEL_RESOURCE_ATTRIBUTES.
 package main
 
@@ -37,7 +37,7 @@ const (
 		"  TO     where OpenTelemetry takes them, as in http://collector:4318/v1/metrics\n"
 	// maxText bounds what is read from gorun.
 	maxText = 64 << 20
-	// maxFailures is how often in a row FROM may not answer.
+	// maxFailures is after how many failures in a row FROM counts as gone.
 	maxFailures = 3
 	readTimeout = 10 * time.Second
 	// lastPush bounds the push after TERM. gorun waits for a little longer.
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, errs io.Writer) error {
 	return push(ctx, &source{url: flags.Arg(0)}, to, *interval, errs)
 }
 
-// push sends what a source has, again and again, until the source is gone. A receiver may be gone for a while.
+// push sends the metrics of a source at intervals, until the source is gone. The receiver may be away for a while.
 func push(ctx context.Context, from *source, to metric.Exporter, interval time.Duration, errs io.Writer) error {
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "gorun")), resource.WithFromEnv())
 	if err != nil {

@@ -104,7 +104,7 @@ func (m machine) labels() (text string) {
 	return text
 }
 
-// describe returns the state that an event means, its text, and whether the machine is in another place then.
+// describe returns the state that an event means, its text, and whether the machine has arrived at another place.
 func describe(e types.BaseEvent) (state, text string, arrived bool) {
 	const starts, ends = "starts", "ends"
 	switch e := e.(type) {

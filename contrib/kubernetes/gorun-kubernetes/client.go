@@ -39,7 +39,7 @@ type client struct {
 	namespace string
 }
 
-// refusal is an answer of the API server that is no success.
+// refusal is an answer of the API server other than success.
 type refusal struct {
 	code int
 	text string

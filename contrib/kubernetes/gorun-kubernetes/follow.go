@@ -44,7 +44,7 @@ func (l *logReader) follow(ctx context.Context, c *client, name string, note fun
 		if refused(err) == http.StatusNotFound {
 			return nil
 		}
-		over := err == nil && ended(&p) != nil // before the log is opened, so that it has all
+		over := err == nil && ended(&p) != nil // checked before the log is opened, so that it has all
 		if err == nil {
 			err = l.open(ctx, c, name)
 		}
@@ -124,8 +124,8 @@ func (l *logReader) copy(from io.Reader) error {
 	}
 }
 
-// isNew reports whether a line of some time has not been copied yet; known is how many lines of the last time are left that
-// were.
+// isNew reports whether a line of some time has not been copied yet. known is how many copied lines of the last time
+// may still come again.
 func (l *logReader) isNew(at time.Time, known *int) bool {
 	switch {
 	case at.Before(l.last):

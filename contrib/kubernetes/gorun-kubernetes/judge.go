@@ -44,7 +44,7 @@ func disrupted(p *core.Pod) bool {
 	})
 }
 
-// started reports whether the pod's container has, and so has a log.
+// started reports whether the pod's container has started, and so has a log.
 func started(p *core.Pod) bool {
 	return p != nil && slices.ContainsFunc(p.Status.ContainerStatuses, func(c core.ContainerStatus) bool {
 		return c.State.Running != nil || c.State.Terminated != nil
@@ -120,8 +120,9 @@ func (s *seen) troubles() (all []trouble) {
 	return all
 }
 
-// concerned returns the events of the JobSet's own Jobs. Events outlive a JobSet, and the next one may have its name. One of the
-// second in which the JobSet was made may still be of the last one; what hinders this one happens again.
+// concerned returns the events of the JobSet's own Jobs. Events outlive a JobSet, and the next one may have its name.
+// Events of the second in which this JobSet was made are left out, because they may be of the former one: what hinders
+// this one happens again.
 func (set *jobSet) concerned(all []core.Event) (own []core.Event) {
 	for _, e := range all {
 		of := e.InvolvedObject.Name
@@ -187,7 +188,7 @@ func ofPod(p *core.Pod) *trouble {
 	return nil
 }
 
-// absent are words of messages about images that do not come later either.
+// absent are words in messages about images that will not come later either.
 var absent = []string{"not found", "manifest unknown", "does not exist", "denied", "unauthorized", "no basic auth"}
 
 // ofContainer returns why a container does not run.

@@ -3,7 +3,7 @@
 //	gorun-kubernetes -image IMAGE -ranks 4 -slots 2 -- -np 4 python3 train.py
 //
 // It makes a JobSet of a launcher and workers out of contrib/kubernetes/jobset.yaml, waits for its pods, shows what the
-// launcher prints, hands on its exit status and deletes all of it. What stands behind -- are the arguments of gorun in the
+// launcher prints, deletes all of it and exits with the launcher's status. The arguments after -- are for gorun in the
 // launcher's pod. If this program is killed, the job goes on to its end, and Kubernetes deletes it an hour later.
 package main
 

@@ -56,7 +56,7 @@ type jobSetStatus struct {
 	Conditions []meta.Condition `json:"conditions,omitempty"`
 }
 
-// object is one that is created, and where.
+// object is one to create, and where.
 type object struct {
 	path  string // of its kind, behind the namespace's
 	value any
@@ -133,7 +133,7 @@ func newSecret(name string, values map[string]string) *core.Secret {
 	return &core.Secret{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta.ObjectMeta{Name: name}, Immutable: &fixed, StringData: values}
 }
 
-// newBudget keeps evictions from a part of the JobSet while no more pods than it needs are left.
+// newBudget forbids evictions that would leave a part of the JobSet fewer pods than it needs.
 func newBudget(set, part string, least int) *policy.PodDisruptionBudget {
 	available := intstr.FromInt(least)
 	return &policy.PodDisruptionBudget{TypeMeta: meta.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},

@@ -17,7 +17,7 @@ type job struct {
 	name      string
 	image     string
 	ranks     int
-	least     int // ranks that an elastic job goes on with; ranks for others
+	least     int // fewest ranks with which an elastic job goes on; equal to ranks for other jobs
 	most      int // ranks
 	slots     int // ranks in a pod
 	wait      time.Duration
@@ -26,7 +26,7 @@ type job struct {
 	options   options
 }
 
-// pods is how many pods have room for ranks.
+// pods returns how many pods have room for ranks.
 func (j *job) pods(ranks int) int { return (ranks + j.slots - 1) / j.slots }
 
 func (j *job) keySecret() string       { return j.name + "-key" }
@@ -39,7 +39,7 @@ func literal(word string) string { return strings.ReplaceAll(word, "$", "$$") }
 func (j *job) launcher(spec *batch.JobSpec) {
 	c := &spec.Template.Spec.Containers[0]
 	c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return !strings.HasPrefix(arg, "--cluster") })
-	c.Args = append(c.Args, "--connect-retry="+(j.wait+time.Minute).String()) // gorun knows better than it why pods are missing
+	c.Args = append(c.Args, "--connect-retry="+(j.wait+time.Minute).String()) // this program knows better why pods are missing
 	for _, word := range j.words {
 		c.Args = append(c.Args, literal(word))
 	}

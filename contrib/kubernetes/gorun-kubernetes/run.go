@@ -19,11 +19,11 @@ const (
 	lookInterval = time.Second
 	// goneLimit bounds the wait for the end of all pods after the JobSet was deleted.
 	goneLimit = 3 * time.Minute
-	// orderLimit bounds one request for that.
+	// orderLimit bounds one request to delete the JobSet.
 	orderLimit = 10 * time.Second
 )
 
-// mistake is an error with what to do about it, and status 2.
+// mistake is an error with a hint, for exit status 2.
 type mistake struct {
 	error
 	hint string
@@ -31,7 +31,7 @@ type mistake struct {
 
 func (m *mistake) Unwrap() error { return m.error }
 
-// failure is an error with what to do about it.
+// failure is an error with a hint.
 type failure struct {
 	error
 	hint string
@@ -51,14 +51,14 @@ type runner struct {
 	limit    time.Time       // for the pods
 	complete bool            // enough pods have run for the job to begin
 
-	// Of the launcher that is followed, or was last: its pod, what is closed once its log has been copied, and then why not
-	// all of it. follower is nil while none is followed.
+	// followed is the pod of the launcher whose log is copied, or was last. follower is closed once the log has been
+	// copied, and nil while none is. unread is then why a part of the log is missing.
 	followed core.Pod
 	follower chan struct{}
 	unread   error
 }
 
-// run creates the objects of a job, shows its output and returns its exit status. Nothing of it is left.
+// run creates the objects of a job, shows its output, deletes the objects and returns its exit status.
 func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	uid, err := r.create(hurry) // a first Ctrl-C does not leave half of it
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	return code, err
 }
 
-// clear deletes the JobSet, and shows how to do so where it cannot.
+// clear deletes the JobSet. If it cannot, it shows how to do so.
 func (r *runner) clear(ctx context.Context, uid string) {
 	if err := r.remove(ctx, uid); err != nil {
 		r.note("gorun: warning: %v; kubectl delete -n %s jobset %s", err, r.namespace, r.job.name)
@@ -110,7 +110,7 @@ func (r *runner) create(ctx context.Context) (uid string, err error) {
 	return string(all[0].meta.UID), nil
 }
 
-// made returns the UID of a JobSet that is there although the answer to its creation was lost, "" if none is.
+// made returns the UID of a JobSet that was created although the answer was lost, "" if there is none.
 func (r *runner) made(ctx context.Context, owner string) types.UID {
 	for range 3 {
 		set := new(jobSet)

@@ -95,7 +95,7 @@ func amount(container *core.Container, node core.ResourceList, name string, divi
 	return strconv.FormatInt((of+by-1)/by, 10), nil
 }
 
-// values returns the values of a Secret or a ConfigMap; none if it may be missing and is.
+// values returns the values of a Secret or a ConfigMap; none if an optional one is missing.
 func (k *kubelet) values(ctx context.Context, namespace, kind, name string, optional *bool) (map[string][]byte, error) {
 	path := "/api/v1/namespaces/" + namespace + "/" + kind + "/" + url.PathEscape(name)
 	var secret core.Secret

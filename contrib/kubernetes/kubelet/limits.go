@@ -26,8 +26,8 @@ type cgroup struct {
 	limits      map[string]string // by file
 }
 
-// cgroupsOf returns the control groups of a container with limits: one in each hierarchy of version 1, or one for all in
-// version 2. None has a limit that is not set.
+// cgroupsOf returns the control groups of a container with limits: one in each hierarchy of version 1, or one for all
+// in version 2. A limit that is not set is left out.
 func cgroupsOf(name string, limits core.ResourceList, unified bool) []cgroup {
 	cpu, memory := limits.Cpu().MilliValue()*100, limits.Memory().Value() // microseconds of each 100 ms, bytes
 	one := cgroup{filepath.Join(cgroupRoot, name), cgroupRoot, map[string]string{}}

@@ -66,7 +66,7 @@ func (r *record) Write(text []byte) (int, error) {
 
 func (r *record) Close() error { return errors.Join(r.plain.Close(), r.stamps.Close()) }
 
-// logFile is where what a container prints is.
+// logFile is the file of what a container prints.
 func (k *kubelet) logFile(namespace, pod, container string) string {
 	return filepath.Join(k.logs, fmt.Sprintf("%s_%s_%s.log", namespace, pod, container))
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Kubelet is a node of Kubernetes for tests, on one Linux machine and without container images: each pod has network
-// namespace, address and host name of its own, and each container processes, mounts and root file system of its own. An
-// image is the programs of this machine, with the files of a directory on top.
+// Kubelet is a node of Kubernetes for tests, on one Linux machine and without container images. Each pod has a network
+// namespace, an address and a host name of its own, and each container has processes, mounts and a root file system of
+// its own. An image consists of the programs of this machine, with the files of a directory on top.
 //
 //	kubelet --server https://127.0.0.1:6443 --ca apiserver.crt --token TOKEN --image NAME=DIR --logs DIR --certificate DIR
 //

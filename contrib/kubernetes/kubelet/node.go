@@ -108,7 +108,7 @@ func (n *node) file(path ...string) string {
 	return fmt.Sprintf("/proc/%d/root/run/kubelet/%s", n.pid, filepath.Join(path...))
 }
 
-// lease takes a free address. Addresses are used in turns, as an address that has just become free may be known to others.
+// lease takes a free address. It uses addresses in turn, because others may still know one that has just become free.
 func (n *node) lease() (netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

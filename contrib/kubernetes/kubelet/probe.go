@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probe keeps ready what the readiness probe says, and closes unhealthy once the startup or liveness probe has failed.
+// probe keeps ready as the readiness probe finds it, and closes unhealthy once the startup or liveness probe has
+// failed.
 func (c *container) probe(ctx context.Context, first int, unhealthy chan struct{}) {
 	if s := c.object.StartupProbe; s != nil {
 		if !c.watch(ctx, first, s, func(bool) bool { return false }) && ctx.Err() == nil {
@@ -48,8 +49,8 @@ func (c *container) probe(ctx context.Context, first int, unhealthy chan struct{
 	<-done
 }
 
-// watch probes until ctx ends or the probe has failed as often in turn as it may; it reports whether the last one succeeded.
-// Each success is passed on; passed returns whether to go on.
+// watch probes until ctx ends, the probe fails as often in a row as it may, or passed returns false. It calls passed
+// after each success, and reports whether the last probe succeeded.
 func (c *container) watch(ctx context.Context, first int, probe *core.Probe, passed func(bool) bool) bool {
 	wait := time.Duration(probe.InitialDelaySeconds) * time.Second
 	for failures := int32(0); ; wait = time.Duration(probe.PeriodSeconds) * time.Second {

@@ -102,8 +102,9 @@ func New(ctx context.Context, opts Options) (_ *Lab, err error) {
 	return l, nil
 }
 
-// A guest that has not answered for bootLimit hangs, and boots again, up to mostBoots times in all. QEMU 7.2's emulation
-// may execute a breakpoint for ever that the kernel has put into its code while it patched it, and taken out again.
+// A guest that has not answered for bootLimit hangs, and boots again, up to mostBoots times in all. The kernel puts a
+// breakpoint into code that it patches, and QEMU 7.2's emulation may execute it for ever after the kernel has removed
+// it.
 const (
 	bootLimit = 2 * time.Minute
 	mostBoots = 3

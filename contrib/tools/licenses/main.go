@@ -3,8 +3,9 @@
 //	licenses [-check] [-dir DIRECTORY] FILE [PACKAGE…]
 //
 // It asks the go command which modules the packages link on any of the platforms that a release is made for: gorun and
-// gorund, or others of the module in DIRECTORY. It reads each module's licence and notices from the module cache, and writes them to FILE: a table of modules with the SPDX names of
-// their licences and where their source is, then the texts. With -check it only reports whether FILE is what it would write.
+// gorund, or others of the module in DIRECTORY. It reads each module's licence and notices from the module cache, and
+// writes them to FILE: a table of modules with the SPDX names of their licences and where their source is, then the
+// texts. With -check it only reports whether FILE is what it would write.
 package main
 
 import (
@@ -139,8 +140,8 @@ func escape(s string) string {
 	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(s, func(c string) string { return "!" + strings.ToLower(c) })
 }
 
-// standardLibrary returns the Go distribution: no module, but its licence asks for the same. It has no version here, so that
-// the text does not depend on which Go builds it.
+// standardLibrary returns the Go distribution. It is no module, but its licence asks for the same. It has no version
+// here, so that the text does not depend on the Go that builds it.
 func standardLibrary() (module, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	root := strings.TrimSpace(string(out))
@@ -149,8 +150,8 @@ func standardLibrary() (module, error) {
 
 var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)([.-].*)?$`)
 
-// notices returns the texts that a module wants to accompany it, by path in the module: in its root, and in the directories of
-// linked packages and above them, as copied code brings its own.
+// notices returns the texts that have to accompany a module, by path in it: in its root, and in the directories of
+// linked packages and above them, because copied code brings its own.
 func (m module) notices() (map[string]string, error) {
 	dirs := map[string]bool{}
 	for dir := range m.dirs {
@@ -190,7 +191,7 @@ func tidy(text string) string {
 	return strings.Trim(strings.Join(lines, "\n"), "\n")
 }
 
-// phrases show which licence a text is, by its SPDX name. All phrases of one must occur, in any case.
+// phrases show which licence a text is, by its SPDX name. All phrases of a licence must occur, in upper or lower case.
 var phrases = []struct {
 	name string
 	all  []string

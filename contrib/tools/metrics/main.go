@@ -13,9 +13,9 @@
 //     other. A greedy search orders the files so that few arrows lead up, against the order. The number of uses does not
 //     count.
 //   - A named duration is a constant or variable of type time.Duration with a fixed value, in a function or
-//     outside. Limits that decide whether a host is there belong in liveness.Timing. So the durations beside it are
-//     listed, of packages that import package liveness and of package ssh, which reaches hosts before any daemon
-//     runs there: each of them should be about something else.
+//     outside. Limits that decide whether a host is there belong in liveness.Timing. So the table
+//     lists the other durations of packages that import package liveness, and of package ssh, which reaches hosts
+//     before any daemon runs there: each of them should be about something else.
 //   - An exported type name in several packages counts once for each name. Interfaces are left out, as a consumer names
 //     one for what it consumes, and so are "Options", "Config" and "Error", which Go uses with the package's name.
 package main
@@ -38,7 +38,7 @@ var folders = []string{"cmd/gorun", "worker", "launcher", "collective"}
 // liveness is the package that decides whether a host is there. Its type Timing holds the limits.
 const liveness = "rendezvous/liveness"
 
-// reaching is a package that does not use it, and has limits of its own for hosts.
+// reaching is a package that does not use liveness, and has limits of its own for hosts.
 const reaching = "launcher/ssh"
 
 // maxLine is the width of a line that needs no scrolling.

@@ -2,9 +2,9 @@
 //
 //	pyzip -version 1.2.3 -o bin/gorun build/gorun contrib/python gorun shim
 //
-// makes bin/gorun from build/gorun, with the directories gorun and shim of contrib/python, whose _version.py
-// gets the version, and with -library libgorun.so beside it. With -program the archive also contains another program. The result is the same for the same input, and replaces the
-// old one in one step.
+// makes bin/gorun from build/gorun and the directories gorun and shim of contrib/python, whose _version.py gets the
+// version. With -library the archive also contains libgorun.so, with -program another program. The result is the same
+// for the same input, and replaces the old one in one step.
 package main
 
 import (
@@ -61,12 +61,12 @@ type packages struct {
 	dir     string
 	names   []string
 	version string
-	library string // may not be there
-	program string // the same
+	library string // file that may be missing
+	program string // file that may be missing
 }
 
-// build writes the executable and the archive to a file beside out and renames it. It leaves a file that has the same contents
-// alone: go test caches results by the times of the files that tests use.
+// build writes the executable and the archive to a file beside out and renames it. It does not touch a file that has
+// the same contents: go test caches results by the times of the files that tests use.
 func (p packages) build(out, executable string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err

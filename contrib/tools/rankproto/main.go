@@ -4,7 +4,7 @@
 //	go generate ./worker/session/codec
 //
 // It takes files, or directories of them. In each file it replaces what is between a line with "begin table:" and the
-// next with "end table". The first says what is wanted:
+// next with "end table". The first says which table, and how:
 //
 //	# begin table: kinds               NAME = 1  # doc
 //	# begin table: elements bytes          NAME: 4,

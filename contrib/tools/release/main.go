@@ -3,8 +3,9 @@
 //	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
 //
 // For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-otlp and
-// gorun-kubernetes get tarballs and packages of their own. It writes an SPDX bill of materials, which it reads from the binaries, and at last SHA256SUMS of
-// every file in the output directory, the wheels among them. Nothing in the files depends on the time or place at which they are made, so everyone gets the same ones.
+// gorun-kubernetes get tarballs and packages of their own. It writes an SPDX bill of materials, which it reads from the
+// binaries, and at last SHA256SUMS of every file in the output directory, the wheels among them. The files do not
+// depend on when or where they are made, so everyone gets the same ones.
 package main
 
 import (

@@ -137,7 +137,7 @@ func (r *release) stage(p *staged, format string, s system) error {
 	return nil
 }
 
-// packagedUnit returns the unit as a package has it: with the package's path, and without what the package does.
+// packagedUnit returns the unit for a package: with the package's path, and without the steps that the package does.
 func packagedUnit(unit []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(unit) {

@@ -2,9 +2,9 @@
 //
 //	rename example.org/gorun
 //
-// In the module that it is run in, and in those below it, it changes the module lines of go.mod, also where a document shows
-// one, and in the sources and documents the import paths of the module's packages. Other names, such as paths of files and of the Python package,
-// stay as they are.
+// In the module that it is run in, and in those below it, it changes the module lines of go.mod, also where a document
+// shows one, and the import paths of the module's packages in sources and documents. Other names, such as paths of
+// files and of the Python package, stay as they are.
 package main
 
 import (

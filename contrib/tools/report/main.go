@@ -7,10 +7,10 @@
 // It exits with 1 if anything failed. It appends skipped tests to the file of -skips, and the logs of passed tests, which
 // nothing else shows, to the file of -figures.
 //
-// With -again, up to eight tests that failed beside others run a second time, alone, and pass if they pass then, because a
-// deadline may be missed on a busy machine. Reports beside this one with a file in the same directory wait meanwhile, once their own
-// tests have ended. The names are appended to the file. No test runs a third time: one whose name is in the file already
-// has failed. A test with a data race has failed too, because the race is a fault however rarely it
+// With -again, up to eight tests that failed beside others run a second time, alone, and pass if they pass then,
+// because a deadline may be missed on a busy machine. Meanwhile other reports with a file in the same directory wait,
+// once their own tests have ended. The names are appended to the file. No test runs a third time: one whose name is in
+// the file already has failed. A test with a data race has failed too, because the race is a fault however rarely it
 // shows, and so has a package that did not build or that ended in the middle of a test.
 package main
 
@@ -99,8 +99,8 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	return true, nil
 }
 
-// lock keeps tests apart: reports beside each other share the lock while they run theirs, and each has it for itself while it
-// runs tests again.
+// lock keeps tests apart: reports that run side by side share the lock while they run their tests, and each holds it
+// alone while it runs tests again.
 func (o *options) lock(how int) (release func(), err error) {
 	if o.again == "" {
 		return func() {}, nil
