@@ -6,13 +6,13 @@
  *     float *x = gorun_alloc(n * sizeof *x);
  *     if (gorun_allreduce("grad", x, x, n, GORUN_FLOAT32, GORUN_SUM)) fprintf(stderr, "%s\n", gorun_error());
  *
- * Functions return 0, or a gorun_code whose text gorun_error() has. Any thread may call them at any time, apart from
- * gorun_init and gorun_finalize, for which the others wait. Ranks meet by name: all ranks submit the same name, in any
- * order, and a rank may use a name again when gorun_wait or gorun_test has reported the end of the operation. A failed
- * operation leaves the job usable; GORUN_ABORTED and GORUN_LOST do not.
+ * Functions return 0, or a gorun_code; gorun_error() returns its text. Any thread may call them at any time, apart from
+ * gorun_init and gorun_finalize, for which the others wait. Ranks match operations by name: all ranks submit the
+ * same names, in any order. A rank may use a name again once gorun_wait or gorun_test has reported the end of its operation.
+ * The job stays usable after a failed operation, but not after GORUN_ABORTED or GORUN_LOST.
  *
- * What a rank has started goes on in gorun's daemon while the rank computes. gorun_allreduce, which waits, is the fastest for
- * a small tensor: the ranks of one host then reduce it by themselves, one thread of each at a time.
+ * An operation that a rank starts runs in gorun's daemon while the rank computes. For a small tensor gorun_allreduce, which
+ * waits, is fastest: the ranks of one host then reduce it without the daemon, one thread of each at a time.
  *
  * Memory from gorun_alloc is shared with gorun's daemon and is used in place. Any other memory works too, at the cost
  * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.
@@ -117,12 +117,12 @@ typedef enum {
 /* An operation under way, valid until gorun_wait. */
 typedef int64_t gorun_handle;
 
-/* The result of an operation that brings its own memory. It may be read, not written, until gorun_release. */
+/* The result of an operation, in memory of the library: read it, but do not write it, until gorun_release. */
 typedef struct {
 	const void *data;
 	size_t bytes;
-	int64_t rows;          /* of the result */
-	const int64_t *counts; /* how many of them came from each rank; NULL for reducescatter and reduce */
+	int64_t rows;          /* number of rows of the result */
+	const int64_t *counts; /* how many rows came from each rank; NULL for reducescatter and reduce */
 	gorun_handle handle;
 } gorun_result;
 
@@ -130,14 +130,14 @@ typedef struct {
  * gorun_finalize it joins the next world of an elastic job. */
 int gorun_init(void);
 
-/* Joins beside another session of this process, such as Python's: this library then has memory and operations of its own in
- * the same rank, and leaves with that session at the latest. Process sets and gorun_join belong to that session, apart from
- * sets that only their members declare. Both sessions share names: a name in flight in one is refused in the other.
- * GORUN_INVALID: there is no such session. */
+/* Joins as a companion of another session of this process, such as Python's. Both are the same rank, but this library has
+ * memory and operations of its own; it leaves with the other session at the latest. Only the other session may use gorun_join
+ * and process sets, except sets that only their members declare. Both share names: each refuses a name that is in flight in the
+ * other. GORUN_INVALID: this process has no other session. */
 int gorun_init_companion(void);
 
-/* Leaves the job: what other ranks still want from this one fails, and so does what other threads wait for (GORUN_SHUTDOWN).
- * All memory from gorun_alloc is gone afterwards. */
+/* Leaves the job. Operations that other ranks still share with this one fail, and so do those that other threads wait for
+ * (GORUN_SHUTDOWN). All memory from gorun_alloc is gone afterwards. */
 int gorun_finalize(void);
 
 /* The text of the last failure in this thread; it stays until the next one. */
@@ -156,7 +156,7 @@ int gorun_cross_size(void);
 
 /* Zeroed memory that operations use in place, aligned to 64 bytes; NULL on failure. */
 void *gorun_alloc(size_t bytes);
-void *gorun_alloc_raw(size_t bytes); /* not zeroed: it may hold what was there before */
+void *gorun_alloc_raw(size_t bytes); /* not zeroed: its content is undefined */
 int gorun_free(void *memory);
 
 /* Tensors are `count` elements, or `rows` of `width` elements each; the first dimension of the rank protocol is rows.
@@ -167,48 +167,50 @@ int gorun_allreduce(const char *name, const void *in, void *out, int64_t count, 
 int gorun_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root);
 int gorun_barrier(const char *name);
 
-/* Rows of all ranks, in the order of ranks. Ranks may bring different numbers of rows. */
+/* Joins the rows of all ranks, in rank order. Ranks may pass different numbers of rows. */
 int gorun_allgather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_result *result);
 
-/* splits[r] rows go to rank r, from the first row on; NULL is the same number for all. */
+/* Sends splits[r] rows to rank r: the first rows to rank 0, the next ones to rank 1. If splits is NULL, all ranks get the same
+ * number. */
 int gorun_alltoall(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type,
 		   gorun_result *result);
 
-/* This rank's share of the rows of the sum; the first ranks get one more row if they do not divide. */
+/* Reduces over all ranks; the result is this rank's share of the rows. If the rows do not divide evenly, each of the first
+ * ranks gets one more. */
 int gorun_reducescatter(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, gorun_op op,
 			gorun_result *result);
 
-/* The reduction of all ranks at root; others get no bytes. */
+/* Reduces over all ranks; root gets the result, the others get no bytes. */
 int gorun_reduce(const char *name, const void *in, int64_t count, gorun_type type, gorun_op op, int root, gorun_result *result);
 
-/* Rows of all ranks at root, in the order of ranks; others get no bytes. */
+/* Joins the rows of all ranks, in rank order; root gets the result, the others get no bytes. */
 int gorun_gather(const char *name, const void *in, int64_t rows, int64_t width, gorun_type type, int root, gorun_result *result);
 
-/* root's rows: splits[r] of them for rank r, or as many for each, and one more for the first ones, if splits is NULL. The
- * others bring no rows, but the width. */
+/* Distributes root's rows: rank r gets splits[r] of them. If splits is NULL, all get equal shares, and each of the first ranks
+ * one more row if they do not divide evenly. The other ranks pass the width, and no rows. */
 int gorun_scatter(const char *name, const void *in, int64_t rows, int64_t width, const int32_t *splits, gorun_type type, int root,
 		  gorun_result *result);
 
-/* From one rank to another, which both name the other and the operation. Both end together: ranks that send to each other
- * start before they wait. */
+/* Move a tensor from one rank to another. Both pass the other's rank and the same name. The calls return together, so two ranks
+ * that send to each other must start both operations before they wait. */
 int gorun_send(const char *name, const void *data, int64_t count, gorun_type type, int to);
 int gorun_recv(const char *name, void *data, int64_t count, gorun_type type, int from);
 
-/* Declares that this rank has no more data: the allreduces of others go on with zeros for it until all ranks have joined.
- * *last is the last rank that did. */
+/* Declares that this rank has no more data, and waits until all ranks have joined. Until then this rank contributes zeros to
+ * the allreduces of the others. *last is the last rank that joined. */
 int gorun_join(int *last);
 
-/* Process sets: some of the ranks, with operations of their own. All ranks of the world add and remove sets, one at a time
- * and in the same order. After gorun_use_set this rank submits operations of that set, on all threads, except by
+/* A process set is some of the ranks, with operations of their own. All ranks of the world add and remove sets, one at a time
+ * and in the same order. gorun_use_set selects the set of all operations that this rank then submits, on all threads, except by
  * gorun_start; 0 is the world. Roots are ranks of the world; splits and counts are in the order of the set's ranks. */
 int gorun_add_set(const int *ranks, int count, int *set);
 int gorun_remove_set(int set);
 int gorun_use_set(int set);
 
-/* Sets how sums that this rank submits from now on travel between hosts; all ranks set the same. */
+/* Chooses how sums that this rank submits from now on travel between hosts. All ranks must choose the same. */
 int gorun_use_wire(gorun_wire wire);
 
-/* The same, started: exactly one gorun_wait must follow for each handle. */
+/* Start the operations above and return at once. Call gorun_wait exactly once for each handle. */
 int gorun_start_allreduce(const char *name, const void *in, void *out, int64_t count, gorun_type type, gorun_op op,
 			  gorun_handle *handle);
 int gorun_start_broadcast(const char *name, void *data, int64_t count, gorun_type type, int root, gorun_handle *handle);
@@ -229,8 +231,8 @@ int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle);
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle);
 
-/* Any operation, with all its options. Begin with gorun_call_of, and set what the kind needs; the rules of the functions
- * above hold for it. */
+/* Any operation, with all its options. Begin with gorun_call_of, then set what the kind needs. The rules of the functions above
+ * apply. */
 typedef struct {
 	size_t size; /* of this struct */
 	gorun_kind kind;
@@ -239,15 +241,15 @@ typedef struct {
 	gorun_wire wire;
 	const char *name;
 	const void *in;
-	void *out;             /* of allreduce, broadcast and recv; results of the others have memory of their own */
+	void *out;             /* allreduce, broadcast, recv; the other kinds bring memory for their results */
 	const int64_t *dims;   /* the shape, which ranks compare; the first dimension is rows */
 	int ndim;              /* up to 32 */
 	int root;              /* remove group: the group */
-	int set;               /* process set; with GORUN_ADD_GROUP from GORUN_DECLARED on: a set that its members alone declare */
+	int set;               /* process set; add group: from GORUN_DECLARED on, a set that only its members declare */
 	int nsplits;           /* as many as the set has ranks */
 	const int32_t *splits; /* alltoall, scatter: rows for each rank; add group: its ranks */
 	double prescale, postscale; /* reductions: factors of the input and of the result */
-	int follows;                /* allreduce: it begins, or fails, with a later one that lists it in followers */
+	int follows;                /* allreduce: a later one lists it in followers; it begins when that succeeds, and fails with it */
 	int nfollowers;
 	const gorun_handle *followers;
 } gorun_call;
@@ -265,26 +267,27 @@ static inline gorun_call gorun_call_of(gorun_kind kind, const char *name) {
 	return c;
 }
 
-/* Starts it. An operation with followers is submitted after them, and they fail if it does. Lists may be freed at once. */
+/* Starts the operation. Submit followers before the operation that lists them; they fail if it does. The caller may free all
+ * lists at once. */
 int gorun_start(const gorun_call *call, gorun_handle *handle);
 
-/* Calls done(arg) once, on a thread of this library, when gorun_wait on the handle would return at once: at the end of the
- * operation, good or bad, or of the session. Only done, or what it causes, may wait for the handle then. While done runs no other
- * callback does, so long work belongs elsewhere. */
+/* Calls done(arg) once, on a thread of this library, when gorun_wait for the handle would return at once: when the operation
+ * has ended, successful or not, or the session has. From then on only done, or code that it triggers, may wait for the handle.
+ * Callbacks run one at a time, so do long work elsewhere. */
 typedef void (*gorun_done)(void *arg);
 int gorun_then(gorun_handle handle, gorun_done done, void *arg);
 
-/* Sets *done to whether the operation has ended, well or not, without waiting. */
+/* Sets *done to whether the operation has ended, successful or not. It does not wait. */
 int gorun_test(gorun_handle handle, int *done);
 
-/* Waits for the end of an operation and returns how it ended. result is NULL for the kinds without one. Of a join, counts[0]
- * is the last rank; of add group, the set; of peek, counts has `rows` ranks. */
+/* Waits for the end of an operation and returns its code. result is NULL for kinds without a result. After a join, counts[0] is
+ * the last rank; after add group, the set; after peek, counts holds `rows` ranks. */
 int gorun_wait(gorun_handle handle, gorun_result *result);
 
 /* Gives back the memory of a result. */
 int gorun_release(gorun_result *result);
 
-/* Changes when programs that were compiled with an earlier gorun.h would not work. */
+/* The version of this interface. It changes when programs compiled with an earlier gorun.h would no longer work. */
 #define GORUN_LIBRARY 1
 int gorun_library(void);
 

@@ -378,8 +378,8 @@ EXPORT int MPIABI_Abort(handle comm, int code) {
 
 #define PIECE_BYTES ((size_t)8 << 20) /* bytes of a piece of an allreduce */
 
-/* called names an operation. A communicator has one operation of a kind and size at a time, so names repeat. Ranks of one host need
- * that to add up small tensors without the daemon. */
+/* called names an operation. A communicator runs one operation of a kind and size at a time, so names repeat. This lets ranks of one
+ * host add up small tensors without the daemon. */
 static const char *called(char *name, size_t n, const struct comm *c, const char *kind, long long size, int type) {
 	snprintf(name, n, "mpi.%d.%s.%d.%lld", c->number, kind, type, size);
 	return name;

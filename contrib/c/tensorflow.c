@@ -122,7 +122,7 @@ static struct engine {
 
 #define COUNTS 1000 /* facts from here on count the operations without a name in a process set: this plus their kind */
 
-/* What Python knows of the world and its process sets, for operations that ask when they run; and counts. */
+/* Facts about the world and its process sets, and counts. Python sets them, and operations read them when they run. */
 static struct fact {
 	struct fact *next;
 	int what, set, value;
@@ -440,7 +440,7 @@ static uint32_t mix(uint32_t hash, uint64_t value) {
 	return hash;
 }
 
-/* signature returns the 31 bits that ranks compare for tensors that travel as one. */
+/* signature returns 31 bits of the tensors that travel as one, for ranks to compare. */
 static int signature(const struct job *j) {
 	uint32_t hash = 2166136261u;
 	for (int i = 0; i < j->n; i++) {
@@ -451,7 +451,8 @@ static int signature(const struct job *j) {
 	return (int)(hash & 0x7fffffff);
 }
 
-/* take gets an input and, where the result has its shape, an output, in the same memory if nothing else needs the input. */
+/* take gets an input. If the result has the same shape it also gets an output, in the input's memory if nothing else needs
+ * that. */
 static int take(struct job *j, int index, TF_Status *s) {
 	struct item *t = &j->items[index];
 	int kind = j->kernel->kind, forwarded = -1;
@@ -870,7 +871,7 @@ static void define_small(const char *op, const char *output, create_function *cr
 	check(s, op);
 }
 
-/* find looks up TensorFlow's functions, and reports whether none is missing that is needed. */
+/* find looks up TensorFlow's functions, and reports whether all required ones are there. */
 static int find(void) {
 	void *library = dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
 	if (!library)

@@ -1,11 +1,11 @@
 /* libgorun for XLA: custom calls by XLA's foreign function interface, for jax.ffi. XLA finds the handlers by their addresses,
  * which Python passes on (contrib/python/gorun/jax/compiled.py), so this file compiles and loads without XLA.
  *
- * A handler copies its tensors, starts the operation and returns with a future; the thread of gorun_then completes that. No
- * thread of XLA ever waits for another rank, so any number of operations may be under way, in whatever order the threads of
- * each rank come to them. But XLA runs the steps of a small program one after the other, and then the order must be the same on
- * all ranks. Calls of one name take turns: a name is one call in a compiled program, which may run again before
- * the last run has ended, and all ranks run it equally often. */
+ * A handler copies its tensors, starts the operation and returns a future, which the thread of gorun_then completes. No thread
+ * of XLA waits for another rank, so any number of operations may be under way, in any order on each rank. The exception is a
+ * small program: XLA runs its steps one after the other, so their order must be the same on all ranks. Operations of one name
+ * take turns: the call in a compiled program that has the name may run again before its last run has ended. All ranks run it
+ * equally often. */
 #include "gorun.h"
 
 #include <pthread.h>
@@ -220,7 +220,7 @@ static void copy(const struct work *w, char *block, size_t from, size_t bytes, i
 
 static void begin(struct work *w);
 
-/* close_piece ends a piece, or the starting of pieces. The last one ends the work. */
+/* close_piece gives up one reference to a work: a piece's, or the one held while pieces start. The last one ends the work. */
 static void close_piece(struct work *w, int code) {
 	const char *why = code ? gorun_error() : NULL;
 	pthread_mutex_lock(&lock);
@@ -404,7 +404,7 @@ static size_t bytes_of(const struct buffer *b, size_t element) {
 	return element;
 }
 
-/* describe answers XLA, which asks at registration for a handler's version: the version of the XLA that asks. */
+/* describe answers a query that XLA makes at registration: for which version is the handler? It returns XLA's own version. */
 static int describe(const struct frame *f) {
 	struct metadata_extension *m = (struct metadata_extension *)(void *)f->extensions;
 	if (!m || m->base.type != EXTENSION_METADATA)

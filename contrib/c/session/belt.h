@@ -21,13 +21,13 @@ static int parted(int rank) {
 	       __atomic_load_n(reduced(rank), __ATOMIC_ACQUIRE) < world.goal;
 }
 
-/* departed is parted without the ranks that failed only because another one did. */
+/* departed does what parted does, but ignores ranks that failed only because another one did. */
 static int departed(const struct slot *l, int rank) {
 	(void)l;
 	return parted(rank) && __atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) != BELT_FAILED;
 }
 
-/* all_have is all_here for the parts that this rank waits for. */
+/* all_have does what all_here does, for the parts that this rank waits for. */
 static int all_have(uint64_t *(*count)(int)) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
@@ -100,7 +100,7 @@ static void take_part(const struct part *p, const gorun_call *c) {
 	}
 }
 
-/* await_part waits until all ranks have filled, or reduced, a part. It sets *how to -1 if one never will. */
+/* await_part waits until all ranks have filled (or reduced) a part. It sets *how to -1 if a rank never will. */
 static int await_part(const struct slot *l, int (*look)(const struct slot *), const struct part *p, int *how) {
 	world.goal = p->number + 1;
 	return await(look, l, how);

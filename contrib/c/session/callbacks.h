@@ -1,6 +1,6 @@
 /* A part of gorun.c: the thread that calls back. */
 
-/* next_due returns an operation to call back for, or NULL. At the end of the session all operations are due. */
+/* next_due returns an operation whose callback must run, or NULL. At the end of the session all callbacks must run. */
 static struct operation *next_due(void) {
 	struct operation *o = world.due;
 	if (o && !(world.due = o->later))

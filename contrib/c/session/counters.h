@@ -58,8 +58,8 @@ static void waited(uint64_t began, uint64_t took) {
 	note(COUNT_ACTIVITY, COUNT_COMPUTING);
 }
 
-/* No thread waits for an operation that gorun_then has a function for. While more of them are submitted, the program still
- * computes what these carry. So it waits from the last submission on, until all have ended. */
+/* No thread waits for an operation with a callback (gorun_then). While the program submits more of them, it still computes. So
+ * its wait counts from the last submission until all of them have ended. */
 static struct {
 	int open;
 	uint64_t latest; /* stamp of the last submission */
@@ -76,9 +76,9 @@ static void ended_for_callback(uint64_t took) { count_operation(--unwaited.open 
 enum { EVENT_LOADS, EVENT_LOADED, EVENT_STEP };
 __attribute__((visibility("hidden"))) void gorun_count_event(int event);
 
-/* gorun_count_event counts steps, and time in which a graph waited for data. It notes no activity: a graph whose data has ended
- * stops in the middle. It takes no lock, which a child of fork could find locked: of two threads, one may have the later stamp
- * and come first. */
+/* gorun_count_event counts steps, and the time a graph waits for data. It notes no activity, because a graph stops halfway when
+ * its data ends. It takes no lock, because a child of fork could find it locked. So of two threads the one with the later stamp
+ * may come first. */
 void gorun_count_event(int event) {
 	static uint64_t loading, stepped;
 	uint64_t at = stamp(), since = __atomic_exchange_n(event == EVENT_STEP ? &stepped : &loading, at, __ATOMIC_RELAXED);
@@ -93,7 +93,8 @@ void gorun_count_event(int event) {
 	}
 }
 
-/* missed counts a wait for ranks of which not all came. The daemon carries out the operation, and the wait for it counts it. */
+/* missed counts a wait for ranks, some of which did not come. The daemon then carries out the operation; the wait for that
+ * counts it. */
 static void missed(uint64_t began) {
 	count(COUNT_OTHERS, stamp() - began);
 	note(COUNT_ACTIVITY, COUNT_COMPUTING);

@@ -1,6 +1,6 @@
 /* A part of gorun.c: how an operation is carried out in its slot. */
 
-/* meet carries out a call in its slot. If a rank does not come, it sets *done to 0 and closes the slot. */
+/* meet carries out a call in its slot. If a rank does not come, meet closes the slot and sets *done to 0. */
 static int meet(struct slot *l, const gorun_call *c, int *done) {
 	struct sum slice;
 	int how = 0, code;

@@ -77,7 +77,7 @@ static void unstage(struct operation *o) {
 	o->staged = NULL;
 }
 
-/* key_of returns the hash by which ranks know an operation: each set has its own names, and so has each pair of ranks. */
+/* key_of returns the hash of an operation's name. Each set has names of its own, and so has each pair of ranks. */
 static uint64_t key_of(const gorun_call *c) {
 	uint64_t hash = hash_of(c->name) ^ (uint64_t)(uint32_t)c->set << 32;
 	if ((int)c->kind == SEND || (int)c->kind == RECV)
@@ -88,7 +88,8 @@ static uint64_t key_of(const gorun_call *c) {
 	return hash ? hash : 1;
 }
 
-/* in_flight reports whether a name is in flight, which ends when this rank has waited for it, however fast the others are. */
+/* in_flight reports whether a name is in flight: until this rank has waited for its operation, no matter how fast other ranks
+ * are. */
 static int in_flight(uint64_t key) {
 	for (uint32_t at = world.names[key % NAME_ROOM]; at; at = world.operations[at - 1].next)
 		if (world.operations[at - 1].name == key)

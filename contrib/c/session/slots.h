@@ -60,7 +60,7 @@ static int may_wide(const gorun_call *c, size_t bytes) {
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
-/* may_belt reports whether the belt suits a call: its tensors are where neither a wide slot nor the daemon is faster. */
+/* may_belt reports whether the belt suits a call: neither a wide slot nor the daemon is faster for its tensors. */
 static int may_belt(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
 	return world.has_belt && bytes > MAX_SLOT_BYTES && bytes <= MAX_BELT_BYTES &&
@@ -170,8 +170,8 @@ static void leave_slot(struct slot *l) {
 	announce(l, 2 * l->use + 1);
 }
 
-/* show publishes where this rank's tensors are. The others read that once they have seen its word, and this rank does not
- * come again before all of them are done. */
+/* show publishes where this rank's tensors are. The other ranks read that after they have seen this rank's word, and this rank
+ * does not come again before all of them are done. */
 static void show(const struct slot *l, const gorun_call *c) {
 	unsigned char *line = l->words + LINE * world.local_rank;
 	put32(line + 16, l->in_region), put32(line + 20, l->out_region);
@@ -227,7 +227,8 @@ static void reduce(const struct slot *l, void *out) {
 	add(l, &s);
 }
 
-/* sleep_until waits for the doorbell or a message of the daemon, which it takes, unless look has an answer. */
+/* sleep_until sleeps until the doorbell rings or a message of the daemon comes, which it takes. It does not sleep if look has
+ * an answer. */
 static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
 	/* Look once more, now that others would ring. */

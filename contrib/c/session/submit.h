@@ -102,7 +102,7 @@ static int choose(gorun_call *c) {
 	return GORUN_OK;
 }
 
-/* submit_call starts an operation. If its rank waits for it at once, it may be carried out in a slot right here. */
+/* submit_call starts an operation. If the caller waits for it at once, submit_call may carry it out in a slot. */
 static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 	struct operation *o;
 	size_t bytes = 0;
@@ -151,7 +151,7 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 
 static int ended(const void *operation) { return ((const struct operation *)operation)->stage != OPEN || world.state != JOINED; }
 
-/* desert_followers fails the operations that follow a head which could not be submitted: it submits one that must fail. */
+/* desert_followers fails the followers of an operation that could not be submitted: it submits another one that must fail. */
 static void desert_followers(const gorun_call *c) {
 	static const int64_t one = 1;
 	gorun_handle handle;

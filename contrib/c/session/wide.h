@@ -17,8 +17,8 @@ static int deserted(const struct slot *l, int rank) {
 	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < l->use;
 }
 
-/* all_reduced is all_here for the slices of an operation in a wide slot. The ranks that are alive write to this rank's tensor
- * until they are done, even if another one has left. */
+/* all_reduced does what all_here does, for the slices of an operation in a wide slot. Even if a rank has left, it waits for the
+ * others: they still write to this rank's tensor. */
 static int all_reduced(const struct slot *l) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
@@ -31,7 +31,7 @@ static int all_reduced(const struct slot *l) {
 	return how;
 }
 
-/* desert fails an operation in a wide slot, or on the belt, that a rank has left: the tensors are overwritten in part. */
+/* desert fails an operation in a wide slot or on the belt after a rank has left it: its tensors are partly overwritten. */
 static int desert(const struct slot *l, int (*gone)(const struct slot *, int)) {
 	char who[8 * MAX_SLOT_RANKS] = "";
 	size_t n = 0;
