@@ -21,11 +21,11 @@ DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that waits for start_timeli
 
 class _State:
     world: World | None = None
-    lives = 0  # worlds that had a timeline since the process began
+    lives = 0  # how many worlds of this process had a timeline
     first_epoch = 0  # the number of the first world that this process was in
     process_sets: Any = None  # the argument of init()
     shown = False  # what the process runs on
-    added: Any = None  # the process sets that were added in this world and, if elastic, the ones before
+    added: Any = None  # process sets added in this world and, in an elastic job, in earlier ones
 
 
 _state = _State()  # the only state of the process
@@ -42,7 +42,8 @@ def world() -> World:
 def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """Join the job; a second call does nothing. Without gorun this process is a world of one.
 
-    comm may name all ranks; a part of them is what process sets are for.
+    comm is None or lists all ranks; pass process_sets to use some of them. Raises ValueError if joining
+    fails.
     """
     _join(comm, process_sets, {})
 
@@ -96,7 +97,7 @@ def elastic() -> bool:
 
 
 def added() -> dict[tuple[int, ...], Any]:
-    """Return the process sets that were added, by the ranks that the user wanted."""
+    """Return the process sets that this process added, by the ranks that the user asked for."""
     return _state.added
 
 
@@ -156,7 +157,7 @@ def _check_dynamic() -> None:
 
 
 def is_initialized() -> bool:
-    """Report whether init() was called, without a later shutdown()."""
+    """Report whether init() was called and shutdown() has not followed."""
     return _state.world is not None
 
 
@@ -171,7 +172,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the number of this process among the processes of its host, from 0."""
+    """Return the number of this process on its host, 0 to local_size()-1."""
     return world().session.local_rank
 
 
@@ -181,7 +182,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return the number of this host among the hosts that have a process of this local rank."""
+    """Return this host's number among the hosts that have a process of this local rank."""
     return world().session.cross_rank
 
 

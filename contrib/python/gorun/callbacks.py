@@ -1,11 +1,12 @@
-"""Where the time of a rank goes, for TensorBoard, Weights & Biases and the like, in one line.
+"""Logs where the time of a rank goes to TensorBoard, Weights & Biases and the like, in one line.
 
     from gorun.callbacks import log_split
 
     log_split(writer, step)   # torch.utils.tensorboard.SummaryWriter, tensorboardX, or tf.summary
     log_split(wandb, step)    # or a run of it, or mlflow
 
-Nothing of these is imported: what is passed is used as it documents. Each call logs the time since the last.
+The module imports none of them: it only calls the methods of what you pass. Each call logs the time since the
+previous one.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ def allgather(
 ) -> int:
     """Join each tensor with the other ranks' along the first dimension: a list of (tensor, rows by rank).
 
-    targets: memory that a path of devices may use for the results.
+    targets: memory that the path of a device may use for the results.
     """
     world = basics.world()
     names = _members(world.name(kind, name, process_set.group()), len(tensors))
@@ -317,10 +317,10 @@ def alltoall(
     target: Any = None,
     received: Sequence[int] | None = None,
 ) -> int:
-    """Send splits[i] rows to rank i: (tensor of the rows received, their number by rank).
+    """Send splits[i] rows to rank i. The result is a pair: the rows received, and their number by rank.
 
-    wrong: why the caller could make nothing of the splits it was given. target: memory that a path of devices
-    may use for the result. received: how many rows come from each rank, if the caller knows.
+    wrong: the caller's error, if it could not read its splits. target: memory that the path of a device may
+    use for the result. received: how many rows come from each rank, if the caller knows.
     """
     world = basics.world()
     group = process_set.group()
@@ -328,7 +328,7 @@ def alltoall(
     shape = binding.describe(tensor)[1]
     operation = Operation(world, group)
     if not shape:
-        splits = []  # the engine sends all ranks that error
+        splits = []  # makes the engine report the error to all ranks
     elif splits is not None or wrong:
         splits = _dealt(operation, splits or (), shape[0], members, wrong)
     else:
@@ -357,7 +357,7 @@ def alltoall(
 
     path = path_of([tensor]) if shape and not operation.wrong else None
     if path is not None:
-        expected = splits if received is None else received  # the same as it sends, without better knowledge
+        expected = splits if received is None else received  # assume that it receives what it sends
         handle = path.alltoall(world, tensor, target, splits, expected, name, process_set, then, by_host)
         if handle is not None:
             return handle
@@ -367,7 +367,7 @@ def alltoall(
 def _dealt(
     operation: Operation, splits: Sequence[int], rows: int, members: int, wrong: str = ""
 ) -> list[int]:
-    """Return splits for the engine. If they do not fit, it sends all ranks an error."""
+    """Return splits for the engine. If they are wrong, note why: the engine reports it to all ranks."""
     if wrong:
         operation.wrong = wrong
     elif len(splits) != members:
@@ -399,9 +399,10 @@ def reducescatter(
     then: Callable[[Any], Any] = _as_is,
     targets: Sequence[Any] | None = None,
 ) -> int:
-    """Reduce tensors and keep this rank's share of the rows, the first ranks one more: a list of tensors.
+    """Reduce tensors and keep this rank's share of the rows of each: a list of tensors.
 
-    targets: memory that a path of devices may use for the results.
+    If the rows do not divide evenly, each of the first ranks gets one more. targets: memory that the path of
+    a device may use for the results.
     """
     if op not in range(Average, LogicalXor + 1):
         raise ValueError(f"unknown reduction {op}")
@@ -434,7 +435,7 @@ def _reducescatter_by_host(
         )  # fmt: skip
 
     def finish(results: Sequence[Any]) -> Any:
-        if op not in (Average, Sum):  # only now: ranks with another reduction must get this one
+        if op not in (Average, Sum):  # not earlier: ranks that passed another op must learn of the mismatch
             raise ValueError("Reducescatter currently only supports AVERAGE and SUM.")
         return then([out for out, _ in with_rows(binding, results, tensors)])
 
@@ -453,7 +454,7 @@ def reduce(
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
-    """Reduce a tensor over the ranks for one of them: a new tensor there, None elsewhere."""
+    """Reduce a tensor over the ranks. The result is a new tensor on the root, None elsewhere."""
     if op == Adasum or op not in range(Average, LogicalXor + 1):
         raise ValueError(f"there is no reduction {op} for one rank")
     world = basics.world()
@@ -480,7 +481,7 @@ def gather(
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
-    """Join tensors along the first dimension for one of the ranks: a new tensor there, None elsewhere."""
+    """Join tensors along the first dimension. The result is a new tensor on the root, None elsewhere."""
     world = basics.world()
     group = process_set.group()
     is_root = _is_root(world, root_rank, process_set)
@@ -506,9 +507,9 @@ def scatter(
     process_set: ProcessSet = global_process_set,
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
-    """Distribute the root's rows, splits[i] of them to rank i, or all evenly: a new tensor.
+    """Distribute the root's rows: splits[i] to rank i, or equal shares. The result is a new tensor.
 
-    Of the other ranks' tensors only the type and the shape of a row count.
+    The other ranks' tensors only show the type and the row shape.
     """
     world = basics.world()
     group = process_set.group()
@@ -530,7 +531,7 @@ def scatter(
 def send(
     binding: Binding, tensor: Any, rank: int, *, name: str | None = None, then: Callable[[Any], Any] = _as_is
 ) -> int:
-    """Send a tensor to a rank, which calls recv(): the tensor."""
+    """Send a tensor to a rank that calls recv(). The result is the tensor."""
     world = basics.world()
     _check_peer(world, rank)
     operation = Operation(world, 0)
@@ -546,7 +547,7 @@ def send(
 def recv(
     binding: Binding, tensor: Any, rank: int, *, name: str | None = None, then: Callable[[Any], Any] = _as_is
 ) -> int:
-    """Overwrite a tensor by one of the same type and shape, which a rank passes to send(): the tensor."""
+    """Overwrite a tensor with one that a rank sends, of the same type and shape. The result is the tensor."""
     world = basics.world()
     _check_peer(world, rank)
     operation = Operation(world, 0)
@@ -580,17 +581,18 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join() -> int:
-    """Return when all ranks have called it, and which rank was the last.
+    """Wait until all ranks have called join(), and return the last rank to do so.
 
-    A rank calls it when it has no more data. Until then the allreduces of the others go on with zeros for it,
-    and an average still divides by the number of all ranks; other operations fail.
+    A rank calls it when it has no more data. Until all have joined, this rank contributes zeros to the
+    allreduces of the others, and averages still divide by the number of all ranks. Other operations fail.
 
-    Before its first step it also takes part in what optimizers agree on then, in the order in which it made
-    them: if there are several, ranks with data take their first steps in that order.
+    A rank that joins before its first step also takes part in the agreements that optimizers make in their
+    first step, in the order in which its script created the optimizers. So with several optimizers, ranks
+    with data must take the first steps in that order too.
     """
     world = basics.world()
     if any(attendant.due() for attendant in _living()):
-        gc.collect()  # so that all ranks find the same objects: one may still hold what its script dropped
+        gc.collect()  # drops what the script has dropped, so that all ranks find the same objects
     begun = [attendant.begin() for attendant in _living() if attendant.due()]
     operation = Operation(world, 0)
     operation.request(constants.JOIN, "join", constants.UINT8, (), None, False)
@@ -601,7 +603,7 @@ def join() -> int:
 
 
 class Attendant(Protocol):
-    """An agreement of all ranks that a rank which joins before its first batch must not miss."""
+    """An agreement of all ranks. A rank that joins before its first batch must still take part."""
 
     def due(self) -> bool:
         """Report whether this rank has not taken part yet."""
@@ -614,7 +616,7 @@ _attendants: list[weakref.ref[Attendant]] = []
 
 
 def before_join(attendant: Attendant) -> None:
-    """Make join() take part, as long as the attendant lives."""
+    """Let join() run an attendant's agreement, as long as the attendant lives."""
     _attendants[:] = [ref for ref in _attendants if ref() is not None]
     _attendants.append(weakref.ref(attendant))
 

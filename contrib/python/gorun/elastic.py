@@ -37,7 +37,7 @@ LOST_ALL = (
     "gorun: hint: let the script save a checkpoint to a file now and then, and load it when it starts"
 )
 
-MOST_FAILURES = 10  # of this rank itself, one after the other without a commit
+MOST_FAILURES = 10  # failures of this rank itself in a row, without a commit between them
 LONGEST_PAUSE = 5.0  # seconds
 FAILED = "gorun: warning: the world ended: {}"
 PAUSED = "gorun: warning: {} worlds in a row ended without a commit: the next begins in {:.1f} s"
@@ -57,10 +57,10 @@ class HostUpdateResult(enum.IntFlag):
 
 
 class WorkerNotificationManager:
-    """Delivers news about the hosts to the states of the training.
+    """Passes news about the hosts on to the states of the training.
 
-    In an elastic job a thread looks for news as long as a state is registered. It takes turns with a rank's
-    other threads at the session's socket instead of sleeping there, where every message would wake it.
+    In an elastic job a thread polls for news while any state is registered. It does not sleep at the
+    session's socket, because every message would wake it there.
     """
 
     def __init__(self) -> None:
@@ -93,24 +93,24 @@ class WorkerNotificationManager:
 
     def _watch(self, no_listeners: threading.Event) -> None:
         while not no_listeners.wait(NEWS_SECONDS):
-            # It never waits for the lock: a listener that removes itself holds it, and waits for this thread.
+            # Never wait for the lock: remove_listener() may hold it while it waits for this thread.
             if not self._passing.acquire(blocking=False):
                 continue
             try:
                 self.poll()
-            except Exception:  # of a script's own on_hosts_updated(), which gets the next news as well
+            except Exception:  # from a script's own on_hosts_updated(): keep delivering news to it
                 traceback.print_exc()
             finally:
                 self._passing.release()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Deliver no news inside: a State forgets its news when it enters a new world."""
+        """Deliver no news in this context: a State that enters a new world drops older news."""
         with self._passing:
             yield
 
     def poll(self) -> None:
-        """Deliver the news that this rank's session got. News of an earlier world ended with its session."""
+        """Deliver the news that this world's session has received."""
         with self._passing:
             try:
                 session = basics.world().session
@@ -129,7 +129,7 @@ notification_manager = WorkerNotificationManager()
 
 
 class State:
-    """The state that training must not lose. Subclasses define how it is saved, restored and shared."""
+    """The state that training must not lose. A subclass defines how to save, restore and share it."""
 
     _kept = False  # something was committed in this world
 
@@ -142,7 +142,7 @@ class State:
         self._commits = 0  # copies made since the beginning of the job
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """Call these when a new world has begun, for example to set a learning rate by its size."""
+        """Call these whenever a new world begins, for example to adapt the learning rate to its size."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -153,7 +153,7 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Take news about the hosts, for the next check_host_updates(). Any thread may call it."""
+        """Keep news about the hosts for the next check_host_updates(). Any thread may call this."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
@@ -163,9 +163,9 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt on all ranks at once if the root has heard of new or lost hosts."""
+        """Raise HostsUpdatedInterrupt, on all ranks at once, if rank 0 knows of new or lost hosts."""
         if not basics.elastic():
-            return  # a fixed job need not ask the root after every batch
+            return  # saves a fixed job a broadcast after every batch
         if self._kept and basics.is_initialized():
             basics.world().session.kept()
         notification_manager.poll()
@@ -174,7 +174,7 @@ class State:
             timestamp, update = self._host_messages.get()
             if timestamp > self._last_updated_timestamp:
                 last, result = max(last, timestamp), result | update
-        # The root decides for all, also for a new rank that has not been notified.
+        # The root decides for all ranks, also for a new one that has had no news yet.
         self._last_updated_timestamp, result = self._bcast_object((last, result))
         if result != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
@@ -196,9 +196,9 @@ class State:
 
 
 class ObjectState(State):
-    """State made of attributes: ObjectState(epoch=0, batch=0).
+    """A State whose attributes are its values: ObjectState(epoch=0, batch=0).
 
-    Programs written for Horovod pass its broadcast_object and rank first, which need not be named here.
+    The first two arguments exist for programs written for Horovod, which pass broadcast_object and rank.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class ObjectState(State):
         return copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
 
     def _keep(self, copied: dict[str, Any]) -> None:
-        """Restore this copy from now on. It counts only now that it is complete."""
+        """Let restore() use this copy from now on: it is complete."""
         self._saved_state = copied
         self._commits += 1
         self._kept = True
@@ -229,7 +229,7 @@ class ObjectState(State):
         self._set_attrs()
 
     def sync(self) -> None:
-        """Take over the present state of the rank that has committed most often, and save it."""
+        """Take the current state from the rank with the most commits, and save it."""
         root, commits = newest(self._commits)
         self._take_over(root)
         self.save()  # only now: a rank that fails halfway goes back to a consistent copy
@@ -248,7 +248,7 @@ class ObjectState(State):
 
 
 def newest(commits: int) -> tuple[int, int]:
-    """Return the first of the ranks that have committed most often, and how often. All ranks call it."""
+    """Return the first rank with the most commits, and that number. All ranks call this."""
     if not basics.is_initialized() or basics.size() == 1:
         return 0, commits
     all_commits = allgather_object(commits, name="gorun.elastic.newest")
@@ -257,11 +257,11 @@ def newest(commits: int) -> tuple[int, int]:
 
 
 def all_have_it(mine: bool) -> bool:
-    """Report whether every rank of this world has the state that all ranks shared before. All ranks call it.
+    """Report whether every rank of this world still has the state that the ranks share. All ranks call this.
 
-    Ranks that left a world only because hosts left have it. But the members of the next world are known only
-    when all have entered it: a rank may have died on its way, or another host may have joined. And a rank
-    that has failed meanwhile went back to its last commit.
+    A rank has it (mine) if it left the last world only because hosts left. The ranks must ask each other once
+    all have entered the new world: a rank may have died on the way, another host may have joined, and a rank
+    that failed meanwhile has gone back to its last commit.
     """
     if not basics.is_initialized() or basics.size() == 1:
         return mine
@@ -271,24 +271,24 @@ def all_have_it(mine: bool) -> bool:
 class Failures:
     """Counts the consecutive worlds that failed without a commit.
 
-    Other ranks may be lost any number of times. A failure of this rank itself may be temporary, on a host
-    that is short of something, or a mistake in the script, which persists and must be shown.
+    Other ranks may be lost any number of times. A failure of this rank may be temporary, when its host is
+    short of something, or a mistake in the script, which comes back each time and must reach the user.
     """
 
     def __init__(self) -> None:
         self._worlds = 0
-        self._own = 0  # failures of this rank itself, not by the loss of another
-        self._trained = False  # something was committed in a world before the present one
+        self._own = 0  # those that this rank caused, not the loss of another
+        self._trained = False  # an earlier world had a commit
 
     def world_ended(self, kept: bool) -> bool:
-        """Note whether a commit happened in the world that ended, and return whether one did before."""
+        """Note whether the world that ended had a commit; return whether an earlier one had."""
         trained, self._trained = self._trained, self._trained or kept
         if kept:
             self._worlds = self._own = 0
         return trained
 
     def pause(self, failure: HorovodInternalError, kept: bool) -> float | None:
-        """Report the failure, and return the seconds to wait before the next world, None to give up."""
+        """Report a failure. Return the seconds to wait before the next world, or None to give up."""
         trained = self.world_ended(kept)
         cause = failure.__cause__
         if isinstance(cause, errors.Mismatch) and (kept or not trained):
@@ -317,10 +317,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Return a wrapper of func(state, …) that starts func over with every new world until it returns.
+    """Return a wrapper of func(state, …) that calls func again in each new world until it returns.
 
-    It raises HorovodInternalError if another try would be in vain: after ten failures of this rank itself
-    in a row without a commit, or when the script makes ranks disagree about an operation.
+    It raises HorovodInternalError when a further try is pointless: after ten failures of this rank in a row
+    without a commit, or when the script makes ranks disagree about an operation.
     """
 
     @functools.wraps(func)
@@ -329,12 +329,12 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         notification_manager.register_listener(state)
         skip_sync = again = False
         failures, pause = Failures(), 0.0
-        fresh = basics.late()  # this process has no state to share; rank 0 is one that has
+        fresh = basics.late()  # this process has no state; rank 0 has, unless all ranks that had it are gone
         try:
             while True:
                 try:
                     state._kept = False
-                    if again:  # inside, as the next world may fail as well, before training goes on in it
+                    if again:  # within the try: the next world may fail before training continues in it
                         time.sleep(pause)
                         with notification_manager.quiet():
                             reset()

@@ -120,11 +120,11 @@ def grouped_allreduce_now(
 
 
 class Turns:
-    """Where all ranks of the world, on one host, meet for large allreduces that they call in the same order.
+    """Where the ranks of a world on one host meet for large allreduces, which all call in the same order.
 
-    A meeting has no name of a tensor, so that it serves tensors of any size: each rank brings a mark of what
-    it has come for, and where the marks differ the daemon finds out what is wrong. After that, and where a
-    rank cannot come, the daemon does all of them.
+    A meeting belongs to no tensor, so it serves tensors of any size. Each rank brings a mark of the operation
+    it came for. If the marks differ, the daemon finds out what is wrong. From then on, or once a rank cannot
+    come, the daemon carries out all of them.
     """
 
     def __init__(self, world: World, slots: Slots, binding: Binding, name: str) -> None:
@@ -134,7 +134,7 @@ class Turns:
         self._closed = False
 
     def suit(self, tensor: Any, op: int) -> bool:
-        """Report whether an allreduce is one to carry: in a sound program the same on all ranks."""
+        """Report whether carry() suits an allreduce. In a correct program all ranks get the same answer."""
         if self._closed:
             return False
         dtype, shape = self._binding.describe(tensor)

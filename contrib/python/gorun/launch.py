@@ -1,9 +1,9 @@
 """run(): call a function on every rank of a new job, from Python.
 
-The function travels as a pickle in the environment of the ranks, which gorun hands to the hosts over ssh's
-standard input, and results come back as marked lines of the ranks' output over the same connections:
-nothing listens, and only results of this job are unpickled. As with multiprocessing's "spawn", functions are
-pickled by name: ranks import the module, or the script, that defines them, which must exist on their hosts.
+The function travels as a pickle in the ranks' environment, which gorun sends to the hosts over the standard
+input of ssh. The ranks print their results as marked lines, which come back over the same connections. So no
+process listens, and run() unpickles only what this job printed. As with multiprocessing's "spawn", a pickle
+holds the name of the function: the module or script that defines it must exist on the hosts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gorun import arguments
 PIECE = 96 << 10
 LARGEST_CALL = 1 << 20
 
-# The sentence is Horovod's: programs look for it.
+# Horovod's sentence, which programs look for.
 FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
     "terminated: run {}: gorun ended with exit status {}"
@@ -65,11 +65,12 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Run func(*args, **kwargs) on num_proc ranks and return the results, a list by rank.
+    """Run func(*args, **kwargs) on num_proc ranks and return their results, a list by rank.
 
     The arguments are Horovod's. An elastic job (min_num_proc, host_discovery_script) returns the results of
-    its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache have no effect.
-    Raises RuntimeError if the job fails, and ValueError for arguments that contradict each other.
+    its first min_num_proc ranks. use_gloo, use_mpi, mpi_args and disable_cache have no effect. Raises
+    RuntimeError if the job fails, and ValueError if arguments contradict each other or func cannot be sent to
+    the ranks.
     """
     ranks = _renamed("np", np, "num_proc", num_proc)
     least = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
@@ -90,14 +91,14 @@ def run(
 
 
 class _HorovodArgs:
-    """The result of parse_args() without arguments, for scripts that fill it in and call _run()."""
+    """The result of parse_args() for an empty command line. Scripts fill it in and call _run()."""
 
     def __init__(self) -> None:
         vars(self).update(arguments.nothing_said(), num_proc=1)
 
 
 def _run(args: Any) -> list[Any] | None:
-    """Run the job of a _HorovodArgs, or of parse_args(); return the results of its run_func, by rank."""
+    """Run the job that the arguments describe; return the results of its run_func by rank."""
     if args.run_func is not None:
         return _results(args, args.run_func)
     command = args.command or []
@@ -123,7 +124,7 @@ def _results(
 
 
 def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
-    """Return an argument that may also be given under Horovod's former name."""
+    """Return an argument that the caller may also have given under Horovod's former name."""
     if given is None:
         return value
     warnings.warn(f"{old} is deprecated, use {new} instead", DeprecationWarning, stacklevel=3)
@@ -131,10 +132,10 @@ def _renamed(old: str, given: Any, new: str, value: Any) -> Any:
 
 
 def binary() -> str:
-    """Return the gorun executable: GORUN, or of a wheel, the one that has this package, or from the PATH.
+    """Return the gorun executable: GORUN's, a wheel's, the file this package is in, or the PATH's.
 
-    Ranks import this package from what started them, which on most hosts cannot launch: so an installed wheel
-    comes first.
+    A wheel comes before the file that this package is in: ranks import it from a file that on most hosts
+    cannot launch jobs.
     """
     if named := os.environ.get("GORUN"):
         return named
@@ -160,7 +161,7 @@ def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
             "let the function read large data from a file"
         )
     pieces = textwrap.wrap(data, PIECE)
-    # A spawned process needs this to import the script that defines the function.
+    # The ranks need this to import the script that defines the function.
     main = {
         key: value
         for key, value in spawn.get_preparation_data("gorun").items()

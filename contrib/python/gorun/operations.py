@@ -1,7 +1,7 @@
 """The table of operations: what every front end offers, its signatures, defaults and documentation.
 
-gorun.numpy and gorun.torch.mpi_ops each have a subclass of Operations and take their functions from its one
-instance. What a front end does otherwise, such as gradients and compression in PyTorch, it defines itself.
+gorun.numpy and gorun.torch.mpi_ops each subclass Operations and export the methods of one instance. A front
+end defines by itself what it does differently, such as gradients and compression in PyTorch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Operations(Generic[Tensor]):
         return world().poll(handle)
 
     def synchronize(self, handle: int) -> Any:
-        """Wait for an asynchronous operation and return its result. HorovodInternalError if it failed."""
+        """Wait for an asynchronous operation and return its result; a second call returns None.
+
+        Raises HorovodInternalError if the operation failed, and ValueError if the handle is unknown or this
+        rank's arguments were wrong.
+        """
         return world().synchronize(handle)
 
     def allreduce_async(
@@ -94,7 +98,10 @@ class Operations(Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Return the average (or op) of all ranks' tensors."""
+        """Reduce a tensor over all ranks and return the result: the average, or what op says.
+
+        All ranks pass tensors of the same type and shape, and the result has that shape.
+        """
         return in_slots.allreduce_now(
             self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
@@ -110,7 +117,7 @@ class Operations(Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Overwrite a tensor with the average (or op) of all ranks' and return it."""
+        """Reduce a tensor over all ranks, overwrite it with the average (or op), and return it."""
         return in_slots.allreduce_now(
             self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
@@ -160,7 +167,10 @@ class Operations(Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Any:
-        """Return each tensor's average (or op) over the ranks; all are reduced together, or none."""
+        """Reduce each tensor over all ranks and return the averages (or op) in the same order.
+
+        If one reduction fails, all of them fail.
+        """
         outputs = in_slots.grouped_allreduce_now(
             self._binding, [self.convert(tensor) for tensor in tensors], None, name=name,
             op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
@@ -178,7 +188,7 @@ class Operations(Generic[Tensor]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Any:
-        """Overwrite each tensor with its average (or op) over the ranks; they are reduced together."""
+        """Do what grouped_allreduce() does, but overwrite the tensors with the results; return them."""
         tensors = list(tensors)
         outputs = in_slots.grouped_allreduce_now(
             self._binding, tensors, tensors, name=name, op=choose_op(average, op), prescale=prescale_factor,
@@ -198,7 +208,10 @@ class Operations(Generic[Tensor]):
     def allgather(
         self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Tensor:
-        """Return all ranks' tensors joined along the first dimension, in which they may differ."""
+        """Join the tensors of all ranks along the first dimension, in rank order, and return the result.
+
+        Only the first dimension may differ between ranks.
+        """
         return self.synchronize(self.allgather_async(tensor, name, process_set))
 
     def grouped_allgather_async(
@@ -249,7 +262,7 @@ class Operations(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Return the root's tensor. root_rank is global in a process set too."""
+        """Return the root's tensor. root_rank is a rank of the whole world, also in a process set."""
         return self.synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
 
     def broadcast_(
@@ -259,7 +272,10 @@ class Operations(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Overwrite a tensor with the root's and return it. root_rank is global in a process set too."""
+        """Overwrite a tensor with the root's tensor and return it.
+
+        root_rank is a rank of the whole world, also in a process set.
+        """
         return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
 
     def alltoall_async(
@@ -283,16 +299,18 @@ class Operations(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Any:
-        """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+        """Send splits[i] rows of a tensor to rank i, and return the rows that the ranks sent to this one.
 
-        With splits the result is a pair: those rows, and how many of them came from each rank.
+        Without splits every rank gets the same number of rows. With splits the result is a pair: the rows, in
+        rank order, and how many came from each rank. Splits that do not fit the tensor raise ValueError on
+        this rank, and HorovodInternalError on the others.
         """
         return self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
 
     def join(self) -> int:
-        """Declare that this rank has no more data, and return the last rank to do so when all have.
+        """Declare that this rank has no more data. Wait until all ranks have joined; return the last one.
 
-        Meanwhile the allreduces of the others go on with zeros for this one.
+        Until then this rank contributes zeros to the allreduces of the others.
         """
         return collectives.join()
 
@@ -320,10 +338,10 @@ class Operations(Generic[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Tensor:
-        """Return this rank's rows of the average (or sum) of all ranks' tensors.
+        """Reduce a tensor over all ranks, and return this rank's rows of the average (or sum).
 
-        The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row
-        each.
+        Ranks get equal shares of the rows, in rank order. If the rows do not divide evenly, each of the first
+        ranks gets one more. Raises ValueError if op is neither Average nor Sum.
         """
         return self.synchronize(
             self.reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor)
@@ -386,7 +404,7 @@ class Operations(Generic[Tensor]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Tensor | None:
-        """Return the average (or op) of all ranks' tensors on the root, None elsewhere."""
+        """Reduce a tensor over all ranks. The root gets the average (or op), the others None."""
         return self.synchronize(
             self.reduce_async(tensor, root_rank, name, op, process_set, prescale_factor, postscale_factor)
         )
@@ -410,7 +428,7 @@ class Operations(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor | None:
-        """Return all ranks' tensors joined along the first dimension on the root, None elsewhere."""
+        """Join the tensors of all ranks along the first dimension. The root gets the result, others None."""
         return self.synchronize(self.gather_async(tensor, root_rank, name, process_set))
 
     def scatter_async(
@@ -435,9 +453,11 @@ class Operations(Generic[Tensor]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
-        """Return this rank's rows of the root's tensor: splits[i] for rank i, by the root, or all evenly.
+        """Distribute the rows of the root's tensor, and return this rank's rows.
 
-        Of the other ranks' tensors only the type and the shape of a row count; they may have no rows.
+        The root's splits[i] is the number of rows for rank i. Without splits the ranks get equal shares, and
+        each of the first ranks one more row if the rows do not divide evenly. The other ranks pass a tensor
+        that has the root's type and row shape; it may have no rows.
         """
         return self.synchronize(self.scatter_async(tensor, root_rank, splits, name, process_set))
 
@@ -446,9 +466,9 @@ class Operations(Generic[Tensor]):
         return collectives.send(self._binding, self.convert(tensor), rank, name=name)
 
     def send(self, tensor: Any, rank: int, name: str | None = None) -> None:
-        """Send a tensor to a rank, which calls recv() for it; return when it is there.
+        """Send a tensor to a rank that calls recv(); return when it has arrived.
 
-        What has no name arrives in the order in which it was sent.
+        Tensors without a name arrive in the order in which they were sent.
         """
         self.synchronize(self.send_async(tensor, rank, name))
 
@@ -457,5 +477,8 @@ class Operations(Generic[Tensor]):
         return collectives.recv(self._binding, tensor, rank, name=name)
 
     def recv(self, tensor: Tensor, rank: int, name: str | None = None) -> Tensor:
-        """Overwrite a tensor by one of the same type and shape that a rank sends, and return it."""
+        """Receive a tensor from a rank that calls send(). Overwrite the given one with it and return it.
+
+        Both ranks pass the same type and shape.
+        """
         return self.synchronize(self.recv_async(tensor, rank, name))

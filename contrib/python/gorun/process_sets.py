@@ -1,7 +1,8 @@
 """Process sets: collectives among some of the ranks.
 
-In an elastic job they outlive the world in which they were added. Each new world agrees on those that any
-rank knows; a rank that is new gets its own by the call that made the others', which then is local.
+In an elastic job a process set outlives the world in which it was added. Each new world agrees on the sets
+that any of its ranks knows. When a new rank calls add_process_set() for one of them, it gets that set at
+once: the other ranks need not call it again.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ UNREGISTERED = "Process set provided does not exist, or has not been registered"
 
 
 class ProcessSet:
-    """A subset of the ranks. It can be used once registered, by init() or by add_process_set()."""
+    """Some of the ranks. A set is usable once init() or add_process_set() has registered it."""
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         self.process_set_id: int | None = None
         self.ranks: list[int] | None = sorted(ranks_or_comm)
-        self._wanted = self.ranks  # requested by the user; a world of an elastic job may have fewer
+        self._wanted = self.ranks  # what the user asked for; a world of an elastic job may lack some
         self.mpi_comm = None
 
     def members(self) -> list[int]:
@@ -53,7 +54,7 @@ class ProcessSet:
         return basics.rank() in self.members()
 
     def group(self) -> int:
-        """Return the number under which this process, a member, submits operations."""
+        """Return the number under which this process submits operations; ValueError if it is no member."""
         self.rank()
         return self.process_set_id or 0
 
@@ -129,10 +130,9 @@ def _liken(world: World, process_set: ProcessSet, known: ProcessSet) -> None:
 
 
 def _fit(world: World, process_set: ProcessSet) -> bool:
-    """Leave out ranks that an elastic job's world lacks. Report whether there is nothing to register.
+    """Drop the ranks that this world lacks. Report whether the set then needs no group of its own.
 
-    All ranks register what init() was given in each new world, those that were there before like those that
-    have just been started, so that they agree.
+    In each new world all ranks, old and new, register the process sets of init(), so that they agree.
     """
     ranks = process_set.ranks = [rank for rank in process_set._wanted or () if rank < world.session.size]
     same = [number for number, members in world.process_sets.items() if members == ranks]
@@ -163,7 +163,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
         _register(world, process_set)
         return process_set
     wanted = tuple(process_set._wanted or ())
-    if wanted in world.added:  # by ranks that were there before this one, or in an earlier world
+    if wanted in world.added:  # older ranks added it, or an earlier world did
         _liken(world, process_set, world.added[wanted])
     else:
         if not _fit(world, process_set):
@@ -189,10 +189,10 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     for same in (process_set, *world.registered):
         if same.process_set_id == number and same._wanted == process_set._wanted:
             same.process_set_id = None
-    if number not in world.process_sets:  # in a world so small that it is all ranks, or none
+    if number not in world.process_sets:  # the world is so small that the set is all ranks, or none
         return True
     if any(other.process_set_id == number for other in world.added.values()):
-        return True  # in a world so small that others have the same members
+        return True  # the world is so small that another set has the same members
     try:
         world.session.remove_group(number)
     except errors.InvalidArgument:

@@ -128,7 +128,7 @@ class World:
         return self._find(handle).polled()
 
     def synchronize(self, handle: int) -> Any:
-        """Wait for an operation, forget it, and return its result; a second time None, as Horovod does."""
+        """Wait for an operation, forget it, and return its result; a second call returns None."""
         operation = self._operations.get(handle)
         if operation is None:
             if 0 <= handle < self._launched and not self._closed:
@@ -178,9 +178,9 @@ class World:
             raise ValueError(DUPLICATE)
 
     def _in_flight(self, key: tuple[int, str]) -> bool:
-        """Report whether a request has the name: until this rank has waited for it, or a poll saw its end.
+        """Report whether a name is taken: until this rank has waited for its request, or a poll saw it end.
 
-        So whether a name is taken depends on the program alone, not on how fast others are.
+        So the program alone decides whether a name is taken, not the speed of the other ranks.
         """
         request = self._names.get(key)
         return request is not None and self.session.has(request)
@@ -191,9 +191,9 @@ class World:
             self._in_slots.pop(name, None)
 
     def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
-        """Submit requests to the session, all or none, under names that are free; append each to submitted.
+        """Submit requests to the session under names that are free, all or none. Append each to submitted.
 
-        Only what cannot be known before, the end of the session or Ctrl-C, fails in the middle. What is in
+        Only the end of the session or Ctrl-C, which cannot be known before, fails halfway. What is in
         submitted then is in flight.
         """
         if self._abandoned:
@@ -282,7 +282,7 @@ class World:
                 self._cut_short += left + cut_short
 
     def abandon(self, operation: Operation) -> None:
-        """Let the submitted requests of an operation end unnoticed. Its memory is in use until then."""
+        """Let an operation's submitted requests end unnoticed. They use its memory until then."""
         with self._lock:
             self._abandoned.append(operation)
         self._sweep()
@@ -437,9 +437,9 @@ class Operation:
         return bool(self._requests)
 
     def polled(self) -> bool:
-        """Report what over() does; the first time, False.
+        """Report what over() does, but False the first time.
 
-        Horovod's own operations never end where they are submitted, and loops of its users count on that.
+        In Horovod no operation ends within its submission, and loops of its users rely on that.
         """
         again, self._polled = self._polled, True
         return again and self.over()

@@ -67,11 +67,11 @@ class Work:
         return self.waited
 
     def wait(self) -> bool:
-        """Return True once the memory of the GPU has the result.
+        """Return True once the memory of the GPU has the result, False if the host carries it out.
 
-        False: a rank has joined, or has another size than NCCL needs. So the group did nothing, on no rank,
-        and what by_host started takes its place. HorovodInternalError if the operation failed; memory then
-        holds anything.
+        False means that a rank has joined, or has a size that NCCL cannot take. The group then did nothing on
+        any rank, and the operation that by_host started takes its place. Raises HorovodInternalError if the
+        operation failed; the memory then holds anything.
         """
         self._decided.wait()
         pause = PAUSE
@@ -99,7 +99,7 @@ class Work:
         self._decided.set()
 
     def left_to_host(self) -> None:
-        """Start what takes its place: now, as other ranks may wait for it before they wait for others."""
+        """Start the host's operation now: other ranks may wait for it before they wait for others."""
         try:
             if self._by_host is not None:
                 self.before.synchronize()

@@ -1,13 +1,13 @@
 """Collectives of all ranks on memory of their GPUs, by NCCL.
 
-NCCL needs the operations of a communicator in one order on all ranks; scripts may start them in any. So each
-operation has two small ones of gorun before it: a sum under its own name, which ends once all ranks have
-called it and finds ranks that called something else, and then a word from rank 0, which chooses the order.
-docs/decisions/0059 says why.
+NCCL needs the operations of a communicator in one order on all ranks, but scripts may start them in any. So
+two small operations of gorun precede each. The first is a sum under the operation's name: it ends once all
+ranks have called the operation, and finds ranks that called something else. The second is a word from rank 0,
+which chooses the order. docs/decisions/0059 says why.
 
-A thread of the group owns the communicator. While anything runs it looks every 100 ms at the communicator, at
-the world and at whether a rank has left, and aborts the communicator if one of them has failed. Every wait
-then raises HorovodInternalError. A group serves one world; the next world has another one.
+A thread of the group owns the communicator. While anything runs, it checks the communicator, the world and
+the other ranks every 100 ms. If one of them has failed it aborts the communicator, and every wait raises
+HorovodInternalError. A group serves one world; the next world has another one.
 """
 
 from __future__ import annotations

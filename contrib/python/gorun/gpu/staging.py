@@ -1,8 +1,8 @@
 """Memory of a GPU that other processes may read: what operations copy through, and how it is shared.
 
-Memory comes in slabs, which are kept until the process ends: an exported slab may not be freed while another
-process has it open, and nobody knows of all others that they have closed it. Each begins with a token, by
-which those who open it see that it is the right one.
+Memory comes in slabs, which are kept until the process ends. An exported slab must not be freed while another
+process has it open, and a process cannot know when all others have closed it. Each slab begins with a token,
+by which a process that opens it sees that it has the right one.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class _Library:
 def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """Join the job; a second call does nothing. Without gorun this process is a world of one.
 
-    comm may name all ranks; a part of them is what process sets are for.
+    comm is None or lists all ranks; pass process_sets to use some of them. Raises ValueError if joining
+    fails.
     """
     basics.init(comm, process_sets)
     attach()

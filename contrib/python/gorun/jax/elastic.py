@@ -23,7 +23,7 @@ OTHER_STRUCTURE = "{}: the ranks of this elastic job have states of different st
 
 
 class _Kept:
-    """A copy of an array in host memory: a donated buffer does not take it along."""
+    """A copy of an array in host memory, which survives when JAX donates the array's buffer."""
 
     def __init__(self, array: jax.Array) -> None:
         self.value = np.array(array)
@@ -44,8 +44,8 @@ def _is_leaf(value: Any) -> bool:
 class JaxState(ObjectState):
     """JaxState(params=params, opt_state=opt_state, epoch=0): trees of arrays, and other values.
 
-    Training replaces its attributes: state.params = … . Functions that a tree carries along, as flax's
-    TrainState does, are each rank's own.
+    Training assigns new values to its attributes: state.params = … . Functions in a tree, as flax's
+    TrainState has them, stay each rank's own.
     """
 
     def __init__(self, **kwargs: Any) -> None:

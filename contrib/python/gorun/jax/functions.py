@@ -25,9 +25,9 @@ def _is_array(leaf: Any) -> bool:
 
 
 def broadcast_pytree(tree: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """Return the root's tree: its arrays and numbers; every other leaf remains this rank's own.
+    """Return a tree with the root's arrays and numbers. Its other leaves are this rank's own.
 
-    All ranks have trees of the same structure, with arrays of the same types and shapes.
+    All ranks pass trees of the same structure, with arrays of the same types and shapes.
     """
     leaves, structure = jax.tree_util.tree_flatten(tree)
     places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
@@ -61,12 +61,12 @@ def _broadcast(arrays: list[np.ndarray], root_rank: int, process_set: ProcessSet
 def broadcast_parameters(
     params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the parameters of the root: JAX's arrays cannot be overwritten."""
+    """Return the root's parameters, as broadcast_pytree() does; the caller's arrays do not change."""
     return broadcast_pytree(params, root_rank, process_set)
 
 
 def broadcast_optimizer_state(
     state: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the optimizer's state of the root."""
+    """Return the root's optimizer state, as broadcast_pytree() does."""
     return broadcast_pytree(state, root_rank, process_set)

@@ -1,7 +1,7 @@
 """Collectives for JAX arrays.
 
-Arrays that are there go the way of gorun.numpy, at once. What jit and grad trace becomes a part of the
-compiled program (compiled.py). Where an array is taken, a tree of arrays may be given, and a tree comes back.
+A collective on concrete arrays runs at once, by gorun.numpy. Under jit and grad it becomes part of the
+compiled program (compiled.py). Every array argument may be a tree of arrays; the result is such a tree then.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the average (or op) of all ranks' arrays, or trees of arrays, which are reduced together."""
+    """Reduce an array, or a tree of arrays, over all ranks and return the average (or op).
+
+    All ranks pass the same types and shapes.
+    """
     how = {"prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set}
     return reduce_tree(tensor, name, compression, op=choose_op(average, op), **how)
 
@@ -101,7 +104,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Return each array's average (or op) over the ranks; they are reduced together, or none of them is."""
+    """Reduce each array over all ranks; return the averages (or op) in order. All succeed or all fail."""
     return allreduce(
         list(tensors), average, name, compression, op, prescale_factor, postscale_factor, process_set
     )
@@ -127,9 +130,9 @@ def _each(
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Return all ranks' arrays joined along the first dimension.
+    """Join the arrays of all ranks along the first dimension.
 
-    Outside of jit they may differ there; inside of it all ranks bring the same number of rows.
+    Ranks may pass different numbers of rows outside of jit; inside of it they pass the same number.
     """
     return _each(
         tensor, name, eager.allgather, {"process_set": process_set},
@@ -147,7 +150,10 @@ def grouped_allgather(
 def broadcast(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the root's array, or tree of arrays. root_rank is global in a process set too."""
+    """Return the root's array or tree of arrays; ValueError if root_rank is not in the process set.
+
+    root_rank is a rank of the whole world, also in a process set.
+    """
     if root_rank not in process_set.members():
         raise ValueError(f"Root rank {root_rank} is not one of the {process_set.size()} ranks taking part.")
     return _each(
@@ -162,10 +168,10 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+    """Send splits[i] rows of an array to rank i, and return the rows that the ranks sent to this one.
 
-    With splits, which only arrays outside of jit can have, the result is a pair: those rows, and how many of
-    them came from each rank.
+    Without splits every rank gets the same number of rows. With splits, which only work outside of jit, the
+    result is a pair: the rows, in rank order, and how many came from each rank.
     """
     if splits is None:
         return _each(
@@ -187,9 +193,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """Return this rank's rows of the average (or sum) of all ranks' arrays.
+    """Reduce an array over all ranks, and return this rank's rows of the average (or sum).
 
-    The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row each.
+    Ranks get equal shares of the rows, in rank order. If the rows do not divide evenly, each of the first
+    ranks gets one more.
     """
     options = {
         "op": op, "process_set": process_set, "prescale_factor": prescale_factor,

@@ -31,10 +31,10 @@ class MiniSettings:
 class RayExecutor:
     """A job whose ranks are actors of Ray.
 
-    num_workers ranks, packed onto as few nodes as possible; or num_workers_per_host on each of num_hosts
-    nodes; or, with min_workers, an elastic job of as many as the cluster has room for, up to max_workers.
-    Each takes cpus_per_worker CPUs of Ray's, and with use_gpu gpus_per_worker GPUs. In an actor or task with
-    a placement group the workers take their place in that, unless use_current_placement_group is False.
+    The job has num_workers ranks, packed onto as few nodes as possible, or num_workers_per_host ranks on each
+    of num_hosts nodes. With min_workers it is elastic, and has as many ranks as the cluster has room for, up
+    to max_workers. Each rank takes cpus_per_worker of Ray's CPUs and, with use_gpu, gpus_per_worker GPUs. If
+    the caller runs in a placement group, so do the workers, unless use_current_placement_group is False.
     """
 
     @classmethod

@@ -49,9 +49,10 @@ def run_elastic(
 ) -> list[Any]:
     """Call fn(*args, **kwargs) on the ranks of an elastic job; return the results of its last world, by rank.
 
-    The job begins with num_proc ranks, or after start_timeout with at least min_num_proc. It goes on when
-    executors are lost, and takes new ones, up to max_num_proc ranks. All three are num_proc by default, and
-    that is spark.default.parallelism. RuntimeError names a rank that made the job fail.
+    The job begins with num_proc ranks, or after start_timeout seconds with at least min_num_proc. It survives
+    the loss of executors, and adds ranks on new ones, up to max_num_proc. num_proc is
+    spark.default.parallelism by default, and the other two are num_proc. Raises RuntimeError, which names a
+    rank that made the job fail.
     """
     context = active("run_elastic")
     count, least, most = sizes(

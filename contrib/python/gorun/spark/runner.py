@@ -42,9 +42,10 @@ def run(
 ) -> list[Any]:
     """Call fn(*args, **kwargs) on num_proc tasks of Spark at a time; return the results by rank.
 
-    num_proc is spark.default.parallelism without a number, and start_timeout HOROVOD_SPARK_START_TIMEOUT, or
-    600 seconds. What functions print is in the executors' logs. use_mpi, use_gloo, extra_mpi_args, stdout,
-    stderr, prefix_output_with_timestamp and executable have no effect. RuntimeError names a rank that failed.
+    num_proc is spark.default.parallelism by default; start_timeout is HOROVOD_SPARK_START_TIMEOUT, or 600
+    seconds. The executors' logs have what functions print. use_mpi, use_gloo, extra_mpi_args, stdout, stderr,
+    prefix_output_with_timestamp and executable have no effect. Raises RuntimeError, which names a rank that
+    failed.
     """
     context = active()
     count = context.defaultParallelism if num_proc is None else num_proc

@@ -1,14 +1,14 @@
 """The collectives as TensorFlow operations: native ones where they can be loaded, else Python functions.
 
-Both run on the CPU, are differentiable, and answer alike:
+Both run on the CPU, are differentiable, and return the same:
 
     allreduce(tensors, …) → tensors                      broadcast(tensors, …) → tensors
     allgather(tensors, …) → (tensors, rows by rank)      alltoall(tensor, splits, …) → (tensor, rows by rank)
     reducescatter(tensors, …) → tensors
 
-Native ones return to TensorFlow at once and go on in gorun's daemon, so that any number of them may be in
-flight in any order. Python functions hold a thread of TensorFlow each, so a tf.function runs one after the
-other, and ranks whose functions have them in different orders wait for each other.
+A native operation returns to TensorFlow at once and continues in gorun's daemon: any number may be in flight,
+in any order. A Python function holds a thread of TensorFlow, so a tf.function runs its functions one after
+the other. Ranks whose tf.functions have them in different orders wait for each other.
 """
 
 from __future__ import annotations

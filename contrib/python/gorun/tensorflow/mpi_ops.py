@@ -1,7 +1,7 @@
 """Collectives for TensorFlow tensors, eagerly and in graphs.
 
-All of them are differentiable. Ranks meet by the name of an operation. Without one it is, in a graph, the
-name of the operation's node; eagerly, ranks count their operations without a name.
+All of them are differentiable. Ranks match operations by name. An operation without a name gets one: in a
+graph the name of its node, eagerly a number in the order of the calls.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ check_num_rank_power_of_2 = num_rank_is_power_2
 def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """Join the job; a second call does nothing. Without gorun this process is a world of one.
 
-    comm may name all ranks; a part of them is what process sets are for.
+    comm is None or lists all ranks; pass process_sets to use some of them. Raises ValueError if joining
+    fails.
     """
     basics.init(comm, process_sets)
     engine.current()  # now, as graphs made for an earlier world do not look for it
@@ -87,9 +88,10 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """Return the average (or op) of all ranks' tensors; IndexedSlices give IndexedSlices.
+    """Reduce a tensor over all ranks and return the average (or op); IndexedSlices stay IndexedSlices.
 
-    The devices are Horovod's: the work is done on the CPU.
+    All ranks pass the same type and shape. The work is done on the CPU: device_dense and device_sparse have
+    no effect.
     """
     op = choose_op(average, op)
     return _reduced(
@@ -110,7 +112,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Return each tensor's average (or op) over the ranks; they are reduced together, or none of them is."""
+    """Reduce each tensor over all ranks; return the averages (or op) in order. All succeed or all fail."""
     op = choose_op(average, op)
     return _reduced(  # fmt: skip
         list(tensors), name, op, prescale_factor, postscale_factor, process_set, ignore_name_scope,
@@ -167,7 +169,7 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return all ranks' tensors joined along the first dimension, in which they may differ."""
+    """Join the tensors of all ranks along the first dimension; only that dimension may differ."""
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
 
@@ -195,7 +197,7 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's tensor. root_rank is global in a process set too."""
+    """Return the root's tensor. root_rank is a rank of the whole world, also in a process set."""
     tensors = _tensors([tensor])
     with translate():
         return engine.current().broadcast(
@@ -229,9 +231,10 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+    """Send splits[i] rows of a tensor to rank i, and return the rows that the ranks sent to this one.
 
-    With splits the result is a pair: those rows, and how many of them came from each rank.
+    Without splits every rank gets the same number of rows. With splits the result is a pair: the rows, in
+    rank order, and how many came from each rank.
     """
     tensor = tf.convert_to_tensor(tensor)
     given = tf.constant([], tf.int32) if splits is None else tf.convert_to_tensor(splits)
@@ -255,9 +258,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """Return this rank's rows of the average (or sum) of all ranks' tensors.
+    """Reduce a tensor over all ranks, and return this rank's rows of the average (or sum).
 
-    The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row each.
+    Ranks get equal shares of the rows, in rank order. If the rows do not divide evenly, each of the first
+    ranks gets one more.
     """
     return _scattered(
         [tensor], compression, op, name, process_set, ignore_name_scope, prescale_factor, postscale_factor
@@ -298,9 +302,9 @@ def _scattered(
 
 
 def join() -> Any:
-    """Say that this rank has no more data, and return the last rank to do so when all have.
+    """Declare that this rank has no more data. Wait until all ranks have joined; return the last one.
 
-    Meanwhile the allreduces of the others go on with zeros for this one; an average still divides by the
+    Until then this rank contributes zeros to the allreduces of the others, and averages still divide by the
     number of all ranks.
     """
     if tf.executing_eagerly():

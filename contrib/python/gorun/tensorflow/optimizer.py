@@ -17,7 +17,7 @@ _LegacyOptimizer = tf.compat.v1.train.Optimizer
 
 
 class _Wrapped(_LegacyOptimizer):
-    """An optimizer of tf.compat.v1 that leaves its work to another."""
+    """An optimizer of tf.compat.v1 that delegates to another one."""
 
     def __init__(self, optimizer: Any, name: str | None, use_locking: bool) -> None:
         super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)

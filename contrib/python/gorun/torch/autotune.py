@@ -1,7 +1,7 @@
 """The log of HOROVOD_AUTOTUNE_LOG, in the columns that Horovod's own tuner writes.
 
-There is nothing to search for: buckets have a size, and how each is reduced the daemons work out from what
-they measured of their links. So the file shows what was chosen, and how fast it turned out to be.
+gorun searches for nothing: the size of buckets is given, and the daemons choose how to reduce each from what
+they measured of their links. So the file shows what was chosen, and how fast it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Gradients under way: several parameters in one piece of arena memory, or one by itself.
 
-A unit collects the gradients of its slots, is submitted when it has all of them, and puts the reduced
-gradients back. What is in which unit, and under which name, is a function of the parameters alone, so
-that it is the same on every rank.
+A unit collects the gradients of its slots. When it has all of them it submits them, and later stores the
+reduced gradients. The parameters alone decide the units and their names, so all ranks have the same.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class Slot:
 def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[list[int]]:
     """Distribute items, given as (kind, bytes), to buckets of one kind each; return their indexes.
 
-    A bucket is closed once it holds capacity bytes, the first of a kind at first bytes: the gradients that
-    are ready first shall be on their way early.
+    A bucket is full at capacity bytes. The first bucket of a kind is full at first bytes, so that the
+    gradients that are ready first start to travel early.
     """
     buckets: list[list[int]] = []
     open_buckets: dict[Any, tuple[list[int], int]] = {}
@@ -78,10 +77,9 @@ def fill(sizes: Iterable[tuple[Any, int]], capacity: int, first: int) -> list[li
 class Bucket:
     """Dense gradients in one block, reduced by one request.
 
-    Where the gradients can be used as they travel they are views of the block, and nothing is copied once
-    backward() adds to them in place; a gradient that backward() made anew is copied in while it is in cache.
-    Otherwise (compression, GPU, a model that changed its type) each is converted in and out; see cuda.py for
-    GPUs.
+    Gradients that travel in their own type are views of the block: backward() adds to them in place, without
+    a copy. If backward() makes a new gradient, the bucket copies it in while it is in cache. Other gradients
+    (compression, a GPU, a model that changed its type) are converted in and out; cuda.py does it for GPUs.
     """
 
     def __init__(
@@ -122,9 +120,9 @@ class Bucket:
             slot.view, slot.address = slot.home.detach(), slot.home.data_ptr()
 
     def add(self, slot: Slot, missing: set[Slot]) -> None:
-        """Take a slot's gradient; submit the bucket if it was the last one missing.
+        """Take a slot's gradient, and submit the bucket if no other is missing.
 
-        This is what a gradient costs: in most steps it is in its place already, and only counted.
+        Every gradient of every step comes here. Most lie in the block already and are only counted.
         """
         grad = slot.parameter.grad
         if self._operation is None or not self._operation.begun():  # not submitted before a Ctrl-C
@@ -222,7 +220,7 @@ class Bucket:
 
 
 class Loose:
-    """A gradient that is sent by itself: a sparse one, or one packed by a compressor of the user's."""
+    """A gradient that travels by itself: a sparse one, or one that the user's own compressor packed."""
 
     def __init__(self, name: str, slot: Slot, as_dense: bool, reduction: Reduction) -> None:
         self.slots = [slot]

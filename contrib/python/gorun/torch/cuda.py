@@ -1,12 +1,12 @@
-"""Copies of a GPU's gradients to the arena and back: pinned memory, and a stream of their own.
+"""Copies of a GPU's gradients to the arena and back, by pinned memory and a stream of their own.
 
-The arena is registered with the driver, region by region, so that the GPU reads and writes it by itself:
-copies are queued and no thread waits for one. Once per bucket, before the engine may read it, its copies are
-waited for, by an event; on the way back the stream of the caller waits, not the caller. Where registering is
-refused (some virtual GPUs, a limit on locked memory) the same copies go through the driver's own buffers.
+The arena is registered with the driver, region by region, so the GPU reads and writes it directly: copies are
+queued, and no thread waits for each. Before the engine reads a bucket, a thread waits once for its copies, by
+an event. On the way back the caller's stream waits, not the caller. If the driver refuses to register a
+region (some virtual GPUs, a limit on locked memory), the same copies go through its own buffers.
 
-Nothing here needs peer access, NCCL or a process alone on its GPU: MIG slices and vGPUs will do. It starts no
-thread.
+This needs no peer access, no NCCL and no GPU for one process alone: MIG slices and vGPUs will do. It starts
+no thread.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give every rank's optimizer the state and the options (learning rate…) of the root's optimizer.
 
-    The state may have any structure, and may still be empty; no step is taken to fill it. As with Horovod,
-    an optimizer without a state gets zero gradients where it has none: sparse ones for SparseAdam and for the
-    sparse embeddings of the model.
+    The state may have any structure and may be empty; the function takes no step to fill it. As in Horovod,
+    an optimizer without a state gets zero gradients for parameters that have none. They are sparse for
+    SparseAdam and for the sparse embeddings of model.
     """
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []

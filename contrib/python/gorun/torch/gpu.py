@@ -1,7 +1,7 @@
-"""Tensors on GPUs that are reduced and moved where they are, in jobs with another --gpu-path than host.
+"""Tensors that are reduced and moved in the memory of GPUs, in jobs whose --gpu-path is not host.
 
-What NCCL lacks still goes by the host: reductions of bits, averages of integers, other element types, process
-sets, rows that are not alike on all ranks, and what has a root but is not a broadcast.
+What NCCL lacks still goes through the host: reductions of bits, averages of integers, other element types,
+process sets, row counts that differ between ranks, and rooted operations other than broadcast.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The leftovers of a failed backward().
+"""Cleans up after a failed backward().
 
-torch keeps the functions that were still to run in a queue of the thread, and with them all that their graph
-holds, until the thread ends. For the main thread that is after Python has ended, which tensors over the arena
-need to be freed: exit() would hang.
+torch keeps the functions that it did not run in a queue of the thread, and with them their whole graph, until
+the thread ends. The main thread ends after Python. Tensors over the arena need Python to be freed, so exit()
+would hang.
 """
 
 from __future__ import annotations

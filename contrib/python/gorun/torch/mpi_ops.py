@@ -1,8 +1,8 @@
 """Collectives for PyTorch tensors.
 
-Functions without a trailing underscore return new tensors and, unless asynchronous, are differentiable;
-those with one overwrite their argument. Asynchronous functions return a handle for synchronize(). Ranks
-meet by the name of an operation, or by their count of operations without one.
+Functions without a trailing underscore return new tensors, and the synchronous ones are differentiable. Those
+with an underscore overwrite their argument. Asynchronous functions return a handle for synchronize(). Ranks
+match operations by name, and operations without a name by their order.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return the average (or op) of all ranks' tensors; a sparse tensor gives a sparse one."""
+    """Reduce a tensor over all ranks and return the average (or op); a sparse one stays sparse.
+
+    All ranks pass the same type and shape. Sparse tensors can only be averaged or added up.
+    """
     op = choose_op(average, op)
     if tensor.is_sparse:
         return sparse_allreduce_async(tensor, name, op, process_set)()
@@ -185,7 +188,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Return each tensor's average (or op) over the ranks; they are reduced together, or none of them is."""
+    """Reduce each tensor over all ranks; return the averages (or op) in order. All succeed or all fail."""
     options = {
         "op": choose_op(average, op), "prescale_factor": prescale_factor,
         "postscale_factor": postscale_factor, "process_set": process_set,
@@ -204,7 +207,7 @@ def grouped_allreduce(
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Start to add up (or average) sparse tensors; the function returned waits and returns the result."""
+    """Start to add up (or average) sparse tensors. Return a function that waits for the result."""
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be added up or averaged only")
     divisor = process_set.size() if op == Average else 1
@@ -238,7 +241,7 @@ class _Allgather(torch.autograd.Function):
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Return all ranks' tensors joined along the first dimension, in which they may differ."""
+    """Join the tensors of all ranks along the first dimension; only that dimension may differ."""
     return _Allgather.apply(name, process_set, tensor)[0]
 
 
@@ -271,7 +274,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return the root's tensor. root_rank is global in a process set too."""
+    """Return the root's tensor. root_rank is a rank of the whole world, also in a process set."""
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
@@ -302,19 +305,20 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send splits[i] rows to rank i, or as many to each, and return the rows received.
+    """Send splits[i] rows of a tensor to rank i, and return the rows that the ranks sent to this one.
 
-    With splits the result is a pair: those rows, and how many of them came from each rank.
+    Without splits every rank gets the same number of rows. With splits the result is a pair: the rows, in
+    rank order, and how many came from each rank.
     """
     output, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received_splits)
 
 
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data, and return the last rank to do so when all have.
+    """Declare that this rank has no more data. Wait until all ranks have joined; return the last one.
 
-    Meanwhile the allreduces of the others go on with zeros for this one; an average still divides
-    by the number of all ranks. device is Horovod's: zeros lie in host memory.
+    Until then this rank contributes zeros to the allreduces of the others, and averages still divide by the
+    number of all ranks. device has no effect: the zeros lie in host memory.
     """
     return collectives.join()
 
@@ -344,9 +348,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Return this rank's rows of the average (or sum) of all ranks' tensors.
+    """Reduce a tensor over all ranks, and return this rank's rows of the average (or sum).
 
-    The rows are dealt out in rank order; what does not divide evenly goes to the first ranks, one row each.
+    Ranks get equal shares of the rows, in rank order. If the rows do not divide evenly, each of the first
+    ranks gets one more.
     """
     return grouped_reducescatter(
         [tensor], name, compression, op, process_set, prescale_factor, postscale_factor

@@ -160,7 +160,7 @@ class _Distributed:
 
 
 class _DistributedAdasum:
-    """The same for op=Adasum, which combines the steps of the ranks' optimizers instead of gradients."""
+    """DistributedOptimizer for op=Adasum: it combines the ranks' optimizer steps, not their gradients."""
 
     # Scripts read it, too. A copy of the optimizer has none, and steps by itself.
     _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})

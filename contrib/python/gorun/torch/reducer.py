@@ -1,8 +1,8 @@
 """Reduces the gradients of an optimizer's parameters while backward() still runs.
 
-A hook on every parameter counts its bucket down; the bucket that has all its gradients is submitted at
-once, and synchronize() waits for what is then still under way. The first step after init() only looks:
-which gradients are sparse is known at its end, and decides what is in which bucket from then on.
+A hook on every parameter reports its gradient to a bucket. The last gradient submits the bucket, and
+synchronize() waits for the buckets under way. The first step after init() submits nothing early: only at its
+end do the ranks know which gradients are sparse, and assign parameters to buckets.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class _Step:
 
 
 class Agreement:
-    """An agreement of all ranks on each gradient's sparse dimensions, 0 if all have seen it dense.
+    """An agreement of all ranks on the number of sparse dimensions of each gradient; 0 means dense.
 
-    Ranks without a gradient learn of it from the others. And ranks whose models differ would wait for
-    each other's gradients for ever; here, once, that is an error. A wait that Ctrl-C cut short goes on with
-    the next call.
+    It tells ranks without a gradient what the others have. It also finds ranks whose models differ, once, and
+    reports an error instead of letting them wait for each other's gradients. After Ctrl-C the next call
+    resumes the wait.
     """
 
     def __init__(self, slots: Sequence[Slot], prefix: str, meeting: tuple[str, str]) -> None:
@@ -159,11 +159,11 @@ class Reducer:
         self._hooks.append(_on_gradient(parameter, hook, self))
 
     def arrived(self, slot: Slot) -> None:
-        """Count a backward pass of a parameter and, after the last of a step, submit its gradient.
+        """Count a backward pass of a parameter. After the last pass of a step, submit its gradient.
 
-        A failure is raised where backward() ends: from here it would end it in the middle, and leave other
-        ranks without the gradients that are still to come. If it ends in the middle for another reason, the
-        failure is left to synchronize().
+        A failure is raised at the end of backward(). Raised here it would stop backward() halfway, and the
+        other ranks would miss the remaining gradients. If something else stops backward(), synchronize()
+        raises the failure.
         """
         try:
             planned = self._planned(basics.world())
@@ -197,7 +197,7 @@ class Reducer:
     def synchronize(self) -> None:
         """Submit missing gradients, wait for all, and store the reduced gradients in the parameters.
 
-        If Ctrl-C cuts it short, the step goes on with the next call, unless it is reduced.
+        If Ctrl-C interrupts it before the gradients are reduced, the next call continues the step.
         """
         if not self._alone():
             try:
@@ -213,9 +213,9 @@ class Reducer:
             self._step = _Step(self._step.missing, fresh=True)
 
     def forget(self) -> None:
-        """Drop the gradients of the current step, on this rank alone; the plan, which all ranks share, stays.
+        """Drop this rank's gradients of the current step, but keep the plan that all ranks share.
 
-        If backward() has handed gradients over, the step is reduced first: other ranks wait for it.
+        If backward() has submitted gradients, reduce them first: the other ranks wait for them.
         """
         reduced = False
         with contextlib.suppress(Exception):
@@ -283,8 +283,9 @@ class Reducer:
     def _meet(self, world: World, slots: Sequence[Slot]) -> Agreement:
         """Return the agreement on some parameters.
 
-        One that extends a plan has the name of an operation that every rank submits in its next step: if only
-        some ranks have new parameters, these and the others meet there, and all of them get an error.
+        An agreement that extends a plan uses the name of an operation that every rank submits in its next
+        step. If only some ranks have new parameters, it meets that operation of the others, and all ranks get
+        an error.
         """
         if not self._step.missing:
             self._prefix = f"gradients.{world.serial(f'gradients.{self.process_set.group()}')}"

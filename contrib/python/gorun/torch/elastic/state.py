@@ -18,8 +18,8 @@ from gorun.torch.functions import broadcast_optimizer_state, broadcast_parameter
 class TorchState(ObjectState):
     """TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0).
 
-    Models, optimizers, their schedulers and scalers, and samplers, under whatever name, are saved by their
-    state_dict(); of everything else a copy is kept.
+    Models, optimizers, their schedulers and scalers, and samplers may have any name: the state saves their
+    state_dict(). It keeps a copy of every other value.
     """
 
     def __init__(
@@ -151,10 +151,11 @@ class SamplerStateHandler(StateHandler):
 
 
 def renewed(old: Any, value: Any) -> Callable[[], Any]:
-    """Return a function that returns a copy of a state, in the memory of the old copy as far as that fits.
+    """Return a function that copies a state, into the memory of the old copy where that fits.
 
-    Fresh memory for every copy would take longer than the copying. It fits where the same tensors share it as
-    in the value: copies share what their originals shared, which may have parted since, as tied weights do.
+    Allocating memory for every copy would take longer than copying. Memory fits if the same tensors share it
+    as in the value. Copies share memory as their originals did, and originals may have parted since, as tied
+    weights do.
     """
     kept = _by_memory(old)
     groups = [(tensors, kept.get(uses, [])) for uses, tensors in _by_memory(value).items()]
