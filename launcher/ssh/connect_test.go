@@ -324,6 +324,32 @@ func TestIdentityFiles(t *testing.T) {
 		"~/keys/job: its permissions 0644 let others read it", "~/keys/gone: no such file")
 }
 
+// TestLoginWhileAsked: a login that begins while the user types a passphrase for another one has as much time as any.
+func TestLoginWhileAsked(t *testing.T) {
+	srv, h := startServer(t), newHome(t)
+	srv.allowed = sameKey(writeLockedKey(t, h.path("keys/locked")))
+	h.IdentityFiles = []string{"~/keys/locked"}
+	h.ConnectTimeout = time.Second
+	asked := make(chan struct{})
+	h.Prompt = func(context.Context, string) (string, error) {
+		close(asked)
+		time.Sleep(1500 * time.Millisecond)
+		return lockedPassphrase, nil
+	}
+	c := h.client(t)
+	var first sync.WaitGroup
+	first.Go(func() {
+		if conn, err := c.Connect(testContext(t), srv.addr); err != nil {
+			t.Error(err)
+		} else {
+			conn.Close()
+		}
+	})
+	<-asked
+	connect(t, c, srv.addr)
+	first.Wait()
+}
+
 func TestEncryptedKey(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	locked := writeLockedKey(t, h.path("keys/locked"))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -29,6 +30,7 @@ type keyFile struct {
 	cert *gossh.Certificate // path-cert.pub
 	skip string             // why it cannot be used; "" if it can
 	note sync.Once          // reports skip once, for a key that the user named
+	open atomic.Bool        // signer is there
 
 	mu     sync.Mutex
 	signer gossh.Signer
@@ -71,6 +73,7 @@ func readKey(path string) (*keyFile, error) {
 	switch {
 	case err == nil:
 		k.signer, k.pub = signer, signer.PublicKey()
+		k.open.Store(true)
 	case errors.As(err, &locked):
 		k.pem = text
 		if k.pub = locked.PublicKey; k.pub == nil {
@@ -124,6 +127,7 @@ func (k *keyFile) unlock(name string, ask func(string) (string, error)) (gossh.S
 		signer, err := gossh.ParsePrivateKeyWithPassphrase(k.pem, []byte(answer))
 		if err == nil {
 			k.signer, k.pem = signer, nil
+			k.open.Store(true)
 			return signer, nil
 		}
 		if !errors.Is(err, x509.IncorrectPasswordError) {
@@ -284,7 +288,7 @@ func (c *Client) addFile(o *offer, s *settings, k *keyFile, held *agentKeys, u u
 	case k.skip != "":
 		o.skipped = append(o.skipped, name+": "+k.skip)
 		return
-	case k.encrypted() && u.ask == nil:
+	case !k.open.Load() && u.ask == nil:
 		o.skipped = append(o.skipped, name+": it has a passphrase, and there is no terminal to ask for it; ssh-add it")
 		return
 	default:
@@ -306,10 +310,4 @@ func (c *Client) addFile(o *offer, s *settings, k *keyFile, held *agentKeys, u u
 		}
 	}
 	o.add(signer, name)
-}
-
-func (k *keyFile) encrypted() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.signer == nil
 }
