@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +71,9 @@ func openRDMA(library string) (*os.File, error) {
 	defer cancel()
 	check := exec.CommandContext(ctx, pathOf(program), "worker", rdmaCheck+"="+library)
 	check.WaitDelay = time.Second // what the library starts may keep the output open
+	check.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	runtime.LockOSThread() // the kernel sends that signal when this thread ends
+	defer runtime.UnlockOSThread()
 	out, err := check.CombinedOutput()
 	if err != nil {
 		program.Close()
