@@ -52,6 +52,17 @@ def check_timeout():
     dist.barrier()
 
 
+def check_failed_gradients():
+    """DDP's backward() raises when the others do not come."""
+    short = dist.new_group(everybody, timeout=timedelta(seconds=2))
+    model = DistributedDataParallel(nn.Linear(4, 1), process_group=short)
+    for _ in range(3):
+        model(torch.ones(1, 4)).sum().backward()
+    if rank != size - 1:
+        raised(model(torch.ones(1, 4)).sum().backward, "all_reduce timed out")
+    dist.barrier()
+
+
 def check_watching_barrier():
     """A barrier that names the missing ranks, and leaves the group as it was."""
     group = dist.new_group(everybody, timeout=timedelta(seconds=60))
@@ -176,6 +187,7 @@ def check_counts():
 check_counts()
 if size > 1:
     check_timeout()
+    check_failed_gradients()
     check_watching_barrier()
     check_split()
 check_sparse()

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import distributed as dist
@@ -53,6 +53,19 @@ class Limit:
         return RuntimeError(f"backend gorun: {text}; the group takes no more calls on this rank")
 
 
+class _Failure:
+    """The result of an operation that failed, which raises its error when C++ looks for tensors in it.
+
+    DDP does, and takes the first: if there were neither a tensor nor an error, the process would crash.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise self.error
+
+
 class Future(torch.futures.Future):
     """The result of an operation. The first thread that waits for it fetches it.
 
@@ -74,6 +87,16 @@ class Future(torch.futures.Future):
         self._result = result
         self._what = what
         self._limit = limit
+
+    def set_exception(self, result: Exception) -> None:
+        """End with an error."""
+        failure = _Failure(result)
+
+        def fail(_: object) -> NoReturn:
+            raise result
+
+        self._set_unwrap_func(fail)
+        self.set_result(failure)
 
     def bring(self) -> None:
         """Wait for the operation, unless another thread does, and call the callbacks."""
