@@ -2,7 +2,9 @@ package detached
 
 import (
 	"bufio"
+	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"gorun/launcher/failover"
 	"gorun/launcher/failover/failovertest"
+	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -99,5 +102,15 @@ func TestElectorsHearOfRunningJobs(t *testing.T) {
 func TestOriginInTheEnvironment(t *testing.T) {
 	if c := (Origin{"h:1", "h", "/a key/file"}); OriginFrom(c.String()) != c {
 		t.Errorf("%+v", OriginFrom(c.String()))
+	}
+}
+
+// A launcher that cannot be prepared leaves no job behind.
+func TestStartLeavesNothing(t *testing.T) {
+	store := jobs.Store{Dir: t.TempDir()}
+	wrong := errors.New("no key")
+	_, err := Start(t.Context(), store, exec.Command("true"), jobs.Record{}, func(jobs.Job) error { return wrong })
+	if left, _ := store.List(); !errors.Is(err, wrong) || len(left) > 0 {
+		t.Errorf("error %v, jobs %v", err, left)
 	}
 }

@@ -39,6 +39,7 @@ func Start(ctx context.Context, store jobs.Store, cmd *exec.Cmd, r jobs.Record, 
 	defer lock.Close()
 	if prepare != nil {
 		if err := prepare(job); err != nil {
+			os.RemoveAll(job.Dir)
 			return nil, err
 		}
 	}
