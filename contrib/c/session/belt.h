@@ -17,21 +17,21 @@ static unsigned char *result_of(int rank, uint64_t part) {
 
 /* parted reports whether a rank will reduce no more shares. */
 static int parted(int rank) {
-	return (__atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) || __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1) &&
-	       __atomic_load_n(reduced(rank), __ATOMIC_ACQUIRE) < world.goal;
+	return (__atomic_load_n(broken(rank), __ATOMIC_SEQ_CST) || __atomic_load_n(has_left(rank), __ATOMIC_SEQ_CST) == 1) &&
+	       __atomic_load_n(reduced(rank), __ATOMIC_SEQ_CST) < world.goal;
 }
 
 /* departed does what parted does, but ignores ranks that failed only because another one did. */
 static int departed(const struct slot *l, int rank) {
 	(void)l;
-	return parted(rank) && __atomic_load_n(broken(rank), __ATOMIC_ACQUIRE) != BELT_FAILED;
+	return parted(rank) && __atomic_load_n(broken(rank), __ATOMIC_SEQ_CST) != BELT_FAILED;
 }
 
 /* all_have does what all_here does, for the parts that this rank waits for. */
 static int all_have(uint64_t *(*count)(int)) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
-		if (__atomic_load_n(count(r), __ATOMIC_ACQUIRE) >= world.goal)
+		if (__atomic_load_n(count(r), __ATOMIC_SEQ_CST) >= world.goal)
 			continue;
 		if (parted(r))
 			return -1;

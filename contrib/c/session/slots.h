@@ -16,7 +16,7 @@ static uint32_t *has_left(int rank) { return (uint32_t *)(void *)(world.slots + 
 static uint32_t *is_asleep(int rank) { return has_left(rank) + 1; }
 
 /* is_over reports whether the world has ended: no operation completes in a slot any more, and GONE is on its way. */
-static int is_over(void) { return __atomic_load_n(has_left(world.local_rank), __ATOMIC_ACQUIRE) == 2; }
+static int is_over(void) { return __atomic_load_n(has_left(world.local_rank), __ATOMIC_SEQ_CST) == 2; }
 
 static unsigned char *buffer(const struct slot *l, int rank, uint64_t use) {
 	return l->buffers + l->stride * (2 * (size_t)rank + (use & 1));
@@ -206,14 +206,14 @@ static int all_here(const struct slot *l) {
 	int here = 1;
 	/* Look at all ranks, even if one is missing: the last to come wakes no others if one will never come. */
 	for (int r = 0; r < world.local_size; r++) {
-		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_ACQUIRE);
+		uint64_t w = __atomic_load_n(word(l, r), __ATOMIC_SEQ_CST);
 		if (w >= 2 * use)
 			continue;
 		if (w & 1)
 			return -1;
-		if (__atomic_load_n(has_left(r), __ATOMIC_ACQUIRE) != 1)
+		if (__atomic_load_n(has_left(r), __ATOMIC_SEQ_CST) != 1)
 			here = 0;
-		else if (__atomic_load_n(word(l, r), __ATOMIC_ACQUIRE) < 2 * use)
+		else if (__atomic_load_n(word(l, r), __ATOMIC_SEQ_CST) < 2 * use)
 			return -1;
 	}
 	/* Look at this last. A rank that comes after the end of the world finds its mark; the operation may have failed on others. */
@@ -231,7 +231,7 @@ static void reduce(const struct slot *l, void *out) {
  * an answer. */
 static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 	__atomic_store_n(is_asleep(world.local_rank), 1, __ATOMIC_SEQ_CST);
-	/* Look once more, now that others would ring. */
+	/* Look once more, now that others would ring. Loads with acquire could come before the store. */
 	int code = look(l) ? GORUN_OK : await_doorbell();
 	__atomic_store_n(is_asleep(world.local_rank), 0, __ATOMIC_SEQ_CST);
 	return code;

@@ -14,7 +14,7 @@ static unsigned char *tensor(const struct slot *l, int rank, size_t region, size
 
 /* deserted reports whether a rank has left a wide slot before it reduced its slice. */
 static int deserted(const struct slot *l, int rank) {
-	return __atomic_load_n(has_left(rank), __ATOMIC_ACQUIRE) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_ACQUIRE) < l->use;
+	return __atomic_load_n(has_left(rank), __ATOMIC_SEQ_CST) == 1 && __atomic_load_n(done(l, rank), __ATOMIC_SEQ_CST) < l->use;
 }
 
 /* all_reduced does what all_here does, for the slices of an operation in a wide slot. Even if a rank has left, it waits for the
@@ -22,7 +22,7 @@ static int deserted(const struct slot *l, int rank) {
 static int all_reduced(const struct slot *l) {
 	int how = 1;
 	for (int r = 0; r < world.local_size; r++) {
-		if (__atomic_load_n(done(l, r), __ATOMIC_ACQUIRE) >= l->use)
+		if (__atomic_load_n(done(l, r), __ATOMIC_SEQ_CST) >= l->use)
 			continue;
 		if (!deserted(l, r)) /* it is at work, or GONE is on its way */
 			return 0;
