@@ -2,7 +2,7 @@ package verbs
 
 import (
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,14 +12,11 @@ var errHangs = errors.New("the RDMA device does not answer; see dmesg")
 // call runs do, which calls a device's driver: nothing can interrupt that. If do takes longer than Config.Driver, call
 // returns errHangs, and undo runs once do has returned. Until then no other stream gets a queue pair.
 func (t *Transport) call(do func() error, undo func()) error {
-	var mu sync.Mutex
-	late := false
+	var settled atomic.Bool // do has returned in time, or is late: whichever comes first
 	result := make(chan error, 1)
 	t.goes.Go(func() {
 		err := do()
-		mu.Lock()
-		defer mu.Unlock()
-		if !late {
+		if settled.CompareAndSwap(false, true) {
 			result <- err
 			return
 		}
@@ -35,16 +32,11 @@ func (t *Transport) call(do func() error, undo func()) error {
 		return err
 	case <-limit.C:
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	select {
-	case err := <-result:
-		return err
-	default:
-	}
-	late = true
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !settled.CompareAndSwap(false, true) {
+		return <-result
+	}
 	t.hanging++
 	return errHangs
 }

@@ -10,7 +10,7 @@ import (
 	"gorun/collective/crc32c"
 )
 
-// offer is what a side sends over TCP: its queue pair, or that it has none.
+// offer describes a side's queue pair, or reports that the side has none. Each side sends one over TCP.
 //
 //	 0  u32  magic
 //	 4  u8   whether there is a queue pair; the rest is 0 if not

@@ -47,8 +47,8 @@ func Broken(err error) bool {
 	return status || event || other
 }
 
-// pairError is what ends the use of a queue pair, other than a status or an event: the library refuses a request, or the
-// peer does not follow the protocol.
+// pairError is an error of a queue pair other than a status or an event: the library refuses a request, or the peer
+// violates the protocol.
 type pairError struct{ err error }
 
 func (e *pairError) Error() string { return "queue pair failed: " + e.err.Error() }

@@ -55,7 +55,7 @@ type Transport struct {
 
 type streamID struct{ peer, stream int }
 
-// streamState is what a transport knows of a stream.
+// streamState is the state of one stream.
 type streamState struct {
 	trial
 	on      int      // queue pairs that carry it; while it is replaced, also the old one

@@ -11,7 +11,7 @@ type trial struct {
 	until    time.Duration // no attempt before that
 }
 
-// steady is how long a queue pair must carry a stream so that the failures before it no longer count. A queue pair that
+// A queue pair that carries a stream for steady clears the failures before it. A queue pair that
 // breaks is replaced at once. If the next one fails sooner than steady, the stream stays on TCP, for a time that
 // doubles with each such failure.
 const steady = 10 * time.Second
