@@ -35,12 +35,7 @@ func TestVMRDMA(t *testing.T) {
 	binary, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Minute)
 	defer cancel()
-	l := guests(ctx, t, root, vm.Options{Guests: 3, Memory: 1024})
-	for _, g := range l.Guests() {
-		if err := g.SoftRoCE(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l := rdmaGuests(ctx, t, root, 3)
 	tr := train(ctx, t, l, binary, "--rdma", "on", "--rdma-options", "rest=20ms", "--metrics", rdmaMetrics,
 		"--network-interfaces", "ens192")
 	tr.goesOn(20)
@@ -79,6 +74,18 @@ func TestVMRDMA(t *testing.T) {
 	t.Logf("%d steps; %s%s; vm2 was paused %d times, for %.2f s or more; the longest step took %.2f s", tr.steps(),
 		overRDMA.FindString(text), counted, *vmMoves, shortest.Seconds(), longest.Seconds())
 	operationsInGuests(ctx, t, l, binary)
+}
+
+// rdmaGuests returns a lab of n guests with Soft-RoCE, until the test ends.
+func rdmaGuests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
+	t.Helper()
+	l := guests(ctx, t, root, vm.Options{Guests: n, Memory: 1024})
+	for _, g := range l.Guests() {
+		if err := g.SoftRoCE(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
 }
 
 // breakPairs has all guests end their connected queue pairs until hosts have found so many broken. In turn each takes the

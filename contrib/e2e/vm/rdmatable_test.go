@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/lab/vm"
 )
 
 var vmTable = flag.Bool("table", false, "whether TestVMRDMATable measures")
@@ -29,13 +28,10 @@ func TestVMRDMATable(t *testing.T) {
 	_, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute)
 	defer cancel()
-	l := guests(ctx, t, root, vm.Options{Guests: 4, Memory: 1024})
+	l := rdmaGuests(ctx, t, root, 4)
 	bench := filepath.Join(e2etest.Root(), "contrib/bench")
 	var names []string
 	for _, g := range l.Guests() {
-		if err := g.SoftRoCE(ctx); err != nil {
-			t.Fatal(err)
-		}
 		for _, file := range []string{"rdma.py", "running.py", "jax_ranks.py"} { // which ranks run from the same path
 			text, err := os.ReadFile(filepath.Join(bench, file))
 			if err != nil {
