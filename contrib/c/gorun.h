@@ -136,8 +136,8 @@ int gorun_init(void);
  * other. GORUN_INVALID: this process has no other session. */
 int gorun_init_companion(void);
 
-/* Leaves the job. Operations that other ranks still share with this one fail, and so do those that other threads wait for
- * (GORUN_SHUTDOWN). All memory from gorun_alloc is gone afterwards. */
+/* Leaves the job. Operations that need this rank fail on the other ranks. Waits of other threads here return
+ * GORUN_SHUTDOWN. All memory from gorun_alloc is gone afterwards. */
 int gorun_finalize(void);
 
 /* The text of the last failure in this thread; it stays until the next one. */

@@ -1,7 +1,7 @@
 // A stand-in for libibverbs.so.1 on machines without RDMA: devices of all processes of one machine reach each other
 // through shared memory. Only what gorun uses exists: reliable connected queue pairs, writes with immediate data,
-// completion channels, asynchronous events. The structures are the real ones. Unlike those of a device, messages of
-// the peer make events also where no notification was requested.
+// completion channels, asynchronous events. The structures are the real ones. Unlike a device,
+// it makes an event of each message of the peer, even if the program has requested no notification.
 //
 // The processes share a directory, best in /dev/shm: the macro DIRECTORY, or else the environment variable
 // VERBS_STANDIN; without either there is no device. Files in it make faults:
@@ -18,8 +18,8 @@
 //	subnet   N: no packet reaches a host whose address has other N bits at its beginning
 //	without  addresses of hosts that have no device
 //	denied   addresses of hosts whose users may not open it
-//	hang     whoever lists devices waits for ever
-//	crash    whoever lists devices ends by SIGABRT
+//	hang     ibv_get_device_list never returns
+//	crash    ibv_get_device_list calls abort
 //	tuned    takes a line of what each pair is connected with: class, hops, MTU and index of the GID, or timeout, retries, RNR
 //	memlock  registered memory counts against the limit of locked memory, as it does for users other than root
 //

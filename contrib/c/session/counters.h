@@ -93,8 +93,8 @@ void gorun_count_event(int event) {
 	}
 }
 
-/* missed counts a wait for ranks, some of which did not come. The daemon then carries out the operation; the wait for that
- * counts it. */
+/* missed counts a wait for ranks of which some did not come. The daemon then carries out the operation, and waited counts
+ * it. */
 static void missed(uint64_t began) {
 	count(COUNT_OTHERS, stamp() - began);
 	note(COUNT_ACTIVITY, COUNT_COMPUTING);
