@@ -56,6 +56,9 @@ func (o *op) queue(i int, lo int64) {
 	p.op, p.step, p.made = o, i, s.Do != schedule.Contribute
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Offset: uint64(lo)}
+	if !o.run.typ.Float() { // objects travel as bytes
+		p.Flags |= link.FlagCheck
+	}
 	p.Rail = int(s.Ring)
 	p.Payload = o.strategy.payload(i, lo, hi)
 	p.Length = uint32(len(p.Payload))

@@ -126,7 +126,7 @@ func (m memberDaemon) Enter(ctx context.Context, w wire.World) {
 	if len(w.Order) > 1 && w.Order[0] == m.job.HostID {
 		how := "between hosts " + m.engine.Describe()
 		if m.job.Encrypt {
-			how += "; links are encrypted (TLS 1.3)"
+			how += "; links are encrypted (AES-256-GCM)"
 		}
 		m.tell(how)
 	}

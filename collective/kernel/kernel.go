@@ -69,6 +69,9 @@ func (t Type) Size() int {
 	return types[t].size
 }
 
+// Float reports whether elements are floating-point or complex numbers.
+func (t Type) Float() bool { return t >= Float16 && t <= Float64 || t == Complex64 || t == Complex128 }
+
 func (t Type) String() string {
 	if !t.Valid() {
 		return fmt.Sprintf("type(%d)", uint8(t))

@@ -224,17 +224,16 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
-	opened, err := l.open(limit, sl.index)
+	conn, err := l.open(limit, sl.index)
 	if err != nil {
 		return err
 	}
-	conn := m.seal(opened, true)
-	stop := context.AfterFunc(ctx, func() { opened.Close() })
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
 	hello := introduction{stream: sl.index, from: m.cfg.Self, to: l.peer, upgrades: m.cfg.Upgrade != nil}
 	hello.mine, hello.yours = l.sessions()
-	challenge, err := m.cred.meet(conn, hello)
+	challenge, keys, err := m.cred.meet(conn, hello)
 	if err == nil {
 		l.touch() // the peer is up, even if it cannot attach the stream now
 		err = l.bind(challenge.mine, challenge.yours)
@@ -242,13 +241,12 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 	if err == nil && !l.vacant(sl) {
 		err = errGivenUp // the old stream has recovered meanwhile
 	}
-	carrier := conn
 	if err == nil {
-		carrier, err = m.upgrade(ctx, conn, l.peer, sl.index, challenge.upgrades)
+		keys, err = m.upgrade(ctx, keys, l.peer, sl.index, challenge.upgrades)
 	}
 	if err == nil {
-		if err = l.attach(carrier, sl); err != nil {
-			carrier.Close()
+		if err = l.attach(keys, sl); err != nil {
+			keys.Close()
 		}
 	}
 	if err != nil {
@@ -296,12 +294,11 @@ func (m *Mesh) accept() error {
 
 // receive goes through the handshake of an accepted connection.
 func (m *Mesh) receive(conn net.Conn) {
-	conn = m.seal(conn, false)
 	stop := context.AfterFunc(m.ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
 	var l *link
-	hello, err := m.cred.welcome(conn, func(hello *introduction) introduction {
+	hello, keys, err := m.cred.welcome(conn, func(hello *introduction) introduction {
 		in := introduction{from: m.cfg.Self, upgrades: m.cfg.Upgrade != nil}
 		if l = m.link(hello.from); l != nil {
 			in.mine, in.yours = l.sessions()
@@ -322,10 +319,9 @@ func (m *Mesh) receive(conn net.Conn) {
 		l.touch()
 		if err = l.bind(hello.mine, hello.yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
-			var carrier net.Conn
-			if carrier, err = m.upgrade(l.ctx, conn, l.peer, hello.stream, hello.upgrades); err == nil {
-				if err = l.attach(carrier, l.slots[hello.stream]); err != nil {
-					carrier.Close()
+			if keys, err = m.upgrade(l.ctx, keys, l.peer, hello.stream, hello.upgrades); err == nil {
+				if err = l.attach(keys, l.slots[hello.stream]); err != nil {
+					keys.Close()
 				}
 			}
 			stop()
@@ -377,9 +373,9 @@ func (l *link) bind(theirs, ours session) error {
 	return errNotReady // a delayed connection of a link that the peer has forgotten
 }
 
-// attach makes conn the stream of the slot. The side with the lower id decides the order of streams: it counts
+// attach makes the connection of keys the stream of the slot. The side with the lower id decides the order of streams: it counts
 // generations, and a newer connection makes it drop one that it is still attaching.
-func (l *link) attach(conn net.Conn, sl *slot) error {
+func (l *link) attach(keys *keyed, sl *slot) error {
 	leads := l.mesh.cfg.Self < l.peer
 	var theirs resume
 	if leads {
@@ -387,16 +383,16 @@ func (l *link) attach(conn net.Conn, sl *slot) error {
 		if sl.pending != nil {
 			sl.pending.Close()
 		}
-		sl.pending = conn
+		sl.pending = keys
 		l.mu.Unlock()
-	} else if err := readResume(conn, &theirs); err != nil {
+	} else if err := readResume(keys, &theirs); err != nil {
 		return err
 	}
 	sl.attach.Lock()
 	defer sl.attach.Unlock()
 	if leads {
-		defer l.settled(conn, sl)
-		if l.superseded(conn, sl) {
+		defer l.settled(keys, sl)
+		if l.superseded(keys, sl) {
 			return errGivenUp
 		}
 		sl.generation++
@@ -407,9 +403,9 @@ func (l *link) attach(conn net.Conn, sl *slot) error {
 		sl.generation = theirs.generation
 	}
 	l.detach(sl)
-	err := l.exchange(conn, sl, &theirs, leads)
+	err := l.exchange(keys, sl, &theirs, leads)
 	if err == nil {
-		err = l.resume(conn, sl, &theirs)
+		err = l.resume(keys, sl, &theirs)
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -435,16 +431,16 @@ func (l *link) exchange(conn net.Conn, sl *slot, theirs *resume, leads bool) err
 	return conn.SetDeadline(time.Time{})
 }
 
-func (l *link) superseded(conn net.Conn, sl *slot) bool {
+func (l *link) superseded(conn closer, sl *slot) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return sl.pending != closer(conn)
+	return sl.pending != conn
 }
 
-func (l *link) settled(conn net.Conn, sl *slot) {
+func (l *link) settled(conn closer, sl *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sl.pending == closer(conn) {
+	if sl.pending == conn {
 		sl.pending = nil
 	}
 }
@@ -476,7 +472,7 @@ func (l *link) progress(generation uint64) *resume {
 }
 
 // resume queues what the peer lacks of the slot's old stream, and starts the new one.
-func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
+func (l *link) resume(keys *keyed, sl *slot, theirs *resume) error {
 	var words [span / 64]uint64
 	var done queue
 	readMap(&words, theirs.received[:])
@@ -500,7 +496,7 @@ func (l *link) resume(conn net.Conn, sl *slot, theirs *resume) error {
 			l.again.push(lacking.pop())
 		}
 		l.unfold(sl)
-		newStream(l, sl.index, conn).start()
+		newStream(l, sl.index, keys).start()
 		sl.replacing, sl.suspect, sl.since = false, false, time.Now()
 		l.stats.attached++
 		if sl.generation > 1 {

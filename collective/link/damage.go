@@ -1,30 +1,20 @@
 package link
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 )
 
 // Data may be damaged unnoticed by TCP: in a NIC, a switch or a hypervisor that computes the checksum of a segment
-// after it has changed the data, or changes it in a way that leaves the sum unchanged. The link's own checksum finds
-// that. After a damaged frame nothing on the stream can be trusted, so the stream is replaced, and the next one repeats
-// what the peer lacks.
+// after it has changed the data, or changes it in a way that leaves the sum unchanged. The tags of records find that, and
+// find what somebody on the path has changed; they do not tell the two apart. After such a record nothing on the stream
+// can be trusted, so the stream is replaced, and the next one repeats what the peer lacks.
 
 // Damage reports damaged data from a peer.
 type Damage struct {
 	Peer          int
 	Local, Remote net.Addr // of the stream
 	Times         uint64   // how often that has happened on the link
-}
-
-// damaged reports whether a stream broke because its data was damaged.
-func damaged(err error) bool {
-	// Inside TLS, this side rejects data from an authenticated peer only if it is damaged.
-	var refused *net.OpError
-	var record tls.RecordHeaderError
-	return errors.Is(err, errChecksum) || errors.As(err, &record) ||
-		errors.As(err, &refused) && refused.Op == "local error"
 }
 
 // damage counts damage on conn, and calls Config.Damaged. mu is held.
@@ -38,7 +28,7 @@ func (l *link) damage(conn net.Conn) {
 
 // damagedHandshake counts a handshake with the peer that failed because of damage.
 func (l *link) damagedHandshake(conn net.Conn, err error) {
-	if errors.Is(err, errChecksum) {
+	if errors.Is(err, errDamaged) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.damage(conn)

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/ecdh"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,35 +9,39 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	"gorun/collective/crc32c"
 )
 
-// The handshake of a stream. Each message ends with its crc32c, 4 bytes, so that damage is not taken for a wrong key,
-// or believed. Up to the proofs all messages have a fixed size, and nothing but these bytes is read before those are
-// checked:
+// The handshake of a stream. Up to the proofs each message has a fixed size and ends with its crc32c, 4 bytes, so that
+// damage is not taken for a wrong key. Nothing but these bytes is read before the proofs are checked:
 //
-//	dialer   → hello      sender, receiver, stream, session of the sender, session of the receiver if known, nonce
+//	dialer   → hello      sender, receiver, stream, session of the sender, session of the receiver if known, public key
 //	acceptor → challenge  the same from the other side, and the acceptor's proof
 //	dialer   → proof      the dialer's proof
+//
+// What follows is in records (records.go):
+//
 //	both     ⇄            what Config.Upgrade exchanges, if both sides have it
 //	lower id → resume     generation of the stream, what was received
 //	higher   → resume     the same generation, what was received
 //
-// A proof is HMAC-SHA256 with the job's key over the prover's role, the job, hello and challenge; both
-// nonces are in there, so a proof is worth nothing on another connection.
+// A proof is HMAC-SHA256 with the job's key over the prover's role, the job, hello and challenge. Both public keys are in
+// there. They serve this connection alone, so a proof is worth nothing on another one, and whoever passes proofs on does
+// not learn the keys of the records.
 //
 // introduction (hello and the signed part of challenge):
 //
 //	 0  u32  magic
 //	 4  u8   version
-//	 5  u8   1 if something else than TCP may carry the stream
+//	 5  u8   1 if something else than TCP may carry the stream; 2 if records are encrypted
 //	 6  u16  stream index
 //	 8  u32  id of the sender
 //	12  u32  id of the receiver, as the sender believes
 //	16      session of the sender, 24 bytes: incarnation, u64 number of the link; 0 if it has no such link
 //	40      session of the receiver that the sender's link is bound to, 24 bytes of 0 if none
-//	64      nonce, 32 bytes
+//	64      public key: a point of P-256, uncompressed, 65 bytes
 //
 // resume:
 //
@@ -46,14 +51,16 @@ import (
 //	18       map of the segments received from base on, as in an acknowledgement
 const (
 	introMagic   = 0x316b6e6c // "lnk1"
-	protoVersion = 2
+	protoVersion = 3
 
-	introSize     = 96
+	publicSize    = 65
+	introSize     = 64 + publicSize
 	challengeSize = introSize + sha256.Size
 	resumeSize    = 8 + 8 + 2 // without the map
 	sumSize       = 4
 
 	introUpgrades = 1
+	introEncrypts = 2
 )
 
 const (
@@ -71,6 +78,7 @@ var (
 	ErrReopened = errors.New("peer gave up the link and opened another")
 
 	errHello    = errors.New("no introduction of a link")
+	errEncrypt  = errors.New("one of the hosts encrypts and the other does not")
 	errWrong    = errors.New("reached another host")
 	errNotReady = errors.New("peer is not ready for this link")
 	errGivenUp  = errors.New("superseded by a newer connection")
@@ -87,9 +95,10 @@ type introduction struct {
 	stream   int
 	from, to int
 	upgrades bool    // the sender has Config.Upgrade
+	encrypts bool    // the sender has Config.Encrypt
 	mine     session // of the sender
 	yours    session // of the receiver, as far as it is known
-	nonce    [32]byte
+	public   [publicSize]byte
 }
 
 func (in *introduction) encode() (b [introSize]byte) {
@@ -97,14 +106,17 @@ func (in *introduction) encode() (b [introSize]byte) {
 	le.PutUint32(b[0:], introMagic)
 	b[4] = protoVersion
 	if in.upgrades {
-		b[5] = introUpgrades
+		b[5] |= introUpgrades
+	}
+	if in.encrypts {
+		b[5] |= introEncrypts
 	}
 	le.PutUint16(b[6:], uint16(in.stream))
 	le.PutUint32(b[8:], uint32(in.from))
 	le.PutUint32(b[12:], uint32(in.to))
 	in.mine.encode(b[16:])
 	in.yours.encode(b[40:])
-	copy(b[64:], in.nonce[:])
+	copy(b[64:], in.public[:])
 	return b
 }
 
@@ -116,12 +128,12 @@ func (in *introduction) decode(b *[introSize]byte) error {
 	if b[4] != protoVersion {
 		return fmt.Errorf("%w: version %d, want %d", errHello, b[4], protoVersion)
 	}
-	in.upgrades = b[5]&introUpgrades != 0
+	in.upgrades, in.encrypts = b[5]&introUpgrades != 0, b[5]&introEncrypts != 0
 	in.stream = int(le.Uint16(b[6:]))
 	in.from, in.to = int(le.Uint32(b[8:])), int(le.Uint32(b[12:]))
 	in.mine.decode(b[16:])
 	in.yours.decode(b[40:])
-	copy(in.nonce[:], b[64:])
+	copy(in.public[:], b[64:])
 	return nil
 }
 
@@ -137,8 +149,9 @@ func (s *session) decode(b []byte) {
 
 // credentials prove that a side belongs to the job.
 type credentials struct {
-	job string
-	key []byte
+	job     string
+	key     []byte
+	encrypt bool // the records of the connection
 }
 
 func (c *credentials) proof(role string, hello, challenge *[introSize]byte) []byte {
@@ -153,64 +166,90 @@ func (c *credentials) proof(role string, hello, challenge *[introSize]byte) []by
 	return h.Sum(nil)
 }
 
-// meet is the dialer's part up to the proof. It returns the acceptor's introduction, which is proven.
-func (c *credentials) meet(conn io.ReadWriter, hello introduction) (introduction, error) {
+// introduce puts a new public key into an introduction.
+func (c *credentials) introduce(in *introduction) (*ecdh.PrivateKey, error) {
+	own, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	in.encrypts = c.encrypt
+	copy(in.public[:], own.PublicKey().Bytes())
+	return own, nil
+}
+
+// meet is the dialer's part up to the proof. It returns the acceptor's introduction, which is proven, and the
+// connection for what follows.
+func (c *credentials) meet(conn net.Conn, hello introduction) (introduction, *keyed, error) {
 	var challenge introduction
-	rand.Read(hello.nonce[:])
+	own, err := c.introduce(&hello)
+	if err != nil {
+		return challenge, nil, err
+	}
 	sent := hello.encode()
 	if err := writeMessage(conn, sent[:]); err != nil {
-		return challenge, err
+		return challenge, nil, err
 	}
 	var got [challengeSize]byte
 	if err := readIntroduction(conn, got[:]); err != nil {
-		return challenge, err
+		return challenge, nil, err
 	}
 	intro := (*[introSize]byte)(got[:])
 	if !hmac.Equal(got[introSize:], c.proof(roleAccept, &sent, intro)) {
-		return challenge, ErrKey
+		return challenge, nil, ErrKey
 	}
 	if err := challenge.decode(intro); err != nil {
-		return challenge, err
+		return challenge, nil, err
 	}
 	// Even if this attempt fails: the acceptor may need to know this side's session.
 	if err := writeMessage(conn, c.proof(roleDial, &sent, intro)); err != nil {
-		return challenge, err
+		return challenge, nil, err
 	}
 	if challenge.from != hello.to || challenge.to != hello.from || challenge.stream != hello.stream {
-		return challenge, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+		return challenge, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
 	}
-	return challenge, nil
+	if challenge.encrypts != hello.encrypts {
+		return challenge, nil, errEncrypt
+	}
+	k, err := c.newKeyed(conn, own, challenge.public, &sent, intro, true)
+	return challenge, k, err
 }
 
 // welcome is the acceptor's part up to the proof. answer returns the introduction to send to the dialer, and is called
 // before anything is proven. The result is proven unless there is an error.
-func (c *credentials) welcome(conn io.ReadWriter, answer func(*introduction) introduction) (introduction, error) {
+func (c *credentials) welcome(conn net.Conn, answer func(*introduction) introduction) (introduction, *keyed, error) {
 	var hello introduction
 	var got [introSize]byte
 	if err := readIntroduction(conn, got[:]); err != nil {
-		return hello, err
+		return hello, nil, err
 	}
 	if err := hello.decode(&got); err != nil {
-		return hello, err
+		return hello, nil, err
 	}
 	challenge := answer(&hello)
 	challenge.stream, challenge.to = hello.stream, hello.from
-	rand.Read(challenge.nonce[:])
+	own, err := c.introduce(&challenge)
+	if err != nil {
+		return hello, nil, err
+	}
 	intro := challenge.encode()
 	if err := writeMessage(conn, append(intro[:], c.proof(roleAccept, &got, &intro)...)); err != nil {
-		return hello, err
+		return hello, nil, err
 	}
 	var proof [sha256.Size]byte
 	if err := readMessage(conn, proof[:]); err != nil {
-		return hello, err
+		return hello, nil, err
 	}
 	if !hmac.Equal(proof[:], c.proof(roleDial, &got, &intro)) {
-		return hello, ErrKey
+		return hello, nil, ErrKey
 	}
 	if hello.to != challenge.from {
-		return hello, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+		return hello, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
 	}
-	return hello, nil
+	if hello.encrypts != challenge.encrypts {
+		return hello, nil, errEncrypt
+	}
+	k, err := c.newKeyed(conn, own, hello.public, &got, &intro, false)
+	return hello, k, err
 }
 
 // resume is the last message of a side before its stream is up.
@@ -231,19 +270,22 @@ func (r *resume) encode() []byte {
 	return append(b, r.received[:n]...)
 }
 
-func writeResume(w io.Writer, r *resume) error { return writeMessage(w, r.encode()) }
+func writeResume(w io.Writer, r *resume) error {
+	_, err := w.Write(r.encode())
+	return err
+}
 
 func readResume(from io.Reader, r *resume) error {
-	b := make([]byte, resumeSize, resumeSize+mapBytes)
-	if _, err := io.ReadFull(from, b); err != nil {
+	b := make([]byte, resumeSize+mapBytes)
+	if _, err := io.ReadFull(from, b[:resumeSize]); err != nil {
 		return err
 	}
 	n := int(binary.LittleEndian.Uint16(b[16:]))
 	if n > mapBytes {
-		return fmt.Errorf("%w: map of %d bytes", errChecksum, n)
+		return fmt.Errorf("%w: map of %d bytes", errDamaged, n)
 	}
 	b = b[:resumeSize+n]
-	if err := readRest(from, b, resumeSize); err != nil {
+	if _, err := io.ReadFull(from, b[resumeSize:]); err != nil {
 		return err
 	}
 	*r = resume{generation: binary.LittleEndian.Uint64(b), base: binary.LittleEndian.Uint64(b[8:])}
@@ -258,21 +300,8 @@ func writeMessage(w io.Writer, message []byte) error {
 }
 
 // readMessage reads what writeMessage has written.
-func readMessage(from io.Reader, message []byte) error { return readRest(from, message, 0) }
-
-// readIntroduction reads a message that starts with an introduction. A message of another protocol is not mistaken for
-// a damaged one.
-func readIntroduction(from io.Reader, message []byte) error {
-	err := readMessage(from, message)
-	if errors.Is(err, errChecksum) && binary.LittleEndian.Uint32(message) != introMagic {
-		return errHello
-	}
-	return err
-}
-
-// readRest reads the rest of a message after its first n bytes.
-func readRest(from io.Reader, message []byte, n int) error {
-	if _, err := io.ReadFull(from, message[n:]); err != nil {
+func readMessage(from io.Reader, message []byte) error {
+	if _, err := io.ReadFull(from, message); err != nil {
 		return err
 	}
 	var sum [sumSize]byte
@@ -280,7 +309,17 @@ func readRest(from io.Reader, message []byte, n int) error {
 		return err
 	}
 	if binary.LittleEndian.Uint32(sum[:]) != crc32c.Sum(message) {
-		return fmt.Errorf("%w: handshake", errChecksum)
+		return fmt.Errorf("%w: handshake", errDamaged)
 	}
 	return nil
+}
+
+// readIntroduction reads a message that starts with an introduction. A message of another protocol is not mistaken for
+// a damaged one.
+func readIntroduction(from io.Reader, message []byte) error {
+	err := readMessage(from, message)
+	if errors.Is(err, errDamaged) && binary.LittleEndian.Uint32(message) != introMagic {
+		return errHello
+	}
+	return err
 }

@@ -4,8 +4,6 @@ import (
 	"io"
 	"net"
 	"syscall"
-
-	"gorun/collective/crc32c"
 )
 
 // input reads a connection: headers and small payloads through a buffer, large payloads straight into
@@ -51,31 +49,24 @@ func (in *input) peek(n int) ([]byte, error) {
 // use consumes n bytes that were peeked at.
 func (in *input) use(n int) { in.r += n }
 
-// full reads len(dst) bytes, and the next header if it has arrived. It returns their checksum if wanted: each piece is
-// summed right after it was read, while it is in the CPU's cache.
-func (in *input) full(dst []byte, check bool) (sum uint32, err error) {
-	took := func(n int) {
-		if check {
-			sum = crc32c.Update(sum, dst[:n])
-		}
-		dst = dst[n:]
-	}
+// full reads len(dst) bytes, and the next header if it has arrived.
+func (in *input) full(dst []byte) error {
 	n := copy(dst, in.buf[in.r:in.w])
 	in.r += n
-	took(n)
+	dst = dst[n:]
 	if len(dst) == 0 {
-		return sum, nil
+		return nil
 	}
 	in.r, in.w = 0, 0
 	for len(dst) > 0 {
-		n, err := in.read(dst, in.buf[:headerSize])
+		n, err := in.read(dst, in.buf[:headSize+tagSize])
 		if err != nil {
-			return sum, err
+			return err
 		}
 		in.w = max(n-len(dst), 0)
-		took(min(n, len(dst)))
+		dst = dst[min(n, len(dst)):]
 	}
-	return sum, nil
+	return nil
 }
 
 // skip discards n bytes.

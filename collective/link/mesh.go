@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,16 +39,15 @@ type Config struct {
 	Log  *slog.Logger
 	// Upgrade, if not nil, may have something else than a TCP connection carry a stream. It is called when both sides
 	// have proven who they are and both have the function, and returns what is to carry the bytes from there on, or conn
-	// itself; an error means that conn is of no use any more. What it returns may be an [Upgraded].
+	// itself; an error means that conn is of no use any more. What it returns may be an [Upgraded]. What is written to conn
+	// is authenticated, at most 4 KiB in one call.
 	Upgrade func(ctx context.Context, conn net.Conn, peer, stream int) (net.Conn, error)
-	// TLS, if not nil, secures all connections, not what Upgrade returns; it must authenticate both sides. ErrKey is the
-	// error of its handshake with a peer that has another key.
-	TLS *tls.Config
+	Encrypt bool // what hosts send each other; both sides must
 
-	Streams  int  // per link, at most 64; 4. If there are several, the first carries small segments only
-	Rails    int  // networks that Dial assigns to the other streams in turn: stream i is on network (i-1) mod Rails + 1; 1
-	Checksum bool // check long payloads, too, for damage that TCP misses; of no effect inside TLS, which does so
-	Window   int  // segments of a link in flight; 4096, which is also the maximum
+	Streams int  // per link, at most 64; 4. If there are several, the first carries small segments only
+	Rails   int  // networks that Dial assigns to the other streams in turn: stream i is on network (i-1) mod Rails + 1; 1
+	Check   bool // authenticate long payloads, too; encryption does so anyway
+	Window  int  // segments of a link in flight; 4096, which is also the maximum
 
 	AckBytes    int           // acknowledge after that many bytes; 1 MiB
 	AckSegments int           // or that many segments; 64
@@ -78,10 +76,6 @@ func (c *Config) fill() error {
 		return fmt.Errorf("%d networks, want 1 to 64", c.Rails)
 	case c.Window < 0 || c.Window > span:
 		return fmt.Errorf("window of %d segments, want 1 to %d", c.Window, span)
-	}
-	if c.TLS != nil {
-		c.TLS = c.TLS.Clone()
-		c.TLS.DynamicRecordSizingDisabled = true // partial records would only delay a segment
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Streams = cmp.Or(c.Streams, 4)
@@ -132,7 +126,7 @@ func NewMesh(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("create mesh: %w", err)
 	}
 	m := &Mesh{
-		cfg: cfg, log: cfg.Log, cred: credentials{job: cfg.Job, key: cfg.Key}, window: uint64(cfg.Window), born: time.Now(),
+		cfg: cfg, log: cfg.Log, cred: credentials{cfg.Job, cfg.Key, cfg.Encrypt}, window: uint64(cfg.Window), born: time.Now(),
 		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(),
 		unauthenticated: make(chan struct{}, cfg.Unauthenticated),
 	}

@@ -305,7 +305,8 @@ func TestSegmentsArriveOnce(t *testing.T) {
 		{"three", 3, nil},
 		{"one stream", 2, func(c *link.Config) { c.Streams = 1 }},
 		{"small window", 2, func(c *link.Config) { c.Window = 3 }},
-		{"checksum", 2, func(c *link.Config) { c.Checksum = true }},
+		{"checked", 2, func(c *link.Config) { c.Check = true }},
+		{"encrypted", 2, func(c *link.Config) { c.Encrypt = true }},
 		{"no sockets", 2, func(c *link.Config) {
 			dial := c.Dial
 			c.Dial = func(ctx context.Context, peer, stream int) (net.Conn, error) {

@@ -23,7 +23,9 @@ func TestProtocol(t *testing.T) {
 		fmt.Sprintf("| challenge | acceptor | introduction, %d bytes, and the acceptor's proof, %d bytes |", introSize, challengeSize-introSize),
 		fmt.Sprintf("| %d | map |", resumeSize),
 		fmt.Sprintf("a header of %d bytes", headerSize),
-		fmt.Sprintf("| 0 | u32 magic | `%s` |", magic(frameMagic)),
+		fmt.Sprintf("a tag of %d bytes", tagSize),
+		fmt.Sprintf("records of at most %d KiB", recordSize>>10),
+		fmt.Sprintf("at most %d KiB", messageSize>>10),
 		fmt.Sprintf("at most %d MiB |", MaxPayload>>20),
 	}
 	for _, f := range []struct {
@@ -31,15 +33,15 @@ func TestProtocol(t *testing.T) {
 		field  string
 	}{
 		{offKind, "u8 kind"}, {offFlags, "u8 flags"}, {offStep, "u16 step"}, {offEpoch, "u32 epoch"}, {offGen, "u32 gen"},
-		{offOp, "u64 op"}, {offOffset, "u64 offset"}, {offLength, "u32 length"}, {offCRC, "u32 crc"}, {offSeq, "u64 seq"},
-		{offAck, "u64 ack"}, {offSack, "u32 sack"}, {offCheck, "u32 check"},
+		{offOp, "u64 op"}, {offOffset, "u64 offset"}, {offLength, "u32 length"}, {offSeq, "u64 seq"},
+		{offAck, "u64 ack"}, {offSack, "u32 sack"},
 	} {
 		want = append(want, fmt.Sprintf("| %d | %s |", f.offset, f.field))
 	}
 	for name, kind := range map[string]SegmentKind{"Data": Data, "Control": Control, "kindAck": kindAck} {
 		want = append(want, fmt.Sprintf("| %d | %s |", kind, name))
 	}
-	for name, flag := range map[string]uint8{"FlagAckNow": FlagAckNow, "flagChecksum": flagChecksum} {
+	for name, flag := range map[string]uint8{"FlagAckNow": FlagAckNow, "FlagCheck": FlagCheck, "flagChecked": flagChecked} {
 		want = append(want, fmt.Sprintf("| %d | %s |", flag, name))
 	}
 	for _, line := range want {

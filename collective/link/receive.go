@@ -3,8 +3,6 @@ package link
 import (
 	"fmt"
 	"time"
-
-	"gorun/collective/crc32c"
 )
 
 // The receiving side. A small segment is delivered from the read buffer or copied from there once; a large one is read
@@ -20,14 +18,17 @@ func (st *stream) receive() error {
 		if st.pin(&pinned) {
 			r.scratch.free() // it is on the NUMA node where the reader ran until now
 		}
-		head, err := r.in.peek(headerSize)
+		head, err := r.in.peek(headSize)
+		if err == nil {
+			r.in.use(headSize)
+			head, err = st.receives.open(head, head)
+		}
+		if err == nil {
+			err = r.frame.decode((*[headerSize]byte)(head))
+		}
 		if err != nil {
 			return err
 		}
-		if err := r.frame.decode((*[headerSize]byte)(head)); err != nil {
-			return err
-		}
-		r.in.use(headerSize)
 		if r.frame.Kind == kindAck {
 			err = r.acknowledgement()
 		} else {
@@ -46,6 +47,7 @@ type receiver struct {
 	handler Handler
 	frame   frame
 	words   [span / 64]uint64 // scratch: what the peer acknowledges
+	tag     [tagSize]byte     // of the payload
 	scratch scratch
 	done    queue
 }
@@ -55,15 +57,11 @@ func (r *receiver) acknowledgement() error {
 	received := r.words[:1]
 	received[0] = uint64(f.sack) << 1
 	if f.Length > 0 {
-		b, err := r.in.peek(int(f.Length))
-		if err == nil {
-			err = f.check(crc32c.Sum(b))
-		}
+		b, err := r.payload(nil, int(f.Length))
 		if err != nil {
 			return err
 		}
 		readMap(&r.words, b)
-		r.in.use(len(b))
 		received = r.words[:]
 	}
 	l.mu.Lock()
@@ -74,7 +72,7 @@ func (r *receiver) acknowledgement() error {
 }
 
 func (r *receiver) segment() error {
-	l, f, in := r.link, &r.frame, r.in
+	l, f := r.link, &r.frame
 	n := int(f.Length)
 	r.words[0] = uint64(f.sack) << 1
 	l.mu.Lock()
@@ -92,7 +90,7 @@ func (r *receiver) segment() error {
 		return err
 	}
 	if known {
-		if err := in.skip(n); err != nil {
+		if err := r.skip(n); err != nil {
 			return err
 		}
 		l.mu.Lock()
@@ -101,9 +99,14 @@ func (r *receiver) segment() error {
 	}
 
 	h := f.Header
-	h.Flags &^= flagChecksum
+	h.Flags &^= flagChecked
 	dst, refused := r.handler.Place(l.peer, h)
-	payload, err := r.payload(dst, n, refused != nil)
+	var payload []byte
+	if refused != nil {
+		err = r.skip(n)
+	} else {
+		payload, err = r.payload(dst, n)
+	}
 	if err != nil {
 		if refused == nil {
 			r.unplace(h)
@@ -131,9 +134,6 @@ func (r *receiver) segment() error {
 		} else {
 			r.handler.Deliver(l.peer, h, payload)
 		}
-		if dst == nil && n <= readBuffer-headerSize {
-			in.use(n)
-		}
 	}
 
 	l.mu.Lock()
@@ -147,35 +147,89 @@ func (r *receiver) unplace(h Header) {
 	}
 }
 
-// payload reads n bytes to their destination. Without a dst they stay in the read buffer if they fit, and must be
-// consumed after Deliver.
-func (r *receiver) payload(dst []byte, n int, refused bool) ([]byte, error) {
-	in := r.in
+// payload reads n bytes to their destination. Without a dst they stay in the read buffer if they fit. Either way they
+// are valid until the next read.
+func (r *receiver) payload(dst []byte, n int) ([]byte, error) {
+	in, keys, checked := r.in, &r.stream.receives, r.frame.Flags&flagChecked != 0
 	in.fill = readBuffer
-	var err error
-	var sum uint32
-	switch {
-	case refused:
-		return nil, in.skip(n)
-	case dst != nil && len(dst) != n:
+	if dst != nil && len(dst) != n {
 		panic(fmt.Sprintf("link: Place returned %d bytes for a segment of %d", len(dst), n))
-	case dst == nil && n <= readBuffer-headerSize:
-		if dst, err = in.peek(n); err == nil {
-			sum = crc32c.Sum(dst)
+	}
+	if n == 0 {
+		return dst, nil
+	}
+	if keys.encrypt {
+		return r.decrypt(dst, n)
+	}
+	if checked {
+		tag, err := in.peek(tagSize)
+		if err != nil {
+			return nil, err
 		}
-	default:
+		copy(r.tag[:], tag)
+		in.use(tagSize)
+	}
+	var err error
+	if dst == nil && n <= readBuffer-headSize {
+		if dst, err = in.peek(n); err == nil {
+			in.use(n)
+		}
+	} else {
 		if dst == nil {
 			dst = r.scratch.take(n)
 		}
 		if n > readBuffer {
 			in.fill = headFill
 		}
-		sum, err = in.full(dst, r.frame.Flags&flagChecksum != 0)
+		err = in.full(dst)
 	}
-	if err == nil {
-		err = r.frame.check(sum)
+	if err == nil && checked {
+		err = keys.check(dst, r.tag[:])
 	}
 	return dst, err
+}
+
+// decrypt is payload for one that is encrypted.
+func (r *receiver) decrypt(dst []byte, n int) ([]byte, error) {
+	in, keys := r.in, &r.stream.receives
+	if dst == nil && n > recordSize {
+		dst = r.scratch.take(n)
+	}
+	for done := 0; done < n; {
+		b, err := in.peek(min(n-done, recordSize) + tagSize)
+		if err != nil {
+			return nil, err
+		}
+		in.use(len(b))
+		into := b
+		if dst != nil {
+			into = dst[done:]
+		}
+		if b, err = keys.open(into, b); err != nil {
+			return nil, err
+		}
+		if dst == nil {
+			return b, nil
+		}
+		done += len(b)
+	}
+	return dst, nil
+}
+
+// skip discards a payload of n bytes that is of no use.
+func (r *receiver) skip(n int) error {
+	keys := &r.stream.receives
+	if r.frame.Flags&flagChecked == 0 || n == 0 {
+		return r.in.skip(n)
+	}
+	records := 1
+	if keys.encrypt {
+		records = (n + recordSize - 1) / recordSize
+	}
+	for range records {
+		keys.next()
+	}
+	return r.in.skip(n + records*tagSize)
 }
 
 // touch records that the peer was heard.

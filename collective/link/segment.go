@@ -22,9 +22,12 @@ const (
 	// FlagAckNow requests an acknowledgement at once, because the owner waits for it.
 	FlagAckNow uint8 = 1 << 0
 
-	flagChecksum uint8 = 1 << 7 // the frame carries the checksum of its payload
+	// FlagCheck has the payload authenticated whatever its length and Config.Check: a rank may execute what it says.
+	FlagCheck uint8 = 1 << 1
 
-	// alwaysChecked is the longest payload whose checksum has no measurable cost.
+	flagChecked uint8 = 1 << 7 // the payload is authenticated
+
+	// alwaysChecked is the longest payload whose tag has no measurable cost.
 	alwaysChecked = CopyLimit
 )
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"syscall"
@@ -26,6 +27,8 @@ type stream struct {
 	path  syscall.RawConn // the socket, nil if there is none
 	// upgraded is conn if it is one, else nil.
 	upgraded Upgraded
+	sends    half           // of the owner, see below
+	receives half           // of the reader
 	wg       sync.WaitGroup // writer and reader
 
 	// Guarded by link.mu. A stream whose bit is set in link.idle belongs to the goroutine that clears the bit,
@@ -52,8 +55,10 @@ type stream struct {
 	in     input
 }
 
-func newStream(l *link, index int, conn net.Conn) *stream {
-	st := &stream{link: l, index: index, conn: conn, path: socketOf(conn), cond: sync.NewCond(&l.mu), movedAt: time.Now()}
+func newStream(l *link, index int, keys *keyed) *stream {
+	conn, sends, receives := keys.hand()
+	st := &stream{link: l, index: index, conn: conn, sends: sends, receives: receives, path: socketOf(conn),
+		cond: sync.NewCond(&l.mu), movedAt: time.Now()}
 	st.direct = directWriter(conn)
 	if up, ok := conn.(Upgraded); ok {
 		st.upgraded, st.direct = up, up.WriteNow
@@ -62,6 +67,19 @@ func newStream(l *link, index int, conn net.Conn) *stream {
 	st.timedAt = time.Since(l.mesh.born)
 	st.in.init(conn, l.touch)
 	return st
+}
+
+// socketOf returns the socket below a connection, nil if there is none.
+func socketOf(conn net.Conn) syscall.RawConn {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
 }
 
 // start makes the stream its slot's present one. l.mu is held.
@@ -95,7 +113,7 @@ func (st *stream) fail(err error) {
 		return
 	}
 	l.mesh.log.Debug("stream broke", "peer", l.peer, "stream", st.index, "err", err)
-	if damaged(err) {
+	if errors.Is(err, errDamaged) {
 		l.damage(st.conn)
 	}
 	l.last = err

@@ -3,8 +3,6 @@ package link
 import (
 	"net"
 	"time"
-
-	"gorun/collective/crc32c"
 )
 
 // The sending side. One writev per large segment, or per batch of small ones; at most one wake-up per Send. Nothing is
@@ -17,10 +15,11 @@ type output struct {
 	frames [maxBatch]frame
 	ack    bool   // there is only an acknowledgement, in frames[0]
 	acks   []byte // its payload
-	heads  [maxBatch][headerSize]byte
+	header [headerSize]byte
+	heads  [maxBatch][headSize + tagSize]byte
 	iov    [2 * maxBatch][]byte
 	bufs   net.Buffers
-	flat   []byte    // small frames in one piece, or the header of a large one, for direct
+	flat   []byte    // small frames in one piece, or the header of a large one, for direct; what is encrypted
 	rest   [2][]byte // what direct could not write, of flat and of the payload after it
 	done   queue     // acknowledged segments whose owners are to be notified
 }
@@ -137,30 +136,29 @@ func (st *stream) wrote() {
 // write prepares and writes the batch.
 func (st *stream) write() error {
 	o := &st.out
-	iov := o.iov[:0]
-	if o.ack {
-		st.seal(&o.frames[0], o.acks)
-		o.frames[0].encode(&o.heads[0])
-		iov = append(iov, o.heads[0][:], o.acks)
-	}
-	for i, s := range o.batch[:o.n] {
+	for _, s := range o.batch[:o.n] {
 		if !s.state.prepared {
 			s.state.prepared = true
 			if s.state.copy == nil && s.Kind != Control && s.Owner != nil && len(s.state.wire) > 0 {
 				s.Owner.Prepare(s)
 			}
 		}
-		st.seal(&o.frames[i], s.state.wire)
-		o.frames[i].encode(&o.heads[i])
-		iov = append(iov, o.heads[i][:])
+	}
+	if st.sends.encrypt {
+		return st.writeEncrypted()
+	}
+	iov := o.iov[:0]
+	if o.ack {
+		iov = append(iov, st.head(o.heads[0][:0], 0, o.acks), o.acks)
+	}
+	for i, s := range o.batch[:o.n] {
+		iov = append(iov, st.head(o.heads[i][:0], i, s.state.wire))
 		if len(s.state.wire) > 0 {
 			iov = append(iov, s.state.wire)
 		}
 	}
 	var err error
-	if _, ok := st.conn.(sealed); ok {
-		err = st.writeRecords(iov)
-	} else if st.upgraded != nil {
+	if st.upgraded != nil {
 		err = st.upgraded.WriteBuffers(iov)
 	} else {
 		o.bufs = iov
@@ -170,16 +168,58 @@ func (st *stream) write() error {
 	return err
 }
 
-// seal adds the checksum of the payload if it is to have one.
-func (st *stream) seal(f *frame, payload []byte) {
-	f.Flags &^= flagChecksum
-	if _, ok := st.conn.(sealed); ok { // TLS checks it
-		return
+// writeEncrypted writes the batch, a few records at a time: the peer decrypts them while this side encrypts the next.
+func (st *stream) writeEncrypted() error {
+	o := &st.out
+	o.flat = o.flat[:0]
+	if o.ack {
+		o.flat = st.frame(o.flat, 0, o.acks)
 	}
-	if len(payload) > 0 && (st.link.mesh.cfg.Checksum || len(payload) <= alwaysChecked) {
-		f.Flags |= flagChecksum
-		f.crc = crc32c.Sum(payload)
+	for i, s := range o.batch[:o.n] {
+		o.flat = st.head(o.flat, i, s.state.wire)
+		for rest := s.state.wire; len(rest) > 0; {
+			n := min(len(rest), recordSize)
+			o.flat = st.sends.seal(o.flat, rest[:n])
+			if rest = rest[n:]; len(o.flat) > writeSize {
+				if _, err := st.conn.Write(o.flat); err != nil {
+					return err
+				}
+				o.flat = o.flat[:0]
+			}
+		}
 	}
+	_, err := st.conn.Write(o.flat)
+	return err
+}
+
+// head appends the header of frame i and, unless its payload is encrypted, the payload's tag if it is to have one.
+func (st *stream) head(out []byte, i int, payload []byte) []byte {
+	o, f := &st.out, &st.out.frames[i]
+	f.Flags &^= flagChecked
+	if len(payload) > 0 && (st.sends.encrypt || st.link.mesh.cfg.Check || f.Flags&FlagCheck != 0 || f.Kind == Control ||
+		len(payload) <= alwaysChecked) {
+		f.Flags |= flagChecked
+	}
+	f.encode(&o.header)
+	out = st.sends.seal(out, o.header[:])
+	if f.Flags&flagChecked != 0 && !st.sends.encrypt {
+		out = st.sends.tag(out, payload)
+	}
+	return out
+}
+
+// frame appends a whole frame.
+func (st *stream) frame(out []byte, i int, payload []byte) []byte {
+	out = st.head(out, i, payload)
+	if !st.sends.encrypt {
+		return append(out, payload...)
+	}
+	for len(payload) > 0 {
+		n := min(len(payload), recordSize)
+		out = st.sends.seal(out, payload[:n])
+		payload = payload[n:]
+	}
+	return out
 }
 
 // transmitDirect writes segments or an acknowledgement on the caller's goroutine, as far as the socket accepts them
@@ -220,19 +260,14 @@ func (st *stream) writeDirect() error {
 	o := &st.out
 	b, large := o.flat[:0], []byte(nil)
 	if o.ack {
-		st.seal(&o.frames[0], o.acks)
-		o.frames[0].encode(&o.heads[0])
-		b = append(append(b, o.heads[0][:]...), o.acks...)
+		b = st.frame(b, 0, o.acks)
 	}
 	for i, s := range o.batch[:o.n] {
 		s.state.prepared = true
-		st.seal(&o.frames[i], s.state.wire)
-		o.frames[i].encode(&o.heads[i])
-		b = append(b, o.heads[i][:]...)
-		if len(s.state.wire) > smallLimit { // the last one
-			large = s.state.wire
+		if len(s.state.wire) > smallLimit && !st.sends.encrypt { // the last one
+			b, large = st.head(b, i, s.state.wire), s.state.wire
 		} else {
-			b = append(b, s.state.wire...)
+			b = st.frame(b, i, s.state.wire)
 		}
 	}
 	o.flat = b

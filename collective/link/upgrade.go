@@ -24,17 +24,19 @@ type Upgraded interface {
 	RTT() time.Duration
 }
 
-// upgrade has Config.Upgrade choose what carries a stream, if both sides have it.
-func (m *Mesh) upgrade(ctx context.Context, conn net.Conn, peer, stream int, offered bool) (net.Conn, error) {
+// upgrade has Config.Upgrade choose what carries a stream, if both sides have it, and returns that with the same keys.
+func (m *Mesh) upgrade(ctx context.Context, conn *keyed, peer, stream int, offered bool) (*keyed, error) {
 	if m.cfg.Upgrade == nil || !offered {
 		return conn, nil
 	}
 	carrier, err := m.cfg.Upgrade(ctx, conn, peer, stream)
-	if err == nil && carrier != conn {
-		carrier.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)) // of the rest of the handshake
-		conn.SetDeadline(time.Time{})
+	if err != nil || carrier == net.Conn(conn) {
+		return conn, err
 	}
-	return carrier, err
+	carrier.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)) // of the rest of the handshake
+	conn.SetDeadline(time.Time{})
+	_, sends, receives := conn.hand()
+	return &keyed{Conn: carrier, sends: sends, receives: receives}, nil
 }
 
 // reopen replaces a stream that is a plain connection. An attempt under way goes on: callers that ask

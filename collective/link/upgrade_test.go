@@ -17,6 +17,9 @@ import (
 // carrier counts a megabyte as delivered before it carries anything.
 type carrier struct{ net.Conn }
 
+// below returns the TCP connection that a carrier goes over.
+func below(conn net.Conn) net.Conn { return conn.(interface{ NetConn() net.Conn }).NetConn() }
+
 func (c carrier) WriteBuffers(all [][]byte) error {
 	buffers := net.Buffers(all)
 	_, err := buffers.WriteTo(c.Conn)
@@ -33,7 +36,7 @@ func (carrier) RTT() time.Duration { return 7 * time.Microsecond }
 func TestStatusCountsUpgraded(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) {
 		c.Streams = 3
-		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) { return carrier{conn}, nil }
+		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) { return carrier{below(conn)}, nil }
 	})
 	if s, _ := nodes[0].mesh.Status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 || s.RTT != 7*time.Microsecond {
 		t.Errorf("%d streams are upgraded, %d bytes acknowledged in %v, want 3 and %d in 7 µs", s.Upgraded, s.AckedBytes, s.RTT, 3<<20)
@@ -91,7 +94,7 @@ func TestReopenAgainAndAgain(t *testing.T) {
 			if _, err := io.ReadFull(conn, agreed[:]); err != nil {
 				return nil, err
 			}
-			return carrier{conn}, nil
+			return carrier{below(conn)}, nil
 		}
 	})
 	slow.Store(true)
@@ -149,14 +152,13 @@ func (p *pipes) upgrade(conn net.Conn, self int) (net.Conn, error) {
 	return mine, nil
 }
 
-// TestUpgradedIsChecked: where connections are inside TLS and something else carries the bytes, checksums find damage.
+// TestUpgradedIsChecked: where something else carries the bytes, tags find damage.
 func TestUpgradedIsChecked(t *testing.T) {
 	const damages = 4
-	seal := sealing(t, 1)
 	var p pipes
 	var found atomic.Int64
 	nodes := newNodes(t, 2, func(c *link.Config) {
-		c.TLS, c.Checksum = seal, true
+		c.Check = true
 		c.BackoffMin, c.BackoffMax = time.Millisecond, 10*time.Millisecond
 		c.Damaged = func(link.Damage) { found.Add(1) }
 		self := c.Self

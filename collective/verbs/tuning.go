@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,9 +24,6 @@ type Tuning struct {
 	// Rest is how long a stream stays on TCP after the second queue pair in a row that failed soon. It doubles with each
 	// further one, up to mostRests times.
 	Rest time.Duration
-
-	// Unencrypted lets data of a job with --encrypt go over RDMA, where nothing encrypts it.
-	Unencrypted bool
 }
 
 const mostRests = 30
@@ -60,12 +58,9 @@ func ParseTuning(text string) (Tuning, error) {
 			}
 			t.Rest = d
 		case name == "unencrypted":
-			if value != "yes" && value != "no" {
-				return t, fmt.Errorf("unencrypted=%s: must be yes or no", value)
-			}
-			t.Unencrypted = value == "yes"
+			return t, errors.New("unencrypted: there is no such option any more, --encrypt encrypts what goes over RDMA too")
 		case !known:
-			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr, rest and unencrypted", name)
+			return t, fmt.Errorf("%s: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest", name)
 		default:
 			n, err := strconv.Atoi(value)
 			if name == "mtu" && !slices.Contains(mtus, n) {

@@ -9,7 +9,7 @@ import (
 
 // FuzzParseTuning: whatever the user writes, what is accepted is within what devices take.
 func FuzzParseTuning(f *testing.F) {
-	f.Add("gid=3,roce=2,mtu=1024,class=106,hops=1,timeout=14,retries=7,rnr=7,rest=1s,unencrypted=yes")
+	f.Add("gid=3,roce=2,mtu=1024,class=106,hops=1,timeout=14,retries=7,rnr=7,rest=1s")
 	f.Add("rest=-1ns,,gid=")
 	f.Fuzz(func(t *testing.T, text string) {
 		tuning, err := verbs.ParseTuning(text)

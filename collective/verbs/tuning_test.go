@@ -10,12 +10,9 @@ func TestParseTuning(t *testing.T) {
 	changed := DefaultTuning
 	changed.GID, changed.RoCE, changed.MTU, changed.TrafficClass, changed.Rest = 3, 1, 1024, 106, 2*time.Second
 	changed.Timeout, changed.Retries, changed.RNR, changed.HopLimit = 20, 0, 6, 1
-	unencrypted := DefaultTuning
-	unencrypted.Unencrypted = true
 	for text, want := range map[string]Tuning{
 		"": DefaultTuning, ",": DefaultTuning,
 		"gid=3, roce=1,mtu=1024,class=106,rest=2s,timeout=20,retries=0,rnr=6,hops=1": changed,
-		"unencrypted=yes": unencrypted, "unencrypted=yes,unencrypted=no": DefaultTuning,
 	} {
 		if got, err := ParseTuning(text); err != nil || got != want {
 			t.Errorf("%q is %+v, error %v", text, got, err)
@@ -25,8 +22,8 @@ func TestParseTuning(t *testing.T) {
 		"mtu=9000": "mtu=9000: must be 256, 512, 1024, 2048 or 4096", "mtu=1500": "mtu=1500: must be 256, 512, 1024, 2048 or 4096",
 		"mtu=": "mtu=: must be 256, 512, 1024, 2048 or 4096", "gid=": "gid=: must be 0 to 255", "roce=v2": "roce=v2: must be 1 to 2",
 		"rest=1": "rest=1: not a duration from 1ms to 1h, such as 1s", "rest=999us": "rest=999us: not a duration from 1ms to 1h, such as 1s",
-		"speed=1":     "speed: none of gid, roce, mtu, class, hops, timeout, retries, rnr, rest and unencrypted",
-		"unencrypted": "unencrypted=: must be yes or no", "unencrypted=true": "unencrypted=true: must be yes or no",
+		"speed=1":         "speed: none of gid, roce, mtu, class, hops, timeout, retries, rnr and rest",
+		"unencrypted=yes": "unencrypted: there is no such option any more, --encrypt encrypts what goes over RDMA too",
 	} {
 		if _, err := ParseTuning(text); err == nil || err.Error() != want {
 			t.Errorf("%q: error %v, want %s", text, err, want)

@@ -11,7 +11,6 @@ package network
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,7 +22,6 @@ import (
 	"gorun/collective/link"
 	"gorun/collective/tcp"
 	"gorun/rendezvous/gossip"
-	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/loop"
@@ -118,14 +116,10 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 	if err != nil {
 		return err
 	}
-	seal, err := n.seal()
-	if err != nil {
-		return err
-	}
 	post := func(f func()) { n.cfg.Loop.Post(ctx, f) }
 	n.openRDMA(post)
-	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key, TLS: seal,
-		Checksum: n.job.Checksum || n.job.Encrypt, Streams: n.job.Streams,
+	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key,
+		Encrypt: n.job.Encrypt, Check: n.job.Checksum, Streams: n.job.Streams,
 		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
 		Handler: handler, Listener: n.listener, Log: n.cfg.Log, Upgrade: n.upgrade(),
 		Dial: n.dialer(tcp.Options{}),
@@ -189,18 +183,6 @@ func (n *Network) noRDMA(err error) {
 	if n.job.RDMA != "auto" || n.job.Verbose {
 		n.say(fmt.Sprintf("data goes over TCP, not RDMA: %v", err))
 	}
-}
-
-// seal returns what the streams of links are encrypted by, nil if the job does not want it.
-func (n *Network) seal() (*tls.Config, error) {
-	if !n.job.Encrypt {
-		return nil, nil
-	}
-	seed, err := derive(n.job.Secret, n.job.ID, "link tls")
-	if err != nil {
-		return nil, err
-	}
-	return keytls.New(seed, "gorun-link/1", link.ErrKey)
 }
 
 // dialer returns what opens streams to peers.

@@ -26,7 +26,7 @@ func (n *Network) openRDMA(post func(func())) {
 		n.noRDMA(err)
 		return
 	}
-	provider, ports, err := n.provider(tuning)
+	provider, ports, err := n.provider()
 	if err != nil {
 		n.noRDMA(err)
 		return
@@ -50,24 +50,14 @@ func (n *Network) openRDMA(post func(func())) {
 			once(peer, "data to %s goes over TCP, not RDMA: %v", err)
 		}
 	}
-	if n.job.Verbose || n.job.Encrypt {
-		how := ""
-		if n.job.Encrypt {
-			how = ", not encrypted"
-		}
-		cfg.Carries = func(peer int, at verbs.Place) {
-			once(peer, "data to %s goes over RDMA"+how+": %v", describePlace(at))
-		}
+	if n.job.Verbose {
+		cfg.Carries = func(peer int, at verbs.Place) { once(peer, "data to %s goes over RDMA: %v", describePlace(at)) }
 	}
 	n.transport = verbs.New(cfg)
 }
 
-// provider loads the library and looks for ports, unless data must be encrypted.
-func (n *Network) provider(tuning verbs.Tuning) (verbs.Provider, []verbs.Port, error) {
-	if n.job.Encrypt && !tuning.Unencrypted {
-		return nil, nil, errors.New("--encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; " +
-			"--rdma-options unencrypted=yes uses it all the same")
-	}
+// provider loads the library and looks for ports.
+func (n *Network) provider() (verbs.Provider, []verbs.Port, error) {
 	provider, err := ibverbs.Load(n.job.Verbs)
 	if err != nil {
 		return nil, nil, err

@@ -178,7 +178,6 @@ func TestRDMA(t *testing.T) {
 		"no device":    {[]string{"--rdma", "on"}, "data goes over TCP, not RDMA: no RDMA device (/dev/infiniband/uverbs*); load ib_uverbs"},
 		"no library":   {[]string{"--rdma", "on", "--rdma-library", "/no/libibverbs.so.1"}, "data goes over TCP, not RDMA: load libibverbs: "},
 		"other device": {[]string{"--rdma", "mlx5_0", "--rdma-library", c.standin.Library}, "goes over TCP, not RDMA: no RDMA device mlx5_0; this host has standin0"},
-		"encrypted":    {append([]string{"--encrypt"}, flags...), "not RDMA: --encrypt encrypts what goes over TCP, and RDMA cannot be encrypted; --rdma-options unencrypted=yes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, text := c.run(t, 1, x.flags...)
@@ -187,12 +186,12 @@ func TestRDMA(t *testing.T) {
 			}
 		})
 	}
-	t.Run("unencrypted", func(t *testing.T) {
-		got, text := c.run(t, 2, append([]string{"--encrypt", "--rdma-options", "unencrypted=yes"}, flags...)...)
+	t.Run("encrypted", func(t *testing.T) {
+		got, text := c.run(t, 2, append([]string{"--encrypt"}, flags...)...)
 		if got != want {
 			t.Errorf("the sums are not those over TCP")
 		}
-		if m := overRDMA.FindStringSubmatch(text); m == nil || m[1] != m[2] || !strings.Contains(text, "goes over RDMA, not encrypted: standin0 port 1") {
+		if m := overRDMA.FindStringSubmatch(text); m == nil || m[1] != m[2] || !strings.Contains(text, "links are encrypted") {
 			t.Errorf("not everything went over RDMA\n%s", text)
 		}
 	})
