@@ -109,7 +109,9 @@ func reserve(ctx context.Context, o *jobFlags, request wire.Reserve) (*standing.
 	}
 	request.User = userName()
 	if detachedOf(ctx).Identify(&request) { // the slots are reserved already
-		return client.Hold(addr, request), addr, nil
+		lease := client.Hold(addr, request)
+		lease.Encrypt = o.Encrypt
+		return lease, addr, nil
 	}
 	waits := func(text string) {
 		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
@@ -123,6 +125,14 @@ func reserve(ctx context.Context, o *jobFlags, request wire.Reserve) (*standing.
 	if err != nil {
 		return nil, "", explainCluster(addr, err)
 	}
+	if lease.DemandsEncryption() && !o.Encrypt {
+		if o.given(&o.Encrypt) {
+			lease.Close()
+			return nil, "", &usageError{fmt.Errorf("--encrypt=false: the cluster at %s takes only jobs that encrypt", addr), "leave out --encrypt=false and GORUN_ENCRYPT"}
+		}
+		o.Encrypt = true
+	}
+	lease.Encrypt = o.Encrypt
 	return lease, addr, nil
 }
 

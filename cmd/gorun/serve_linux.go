@@ -46,6 +46,7 @@ type serveFlags struct {
 	audit         string
 	metrics       string
 	drainStatus   int
+	encrypt       bool
 	rdma          bool
 	rdmaLibrary   string
 }
@@ -69,6 +70,8 @@ func (o *serveFlags) table() []cli.Flag {
 			Usage: "serve metrics for Prometheus at `[HOST]:PORT`, to this machine alone without HOST"},
 		&cli.IntFlag{Name: "drain-status", Destination: &o.drainStatus,
 			Usage: "end with status `N` after a drain (TERM), for schedulers that start again only what failed, such as a Job of Kubernetes"},
+		&cli.BoolFlag{Name: "require-encrypt", Destination: &o.encrypt, EnvVars: []string{"GORUN_REQUIRE_ENCRYPT"},
+			Usage: "refuse jobs without --encrypt; launchers of the cluster then encrypt by themselves"},
 		&cli.BoolFlag{Name: "rdma", Destination: &o.rdma,
 			Usage: "load libibverbs if this host has it, so that jobs with --rdma go over RDMA"},
 		&cli.StringFlag{Name: "rdma-library", Destination: &o.rdmaLibrary, Hidden: true, Usage: "load `FILE` instead"},
@@ -204,13 +207,16 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
 	}
+	if o.encrypt {
+		launchers.Env = func() []string { return append(daemonEnv(), "GORUN_ENCRYPT=1") }
+	}
 	observe, closeMetrics, err := observeAt(o.metrics, p.name, launchers)
 	if err != nil {
 		return err
 	}
 	defer closeMetrics()
 	err = standing.Serve(ctx, hurry, standing.Config{
-		Key: p.key, Name: p.name, Version: version, Slots: p.slots, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Look: p.look, Log: log,
+		Key: p.key, Name: p.name, Version: version, Slots: p.slots, RequireEncrypt: o.encrypt, Listener: listener, Bind: p.gossipBind(), Address: p.address, Port: p.port + 1, Join: p.join, Look: p.look, Log: log,
 		Command: func() *exec.Cmd {
 			// The very same file, even if its name has gone to a newer build by now.
 			return &exec.Cmd{Path: "/proc/self/exe", Args: slices.Clone(daemon), Env: daemonEnv()}

@@ -158,6 +158,10 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 		s.refuse(conn, "", "a job of %d slots, session %q", r.Slots, r.Session)
 		return
 	}
+	if s.cfg.RequireEncrypt && !r.Encrypt {
+		s.refuse(conn, encryptHint, "this host takes only jobs that encrypt what hosts send each other")
+		return
+	}
 	if err := s.take(r.Slots); err != nil {
 		s.refuse(conn, "start the job again", "%v", err)
 		return

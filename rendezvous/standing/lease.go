@@ -25,6 +25,10 @@ type Lease struct {
 	ReconnectTimeout time.Duration
 	// Silence is how long Adopt waits for a host that does not answer, 0 for the default. It is set before Adopt.
 	Silence time.Duration
+	// Encrypt says that the job encrypts. It is set before Start.
+	Encrypt bool
+
+	demands bool // the cluster refuses jobs that do not
 
 	mu     sync.Mutex
 	shares []wire.Share
@@ -38,7 +42,7 @@ func newLease(c Client, addr string, r wire.Reserve, g *grant) *Lease {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Lease{client: c, addr: addr, request: r, changes: make(chan []wire.Share, 1), cancel: cancel, shares: r.Held}
 	if g != nil {
-		l.shares, l.others = g.Shares, g.Others
+		l.shares, l.others, l.demands = g.Shares, g.Others, g.Encrypt
 	}
 	l.wg.Go(func() { l.keep(ctx, g) })
 	return l
@@ -50,6 +54,9 @@ func (l *Lease) Shares() []wire.Share {
 	defer l.mu.Unlock()
 	return l.shares
 }
+
+// DemandsEncryption reports whether the cluster refuses jobs that do not encrypt.
+func (l *Lease) DemandsEncryption() bool { return l.demands }
 
 // Changes delivers the slots of an elastic job whenever they change. A slow reader gets the latest only.
 func (l *Lease) Changes() <-chan []wire.Share { return l.changes }

@@ -34,6 +34,10 @@ func TestRefusals(t *testing.T) {
 			s.serve(conn, conn, &wire.Serve{Version: "1", Slots: 1, Session: session})
 		}, "2 of 2 slots in use by other jobs", "start the job again"},
 		{func(s *server, conn net.Conn) {
+			s.cfg.RequireEncrypt = true
+			s.serve(conn, conn, &wire.Serve{Version: "1", Slots: 1, Session: session})
+		}, "this host takes only jobs that encrypt what hosts send each other", encryptHint},
+		{func(s *server, conn net.Conn) {
 			s.draining = true
 			s.serve(conn, conn, &wire.Serve{Version: "1", Slots: 1, Session: session})
 		}, "the daemon is being stopped", "start the job again"},

@@ -17,6 +17,9 @@ import (
 // reserveHint accompanies refusals of slots.
 const reserveHint = "gorun ps --cluster … shows what there is"
 
+// encryptHint accompanies refusals of jobs that do not encrypt.
+const encryptHint = "leave out --encrypt=false and GORUN_ENCRYPT; gorun worker --require-encrypt on every host of the cluster tells launchers"
+
 // cleanupGrace is how long a host waits for the slots of a job that is just ending after its launcher was killed.
 // It is short: a job that holds slots elsewhere must not wait long for one that does so here.
 const cleanupGrace = 8 * time.Second
@@ -123,7 +126,7 @@ func (r *reservation) report(unconfirmed bool) (news <-chan struct{}, ok bool) {
 			r.late = time.After(s.cfg.takeTimeout)
 		}
 		r.first, r.shares = false, shares
-		return news, s.answer(r.conn, &wire.Granted{Shares: shares, Others: others, Ask: ask})
+		return news, s.answer(r.conn, &wire.Granted{Shares: shares, Others: others, Ask: ask, Encrypt: s.cfg.RequireEncrypt})
 	case !granted && reason != r.reason:
 		r.reason = reason
 		return news, s.answer(r.conn, &wire.Queued{Text: reason, Others: others})

@@ -33,10 +33,13 @@ var ErrLeave = errors.New("the jobs are left to the next daemon")
 
 // Config configures one daemon.
 type Config struct {
-	Key      Key
-	Name     string // of this host, unique in the cluster
-	Version  string
-	Slots    int
+	Key     Key
+	Name    string // of this host, unique in the cluster
+	Version string
+	Slots   int
+	// RequireEncrypt refuses jobs that do not encrypt what their hosts send each other.
+	RequireEncrypt bool
+
 	Listener net.Listener // for launchers; Serve closes it
 	Bind     string       // address on which gossip listens
 	Address  string       // where other daemons reach this host

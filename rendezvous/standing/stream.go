@@ -66,7 +66,7 @@ func (l *Lease) Start(ctx context.Context, host string) (*DaemonStream, error) {
 		return nil, err
 	}
 	ask := &wire.Serve{Version: l.client.Version, Slots: s.share.Slots, Session: s.session, PatienceMS: int(l.ReconnectTimeout.Milliseconds()),
-		User: l.request.User, Program: l.request.Program}
+		User: l.request.User, Program: l.request.Program, Encrypt: l.Encrypt}
 	for _, share := range l.Shares() {
 		ask.Ranks += share.Slots
 	}

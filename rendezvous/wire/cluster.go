@@ -53,6 +53,8 @@ type Granted struct {
 	// Ask requests an empty Granted in answer; only the next one without it assigns the slots, because a launcher that
 	// waited may have been stopped meanwhile. One that answers too late finds the connection closed, and asks anew.
 	Ask bool `msgpack:"ask"`
+	// Encrypt says that the cluster refuses jobs without --encrypt.
+	Encrypt bool `msgpack:"encrypt"`
 }
 
 // Elsewhere names the queue holder.
@@ -79,6 +81,7 @@ type Serve struct {
 	User    string `msgpack:"user"`
 	Program string `msgpack:"program"`
 	Ranks   int    `msgpack:"ranks"`
+	Encrypt bool   `msgpack:"encrypt"` // the job encrypts
 }
 
 // Resume asks for a connection to a daemon that Serve has started, or for its end.

@@ -81,6 +81,30 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// TestRequireEncrypt: daemons that demand encryption refuse jobs without it, and launchers, detached ones too, encrypt by
+// themselves.
+func TestRequireEncrypt(t *testing.T) {
+	t.Parallel()
+	s := e2etest.NewLastingWith(t, 2, lab.Options{}, "--require-encrypt")
+	sum := []string{"-v", "-np", "4", e2etest.Python, "-c", "import numpy as np, gorun.numpy as hvd; hvd.init(); print(hvd.allreduce(np.ones(3), op=hvd.Sum))"}
+	if r := run(s, sum...); r.Code != 0 || strings.Count(r.Stdout, "[4. 4. 4.]") != 4 || !strings.Contains(r.Stderr, "links are encrypted") {
+		t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	if r := run(s, append([]string{"--encrypt=false"}, sum...)...); r.Code != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "--encrypt=false: the cluster at host2:7575 takes only jobs that encrypt\n") {
+		t.Errorf("--encrypt=false: exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--detach"}, sum)...)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("--detach: %v\n%s", err, stderr)
+	}
+	name := strings.Fields(stdout.String())[0]
+	cmd, stdout, stderr = s.Command(slices.Concat([]string{"logs", "-f"}, s.Args, []string{name})...)
+	if err := cmd.Run(); err != nil || strings.Count(stdout.String(), "[4. 4. 4.]") != 4 || !strings.Contains(stdout.String()+stderr.String(), "links are encrypted") {
+		t.Errorf("logs of the detached job: %v\n%s\n%s", err, stdout, stderr)
+	}
+	s.ExpectIdle()
+}
+
 // steps prints numbers that must all arrive, a few of them while the daemon that passes them on is not there.
 const steps = `
 import os, time
