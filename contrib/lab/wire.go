@@ -3,6 +3,8 @@
 package lab
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,12 +23,13 @@ type Faults struct {
 	Delay               time.Duration // of all packets
 	Lateness            time.Duration // additional delay of late packets: others overtake them
 	Damaged             float64       // share of TCP segments in which two 16-bit words are swapped, so that their checksum is right
+	Replace             [2]string     // in TCP segments the first text becomes the second, of the same length, with a checksum that fits
 	Largest             int           // packet, in bytes: larger ones are lost silently; 0 for the device's limit
 }
 
 // Wire is a cable between two hosts; every packet passes through this process. Of the kernel it needs only TUN.
 type Wire struct {
-	Lost, Doubled, Late, Damaged, TooLarge atomic.Int64 // packets
+	Lost, Doubled, Late, Damaged, Replaced, TooLarge atomic.Int64 // packets
 
 	ends    [2]*os.File
 	passing sync.WaitGroup // packets, and the goroutines that read them
@@ -101,6 +104,9 @@ func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
 		if rng.Float64() < faults.Damaged && swapWords(packet[:n], rng) {
 			w.Damaged.Add(1)
 		}
+		if faults.Replace[0] != "" && replace(packet[:n], []byte(faults.Replace[0]), []byte(faults.Replace[1])) {
+			w.Replaced.Add(1)
+		}
 		after, copies := faults.Delay, 1
 		if rng.Float64() < faults.Late {
 			w.Late.Add(1)
@@ -120,20 +126,50 @@ func (w *Wire) pass(from, to *os.File, faults Faults, rng *rand.Rand) {
 	}
 }
 
-// swapWords swaps two 16-bit words of a TCP segment's data over IPv4. It reports false if that changes nothing.
-func swapWords(packet []byte, rng *rand.Rand) bool {
+// tcpSegment returns the header and the data of a TCP segment over IPv4, nil if the packet is none.
+func tcpSegment(packet []byte) (header, data []byte) {
 	if len(packet) < 40 || packet[0]>>4 != 4 || packet[9] != unix.IPPROTO_TCP {
-		return false
+		return nil, nil
 	}
 	ip := int(packet[0]&15) * 4
 	if ip+12 >= len(packet) {
-		return false
+		return nil, nil
 	}
 	head := ip + int(packet[ip+12]>>4)*4
-	if len(packet) < head+4 {
+	if len(packet) < head {
+		return nil, nil
+	}
+	return packet[ip:head], packet[head:]
+}
+
+// replace does what somebody on the path can do who has no key: it changes data and the checksum of TCP with it. It reports
+// false if the text does not occur.
+func replace(packet, from, to []byte) bool {
+	header, data := tcpSegment(packet)
+	if !bytes.Contains(data, from) {
 		return false
 	}
-	data := packet[head:]
+	changed := bytes.ReplaceAll(data, from, to)
+	// The checksum is a sum in one's complement (RFC 1624).
+	sum := uint64(^binary.BigEndian.Uint16(header[16:]))
+	for i := range data {
+		shift := 8 * (1 - i%2)
+		sum += uint64(changed[i])<<shift + uint64(0xffff-int(data[i])<<shift)
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(header[16:], ^uint16(sum))
+	copy(data, changed)
+	return true
+}
+
+// swapWords swaps two 16-bit words of a TCP segment's data over IPv4. It reports false if that changes nothing.
+func swapWords(packet []byte, rng *rand.Rand) bool {
+	_, data := tcpSegment(packet)
+	if len(data) < 4 {
+		return false
+	}
 	a, b := data[rng.IntN(len(data)/2)*2:], data[rng.IntN(len(data)/2)*2:]
 	if a[0] == b[0] && a[1] == b[1] {
 		return false

@@ -51,6 +51,39 @@ func TestDamagingNetwork(t *testing.T) {
 	}
 }
 
+// TestHostileRelay: somebody on the path, without the job's key, changes objects that ranks unpickle. Ranks get what was
+// sent all the same, or nothing.
+func TestHostileRelay(t *testing.T) {
+	programs := map[string]string{"horovod": `import gorun.numpy as hvd
+hvd.init()
+for size in 100000, 1000, 1:
+	print(hvd.broadcast_object("GOOD WORD " * size, 0)[-20:], size, flush=True)`, "torch": `import torch.distributed as dist, gorun.torch.distributed
+dist.init_process_group("gorun")
+for size in 100000, 1000, 1:
+	got = ["GOOD WORD " * size]
+	dist.broadcast_object_list(got, 0)
+	print(got[0][-20:], size, flush=True)`}
+	c := e2etest.NewCluster(t, 2)
+	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Replace: [2]string{"GOOD WORD", "EVIL WORD"}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Close()
+	for name, program := range programs {
+		t.Run(name, func(t *testing.T) {
+			if name == "torch" {
+				e2etest.NeedTorch(t)
+			}
+			before := wire.Replaced.Load()
+			r := c.Within(8*time.Second, "-np", "2", "-H", "host1,host2", "--no-tag-output", e2etest.Python, "-c", program)
+			changed := wire.Replaced.Load() - before
+			if strings.Contains(r.Stdout+r.Stderr, "EVIL") || changed == 0 || !strings.Contains(r.Stderr, "came damaged") {
+				t.Errorf("%d packets were changed, exit code %d\n%s%s", changed, r.Code, r.Stdout, r.Stderr)
+			}
+		})
+	}
+}
+
 // TestLossyNetwork: two hosts train over a wire that is long, loses packets, delivers some of them twice and lets
 // others overtake them. The weights equal an undisturbed job's in every bit.
 func TestLossyNetwork(t *testing.T) {
