@@ -328,7 +328,7 @@ func (n *Network) damaged(found link.Damage) {
 		return
 	}
 	text := fmt.Sprintf("data from %s came damaged, %s so far, and was sent again: "+
-		"between %s there and %s here a NIC, a switch or a hypervisor is broken",
+		"between %s there and %s here a NIC, a switch or a hypervisor is broken, or somebody changes it",
 		p.Name, topology.Count(int(found.Times), "time"), addressOf(found.Remote), n.withNIC(found.Local))
 	if !n.job.Checksum && !n.job.Encrypt {
 		text += "; large tensors are not checked, and may be wrong: run with --checksum"
