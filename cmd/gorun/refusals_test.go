@@ -25,6 +25,7 @@ var remedies = map[string]string{
 	"--bind-to …: jobs of a --cluster share hosts and do not know of each other's cores":                 "Leave `--bind-to` out, or bind by `--bind-to numa`, which several jobs may do.",
 	"--cluster needs --cluster-key-file":                                                                 "Name the cluster's key file, or set `GORUN_CLUSTER_KEY_FILE`.",
 	"--color …: none of always, never, auto":                                                             "`--color auto` colours tags in a terminal only.",
+	"--encrypt=false: the cluster at … takes only jobs that encrypt":                                     "Its daemons run with `--require-encrypt`. Leave out `--encrypt=false` and `GORUN_ENCRYPT`: gorun then encrypts by itself.",
 	"--drain-status …: must be 0 to 255":                                                                 "A Job of Kubernetes starts a pod again that ends with another status than 0: `--drain-status 143`.",
 	"--elastic-timeout …: must be positive":                                                              "Give a time, as in `--elastic-timeout 600`.",
 	"--emit-nccl: … hosts, but the file is for one":                                                      "Name one host: `gorun topo -H host1 --emit-nccl FILE`.",

@@ -70,7 +70,7 @@ func (o *serveFlags) table() []cli.Flag {
 			Usage: "serve metrics for Prometheus at `[HOST]:PORT`, to this machine alone without HOST"},
 		&cli.IntFlag{Name: "drain-status", Destination: &o.drainStatus,
 			Usage: "end with status `N` after a drain (TERM), for schedulers that start again only what failed, such as a Job of Kubernetes"},
-		&cli.BoolFlag{Name: "require-encrypt", Destination: &o.encrypt, EnvVars: []string{"GORUN_REQUIRE_ENCRYPT"},
+		&cli.BoolFlag{Name: "require-encrypt", Destination: &o.encrypt,
 			Usage: "refuse jobs without --encrypt; launchers of the cluster then encrypt by themselves"},
 		&cli.BoolFlag{Name: "rdma", Destination: &o.rdma,
 			Usage: "load libibverbs if this host has it, so that jobs with --rdma go over RDMA"},

@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 		{func(s *server, conn net.Conn) {
 			s.cfg.RequireEncrypt = true
 			s.serve(conn, conn, &wire.Serve{Version: "1", Slots: 1, Session: session})
-		}, "this host takes only jobs that encrypt what hosts send each other", encryptHint},
+		}, "this host takes only jobs that encrypt what hosts send each other", "start every daemon of the cluster with --require-encrypt: launchers then encrypt by themselves"},
 		{func(s *server, conn net.Conn) {
 			s.draining = true
 			s.serve(conn, conn, &wire.Serve{Version: "1", Slots: 1, Session: session})

@@ -18,7 +18,7 @@ import (
 const reserveHint = "gorun ps --cluster … shows what there is"
 
 // encryptHint accompanies refusals of jobs that do not encrypt.
-const encryptHint = "leave out --encrypt=false and GORUN_ENCRYPT; gorun worker --require-encrypt on every host of the cluster tells launchers"
+const encryptHint = "start every daemon of the cluster with --require-encrypt: launchers then encrypt by themselves"
 
 // cleanupGrace is how long a host waits for the slots of a job that is just ending after its launcher was killed.
 // It is short: a job that holds slots elsewhere must not wait long for one that does so here.
