@@ -110,7 +110,7 @@ func Asked(line []byte) (what, detail string) {
 			detail = fmt.Sprintf("signal %d", r.Signal)
 		}
 		if r.By != "" {
-			detail += ", by " + Clean(r.By)
+			detail += ", claimed by " + Clean(r.By)
 		}
 		return r.Do, detail
 	}

@@ -263,8 +263,8 @@ func FuzzAsked(f *testing.F) {
 
 func TestAsked(t *testing.T) {
 	for line, want := range map[string][2]string{
-		`{"do":"signal","signal":15,"by":"ann@host1"}`: {"signal", "SIGTERM, by ann@host1"},
-		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: {"signal", "signal 99, by ?[2J"},
+		`{"do":"signal","signal":15,"by":"ann@host1"}`: {"signal", "SIGTERM, claimed by ann@host1"},
+		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: {"signal", "signal 99, claimed by ?[2J"},
 		`{"do":"signal","signal":2}`:                   {"signal", "SIGINT"},
 		`{"do":"output","after":7}`:                    {"output"},
 		`{"do":"native"}`:                              {"native"},

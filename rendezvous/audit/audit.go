@@ -42,29 +42,34 @@ const (
 
 // Entry is what happened. Log adds the time and who keeps it.
 type Entry struct {
-	Time    time.Time `json:"time"`
-	Daemon  string    `json:"daemon"`            // name of the daemon's host
-	Key     string    `json:"key"`               // fingerprint of the cluster's key, which who asks has proved to hold
-	What    string    `json:"what"`              // see docs/guides/clusters.md
-	From    string    `json:"from,omitempty"`    // address of the launcher, or of another daemon
-	User    string    `json:"user,omitempty"`    // as the launcher says
-	Host    string    `json:"host,omitempty"`    // another one
-	Job     string    `json:"job,omitempty"`     // session of the job's daemon, or number of a detached job
-	Program string    `json:"program,omitempty"` // in a few words
-	Ranks   int       `json:"ranks,omitempty"`
-	Slots   int       `json:"slots,omitempty"` // on this host
-	Detail  string    `json:"detail,omitempty"`
-	Result  string    `json:"result"`
-	Why     string    `json:"why,omitempty"` // it was refused, or failed
+	Time   time.Time `json:"time"`
+	Daemon string    `json:"daemon"`          // name of the daemon's host
+	What   string    `json:"what"`            // see docs/guides/clusters.md
+	From   string    `json:"from,omitempty"`  // address of who asks, as the kernel saw it, or of another daemon
+	Key    string    `json:"key,omitempty"`   // fingerprint of the key that From has proven to hold
+	Host   string    `json:"host,omitempty"`  // another one
+	Job    string    `json:"job,omitempty"`   // session of the job's daemon, or number of a detached job
+	Slots  int       `json:"slots,omitempty"` // on this host
+	Claims *Claims   `json:"claims,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	Result string    `json:"result"`
+	Why    string    `json:"why,omitempty"` // it was refused, or failed
+}
+
+// Claims is what a launcher says of its job. Nothing proves it.
+type Claims struct {
+	User    string `json:"user,omitempty"`
+	Program string `json:"program,omitempty"` // in a few words
+	Ranks   int    `json:"ranks,omitempty"`
 }
 
 // Log writes entries into a file. Its methods do nothing on nil.
 type Log struct {
-	path, daemon, key string
-	warn              func(error)
-	limit             int64
-	entries           chan Entry
-	done              chan struct{}
+	path, daemon string
+	warn         func(error)
+	limit        int64
+	entries      chan Entry
+	done         chan struct{}
 
 	mu     sync.Mutex
 	closed bool
@@ -75,8 +80,8 @@ type Log struct {
 }
 
 // Open opens the log of a daemon. Each failure that follows is given to warn, at most one a minute.
-func Open(path, daemon, key string, warn func(error)) (*Log, error) {
-	l := &Log{path: path, daemon: daemon, key: key, warn: warn, limit: maxFile, entries: make(chan Entry, waiting), done: make(chan struct{})}
+func Open(path, daemon string, warn func(error)) (*Log, error) {
+	l := &Log{path: path, daemon: daemon, warn: warn, limit: maxFile, entries: make(chan Entry, waiting), done: make(chan struct{})}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
@@ -92,7 +97,7 @@ func (l *Log) Write(e Entry) {
 	if e.Result == "" {
 		e.Result = Done
 	}
-	e.Time, e.Daemon, e.Key = time.Now().UTC(), l.daemon, l.key
+	e.Time, e.Daemon = time.Now().UTC(), l.daemon
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -131,7 +136,7 @@ func (l *Log) run() {
 		l.lost = 0
 		l.mu.Unlock()
 		if lost > 0 {
-			e = Entry{Time: time.Now().UTC(), Daemon: l.daemon, Key: l.key, What: "log", Result: Failed, Why: fmt.Sprintf("%d entries were lost: the file system was too slow", lost)}
+			e = Entry{Time: time.Now().UTC(), Daemon: l.daemon, What: "log", Result: Failed, Why: fmt.Sprintf("%d entries were lost: the file system was too slow", lost)}
 			l.write(e)
 		}
 	}
@@ -201,7 +206,11 @@ func (l *Log) open() error {
 
 // encode returns an entry as a line of ASCII. No text of a launcher moves a terminal's cursor or begins another line.
 func encode(e Entry) []byte {
-	for _, text := range []*string{&e.Daemon, &e.What, &e.From, &e.User, &e.Host, &e.Job, &e.Program, &e.Detail, &e.Why} {
+	var claims Claims
+	if e.Claims != nil {
+		claims, e.Claims = *e.Claims, &claims
+	}
+	for _, text := range []*string{&e.Daemon, &e.What, &e.From, &claims.User, &e.Host, &e.Job, &claims.Program, &e.Detail, &e.Why} {
 		*text = short(*text)
 	}
 	encoded, err := json.Marshal(e)

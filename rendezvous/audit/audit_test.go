@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, path string) *Log {
 	t.Helper()
-	l, err := Open(path, "host1", "abcd", func(err error) { t.Error(err) })
+	l, err := Open(path, "host1", func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +47,13 @@ func entries(t *testing.T, path string) (all []Entry) {
 func TestLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "log")
 	l := open(t, path)
-	l.Write(Entry{What: "start", User: "alice", Program: "train\n.py", Ranks: 4})
+	l.Write(Entry{What: "start", Key: "abcd", Claims: &Claims{User: "alice", Program: "train\n.py", Ranks: 4}})
 	l.Write(Entry{What: "start", Result: Refused, Why: "no slots"})
 	l.Close()
 	l.Close()
 	l.Write(Entry{What: "late"})
 	all := entries(t, path)
-	if len(all) != 2 || all[0].User != "alice" || all[0].Program != "train\n.py" || all[0].Result != Done || all[0].Daemon != "host1" ||
+	if len(all) != 2 || all[0].Claims.User != "alice" || all[0].Claims.Program != "train\n.py" || all[0].Result != Done || all[0].Daemon != "host1" ||
 		all[0].Key != "abcd" || all[0].Time.IsZero() || all[1].Result != Refused {
 		t.Errorf("%+v", all)
 	}
@@ -108,13 +108,13 @@ func TestBound(t *testing.T) {
 	go l.run()
 	const all = 300
 	for i := range all {
-		l.Write(Entry{What: "start", Ranks: i + 1})
+		l.Write(Entry{What: "start", Slots: i + 1})
 	}
 	l.Close()
 	kept := append(entries(t, path+".1"), entries(t, path)...)
 	for i, e := range kept {
-		if want := all - len(kept) + i + 1; e.Ranks != want {
-			t.Fatalf("entry %d is %d, want %d", i, e.Ranks, want)
+		if want := all - len(kept) + i + 1; e.Slots != want {
+			t.Fatalf("entry %d is %d, want %d", i, e.Slots, want)
 		}
 	}
 	for _, name := range []string{path, path + ".1"} {
@@ -149,7 +149,7 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	for _, path := range []string{dir, pipe, link, filepath.Join(file, "log"), "/dev/null"} {
-		if l, err := Open(path, "", "", func(error) {}); err == nil {
+		if l, err := Open(path, "", func(error) {}); err == nil {
 			l.Close()
 			t.Errorf("%s was taken", path)
 		}
@@ -161,7 +161,7 @@ func TestWarns(t *testing.T) {
 	var mu sync.Mutex
 	var warnings []error
 	path := filepath.Join(t.TempDir(), "log")
-	l, err := Open(path, "host1", "", func(err error) {
+	l, err := Open(path, "host1", func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		warnings = append(warnings, err)
@@ -189,7 +189,7 @@ func FuzzEncode(f *testing.F) {
 	f.Add("a\nb\x1b[2J", "\u009b2J\u202e", "\xff\xfe")
 	f.Add("\"}{", "\U0001f600", strings.Repeat("é", maxText))
 	f.Fuzz(func(t *testing.T, user, program, why string) {
-		line := encode(Entry{What: "start", User: user, Program: program, Result: Refused, Why: why})
+		line := encode(Entry{What: "start", Claims: &Claims{User: user, Program: program}, Result: Refused, Why: why})
 		if bytes.Count(line, []byte("\n")) != 1 || line[len(line)-1] != '\n' {
 			t.Fatalf("not a line: %q", line)
 		}
@@ -202,7 +202,7 @@ func FuzzEncode(f *testing.F) {
 		if err := json.Unmarshal(line, &back); err != nil {
 			t.Fatalf("%v: %q", err, line)
 		}
-		for sent, got := range map[string]string{user: back.User, program: back.Program, why: back.Why} {
+		for sent, got := range map[string]string{user: back.Claims.User, program: back.Claims.Program, why: back.Why} {
 			if utf8.ValidString(sent) && len(sent) <= maxText && got != sent {
 				t.Errorf("%q came back as %q", sent, got)
 			}

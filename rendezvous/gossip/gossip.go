@@ -50,6 +50,7 @@ type Config struct {
 	ID        int           // host id, the member's name
 	Job       string        // members of other jobs have another label and are refused
 	Key       []byte        // 32 bytes
+	Accept    [][]byte      // keys that others may still use, while Key replaces them or is replaced
 	Bind      string        // address to listen on
 	Advertise string        // address the others use
 	Port      int           // port to listen on, 0 for a free one
@@ -101,7 +102,6 @@ func Listen(cfg Config) (*Gossip, error) {
 	c := memberlist.DefaultLANConfig()
 	c.Name = cmp.Or(cfg.Name, nameOf(cfg.ID))
 	c.Label = "gorun/" + cfg.Job
-	c.SecretKey = cfg.Key
 	c.BindAddr, c.BindPort = cfg.Bind, cfg.Port
 	c.AdvertiseAddr, c.AdvertisePort = cfg.Advertise, cfg.Port
 	c.Delegate, c.Events = g, g
@@ -125,6 +125,9 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.EnableCompression = false    // messages are small, and each would cost two tables of tens of kilobytes
 	c.TCPTimeout = 3 * time.Second // Join cannot be cancelled, so it must not take long
 	var err error
+	if c.Keyring, err = memberlist.NewKeyring(cfg.Accept, cfg.Key); err != nil {
+		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
+	}
 	if g.transport, err = listen(c); err != nil {
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}

@@ -62,7 +62,7 @@ func TestAsked(t *testing.T) {
 				s := &server{cfg: Config{Launchers: aLauncher{answer: tt.answer}, Log: slog.New(slog.DiscardHandler)}}
 				reach := func() {
 					ours, theirs := net.Pipe()
-					go s.reach(theirs, theirs, &wire.Reach{Job: 7})
+					go s.reach(&audited{theirs, s.note, audit.Entry{From: "here"}}, theirs, &wire.Reach{Job: 7})
 					in := bufio.NewReader(ours)
 					if m, err := wire.NewReader(in).Read(); err != nil {
 						t.Fatalf("%v, %v", m, err)

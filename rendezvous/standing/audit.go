@@ -27,16 +27,17 @@ type audited struct {
 	entry audit.Entry // without What if nothing is noted
 }
 
-// requested returns the entry for a request; What is "" if it is not noted.
-func requested(request wire.Message, from net.Addr) audit.Entry {
-	e := audit.Entry{From: from.String()}
+// requested returns the entry for a request of a peer that has proven a key; What is "" if it is not noted.
+func requested(request wire.Message, from net.Addr, key string) audit.Entry {
+	e := audit.Entry{From: from.String(), Key: key}
 	switch r := request.(type) {
 	case *wire.Reserve:
 		if len(r.Held) == 0 { // else the job has its slots already, and tells another daemon of them
-			e.What, e.User, e.Program, e.Ranks = "reserve", r.User, r.Program, r.Ranks
+			e.What, e.Claims = "reserve", &audit.Claims{User: r.User, Program: r.Program, Ranks: r.Ranks}
 		}
 	case *wire.Serve:
-		e.What, e.User, e.Program, e.Ranks, e.Slots, e.Job = "start", r.User, r.Program, r.Ranks, r.Slots, r.Session
+		e.What, e.Slots, e.Job = "start", r.Slots, r.Session
+		e.Claims = &audit.Claims{User: r.User, Program: r.Program, Ranks: r.Ranks}
 	case *wire.Resume:
 		switch e.Job = r.Session; {
 		case r.End:
@@ -45,7 +46,7 @@ func requested(request wire.Message, from net.Addr) audit.Entry {
 			e.What = "adopt"
 		}
 	case *wire.Detach:
-		e.What, e.User, e.Program = "detach", userOf(r.Env), r.Program
+		e.What, e.Claims = "detach", &audit.Claims{User: userOf(r.Env), Program: r.Program}
 	case *wire.Reach:
 		e.Job = strconv.Itoa(r.Job)
 		if r.Output {

@@ -37,7 +37,7 @@ func noted(t *testing.T, path, what string) (found []audit.Entry) {
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
-	log, err := audit.Open(path, "a", key.Fingerprint(), func(err error) { t.Error(err) })
+	log, err := audit.Open(path, "a", func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAudit(t *testing.T) {
 	}
 	s.Close()
 	l.Close()
-	stranger := standing.Client{Key: mustKey(strings.Repeat("x", 32)), Version: "v"}
+	stranger := standing.Client{Key: keyOf("another"), Version: "v"}
 	if _, err := stranger.Members(t.Context(), a.addr); err == nil {
 		t.Error("another key is accepted")
 	}
@@ -71,14 +71,18 @@ func TestAudit(t *testing.T) {
 		what, result, why string
 		check             func(audit.Entry) bool
 	}{
-		{"begin", audit.Done, "", func(e audit.Entry) bool { return e.Slots == 2 && e.Daemon == "a" && e.Key == key.Fingerprint() }},
+		{"begin", audit.Done, "", func(e audit.Entry) bool {
+			return e.Slots == 2 && e.Daemon == "a" && e.Detail == "gorun v, accepts keys "+key.Fingerprints()[0]
+		}},
 		{"join", audit.Done, "", func(e audit.Entry) bool { return e.Host == "b" && e.From == b.addr }},
-		{"reserve", audit.Done, "", func(e audit.Entry) bool { return e.Ranks == 2 && strings.HasPrefix(e.From, "127.0.0.1:") }},
+		{"reserve", audit.Done, "", func(e audit.Entry) bool {
+			return e.Key == key.Fingerprints()[0] && e.Claims.Ranks == 2 && e.Claims.User == "u" && strings.HasPrefix(e.From, "127.0.0.1:")
+		}},
 		{"start", audit.Done, "", func(e audit.Entry) bool { return e.Slots == 2 && e.Job == s.Session() }},
 		{"start", audit.Refused, "2 of 2 slots in use by other jobs", func(e audit.Entry) bool { return e.Job != s.Session() }},
 		{"job end", audit.Done, "", func(e audit.Entry) bool { return e.Job == s.Session() }},
 		{"release", audit.Done, "", func(e audit.Entry) bool { return e.From != "" }},
-		{"connect", audit.Refused, "", func(e audit.Entry) bool { return strings.HasPrefix(e.From, "127.0.0.1:") && e.Why != "" }},
+		{"connect", audit.Refused, "", func(e audit.Entry) bool { return strings.HasPrefix(e.From, "127.0.0.1:") && e.Why != "" && e.Key == "" }},
 		{"leave", audit.Done, "", func(e audit.Entry) bool { return e.Host == "b" }},
 	} {
 		for fits := false; !fits; {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/collective/tcp"
+	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/wire"
 )
@@ -221,18 +222,23 @@ func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
 
 // shake tries one handshake. A daemon closes the connection at once when too many peers, from this address or in all,
 // have not authenticated yet.
-func (c Client) shake(ctx context.Context, addr string, channel *tls.Config) (*tls.Conn, error) {
+func (c Client) shake(ctx context.Context, addr string, channel *keytls.Ring) (*tls.Conn, error) {
 	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.knownHostTimeout, Control: tcp.SmallSegments}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(raw, channel)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	conn, _, err := channel.Client(ctx, raw)
+	if err != nil {
 		raw.Close()
-		return nil, err
 	}
-	return conn, nil
+	if alert, ok := errors.AsType[tls.AlertError](err); ok && alert == noProtocol {
+		err = &RefusedError{Text: "the daemon is of another version, which this one cannot speak with", Hint: sameVersion}
+	}
+	return conn, err
 }
+
+// noProtocol is the alert of TLS of a peer that speaks another protocol (RFC 7301).
+const noProtocol = tls.AlertError(120)
 
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

@@ -83,7 +83,7 @@ func (s *server) listDetached(conn net.Conn) {
 }
 
 // reach copies bytes between a user and a job.
-func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
+func (s *server) reach(conn *audited, in io.Reader, r *wire.Reach) {
 	if s.cfg.Launchers == nil {
 		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
 		return
@@ -102,7 +102,7 @@ func (s *server) reach(conn net.Conn, in io.Reader, r *wire.Reach) {
 		if r.Output {
 			io.Copy(job, in)
 		} else {
-			s.passAsked(job, in, audit.Entry{From: conn.RemoteAddr().String(), Job: strconv.Itoa(r.Job)}, signals)
+			s.passAsked(job, in, audit.Entry{From: conn.entry.From, Key: conn.entry.Key, Job: strconv.Itoa(r.Job)}, signals)
 		}
 		job.Close() // unblocks the other direction
 	})

@@ -17,7 +17,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// The daemons of a cluster find each other by gossip, and announce in it what each has to offer.
+// The daemons of a cluster find each other by gossip, and announce in it what each has to offer. A host counts once it has
+// answered a request of this daemon: what was gossiped about a host can be sent again when the host is gone.
 
 const (
 	// discoveryGrace is how long a new daemon may not know all the others.
@@ -134,7 +135,7 @@ func (s *server) watch(ctx context.Context) {
 		default:
 			s.tell(&said, about)
 			fuller = time.Time{}
-			s.refresh()
+			s.refresh(ctx)
 		}
 		retry := time.NewTimer(wait)
 		select {
@@ -142,7 +143,9 @@ func (s *server) watch(ctx context.Context) {
 			retry.Stop()
 			return
 		case <-s.gossip.Changes():
-			s.refresh()
+			s.refresh(ctx)
+		case <-s.answered:
+			s.refresh(ctx)
 		case <-s.gossip.Events(): // membership with host ids, which clusters do not use
 		case <-news:
 		case <-grown.C:
@@ -193,14 +196,18 @@ func (s *server) introduce(m gossip.Member) *wire.ClusterMember {
 	return about
 }
 
-// refresh adopts the members that gossip knows, if they have changed. Of several with one name the latest counts: gossip
-// waits for a lost one as long as for one that is silent.
-func (s *server) refresh() {
+// refresh adopts the members that gossip knows and that have answered, if they have changed. Of several with one name the
+// latest counts: gossip waits for a lost one as long as for one that is silent.
+func (s *server) refresh(ctx context.Context) {
 	var hosts []wire.MemberState
 	members := s.gossip.Members()
 	if len(s.read) > len(members) { // some are gone
 		clear(s.read)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.known
+	s.known = map[place]bool{}
 	for _, m := range members {
 		about := s.introduce(m)
 		if about == nil {
@@ -208,13 +215,22 @@ func (s *server) refresh() {
 		}
 		hosts = append(hosts, wire.MemberState{Host: m.Name, Addr: net.JoinHostPort(m.Addr, strconv.Itoa(about.Port)),
 			Slots: about.Slots, Used: about.Used, Draining: about.Draining, Version: about.Version, Born: about.Born})
+		h := hosts[len(hosts)-1]
+		at := place{h.Host, h.Addr}
+		asked := false
+		if s.known[at], asked = known[at]; !asked && h.Born == s.born.UnixNano() && h.Host == s.cfg.Name {
+			s.known[at] = true // itself
+		} else if !asked {
+			s.wg.Go(func() { s.ask(ctx, at) })
+		}
+		if !s.known[at] {
+			hosts = hosts[:len(hosts)-1]
+		}
 	}
 	slices.SortFunc(hosts, func(a, b wire.MemberState) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(b.Born, a.Born))
 	})
 	hosts = slices.CompactFunc(hosts, func(a, b wire.MemberState) bool { return a.Host == b.Host })
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if slices.Equal(hosts, s.queue.hosts) {
 		return
 	}
@@ -227,4 +243,36 @@ func (s *server) refresh() {
 		s.queueAddr = hosts[i].Addr
 	}
 	s.announce()
+}
+
+// place is the name of a host, and where it accepts jobs.
+type place struct{ host, addr string }
+
+// ask asks a host that gossip names, until it answers or gossip names it no more. Its daemon proves the key, and knows
+// itself by that name and address: it is not another one that has the address now.
+func (s *server) ask(ctx context.Context, at place) {
+	c := Client{Key: s.cfg.Key, Version: s.cfg.Version, knownHostTimeout: timing.ConnectTimeout}
+	for pause := retry; ; pause = min(2*pause, rejoinInterval) {
+		there, err := c.Members(ctx, at.addr)
+		here := err == nil && slices.ContainsFunc(there.Members, func(m wire.MemberState) bool { return place{m.Host, m.Addr} == at })
+		s.mu.Lock()
+		_, named := s.known[at]
+		if named && here {
+			s.known[at] = true
+		}
+		s.mu.Unlock()
+		if here || !named {
+			break
+		}
+		if pause == retry && ctx.Err() == nil {
+			s.cfg.Log.Warn("a host does not count, because it does not answer", "host", at.host, "at", at.addr, "err", err)
+		}
+		if !resume.Pause(ctx, pause) {
+			return
+		}
+	}
+	select {
+	case s.answered <- struct{}{}:
+	default:
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
 func TestProbes(t *testing.T) {
-	key, err := ParseKey([]byte("0123456789abcdef0123456789abcdef\n"))
+	key, err := ParseKey([]byte(aKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestProbes(t *testing.T) {
 		"silent": {func(c net.Conn) { io.Copy(io.Discard, c) }, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}, tls: channel, unauthenticated: newUnauthenticated()}
+			s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}, channel: channel, unauthenticated: newUnauthenticated()}
 			ours, theirs := net.Pipe()
 			go tt.client(ours)
 			s.meet(t.Context(), theirs, func() {})

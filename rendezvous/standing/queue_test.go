@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -192,13 +193,23 @@ func TestGrow(t *testing.T) {
 	step("no hosts")
 }
 
-// FuzzKey: a key is its text without blanks around it, and long enough.
+// FuzzKey: a key file has one or two keys, each of them its text without blanks around it, and long enough.
 func FuzzKey(f *testing.F) {
-	f.Add([]byte("0123456789abcdef0123456789abcdef\n"))
+	f.Add([]byte(aKey + "\n"))
+	f.Add([]byte(aKey + "\r\n\n \n" + strings.ToLower(aKey)))
 	f.Add([]byte(" \x00 short"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if key, err := ParseKey(text); err == nil && (len(key.secret) < minKey || len(key.secret) > len(text)) {
-			t.Fatalf("%q", key.secret)
+		key, err := ParseKey(text)
+		if err != nil {
+			return
+		}
+		if n := len(key.secrets); n < 1 || n > 2 {
+			t.Fatalf("%d keys", n)
+		}
+		for _, secret := range key.secrets {
+			if len(secret) < minKey || !bytes.Contains(text, secret) {
+				t.Fatalf("%q", secret)
+			}
 		}
 	})
 }

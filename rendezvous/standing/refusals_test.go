@@ -50,7 +50,7 @@ func TestRefusals(t *testing.T) {
 			s.detach(t.Context(), conn, conn, &wire.Detach{Version: "1"})
 		}, "north runs no launchers", ""},
 		{func(s *server, conn net.Conn) {
-			s.reach(conn, conn, &wire.Reach{})
+			s.reach(&audited{Conn: conn, log: s.note}, conn, &wire.Reach{})
 		}, "job 7: no such job", "gorun ps --cluster … lists the jobs"},
 		{func(s *server, conn net.Conn) {
 			s.elect(conn, "job", authority.Event{})

@@ -25,7 +25,7 @@ const encryptHint = "start every daemon of the cluster with --require-encrypt: l
 const cleanupGrace = 8 * time.Second
 
 // reserve keeps a job in the queue until its launcher closes the connection.
-func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
+func (s *server) reserve(conn *audited, in io.Reader, r *wire.Reserve) {
 	if len(r.Held) == 0 && s.otherVersion(conn, r.Version) { // a running job may outlive its version, but a new one must match
 		return
 	}
@@ -66,9 +66,9 @@ func (s *server) reserve(conn net.Conn, in io.Reader, r *wire.Reserve) {
 }
 
 // released takes a job out of the queue.
-func (s *server) released(t *ticket, conn net.Conn) {
+func (s *server) released(t *ticket, conn *audited) {
 	s.change(func() { s.queue.remove(t) })
-	s.note(audit.Entry{What: "release", From: conn.RemoteAddr().String(), User: t.request.User, Program: t.request.Program})
+	s.note(audit.Entry{What: "release", From: conn.entry.From, Key: conn.entry.Key, Claims: &audit.Claims{User: t.request.User, Program: t.request.Program}})
 }
 
 // enqueue puts a job into the queue. Otherwise it answers the launcher and returns false.

@@ -4,20 +4,20 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
 	"gorun/rendezvous/audit"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
 )
 
@@ -67,7 +67,8 @@ type Config struct {
 // server is the state of one daemon.
 type server struct {
 	cfg      Config
-	tls      *tls.Config
+	channel  *keytls.Ring
+	keys     []string // fingerprints
 	gossip   *gossip.Gossip
 	read     map[string]introduction // what members announce, decoded, by address; only refresh uses it
 	wg       sync.WaitGroup
@@ -75,7 +76,8 @@ type server struct {
 	jobs     jobs
 	electors electors
 
-	stirred chan struct{} // a job has started or ended
+	stirred  chan struct{} // a job has started or ended
+	answered chan struct{} // a host that gossip names has answered
 
 	unauthenticated *unauthenticated
 	counted         counted
@@ -84,6 +86,7 @@ type server struct {
 	mu         sync.Mutex
 	prestarted *process // nil if there is none
 	noPrestart bool     // no more are started
+	known      map[place]bool // hosts that gossip names, and whether each has answered
 	queue      queue
 	queueAddr  string        // address of the queue holder, "" for this host
 	used       int           // slots of the jobs on this host
@@ -101,7 +104,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	secret, err := cfg.Key.derive("gossip", 32)
+	secrets, err := cfg.Key.derive("gossip", 32)
 	if err != nil {
 		return err
 	}
@@ -110,12 +113,8 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("name jobs: %w", err)
 	}
-	name, err := cfg.Key.derive("jobs "+port, 8)
-	if err != nil {
-		return err
-	}
-	s := &server{cfg: cfg, tls: channel, born: time.Now(), stirred: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
-	s.jobs = jobs{cluster: hex.EncodeToString(name), running: map[string]*job{}}
+	s := &server{cfg: cfg, channel: channel, keys: cfg.Key.Fingerprints(), born: time.Now(), stirred: make(chan struct{}, 1), answered: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s.jobs = jobs{cluster: port, running: map[string]*job{}}
 	s.queue.seen, s.queue.discovering = map[string]bool{}, true
 	s.adopt()
 	about, err := s.about()
@@ -126,13 +125,13 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	s.gossip, err = gossip.Start(gossip.Config{Name: cfg.Name, Job: "cluster", Key: secret, Bind: cfg.Bind, Advertise: cfg.Address, Port: cfg.Port, Meta: meta, Log: cfg.Log})
+	s.gossip, err = gossip.Start(gossip.Config{Name: cfg.Name, Job: "cluster", Key: secrets[0], Accept: secrets[1:], Bind: cfg.Bind, Advertise: cfg.Address, Port: cfg.Port, Meta: meta, Log: cfg.Log})
 	if err != nil {
 		return err
 	}
 	work, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s.refresh()
+	s.refresh(work)
 	s.wg.Go(func() { s.watch(work) })
 	s.wg.Go(func() { s.accept(work) })
 	s.wg.Go(func() { s.seek(work) })
@@ -147,7 +146,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
-	s.note(audit.Entry{What: "begin", Slots: cfg.Slots, Detail: "gorun " + cfg.Version})
+	s.note(audit.Entry{What: "begin", Slots: cfg.Slots, Detail: fmt.Sprintf("gorun %s, accepts keys %s", cfg.Version, strings.Join(s.keys, " "))})
 	<-ctx.Done()
 	leave := errors.Is(context.Cause(ctx), ErrLeave)
 	if leave {
@@ -268,8 +267,8 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	}
 	raw.SetDeadline(time.Now().Add(handshakeTimeout))
 	heard := &hearing{Conn: raw}
-	secure := tls.Server(heard, s.tls)
-	if err := secure.HandshakeContext(ctx); err != nil {
+	secure, key, err := s.channel.Server(ctx, heard)
+	if err != nil {
 		// Probes only check whether the port is open, and close without sending a byte. A peer that sends none and
 		// keeps the connection open is no probe.
 		if heard.any || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -284,7 +283,7 @@ func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
 	}
 	raw.SetDeadline(time.Time{})
 	known()
-	conn := &audited{secure, s.note, requested(request, raw.RemoteAddr())}
+	conn := &audited{secure, s.note, requested(request, raw.RemoteAddr(), s.keys[key])}
 	switch request := request.(type) {
 	case *wire.Reserve:
 		s.reserve(conn, in, request)
@@ -323,10 +322,12 @@ func (s *server) refuse(conn net.Conn, hint, format string, args ...any) {
 	s.answer(conn, &wire.Refused{Text: fmt.Sprintf(format, args...), Hint: hint})
 }
 
+const sameVersion = "run the same gorun binary on every host"
+
 func (s *server) otherVersion(conn net.Conn, theirs string) bool {
 	if theirs == s.cfg.Version {
 		return false
 	}
-	s.refuse(conn, "run the same gorun binary on every host", "the daemon is gorun %s, this is %s", s.cfg.Version, theirs)
+	s.refuse(conn, sameVersion, "the daemon is gorun %s, this is %s", s.cfg.Version, theirs)
 	return true
 }

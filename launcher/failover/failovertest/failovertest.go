@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"gorun/rendezvous/authority"
@@ -21,7 +20,7 @@ const Version = "test"
 // Key returns the daemons' key.
 func Key(t *testing.T) standing.Key {
 	t.Helper()
-	key, err := standing.ParseKey([]byte(strings.Repeat("k", 32)))
+	key, err := standing.ParseKey([]byte("bx+QCnMZ7vYJ0hL9rTq3w5uXk2aVdE8sGiPzR1yFoMc="))
 	if err != nil {
 		t.Fatal(err)
 	}

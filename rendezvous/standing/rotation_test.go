@@ -1,0 +1,188 @@
+package standing_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/standing"
+	"gorun/rendezvous/wire"
+)
+
+// TestKeyRotation: the key is replaced in three steps while a job runs, by daemons that follow each other. Launchers with the
+// old key and with the new one get in until the old one goes, the hosts stay together, and the job goes on.
+func TestKeyRotation(t *testing.T) {
+	t.Parallel()
+	launcher := func(names ...string) standing.Client { return standing.Client{Key: keyOf(names...), Version: "v"} }
+	old, next := launcher("old"), launcher("new")
+	a := startWith(t, "127.0.0.1:0", standing.Config{Key: old.Key, Name: "a", Slots: 1})
+	b := startWith(t, "127.0.0.1:0", standing.Config{Key: old.Key, Name: "b", Slots: 1, Join: []string{a.gossip}})
+	both := func(c standing.Client) func() bool {
+		return func() bool {
+			for _, m := range []*member{a, b} {
+				if known, err := c.Members(t.Context(), m.addr); err != nil || len(known.Members) != 2 {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	poll(t, "cluster of two", both(old))
+	l, err := launcher("old", "new").Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 2}, nil) // as of a file with both
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var streams []*standing.DaemonStream
+	for _, host := range []string{"a", "b"} {
+		s, err := l.Start(t.Context(), host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		echo(t, s)
+		streams = append(streams, s)
+	}
+	for _, step := range []struct {
+		keys []string
+		in   []standing.Client
+		out  []standing.Client
+	}{
+		{[]string{"old", "new"}, []standing.Client{old, next}, nil},
+		{[]string{"new", "old"}, []standing.Client{old, next}, nil},
+		{[]string{"new"}, []standing.Client{next}, []standing.Client{old}},
+	} {
+		key := keyOf(step.keys...)
+		a.leave()
+		<-a.ended
+		a = startWith(t, a.addr, standing.Config{Key: key, Name: "a", Slots: 1, Port: a.gossipPort(), Join: []string{b.gossip}})
+		poll(t, "cluster of two on the way to "+strings.Join(step.keys, ","), both(launcher("old", "new")))
+		b.leave()
+		<-b.ended
+		b = startWith(t, b.addr, standing.Config{Key: key, Name: "b", Slots: 1, Port: b.gossipPort(), Join: []string{a.gossip}})
+		for _, c := range step.in {
+			poll(t, "cluster of two with "+strings.Join(step.keys, ","), both(c))
+		}
+		for _, c := range step.out {
+			if _, err := c.Members(t.Context(), a.addr); !errors.Is(err, standing.ErrKey) {
+				t.Errorf("the old key: %v", err)
+			}
+		}
+		for _, s := range streams {
+			echo(t, s)
+		}
+	}
+	if known, err := next.Members(t.Context(), a.addr); err != nil || known.Members[0].Used != 1 || known.Members[1].Used != 1 {
+		t.Errorf("the job's slots: %+v, %v", known, err)
+	}
+}
+
+// gossipPort is where the daemon gossips.
+func (m *member) gossipPort() int {
+	m.t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", m.gossip)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return addr.Port
+}
+
+// tap passes on connections to an address, and keeps what the first one sends.
+type tap struct {
+	net.Listener
+	mu   sync.Mutex
+	sent bytes.Buffer
+}
+
+func newTap(t *testing.T, to string) *tap {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tapped := &tap{Listener: l}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		near, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		far, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		passing.Go(func() { io.Copy(near, far); near.Close() })
+		io.Copy(far, io.TeeReader(near, tapped))
+		far.Close()
+	})
+	t.Cleanup(func() { l.Close(); passing.Wait() })
+	return tapped
+}
+
+func (t *tap) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent.Write(b)
+}
+
+// TestHostileReplay: what a host has gossiped is sent again, by someone who does not have the key, when the host is gone. It
+// does not become a host again: neither if nobody is there, nor if another one has its address.
+func TestHostileReplay(t *testing.T) {
+	t.Parallel()
+	a := start(t, "a", 1)
+	way := newTap(t, a.gossip)
+	gone := start(t, "gone", 1, way.Addr().String())
+	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
+	gone.stop()
+	<-gone.ended
+	a.stop()
+	<-a.ended
+	way.mu.Lock()
+	sent := bytes.Clone(way.sent.Bytes())
+	way.mu.Unlock()
+
+	for _, there := range []bool{false, true} {
+		var log bytes.Buffer
+		var mu sync.Mutex
+		heard := make(chan struct{})
+		say := sync.OnceFunc(func() { close(heard) })
+		b := startWith(t, "127.0.0.1:0", standing.Config{Name: "b", Slots: 1, Log: slog.New(slog.NewTextHandler(writer(func(line []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			if log.Write(line); bytes.Contains(line, []byte("does not count")) {
+				say()
+			}
+		}), nil))})
+		want := 1
+		if there {
+			startAt(t, gone.addr, "another", 1, b.gossip)
+			want = 2
+		}
+		poll(t, "cluster before the replay", func() bool { return len(b.jobs().Members) == want })
+		conn, err := net.Dial("tcp", b.gossip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write(sent)
+		select {
+		case <-heard:
+		case <-time.After(20 * time.Second):
+			mu.Lock()
+			t.Errorf("the replay was not noticed:\n%s", &log)
+			mu.Unlock()
+		}
+		conn.Close()
+		for _, m := range b.jobs().Members {
+			if m.Host == "gone" {
+				t.Errorf("a ghost, with another host at its address: %v", there)
+			}
+		}
+	}
+}
