@@ -32,7 +32,7 @@ func (o *clusterFlags) clusterTable(does string) []cli.Flag {
 // clusterOf reads which cluster is meant.
 func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, error) {
 	if home, ok := detachedOf(ctx).Origin(); ok {
-		key, err := readKey(home.KeyFile)
+		key, err := standing.ParseKey(home.Key)
 		return standing.Client{Key: key, Version: version}, home.Addr, err
 	}
 	if o.keyFile == "" {

@@ -152,8 +152,12 @@ var samples = []sample{
 	{[]string{"logs", "99"}, "`gorun ps` lists jobs. One of a cluster is named with `--cluster`."},
 	{[]string{"-np", "1", "true", ":", "-np", "1", "--detach", "true"}, "Flags of the whole job go before the first program."},
 	{[]string{"worker", "--cluster-key-file", "gone"}, "Make a key as the hint says, and copy it to every host."},
-	{[]string{"worker", "--cluster-key-file", "open.key"}, "The key file may be read by its owner alone: `chmod 600`. systemd's unit runs as the user that owns it."},
+	{[]string{"worker", "--cluster-key-file", "open.key"}, "The key file may be read by its owner alone: `chmod 600`. systemd's unit reads it as root."},
 	{[]string{"worker", "--cluster-key-file", "short.key"}, "The file has no key as the hint makes it: 32 random bytes in base64."},
+	{[]string{"worker", "--cluster-key-file", "word.key"}, "The file has words that somebody has chosen. Make a key as the hint says."},
+	{[]string{"worker", "--cluster-key-file", "same.key"}, "The file has a text that repeats itself. Make a key as the hint says."},
+	{[]string{"worker", "--cluster-key-file", "many.key"}, "A key file has one key, and a second one [while it is replaced](guides/clusters.md#change-the-key)."},
+	{[]string{"worker", "--cluster-key-file", "good.key", "--user", "nobody-has-this-name"}, "`--user` takes the name of a user of this host, and root starts the daemon."},
 	{[]string{"worker", "--cluster-key-file", "good.key", "--listen", "[::"}, "`--listen ADDRESS:PORT`, as in `--listen :7575`."},
 }
 
@@ -199,11 +203,15 @@ func skeleton(text string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), "…", ".+") + "$")
 }
 
+// aKey is the text of a key file.
+const aKey = "6f1f900a73197ef609d212fdad3ab7c39b97936695744f2c1a23f3475c85a0c7"
+
 // refused runs a command that is to be refused, and returns its error and its exit status.
 func refused(t *testing.T, args []string) (message string, code int) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"hosts.txt": "host1 slot=2\n", "empty.txt": "", "short.key": "secret", "good.key": strings.Repeat("key ", 20), "open.key": strings.Repeat("key ", 20)} {
+	for name, text := range map[string]string{"hosts.txt": "host1 slot=2\n", "empty.txt": "", "short.key": "c2VjcmV0", "word.key": strings.Repeat("key ", 20),
+		"same.key": strings.Repeat("key+", 20), "good.key": aKey, "open.key": aKey, "many.key": aKey + "\n" + aKey + "\n" + aKey} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +222,7 @@ func refused(t *testing.T, args []string) (message string, code int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // what is not refused would run
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "gorun", args...)
-	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "GORUN_ALLOW_ROOT=1"}
 	out, _ := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if message, ok := strings.CutPrefix(line, "gorun: error: "); ok {

@@ -28,6 +28,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GORUN_ALLOW_ROOT", "1")
 			env.Setenv("BINDING", binding)                               // Python's, which the binary of the tests does not carry
 			env.Setenv("BIN", filepath.SplitList(env.Getenv("PATH"))[0]) // for scripts with a PATH of their own
 			// Every process that the race detector looks at sleeps a second before it ends, and a job has three in a row.

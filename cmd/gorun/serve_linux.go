@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher/detached"
 	"gorun/launcher/failure"
@@ -49,6 +50,8 @@ type serveFlags struct {
 	encrypt       bool
 	rdma          bool
 	rdmaLibrary   string
+	user          string
+	allowRoot     bool
 }
 
 func (o *serveFlags) table() []cli.Flag {
@@ -72,6 +75,10 @@ func (o *serveFlags) table() []cli.Flag {
 			Usage: "end with status `N` after a drain (TERM), for schedulers that start again only what failed, such as a Job of Kubernetes"},
 		&cli.BoolFlag{Name: "require-encrypt", Destination: &o.encrypt,
 			Usage: "refuse jobs without --encrypt; launchers of the cluster then encrypt by themselves"},
+		&cli.StringFlag{Name: "user", Destination: &o.user,
+			Usage: "when root has read the key, become user `NAME`, as whom jobs run: then they cannot read it"},
+		&cli.BoolFlag{Name: "allow-root", Destination: &o.allowRoot, EnvVars: []string{"GORUN_ALLOW_ROOT"},
+			Usage: "stay root, as whom jobs then run"},
 		&cli.BoolFlag{Name: "rdma", Destination: &o.rdma,
 			Usage: "load libibverbs if this host has it, so that jobs with --rdma go over RDMA"},
 		&cli.StringFlag{Name: "rdma-library", Destination: &o.rdmaLibrary, Hidden: true, Usage: "load `FILE` instead"},
@@ -81,7 +88,7 @@ func (o *serveFlags) table() []cli.Flag {
 // post is a resident daemon as the flags describe it.
 type post struct {
 	key           standing.Key
-	keyFile, name string
+	name          string
 	slots         int
 	bind, address string // where it listens, and where others reach it
 	port          int    // for jobs; gossip uses the next one
@@ -93,8 +100,8 @@ func readPost(o *serveFlags) (p post, err error) {
 	if p.key, err = readKey(o.keyFile); err != nil {
 		return p, err
 	}
-	if p.keyFile, err = filepath.Abs(o.keyFile); err != nil {
-		return p, fmt.Errorf("find key file: %w", err)
+	if err := o.dropRoot(); err != nil {
+		return p, err
 	}
 	if p.slots = o.slots; !o.given(&o.slots) {
 		p.slots = cmp.Or(max(probe.CPUs("/"), 0), runtime.NumCPU())
@@ -133,6 +140,53 @@ func readPost(o *serveFlags) (p post, err error) {
 		p.address = ownAddress(p.bind, slices.Concat(p.join, p.names))
 	}
 	return p, nil
+}
+
+// dropRoot makes a daemon that root has started a process of --user, and hides its memory, which has the key, from the other
+// processes of that user.
+func (o *serveFlags) dropRoot() error {
+	if o.user != "" {
+		if err := become(o.user); err != nil {
+			return &usageError{fmt.Errorf("--user %s: %w", o.user, err), "root starts the daemon, and `id NAME` shows the user"}
+		}
+	}
+	if os.Geteuid() == 0 && !o.allowRoot {
+		return &usageError{errors.New("as root the daemon would run every job as root"), "--user NAME; --allow-root if it shall be so"}
+	}
+	return hide()
+}
+
+// become makes this process one of a user, as a login does. Other programs look the user up, as Go does not know LDAP.
+func become(name string) error {
+	entry, err := exec.Command("getent", "passwd", "--", name).Output()
+	if err != nil {
+		return fmt.Errorf("getent passwd: %w", err)
+	}
+	ids, err := exec.Command("id", "-G", "--", name).Output()
+	if err != nil {
+		return fmt.Errorf("id: %w", err)
+	}
+	f := strings.Split(strings.TrimSpace(string(entry))+":::::::", ":") // name, password, uid, gid, comment, home, shell
+	var groups []int                                                    // behind uid and gid
+	for _, id := range slices.Concat(f[2:4], strings.Fields(string(ids))) {
+		n, err := strconv.Atoi(id)
+		if err != nil {
+			return fmt.Errorf("read ids: %w", err)
+		}
+		groups = append(groups, n)
+	}
+	for variable, value := range map[string]string{"USER": f[0], "LOGNAME": f[0], "HOME": f[5], "SHELL": f[6]} {
+		os.Setenv(variable, value)
+	}
+	return cmp.Or(syscall.Setgroups(groups[2:]), syscall.Setgid(groups[1]), syscall.Setuid(groups[0]))
+}
+
+// hide keeps other processes of the user from reading this one's memory: it cannot be traced, and leaves no core.
+func hide() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hide memory: %w", err)
+	}
+	return nil
 }
 
 // gossipOf returns where the daemon that a --join names gossips: at the port after its own. port is its own if the
@@ -186,6 +240,12 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		return &listenError{p.port, err}
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if os.Geteuid() == 0 {
+		log.Warn("runs as root, and so does every job of whoever has the key")
+	} else if f, err := os.Open(o.keyFile); err == nil && o.user != "" {
+		f.Close()
+		log.Warn("jobs can read the key, because their user can: give the file to root, with mode 600", "file", o.keyFile)
+	}
 	status := systemd(os.Getenv("NOTIFY_SOCKET"))
 	ctx, end := untilStopped(parent)
 	defer end()
@@ -204,7 +264,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 		daemon = slices.Insert(daemon, 2, command.WithRDMA+"="+o.rdmaLibrary)
 	}
 	launchers := hosted.Runner{
-		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, KeyFile: p.keyFile},
+		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, Key: p.key.Text()},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
 	}
 	if o.encrypt {
@@ -286,7 +346,7 @@ func openAudit(o *serveFlags, p post, log *slog.Logger) (*audit.Log, error) {
 		}
 		path = filepath.Join(dir, "audit", fmt.Sprintf("%s-%d.log", filepath.Base(p.name), p.port)) // hosts may share a home
 	}
-	record, err := audit.Open(path, p.name, p.key.Fingerprint(), func(err error) { log.Warn("audit", "err", err) })
+	record, err := audit.Open(path, p.name, func(err error) { log.Warn("audit", "err", err) })
 	switch {
 	case err != nil && o.audit != "":
 		return nil, &usageError{err, "--audit takes the path of a file that this user can write"}

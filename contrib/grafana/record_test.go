@@ -75,13 +75,13 @@ func recordJob(t *testing.T) *recording {
 func recordCluster(t *testing.T) *recording {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, bytes.Repeat([]byte("key "), 20), 0o600); err != nil {
+	if err := os.WriteFile(key, []byte("6f1f900a73197ef609d212fdad3ab7c39b97936695744f2c1a23f3475c85a0c7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	at := freeAddress(t)
 	job := []string{"--cluster", at, "--cluster-key-file", key, "-np", "2", "sleep", "1000"}
 	return record(t, `msg="serves metrics" at=(\S+)`, `(?m)^gorun_cluster_waiting_jobs 1`, [][]string{job, job},
-		"worker", "--cluster-key-file", key, "--listen", at, "--name", "host1", "--slots", "2", "--metrics", "127.0.0.1:0")
+		"worker", "--cluster-key-file", key, "--listen", at, "--name", "host1", "--slots", "2", "--metrics", "127.0.0.1:0", "--allow-root")
 }
 
 // freeAddress returns an address whose port is free, as is the next one, at which the daemon gossips.

@@ -189,6 +189,7 @@ MaxStartups 200
 MaxSessions 200
 PidFile none
 PrintMotd no
+SetEnv GORUN_ALLOW_ROOT=1
 Subsystem sftp internal-sftp
 `,
 	}

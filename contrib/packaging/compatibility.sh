@@ -10,7 +10,7 @@ set -euo pipefail
 new=$(realpath "$1") old=$(realpath "$2") source=$(realpath "$3")
 scratch=$(mktemp -d)
 cd "$scratch"
-export XDG_STATE_HOME=$scratch/state GORUN_CLUSTER_KEY_FILE=$scratch/key
+export GORUN_ALLOW_ROOT=1 XDG_STATE_HOME=$scratch/state GORUN_CLUSTER_KEY_FILE=$scratch/key
 GORUN_CLUSTER=127.0.0.1:$((20000 + $$ % 10000))
 export GORUN_CLUSTER
 head -c 32 /dev/urandom | base64 >key

@@ -7,6 +7,7 @@ package detached
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,19 +39,18 @@ func JobsIn(stateDir string) jobs.Store { return jobs.Store{Dir: filepath.Join(s
 
 // Origin is the daemon that has started a launcher: how the launcher reaches the cluster.
 type Origin struct {
-	Addr    string // of the daemon
-	Name    string // of the host
-	KeyFile string
+	Addr string // of the daemon
+	Name string // of the host
+	Key  []byte // the text of the cluster's key file; on the launcher's standard input, since an environment shows it
 }
 
-// String returns the text that OriginFrom reads.
-func (o Origin) String() string { return o.Addr + " " + o.Name + " " + o.KeyFile }
+// String returns the text that OriginFrom reads, which has not the key.
+func (o Origin) String() string { return o.Addr + " " + o.Name }
 
 // OriginFrom reads the value of OriginVariable.
 func OriginFrom(text string) Origin {
-	addr, rest, _ := strings.Cut(text, " ")
-	name, file, _ := strings.Cut(rest, " ")
-	return Origin{addr, name, file}
+	addr, name, _ := strings.Cut(text, " ")
+	return Origin{Addr: addr, Name: name}
 }
 
 // Launcher is what a launcher without a terminal has instead. A launcher with a terminal has nil, on which the methods
@@ -76,6 +76,11 @@ func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
 	job := jobs.Job{Dir: dir}
 	l := &Launcher{origin: origin, ready: os.NewFile(readyFD, "ready"), exit: exit}
 	var err error
+	if origin.Addr != "" {
+		if l.origin.Key, err = io.ReadAll(os.Stdin); err != nil {
+			return nil, fmt.Errorf("read key of the cluster: %w", err)
+		}
+	}
 	if l.request, l.from, err = failover.Read(job); err != nil {
 		return nil, err
 	}

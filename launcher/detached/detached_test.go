@@ -100,7 +100,7 @@ func TestElectorsHearOfRunningJobs(t *testing.T) {
 
 // TestOriginInTheEnvironment: what a daemon writes for a launcher, the launcher reads.
 func TestOriginInTheEnvironment(t *testing.T) {
-	if c := (Origin{"h:1", "h", "/a key/file"}); OriginFrom(c.String()) != c {
+	if c := (Origin{Addr: "h:1", Name: "a host", Key: []byte("secret")}); OriginFrom(c.String()).String() != "h:1 a host" {
 		t.Errorf("%+v", OriginFrom(c.String()))
 	}
 }

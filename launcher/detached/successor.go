@@ -18,7 +18,7 @@ import (
 
 // Origin returns the daemon that has started the launcher, and whether one has.
 func (l *Launcher) Origin() (Origin, bool) {
-	if l == nil || l.origin.KeyFile == "" {
+	if l == nil || l.origin.Addr == "" {
 		return Origin{}, false
 	}
 	return l.origin, true

@@ -6,6 +6,7 @@
 package hosted
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -90,6 +91,7 @@ func (h Runner) command(r *wire.Detach) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
 	cmd.Args[0] = r.Args[0]
 	cmd.Dir = r.Dir
+	cmd.Stdin = bytes.NewReader(h.Origin.Key) // it may not be able to read the file
 	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.OriginVariable + "=" + h.Origin.String(), "GORUN_CLUSTER=" + h.Origin.Addr})
 	return cmd
 }

@@ -73,6 +73,9 @@ func checkKey(text string) error {
 	return nil
 }
 
+// Text returns what ParseKey reads.
+func (k Key) Text() []byte { return bytes.Join(k.secrets, []byte("\n")) }
+
 // Fingerprints names the keys in their order, and reveals nothing of them.
 func (k Key) Fingerprints() []string {
 	derived, err := k.derive("fingerprint", 8)

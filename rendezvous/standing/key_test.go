@@ -17,12 +17,12 @@ func TestKeyMustBeStrong(t *testing.T) {
 		"": "0 keys", "\n": "0 keys", strings.Repeat(aKey+"\n", 3): "3 keys",
 		"correct horse battery staple correct horse": "neither in base64 nor in hexadecimal digits",
 		"Tr0ub4dor&3Tr0ub4dor&3Tr0ub4dor&3Tr0ub4dor": "neither in base64 nor in hexadecimal digits",
-		aKey[:42]:                                "31 bytes may be guessed",
-		aKey + "\n" + aKey[:20]:                  "15 bytes may be guessed",
-		digits[:62]:                              "31 bytes may be guessed",
-		strings.Repeat("k", 44):                  "not random",
-		strings.Repeat("0123456789abcdef", 4):    "not random",
-		strings.Repeat("0", 64):                  "not random",
+		aKey[:42]:                             "31 bytes may be guessed",
+		aKey + "\n" + aKey[:20]:               "15 bytes may be guessed",
+		digits[:62]:                           "31 bytes may be guessed",
+		strings.Repeat("k", 44):               "not random",
+		strings.Repeat("0123456789abcdef", 4): "not random",
+		strings.Repeat("0", 64):               "not random",
 	} {
 		key, err := ParseKey([]byte(text))
 		if fmt.Sprint(err) == "<nil>" != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

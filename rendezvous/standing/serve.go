@@ -84,8 +84,8 @@ type server struct {
 	readers         readers
 
 	mu         sync.Mutex
-	prestarted *process // nil if there is none
-	noPrestart bool     // no more are started
+	prestarted *process       // nil if there is none
+	noPrestart bool           // no more are started
 	known      map[place]bool // hosts that gossip names, and whether each has answered
 	queue      queue
 	queueAddr  string        // address of the queue holder, "" for this host

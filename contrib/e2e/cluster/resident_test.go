@@ -325,7 +325,7 @@ func TestClusterElastic(t *testing.T) {
 	if err := s.Host(3).Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+strings.Repeat("a cluster's key ", 4)+"' >/root/.ssh/key"); err != nil {
+	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+e2etest.ClusterKey+"' >/root/.ssh/key"); err != nil {
 		t.Fatal(err)
 	}
 	s.Start(2)

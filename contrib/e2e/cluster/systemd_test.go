@@ -29,7 +29,7 @@ const unitFile = "gorun-worker@.service"
 
 const unit = "gorun-worker@alice"
 
-const clusterKey = "a key that the hosts of a cluster share"
+const clusterKey = e2etest.ClusterKey
 
 // newMachine boots a machine and installs gorun on it.
 func newMachine(t *testing.T) *machine {
@@ -273,7 +273,7 @@ func TestSystemdMistake(t *testing.T) {
 // TestSystemdSecondCluster: a second daemon of the unit belongs to another cluster, by a file of its own.
 func TestSystemdSecondCluster(t *testing.T) {
 	m := newMachine(t)
-	key := strings.Repeat("another cluster's key ", 4)
+	key := e2etest.AnotherKey
 	m.run("sh", "-euc", `install -m 600 -o bob /dev/null /etc/gorun/bob.key
 		echo "$0" >/etc/gorun/bob.key
 		echo GORUN_WORKER_KEY=/etc/gorun/bob.key >/etc/gorun/worker-bob.conf

@@ -117,7 +117,7 @@ func (a *away) boot(i int) {
 	if err := a.Host(i + 1).Boot(a.T.Context()); err != nil {
 		a.T.Fatal(err)
 	}
-	if _, err := a.Host(i+1).Exec(a.T.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+strings.Repeat("a cluster's key ", 4)+"' >/root/.ssh/key"); err != nil {
+	if _, err := a.Host(i+1).Exec(a.T.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+e2etest.ClusterKey+"' >/root/.ssh/key"); err != nil {
 		a.T.Fatal(err)
 	}
 	a.Start(i)

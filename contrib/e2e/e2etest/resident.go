@@ -16,6 +16,12 @@ import (
 	"gorun/contrib/lab"
 )
 
+// ClusterKey is the key of the clusters of tests, AnotherKey that of another one.
+const (
+	ClusterKey = "6f1f900a73197ef609d212fdad3ab7c39b97936695744f2c1a23f3475c85a0c7"
+	AnotherKey = "c2b03d14f5e1977ea08d6b52194cf83e70a5de926b4d1783fc09e5a8613b72d4"
+)
+
 // Lasting is a cluster with a resident daemon of two slots on each host.
 type Lasting struct {
 	*Cluster
@@ -45,7 +51,7 @@ func NewLastingWith(t *testing.T, hosts int, options lab.Options, flags ...strin
 	t.Helper()
 	c := NewClusterWith(t, hosts, options)
 	key := filepath.Join(t.TempDir(), "key")
-	secret := []byte(strings.Repeat("a cluster's key ", 4))
+	secret := []byte(ClusterKey)
 	if err := os.WriteFile(key, secret, 0o600); err != nil {
 		t.Fatal(err)
 	}

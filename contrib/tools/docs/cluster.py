@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -56,10 +57,10 @@ def cluster(gorun: Path, home: Path) -> Iterator[str]:
     """Run a resident daemon with two jobs, of which one waits, and return the address of the page."""
     key = home / "cluster.key"
     key.touch(0o600)
-    key.write_text("0123456789abcdef" * 4)
+    key.write_text(secrets.token_hex(32))
     at = f"127.0.0.1:{free_port()}"
     env = os.environ | {"XDG_STATE_HOME": str(home), "GORUN_CLUSTER_KEY_FILE": str(key)}
-    daemon = [str(gorun), "worker", "--cluster-key-file", str(key), "--listen", at, "--name", "host1"]
+    daemon = [str(gorun), "worker", "--cluster-key-file", str(key), "--listen", at, "--name", "host1", "--allow-root"]
     asking = {**env, "GORUN_CLUSTER": at}
     job = [str(gorun), "-v", "-np", str(RANKS), sys.executable, "-c", PROGRAM]
     with ExitStack() as all_of:
