@@ -42,7 +42,8 @@ func clusterOf(ctx context.Context, o *clusterFlags) (standing.Client, string, e
 	if err != nil {
 		return standing.Client{}, "", err
 	}
-	return standing.Client{Key: key, Version: version}, withPort(o.cluster, clusterPort), nil
+	again := func() (standing.Key, error) { return readKey(o.keyFile) }
+	return standing.Client{Key: key, Version: version, Reread: again}, withPort(o.cluster, clusterPort), nil
 }
 
 // withPort adds a port to an address without one.

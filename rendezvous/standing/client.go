@@ -29,6 +29,8 @@ func (e *RefusedError) Error() string { return e.Text }
 type Client struct {
 	Key     Key
 	Version string
+	// Reread reads the key again when a daemon does not hold it any more, since a job may outlive it; nil if it cannot change.
+	Reread func() (Key, error)
 
 	knownHostTimeout time.Duration // how long a host has to answer, 0 for as long as a connection may take
 	startTimeout     time.Duration // in place of the constant, for tests
@@ -206,7 +208,17 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 
 // dial connects, and both sides prove that they hold the key.
 func (c Client) dial(ctx context.Context, addr string) (*tls.Conn, error) {
-	channel, err := c.Key.channel()
+	conn, err := c.dialWith(ctx, addr, c.Key)
+	if errors.Is(err, ErrKey) && c.Reread != nil {
+		if key, wrong := c.Reread(); wrong == nil {
+			return c.dialWith(ctx, addr, key)
+		}
+	}
+	return conn, err
+}
+
+func (c Client) dialWith(ctx context.Context, addr string, key Key) (*tls.Conn, error) {
+	channel, err := key.channel()
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,10 @@ func TestAudit(t *testing.T) {
 		return out
 	}
 	const log = "/root/.cache/gorun/state/gorun/audit/host2-7575.log"
-	type entry struct{ What, Result, From, User, Program, Job, Detail, Why, Key string }
+	type entry struct {
+		What, Result, From, Job, Detail, Why, Key string
+		Claims                                    struct{ User, Program string }
+	}
 	logged := func() (all []entry) {
 		t.Helper()
 		for line := range strings.Lines(on("cat", log)) {
@@ -84,17 +87,19 @@ func TestAudit(t *testing.T) {
 	}
 	launcher := s.Launcher().Address().String() + ":"
 	for what, fits := range map[string]func(entry) bool{
-		"begin": func(e entry) bool { return strings.HasPrefix(e.Detail, "gorun ") && len(e.Key) == 16 },
+		"begin": func(e entry) bool { return strings.HasPrefix(e.Detail, "gorun ") && e.Key == "" },
 		"join":  func(e entry) bool { return e.Result == "done" },
 		"detach": func(e entry) bool {
-			return e.Job == "1" && strings.HasPrefix(e.From, launcher) && strings.Contains(e.Program, "python")
+			return e.Job == "1" && strings.HasPrefix(e.From, launcher) && strings.Contains(e.Claims.Program, "python") && len(e.Key) == 16
 		},
 		"start": func(e entry) bool {
-			return e.User == "root" && e.Program == "true" && strings.HasPrefix(e.From, launcher)
+			return e.Claims.User == "root" && e.Claims.Program == "true" && len(e.Key) == 16 && strings.HasPrefix(e.From, launcher)
 		},
-		"signal":  func(e entry) bool { return e.Job == "1" && strings.HasPrefix(e.Detail, "SIGTERM, by root@") },
+		"signal": func(e entry) bool {
+			return e.Job == "1" && strings.HasPrefix(e.Detail, "SIGTERM, claimed by root@") && len(e.Key) == 16
+		},
 		"job end": func(e entry) bool { return e.Result == "done" },
-		"connect": func(e entry) bool { return e.Result == "refused" && strings.HasPrefix(e.From, launcher) },
+		"connect": func(e entry) bool { return e.Result == "refused" && e.Key == "" && strings.HasPrefix(e.From, launcher) },
 	} {
 		s.Await(what, func() bool {
 			return slices.ContainsFunc(logged(), func(e entry) bool { return e.What == what && fits(e) })

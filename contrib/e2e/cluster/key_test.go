@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,46 +20,82 @@ func shell(t *testing.T, h *lab.LabHost, line string) {
 	}
 }
 
-// TestClusterKeyChange follows docs/guides/clusters.md: the daemons are drained, the key file is replaced on all hosts, and
-// they start again. A job that runs meanwhile ends well, and the old key is refused afterwards.
-func TestClusterKeyChange(t *testing.T) {
+// TestKeyRotation follows docs/guides/clusters.md: the key file gets a second key, the two change places, and the old one goes.
+// After each step the daemons are reloaded, one after the other. A job that began with the old key alone goes on with its ranks
+// and its launcher, new ones start, and only at the end the old key is refused. The audit log tells who has used which.
+func TestKeyRotation(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
-	job, stdout, stderr := s.Command(append(s.Args, "-np", "4", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo done")...)
+	job, stdout, stderr := s.Command(append(s.Args, "--no-tag-output", "-np", "2", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do echo works; sleep 0.1; done; echo done")...)
 	working := &e2etest.Watch{Buf: stdout}
 	job.Stdout = working
 	if err := job.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.Await("ranks", func() bool { return working.Count("up") == 4 })
-	for _, d := range s.Daemons {
-		d.Process.Signal(syscall.SIGTERM)
+	t.Cleanup(func() { job.Process.Kill(); job.Wait() }) // whatever comes
+	s.Await("ranks", func() bool { return working.Count("up\n") == 2 })
+	launcher := s.Launcher()
+	shell(t, launcher, "cp -p /root/.ssh/key /root/.ssh/old; umask 077; echo "+e2etest.AnotherKey+" >/root/.ssh/new")
+	with := func(key string) string {
+		cmd, _, said := s.Command("ps", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/"+key)
+		cmd.Run()
+		return said.String()
 	}
-	for i, log := range s.Logs {
-		s.Await("drain", func() bool { return log.Count("stops when its jobs have ended") == 1 })
-		shell(t, s.Host(i+1), "touch /tmp/go")
-	}
-	if err := job.Wait(); err != nil || working.Count("done") != 4 {
-		t.Errorf("the job: %v\n%s\n%s", err, working.Buf, stderr)
-	}
-	for i, d := range s.Daemons {
-		if err := d.Wait(); err != nil {
-			t.Fatalf("daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
+	const older, newer = e2etest.ClusterKey, e2etest.AnotherKey
+	for i, keys := range []string{older + "\\n" + newer, newer + "\\n" + older, newer} {
+		for _, h := range append(s.Hosts(), launcher) {
+			shell(t, h, "printf '"+keys+"\\n' >/root/.ssh/key")
+		}
+		for j, d := range s.Daemons {
+			if err := d.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Wait(); err != nil {
+				t.Errorf("the daemon of host%d: %v\n%s", j+1, err, s.Logs[j].Buf)
+			}
+			s.Start(j)
+			n := working.Count("works\n")
+			s.Await("work after a reload", func() bool { return working.Count("works\n") > n+10 })
+		}
+		s.Await("cluster", func() bool {
+			text := s.Ps()
+			return strings.Contains(text, "host1") && strings.Contains(text, "host2") && strings.Contains(text, "2 of 2")
+		})
+		if said := with("new"); said != "" {
+			t.Errorf("step %d, the new key: %s", i+1, said)
+		}
+		if said := with("old"); (said == "") != (i < 2) || i == 2 && !strings.Contains(said, "the other side does not hold the key") {
+			t.Errorf("step %d, the old key: %s", i+1, said)
+		}
+		other, out, said := s.Command(append(s.Args, "--no-tag-output", "-np", "1", "echo", "another")...)
+		if err := other.Run(); err != nil || out.String() != "another\n" {
+			t.Errorf("step %d, another job: %v\n%s", i+1, err, said)
 		}
 	}
-	shell(t, s.Launcher(), "cp -p /root/.ssh/key /root/.ssh/old")
-	secret := strings.Repeat("another key ", 4)
-	for _, h := range append(s.Hosts(), s.Launcher()) {
-		shell(t, h, "rm -f /tmp/go; echo '"+secret+"' >/root/.ssh/key")
+	for _, h := range s.Hosts() {
+		shell(t, h, "touch /tmp/go")
 	}
-	for i := range s.Daemons {
-		s.Start(i)
+	if err := job.Wait(); err != nil || working.Count("up\n") != 2 || working.Count("done\n") != 2 {
+		t.Errorf("the job: %v\n%s\n%s", err, working.Buf, stderr)
 	}
-	s.Await("cluster", func() bool { return strings.Count(s.Ps(), "0 of 2") == 2 })
-	if r := run(s, "-np", "4", "echo", "again"); r.Code != 0 || strings.Count(r.Stdout, "again") != 4 {
-		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
+	for _, h := range s.Hosts() {
+		shell(t, h, "rm /tmp/go")
 	}
-	old, _, said := s.Command("--cluster", "host2", "--cluster-key-file", "/root/.ssh/old", "true")
-	if err := old.Run(); err == nil || !strings.Contains(said.String(), "the other side does not hold the key") {
-		t.Errorf("the old key: %v\n%s", err, said)
+	log, err := s.Host(2).Exec(t.Context(), "cat", "/root/.cache/gorun/state/gorun/audit/host2-7575.log")
+	if err != nil {
+		t.Fatal(err)
 	}
+	proven := map[string]bool{}
+	for line := range strings.Lines(log) {
+		var e struct{ What, Key string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.What == "reserve" || e.What == "start" {
+			proven[e.Key] = true
+		}
+	}
+	if len(proven) != 2 || proven[""] {
+		t.Errorf("the audit log names the keys %v:\n%s", proven, log)
+	}
+	s.ExpectIdle()
 }

@@ -212,7 +212,7 @@ func TestCloudInit(t *testing.T) {
 	boot()
 	m.Await("daemon", func() bool { return m.show("ActiveState") == "active" })
 	m.expectJob()
-	if got := m.run("stat", "-c", "%a %U %G", "/etc/gorun/cluster.key"); got != "600 alice alice\n" {
+	if got := m.run("stat", "-c", "%a %U %G", "/etc/gorun/cluster.key"); got != "600 root root\n" {
 		t.Errorf("the key belongs to: %s", got)
 	}
 	if got := m.run("cat", "/etc/gorun/worker.conf"); got != "GORUN_WORKER=--join dns:host1\n" {

@@ -253,6 +253,62 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
+// TestKeyHiddenFromRanks: the daemon and the launcher of a detached job run as the user whose ranks could otherwise read the
+// cluster's key: in its file, or in their memory. What has no key is as open as ever.
+func TestKeyHiddenFromRanks(t *testing.T) {
+	m := newMachine(t)
+	detach, _, stderr := m.launch("--detach", "-np", "1", "sleep", "1000")
+	if err := detach.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Buf)
+	}
+	cmd, stdout, stderr := m.launch("-np", "1", "--no-tag-output", "sh", "-c", `
+		cat /etc/gorun/cluster.key && echo it reads "the file"
+		for process in /proc/[0-9]*; do
+			grep -q "^Uid:.$(id -u)" $process/status || continue
+			memory=hidden; (: <$process/mem) && memory=open
+			environment=hidden; cat $process/environ >/dev/null && environment=open
+			echo "$memory $environment $(tr '\0' ' ' <$process/cmdline)"
+		done 2>/dev/null`)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Buf)
+	}
+	seen := map[string]int{}
+	for line := range strings.Lines(stdout.Buf.String()) {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			continue
+		}
+		state, command := strings.Join(words[:2], " "), strings.Join(words[2:], " ")
+		what := "another"
+		switch {
+		case strings.Contains(command, "worker --user alice"):
+			what = "daemon"
+		case strings.HasSuffix(command, "--detach -np 1 sleep 1000"):
+			what = "launcher"
+		case strings.HasSuffix(command, "worker --resumable"):
+			what = "supervisor"
+		}
+		seen[what+" "+state]++
+	}
+	if strings.Contains(stdout.Buf.String(), "it reads the file") || seen["daemon hidden hidden"] != 1 || seen["launcher hidden hidden"] != 1 ||
+		seen["daemon open open"]+seen["launcher open open"] > 0 || seen["supervisor open open"] == 0 {
+		t.Errorf("a rank sees %v:\n%s", seen, stdout.Buf)
+	}
+	if journal := m.run("journalctl", "--no-pager", "-o", "cat", "-u", unit); strings.Contains(journal, "jobs can read the key") || strings.Contains(journal, "runs as root") {
+		t.Errorf("the daemon warns:\n%s", journal)
+	}
+	m.run("chown", "alice", "/etc/gorun/cluster.key") // as before there was --user
+	m.run("systemctl", "reload", unit)
+	m.Await("warning", func() bool {
+		return strings.Contains(m.run("journalctl", "--no-pager", "-o", "cat", "-u", unit), "jobs can read the key")
+	})
+	stop, _, _ := m.Command(slices.Concat([]string{"stop"}, m.args, []string{"host1/1"})...)
+	if err := stop.Run(); err != nil {
+		t.Error(err)
+	}
+	m.run("systemctl", "stop", unit)
+}
+
 // TestSystemdMistake: a mistake in worker.conf is in the journal, and the unit starts when it is mended, however often
 // it was tried.
 func TestSystemdMistake(t *testing.T) {
@@ -274,7 +330,7 @@ func TestSystemdMistake(t *testing.T) {
 func TestSystemdSecondCluster(t *testing.T) {
 	m := newMachine(t)
 	key := e2etest.AnotherKey
-	m.run("sh", "-euc", `install -m 600 -o bob /dev/null /etc/gorun/bob.key
+	m.run("sh", "-euc", `install -m 600 /dev/null /etc/gorun/bob.key
 		echo "$0" >/etc/gorun/bob.key
 		echo GORUN_WORKER_KEY=/etc/gorun/bob.key >/etc/gorun/worker-bob.conf
 		echo 'GORUN_WORKER=--listen :7585 --join host1 --slots 2' >>/etc/gorun/worker-bob.conf
