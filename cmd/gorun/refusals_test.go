@@ -82,6 +82,7 @@ var remedies = map[string]string{
 	"-ppn … and --map-by … exclude each other":                                                           "`-ppn N` is `--map-by ppr:N:node`: give one.",
 	"-ppn …: must be 1 to …":                                                                             "Give the number of ranks on each host.",
 	"-x …: not a variable":                                                                               "`-x NAME=VALUE`, `-x NAME` or `-x 'NCCL_*'`.",
+	"as root the daemon would run every job as root":                                                     "`gorun worker --user NAME` runs jobs as that user. [Clusters](guides/clusters.md#install) describes it.",
 	"a worker is started by gorun, which speaks with it on standard input":                               "`gorun worker --cluster-key-file FILE` starts a daemon that stays; without it a launch starts workers itself.",
 	"add what was measured to the topology file: …":                                                      "The file and the hosts do not fit together. Measure anew: `gorun topo -H host1,host2 --measure --save FILE`.",
 	"an elastic job has one program":                                                                     "Leave out `--min-np` and what else makes the job elastic, or start a job for each program.",

@@ -15,7 +15,7 @@ func workerCommand(hurry <-chan struct{}) *cli.Command {
 		Usage:     "run this host's resident daemon, which serves a cluster",
 		UsageText: "gorun worker --cluster-key-file FILE [--join HOST[:PORT]] [--slots N]",
 		Description: "The daemons that hold the same key form a cluster. They start jobs without ssh, one after the other where slots are short. " +
-			"The key is any text of at least 32 characters:\n  (umask 077; head -c 32 /dev/urandom | base64 >FILE)\n" +
+			"The key is at least 32 random bytes in base64 or hexadecimal digits:\n  (umask 077; head -c 32 /dev/urandom | base64 >FILE)\n" +
 			"gorun starts the daemons of a single job by itself.",
 		Flags: o.table(),
 		Action: func(c *cli.Context) error {

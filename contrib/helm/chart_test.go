@@ -79,6 +79,7 @@ func TestNotes(t *testing.T) {
 		want   string
 	}{
 		{map[string]any{}, "may read the Secret night-gorun-key may run programs"},
+		{map[string]any{"key": map[string]any{"existingSecret": "mine"}}, "One cluster is for one tenant"},
 		{map[string]any{"networkPolicy": map[string]any{"enabled": false}}, "No NetworkPolicy protects"},
 		{map[string]any{"metrics": map[string]any{"enabled": true}}, "Prometheus does not reach port 9401"},
 	} {

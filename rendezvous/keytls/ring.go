@@ -45,54 +45,60 @@ func NewRing(keys [][]byte, protocol string, refused error) (*Ring, error) {
 	return &Ring{keys, config, refused}, nil
 }
 
-// Client proves the keys over a connection that this side has opened. It returns the index of the one that the peer has proven.
-// The caller closes raw.
-func (r *Ring) Client(ctx context.Context, raw net.Conn) (*tls.Conn, int, error) {
-	conn := tls.Client(raw, r.config)
+// Client proves the keys over a connection that this side has opened. It returns the index of one that the peer has proven
+// too. The caller closes raw.
+func (r *Ring) Client(ctx context.Context, raw net.Conn) (conn *tls.Conn, key int, err error) {
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	conn = tls.Client(raw, r.config)
 	mine, theirs, err := r.shake(ctx, conn)
-	if err != nil {
-		return nil, 0, err
+	if err == nil {
+		err = send(conn, mine...)
 	}
-	sent := make([]byte, MaxKeys*proofSize)
-	copy(sent, slices.Concat(mine...))
-	if _, err := conn.Write(sent); err != nil {
-		return nil, 0, err
+	if err == nil {
+		key, err = r.receive(conn, theirs)
 	}
-	got := make([]byte, proofSize)
-	if _, err := io.ReadFull(conn, got); err != nil {
-		return nil, 0, err
-	}
-	for i, proof := range theirs {
-		if hmac.Equal(proof, got) {
-			return conn, i, nil
-		}
-	}
-	return nil, 0, r.refused
+	return conn, key, err
 }
 
 // Server is Client for a connection that the peer has opened.
-func (r *Ring) Server(ctx context.Context, raw net.Conn) (*tls.Conn, int, error) {
-	conn := tls.Server(raw, r.config)
+func (r *Ring) Server(ctx context.Context, raw net.Conn) (conn *tls.Conn, key int, err error) {
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
+	conn = tls.Server(raw, r.config)
 	theirs, mine, err := r.shake(ctx, conn)
-	if err != nil {
-		return nil, 0, err
+	if err == nil {
+		key, err = r.receive(conn, theirs)
 	}
-	got := make([]byte, MaxKeys*proofSize)
-	if _, err := io.ReadFull(conn, got); err != nil {
-		return nil, 0, err
+	switch err {
+	case nil:
+		err = send(conn, mine[key])
+	case r.refused:
+		send(conn) // no proof: the peer learns why this side hangs up
 	}
-	for i, proof := range theirs {
-		for sent := range slices.Chunk(got, proofSize) {
+	return conn, key, err
+}
+
+// send sends proofs, and zeros in place of those that are missing.
+func send(conn *tls.Conn, proofs ...[]byte) error {
+	all := make([]byte, MaxKeys*proofSize)
+	copy(all, slices.Concat(proofs...))
+	_, err := conn.Write(all)
+	return err
+}
+
+// receive returns the index of a proof that the peer sends.
+func (r *Ring) receive(conn *tls.Conn, proofs [][]byte) (int, error) {
+	all := make([]byte, MaxKeys*proofSize)
+	if _, err := io.ReadFull(conn, all); err != nil {
+		return 0, err
+	}
+	for i, proof := range proofs {
+		for sent := range slices.Chunk(all, proofSize) {
 			if hmac.Equal(proof, sent) {
-				_, err := conn.Write(mine[i])
-				return conn, i, err
+				return i, nil
 			}
 		}
 	}
-	conn.Write(make([]byte, proofSize)) // no proof: the peer learns why this side hangs up
-	return nil, 0, r.refused
+	return 0, r.refused
 }
 
 // shake shakes hands, and returns the proofs of the side that has opened the connection, and of the other one, for each key.

@@ -116,7 +116,7 @@ func TestHostileGuess(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(c)
-		if !bytes.Equal(got, make([]byte, 32)) {
+		if !bytes.Equal(got, make([]byte, keytls.MaxKeys*32)) {
 			t.Errorf("a stranger is shown %x, %v", got, err)
 		}
 		b.Close()
@@ -150,7 +150,7 @@ func TestHostileRelay(t *testing.T) {
 	_, c = meet(t, ring(t, 1), ring(t, 1), func(toServer, toClient net.Conn) {
 		toServer.Close()
 		client := tls.Server(toClient, own)
-		io.CopyN(client, client, 32)
+		io.CopyN(client, client, keytls.MaxKeys*32)
 		client.Close()
 	})
 	if !errors.Is(c.err, errRefused) {

@@ -243,13 +243,13 @@ func (c Client) shake(ctx context.Context, addr string, channel *keytls.Ring) (*
 	if err != nil {
 		raw.Close()
 	}
-	if alert, ok := errors.AsType[tls.AlertError](err); ok && alert == noProtocol {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err.Error() == noProtocol.Error() {
 		err = &RefusedError{Text: "the daemon is of another version, which this one cannot speak with", Hint: sameVersion}
 	}
 	return conn, err
 }
 
-// noProtocol is the alert of TLS of a peer that speaks another protocol (RFC 7301).
+// noProtocol is the alert of TLS of a peer that speaks another protocol (RFC 7301). crypto/tls returns it as a type of its own.
 const noProtocol = tls.AlertError(120)
 
 func hungUp(err error) bool {

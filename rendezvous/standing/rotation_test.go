@@ -2,6 +2,7 @@ package standing_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
@@ -91,6 +93,33 @@ func (m *member) gossipPort() int {
 		m.t.Fatal(err)
 	}
 	return addr.Port
+}
+
+// TestKeyChannelOfAnotherVersion: a daemon that proves the key in another way is refused with what to do.
+func TestKeyChannelOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	other, err := keytls.New(bytes.Repeat([]byte{1}, keytls.SeedSize), "gorun-cluster/1", errors.New("another key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if conn, err := l.Accept(); err == nil {
+			conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+	}()
+	_, err = client.Members(t.Context(), l.Addr().String())
+	if !saysNo(err, "the daemon is of another version, which this one cannot speak with", "run the same gorun binary on every host") {
+		t.Errorf("a daemon of another version: %v", err)
+	}
+	l.Close()
+	<-done
 }
 
 // tap passes on connections to an address, and keeps what the first one sends.
