@@ -109,8 +109,9 @@ class Machine:
         for address in self.addresses:
             log = self.dir / f"{address}.log"
             logs.append(log)
-            words = [str(BINARY), "worker", "--cluster-key-file", str(key), "--slots", "1", "--name", address, "--allow-root"]
+            words = [str(BINARY), "worker", "--cluster-key-file", str(key), "--slots", "1", "--name", address]
             words += ["--listen", f"{address}:7575", "--address", address, "--join", self.addresses[0]]
+            words += ["--allow-root"]
             env = {**os.environ, "XDG_STATE_HOME": str(self.dir / "state")}  # without the user's own jobs
             subprocess.Popen(words, stderr=log.open("w"), stdin=subprocess.DEVNULL, env=env)
         ps = [*self.enter(), str(BINARY), "ps", *self.cluster(), "--json"]

@@ -96,7 +96,7 @@ func strange() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{"x"}}
 }
 
-// TestHostileGuess: what a stranger is shown does not depend on the key, so there is nothing to try guesses on.
+// TestHostileGuess: what a peer without a key is shown does not depend on the key, so there is nothing to try guesses on.
 func TestHostileGuess(t *testing.T) {
 	var shown [][]byte
 	for range 2 {

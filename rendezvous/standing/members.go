@@ -265,7 +265,7 @@ func (s *server) ask(ctx context.Context, at place) {
 			break
 		}
 		if pause == retry && ctx.Err() == nil {
-			s.cfg.Log.Warn("a host does not count, because it does not answer", "host", at.host, "at", at.addr, "err", err)
+			s.cfg.Log.Warn("a host does not count, because it does not answer at its address", "host", at.host, "at", at.addr, "err", err)
 		}
 		if !resume.Pause(ctx, pause) {
 			return

@@ -22,7 +22,7 @@ func shell(t *testing.T, h *lab.LabHost, line string) {
 
 // TestKeyRotation follows docs/guides/clusters.md: the key file gets a second key, the two change places, and the old one goes.
 // After each step the daemons are reloaded, one after the other. A job that began with the old key alone goes on with its ranks
-// and its launcher, new ones start, and only at the end the old key is refused. The audit log tells who has used which.
+// and its launcher, new ones start, and only at the end the old key is refused. The audit log has the keys that were used.
 func TestKeyRotation(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	job, stdout, stderr := s.Command(append(s.Args, "--no-tag-output", "-np", "2", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do echo works; sleep 0.1; done; echo done")...)
