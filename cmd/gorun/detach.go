@@ -37,7 +37,7 @@ func detach(ctx context.Context, o *jobFlags, programs []program) error {
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0] // it may be called horovodrun
 	cmd.Env = os.Environ()
-	d, err := detached.Start(ctx, store, cmd, jobs.Record{Program: programName(programs)}, nil)
+	d, err := detached.Start(ctx, store, cmd, jobs.Record{Program: programName(programs)})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ package detached
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,7 +40,7 @@ func JobsIn(stateDir string) jobs.Store { return jobs.Store{Dir: filepath.Join(s
 type Origin struct {
 	Addr string // of the daemon
 	Name string // of the host
-	Key  []byte // the text of the cluster's key file; on the launcher's standard input, since an environment shows it
+	Key  []byte // the text of the cluster's key file; in the launcher's errand, since an environment shows it
 }
 
 // String returns the text that OriginFrom reads, which has not the key.
@@ -75,15 +74,11 @@ func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
 	unix.CloseOnExec(lockFD) // it stays open to the end
 	job := jobs.Job{Dir: dir}
 	l := &Launcher{origin: origin, ready: os.NewFile(readyFD, "ready"), exit: exit}
-	var err error
-	if origin.Addr != "" {
-		if l.origin.Key, err = io.ReadAll(os.Stdin); err != nil {
-			return nil, fmt.Errorf("read key of the cluster: %w", err)
-		}
-	}
-	if l.request, l.from, err = failover.Read(job); err != nil {
+	errand, err := failover.ReadErrand(os.Stdin)
+	if err != nil {
 		return nil, err
 	}
+	l.origin.Key, l.request, l.from = errand.Key, errand.Request, errand.From
 	if l.from != nil {
 		l.Report("goes on")
 	}

@@ -3,6 +3,7 @@ package detached
 import (
 	"bufio"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -105,12 +106,11 @@ func TestOriginInTheEnvironment(t *testing.T) {
 	}
 }
 
-// A launcher that cannot be prepared leaves no job behind.
+// A launcher that cannot be started leaves no job behind.
 func TestStartLeavesNothing(t *testing.T) {
 	store := jobs.Store{Dir: t.TempDir()}
-	wrong := errors.New("no key")
-	_, err := Start(t.Context(), store, exec.Command("true"), jobs.Record{}, func(jobs.Job) error { return wrong })
-	if left, _ := store.List(); !errors.Is(err, wrong) || len(left) > 0 {
+	_, err := Start(t.Context(), store, exec.Command("/nonexistent"), jobs.Record{})
+	if left, _ := store.List(); !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 		t.Errorf("error %v, jobs %v", err, left)
 	}
 }

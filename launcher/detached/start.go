@@ -24,12 +24,11 @@ import (
 // maxOutput bounds the output of a launcher that failed, which its user reads in place of the job's.
 const maxOutput = 1 << 20
 
-// Start starts a launcher that stays when this process ends. prepare, if it is not nil, leaves more in the job's
-// directory.
+// Start starts a launcher that stays when this process ends.
 //
 // If the launcher fails before its ranks run, it has ended when Start returns, and nothing is left of the job, unless
 // the launcher was a successor. Otherwise the caller must wait for cmd.
-func Start(ctx context.Context, store jobs.Store, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
+func Start(ctx context.Context, store jobs.Store, cmd *exec.Cmd, r jobs.Record) (*wire.Detached, error) {
 	machine, _ := os.Hostname() // for people to read
 	r.Machine, r.Started = machine, time.Now()
 	job, lock, err := store.Create(r)
@@ -37,12 +36,6 @@ func Start(ctx context.Context, store jobs.Store, cmd *exec.Cmd, r jobs.Record, 
 		return nil, err
 	}
 	defer lock.Close()
-	if prepare != nil {
-		if err := prepare(job); err != nil {
-			os.RemoveAll(job.Dir)
-			return nil, err
-		}
-	}
 	out, err := os.OpenFile(job.Output(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make output file: %w", err)

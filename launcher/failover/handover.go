@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
 	"time"
 
 	"gorun/launcher/jobs"
@@ -24,7 +22,15 @@ type Handover struct {
 	Code     int             `json:"code"`               // the exit status of a job that has ended
 }
 
-// Succession is what a successor finds in its job's directory.
+// forget removes what only a successor needs: the environment that the user has given the job, and the job's secret.
+func (h *Handover) forget() {
+	h.Launcher = nil
+	if h.Request != nil {
+		h.Request = &wire.Detach{Program: h.Request.Program}
+	}
+}
+
+// Succession is what a successor continues.
 type Succession struct {
 	Job      string             `json:"job"`
 	Former   string             `json:"former"` // the host of the launcher before
@@ -48,51 +54,38 @@ func NewSuccession(s authority.State, snapshot authority.Snapshot) (*Succession,
 	return next, nil
 }
 
-// Files in the directory of a job, beside the files of package jobs.
-const (
-	requestFile    = "request"
-	successionFile = "inheritance"
-)
-
-// WriteRequest leaves what the user asked for in a job's directory.
-func WriteRequest(job jobs.Job, r *wire.Detach) error { return write(job, requestFile, r) }
-
-// Write leaves the succession in a job's directory.
-func (s *Succession) Write(job jobs.Job) error { return write(job, successionFile, s) }
-
-func write(job jobs.Job, name string, what any) error {
-	text, err := json.Marshal(what)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(job.Dir, name), text, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s of the job: %w", name, err)
-	}
-	return nil
+// Errand is what a daemon gives a launcher on standard input: the cluster's key, and the user's request or what a
+// successor continues. It holds the user's environment and, of a successor, the job's secret, so it is in no file.
+type Errand struct {
+	Key     []byte       `json:"key,omitempty"` // the text of the file, which the launcher may not be able to read
+	Request *wire.Detach `json:"request,omitempty"`
+	From    *Succession  `json:"from,omitempty"`
 }
 
-// Read reads what WriteRequest and Write have left in a job's directory, nil for nothing. A successor finds the request
+// Text returns what ReadErrand reads.
+func (e Errand) Text() ([]byte, error) {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("write errand of the launcher: %w", err)
+	}
+	return text, nil
+}
+
+// ReadErrand reads all of r. A launcher that no daemon has started finds nothing there. A successor finds the request
 // in the succession.
-func Read(job jobs.Job) (request *wire.Detach, from *Succession, err error) {
-	for name, to := range map[string]any{requestFile: &request, successionFile: &from} {
-		text, err := os.ReadFile(filepath.Join(job.Dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = json.Unmarshal(text, to)
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("read %s of the job: %w", name, err)
-		}
+func ReadErrand(r io.Reader) (e Errand, err error) {
+	text, err := io.ReadAll(r)
+	if err == nil && len(text) > 0 {
+		err = json.Unmarshal(text, &e)
 	}
-	if from != nil {
-		if err := from.decode(); err != nil {
-			return nil, nil, fmt.Errorf("read %s of the job: %w", successionFile, err)
-		}
-		request = from.Handover.Request
+	if err == nil && e.From != nil {
+		err = e.From.decode()
+		e.Request = e.From.Handover.Request
 	}
-	return request, from, nil
+	if err != nil {
+		return Errand{}, fmt.Errorf("read errand of the launcher: %w", err)
+	}
+	return e, nil
 }
 
 // RecordOf returns the record of a job whose launcher is, or was, on another host.

@@ -2,8 +2,8 @@
 //
 // Some hosts of the cluster are the job's electors. The launcher's Replicator sends them a Handover whenever the
 // launcher has a new snapshot, and between snapshots that it is alive; when it falls silent for a lease, they choose a
-// host that starts a successor (packages authority and standing). The successor finds a Succession in the directory of
-// its job. An elector saves in States what it must not forget.
+// host that starts a successor (packages authority and standing). The successor gets a Succession in its Errand. An
+// elector saves in States what it must not forget.
 //
 // A Replicator owns goroutines from Start to Close.
 package failover
@@ -132,7 +132,8 @@ func (r *Replicator) Close(code int) {
 		r.mu.Unlock()
 		return // no elector knows the job
 	}
-	r.handover.Code, r.handover.Launcher = code, nil // and with it the job's secret
+	r.handover.Code = code
+	r.handover.forget()
 	last := r.putLocked(true)
 	done := r.safe >= last
 	r.mu.Unlock()

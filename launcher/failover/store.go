@@ -65,11 +65,16 @@ func (s States) Load() ([]authority.State, error) {
 	return out, errors.Join(errs...)
 }
 
-// Save saves a state so that it survives a loss of power.
+// Save saves a state so that it survives a loss of power. Of a job that has ended it saves no environment.
 func (s States) Save(state authority.State) error {
 	fail := func(err error) error { return fmt.Errorf("keep job %s: %w", state.Job, err) }
 	if state.Job == "" || strings.Trim(state.Job, "0123456789abcdef") != "" {
 		return fail(errors.New("not the name of a job"))
+	}
+	var last Handover
+	if state.Over && json.Unmarshal(state.Value, &last) == nil {
+		last.forget()
+		state.Value, _ = json.Marshal(last) // it was read from JSON
 	}
 	text, err := json.Marshal(state)
 	if err != nil {

@@ -110,8 +110,8 @@ func (h Runner) succeed(from *failover.Succession) error {
 	if err != nil {
 		return err
 	}
-	cmd := h.command(from.Handover.Request)
-	if _, err := h.start(context.Background(), cmd, record, from.Write); err != nil {
+	cmd, _, err := h.start(context.Background(), from.Handover.Request, failover.Errand{From: from}, record)
+	if err != nil {
 		return err
 	}
 	return cmd.Wait()

@@ -63,8 +63,7 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
 	}
 	record := jobs.Record{Program: r.Program, Authority: newAuthority(), Term: 1}
-	cmd := h.command(r)
-	d, err := h.start(ctx, cmd, record, func(job jobs.Job) error { return failover.WriteRequest(job, r) })
+	cmd, d, err := h.start(ctx, r, failover.Errand{Request: r}, record)
 	if err == nil && d.Code == 0 {
 		h.Log.Info("a detached job starts", "job", d.Job, "program", r.Program)
 		go h.await(cmd, d.Job, r.Program)
@@ -78,12 +77,21 @@ func (h Runner) await(cmd *exec.Cmd, job int, program string) {
 	h.Log.Info("a detached job has ended", "job", job, "program", program, "exit", cmd.ProcessState.String())
 }
 
-func (h Runner) start(ctx context.Context, cmd *exec.Cmd, r jobs.Record, prepare func(jobs.Job) error) (*wire.Detached, error) {
+// start starts the launcher of a request, and gives it its errand.
+func (h Runner) start(ctx context.Context, r *wire.Detach, e failover.Errand, record jobs.Record) (*exec.Cmd, *wire.Detached, error) {
 	store, err := h.store()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return detached.Start(ctx, store, cmd, r, prepare)
+	e.Key = h.Origin.Key
+	text, err := e.Text()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := h.command(r)
+	cmd.Stdin = bytes.NewReader(text)
+	d, err := detached.Start(ctx, store, cmd, record)
+	return cmd, d, err
 }
 
 // command returns the launcher that a user asked for.
@@ -91,7 +99,6 @@ func (h Runner) command(r *wire.Detach) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
 	cmd.Args[0] = r.Args[0]
 	cmd.Dir = r.Dir
-	cmd.Stdin = bytes.NewReader(h.Origin.Key) // it may not be able to read the file
 	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.OriginVariable + "=" + h.Origin.String(), "GORUN_CLUSTER=" + h.Origin.Addr})
 	return cmd
 }
