@@ -102,7 +102,7 @@ type Dialogue struct {
 	moved    time.Time // when vSphere reported a move: an older session id is obsolete
 }
 
-// Next returns the command for vmtoolsd --cmd that is due now, or "" and how long there is none. Every command must be
+// Next returns the command for vmtoolsd that is due now, or "" and how long there is none. Every command must be
 // followed by Answer.
 func (d *Dialogue) Next(now time.Time) (command string, wait time.Duration, events []Event) {
 	switch op := d.op; {

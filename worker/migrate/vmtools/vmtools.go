@@ -81,7 +81,7 @@ func Run(ctx context.Context, cfg Config) {
 		}
 	}
 	if bye := w.dialogue.Leave(); bye != "" {
-		w.dialogue.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, "--cmd", bye))
+		w.dialogue.Answer(time.Now(), call(context.WithoutCancel(ctx), cfg.Path, bye))
 		w.kept.save(w.dialogue.Token())
 	}
 }
@@ -124,7 +124,7 @@ func (w *watcher) ask(ctx context.Context, command string) bool {
 		}
 		asking = context.WithoutCancel(ctx) // a token that is not read is lost
 	}
-	text := call(asking, w.cfg.Path, "--cmd", command)
+	text := call(asking, w.cfg.Path, command)
 	if asking.Err() != nil {
 		return false
 	}
@@ -183,13 +183,14 @@ func session(ctx context.Context, toolbox string) string {
 	return string(out)
 }
 
-// call runs a command and returns its output, from either stream: failures come on standard error.
-func call(ctx context.Context, path string, args ...string) string {
+// call has vmtoolsd send a command and returns its output, from either stream: failures come on standard error. The
+// command goes to standard input, since it may hold the token, and all users of the machine see arguments.
+func call(ctx context.Context, path, command string) string {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	var said answer
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd := exec.CommandContext(ctx, path, "--cmdfile", "/dev/stdin")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(command), &said, &said
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil && said.Len() == 0 {
 		return err.Error()

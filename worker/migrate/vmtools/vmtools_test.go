@@ -146,6 +146,25 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
+// TestHostileArguments: users of the machine who read the command lines of its processes find no token there, with which
+// they could acknowledge moves or end the registration.
+func TestHostileArguments(t *testing.T) {
+	m := newMachine(t, nil)
+	m.await(migrate.Registered)
+	token, err := os.ReadFile(filepath.Join(m.state, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.happens(1, "start", "")
+	m.await(migrate.Starts)
+	m.await(migrate.Acknowledged)
+	m.stop()
+	seen, err := os.ReadFile(filepath.Join(m.state, "arguments"))
+	if n := strings.Count(string(seen), "\n"); err != nil || n < 3 || strings.Contains(string(seen), strings.TrimSpace(string(token))) {
+		t.Errorf("%d calls, token %s, %v:\n%s", n, token, err, seen)
+	}
+}
+
 // TestTwoMoves: the session is another one after each move, by which no one takes the next one for over.
 func TestTwoMoves(t *testing.T) {
 	m := newMachine(t, nil)
