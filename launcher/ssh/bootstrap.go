@@ -57,8 +57,7 @@ type Binary struct {
 	SHA256   string // in hex; names it in the host's cache
 	Size     int64
 	Platform string // output of `uname -sm` where it runs, such as "Linux x86_64"; "" = anywhere
-	// Open returns the contents that SHA256 describes, or fails. A host that receives them by ssh checks only the
-	// length.
+	// Open returns the contents that SHA256 describes, or fails.
 	Open func() (io.ReadCloser, error)
 }
 
@@ -447,6 +446,9 @@ func failure(detail string) *Error {
 	case "platform":
 		return &Error{Step: StepStart, Err: fmt.Errorf("wrong platform: the host is %s, this gorun is not made for it", rest),
 			Hint: "run gorun from a machine of the same kind, or leave the host out"}
+	case "damaged":
+		return &Error{Step: StepUpload, Err: errors.New("the host received another binary than this gorun: its SHA-256 differs"),
+			Hint: "try again; if it happens again, look for a program between here and the host that changes what ssh carries"}
 	}
 	return &Error{Step: StepUpload, Err: fmt.Errorf("no place for the binary: %s", rest),
 		Hint: "free some space, or set XDG_CACHE_HOME on the host to a directory that is writable and not mounted noexec"}

@@ -253,7 +253,7 @@ func TestBootstrapBesideItself(t *testing.T) {
 // bareTools is a PATH without gzip, so that every upload opens the binary.
 func bareTools(t *testing.T, more ...string) string {
 	bin := t.TempDir()
-	for _, tool := range append([]string{"sh", "cat", "head", "mkdir", "chmod", "mv", "rm", "wc", "id", "uname", "find"}, more...) {
+	for _, tool := range append([]string{"sh", "cat", "head", "tee", "mkdir", "chmod", "mv", "rm", "wc", "id", "uname", "find"}, more...) {
 		p, ok := lookPath(tool)
 		if !ok {
 			t.Fatalf("no %s", tool)
@@ -437,6 +437,45 @@ func TestBootstrapFailures(t *testing.T) {
 			wantError(t, err, "h", ssh.StepStart, "cannot be quoted")
 		}
 	})
+}
+
+// TestHostileUpload: a host does not run what it has received if the bytes are not those that the launcher announced,
+// although they are as many, plain and compressed, and where only a slow tool computes the hash. Nothing of it is left.
+func TestHostileUpload(t *testing.T) {
+	for title, path := range map[string]string{"gz": "/usr/bin:/bin", "raw": toolsWithout(t, "gzip"), "sha256sum": toolsWithout(t, "openssl")} {
+		t.Run(title, func(t *testing.T) {
+			b := program(300 << 10)
+			ran := filepath.Join(t.TempDir(), "ran")
+			c, cache := shellHost(t, "/bin/sh", "/bin/sh", path, "")
+			open := b.Open
+			b.Open = func() (io.ReadCloser, error) {
+				r, _ := open()
+				text, err := io.ReadAll(r)
+				copy(text, "#!/bin/sh\n>"+ran+"\nexit 0\n")
+				return io.NopCloser(bytes.NewReader(text)), err
+			}
+			failing(t, c, b, ssh.StepUpload, "the host received another binary than this gorun", "try again")
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the host ran it")
+			}
+			wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
+		})
+	}
+}
+
+// toolsWithout returns a path with all programs of this machine but one.
+func toolsWithout(t *testing.T, missing string) string {
+	dir := t.TempDir()
+	all, err := filepath.Glob("/usr/bin/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range all {
+		if name := filepath.Base(program); name != missing {
+			os.Symlink(program, filepath.Join(dir, name))
+		}
+	}
+	return dir
 }
 
 // When the cache is no good the program goes to a directory of ours elsewhere.

@@ -17,9 +17,9 @@ import (
 // takes 20 ms instead of 150.
 //
 // A binary is trusted without being read again while it is not newer than the file "ok" beside it, which is written
-// once the binary is on disk: reading it costs more than everything else in a warm start. It is also not read if ssh
-// has just delivered it completely, or if the launcher reports that it has done so for another login, unless a damaged
-// one was there before. Writing it to disk may take longer than all the rest, so the program does not wait: a child of
+// once the binary is on disk: reading it costs more than everything else in a warm start. What ssh delivers is hashed
+// while it arrives, and not run if it is another. A binary is also not read if the launcher reports that another login
+// has just got it, unless a damaged one was there before. Writing it to disk may take longer than all the rest, so the program does not wait: a child of
 // it syncs the binary and writes "ok", and ends with it at the latest. The next start that finds a binary without "ok"
 // checks its hash, as it does for one that another host sent.
 //
@@ -35,14 +35,14 @@ import (
 // created but not yet written looks again.
 //
 // Python fetches the binary from another host, as hosts of ours have it. Then there is a tool for the checksum too, so
-// a binary from an impostor is not run.
+// a binary from an impostor is not run. A host with no such tool only compares the length of what ssh has delivered.
 //
 // dd, where it can count bytes, reads the binary in large pieces, in half the time that head takes. The file is
 // appended to and not truncated first: ext4 flushes a file that was truncated when it is closed, and the login would
 // wait for that.
 //
 // When nothing has arrived for @QUIET@ seconds, the connection to the launcher is dead, although sshd may notice only
-// two hours later: a watching child then ends the shell and its reader, and removes the file. Each message of the
+// two hours later: a watching child then ends the shell and its readers, and removes the file. Each message of the
 // launcher gives the shell as much time again.
 //
 // Any number of launchers may upload at once: each writes a file of its own and renames it. A later upload removes what
@@ -53,13 +53,14 @@ g=; t=;
 calm() { [ -z "$g" ] || kill "$g" 2>/dev/null; g=; };
 run() { calm; say RUN "$f"; exec "$f" "$@"; };
 sum() {
-  if command -v openssl; then openssl dgst -sha256 <"$1";
-  elif command -v sha256sum; then sha256sum <"$1";
-  elif command -v shasum; then shasum -a 256 <"$1";
-  elif command -v python3; then python3 -c "import hashlib,sys;print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())" <"$1";
-  elif [ "$(wc -c <"$1")" -eq @SIZE@ ]; then echo @SHA@; fi;
+  if command -v openssl; then openssl dgst -sha256;
+  elif command -v sha256sum; then sha256sum;
+  elif command -v shasum; then shasum -a 256;
+  elif command -v python3; then python3 -c "import hashlib,sys;print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())";
+  elif [ "$(wc -c)" -eq @SIZE@ ]; then echo @SHA@; fi;
 };
-good() { case "$(sum "$1" 2>/dev/null)" in *@SHA@*) ;; *) false;; esac; };
+right() { case "$1" in *@SHA@*) ;; *) false;; esac; };
+good() { right "$(sum <"$1" 2>/dev/null)"; };
 at() { d=$1; f=$1/@SHA@/gorun; k=$1/@SHA@/ok; };
 fresh() { [ -f "$k" ] && if [ "$f" -nt "$k" ]; then false; fi; };
 there() { [ -f "$f" ] && [ -x "$f" ]; };
@@ -94,11 +95,11 @@ watch() {
     z=$y; x=0; while [ $x -lt @QUIET@ ]; do sleep 1 || exit; x=$((x+1)); done; y=$(wc -c <"$t");
   done;
   grep -q @NONCE@ /proc/$$/cmdline || exit;
-  kill -STOP $$;
-  for x in /proc/[0-9]*/stat; do
-    read -r y z s c x <"$x" && [ "$c" = $$ ] && kill -9 "$y";
-  done;
-  rm -f "$t"; kill -9 $$;
+  kill -STOP $$; k=" $$ ";
+  for i in 1 2 3; do for x in /proc/[0-9]*/stat; do
+    read -r y z s c x <"$x" && case "$k" in *" $y "*) ;; *" $c "*) k="$k$y ";; esac;
+  done; done;
+  rm -f "$t"; kill -9 $k;
 };
 wake() { calm; g=$(watch &); };
 hear() { wake; while read -r n a q w; do [ "$n" = wait ] || return 0; wake; done; exit 1; };
@@ -120,8 +121,8 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
   esac;
   case $n in 0|from) : >"$t"; say NEED $z; hear;; esac;
-  case $z/$a in gz/) unpack >>"$t";; *) take >>"$t";; esac;
-  if [ $? -eq 0 ] && [ "$(wc -c <"$t")" -eq @SIZE@ ]; then keep "$@"; fi;
+  y=$(case $z/$a in gz/) unpack;; *) take;; esac | tee -a "$t" 2>/dev/null | sum 2>/dev/null);
+  if [ "$(wc -c <"$t")" -eq @SIZE@ ]; then right "$y" || { clean; say FAIL damaged; exit 1; }; keep "$@"; fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
   say AGAIN; wake; grep -q @NONCE@ || exit 1;
 done;
