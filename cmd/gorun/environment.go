@@ -63,7 +63,7 @@ var otherVariables = []variableGroup{
 		{[]string{"GORUN_VERBOSE"}, "1: the first rank of each host shows which frameworks it uses, and how they reach the engine; --verbose sets it"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
 		{[]string{"GORUN_BLIND"}, "1: nothing is counted or recorded, to measure what that costs"},
-		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_MARK"}, "the function of horovod.run"},
+		{[]string{"_GORUN_CALL", "_GORUN_CALL_MAIN", "_GORUN_CALL_KEY"}, "the function of horovod.run"},
 		{[]string{"_GORUN_SEATS", "_GORUN_STARTER", "_GORUN_PYTHON", "_GORUN_KEPT"}, "how the ranks of horovod.ray and horovod.spark find their processes and functions"},
 		{[]string{"_HOROVOD_SECRET_KEY"}, "horovodrun's; not passed on"},
 	}},

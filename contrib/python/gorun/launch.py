@@ -2,8 +2,8 @@
 
 The function travels as a pickle in the ranks' environment, which gorun sends to the hosts over the standard
 input of ssh. The ranks print their results as marked lines, which come back over the same connections. So no
-process listens, and run() unpickles only what this job printed. As with multiprocessing's "spawn", a pickle
-holds the name of the function: the module or script that defines it must exist on the hosts.
+process listens, and run() unpickles only what a rank of this job has sealed. As with multiprocessing's "spawn",
+a pickle holds the name of the function: the module or script that defines it must exist on the hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiprocessing import spawn
 from typing import Any, Callable
 
 import gorun
-from gorun import arguments
+from gorun import arguments, sealed
 
 # The kernel takes at most 128 KiB per variable of an environment, and 2 MiB for all of it.
 PIECE = 96 << 10
@@ -112,8 +112,8 @@ def _results(
     given: Any, func: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
 ) -> list[Any]:
     command = [binary(), *arguments.flags(given), given.executable or sys.executable, "-m", "gorun.call"]
-    name, mark = getattr(func, "__name__", func), secrets.token_hex(16)
-    results, status = _start(command, _call(func, args, kwargs or {}, mark), mark)
+    name, key = getattr(func, "__name__", func), secrets.token_hex(16)
+    results, status = _start(command, _call(func, args, kwargs or {}, key), key)
     if status:
         raise RuntimeError(FAILED.format(name, status))
     wanted = range(given.min_num_proc or given.num_proc)
@@ -152,7 +152,7 @@ def binary() -> str:
     return found
 
 
-def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], mark: str) -> dict[str, str]:
+def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], key: str) -> dict[str, str]:
     """Return the environment in which ranks find what to call."""
     data = base64.b85encode(_dumps((func, tuple(args), kwargs))).decode()
     if len(data) > LARGEST_CALL:
@@ -169,7 +169,7 @@ def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
     }
     where = base64.b85encode(pickle.dumps(main)).decode()
     environ = {f"_GORUN_CALL_{i}": piece for i, piece in enumerate(pieces)}
-    return {**environ, "_GORUN_CALL": str(len(pieces)), "_GORUN_CALL_MAIN": where, "_GORUN_CALL_MARK": mark}
+    return {**environ, "_GORUN_CALL": str(len(pieces)), "_GORUN_CALL_MAIN": where, "_GORUN_CALL_KEY": key}
 
 
 def _dumps(call: Any) -> bytes:
@@ -186,9 +186,10 @@ def _dumps(call: Any) -> bytes:
         return cloudpickle.dumps(call)
 
 
-def _start(command: Sequence[str], environ: dict[str, str], mark: str) -> tuple[dict[int, Any], int]:
+def _start(command: Sequence[str], environ: dict[str, str], key: str) -> tuple[dict[int, Any], int]:
     """Run a job, forward its output, and return the ranks' results and its exit status."""
     pieces: dict[int, list[str]] = {}
+    mark = sealed.mark(key)
     with subprocess.Popen(
         command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         errors="surrogateescape",
@@ -203,4 +204,7 @@ def _start(command: Sequence[str], environ: dict[str, str], mark: str) -> tuple[
             pieces.setdefault(int(rank), []).append(data.strip())
         status = job.wait()
     sys.stdout.flush()
-    return {rank: pickle.loads(base64.b85decode("".join(parts))) for rank, parts in pieces.items()}, status
+    return {
+        rank: sealed.unseal(key, f"rank {rank}", base64.b85decode("".join(parts)))
+        for rank, parts in pieces.items()
+    }, status

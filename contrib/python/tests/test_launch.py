@@ -1,7 +1,11 @@
 """run(): a function on the ranks of a job of this machine, started from Python."""
 
+import base64
 import io
 import os
+import pickle
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -12,7 +16,7 @@ from unittest import mock
 from tests_path import need
 
 import gorun
-from gorun import arguments, launch
+from gorun import arguments, launch, sealed
 
 BINARY = Path(__file__).resolve().parents[3] / "bin" / "gorun"
 
@@ -25,6 +29,16 @@ def place(offset, scale=1):
     print("said by", hvd.rank())
     total = hvd.allreduce([float(hvd.rank())], op=hvd.Sum).tolist()
     return offset + scale * hvd.rank(), hvd.size(), total, "x" * 20_000
+
+
+class Touch:
+    """A pickle of it makes who loads it create a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
 
 
 def fail():
@@ -72,6 +86,35 @@ class LaunchTest(unittest.TestCase):
             args = arguments.parse_args(["-np", "2", sys.executable, "-c", touch, folder])
             self.assertIsNone(launch._run(args))
             self.assertEqual(sorted(os.listdir(folder)), ["0", "1"])
+
+    def test_hostile_results(self):
+        """Who has seen the lines of a result, as in a file of the output, cannot make the caller run code."""
+        seen = Path(tempfile.mkdtemp()) / "seen"
+        self.addCleanup(shutil.rmtree, seen.parent)
+        own = base64.b85encode(pickle.dumps("a result")).decode()
+        evil = base64.b85encode(pickle.dumps(Touch(str(seen)))).decode()
+        forge = (
+            "import os, sys; from gorun import call, sealed; key = os.environ['_GORUN_CALL_KEY']; "
+            "print(sealed.mark(key), sys.argv[1], sys.argv[2])"
+        )
+        for rank, text in ("0", evil), ("0", own):
+            command = [str(BINARY), "-np", "1", sys.executable, "-c", forge, rank, text]
+            with self.assertRaisesRegex(RuntimeError, "printed as the result of rank 0"):
+                launch._start(command, launch._call(os.getpgrp, (), {}, "a key"), "a key")
+        self.assertFalse(seen.exists())
+        good = sealed.seal("a key", "rank 1", pickle.dumps(7))
+        self.assertEqual(sealed.unseal("a key", "rank 1", good), 7)
+        for key, source, found in ("b key", "rank 1", good), ("a key", "rank 2", good), ("a key", "rank 1", b""):
+            with self.assertRaises(RuntimeError):
+                sealed.unseal(key, source, found)
+
+    def test_the_key_is_not_printed(self):
+        said = subprocess.run(
+            [str(BINARY), "-np", "1", sys.executable, "-m", "gorun.call"], capture_output=True, text=True,
+            env={**os.environ, **launch._call(os.getpgrp, (), {}, "the key of this job")}, check=True,
+        )  # fmt: skip
+        self.assertIn(sealed.mark("the key of this job"), said.stdout)
+        self.assertNotIn("the key", said.stdout + said.stderr)
 
     def test_what_cannot_travel(self):
         with mock.patch.dict(sys.modules, {"cloudpickle": None}):

@@ -17,6 +17,7 @@ spark.BarrierTaskContext = spark.InheritableThread = spark.SparkContext = None
 spark.cloudpickle = pickle
 sys.modules.setdefault("pyspark", spark)  # where it is not installed
 
+from gorun import sealed  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
 from gorun.seats import rank  # noqa: E402
 from gorun.spark import channel, elastic, outcome, task, tasks  # noqa: E402
@@ -166,7 +167,7 @@ class SparkTest(unittest.TestCase):
         self.assertEqual(late.receive(), {"end": True})
 
     def test_the_program_of_ranks(self):
-        found = elastic.Outcomes("mark", io.StringIO())
+        found = elastic.Outcomes("key", io.StringIO())
         for number, value in enumerate(("x" * 3 * rank.LINE, 0)):
             for line in self.ran(number, (divmod, (7, value), {}) if number else (str, (value,), {})):
                 found.take(line)
@@ -176,14 +177,15 @@ class SparkTest(unittest.TestCase):
         found.take("more\n")
         self.assertEqual(found._output.getvalue(), "more\n")
         with self.assertRaisesRegex(RuntimeError, "no rank has a result"):
-            elastic.Outcomes("mark", io.StringIO()).results()
+            elastic.Outcomes("key", io.StringIO()).results()
 
     def taken(self, *found):
         """Return the outcomes of ranks as their output brings them."""
-        outcomes = elastic.Outcomes("mark", io.StringIO())
+        outcomes = elastic.Outcomes("key", io.StringIO())
         for one in found:
-            data = channel.base64.b64encode(pickle.dumps(one)).decode()
-            outcomes.take(f"mark h/{one.rank}/{one.size} 1 {data}\n")
+            process = f"h/{one.rank}/{one.size}"
+            data = channel.base64.b64encode(sealed.seal("key", process, pickle.dumps(one))).decode()
+            outcomes.take(f"{sealed.mark('key')} {process} 1 {data}\n")
         return outcomes
 
     def test_results_of_the_last_world(self):
@@ -196,17 +198,26 @@ class SparkTest(unittest.TestCase):
 
     def test_output_that_cannot_be_taken(self):
         found = self.taken(outcome.Outcome(0, "a", 7, size=1))
-        found.take("mark h/1 1 AAAA\n")
+        found.take(f"{sealed.mark('key')} h/1 1 AAAA\n")
         found.take("more\n")
         self.assertEqual(found._output.getvalue(), "more\n", "what comes after it is read")
         with self.assertRaisesRegex(RuntimeError, "cannot be taken"):
+            found.results()
+
+    def test_hostile_outcomes(self):
+        """Who has seen the lines of an outcome cannot give the driver a pickle."""
+        found = self.taken(outcome.Outcome(0, "a", 7, size=1))
+        text = channel.base64.b64encode(pickle.dumps(outcome.Outcome(0, "a", 8, size=1))).decode()
+        found.take(f"{sealed.mark('key')} h/0/1 1 {text}\n")
+        self.assertEqual([one.result for one in found.found], [7])
+        with self.assertRaisesRegex(RuntimeError, "printed as the result of h/0/1"):
             found.results()
 
     def ran(self, number, call):
         """Run a function as the program of a rank does; return the lines of its output."""
         file = os.memfd_create("kept")
         with open(file, "wb", closefd=False) as memory:
-            pickle.dump(("mark", sys.path, os.getcwd(), {}, pickle.dumps(call)), memory)
+            pickle.dump(("key", sys.path, os.getcwd(), {}, pickle.dumps(call)), memory)
         self.addCleanup(os.close, file)
         more = {"HOROVOD_HOSTNAME": "h", "HOROVOD_RANK": str(number)}
         more[rank.KEPT] = f"/proc/{os.getpid()}/fd/{file}"

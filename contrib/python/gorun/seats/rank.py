@@ -1,6 +1,6 @@
 """The program of the ranks that gorun starts for an engine: python -m gorun.seats.rank.
 
-It calls the function that a process of the engine keeps, and prints the outcome as marked lines.
+It calls the function that a process of the engine keeps, and prints the outcome, sealed, as marked lines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pickle
 import sys
 import traceback
 
+from gorun import sealed
 from gorun.seats import place
 
 KEPT = "_GORUN_KEPT"  # the variable with the file that has the function
@@ -20,7 +21,7 @@ LINE = 4096  # of an outcome; longer lines may be cut on their way
 def main() -> int:
     """Call the function; return the exit status."""
     with open(os.environ.pop(KEPT), "rb") as file:
-        mark, paths, folder, environ, pickled = pickle.load(file)
+        key, paths, folder, environ, pickled = pickle.load(file)
     sys.path += [path for path in paths if path not in sys.path]
     os.chdir(folder)
     os.environ.update(environ)
@@ -37,10 +38,11 @@ def main() -> int:
     place.quit_world()
     sys.stdout.flush()
     data = outcome.dump(found)
-    text = base64.b64encode(data).decode()
+    process = f"{host}/{os.getpid()}"
+    text = base64.b64encode(sealed.seal(key, process, data)).decode()
     for start in range(0, len(text), LINE):
         last = int(start + LINE >= len(text))
-        sys.stdout.write(f"{mark} {host}/{os.getpid()} {last} {text[start : start + LINE]}\n")
+        sys.stdout.write(f"{sealed.mark(key)} {process} {last} {text[start : start + LINE]}\n")
     sys.stdout.flush()
     return int(bool(pickle.loads(data).error))
 

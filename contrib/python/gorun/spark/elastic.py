@@ -6,7 +6,6 @@ import base64
 import contextlib
 import math
 import os
-import pickle
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Callable, TextIO
 
 from pyspark import SparkContext, cloudpickle
 
+from gorun import sealed
 from gorun.seats import job
 from gorun.seats.hostlist import HostList
 from gorun.seats.step import PYTHON
@@ -96,8 +96,9 @@ def sizes(count: int, least: int | None, most: int | None) -> tuple[int, int, in
 class Outcomes:
     """Finds the outcomes of ranks in their output, and passes the rest of it on."""
 
-    def __init__(self, mark: str, output: TextIO) -> None:
-        self.mark = mark
+    def __init__(self, key: str, output: TextIO) -> None:
+        self.key = key
+        self._mark = sealed.mark(key)
         self._output = output
         self._parts: dict[str, list[str]] = {}
         self.found: list[outcome.Outcome] = []
@@ -111,14 +112,15 @@ class Outcomes:
             self._broken = self._broken or error
 
     def _take(self, line: str) -> None:
-        _, found, after = line.partition(self.mark + " ")
+        _, found, after = line.partition(self._mark + " ")
         if not found:
             self._output.write(line)
             return
         process, last, data = after.split()
         self._parts.setdefault(process, []).append(data)
         if last == "1":
-            self.found.append(pickle.loads(base64.b64decode("".join(self._parts.pop(process)))))
+            text = "".join(self._parts.pop(process))
+            self.found.append(sealed.unseal(self.key, process, base64.b64decode(text)))
 
     def cause(self) -> outcome.Outcome | None:
         """Return the last error of a rank, if there is one that is no consequence of another's."""
@@ -172,7 +174,7 @@ def _follow(
         tasks = Tasks(token, context.getConf().get("spark.driver.bindAddress") or address)
         ends.callback(tasks.close)
         membership = member.Membership(
-            (address, tasks.port), token, outcomes.mark, call, environ, member.executor
+            (address, tasks.port), token, outcomes.key, call, environ, member.executor
         )
         rooms = Rooms(context, most, f"gorun-{job.new_token()}", member.work(membership))
         ends.callback(rooms.cancel, END_SECONDS)

@@ -25,7 +25,7 @@ class Membership:
 
     driver: tuple[str, int]
     token: str = dataclasses.field(repr=False)
-    mark: str = dataclasses.field(repr=False)
+    key: str = dataclasses.field(repr=False)
     function: bytes  # and its arguments, pickled
     environ: Mapping[str, str]
     executor: Callable[[], Sequence[str]]
@@ -80,7 +80,7 @@ def _kept(membership: Membership) -> Iterator[None]:
     environ = dict(membership.environ)
     if "CUDA_VISIBLE_DEVICES" in os.environ:  # which daemons do not get
         environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ["CUDA_VISIBLE_DEVICES"])
-    kept = (membership.mark, sys.path, os.getcwd(), environ, membership.function)
+    kept = (membership.key, sys.path, os.getcwd(), environ, membership.function)
     with open(file, "wb", closefd=False) as memory:
         pickle.dump(kept, memory)
     os.environ[rank.KEPT] = f"/proc/{os.getpid()}/fd/{file}"
