@@ -3,6 +3,7 @@ package ssh
 import (
 	"cmp"
 	"context"
+	"crypto/fips140"
 	"errors"
 	"fmt"
 	"io"
@@ -162,8 +163,20 @@ func (a *attempt) sshd(address string) string {
 	return cmp.Or(a.hostKey, address)
 }
 
+// approved are the algorithms of the ssh library that work in FIPS 140-only mode (GODEBUG=fips140=only). By itself the
+// library also offers those of fips140=on, of which this mode refuses X25519, and AES-GCM with nonces of the library's.
+var approved = gossh.Config{
+	KeyExchanges: []string{gossh.KeyExchangeECDHP256, gossh.KeyExchangeECDHP384, gossh.KeyExchangeECDHP521},
+	Ciphers:      []string{gossh.CipherAES128CTR, gossh.CipherAES192CTR, gossh.CipherAES256CTR},
+}
+
 func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
+	var own gossh.Config
+	if fips140.Enforced() {
+		own = approved
+	}
 	return &gossh.ClientConfig{
+		Config:            own,
 		User:              a.s.user,
 		ClientVersion:     "SSH-2.0-gorun",
 		HostKeyAlgorithms: algorithms,
@@ -259,6 +272,9 @@ func (a *attempt) explain(err error, said string) *Error {
 	}
 	if !a.keySeen {
 		e.Err = fmt.Errorf("%s: %s", a.s.addr(), cleanError(err))
+		if fips140.Enforced() && strings.Contains(err.Error(), "no common algorithm") {
+			e.Hint = "FIPS 140-only mode (GODEBUG=fips140=only) leaves ECDH on NIST curves, AES-CTR and HMAC-SHA2; sshd -T shows what the host has"
+		}
 		if said != "" && !strings.HasPrefix(said, "SSH-") {
 			e.Err = fmt.Errorf("%s: not an ssh server: it says %q", a.s.addr(), said)
 			e.Hint = "check the port (-p)"
@@ -286,7 +302,7 @@ func (a *attempt) explainAuth(err error) *Error {
 		detail = append(detail, o.agent)
 	}
 	switch {
-	case !refused && a.authBegun:
+	case !refused:
 		e.Err = fmt.Errorf("%s: %s", who, cleanError(err))
 		if errors.Is(err, syscall.ECONNRESET) { // a server that rejects us closes the connection in order
 			e.Err = broken{e.Err}

@@ -83,6 +83,9 @@ type Gossip struct {
 
 // Start combines Listen and Open.
 func Start(cfg Config) (*Gossip, error) {
+	if err := allowed(); err != nil {
+		return nil, err
+	}
 	g, err := Listen(cfg)
 	if err != nil {
 		return nil, err
@@ -186,6 +189,9 @@ func (g *Gossip) Events() <-chan Event { return g.events }
 
 // Join contacts the given members. One answer is enough; gossip supplies the rest.
 func (g *Gossip) Join(ctx context.Context, addrs []string) error {
+	if err := allowed(); err != nil {
+		return err
+	}
 	list := g.opened()
 	if list == nil {
 		return fmt.Errorf("join gossip at %s: %w", strings.Join(addrs, ", "), errNotOpen)

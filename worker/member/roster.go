@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"crypto/fips140"
 	"fmt"
 	"slices"
 
@@ -15,6 +16,7 @@ const (
 	reachHint = "hosts must reach each other directly over TCP: check firewalls between them, " +
 		"and --ssh-config aliases that hide addresses"
 	greetHint = "hosts must reach each other directly over TCP and UDP: check firewalls between them"
+	fipsHint  = "set GODEBUG=fips140=on instead, which uses only approved algorithms too; a job on one host needs no gossip"
 )
 
 // Announce takes the hosts of the roster that comes next.
@@ -124,7 +126,11 @@ func (m *Membership) greet(ctx context.Context, epoch uint32, addrs []string) {
 			limit, cancel := context.WithTimeout(ctx, m.cfg.LinkTimeout)
 			err := m.cfg.Gossip.Greet(limit, addrs)
 			cancel()
-			if err == nil || !m.goOn(ctx, epoch, err, wire.Failed{Step: "join", Hint: greetHint}) {
+			hint := greetHint
+			if fips140.Enforced() {
+				hint = fipsHint
+			}
+			if err == nil || !m.goOn(ctx, epoch, err, wire.Failed{Step: "join", Hint: hint}) {
 				return
 			}
 		}
