@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gorun/launcher/hosts"
+	"gorun/launcher/output"
 )
 
 // candidates are lists that completion asks gorun for when a user presses the tab key.
@@ -18,7 +19,7 @@ var candidates = map[string]func() []string{"hosts": knownHosts, "jobs": knownJo
 // printCandidates writes a list, a word on each line.
 func printCandidates(w io.Writer, list []string) error {
 	for _, word := range list {
-		if _, err := fmt.Fprintln(w, word); err != nil {
+		if _, err := fmt.Fprintln(w, output.Printable(word)); err != nil {
 			return err
 		}
 	}

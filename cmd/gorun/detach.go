@@ -77,7 +77,8 @@ func reportDetached(w io.Writer, d *wire.Detached, id string) error {
 		}
 		return command.ExitStatus(d.Code)
 	}
-	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, d.Text, id, id)
+	id = jobs.Clean(id)
+	fmt.Fprintf(os.Stderr, "gorun: job %s %s; gorun logs %s shows its output, gorun stop %s ends it\n", id, jobs.Clean(d.Text), id, id)
 	_, err := fmt.Fprintln(w, id)
 	return err
 }

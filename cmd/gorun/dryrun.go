@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gorun/launcher"
+	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -24,7 +26,7 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
 	for _, note := range notes {
-		fmt.Fprintln(os.Stderr, note)
+		fmt.Fprintln(os.Stderr, output.Printable(note))
 	}
 	var b strings.Builder
 	if o.maxRestarts > 0 && !elastic {
@@ -41,7 +43,7 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 	if len(spec.NICs) > 0 {
 		fmt.Fprintf(&b, "data between hosts goes over what each of them has of %s; gorun topo shows it\n", strings.Join(spec.NICs, ","))
 	}
-	_, err := io.WriteString(o.out, b.String())
+	_, err := io.WriteString(o.out, output.PrintableLines(b.String()))
 	return err
 }
 
@@ -81,7 +83,7 @@ func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf fun
 				gpu = spec.GPUs[r.LocalRank]
 				env = append(env, "CUDA_VISIBLE_DEVICES="+gpu)
 			}
-			fmt.Fprintf(b, "  rank %d, local rank %d, in %s\n", rank, r.LocalRank, program.Dir)
+			fmt.Fprintf(b, "  rank %d, local rank %d, in %s\n", rank, r.LocalRank, quoteAll([]string{program.Dir}))
 			fmt.Fprintf(b, "    $ %s\n", quoteAll(slices.Concat(r.Fill(spec.Wrapper, gpu), program.Argv)))
 			fmt.Fprintf(b, "    %s\n", quoteAll(env))
 		}
@@ -168,7 +170,7 @@ func names(env []string) map[string]bool {
 }
 
 func listed(names map[string]bool) string {
-	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
+	return quoteAll(slices.Sorted(maps.Keys(names)))
 }
 
 // namesOfInherited leaves out the values that came with the environment.
@@ -183,11 +185,14 @@ func namesOfInherited(env, inherited []string) []string {
 	return out
 }
 
-// quoteAll writes words as a shell would read them.
+// quoteAll writes words as a shell would read them, and as bash would those that a terminal must not get as they are.
 func quoteAll(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {
-		if w == "" || strings.ContainsAny(w, " \t\n\"'\\$`|&;<>()*?[]#~!{}") {
+		if strings.ContainsFunc(w, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(w) {
+			coded := strconv.Quote(w)
+			w = "$'" + strings.ReplaceAll(coded[1:len(coded)-1], "'", `\'`) + "'"
+		} else if w == "" || strings.ContainsAny(w, " \t\n\"'\\$`|&;<>()*?[]#~!{}") {
 			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 		out[i] = w

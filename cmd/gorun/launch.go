@@ -52,7 +52,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	}
 	if o.kubernetes {
 		for _, note := range notes {
-			fmt.Fprintln(os.Stderr, note)
+			fmt.Fprintln(os.Stderr, output.Printable(note))
 		}
 		if err := checkFlags(o); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gorun/launcher/output"
 	"gorun/launcher/survey"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -39,7 +40,7 @@ func look(ctx context.Context, o *jobFlags, ring ringPlan, names []string, measu
 			return nil, nil, err
 		}
 		found, err := survey.Measure(ctx, d.doing("topo", "--agent"), hosts, nicsOf(o), o.startTimeout, func(note string) {
-			fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+			output.Report{W: o.errs}.Warnf("%s", note)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -74,11 +75,11 @@ func warnMoved(w io.Writer, ring ringPlan, hosts []topology.Host, measuring bool
 	for _, h := range hosts {
 		names = append(names, h.Name)
 		if ring.Moved(h) && !measuring {
-			fmt.Fprintf(w, "gorun: warning: %s was moved or started again since %s was written: its labels and edges there do not count\n", h.Name, ring.file)
+			output.Report{W: w}.Warnf("%s was moved or started again since %s was written: its labels and edges there do not count", h.Name, ring.file)
 			moved = true
 		}
 	}
 	if moved {
-		fmt.Fprintf(w, "gorun: hint: gorun topo -H %s --measure --save %s\n", strings.Join(names, ","), ring.file)
+		output.Report{W: w}.Hintf("gorun topo -H %s --measure --save %s", strings.Join(names, ","), ring.file)
 	}
 }

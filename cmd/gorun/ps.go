@@ -67,7 +67,7 @@ func listJobs(o *jobsFlags) error {
 		if len(r.Hosts) > 4 {
 			hosts = fmt.Sprintf("%s and %d more", strings.Join(r.Hosts[:3], ","), len(r.Hosts)-3)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\n", r.ID, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, jobs.Clean(hosts), r.StateText())
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\n", r.ID, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime), r.Ranks, jobs.Clean(hosts), jobs.Clean(r.StateText()))
 	}
 	return w.Flush()
 }
@@ -129,7 +129,7 @@ func showCluster(to io.Writer, all *wire.Jobs, detached []follow.Entry) {
 		if m.Draining {
 			state = "takes no more jobs"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", m.Host, m.Addr, m.Used, m.Slots, state)
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", jobs.Clean(m.Host), jobs.Clean(m.Addr), m.Used, m.Slots, state)
 	}
 	w.Flush()
 	if len(detached) > 0 {
@@ -151,7 +151,7 @@ func showCluster(to io.Writer, all *wire.Jobs, detached []follow.Entry) {
 		if list == nil {
 			list = []string{"waits"}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", jobs.Clean(j.User), jobs.Clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, strings.Join(list, ","))
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\n", jobs.Clean(j.User), jobs.Clean(j.Program), time.Duration(j.Seconds)*time.Second, j.Ranks, jobs.Clean(strings.Join(list, ",")))
 	}
 	w.Flush()
 }

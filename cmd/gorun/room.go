@@ -13,6 +13,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
+	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/talk"
 	"gorun/rendezvous/standing"
@@ -114,7 +115,7 @@ func reserve(ctx context.Context, o *jobFlags, request wire.Reserve) (*standing.
 		return lease, addr, nil
 	}
 	waits := func(text string) {
-		fmt.Fprintln(os.Stderr, "gorun: note: the job "+text)
+		fmt.Fprintln(os.Stderr, "gorun: note: the job "+output.Printable(text))
 		detachedOf(ctx).Report(text)
 	}
 	var lease *standing.Lease

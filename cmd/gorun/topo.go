@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/output"
 	"gorun/launcher/survey"
 	"gorun/topology"
 	"gorun/topology/picture"
@@ -104,10 +105,10 @@ func topo(ctx context.Context, o *topoFlags) error {
 	}
 	notes := topology.Duplicates(cluster.Hosts)
 	for _, note := range notes {
-		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+		output.Report{W: o.errs}.Warnf("%s", note)
 	}
 	for _, host := range topology.WithoutNICs(cluster.Hosts, nicsOf(&o.jobFlags)) {
-		fmt.Fprintf(o.errs, "gorun: warning: %s has none of %s that is up\n", host, strings.Join(nicsOf(&o.jobFlags), ","))
+		output.Report{W: o.errs}.Warnf("%s has none of %s that is up", host, strings.Join(nicsOf(&o.jobFlags), ","))
 	}
 	warnIdle(o.errs, cluster.Hosts)
 	file, what := "-", "picture"
@@ -128,7 +129,7 @@ func topo(ctx context.Context, o *topoFlags) error {
 			return err
 		}
 	default:
-		out = []byte(picture.Text(cluster))
+		out = []byte(output.PrintableLines(picture.Text(cluster)))
 		if o.ascii || !utf8Locale() {
 			out = []byte(picture.ASCII(string(out)))
 		}
@@ -179,7 +180,7 @@ func inspectHere(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clus
 	}
 	host.Name = host.Hostname
 	if note, warns := ring.unlistedNote([]string{host.Name}); warns {
-		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+		output.Report{W: o.errs}.Warnf("%s", note)
 	}
 	found := picture.Cluster{Hosts: []topology.Host{host}}
 	if err := ring.override(found.Hosts); err != nil {
@@ -206,7 +207,7 @@ func inspectHosts(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clu
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
 	if note, warns := ring.unlistedNote(names); warns {
-		fmt.Fprintf(o.errs, "gorun: warning: %s\n", note)
+		output.Report{W: o.errs}.Warnf("%s", note)
 	}
 	measuring := o.measure || o.given(&o.RingOrder) && ring.by == topology.ByMeasured && !ring.measured(names)
 	hosts, edges, err := look(ctx, &o.jobFlags, ring, names, measuring)
@@ -278,7 +279,9 @@ func warnIdle(w io.Writer, hosts []topology.Host) {
 		more = fmt.Sprintf(", and alike on %s", topology.Count(others, "other host"))
 	}
 	slices.Sort(nics)
-	fmt.Fprintf(w, "gorun: warning: %s%s\ngorun: hint: --network-interfaces %s, if all hosts reach each other there\n", notes[0], more, strings.Join(slices.Compact(nics), ","))
+	report := output.Report{W: w}
+	report.Warnf("%s%s", notes[0], more)
+	report.Hintf("--network-interfaces %s, if all hosts reach each other there", strings.Join(slices.Compact(nics), ","))
 }
 
 // utf8Locale reads the environment as the C library does.

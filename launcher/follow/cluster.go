@@ -209,7 +209,7 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 
 // target returns the job as one of this machine would be.
 func (e Entry) target(client standing.Client) Target {
-	t := Target{Record: e.Record, Label: e.Label()}
+	t := Target{Record: e.Record, Label: jobs.Clean(e.Label())}
 	t.Dial = func(ctx context.Context) (net.Conn, error) { return e.reach(ctx, client, wire.Reach{}) }
 	t.Read = func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error) {
 		return e.reach(ctx, client, wire.Reach{Output: true, Lines: lines, Follow: follow})

@@ -91,7 +91,7 @@ func moment(t time.Time) string {
 // Clean replaces control characters, with which a text from elsewhere could move the terminal's cursor.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			return '?'
 		}
 		return r

@@ -15,6 +15,9 @@ func (r Report) Errorf(format string, args ...any) { r.line("error", format, arg
 // Hintf prints "gorun: hint: …".
 func (r Report) Hintf(format string, args ...any) { r.line("hint", format, args) }
 
+// Warnf prints "gorun: warning: …".
+func (r Report) Warnf(format string, args ...any) { r.line("warning", format, args) }
+
 func (r Report) line(kind, format string, args []any) {
 	fmt.Fprintf(r.W, "gorun: %s: %s\n", kind, Printable(fmt.Sprintf(format, args...)))
 }
