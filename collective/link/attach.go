@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/collective/admit"
 	"gorun/collective/flight"
 )
 
@@ -279,21 +280,16 @@ func (m *Mesh) accept() error {
 			continue
 		}
 		pause = 0
-		select {
-		case m.unauthenticated <- struct{}{}:
-		default:
-			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", "too many at once")
-			conn.Close()
-			continue
-		}
-		if !m.start(func() { m.receive(conn) }) {
-			conn.Close()
+		peer := m.door.Enter(conn)
+		if !m.start(func() { m.receive(peer) }) {
+			peer.Close()
 		}
 	}
 }
 
 // receive goes through the handshake of an accepted connection.
-func (m *Mesh) receive(conn net.Conn) {
+func (m *Mesh) receive(peer *admit.Conn) {
+	conn := peer.Conn
 	stop := context.AfterFunc(m.ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
@@ -305,11 +301,11 @@ func (m *Mesh) receive(conn net.Conn) {
 		}
 		return in
 	})
-	<-m.unauthenticated
+	peer.Known()
 	switch {
 	case err != nil:
 		if m.ctx.Err() == nil {
-			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", err)
+			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", peer.Why(err))
 		}
 	case l == nil || hello.stream >= len(l.slots):
 		err = errNotReady

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gorun/collective/admit"
 	"gorun/collective/flight"
 )
 
@@ -61,7 +62,6 @@ type Config struct {
 	FallbackDial    time.Duration // the side with the higher id dials after that long; 500 ms
 	BackoffMin      time.Duration // between attempts to dial, doubling; 10 ms
 	BackoffMax      time.Duration // 500 ms
-	Unauthenticated int           // maximum of connections that have not authenticated yet; 64
 }
 
 func (c *Config) fill() error {
@@ -89,7 +89,6 @@ func (c *Config) fill() error {
 	c.FallbackDial = cmp.Or(c.FallbackDial, 500*time.Millisecond)
 	c.BackoffMin = cmp.Or(c.BackoffMin, 10*time.Millisecond)
 	c.BackoffMax = max(cmp.Or(c.BackoffMax, 500*time.Millisecond), c.BackoffMin)
-	c.Unauthenticated = cmp.Or(c.Unauthenticated, 64)
 	return nil
 }
 
@@ -102,16 +101,16 @@ type Mesh struct {
 	window      uint64
 	born        time.Time
 
-	ctx             context.Context // ends with Run: the lifetime of the mesh's goroutines
-	cancel          context.CancelFunc
-	links           atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
-	changed         *notice                       // a stream was opened or closed
-	flushed         *notice                       // segments were acknowledged
-	refusals        refusals
-	copies          copyPools
-	pinned          atomic.Pointer[func(stream int)]
-	unauthenticated chan struct{}
-	events          events
+	ctx      context.Context // ends with Run: the lifetime of the mesh's goroutines
+	cancel   context.CancelFunc
+	links    atomic.Pointer[map[int]*link] // copied when it changes: Send only reads
+	changed  *notice                       // a stream was opened or closed
+	flushed  *notice                       // segments were acknowledged
+	refusals refusals
+	copies   copyPools
+	pinned   atomic.Pointer[func(stream int)]
+	door     admit.Door
+	events   events
 
 	mu     sync.Mutex
 	wg     sync.WaitGroup
@@ -128,7 +127,6 @@ func NewMesh(cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, log: cfg.Log, cred: credentials{cfg.Job, cfg.Key, cfg.Encrypt}, window: uint64(cfg.Window), born: time.Now(),
 		changed: newNotice(), flushed: newNotice(), copies: newCopyPools(),
-		unauthenticated: make(chan struct{}, cfg.Unauthenticated),
 	}
 	rand.Read(m.incarnation[:])
 	m.ctx, m.cancel = context.WithCancel(context.Background())

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"gorun/collective/admit"
 )
 
 // TestProtocol checks the tables of PROTOCOL.md against the code.
@@ -54,7 +56,7 @@ func TestProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		fmt.Sprintf("within %.0f seconds, and at most %d unauthenticated", cfg.HandshakeTimeout.Seconds(), cfg.Unauthenticated),
+		fmt.Sprintf("within %.0f seconds, and at most %d unauthenticated", cfg.HandshakeTimeout.Seconds(), admit.All),
 		fmt.Sprintf("after %d segments, %d MiB or %d ms", cfg.AckSegments, cfg.AckBytes>>20, cfg.AckDelay.Milliseconds()),
 	} {
 		if !strings.Contains(text, line) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/collective/admit/admittest"
 	"gorun/collective/link"
 )
 
@@ -73,10 +74,20 @@ func TestConnectNamesWhoIsMissing(t *testing.T) {
 	}
 }
 
-func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
-	configure := func(c *link.Config) {
-		c.Unauthenticated, c.HandshakeTimeout = 4, 100*time.Millisecond
+// TestHostileKeepNoPeersOut: neither do those who open connections again as they are closed.
+func TestHostileKeepNoPeersOut(t *testing.T) {
+	nodes := []*node{newNode(t, 0, func(*link.Config) {}), newNode(t, 1, func(*link.Config) {})}
+	nodes[0].reach(1, nodes[1].addr())
+	nodes[1].reach(0, nodes[0].addr())
+	for _, n := range nodes {
+		admittest.Flood(t, n.addr(), 300, "")
+		admittest.Flood(t, n.addr(), 300, "GET / HTTP/1.0\r\n")
 	}
+	join(t, nodes...)
+}
+
+func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
+	configure := func(c *link.Config) { c.HandshakeTimeout = 100 * time.Millisecond }
 	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
 	nodes[0].reach(1, nodes[1].addr())
 	nodes[1].reach(0, nodes[0].addr())

@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"testing/synctest"
+
+	"gorun/collective/admit"
 )
 
 // TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
@@ -34,10 +36,10 @@ func TestProbes(t *testing.T) {
 		"silent": {func(c net.Conn) { io.Copy(io.Discard, c) }, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}, channel: channel, unauthenticated: newUnauthenticated()}
+			s := &server{cfg: Config{Log: slog.New(slog.DiscardHandler)}, channel: channel}
 			ours, theirs := net.Pipe()
 			go tt.client(ours)
-			s.meet(t.Context(), theirs, func() {})
+			s.meet(t.Context(), (&admit.Door{Timeout: handshakeTimeout}).Enter(theirs))
 			theirs.Close()
 			got := s.counted.refused
 			if noted := s.counted.requests[Request{"connect", "refused"}]; got != tt.refused || noted != tt.refused {

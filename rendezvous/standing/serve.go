@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/collective/admit"
 	"gorun/rendezvous/audit"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
@@ -79,9 +80,10 @@ type server struct {
 	stirred  chan struct{} // a job has started or ended
 	answered chan struct{} // a host that gossip names has answered
 
-	unauthenticated *unauthenticated
-	counted         counted
-	readers         readers
+	door    admit.Door
+	warned  warnings
+	counted counted
+	readers readers
 
 	mu         sync.Mutex
 	prestarted *process       // nil if there is none
@@ -113,7 +115,8 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("name jobs: %w", err)
 	}
-	s := &server{cfg: cfg, channel: channel, keys: cfg.Key.Fingerprints(), born: time.Now(), stirred: make(chan struct{}, 1), answered: make(chan struct{}, 1), unauthenticated: newUnauthenticated(), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s := &server{cfg: cfg, channel: channel, keys: cfg.Key.Fingerprints(), born: time.Now(), stirred: make(chan struct{}, 1), answered: make(chan struct{}, 1), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s.door.Timeout = handshakeTimeout
 	s.jobs = jobs{cluster: port, running: map[string]*job{}}
 	s.queue.seen, s.queue.discovering = map[string]bool{}, true
 	s.adopt()
@@ -198,10 +201,10 @@ func (s *server) hangUp() {
 
 func (s *server) accept(ctx context.Context) {
 	for {
-		conn, err := s.cfg.Listener.Accept()
+		raw, err := s.cfg.Listener.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
-				conn.Close()
+				raw.Close()
 			}
 			return
 		}
@@ -214,12 +217,10 @@ func (s *server) accept(ctx context.Context) {
 			}
 			continue
 		}
-		from := origin(conn.RemoteAddr())
-		if !s.unauthenticated.admit(from) {
-			s.refused(conn, errors.New("too many at once that have not shown the key"))
-			conn.Close()
-			continue
+		if tcp, ok := raw.(*net.TCPConn); ok {
+			tcp.SetKeepAliveConfig(keepAlive)
 		}
+		conn := s.door.Enter(raw)
 		s.mu.Lock()
 		s.conns[conn] = true
 		s.mu.Unlock()
@@ -227,7 +228,7 @@ func (s *server) accept(ctx context.Context) {
 			conn.Close()
 		}
 		s.wg.Go(func() {
-			s.meet(ctx, conn, sync.OnceFunc(func() { s.unauthenticated.release(from) }))
+			s.meet(ctx, conn)
 			conn.Close()
 			s.mu.Lock()
 			delete(s.conns, conn)
@@ -241,48 +242,31 @@ func (s *server) refused(conn net.Conn, err error) {
 	s.counted.mu.Lock()
 	s.counted.refused++
 	s.counted.mu.Unlock()
-	if s.unauthenticated.warn(origin(conn.RemoteAddr()), time.Now()) {
+	if s.warned.warn(admit.Origin(conn.RemoteAddr()), time.Now()) {
 		s.note(audit.Entry{What: "connect", From: conn.RemoteAddr().String(), Result: audit.Refused, Why: err.Error()})
 		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}
 }
 
-// hearing is a connection that knows whether a byte has come.
-type hearing struct {
-	net.Conn
-	any bool
-}
-
-func (h *hearing) Read(b []byte) (int, error) {
-	n, err := h.Conn.Read(b)
-	h.any = h.any || n > 0
-	return n, err
-}
-
-// meet handles a launcher's request. It calls known once the launcher has authenticated.
-func (s *server) meet(ctx context.Context, raw net.Conn, known func()) {
-	defer known()
-	if tcp, ok := raw.(*net.TCPConn); ok {
-		tcp.SetKeepAliveConfig(keepAlive)
-	}
-	raw.SetDeadline(time.Now().Add(handshakeTimeout))
-	heard := &hearing{Conn: raw}
-	secure, key, err := s.channel.Server(ctx, heard)
-	if err != nil {
+// meet handles a launcher's request.
+func (s *server) meet(ctx context.Context, raw *admit.Conn) {
+	secure, key, err := s.channel.Server(ctx, raw)
+	if err = raw.Why(err); err != nil {
 		// Probes only check whether the port is open, and close without sending a byte. A peer that sends none and
 		// keeps the connection open is no probe.
-		if heard.any || errors.Is(err, os.ErrDeadlineExceeded) {
+		if raw.Heard() || errors.Is(err, admit.ErrCrowded) || errors.Is(err, os.ErrDeadlineExceeded) {
 			s.refused(raw, err)
 		}
 		return
 	}
+	raw.Known()
+	raw.SetDeadline(time.Now().Add(handshakeTimeout))
 	in := bufio.NewReaderSize(secure, 64<<10)
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return
 	}
 	raw.SetDeadline(time.Time{})
-	known()
 	conn := &audited{secure, s.note, requested(request, raw.RemoteAddr(), s.keys[key])}
 	switch request := request.(type) {
 	case *wire.Reserve:

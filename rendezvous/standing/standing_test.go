@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/collective/admit/admittest"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -355,9 +356,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedKeepNoneOut: connections without the key keep those from other addresses out not at all, and
-// those from the same one no longer than they are there. They do not fill the log either.
-func TestUnauthenticatedKeepNoneOut(t *testing.T) {
+// TestHostileKeepNoneOut: connections without the key, from another address or the same, keep no launcher out, even if
+// each is opened again that is closed. They do not fill the log either.
+func TestHostileKeepNoneOut(t *testing.T) {
 	t.Parallel()
 	var warned atomic.Int32
 	refused := make(chan string, 1000)
@@ -379,18 +380,19 @@ func TestUnauthenticatedKeepNoneOut(t *testing.T) {
 		return conns
 	}
 	idle("127.0.0.2", 300)
-	a.jobs()
-	if line := <-refused; !strings.Contains(line, "from=127.0.0.2:") || !strings.Contains(line, "too many at once that have not shown the key") {
+	if line := <-refused; !strings.Contains(line, "from=127.0.0.2:") || !strings.Contains(line, "too many at once that have not authenticated") {
 		t.Error(line)
 	}
-	here := idle("127.0.0.1", 32)
-	go func() {
-		<-refused
-		for _, c := range here {
-			c.Close()
-		}
-	}()
 	a.jobs()
+	idle("127.0.0.1", 60)
+	a.jobs()
+	admittest.Flood(t, a.addr, 300, "")
+	began := time.Now()
+	a.jobs()
+	if waited := time.Since(began); waited > 4*time.Second {
+		t.Errorf("a launcher waited for %v", waited)
+	}
+	<-refused
 	if n := warned.Load(); n != 2 {
 		t.Errorf("%d warnings of two addresses", n)
 	}

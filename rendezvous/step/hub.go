@@ -14,14 +14,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
 )
 
-const (
-	// maxUnauthenticated bounds the connections that have not authenticated yet. More wait in the kernel.
-	maxUnauthenticated = 256
-	// startTimeout is how long a step process may take to start a child.
-	startTimeout = 5 * time.Second
-)
+// startTimeout is how long a step process may take to start a child.
+const startTimeout = 5 * time.Second
 
 // ErrBroken means that the connection to a host ended before the exit status of its child was known.
 var ErrBroken = errors.New("the connection to the host broke")
@@ -31,6 +29,7 @@ type Hub struct {
 	key      []byte
 	tls      *tls.Config
 	listener net.Listener
+	door     admit.Door
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -62,6 +61,7 @@ func Listen() (*Hub, error) {
 		return nil, fmt.Errorf("listen for hosts: %w", err)
 	}
 	h := &Hub{key: key, tls: config, listener: l, conns: map[*Conn]bool{}, hosts: map[string]*peer{}}
+	h.door.Timeout = handshakeTimeout
 	h.running.Go(h.accept)
 	return h, nil
 }
@@ -148,11 +148,11 @@ func (h *Hub) Close() {
 	}
 	h.mu.Unlock()
 	h.listener.Close()
+	h.door.Close()
 	h.running.Wait()
 }
 
 func (h *Hub) accept() {
-	room := make(chan struct{}, maxUnauthenticated)
 	for {
 		raw, err := h.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -162,31 +162,27 @@ func (h *Hub) accept() {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		room <- struct{}{}
-		h.running.Go(func() {
-			known := sync.OnceFunc(func() { <-room })
-			defer known()
-			h.meet(raw, known)
-		})
+		raw.(*net.TCPConn).SetKeepAliveConfig(keepAlive)
+		conn := h.door.Enter(raw)
+		h.running.Go(func() { h.meet(conn) })
 	}
 }
 
 // meet lets a host in, and serves its connection until that ends.
-func (h *Hub) meet(raw net.Conn, known func()) {
+func (h *Hub) meet(raw *admit.Conn) {
 	defer raw.Close()
-	raw.SetDeadline(time.Now().Add(handshakeTimeout))
-	raw.(*net.TCPConn).SetKeepAliveConfig(keepAlive)
 	secure := tls.Server(raw, h.tls)
 	if secure.Handshake() != nil {
 		return
 	}
+	raw.Known()
+	raw.SetDeadline(time.Now().Add(handshakeTimeout))
 	in := bufio.NewReaderSize(secure, maxLine)
 	var hello greeting
 	if readLine(in, &hello) != nil {
 		return
 	}
 	raw.SetDeadline(time.Time{})
-	known()
 	c := newConn(secure, in)
 	if !h.enter(c, hello.Host) {
 		return

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gorun/collective/admit/admittest"
 )
 
 // TestMain lets hosts give a launcher up soon.
@@ -344,6 +346,25 @@ func TestStranger(t *testing.T) {
 	}
 	if absent, _ := h.Absent("n1"); !absent {
 		t.Error("it was let in")
+	}
+}
+
+// TestHostileKeepNoHostOut: 600 idle connections, opened again as they are closed, keep no host out, and the hub ends at
+// once.
+func TestHostileKeepNoHostOut(t *testing.T) {
+	h := listen(t)
+	admittest.Flood(t, h.listener.Addr().String(), 600, "")
+	began := time.Now()
+	ended := host(t, h, "n1")
+	if code, stdout, _, err := shell(t, h, "n1", "echo hello", ""); code != 0 || stdout != "hello\n" || err != nil {
+		t.Errorf("got %d, %q, %v", code, stdout, err)
+	}
+	h.Close()
+	if waited := time.Since(began); waited > 8*time.Second {
+		t.Errorf("it took %v", waited)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
 )
 
 const (
@@ -45,13 +47,14 @@ func Serve(ctx context.Context, l net.Listener, key []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
+	door := &admit.Door{Timeout: answerTimeout}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for {
-		conn, err := l.Accept()
+		raw, err := l.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
-				conn.Close()
+				raw.Close()
 			}
 			return nil
 		}
@@ -59,6 +62,7 @@ func Serve(ctx context.Context, l net.Listener, key []byte) error {
 			cancel()
 			return fmt.Errorf("accept probe: %w", err)
 		}
+		conn := door.Enter(raw)
 		serving.Go(func() {
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -68,10 +72,7 @@ func Serve(ctx context.Context, l net.Listener, key []byte) error {
 }
 
 // answer serves one connection: a challenge, then pings, then a stream that it counts.
-func answer(conn net.Conn, key []byte) error {
-	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
-	}
+func answer(conn *admit.Conn, key []byte) error {
 	challenge, response := make([]byte, sha256.Size), make([]byte, sha256.Size)
 	if _, err := rand.Read(challenge); err != nil {
 		return err
@@ -84,6 +85,10 @@ func answer(conn net.Conn, key []byte) error {
 	}
 	if !hmac.Equal(response, sign(key, challenge)) {
 		return errors.New("wrong key")
+	}
+	conn.Known()
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
 	}
 	one := make([]byte, 1)
 	for range pings + 1 { // the first one shows that the key was right

@@ -3,11 +3,13 @@ package measure_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"gorun/collective/admit/admittest"
 	"gorun/topology/measure"
 )
 
@@ -47,6 +49,17 @@ func TestProbe(t *testing.T) {
 	}
 	if _, err := measure.Probe(t.Context(), nil, nil, 0); err == nil {
 		t.Error("no error without an address")
+	}
+}
+
+// TestHostileProbes: who opens connections again and again, and sends nothing or a wrong answer, keeps no probe out.
+func TestHostileProbes(t *testing.T) {
+	key := measure.Key([]byte("secret"), 1)
+	addr := serve(t, key)
+	admittest.Flood(t, addr, 300, "")
+	admittest.Flood(t, addr, 20, strings.Repeat("x", 32))
+	if r, err := measure.Probe(t.Context(), []string{addr}, key, 0); err != nil || r.RTT <= 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

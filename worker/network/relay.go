@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gorun/collective/admit"
 	"gorun/collective/tcp"
 )
 
@@ -17,7 +18,7 @@ const (
 	// relayTimeout is how long a guest may take to send the word, and relayLimit, then to take the binary.
 	relayTimeout = 5 * time.Second
 	relayLimit   = time.Minute
-	// relayGuests is how many may be connected at once.
+	// relayGuests is how many may take it at once.
 	relayGuests = 8
 )
 
@@ -45,6 +46,7 @@ func (r *relay) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 func (r *relay) run(ctx context.Context) {
 	var guests sync.WaitGroup
 	defer guests.Wait()
+	door := &admit.Door{Timeout: relayTimeout}
 	stop := context.AfterFunc(ctx, func() { r.listener.Close() })
 	defer stop()
 	room := make(chan struct{}, relayGuests)
@@ -54,27 +56,28 @@ func (r *relay) run(ctx context.Context) {
 			r.listener.Close() // out of descriptors, if not closed: the launcher sends the binary then
 			return
 		}
-		select {
-		case room <- struct{}{}:
-		default:
-			conn.Close()
-			continue
-		}
+		guest := door.Enter(conn)
 		guests.Go(func() {
-			defer func() { <-room }()
-			defer conn.Close()
-			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			r.serve(conn)
+			defer guest.Close()
+			defer context.AfterFunc(ctx, func() { guest.Close() })()
+			r.serve(guest, room)
 		})
 	}
 }
 
-func (r *relay) serve(conn net.Conn) {
-	conn.SetDeadline(time.Now().Add(relayTimeout))
+func (r *relay) serve(guest *admit.Conn, room chan struct{}) {
 	said := make([]byte, len(r.word)+1)
-	if _, err := io.ReadFull(conn, said); err != nil || subtle.ConstantTimeCompare(said, []byte(r.word+"\n")) != 1 {
+	if _, err := io.ReadFull(guest, said); err != nil || subtle.ConstantTimeCompare(said, []byte(r.word+"\n")) != 1 {
 		return
 	}
+	guest.Known()
+	select {
+	case room <- struct{}{}:
+		defer func() { <-room }()
+	default:
+		return // the launcher sends it the binary
+	}
+	conn := guest.Conn // by which the kernel sends a file itself
 	conn.SetDeadline(time.Now().Add(relayLimit))
 	if r.program != nil {
 		conn.Write(r.program)

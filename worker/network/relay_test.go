@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"gorun/collective/admit/admittest"
 )
 
 // A client with the secret gets the binary that runs, or what is to be run in its place; no one else gets anything.
@@ -49,8 +51,32 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%q was given %d bytes", words, len(got))
 		}
 	}
-	// A guest that sends nothing does not keep it from ending.
-	conn, err := net.Dial("tcp", r.listener.Addr().String())
+	cancel()
+	running.Wait()
+}
+
+// TestHostileGuests: who opens connections again and again keeps no guest out. One that sends nothing does not keep the
+// relay from ending.
+func TestHostileGuests(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := openRelay(ctx, "127.0.0.1", "open sesame", []byte("a program"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	addr := r.listener.Addr().String()
+	admittest.Flood(t, addr, 300, "")
+	guest, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	io.WriteString(guest, "open sesame\n")
+	if got, err := io.ReadAll(guest); string(got) != "a program" || err != nil {
+		t.Errorf("a guest got %q, %v", got, err)
+	}
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

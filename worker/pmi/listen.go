@@ -10,19 +10,17 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
 )
 
 // The other way to reach a server, for ranks that inherit no descriptor because sudo, a container or a batch script
 // closed it: PMI_PORT is an address and PMI_ID a number, which the rank sends first (cmd=initack). Only that number
 // distinguishes a rank from other processes of the host, so it is a secret of 31 bits, valid for one connection, and
-// after a few wrong numbers the port accepts none.
+// after a few wrong numbers a user is not heard any more. A rank may be another user's, if sudo starts it.
 
-const (
-	// maxWrong is how many connections may send no valid number.
-	maxWrong = 16
-	// pending bounds the connections that have not sent a number yet.
-	pending = 1024
-)
+// maxWrong is how many connections of another user may send no valid number.
+const maxWrong = 16
 
 var errStranger = errors.New("no rank that is expected")
 
@@ -30,13 +28,12 @@ var errStranger = errors.New("no rank that is expected")
 type Port struct {
 	server   *Server
 	listener net.Listener
+	door     admit.Door
 	wg       sync.WaitGroup
 
-	mu       sync.Mutex
-	ranks    map[int32]int // by the number that the rank will send
-	maxWrong int
-	open     map[net.Conn]bool
-	closed   bool
+	mu    sync.Mutex
+	ranks map[int32]int // by the number that the rank will send
+	wrong map[int]int   // connections without one, by user
 }
 
 // Listen opens a port of a server. Close it before the server.
@@ -45,7 +42,8 @@ func (s *Server) Listen() (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for PMI: %w", err)
 	}
-	p := &Port{server: s, listener: l, ranks: map[int32]int{}, open: map[net.Conn]bool{}}
+	p := &Port{server: s, listener: l, ranks: map[int32]int{}, wrong: map[int]int{}}
+	p.door.Timeout = answerTimeout
 	p.wg.Go(p.accept)
 	return p, nil
 }
@@ -71,12 +69,7 @@ func (p *Port) Expect(rank int) int32 {
 // Close stops accepting ranks; connected ones stay with the server.
 func (p *Port) Close() {
 	p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	for c := range p.open {
-		c.Close()
-	}
-	p.mu.Unlock()
+	p.door.Close()
 	p.wg.Wait()
 }
 
@@ -90,19 +83,18 @@ func (p *Port) accept() {
 			<-time.After(10 * time.Millisecond) // out of descriptors, perhaps: it passes
 			continue
 		}
+		uid, _ := admit.User(conn) // -1 for one that nobody knows
 		p.mu.Lock()
-		refuse := p.closed || p.maxWrong >= maxWrong || len(p.open) >= pending
-		if !refuse {
-			p.open[conn] = true
-		}
+		refuse := p.wrong[uid] >= maxWrong && !admit.Allowed(uid)
 		p.mu.Unlock()
 		if refuse {
 			conn.Close()
 			continue
 		}
+		peer := p.door.Enter(conn)
 		p.wg.Go(func() {
-			if err := p.meet(conn); err != nil {
-				conn.Close()
+			if err := p.meet(peer, uid); err != nil {
+				peer.Close()
 				p.server.cfg.Log.Debug("pmi: connection refused", "err", err)
 			}
 		})
@@ -110,8 +102,7 @@ func (p *Port) accept() {
 }
 
 // meet identifies the rank, and passes the connection to the server.
-func (p *Port) meet(conn net.Conn) error {
-	conn.SetDeadline(time.Now().Add(answerTimeout))
+func (p *Port) meet(conn *admit.Conn, uid int) error {
 	r := bufio.NewReaderSize(conn, maxLine)
 	line, err := r.ReadSlice('\n')
 	var req request
@@ -119,13 +110,12 @@ func (p *Port) meet(conn net.Conn) error {
 		req, err = parse(line)
 	}
 	p.mu.Lock()
-	delete(p.open, conn)
 	id := int32(req.number("pmiid", 0))
 	rank, ok := p.ranks[id]
 	if ok = ok && req.cmd == "initack"; ok {
 		delete(p.ranks, id)
 	} else {
-		p.maxWrong++
+		p.wrong[uid]++
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -134,6 +124,8 @@ func (p *Port) meet(conn net.Conn) error {
 	if !ok {
 		return errStranger
 	}
+	conn.Known()
+	conn.SetDeadline(time.Now().Add(answerTimeout))
 	if _, err := fmt.Fprintf(conn, "cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0\n",
 		p.server.cfg.Size, rank); err != nil {
 		return err

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"time"
 
+	"gorun/collective/admit/admittest"
 	"gorun/worker/pmi"
 )
 
@@ -71,9 +73,38 @@ func TestPortRefuses(t *testing.T) {
 	refused("cmd=initack")
 	dial(t, p).ask(fmt.Sprintf("cmd=initack pmiid=%d", id))
 	refused(fmt.Sprintf("cmd=initack pmiid=%d", id)) // once is enough
-	other := p.Expect(1)
-	for range 16 {
-		refused("cmd=initack pmiid=0")
+}
+
+// TestHostilePort: another user who guesses numbers is not heard any more, and keeps no rank out, one of a third user
+// included; neither do connections that say nothing.
+func TestHostilePort(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can connect as another user")
 	}
-	refused(fmt.Sprintf("cmd=initack pmiid=%d", other)) // now no one is let in
+	c := newCluster(t, []int{0, 1, 2})
+	p := open(t, c, 0)
+	try := func(uid int, id int32) (answer string) {
+		conn := admittest.As(t, uid, p.Addr())
+		fmt.Fprintf(conn, "cmd=initack pmiid=%d\n", id)
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		answer, _ = bufio.NewReader(conn).ReadString('\n')
+		return answer
+	}
+	for _, uid := range []int{12345, 0} {
+		for range 20 {
+			if got := try(uid, 0); got != "" {
+				t.Fatalf("a wrong number is answered: %q", got)
+			}
+		}
+	}
+	const let = "cmd=initack rc=0\n"
+	if got := try(12345, p.Expect(0)); got != "" {
+		t.Errorf("a user who sent 20 wrong numbers got %q", got)
+	}
+	admittest.Flood(t, p.Addr(), 300, "")
+	for rank, uid := range map[int]int{1: 0, 2: 23456} {
+		if got := try(uid, p.Expect(rank)); got != let {
+			t.Errorf("a rank of user %d got %q", uid, got)
+		}
+	}
 }

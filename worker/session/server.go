@@ -33,7 +33,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -438,6 +437,3 @@ func (s *Server) remove(x *session) {
 		s.unauthenticated--
 	}
 }
-
-// allowed reports whether a process of that user may be a rank.
-func allowed(uid uint32) bool { return uid == 0 || int(uid) == os.Getuid() }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/collective/admit"
 	"gorun/worker/session/codec"
 	"gorun/worker/session/slots"
 	"gorun/worker/shm"
@@ -97,7 +98,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read peer's credentials: %w", err)
 	}
-	if !allowed(cred.Uid) {
+	if !admit.Allowed(int(cred.Uid)) {
 		return nil, fmt.Errorf("process %d of user %d is not of this job", cred.Pid, cred.Uid)
 	}
 	x.pid = cred.Pid

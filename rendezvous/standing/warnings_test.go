@@ -1,0 +1,24 @@
+package standing
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestWarnings: no address fills the log, and many do not take all memory.
+func TestWarnings(t *testing.T) {
+	var w warnings
+	from := func(n int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 32)
+	}
+	now := time.Now()
+	for i := range 2 * maxWarned {
+		if told := w.warn(from(i), now); told != (i < maxWarned) {
+			t.Errorf("of number %d something is said: %v", i, told)
+		}
+	}
+	if w.warn(from(0), now.Add(warnInterval-1)) || !w.warn(from(0), now.Add(warnInterval)) || len(w.last) != 1 {
+		t.Error("of one it is said more often than every minute, or less, or all are kept for ever")
+	}
+}
