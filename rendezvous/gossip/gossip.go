@@ -137,7 +137,7 @@ func Listen(cfg Config) (*Gossip, error) {
 	c.Transport = g.transport
 	ip, port, err := g.transport.FinalAdvertiseAddr(c.AdvertiseAddr, c.AdvertisePort)
 	if err != nil {
-		g.transport.abandon()
+		g.transport.Shutdown()
 		return nil, fmt.Errorf("start gossip on %s: %w", cfg.Bind, err)
 	}
 	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
@@ -259,7 +259,7 @@ func (g *Gossip) Send(peer int, msg []byte) error {
 func (g *Gossip) Close() error {
 	list := g.opened()
 	if list == nil {
-		return g.transport.abandon()
+		return g.transport.Shutdown()
 	}
 	err := list.Shutdown()
 	close(g.done)

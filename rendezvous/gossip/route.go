@@ -10,17 +10,26 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"gorun/collective/admit"
 	"gorun/collective/tcp"
 )
 
 // A member whose address changes keeps its old one as a name: memberlist takes one member at two addresses for two
 // members with a conflict over a name. The transport maps the old address to the new one.
 
-// transport is memberlist's transport, but reaches members by name.
+// transport is memberlist's transport, but reaches members by name, and passes on only what members sent (meet.go).
 type transport struct {
 	*memberlist.NetTransport
-	dials context.Context // cancelled by Shutdown, to end dials that memberlist waits for
-	end   context.CancelFunc
+	dials   context.Context // cancelled by Shutdown, to end dials that memberlist waits for
+	end     context.CancelFunc
+	key     []byte // that opens streams
+	label   string
+	door    admit.Door
+	streams chan net.Conn
+	packets chan *memberlist.Packet
+	closed  chan struct{} // nothing comes any more
+	once    sync.Once
+	passing sync.WaitGroup
 
 	mu    sync.RWMutex
 	moved map[string]string // host:port by name
@@ -28,40 +37,28 @@ type transport struct {
 
 // listen opens a transport at a port, 0 for one that is free for both TCP and UDP.
 func listen(c *memberlist.Config) (*transport, error) {
+	key, err := streamKey(c.SecretKey)
+	if err != nil {
+		return nil, err
+	}
 	config := &memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger}
 	for tries := 1; ; tries++ {
-		t, err := memberlist.NewNetTransport(config)
+		inner, err := memberlist.NewNetTransport(config)
 		switch {
 		case err == nil:
-			c.BindPort = t.GetAutoBindPort()
+			c.BindPort = inner.GetAutoBindPort()
 			c.AdvertisePort = c.BindPort
-			dials, end := context.WithCancel(context.Background())
-			return &transport{NetTransport: t, dials: dials, end: end, moved: map[string]string{}}, nil
+			t := &transport{NetTransport: inner, key: key, label: c.Label, moved: map[string]string{},
+				streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), closed: make(chan struct{})}
+			t.dials, t.end = context.WithCancel(context.Background())
+			t.door.Timeout = c.TCPTimeout
+			t.passing.Go(t.passStreams)
+			t.passing.Go(t.passPackets)
+			return t, nil
 		case c.BindPort != 0 || tries == 10 || !strings.Contains(err.Error(), "address already in use"):
 			return nil, err
 		}
 	}
-}
-
-// abandon closes a transport that memberlist never read from.
-func (t *transport) abandon() error {
-	done := make(chan struct{})
-	var drain sync.WaitGroup
-	drain.Go(func() { // its readers block until their data is taken
-		for {
-			select {
-			case conn := <-t.StreamCh():
-				conn.Close()
-			case <-t.PacketCh():
-			case <-done:
-				return
-			}
-		}
-	})
-	err := t.Shutdown()
-	close(done)
-	drain.Wait()
-	return err
 }
 
 // where returns the present address of a member.
@@ -84,13 +81,23 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	ctx, cancel := context.WithTimeout(t.dials, timeout)
 	defer cancel()
 	d := net.Dialer{Control: tcp.SmallSegments}
-	return d.DialContext(ctx, "tcp", t.where(a).Addr)
+	conn, err := d.DialContext(ctx, "tcp", t.where(a).Addr)
+	if err != nil {
+		return nil, err
+	}
+	return t.introduce(ctx, conn)
 }
 
 // Shutdown implements memberlist.Transport.
-func (t *transport) Shutdown() error {
-	t.end()
-	return t.NetTransport.Shutdown()
+func (t *transport) Shutdown() (err error) {
+	t.once.Do(func() {
+		t.end()
+		t.door.Close()
+		err = t.NetTransport.Shutdown() // its readers block until their data is taken
+		close(t.closed)
+		t.passing.Wait()
+	})
+	return err
 }
 
 // Route sets the address of a peer, as host:port, whatever address it joined with.
