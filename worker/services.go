@@ -33,7 +33,6 @@ func (d *daemon) openServices() {
 type stockDaemon struct{ d *daemon }
 
 func (s stockDaemon) World() member.View            { return s.d.member.World() }
-func (s stockDaemon) Peers() *wire.Roster           { return s.d.member.Peers() }
 func (s stockDaemon) Rejoining(msg *wire.Rejoining) { s.d.ranks.Worlds.Rejoining(msg) }
 
 // ranksDaemon is the daemon as its ranks see it.

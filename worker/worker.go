@@ -163,7 +163,7 @@ func (d *daemon) openNetwork(ctx context.Context, addrs []netip.Addr) error {
 	if err := d.net.Open(ctx, addrs); err != nil {
 		return err
 	}
-	if err := d.horovod.Listen(ctx, d.net.Bind()); err != nil {
+	if err := d.horovod.Listen(ctx, d.net.Bind(), d.net.Key); err != nil {
 		return err
 	}
 	broken := func(peer int, err error) { d.loop.Go(func() { d.post(ctx, func() { d.lost(peer, err) }) }) }

@@ -1,27 +1,30 @@
 // Package kvhttp is the key-value service that ranks of stock Horovod (built with Gloo) use to find each other, so that
 // such programs run under gorun unmodified. Values are opaque.
 //
-// A Store serves one world. In elastic jobs, where worlds change, each rank talks to a StockMember, which forwards to
-// the Store.
+// A Store serves the worlds of a job. Each rank talks to a Member on its own host, which forwards to the Store.
 //
 // GET /scope/key answers 200 and the value, or 404; PUT stores a value; DELETE means that a rank is done with a scope.
 // Source: horovod/runner/http/http_server.py and horovod/common/gloo/http_store.cc of Horovod 0.28.
 //
-// The protocol has no authentication. Therefore Serve closes connections from addresses outside the job before it reads
-// from them, memory is bounded, and the service runs only for jobs that ask for it.
+// The protocol has no authentication. Therefore a Member hears only processes of its user, which the kernel names, and a
+// Store only Members, by TLS with a key of the job. Memory is bounded, and the service runs only for jobs that ask for it.
 package kvhttp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
+	"gorun/rendezvous/keytls"
 )
 
 const (
@@ -29,52 +32,41 @@ const (
 	maxBytes = 256 << 20
 	// timeout bounds one request; clients set no timeout themselves.
 	timeout = 10 * time.Second
+	// idle is how long a member keeps a connection to the store that it does not use.
+	idle = 5 * time.Second
 )
+
+var errKey = errors.New("the other side does not belong to this job")
 
 // Store holds the values of one job.
 type Store struct {
-	allow func(netip.Addr) bool
-
 	mu     sync.Mutex
 	values map[string][]byte
 	bytes  int
 }
 
-// New returns an empty store that talks to the addresses that allow accepts.
-func New(allow func(netip.Addr) bool) *Store {
-	return &Store{allow: allow, values: map[string][]byte{}}
-}
+// New returns an empty store.
+func New() *Store { return &Store{values: map[string][]byte{}} }
 
-// Serve answers requests until ctx ends; then it closes the listener and all connections.
-func (s *Store) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: s, ReadTimeout: timeout, WriteTimeout: timeout, MaxHeaderBytes: 8 << 10}
+// Seal returns what both sides of the connections between members and store use. seed is known to the job alone.
+func Seal(seed []byte) (*tls.Config, error) { return keytls.New(seed, "http/1.1", errKey) } // the one name that net/http lets pass
+
+// Serve answers members that have the key until ctx ends; then it closes the listener and all connections.
+func (s *Store) Serve(ctx context.Context, l net.Listener, seal *tls.Config) error {
+	server := &http.Server{Handler: s, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: 2 * idle, MaxHeaderBytes: 8 << 10,
+		ErrorLog: log.New(io.Discard, "", 0), // of handshakes that fail
+		ConnState: func(c net.Conn, now http.ConnState) {
+			if now == http.StateActive { // the handshake is over, and a request begins
+				c.(*tls.Conn).NetConn().(*admit.Conn).Known()
+			}
+		}}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(members{l, s.allow})
+	err := server.Serve(tls.NewListener(new(admit.Door).Listener(l), seal))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
-}
-
-// members accepts connections from the hosts of the job only.
-type members struct {
-	net.Listener
-	allow func(netip.Addr) bool
-}
-
-func (m members) Accept() (net.Conn, error) {
-	for {
-		c, err := m.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from, err := netip.ParseAddrPort(c.RemoteAddr().String())
-		if err == nil && m.allow(from.Addr().Unmap().WithZone("")) {
-			return c, nil
-		}
-		c.Close()
-	}
 }
 
 // ServeHTTP implements http.Handler.

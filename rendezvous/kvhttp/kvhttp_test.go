@@ -3,16 +3,19 @@ package kvhttp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"gorun/collective/admit/admittest"
 	"gorun/rendezvous/kvhttp"
 )
 
@@ -21,8 +24,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// serve starts a store and returns its address.
-func serve(t *testing.T, allow func(netip.Addr) bool) string {
+func seal(t *testing.T, key string) *tls.Config {
+	t.Helper()
+	config, err := kvhttp.Seal([]byte(strings.Repeat(key, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// serve starts a store and returns its address, and a client with its key.
+func serve(t *testing.T) (string, *http.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,26 +42,25 @@ func serve(t *testing.T, allow func(netip.Addr) bool) string {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- kvhttp.New(allow).Serve(ctx, l) }()
+	go func() { done <- kvhttp.New().Serve(ctx, l, seal(t, "k")) }()
+	client := kvhttp.Client(seal(t, "k"))
 	t.Cleanup(func() {
+		client.CloseIdleConnections()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
+	return l.Addr().String(), client
 }
 
-func loopback(a netip.Addr) bool { return a.IsLoopback() }
-
-func do(t *testing.T, method, url, body string) (int, string, int64) {
+func do(t *testing.T, client *http.Client, method, url, body string) (int, string, int64) {
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +73,8 @@ func do(t *testing.T, method, url, body string) (int, string, int64) {
 }
 
 func TestProtocol(t *testing.T) {
-	url := "http://" + serve(t, loopback)
+	addr, client := serve(t)
+	url := "https://" + addr
 	for i, x := range []struct {
 		method, path, body string
 		status             int
@@ -84,7 +96,7 @@ func TestProtocol(t *testing.T) {
 		{"PUT", "/global/2", strings.Repeat("x", 1<<20+1), 413, ""},
 		{"GET", "/global/2", "", 404, ""},
 	} {
-		status, body, length := do(t, x.method, url+x.path, x.body)
+		status, body, length := do(t, client, x.method, url+x.path, x.body)
 		if status != x.status || body != x.want || status == 200 && length != int64(len(body)) {
 			t.Errorf("%d: %s %s: %d %q, length %d; want %d %q", i, x.method, x.path, status, body, length, x.status, x.want)
 		}
@@ -92,11 +104,12 @@ func TestProtocol(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	url := "http://" + serve(t, loopback)
+	addr, client := serve(t)
+	url := "https://" + addr
 	large := strings.Repeat("x", 1<<20)
 	refused := false
 	for i := range 300 {
-		status, _, _ := do(t, "PUT", fmt.Sprintf("%s/s/%d", url, i), large)
+		status, _, _ := do(t, client, "PUT", fmt.Sprintf("%s/s/%d", url, i), large)
 		if refused = status != 200; refused {
 			break
 		}
@@ -106,16 +119,64 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNotHeard(t *testing.T) {
-	addr := serve(t, func(a netip.Addr) bool { return a.String() == "192.0.2.1" })
+// TestHostileStore: whoever lacks the job's key is not heard, at whatever address, and keeps no host of the job out.
+func TestHostileStore(t *testing.T) {
+	addr, client := serve(t)
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprint(c, "GET /global/0 HTTP/1.1\r\nHost: x\r\n\r\n")
-	b, _ := io.ReadAll(c) // reset or ended
-	if !bytes.Equal(b, nil) {
+	fmt.Fprint(c, "PUT /global/0 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
+	if b, _ := io.ReadAll(c); bytes.Contains(b, []byte("200")) {
 		t.Errorf("a stranger got %q", b)
+	}
+	other := kvhttp.Client(seal(t, "o"))
+	if answer, err := other.Get("https://" + addr + "/global/0"); err == nil {
+		answer.Body.Close()
+		t.Errorf("with the key of another job: %s", answer.Status)
+	}
+	if status, _, _ := do(t, client, "GET", "https://"+addr+"/global/0", ""); status != 404 {
+		t.Errorf("of what nobody of the job stored: %d", status)
+	}
+	client.CloseIdleConnections()
+	admittest.Flood(t, addr, 300, "")
+	admittest.Flood(t, addr, 300, "\x16\x03\x01")
+	if status, _, _ := do(t, client, "PUT", "https://"+addr+"/global/0", "value"); status != 200 {
+		t.Errorf("a host of the job: %d", status)
+	}
+}
+
+// TestHostileUserOfTheHost: another user of a rank's host is not answered in place of the rank.
+func TestHostileUserOfTheHost(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can connect as another user")
+	}
+	store, client := serve(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var refused atomic.Int32
+	m := kvhttp.NewMember(client, kvhttp.StockPlace{Store: store}, nil)
+	done := make(chan error, 1)
+	go func() { done <- m.Serve(ctx, l, func(error) { refused.Add(1) }) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	ask := func(conn net.Conn) string {
+		fmt.Fprint(conn, "GET /global/0 HTTP/1.0\r\n\r\n")
+		b, _ := io.ReadAll(conn)
+		return string(b)
+	}
+	if got := ask(admittest.As(t, 12345, l.Addr().String())); got != "" || refused.Load() != 1 {
+		t.Errorf("another user got %q, %d refused", got, refused.Load())
+	}
+	if got := ask(admittest.As(t, os.Getuid(), l.Addr().String())); !strings.Contains(got, "404") {
+		t.Errorf("the rank got %q", got)
 	}
 }

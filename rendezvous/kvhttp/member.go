@@ -3,6 +3,7 @@ package kvhttp
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,9 +12,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
 )
 
-// StockPlace is the position of a rank of an elastic job in a world.
+// StockPlace is the position of a rank in a world.
 type StockPlace struct {
 	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
 
@@ -21,15 +24,15 @@ type StockPlace struct {
 	Store string // host:port of the world's Store
 }
 
-// StockMember is the service as one rank of an elastic job sees it. A rank keeps one address for life, while the store
-// moves with the world. So each rank has a StockMember on its own host, which forwards requests about the rank's world
-// to the store and itself answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and
-// horovod/runner/elastic of Horovod 0.28.
+// StockMember is the service as one rank sees it, on the rank's own host. It forwards requests about the rank's world to
+// the store. A rank of an elastic job keeps one address for life, while the store moves with the world; the member also
+// answers which world comes next. Source: horovod/common/gloo/gloo_context.cc and horovod/runner/elastic of Horovod
+// 0.28.
 //
 // Serve owns its goroutines; Announce runs in its caller's.
 type StockMember struct {
 	next   func(context.Context) (StockPlace, error)
-	client http.Client
+	client *http.Client
 
 	mu       sync.Mutex
 	place    StockPlace
@@ -37,19 +40,24 @@ type StockMember struct {
 	listens  chan struct{} // closed then
 }
 
-// NewMember returns the service of a rank that starts at first. next waits for the rank's position in the next world.
-func NewMember(first StockPlace, next func(context.Context) (StockPlace, error)) *StockMember {
-	return &StockMember{next: next, place: first, listens: make(chan struct{}), client: http.Client{Timeout: timeout,
-		Transport: &http.Transport{DisableKeepAlives: true}}} // bursts of requests are far apart
+// Client returns what the members of a host reach the store by.
+func Client(seal *tls.Config) *http.Client {
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{TLSClientConfig: seal, MaxIdleConnsPerHost: 64, IdleConnTimeout: idle}}
 }
 
-// Serve answers until ctx ends; then it closes the listener and all connections.
-func (m *StockMember) Serve(ctx context.Context, l net.Listener) error {
+// NewMember returns the service of a rank that starts at first. next waits for the rank's position in the next world.
+func NewMember(client *http.Client, first StockPlace, next func(context.Context) (StockPlace, error)) *StockMember {
+	return &StockMember{client: client, next: next, place: first, listens: make(chan struct{})}
+}
+
+// Serve answers processes of this user until ctx ends; then it closes the listener and all connections. It calls
+// refused for each other connection.
+func (m *StockMember) Serve(ctx context.Context, l net.Listener, refused func(error)) error {
 	server := &http.Server{Handler: m, ReadTimeout: timeout, MaxHeaderBytes: 8 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(admit.Local(l, refused)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -112,12 +120,13 @@ func (m *StockMember) pass(w http.ResponseWriter, r *http.Request, scope, key st
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return
 	}
-	url := fmt.Sprintf("http://%s/%d.%s/%s", p.Store, p.Epoch, scope, key)
+	url := fmt.Sprintf("https://%s/%d.%s/%s", p.Store, p.Epoch, scope, key)
 	ask, err := http.NewRequestWithContext(r.Context(), r.Method, url, bytes.NewReader(body))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
+	ask.Header["Idempotency-Key"] = nil // is not sent: to store a value twice is the same, so a connection that ended is no error
 	answer, err := m.client.Do(ask)
 	if err != nil { // its host may be lost: Horovod retries three times and then fails, as it does without gorun
 		w.WriteHeader(http.StatusBadGateway)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -103,9 +102,15 @@ func TestMember(t *testing.T) {
 	ended := make(chan error, 2)
 	store, door, news := listen(), listen(), listen()
 	defer news.Close()
-	go func() { ended <- New(netip.Addr.IsLoopback).Serve(ctx, store) }()
+	seal, err := Seal(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := Client(seal)
+	defer client.CloseIdleConnections()
+	go func() { ended <- New().Serve(ctx, store, seal) }()
 	next := make(chan StockPlace)
-	m := NewMember(StockPlace{Epoch: 1, Store: store.Addr().String()}, func(ctx context.Context) (StockPlace, error) {
+	m := NewMember(client, StockPlace{Epoch: 1, Store: store.Addr().String()}, func(ctx context.Context) (StockPlace, error) {
 		select {
 		case p := <-next:
 			return p, nil
@@ -113,7 +118,7 @@ func TestMember(t *testing.T) {
 			return StockPlace{}, context.Cause(ctx)
 		}
 	})
-	go func() { ended <- m.Serve(ctx, door) }()
+	go func() { ended <- m.Serve(ctx, door, func(err error) { t.Error(err) }) }()
 	r := rank{t, door.Addr().String()}
 
 	long := strings.Repeat("x", 5000) // the addresses of many pairs

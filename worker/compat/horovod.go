@@ -2,8 +2,10 @@ package compat
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 
 	"gorun/collective/tcp"
@@ -19,6 +21,8 @@ import (
 type Horovod struct {
 	cfg    Config
 	daemon Daemon
+	seal   *tls.Config  // of connections between hosts
+	client *http.Client // by which the ranks of this host reach the store
 	kv     net.Listener // nil if no rank of stock Horovod is expected
 	served bool         // Serve was called
 	stock  stockRanks
@@ -28,8 +32,6 @@ type Horovod struct {
 type Daemon interface {
 	// World returns the ranks' world. The loop alone calls it.
 	World() member.View
-	// Peers returns the latest roster. Any goroutine may call it.
-	Peers() *wire.Roster
 	// Rejoining takes note that a rank has left its world and asks for the next one.
 	Rejoining(*wire.Rejoining)
 }
@@ -39,12 +41,20 @@ func NewHorovod(cfg Config, daemon Daemon) *Horovod {
 	return &Horovod{cfg: cfg, daemon: daemon, stock: newStockRanks()}
 }
 
-// Listen opens the key-value service; the roster names the host whose service ranks use.
-func (h *Horovod) Listen(ctx context.Context, bind string) error {
+// Listen opens the key-value service; the roster names the host whose service ranks use. The key is for this purpose
+// alone.
+func (h *Horovod) Listen(ctx context.Context, bind string, key func(purpose string) ([]byte, error)) error {
 	if h.cfg.Job.Shim {
 		return nil
 	}
-	var err error
+	seed, err := key("stock horovod")
+	if err != nil {
+		return err
+	}
+	if h.seal, err = kvhttp.Seal(seed); err != nil {
+		return err
+	}
+	h.client = kvhttp.Client(h.seal)
 	if h.kv, err = (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp",
 		net.JoinHostPort(bind, "0")); err != nil {
 		return fmt.Errorf("listen for Horovod's ranks: %w", err)
@@ -76,24 +86,12 @@ func (h *Horovod) Serve(ctx context.Context) {
 		h.kv.Close()
 		return
 	}
-	store := kvhttp.New(func(a netip.Addr) bool { return a.IsLoopback() || isMember(h.daemon.Peers(), a) })
+	store := kvhttp.New()
 	h.cfg.Loop.Go(func() {
-		if err := store.Serve(ctx, h.kv); err != nil {
+		if err := store.Serve(ctx, h.kv, h.seal); err != nil {
 			h.cfg.Log.Warn("Horovod's ranks will not find each other", "err", err)
 		}
 	})
-}
-
-// isMember reports whether an address is one of a roster's hosts.
-func isMember(r *wire.Roster, a netip.Addr) bool {
-	for _, p := range r.Peers {
-		for _, data := range p.Data {
-			if at, err := netip.ParseAddrPort(data); err == nil && at.Addr().Unmap() == a {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Connect returns where a rank that is about to start finds the others, nil if programs get gorun's drop-in. self is
@@ -103,12 +101,10 @@ func (h *Horovod) Connect(ctx context.Context, r wire.Rank, self topology.Host) 
 		return nil, nil
 	}
 	w := h.daemon.World()
-	s := &rankenv.Stock{Addr: w.Roster.MasterAddr, Port: w.Roster.KVPort}
-	if h.cfg.Job.Elastic {
-		var err error
-		if s.Addr, s.Port, err = h.openMember(ctx, w, r); err != nil {
-			return nil, err
-		}
+	s := &rankenv.Stock{}
+	var err error
+	if s.Addr, s.Port, err = h.openMember(ctx, w, r); err != nil {
+		return nil, err
 	}
 	if p, _ := member.Peer(w.Roster, h.cfg.Job.HostID); len(p.Data) > 0 {
 		at, _ := netip.ParseAddrPort(p.Data[0])
@@ -129,5 +125,6 @@ func nicOf(h topology.Host, a netip.Addr) string {
 func (h *Horovod) Close() {
 	if h.kv != nil {
 		h.kv.Close()
+		h.client.CloseIdleConnections()
 	}
 }

@@ -5,23 +5,25 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
 )
 
-// stockRanks are the ranks of stock Horovod in an elastic job, by process. A service for each of them is what the
+// stockRanks are the ranks of stock Horovod, by process. A service for each of them is what the
 // session is to a rank of gorun's binding.
 type stockRanks struct {
 	members  map[int]*kvhttp.StockMember
 	seated   map[int]uint32                   // the epoch in which they last got their place
 	asking   map[int]chan<- kvhttp.StockPlace // processes that wait for it, each with space for the answer
 	withdraw context.CancelFunc               // ends the announcement of another world, nil for none
+	refused  *sync.Once                       // somebody else's connection
 }
 
 func newStockRanks() stockRanks {
-	return stockRanks{members: map[int]*kvhttp.StockMember{}, seated: map[int]uint32{}, asking: map[int]chan<- kvhttp.StockPlace{}}
+	return stockRanks{members: map[int]*kvhttp.StockMember{}, seated: map[int]uint32{}, asking: map[int]chan<- kvhttp.StockPlace{}, refused: new(sync.Once)}
 }
 
 // openMember opens the service of a rank that is about to start.
@@ -31,7 +33,7 @@ func (h *Horovod) openMember(ctx context.Context, w member.View, r wire.Rank) (a
 		return "", 0, fmt.Errorf("listen for Horovod's rank: %w", err)
 	}
 	process := r.Process
-	m := kvhttp.NewMember(placeIn(w, r), func(asked context.Context) (kvhttp.StockPlace, error) {
+	m := kvhttp.NewMember(h.client, placeIn(w, r), func(asked context.Context) (kvhttp.StockPlace, error) {
 		answer := make(chan kvhttp.StockPlace, 1)
 		h.cfg.Loop.Post(ctx, func() { h.ask(process, answer) })
 		select {
@@ -43,12 +45,17 @@ func (h *Horovod) openMember(ctx context.Context, w member.View, r wire.Rank) (a
 	})
 	h.stock.members[process], h.stock.seated[process] = m, w.Epoch
 	h.cfg.Loop.Go(func() {
-		if err := m.Serve(ctx, l); err != nil {
+		if err := m.Serve(ctx, l, h.refused); err != nil {
 			h.cfg.Log.Warn("a rank of Horovod will not find the others", "process", process, "err", err)
 		}
 	})
 	at := l.Addr().(*net.TCPAddr)
 	return at.IP.String(), at.Port, nil
+}
+
+// refused warns, once, that a connection for a rank is not its user's: or the kernel cannot tell.
+func (h *Horovod) refused(err error) {
+	h.stock.refused.Do(func() { h.cfg.Log.Warn("refused a connection to Horovod's rendezvous", "err", err) })
 }
 
 // placeIn returns the place of a rank in a world.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// Key returns the key of the job for one purpose, which has another name than those of this package.
+func (n *Network) Key(purpose string) ([]byte, error) { return derive(n.job.Secret, n.job.ID, purpose) }
+
 // derive makes the key for one purpose from the job's secret (HKDF-SHA256, RFC 5869), so that a key
 // that leaks from one part opens no other.
 func derive(secret []byte, job, purpose string) ([]byte, error) {
