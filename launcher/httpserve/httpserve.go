@@ -1,5 +1,6 @@
 // Package httpserve serves HTTP about a job or a daemon, on the loopback interface unless an address names another, and
-// keeps what it serves up to date meanwhile.
+// keeps what it serves up to date meanwhile. It answers only requests that call the server by a name of its own: a
+// foreign name that leads here would let another site's script read what is served.
 package httpserve
 
 import (
@@ -7,8 +8,13 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"gorun/collective/admit"
 )
 
 const (
@@ -21,6 +27,7 @@ const (
 type Server struct {
 	Listener net.Listener
 	HTTP     *http.Server
+	door     admit.Door
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 }
@@ -46,15 +53,65 @@ func Listen(address string) (l net.Listener, host string, err error) {
 }
 
 // Start answers requests by a server whose handler and time limits are set, and runs update beside it. The contexts of
-// update and of requests end with Close.
-func Start(l net.Listener, h *http.Server, update func(ctx context.Context)) *Server {
+// update and of requests end with Close. l was to listen at host.
+func Start(l net.Listener, host string, h *http.Server, update func(ctx context.Context)) *Server {
 	ctx, stop := context.WithCancel(context.Background())
 	h.MaxHeaderBytes = maxHeader
+	names, next := namesOf(host, l.Addr()), h.Handler
+	h.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !names.include(r.Host) {
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+			http.Error(w, "the server has another name: use an address, or the name that it was started with", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	h.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peer{}, c) }
 	h.BaseContext = func(net.Listener) context.Context { return ctx }
 	s := &Server{Listener: l, HTTP: h, stop: stop}
-	s.wg.Go(func() { h.Serve(l) })
+	s.wg.Go(func() { h.Serve(s.door.Listener(l)) })
 	s.wg.Go(func() { update(ctx) })
 	return s
+}
+
+// peer is the key of a request's connection in its context.
+type peer struct{}
+
+// Known notes that a request has authenticated, so that its connection is not closed for newer ones.
+func Known(r *http.Request) {
+	if c, ok := r.Context().Value(peer{}).(*admit.Conn); ok {
+		c.Known()
+	}
+}
+
+// names are those by which clients may call a server, beside addresses.
+type names struct {
+	known  map[string]bool
+	remote bool // clients may be on other machines, which know the server by any of its addresses
+}
+
+// namesOf returns the names of a server that was to listen at host, and listens at addr.
+func namesOf(host string, addr net.Addr) names {
+	n := names{known: map[string]bool{"localhost": true, strings.ToLower(host): true}}
+	if at, ok := addr.(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		n.remote = true
+		if name, err := os.Hostname(); err == nil {
+			n.known[strings.ToLower(name)] = true
+		}
+	}
+	return n
+}
+
+// include reports whether the name in a request is one of the server, with any port, since a tunnel has its own.
+func (n names) include(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return n.remote || ip.Unmap().IsLoopback()
+	}
+	return n.known[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
 // Address returns where the server listens.

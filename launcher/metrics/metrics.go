@@ -48,7 +48,7 @@ func Serve(address, version string, job Job) (*httpserve.Server, error) {
 
 // serve serves what a collector knows, and runs look, which keeps that new, until Close.
 func serve(address string, c prometheus.Collector, look func(ctx context.Context)) (*httpserve.Server, error) {
-	l, _, err := httpserve.Listen(address)
+	l, host, err := httpserve.Listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
@@ -58,7 +58,7 @@ func serve(address string, c prometheus.Collector, look func(ctx context.Context
 	// To compress 300 kB, as 64 hosts have, would take longer than to make them.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4,
 		DisableCompression: true}))
-	return httpserve.Start(l, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, look), nil
+	return httpserve.Start(l, host, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, look), nil
 }
 
 // collector makes metrics of what the launcher knows.

@@ -146,3 +146,20 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileName: a page of another site, whose name leads here, reads nothing.
+func TestHostileName(t *testing.T) {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", serve(t, job{1})+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "evil.example"
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); answer.StatusCode != http.StatusMisdirectedRequest || err != nil || strings.Contains(string(text), "gorun_") {
+		t.Errorf("%s, %v\n%s", answer.Status, err, text)
+	}
+}

@@ -4,34 +4,18 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"strings"
+
+	"gorun/launcher/httpserve"
 )
 
 const maxURL = 2 << 10
 
-// guard decides which requests are answered. They have the token, come from the page itself or from a program, and call
-// the server by a name of its own.
-type guard struct {
-	token  string
-	names  map[string]bool // by which clients may call the server, beside addresses
-	remote bool            // clients may be on other machines, which know the server by any of its addresses
-}
+// guard decides which requests are answered: those that have the token, and come from the page itself or from a program.
+type guard struct{ token string }
 
-// newGuard returns the guard of a server that was to listen at host, and listens at addr.
-func newGuard(host string, addr net.Addr) *guard {
-	g := &guard{token: rand.Text(), names: map[string]bool{"localhost": true, strings.ToLower(host): true}}
-	if at, ok := addr.(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-		g.remote = true
-		if name, err := os.Hostname(); err == nil {
-			g.names[strings.ToLower(name)] = true
-		}
-	}
-	return g
-}
+func newGuard() *guard { return &guard{rand.Text()} }
 
 // protect answers requests that may not reach next.
 func (g *guard) protect(next http.Handler) http.Handler {
@@ -46,9 +30,6 @@ func (g *guard) protect(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		switch {
-		case !g.named(r.Host):
-			// A foreign name that leads here would make another site's script this page's own.
-			http.Error(w, "the server has another name: open the address that gorun printed", http.StatusMisdirectedRequest)
 		case !ours(r):
 			http.Error(w, "the request comes from another site", http.StatusForbidden)
 		case len(r.RequestURI) > maxURL:
@@ -62,18 +43,6 @@ func (g *guard) protect(next http.Handler) http.Handler {
 			http.Error(w, "open the address that gorun printed: it has a token", http.StatusUnauthorized)
 		}
 	})
-}
-
-// named reports whether the name in a request is one of this server, with any port, since a tunnel has its own.
-func (g *guard) named(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return g.remote || ip.Unmap().IsLoopback()
-	}
-	return g.names[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
 // ours reports whether a request comes from the page or from no page at all.
@@ -96,7 +65,11 @@ func (g *guard) admits(r *http.Request) bool {
 		return true
 	}
 	sent, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return ok && g.equal(sent)
+	if !ok || !g.equal(sent) {
+		return false
+	}
+	httpserve.Known(r)
+	return true
 }
 
 // equal takes as long for every text.

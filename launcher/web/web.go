@@ -95,9 +95,9 @@ func (s *Server) serve(address, page string, look func(ctx context.Context), api
 	if err != nil {
 		return fmt.Errorf("serve page: %w", err)
 	}
-	s.guard = newGuard(host, l.Addr())
+	s.guard = newGuard()
 	look(context.Background())
-	s.Server = httpserve.Start(l, &http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout},
+	s.Server = httpserve.Start(l, host, &http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout},
 		func(ctx context.Context) { watch(ctx, look) })
 	return nil
 }

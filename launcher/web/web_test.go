@@ -183,16 +183,6 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestRemote: a server for other machines is called by any address, and by its own names.
-func TestRemote(t *testing.T) {
-	g := guard{names: map[string]bool{"host1": true}, remote: true}
-	for host, want := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "HOST1:8080": true, "host1.": true, "evil.example": false, "": false} {
-		if got := g.named(host); got != want {
-			t.Errorf("%q: %v", host, got)
-		}
-	}
-}
-
 func TestState(t *testing.T) {
 	s := serve(t, ":0", job{ranks: 5})
 	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
