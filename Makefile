@@ -295,7 +295,7 @@ arm64: build unit-arm64
 unit-arm64: build/report
 	@if [ -z "$(QEMU_ARM64)" ]; then [ "$$(go env GOARCH)" = arm64 ] || \
 	echo "arm64: no emulator, apt-get install qemu-user-static" | tee -a build/skips; exit; fi; \
-	GOARCH=arm64 $(REPORT) -packages "./collective/kernel ./collective/crc32c ./worker/session/codec" go test -json -count=1 -exec $(QEMU_ARM64)
+	GOARCH=arm64 $(REPORT) -packages "./collective/kernel ./worker/session/codec" go test -json -count=1 -exec $(QEMU_ARM64)
 
 ## otlp: the program that pushes metrics to OpenTelemetry, a Go module of its own, against a receiver in the test
 otlp: build/report

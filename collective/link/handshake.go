@@ -8,10 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
-
-	"gorun/collective/crc32c"
 )
 
 // The handshake of a stream. Up to the proofs each message has a fixed size and ends with its crc32c, 4 bytes, so that
@@ -295,9 +294,13 @@ func readResume(from io.Reader, r *resume) error {
 
 // writeMessage writes a message and its checksum.
 func writeMessage(w io.Writer, message []byte) error {
-	_, err := w.Write(binary.LittleEndian.AppendUint32(message[:len(message):len(message)], crc32c.Sum(message)))
+	_, err := w.Write(binary.LittleEndian.AppendUint32(message[:len(message):len(message)], checksum(message)))
 	return err
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(message []byte) uint32 { return crc32.Checksum(message, castagnoli) }
 
 // readMessage reads what writeMessage has written.
 func readMessage(from io.Reader, message []byte) error {
@@ -308,7 +311,7 @@ func readMessage(from io.Reader, message []byte) error {
 	if _, err := io.ReadFull(from, sum[:]); err != nil {
 		return err
 	}
-	if binary.LittleEndian.Uint32(sum[:]) != crc32c.Sum(message) {
+	if binary.LittleEndian.Uint32(sum[:]) != checksum(message) {
 		return fmt.Errorf("%w: handshake", errDamaged)
 	}
 	return nil

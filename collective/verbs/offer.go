@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-
-	"gorun/collective/crc32c"
 )
 
-// offer describes a side's queue pair, or reports that the side has none. Each side sends one over TCP.
+// offer describes a side's queue pair, or reports that the side has none. Each side sends one over TCP, where the link
+// authenticates it.
 //
 //	 0  u32  magic
 //	 4  u8   whether there is a queue pair; the rest is 0 if not
@@ -24,13 +23,12 @@ import (
 //	44  u32  MTU in bytes
 //	48  u32  bytes of the ring
 //	52  u32  messages in flight
-//	56  u32  crc32c of the bytes before
 //
 // After both offers each side connects its queue pair and sends verdictGood, or verdictBad if that failed. If both are
 // good, each sends probeSize bytes over the queue pair and a second verdict about the bytes that it got.
 const (
-	offerMagic = 0x31616472 // "rda1"
-	offerSize  = 60
+	offerMagic = 0x32616472 // "rda2"
+	offerSize  = 56
 
 	verdictBad  = 0
 	verdictGood = 1
@@ -63,15 +61,14 @@ func (o *offer) encode() (b [offerSize]byte) {
 		le.PutUint32(b[48:], uint32(o.size.Ring))
 		le.PutUint32(b[52:], uint32(o.size.Depth))
 	}
-	le.PutUint32(b[56:], crc32c.Sum(b[:56]))
 	return b
 }
 
-var errOffer = errors.New("the peer's offer of a queue pair is damaged")
+var errOffer = errors.New("the peer offers no queue pair of this version")
 
 func (o *offer) decode(b *[offerSize]byte) error {
 	le := binary.LittleEndian
-	if le.Uint32(b[56:]) != crc32c.Sum(b[:56]) || le.Uint32(b[0:]) != offerMagic {
+	if le.Uint32(b[0:]) != offerMagic {
 		return errOffer
 	}
 	*o = offer{have: b[4] == 1, roce2: b[5] == 1,

@@ -273,7 +273,7 @@ func TestPause(t *testing.T) {
 
 // A pause ends what a peer keeps waiting, and frees its queue pair, however far the sides have come.
 func TestPauseWhileOpening(t *testing.T) {
-	const offer, verdict = 60, 1
+	const offer, verdict = 56, 1
 	for name, answers := range map[string][]int64{"offer": nil, "first verdict": {offer}, "second verdict": {offer, verdict}} {
 		t.Run("without "+name, func(t *testing.T) {
 			fabric := verbstest.New(1)
