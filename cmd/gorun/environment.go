@@ -54,6 +54,7 @@ var otherVariables = []variableGroup{
 	}},
 	{"Resident daemons and tools", []variable{
 		{[]string{"GORUN_WORKER", "GORUN_WORKER_KEY"}, "of the systemd unit, in /etc/gorun/worker.conf: options and key file of gorun worker"},
+		{[]string{"GORUN_ALLOW_ROOT"}, "1 lets gorun worker stay root, as --allow-root does"},
 		{[]string{"NOTIFY_SOCKET"}, "systemd's: gorun worker reports there that it is ready"},
 		{[]string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}, "how gorun-vsphere reaches vCenter"},
 	}},
