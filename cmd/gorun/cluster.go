@@ -108,6 +108,8 @@ func explainCluster(addr string, err error) error {
 		return no
 	case errors.Is(err, standing.ErrKey):
 		return &failure.HostError{Host: addr, Step: "authenticate", Err: standing.ErrKey, Hint: "the key file must be the same everywhere", Code: failure.ExitTransport}
+	case errors.Is(err, standing.ErrHungUp):
+		return &failure.HostError{Host: addr, Step: "connect", Err: standing.ErrHungUp, Hint: "is this the daemon's own port? its log says why it refuses connections", Code: failure.ExitTransport}
 	case errors.Is(err, failure.ErrStopped):
 		return err
 	}

@@ -75,6 +75,29 @@ func TestRetryEndsWithContext(t *testing.T) {
 	}
 }
 
+// TestHungUpIsExplained: a daemon that hangs up is there, so no hint asks whether it is.
+func TestHungUpIsExplained(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			conn.Close()
+		}
+	}()
+	key, err := standing.ParseKey([]byte(strings.Repeat("k", 44)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = standing.Client{Key: key}.Members(t.Context(), l.Addr().String())
+	host, ok := errors.AsType[*failure.HostError](explainCluster(l.Addr().String(), err))
+	if !ok || !errors.Is(host.Err, standing.ErrHungUp) || !strings.Contains(host.Hint, "its log says why") {
+		t.Errorf("%+v, of %v", host, err)
+	}
+}
+
 // A cluster that starts is asked again, one that refuses for good is not.
 func TestRetryCluster(t *testing.T) {
 	errs := map[string]error{

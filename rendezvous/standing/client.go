@@ -227,13 +227,13 @@ func (c Client) dialWith(ctx context.Context, addr string, key Key) (*tls.Conn, 
 	for pause := retry; ; pause *= 2 {
 		conn, err := c.shake(ctx, addr, channel)
 		if !hungUp(err) || pause > 8*retry || !resume.Pause(ctx, pause) {
-			return conn, err
+			return conn, broken(err)
 		}
 	}
 }
 
-// shake tries one handshake. A daemon closes the connection at once when too many peers, from this address or in all,
-// have not authenticated yet.
+// shake tries one handshake. A daemon closes the connection when too many newer ones, from this address or in all, have
+// not authenticated either.
 func (c Client) shake(ctx context.Context, addr string, channel *keytls.Ring) (*tls.Conn, error) {
 	raw, err := (&net.Dialer{KeepAliveConfig: keepAlive, Timeout: c.knownHostTimeout, Control: tcp.SmallSegments}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -256,10 +256,13 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
+// ErrHungUp means that something answered at the daemon's address, and ended the connection.
+var ErrHungUp = errors.New("the daemon hung up")
+
 // broken explains what the end of a connection means here.
 func broken(err error) error {
-	if errors.Is(err, io.EOF) {
-		return errors.New("the daemon hung up")
+	if hungUp(err) {
+		return ErrHungUp
 	}
 	return err
 }
