@@ -76,14 +76,19 @@ func TestConnectNamesWhoIsMissing(t *testing.T) {
 
 // TestHostileKeepNoPeersOut: neither do those who open connections again as they are closed.
 func TestHostileKeepNoPeersOut(t *testing.T) {
-	nodes := []*node{newNode(t, 0, func(*link.Config) {}), newNode(t, 1, func(*link.Config) {})}
+	configure := func(c *link.Config) { c.HandshakeTimeout = 30 * time.Second }
+	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
 	nodes[0].reach(1, nodes[1].addr())
 	nodes[1].reach(0, nodes[0].addr())
 	for _, n := range nodes {
 		admittest.Flood(t, n.addr(), 300, "")
 		admittest.Flood(t, n.addr(), 300, "GET / HTTP/1.0\r\n")
 	}
+	began := time.Now()
 	join(t, nodes...)
+	if waited := time.Since(began); waited > 10*time.Second {
+		t.Errorf("peers waited for %v", waited)
+	}
 }
 
 func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {

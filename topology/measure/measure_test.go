@@ -2,6 +2,7 @@ package measure_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -56,7 +57,17 @@ func TestProbe(t *testing.T) {
 func TestHostileProbes(t *testing.T) {
 	key := measure.Key([]byte("secret"), 1)
 	addr := serve(t, key)
+	first, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
 	admittest.Flood(t, addr, 300, "")
+	began := time.Now()
+	io.Copy(io.Discard, first)
+	if stayed := time.Since(began); stayed > time.Second {
+		t.Errorf("the oldest of 301 stays for %v more", stayed)
+	}
 	admittest.Flood(t, addr, 20, strings.Repeat("x", 32))
 	if r, err := measure.Probe(t.Context(), []string{addr}, key, 0); err != nil || r.RTT <= 0 {
 		t.Errorf("%+v, %v", r, err)

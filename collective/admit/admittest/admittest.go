@@ -5,12 +5,8 @@ import (
 	"context"
 	"io"
 	"net"
-	"runtime"
 	"sync"
-	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Flood keeps n connections to an address open until the test ends, and opens each again that is closed. On each it
@@ -44,20 +40,4 @@ func Flood(t testing.TB, addr string, n int, text string) {
 		running.Wait()
 	})
 	opened.Wait()
-}
-
-// As connects to an address by a socket of another user, which only root can.
-func As(t testing.TB, uid int, addr string) net.Conn {
-	t.Helper()
-	runtime.LockOSThread() // the user for new sockets belongs to the thread
-	defer runtime.UnlockOSThread()
-	own := syscall.Getuid()
-	unix.Setfsuid(uid)
-	defer unix.Setfsuid(own)
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
 }

@@ -85,3 +85,40 @@ func TestStockHorovodElastic(t *testing.T) {
 	}
 	c.ExpectNothingLeft(10 * time.Second)
 }
+
+// meet finds the other ranks as stock Horovod does. Another user of each host, and a stranger at the first host's port,
+// get nothing.
+const meet = `import os, socket, time, urllib.error, urllib.request
+at = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+base, rank, size = "http://%s:%d/global/" % at, int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+urllib.request.urlopen(urllib.request.Request(base + str(rank), data=b"value %d" % rank, method="PUT"))
+for other in range(size):
+    while True:
+        try:
+            assert urllib.request.urlopen(base + str(other)).read() == b"value %d" % other
+            break
+        except urllib.error.HTTPError as e:
+            assert e.code == 404, e.code
+            time.sleep(0.01)
+child = os.fork()
+if child == 0:
+    os.setuid(12345)
+    stranger = socket.create_connection(at)
+    try:
+        stranger.sendall(b"GET /global/0 HTTP/1.0\r\n\r\n")
+        os._exit(1 if stranger.recv(1) else 0)
+    except ConnectionError:
+        os._exit(0)
+print("met", size, "stranger", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+`
+
+// TestHostileRendezvous needs no stock Horovod: a job of it, elastic or not, is not read by other users of its hosts.
+func TestHostileRendezvous(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	for _, flags := range [][]string{{"-np", "4", "-H", "host1:2,host2:2"}, {"-np", "4", "--min-np", "4", "-H", "host1:2,host2:2"}} {
+		r := c.Gorun(append(append([]string{"--no-horovod-shim"}, flags...), "python3", "-c", meet)...)
+		if r.Code != 0 || strings.Count(r.Stdout, "met 4 stranger 0") != 4 {
+			t.Errorf("%v: exit code %d\n%s\n%s", flags, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+}
