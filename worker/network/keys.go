@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Key returns the key of the job for one purpose, which has another name than those of this package.
+// Key returns the job's key for one purpose, which this package does not name itself.
 func (n *Network) Key(purpose string) ([]byte, error) { return derive(n.job.Secret, n.job.ID, purpose) }
 
 // derive makes the key for one purpose from the job's secret (HKDF-SHA256, RFC 5869), so that a key

@@ -86,8 +86,7 @@ func TestStockHorovodElastic(t *testing.T) {
 	c.ExpectNothingLeft(10 * time.Second)
 }
 
-// meet finds the other ranks as stock Horovod does. Another user of each host, and a stranger at the first host's port,
-// get nothing.
+// meet finds the other ranks as stock Horovod does. Another user of each host gets nothing.
 const meet = `import os, socket, time, urllib.error, urllib.request
 at = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
 base, rank, size = "http://%s:%d/global/" % at, int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
@@ -103,13 +102,13 @@ for other in range(size):
 child = os.fork()
 if child == 0:
     os.setuid(12345)
-    stranger = socket.create_connection(at)
+    other = socket.create_connection(at)
     try:
-        stranger.sendall(b"GET /global/0 HTTP/1.0\r\n\r\n")
-        os._exit(1 if stranger.recv(1) else 0)
+        other.sendall(b"GET /global/0 HTTP/1.0\r\n\r\n")
+        os._exit(1 if other.recv(1) else 0)
     except ConnectionError:
         os._exit(0)
-print("met", size, "stranger", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print("met", size, "other user", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 `
 
 // TestHostileRendezvous needs no stock Horovod: a job of it, elastic or not, is not read by other users of its hosts.
@@ -117,7 +116,7 @@ func TestHostileRendezvous(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	for _, flags := range [][]string{{"-np", "4", "-H", "host1:2,host2:2"}, {"-np", "4", "--min-np", "4", "-H", "host1:2,host2:2"}} {
 		r := c.Gorun(append(append([]string{"--no-horovod-shim"}, flags...), "python3", "-c", meet)...)
-		if r.Code != 0 || strings.Count(r.Stdout, "met 4 stranger 0") != 4 {
+		if r.Code != 0 || strings.Count(r.Stdout, "met 4 other user 0") != 4 {
 			t.Errorf("%v: exit code %d\n%s\n%s", flags, r.Code, r.Stdout, r.Stderr)
 		}
 	}
