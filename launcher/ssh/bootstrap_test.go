@@ -444,7 +444,7 @@ func TestBootstrapFailures(t *testing.T) {
 func TestHostileUpload(t *testing.T) {
 	for title, path := range map[string]string{"gz": "/usr/bin:/bin", "raw": toolsWithout(t, "gzip"), "sha256sum": toolsWithout(t, "openssl")} {
 		t.Run(title, func(t *testing.T) {
-			b := program(300 << 10)
+			b := program(200 << 10)
 			ran := filepath.Join(t.TempDir(), "ran")
 			c, cache := shellHost(t, "/bin/sh", "/bin/sh", path, "")
 			open := b.Open
@@ -454,7 +454,7 @@ func TestHostileUpload(t *testing.T) {
 				copy(text, "#!/bin/sh\n>"+ran+"\nexit 0\n")
 				return io.NopCloser(bytes.NewReader(text)), err
 			}
-			failing(t, c, b, ssh.StepUpload, "the host received another binary than this gorun", "try again")
+			failing(t, c, b, ssh.StepUpload, "the host received another binary than this gorun", "look for a program between here and the host that changes what ssh carries")
 			if _, err := os.Stat(ran); err == nil {
 				t.Error("the host ran it")
 			}

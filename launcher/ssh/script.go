@@ -122,7 +122,7 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   esac;
   case $n in 0|from) : >"$t"; say NEED $z; hear;; esac;
   y=$(case $z/$a in gz/) unpack;; *) take;; esac | tee -a "$t" 2>/dev/null | sum 2>/dev/null);
-  if [ "$(wc -c <"$t")" -eq @SIZE@ ]; then right "$y" || { clean; say FAIL damaged; exit 1; }; keep "$@"; fi;
+  if [ "$(wc -c <"$t")" -eq @SIZE@ ]; then right "$y" || { calm; clean; say FAIL damaged; exit 1; }; keep "$@"; fi;
   e="$e $d: cannot be written, full?;"; clean; t=;
   say AGAIN; wake; grep -q @NONCE@ || exit 1;
 done;

@@ -2,8 +2,8 @@
 
 The function travels as a pickle in the ranks' environment, which gorun sends to the hosts over the standard
 input of ssh. The ranks print their results as marked lines, which come back over the same connections. So no
-process listens, and run() unpickles only what a rank of this job has sealed. As with multiprocessing's "spawn",
-a pickle holds the name of the function: the module or script that defines it must exist on the hosts.
+process listens, and run() unpickles only what a rank of this job has sealed. As with multiprocessing's
+"spawn", a pickle holds the name of the function: the module or script defining it must exist on the hosts.
 """
 
 from __future__ import annotations

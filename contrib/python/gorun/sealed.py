@@ -1,7 +1,7 @@
 """Pickles in the output of ranks, which count only with a code by the key of their job.
 
 Ranks print more than what they are asked for, and their output may lie in files that others read. So a mark
-that is printed proves nothing. The key is never printed: ranks get it over the encrypted channel of their job.
+that is printed proves nothing. The key is never printed: ranks get it over the encrypted channel of the job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def seal(key: str, source: str, data: bytes) -> bytes:
 def unseal(key: str, source: str, found: bytes) -> Any:
     """Return the object in a sealed pickle of a process; RuntimeError if it is not one."""
     if not hmac.compare_digest(found[:_SIZE], _code(key, source, found[_SIZE:])):
-        raise RuntimeError(f"what was printed as the result of {source} is not what that process of the job sent")
+        raise RuntimeError(f"what was printed as the result of {source} is not what that process sent")
     return pickle.loads(found[_SIZE:])
 
 

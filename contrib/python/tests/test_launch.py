@@ -104,9 +104,9 @@ class LaunchTest(unittest.TestCase):
         self.assertFalse(seen.exists())
         good = sealed.seal("a key", "rank 1", pickle.dumps(7))
         self.assertEqual(sealed.unseal("a key", "rank 1", good), 7)
-        for key, source, found in ("b key", "rank 1", good), ("a key", "rank 2", good), ("a key", "rank 1", b""):
+        for key, source in ("b key", "rank 1"), ("a key", "rank 2"):
             with self.assertRaises(RuntimeError):
-                sealed.unseal(key, source, found)
+                sealed.unseal(key, source, good)
 
     def test_the_key_is_not_printed(self):
         said = subprocess.run(

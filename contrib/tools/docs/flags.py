@@ -30,6 +30,7 @@ OTHERS = {
     "apt-get": "--no-install-recommends",
     "go": "--race",
     "lab": "--name --share --mbit --delay --loss",
+    "vmtoolsd": "--cmdfile",
     "systemctl": "--user --now --kill-whom",
     "docker": "--pids-limit --rm --network --gpus --privileged --shm-size --ulimit",
     "kubectl": "--namespace --dry-run --replicas",

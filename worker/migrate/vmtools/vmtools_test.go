@@ -146,7 +146,7 @@ func TestDialogue(t *testing.T) {
 	}
 }
 
-// TestHostileArguments: users of the machine who read the command lines of its processes find no token there, with which
+// TestHostileArguments: users of the machine who read the command lines of its processes find no token there. With it
 // they could acknowledge moves or end the registration.
 func TestHostileArguments(t *testing.T) {
 	m := newMachine(t, nil)
