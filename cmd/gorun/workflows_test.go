@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWorkflowsNameCommits: a tag of an action can be moved to other code.
+func TestWorkflowsNameCommits(t *testing.T) {
+	files, err := filepath.Glob("../../.github/workflows/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d workflows, %v", len(files), err)
+	}
+	pinned := regexp.MustCompile(`@[0-9a-f]{40} # v[0-9.]+$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "uses:") && !pinned.MatchString(strings.TrimSpace(line)) {
+				t.Errorf("%s: %s", file, strings.TrimSpace(line))
+			}
+		}
+	}
+}
