@@ -31,6 +31,11 @@ MAKE = re.compile(
     r"((?: +(?:-\w+|[A-Z_]\w*=(?:\"[^\"]*\"|'[^']*'|\S+)|[a-z][\w-]*))+)"
 )
 TEST = re.compile(r"\b(?:Test|Fuzz|Benchmark)[A-Z]\w*\b")
+# A test that holds a row of a table, with its directory where several have that name.
+HOLDS = re.compile(r"`((?:Test[A-Z]|test_)\w+)`(?: of `([\w/-]+)`)?")
+# Pages of promises, each with the tests that hold it in the last column, and the word for what is another's to hold.
+HELD, OTHERS_DO = ("docs/security.md",), "not gorun's"
+DEFINED = re.compile(r"^(?:func ((?:Test|Fuzz|Benchmark)\w+)\(|class (Test\w+)| +def (test_\w+))", re.M)
 VARIABLE = re.compile(r"\bGORUN_[A-Z0-9_]+\b")
 PATH = re.compile(r"(?<![\w/.~$@:-])(?:\./)?((?:[\w.-]+/)+[\w.*@-]*)")
 
@@ -69,7 +74,7 @@ class Sources:
         makefile = (root / "Makefile").read_text()
         self.targets = set(re.findall(r"^([a-z0-9][\w./-]*)(?: [\w./-]+)*:(?!=)", makefile, re.M))
         self.top = {p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")}
-        self.tests: set[str] = set()
+        self.tests: dict[str, set[str]] = {}  # with the directories that have them
         self.variables: set[str] = set()
         self.collect()
 
@@ -80,8 +85,9 @@ class Sources:
         for path in (self.root / name for name in listed.splitlines() if name.endswith(SOURCES)):
             if path.is_file():
                 text = path.read_text(errors="replace")
-                self.tests.update(re.findall(r"^func ((?:Test|Fuzz|Benchmark)\w+)\(", text, re.M))
-                self.tests.update(re.findall(r"^class (Test\w+)", text, re.M))
+                folder = path.parent.relative_to(self.root).as_posix()
+                for m in DEFINED.finditer(text):
+                    self.tests.setdefault(m[1] or m[2] or m[3], set()).add(folder)
                 self.variables.update(VARIABLE.findall(text))
 
     def check(self) -> None:
@@ -90,6 +96,8 @@ class Sources:
             self.links(name, text)
             if not name.startswith(HISTORY):
                 self.words(name, text)
+                if name in HELD:
+                    self.held(name, text)
                 for number, line, shell in code(text):
                     self.command(f"{name}:{number}", line, shell)
 
@@ -116,6 +124,26 @@ class Sources:
         for m in VARIABLE.finditer(text):
             if m[0] not in self.variables and not m[0].endswith("_"):
                 self.faults.add(f"{name}:{line_of(text, m.start())}", f"nothing reads or sets {m[0]}")
+
+    def held(self, name: str, text: str) -> None:
+        """Check that each row of a page's tables names tests, which exist, or says that it is another's."""
+        header = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            last, where = line.strip("| ").rpartition("|")[2].strip(), f"{name}:{number}"
+            if not line.startswith("|"):
+                header = ""
+            elif not header:
+                header = line
+                if last != "held by":
+                    self.faults.add(where, "the last column of a table is not called held by")
+            elif line.count("|") != header.count("|"):
+                self.faults.add(where, "a row with another number of cells than its table")
+            elif not last.startswith("---") and last != OTHERS_DO and not HOLDS.search(last):
+                self.faults.add(where, f"no test holds this row, and it is not said to be {OTHERS_DO}")
+            for test, folder in HOLDS.findall(last) if header else ():
+                at = self.tests.get(test, set())
+                if folder and folder not in at or not folder and len(at) != 1:
+                    self.faults.add(where, f"{test} is a test of {', '.join(sorted(at)) or 'nothing'}")
 
     def command(self, where: str, line: str, shell: bool) -> None:
         """Check the make targets, flags and paths in a line or span of code."""

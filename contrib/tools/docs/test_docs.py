@@ -88,6 +88,23 @@ class Mistakes(Tree):
                 self.assertEqual([line.split(": ", 1)[1] for line in found], [fault])
                 self.assertEqual(self.source_faults(f"# Home\n\n{good}\n"), [])
 
+    def test_rows_are_held(self) -> None:
+        head = "| what | held by |\n|---|---|\n"
+        self.write("worker/test_x.py", "class X:\n    def test_two(self):\n    def test_three(self):\n")
+        self.write("other/test_x.py", "class X:\n    def test_three(self):\n")
+        good = head + "| a | `TestOne`, `test_two` |\n| b | not gorun's |\n| c | `test_three` of `other` |\n"
+        self.assertEqual(self.source_faults(good, "docs/security.md"), [])
+        for bad, fault in (
+            ("| a |\n|---|\n", "the last column of a table is not called held by"),
+            (head + "| a | b |\n", "no test holds this row, and it is not said to be not gorun's"),
+            (head + "| a | b | `TestOne` |\n", "a row with another number of cells than its table"),
+            (head + "| a | `test_four` |\n", "test_four is a test of nothing"),
+            (head + "| a | `test_three` |\n", "test_three is a test of other, worker"),
+            (head + "| a | `TestOne` of `other` |\n", "TestOne is a test of worker"),
+        ):
+            [found] = self.source_faults(bad, "docs/security.md")
+            self.assertEqual(found.split(": ", 1)[1], fault)
+
     def test_sentences(self) -> None:
         self.assertEqual(self.sentence_faults("# x\n\n" + "It is short. " * 9), [])
         [fault] = self.sentence_faults("Word " * 25 + "word. It is. " + "It is short. " * 9)
