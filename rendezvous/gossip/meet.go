@@ -19,7 +19,7 @@ import (
 )
 
 // memberlist stores up to 20 MiB of a stream before it decrypts that. So the side that opens a stream first proves that
-// it has the key: the other side sends a nonce, and it answers with the nonce's HMAC-SHA256. What memberlist reads
+// it has a key: the other side sends a nonce, and it answers with the nonce's HMAC-SHA256. What memberlist reads
 // then is encrypted as before.
 //
 // memberlist also panics on some messages that are well encrypted and have no content. Those have another form than
@@ -40,8 +40,8 @@ func streamKey(key []byte) ([]byte, error) {
 	return hkdf.Key(sha256.New, key, nil, "gorun gossip stream", sha256.Size)
 }
 
-func (t *transport) proof(nonce []byte) []byte {
-	mac := hmac.New(sha256.New, t.key)
+func proof(key, nonce []byte) []byte {
+	mac := hmac.New(sha256.New, key)
 	mac.Write(nonce)
 	return mac.Sum(nil)
 }
@@ -96,19 +96,21 @@ func (t *transport) passPackets() {
 
 // meet has the peer that opened a stream prove that it has the key.
 func (t *transport) meet(conn *admit.Conn) error {
-	nonce, proof := make([]byte, nonceSize), make([]byte, sha256.Size)
+	nonce, got := make([]byte, nonceSize), make([]byte, sha256.Size)
 	rand.Read(nonce)
 	if _, err := conn.Write(nonce); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, proof); err != nil {
+	if _, err := io.ReadFull(conn, got); err != nil {
 		return err
 	}
-	if !hmac.Equal(proof, t.proof(nonce)) {
-		return errKey
+	for _, key := range t.keys {
+		if hmac.Equal(got, proof(key, nonce)) {
+			conn.Known()
+			return nil
+		}
 	}
-	conn.Known()
-	return nil
+	return errKey
 }
 
 // introduce proves to the peer of a new stream that this member has the key.
@@ -117,7 +119,7 @@ func (t *transport) introduce(ctx context.Context, conn net.Conn) (net.Conn, err
 	nonce := make([]byte, nonceSize)
 	_, err := io.ReadFull(conn, nonce)
 	if err == nil {
-		_, err = conn.Write(t.proof(nonce))
+		_, err = conn.Write(proof(t.keys[0], nonce))
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

@@ -22,7 +22,7 @@ type transport struct {
 	*memberlist.NetTransport
 	dials   context.Context // cancelled by Shutdown, to end dials that memberlist waits for
 	end     context.CancelFunc
-	key     []byte // that opens streams
+	keys    [][]byte // that open streams; this member proves the first
 	label   string
 	door    admit.Door
 	streams chan net.Conn
@@ -37,9 +37,13 @@ type transport struct {
 
 // listen opens a transport at a port, 0 for one that is free for both TCP and UDP.
 func listen(c *memberlist.Config) (*transport, error) {
-	key, err := streamKey(c.SecretKey)
-	if err != nil {
-		return nil, err
+	var keys [][]byte
+	for _, key := range c.Keyring.GetKeys() { // the primary one comes first
+		key, err := streamKey(key)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
 	}
 	config := &memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger}
 	for tries := 1; ; tries++ {
@@ -48,7 +52,7 @@ func listen(c *memberlist.Config) (*transport, error) {
 		case err == nil:
 			c.BindPort = inner.GetAutoBindPort()
 			c.AdvertisePort = c.BindPort
-			t := &transport{NetTransport: inner, key: key, label: c.Label, moved: map[string]string{},
+			t := &transport{NetTransport: inner, keys: keys, label: c.Label, moved: map[string]string{},
 				streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), closed: make(chan struct{})}
 			t.dials, t.end = context.WithCancel(context.Background())
 			t.door.Timeout = c.TCPTimeout

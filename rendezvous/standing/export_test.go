@@ -19,6 +19,15 @@ func Vanish(s *DaemonStream) {
 	s.wg.Wait()
 }
 
+// GossipKey is the key of the cluster's gossip.
+func (k Key) GossipKey() []byte {
+	keys, err := k.derive("gossip", 32)
+	if err != nil {
+		panic(err)
+	}
+	return keys[0]
+}
+
 // By has a host be reached at another address from now on.
 func (l *Lease) By(host, addr string) {
 	l.mu.Lock()

@@ -7,11 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -161,8 +164,9 @@ func (t *tap) Write(b []byte) (int, error) {
 	return t.sent.Write(b)
 }
 
-// TestHostileReplay: what a host has gossiped is sent again, by someone who does not have the key, when the host is gone. It
-// does not become a host again: neither if nobody is there, nor if another one has its address.
+// TestHostileReplay: what a host has gossiped comes again, when the host is gone. It does not become a host again: neither
+// if nobody is there, nor if another one has its address. A stream is refused, since the proof before it was for another
+// one. Packets have nothing like that; those of a member without a daemon stand for packets of one that is gone.
 func TestHostileReplay(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
@@ -200,6 +204,25 @@ func TestHostileReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Write(sent)
+		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the stream is not refused: %v", err)
+		}
+		select {
+		case <-heard:
+			t.Error("what came by the stream was believed")
+		default:
+		}
+		_, port, _ := net.SplitHostPort(gone.addr)
+		number, _ := strconv.Atoi(port)
+		meta, err := wire.Marshal(&wire.ClusterMember{Port: number, Version: "v", Slots: 1, Born: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ghost, err := gossip.Start(gossip.Config{Name: "gone", Job: "cluster", Key: key.GossipKey(), Bind: "127.0.0.1", Meta: meta, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ghost.TryJoin(b.gossip)
 		select {
 		case <-heard:
 		case <-time.After(20 * time.Second):
@@ -208,6 +231,7 @@ func TestHostileReplay(t *testing.T) {
 			mu.Unlock()
 		}
 		conn.Close()
+		ghost.Close()
 		for _, m := range b.jobs().Members {
 			if m.Host == "gone" {
 				t.Errorf("a ghost, with another host at its address: %v", there)
