@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -87,7 +88,7 @@ func TestHungUpIsExplained(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	key, err := standing.ParseKey([]byte(strings.Repeat("k", 44)))
+	key, err := standing.ParseKey(fmt.Appendf(nil, "%x", sha256.Sum256(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
