@@ -200,6 +200,14 @@ e2e: build build/report
 # Tests of family faults that need a machine for themselves: no rank may wait for half a second, no login for two.
 ALONE := TestAddressChange|TestKillPrograms|TestWhyNamesShortages
 
+## security: what nobody may do without the key: a relay, replays, floods of each listener, other users of a host; the cluster's keys
+# make test runs these tests too, among the others.
+SECURITY := Test(Hostile|Key|RequireEncrypt)
+security: build build/report
+	@$(REPORT) -packages "$$(grep -rlE --include='*_test.go' 'func $(SECURITY)' cmd collective launcher rendezvous topology worker contrib/e2e | \
+		xargs -n 1 dirname | sort -u | sed 's,^,./,')" env GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 $(E2E_FLAGS) -run '^$(SECURITY)'
+	@cd contrib/python/tests && PYTHONPATH=..:../shim $(PYTHON) -m unittest -k hostile
+
 # e2e-families tests some families with an existing binary.
 E2E_RUN ?=
 E2E_SKIP ?=
