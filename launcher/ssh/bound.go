@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"os/exec"
 	"sync"
 )
@@ -25,4 +26,15 @@ func StartBound(cmd *exec.Cmd) (wait func() error, err error) {
 		defer close(over)
 		return cmd.Wait()
 	}, nil
+}
+
+// runBound is StartBound for a program that ends by itself or by its context, with all that it prints.
+func runBound(cmd *exec.Cmd) (out, said []byte, err error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, proxyHeld
+	wait, err := StartBound(cmd)
+	if err == nil {
+		err = wait()
+	}
+	return stdout.Bytes(), stderr.Bytes(), err
 }

@@ -20,7 +20,7 @@ const maxHops = 8
 // Client dials the hosts of one launch. It is safe for use by many goroutines at once.
 type Client struct {
 	cfg    Config
-	ssh    *sshConfig
+	config *resolver
 	gate   *gate
 	spread *spread
 	retry  retry
@@ -50,15 +50,16 @@ type bastion struct {
 	err    error
 }
 
-// New reads ssh_config and returns a Client. It fails only if Config.ConfigFile names a file that cannot be used.
+// New returns a Client. It fails only if Config.ConfigFile names a file that cannot be used.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
-	conf, err := loadConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("load ssh config: %w", err)
+	if f := cfg.ConfigFile; f != "" && f != NoConfig {
+		if _, err := readText(cfg.expandHome(f)); err != nil {
+			return nil, fmt.Errorf("load ssh config: read %s: %w", f, err)
+		}
 	}
 	return &Client{
-		cfg: cfg, ssh: conf, gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
+		cfg: cfg, config: newResolver(cfg), gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
 		hostTimeout: hostTimeout, waitEvery: waitEvery, silence: silenceLimit, quietLogin: quietLogin,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},
@@ -92,17 +93,17 @@ func (c *Client) Close() error {
 // Connect logs in to a host, which may be written user@host. Cancelling ctx abandons the attempt at once; it has no
 // effect on the Conn afterwards. The error is an *Error.
 func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
-	s, err := c.settingsFor(host, false)
-	if err != nil {
-		return nil, &Error{Host: host, Step: StepConfig, Err: err}
-	}
-	if len(c.cfg.Command) > 0 {
+	s, err := c.settingsFor(ctx, host, false)
+	if err == nil && len(c.cfg.Command) > 0 {
 		return &Conn{host: host, client: c, transport: c.external(s)}, nil
 	}
 	var client *gossh.Client
 	var raw *greeting
 	var entered func()
-	route, err := c.route(s, 0)
+	var route []string
+	if err == nil {
+		route, err = c.route(ctx, s, 0)
+	}
 	if err == nil {
 		client, raw, entered, err = c.login(ctx, s, route)
 	}
@@ -127,18 +128,20 @@ func (c *Client) Answers() bool { return len(c.cfg.Command) == 0 }
 
 // route returns the bastions on the way to a machine: the ones its ssh_config names, preceded by the ones that the
 // first of them needs itself.
-func (c *Client) route(s *settings, depth int) ([]string, error) {
+func (c *Client) route(ctx context.Context, s *settings, depth int) ([]string, error) {
 	if len(s.jumps) == 0 {
 		return nil, nil
 	}
-	first, err := c.settingsFor(s.jumps[0], true)
+	first, err := c.settingsFor(ctx, s.jumps[0], true)
 	if err != nil {
-		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: err}
+		named := *err.(*Error)
+		named.Hop = s.jumps[0]
+		return nil, &named
 	}
 	if depth == maxHops {
 		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: errors.New("too many bastions in a row: does ProxyJump go in circles?")}
 	}
-	before, err := c.route(first, depth+1)
+	before, err := c.route(ctx, first, depth+1)
 	return append(before, s.jumps...), err
 }
 
@@ -199,7 +202,7 @@ func (c *Client) openBastion(ctx context.Context, b *bastion, key string, route 
 	}
 	defer close(b.ready)
 	before, last := route[:len(route)-1:len(route)-1], route[len(route)-1]
-	s, err := c.settingsFor(last, true)
+	s, err := c.settingsFor(ctx, last, true)
 	if err == nil {
 		var entered func()
 		if b.client, _, entered, err = c.login(OnAnswer(ctx, func(bool) {}), s, before); err == nil {

@@ -13,9 +13,9 @@ type Policy int
 
 // The policies, with OpenSSH's values of StrictHostKeyChecking.
 const (
-	PolicyDefault Policy = iota // as in ssh_config; accept-new if that has no value, or "ask"
+	PolicyDefault Policy = iota // as in ssh_config; accept-new if that has no value
 	AcceptNew                   // record an unknown key, refuse a changed one
-	Strict                      // "yes": refuse both
+	Strict                      // "yes", or a written "ask": refuse both
 	Insecure                    // "no": take any key
 )
 
@@ -28,13 +28,14 @@ const noHome = "/dev/null"
 const (
 	defaultTimeout = 10 * time.Second
 	defaultPort    = 22
+	systemDir      = "/etc/ssh"
 )
 
 // Config is what the user asked for on the command line, and what the process knows about itself. Zero fields are taken
 // from ssh_config, and then from OpenSSH's defaults.
 type Config struct {
 	Home       string // the directory that ~ stands for; if it is not absolute, there are no files of a user's
-	SystemDir  string // the machine's ssh_config and ssh_known_hosts; "" = /etc/ssh
+	SystemDir  string // the machine's ssh_config and ssh_known_hosts; "" = systemDir
 	ConfigFile string // replaces ~/.ssh/config and the machine's; "" = both of them, NoConfig = neither
 
 	Port          int      // of the hosts, not of their bastions
@@ -66,7 +67,7 @@ func (c Config) withDefaults() Config {
 		c.Home = noHome
 	}
 	if c.SystemDir == "" {
-		c.SystemDir = "/etc/ssh"
+		c.SystemDir = systemDir
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -504,7 +504,7 @@ func TestNoMoreKeysThanTheServerAllows(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	ca := newSigner(t)
-	cert := &gossh.Certificate{Key: h.key.PublicKey(), CertType: gossh.UserCert, ValidPrincipals: []string{"tester"}, ValidBefore: gossh.CertTimeInfinity}
+	cert := &gossh.Certificate{Key: h.key.PublicKey(), CertType: gossh.UserCert, ValidPrincipals: []string{h.LocalUser}, ValidBefore: gossh.CertTimeInfinity}
 	if err := cert.SignCert(rand.Reader, ca); err != nil {
 		t.Fatal(err)
 	}

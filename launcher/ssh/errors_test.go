@@ -54,16 +54,16 @@ func TestTwoMachinesAtOneAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := c.settingsFor("h", false)
+	s, err := c.settingsFor(t.Context(), "h", false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k, at := newHostKeys(c.cfg, nil), &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 22}
-	if err := k.check(s, at, keys[0]); err != nil {
+	if err := k.check(s, at, keys[0], nil); err != nil {
 		t.Fatal(err)
 	}
 	var e *Error
-	if err := k.check(s, at, keys[1]); !errors.As(err, &e) || e.Step != StepHostKey ||
+	if err := k.check(s, at, keys[1], nil); !errors.As(err, &e) || e.Step != StepHostKey ||
 		!strings.HasPrefix(e.Err.Error(), "CHANGED since it was accepted a moment ago: is now ") || e.Hint != "two machines answer at this address" {
 		t.Errorf("another key: %v", err)
 	}

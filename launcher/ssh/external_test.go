@@ -10,8 +10,9 @@ import (
 // TestSystemSSHHangsUp: the last line of the system's ssh shows whether the host has ended the connection, unless
 // something is between the two that may have, or that keeps them from us.
 func TestSystemSSHHangsUp(t *testing.T) {
+	needsSSH(t)
 	config := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(config, []byte("Host far\n ProxyJump near\nHost quiet\n LogLevel ERROR\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("Host far\n ProxyJump near\nHost quiet\n LogLevel ERROR\nHost *\n MACs umac-64@openssh.com\n VerifyHostKeyDNS yes\n UserKnownHostsFile a b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const closed = "Connection to box closed by remote host.\r\n"

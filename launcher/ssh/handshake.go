@@ -96,7 +96,11 @@ type attempt struct {
 var errTimeout = errors.New("no answer")
 
 func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greeting, error) {
-	algorithms, err := a.known.algorithms(a.s.knownAs())
+	known, err := a.client.fromCommand(ctx, a.s, "ORDER", nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	algorithms, err := a.known.algorithms(a.s, known)
 	if err != nil {
 		return nil, nil, &Error{Step: StepHostKey, Err: err}
 	}
@@ -129,7 +133,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	var client *gossh.Client
 	done := make(chan error, 1)
 	a.client.running.Go(func() {
-		conn, chans, reqs, err := gossh.NewClientConn(nc, a.s.knownAs(), a.config(algorithms))
+		conn, chans, reqs, err := gossh.NewClientConn(nc, a.s.knownAs(), a.config(ctx, algorithms))
 		if err == nil {
 			client = gossh.NewClient(conn, chans, reqs)
 		}
@@ -163,25 +167,20 @@ func (a *attempt) sshd(address string) string {
 	return cmp.Or(a.hostKey, address)
 }
 
-// approved are the algorithms of the ssh library that work in FIPS 140-only mode (GODEBUG=fips140=only). By itself the
-// library also offers those of fips140=on, of which this mode refuses X25519, and AES-GCM with nonces of the library's.
-var approved = gossh.Config{
-	KeyExchanges: []string{gossh.KeyExchangeECDHP256, gossh.KeyExchangeECDHP384, gossh.KeyExchangeECDHP521},
-	Ciphers:      []string{gossh.CipherAES128CTR, gossh.CipherAES192CTR, gossh.CipherAES256CTR},
-}
-
-func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
-	var own gossh.Config
-	if fips140.Enforced() {
-		own = approved
-	}
+func (a *attempt) config(ctx context.Context, algorithms []string) *gossh.ClientConfig {
 	return &gossh.ClientConfig{
-		Config:            own,
+		Config:            a.s.transport,
 		User:              a.s.user,
 		ClientVersion:     "SSH-2.0-gorun",
 		HostKeyAlgorithms: algorithms,
 		HostKeyCallback: func(_ string, remote net.Addr, key gossh.PublicKey) error {
-			err := a.known.check(a.s, remote, key)
+			err := a.client.checkRevoked(ctx, a.s, key)
+			if err == nil {
+				var known []knownLine
+				if known, err = a.client.fromCommand(ctx, a.s, "HOSTNAME", key); err == nil {
+					err = a.known.check(a.s, remote, key, known)
+				}
+			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.keySeen, a.hostKey, a.hostKeyErr = true, string(key.Marshal()), err

@@ -1,8 +1,7 @@
 package ssh
 
 import (
-	"bytes"
-	"crypto/fips140"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/skeema/knownhosts"
 	gossh "golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 	"golang.org/x/sys/unix"
@@ -25,151 +23,152 @@ type hostKeys struct {
 	files []string
 	cfg   Config
 
-	mu       sync.Mutex
-	db       *knownhosts.HostKeyDB
-	original map[string]string // copy without the lines that do not parse → its original
-	size     int64             // of all files together when last read or appended to
-	accepted map[string][]gossh.PublicKey
+	mu     sync.Mutex
+	lines  []knownLine
+	loaded bool
+	size   int64 // of all files together when last read or appended to
 }
 
-func newHostKeys(cfg Config, files []string) *hostKeys {
-	return &hostKeys{files: files, cfg: cfg, accepted: map[string][]gossh.PublicKey{}}
-}
-
-// plainAlgorithms is OpenSSH's order of preference for the keys of an unknown host.
-var plainAlgorithms = []string{
-	gossh.KeyAlgoED25519, gossh.KeyAlgoECDSA256, gossh.KeyAlgoECDSA384, gossh.KeyAlgoECDSA521,
-	gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256,
-}
-
-var certAlgorithms = []string{
-	gossh.CertAlgoED25519v01, gossh.CertAlgoECDSA256v01, gossh.CertAlgoECDSA384v01, gossh.CertAlgoECDSA521v01,
-	gossh.CertAlgoRSASHA512v01, gossh.CertAlgoRSASHA256v01,
-}
+func newHostKeys(cfg Config, files []string) *hostKeys { return &hostKeys{files: files, cfg: cfg} }
 
 // algorithms returns the host key algorithms to request: first the ones known_hosts can check, because a server shows
-// only one of its keys, and then all others, so that a changed key is reported as changed.
-func (k *hostKeys) algorithms(addr string) ([]string, error) {
+// only one of its keys, and then all others, so that a changed key is reported as changed. As in OpenSSH, an order that
+// ssh_config sets stays.
+func (k *hostKeys) algorithms(s *settings, more []knownLine) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.loadLocked(); err != nil {
 		return nil, err
 	}
-	var algos []string
-	var known []knownhosts.PublicKey
-	fips140.WithoutEnforcement(func() { known = k.db.HostKeys(addr) }) // SHA-1 only hides names in the file
-	for _, key := range known {
-		switch {
-		case key.Cert:
-			// The type of the authority's key does not determine the types of the keys it signed.
-			algos = append(algos, certAlgorithms...)
-		case key.Type() == gossh.KeyAlgoRSA:
-			algos = append(algos, gossh.KeyAlgoRSASHA512, gossh.KeyAlgoRSASHA256)
-		default:
-			algos = append(algos, key.Type())
+	authority, types := false, map[string]bool{}
+	for _, line := range append(slices.Clip(k.lines), more...) {
+		if line.is(s.knownAs()) {
+			authority = authority || line.marker == "@cert-authority"
+			types[line.text[0]] = types[line.text[0]] || line.marker == ""
 		}
 	}
-	for _, key := range k.accepted[addr] {
-		algos = append(algos, key.Type())
-	}
-	var unique []string
-	for _, a := range append(algos, plainAlgorithms...) {
-		if !slices.Contains(unique, a) {
-			unique = append(unique, a)
+	var first, last []string
+	for _, a := range s.hostKeys {
+		if t, cert := plainType(a); cert && authority || types[t] || s.values.says(inOrder) {
+			first = append(first, a)
+		} else {
+			last = append(last, a)
 		}
 	}
-	return unique, nil
+	return append(first, last...), nil
 }
 
-// check accepts or rejects the key that addr showed. The host of the returned *Error is not set.
-func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey) error {
-	addr := s.knownAs()
+// check accepts or rejects the key that a host showed, as OpenSSH does. The host of the returned *Error is not set.
+func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more []knownLine) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	refuse := func(format string, args ...any) *Error {
+		return &Error{Step: StepHostKey, Err: fmt.Errorf(format, args...)}
+	}
 	if err := k.loadLocked(); err != nil {
-		return &Error{Step: StepHostKey, Err: err}
+		return refuse("%w", err)
 	}
-	err := k.lookupLocked(addr, remote, key)
-	if knownhosts.IsHostUnknown(err) && k.sizeOnDisk() != k.size {
-		// Another launch may have recorded this host meanwhile.
-		k.db = nil
-		if err := k.loadLocked(); err != nil {
-			return &Error{Step: StepHostKey, Err: err}
-		}
-		err = k.lookupLocked(addr, remote, key)
-	}
-	var revoked *xknownhosts.RevokedError
-	var mismatch *xknownhosts.KeyError
-	switch {
-	case err == nil:
+	ip := addrOf(remote)
+	local := ip != nil && ip.(*net.TCPAddr).IP.IsLoopback()
+	if local && s.values.says("nohostauthenticationforlocalhost") && s.values.first("hostkeyalias") == "" {
 		return nil
-	case errors.As(err, &revoked):
-		return &Error{Step: StepHostKey, Err: fmt.Errorf("key %s is marked as revoked in %s", describeKey(key), k.place(revoked.Revoked))}
-	case errors.As(err, &mismatch) && len(mismatch.Want) > 0:
-		if s.policy == Insecure {
-			k.cfg.Note(s.host, fmt.Sprintf("warning: the host key of %s has changed to %s", s.hostName, describeKey(key)))
-			return nil
-		}
-		return k.changed(addr, mismatch.Want, key)
-	case errors.As(err, &mismatch):
-		return k.unknownLocked(s, addr, key)
 	}
-	return &Error{Step: StepHostKey, Err: err} // such as a host certificate that is expired or for another name
-}
-
-func (k *hostKeys) lookupLocked(addr string, remote net.Addr, key gossh.PublicKey) error {
-	var err error
-	fips140.WithoutEnforcement(func() { err = k.db.HostKeyCallback()(addr, remote, key) })
-	if known := k.accepted[addr]; knownhosts.IsHostUnknown(err) && len(known) > 0 {
-		mismatch := &xknownhosts.KeyError{}
-		for _, have := range known {
-			if bytes.Equal(have.Marshal(), key.Marshal()) {
+	if shortRSA(key, s.minRSA) {
+		return refuse("key %s has fewer bits than RequiredRSASize %d", describeKey(key), s.minRSA)
+	}
+	v, line := k.judgeLocked(s, key, more)
+	var why error
+	if cert, ok := key.(*gossh.Certificate); ok && v != isRevoked {
+		if v == isKnown {
+			if why = s.checkCert(cert); why == nil {
 				return nil
 			}
-			mismatch.Want = append(mismatch.Want, xknownhosts.KnownKey{Key: have})
 		}
-		return mismatch
+		key = cert.Key // it may be known by itself
+		v, line = k.judgeLocked(s, key, more)
 	}
-	return err
+	if v == isUnknown && k.sizeOnDisk() != k.size {
+		// Another launch may have recorded this host meanwhile.
+		k.loaded = false
+		if err := k.loadLocked(); err != nil {
+			return refuse("%w", err)
+		}
+		v, line = k.judgeLocked(s, key, more)
+	}
+	if s.values.says("checkhostip") && ip != nil && !local && v != isChanged && s.policy != Insecure {
+		if of, at := judge(k.lines, knownName(ip.(*net.TCPAddr).IP.String(), s.port), key); of == isChanged {
+			v, line = of, at
+		}
+	}
+	switch {
+	case v == isKnown:
+		return nil
+	case v != isUnknown && s.policy == Insecure:
+		k.cfg.Note(s.host, fmt.Sprintf("warning: the host key of %s has changed to %s", s.hostName, describeKey(key)))
+		return nil
+	case v == isRevoked:
+		return refuse("key %s is marked as revoked in %s", describeKey(key), k.place(line))
+	case v == isChanged:
+		return k.changed(s.knownAs(), line, key)
+	case why != nil && s.policy == Strict:
+		return refuse("%w", why) // such as a certificate that is expired or for another name
+	}
+	return k.unknownLocked(s, key)
 }
 
-func (k *hostKeys) changed(addr string, want []xknownhosts.KnownKey, got gossh.PublicKey) *Error {
-	known := want[0]
-	for _, w := range want {
-		if w.Key.Type() == got.Type() {
-			known = w
-			break
+// judgeLocked looks a key up under the host's name and port, and then, for a key that is known, under its name alone.
+func (k *hostKeys) judgeLocked(s *settings, key gossh.PublicKey, more []knownLine) (verdict, knownLine) {
+	lines := append(slices.Clip(k.lines), more...)
+	v, line := judge(lines, s.knownAs(), key)
+	if v == isUnknown && s.values.first("hostkeyalias") == "" {
+		if v, line := judge(lines, s.hostName, key); v == isKnown {
+			return v, line
 		}
 	}
+	return v, line
+}
+
+// checkCert checks a host certificate of an authority that known_hosts has.
+func (s *settings) checkCert(cert *gossh.Certificate) error {
+	switch {
+	case cert.CertType != gossh.HostCert:
+		return errors.New("the host shows the certificate of a user")
+	case s.authorities != nil && !slices.Contains(s.authorities, cert.Signature.Format):
+		return fmt.Errorf("the host's certificate is signed by %s, which CASignatureAlgorithms of ssh_config does not have", cert.Signature.Format)
+	}
+	return new(gossh.CertChecker).CheckCert(orElse(s.values.first("hostkeyalias"), s.hostName), cert)
+}
+
+func (k *hostKeys) changed(name string, known knownLine, got gossh.PublicKey) *Error {
 	e := &Error{Step: StepHostKey}
-	if known.Filename == "" {
-		e.Err = fmt.Errorf("CHANGED since it was accepted a moment ago: is now %s, was %s", describeKey(got), describeKey(known.Key))
+	if known.file == "" {
+		e.Err = fmt.Errorf("CHANGED since it was accepted a moment ago: is now %s, was %s", describeKey(got), describeKey(known.key()))
 		e.Hint = "two machines answer at this address"
 		return e
 	}
-	e.Err = fmt.Errorf("CHANGED: is now %s, but %s has %s", describeKey(got), k.place(known), describeKey(known.Key))
+	e.Err = fmt.Errorf("CHANGED: is now %s, but %s has %s", describeKey(got), k.place(known), describeKey(known.key()))
 	e.Hint = fmt.Sprintf("if the machine was reinstalled: ssh-keygen -f %s -R %q; if not, someone may be listening in",
-		k.cfg.shortPath(k.fileOf(known)), xknownhosts.Normalize(addr))
+		k.cfg.shortPath(known.file), name)
 	return e
 }
 
-func (k *hostKeys) unknownLocked(s *settings, addr string, key gossh.PublicKey) error {
+func (k *hostKeys) unknownLocked(s *settings, key gossh.PublicKey) error {
 	if s.policy == Strict {
 		return &Error{Step: StepHostKey, Err: fmt.Errorf("unknown key %s, and StrictHostKeyChecking is on", describeKey(key)),
 			Hint: fmt.Sprintf("log in once by hand to check and record it: ssh -p %d %s@%s", s.port, s.user, s.hostName)}
 	}
-	k.accepted[addr] = append(k.accepted[addr], key)
-	if len(k.files) == 0 || len(s.knownHosts) == 0 {
-		return nil
+	if s.record == "" {
+		return &Error{Step: StepHostKey, Err: fmt.Errorf("unknown key %s, and UserKnownHostsFile none has no place for it", describeKey(key))}
 	}
-	file := s.knownHosts[0]
-	added, err := appendKnownHost(file, addr, key, s.hashHosts)
+	text := [2]string{key.Type(), base64.StdEncoding.EncodeToString(key.Marshal())}
+	k.lines = append(k.lines, knownLine{names: s.knownAs(), text: text})
+	added, err := appendKnownHost(s.record, s.knownAs(), strings.Join(text[:], " "), s.hashHosts)
 	if err != nil {
 		// As in OpenSSH: a home that cannot be written to does not prevent the login.
 		k.cfg.Log.Warn("host key not recorded", "host", s.host, "err", err)
 	}
 	k.size += int64(added)
-	if file != os.DevNull {
+	if s.record != os.DevNull {
 		k.cfg.Note(s.host, fmt.Sprintf("host key of %s accepted: %s", s.hostName, describeKey(key)))
 	}
 	return nil
@@ -179,12 +178,8 @@ func describeKey(key gossh.PublicKey) string {
 	return strings.TrimPrefix(key.Type(), "ssh-") + " " + gossh.FingerprintSHA256(key)
 }
 
-func (k *hostKeys) fileOf(known xknownhosts.KnownKey) string {
-	return orElse(k.original[known.Filename], known.Filename)
-}
-
-func (k *hostKeys) place(known xknownhosts.KnownKey) string {
-	return fmt.Sprintf("%s:%d", k.cfg.shortPath(k.fileOf(known)), known.Line)
+func (k *hostKeys) place(known knownLine) string {
+	return fmt.Sprintf("%s:%d", k.cfg.shortPath(known.file), known.number)
 }
 
 func (k *hostKeys) sizeOnDisk() int64 {
@@ -197,68 +192,27 @@ func (k *hostKeys) sizeOnDisk() int64 {
 	return total
 }
 
-// loadLocked reads the files that exist. A line that does not parse (an unknown key type, an editing mistake) is
-// skipped as in OpenSSH; the parser would reject the whole file.
+// loadLocked reads the files that exist.
 func (k *hostKeys) loadLocked() error {
-	if k.db != nil {
+	if k.loaded {
 		return nil
 	}
-	size := k.sizeOnDisk()
-	var files []string
+	k.size = k.sizeOnDisk()
+	lines := slices.DeleteFunc(k.lines, func(line knownLine) bool { return line.file != "" })
 	for _, f := range k.files {
-		if _, err := os.Stat(f); err == nil {
-			files = append(files, f)
-		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-			return fmt.Errorf("read known hosts: %w", err)
-		}
-	}
-	db, err := knownhosts.NewDB(files...)
-	if err != nil {
-		if db, err = k.loadTolerantLocked(files); err != nil {
-			return fmt.Errorf("read known hosts: %w", err)
-		}
-	}
-	k.db, k.size = db, size
-	return nil
-}
-
-// loadTolerantLocked loads copies of the files with bad lines blanked, so that line numbers stay correct.
-func (k *hostKeys) loadTolerantLocked(files []string) (*knownhosts.HostKeyDB, error) {
-	dir, err := os.MkdirTemp("", "gorun-known-hosts-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	k.original = map[string]string{}
-	var copies []string
-	for i, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return fmt.Errorf("read known hosts: %w", err)
 		}
-		lines := bytes.Split(text, []byte("\n"))
-		for n, line := range lines {
-			if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
-				continue
-			}
-			if _, _, _, _, _, err := gossh.ParseKnownHosts(line); err != nil {
-				k.cfg.Log.Warn("known_hosts line ignored", "line", fmt.Sprintf("%s:%d", f, n+1), "err", err)
-				lines[n] = nil
-			}
-		}
-		name := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(name, bytes.Join(lines, []byte("\n")), 0o600); err != nil {
-			return nil, err
-		}
-		k.original[name] = f
-		copies = append(copies, name)
+		lines = append(lines, knownLines(f, text)...)
 	}
-	return knownhosts.NewDB(copies...)
+	k.lines, k.loaded = lines, true
+	return nil
 }
 
 // appendKnownHost records a key and returns how many bytes that took. It does one write under a lock, so that lines of
 // several launches never mix.
-func appendKnownHost(file, addr string, key gossh.PublicKey, hashed bool) (int, error) {
+func appendKnownHost(file, name, key string, hashed bool) (int, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return 0, err
 	}
@@ -270,10 +224,10 @@ func appendKnownHost(file, addr string, key gossh.PublicKey, hashed bool) (int, 
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return 0, fmt.Errorf("lock %s: %w", file, err)
 	}
-	line := knownhosts.Line([]string{addr}, key) + "\n"
-	if name, rest, ok := strings.Cut(line, " "); hashed && ok {
-		fips140.WithoutEnforcement(func() { line = xknownhosts.HashHostname(name) + " " + rest })
+	if hashed {
+		name = xknownhosts.HashHostname(name)
 	}
+	line := name + " " + key + "\n"
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, st.Size()-1); err == nil && last[0] != '\n' {

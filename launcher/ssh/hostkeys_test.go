@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/skeema/knownhosts"
 	gossh "golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
@@ -22,7 +21,7 @@ func TestNewHostKeyIsAcceptedOnce(t *testing.T) {
 	known := h.path(".ssh/known_hosts")
 	connect(t, h.client(t), srv.addr)
 	line := readText(t, known)
-	if want := knownhosts.Line([]string{srv.addr}, srv.key.PublicKey()) + "\n"; line != want {
+	if want := xknownhosts.Line([]string{srv.addr}, srv.key.PublicKey()) + "\n"; line != want {
 		t.Errorf("known_hosts has %q, want %q", line, want)
 	}
 	if st, err := os.Stat(known); err != nil || st.Mode().Perm() != 0o600 {
@@ -54,9 +53,9 @@ func TestManyHostsAtOnceRecordOneKey(t *testing.T) {
 func TestChangedHostKey(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	other := newSigner(t).PublicKey()
-	writeFile(t, h.path(".ssh/known_hosts"), []byte("# first\n"+knownhosts.Line([]string{srv.addr}, other)+"\n"), 0o600)
+	writeFile(t, h.path(".ssh/known_hosts"), []byte("# first\n"+xknownhosts.Line([]string{srv.addr}, other)+"\n"), 0o600)
 	refused(t, h.client(t), srv.addr, ssh.StepHostKey, "CHANGED: is now ed25519 ", ", but ~/.ssh/known_hosts:2 has ", gossh.FingerprintSHA256(other),
-		gossh.FingerprintSHA256(srv.key.PublicKey()), fmt.Sprintf(`ssh-keygen -f ~/.ssh/known_hosts -R "[127.0.0.1]:%s"`, srv.port()))
+		gossh.FingerprintSHA256(srv.key.PublicKey()), fmt.Sprintf(`if the machine was reinstalled: ssh-keygen -f ~/.ssh/known_hosts -R "[127.0.0.1]:%s"`, srv.port()))
 	if n := srv.accepted.Load(); n != 1 {
 		t.Errorf("tried %d times", n)
 	}
@@ -91,7 +90,7 @@ func TestKnownAlgorithmIsAskedFor(t *testing.T) {
 	srv.conf.AddHostKey(second)
 	h.StrictHostKey = ssh.Strict
 	for _, key := range []gossh.Signer{second, srv.key} {
-		writeFile(t, h.path(".ssh/known_hosts"), []byte(knownhosts.Line([]string{srv.addr}, key.PublicKey())+"\n"), 0o600)
+		writeFile(t, h.path(".ssh/known_hosts"), []byte(xknownhosts.Line([]string{srv.addr}, key.PublicKey())+"\n"), 0o600)
 		connect(t, h.client(t), srv.addr)
 	}
 }
@@ -99,7 +98,7 @@ func TestKnownAlgorithmIsAskedFor(t *testing.T) {
 func TestKnownHostsForms(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	h.StrictHostKey = ssh.Strict
-	_, keyText, _ := strings.Cut(knownhosts.Line([]string{"x"}, srv.key.PublicKey()), " ")
+	_, keyText, _ := strings.Cut(xknownhosts.Line([]string{"x"}, srv.key.PublicKey()), " ")
 	ca := newSigner(t)
 	name := fmt.Sprintf("[127.0.0.1]:%s", srv.port())
 	tests := map[string]struct {
@@ -115,7 +114,7 @@ func TestKnownHostsForms(t *testing.T) {
 		"machine's file": {},
 		"only another":   {line: "elsewhere " + keyText, bad: []string{"unknown key"}},
 		"revoked":        {line: "@revoked * " + keyText, bad: []string{" is marked as revoked in ~/.ssh/known_hosts:1"}},
-		"bad line, changed": {line: "rubbish\n\n" + knownhosts.Line([]string{srv.addr}, ca.PublicKey()),
+		"bad line, changed": {line: "rubbish\n\n" + xknownhosts.Line([]string{srv.addr}, ca.PublicKey()),
 			bad: []string{"CHANGED", "~/.ssh/known_hosts:3"}},
 	}
 	for title, test := range tests {
@@ -201,4 +200,15 @@ func TestHostCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, h.client(t), other.addr, ssh.StepHostKey, "another")
+
+	users := startServer(t)
+	user := *cert
+	user.CertType = gossh.UserCert
+	if err := user.SignCert(rand.Reader, ca); err != nil {
+		t.Fatal(err)
+	}
+	if users.key, err = gossh.NewCertSigner(&user, key); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, h.client(t), users.addr, ssh.StepHostKey, "the host shows the certificate of a user")
 }

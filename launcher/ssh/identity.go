@@ -225,7 +225,15 @@ type offer struct {
 	agent   string // the state of the agent, "" if it answered
 }
 
-func (o *offer) add(signer gossh.Signer, name string) {
+func (o *offer) add(s *settings, signer gossh.Signer, name string) {
+	if signer = allow(signer, s.userKeys); signer == nil {
+		o.skipped = append(o.skipped, name+": PubkeyAcceptedAlgorithms of ssh_config has none for it")
+		return
+	}
+	if shortRSA(signer.PublicKey(), s.minRSA) {
+		o.skipped = append(o.skipped, name+": it has fewer bits than RequiredRSASize")
+		return
+	}
 	for _, have := range o.signers {
 		if bytes.Equal(have.PublicKey().Marshal(), signer.PublicKey().Marshal()) {
 			return
@@ -268,7 +276,7 @@ func (c *Client) keysFor(s *settings, u user) (*offer, error) {
 	}
 	if !s.agentOnly {
 		for _, signer := range held.signers {
-			o.add(signer, "agent:"+oneLine(held.names[string(signer.PublicKey().Marshal())]))
+			o.add(s, signer, "agent:"+oneLine(held.names[string(signer.PublicKey().Marshal())]))
 		}
 	}
 	for _, path := range s.defaultKeys {
@@ -306,8 +314,8 @@ func (c *Client) addFile(o *offer, s *settings, k *keyFile, held *agentKeys, u u
 			continue
 		}
 		if signed, err := gossh.NewCertSigner(cert, signer); err == nil {
-			o.add(signed, name+" (certificate)")
+			o.add(s, signed, name+" (certificate)")
 		}
 	}
-	o.add(signer, name)
+	o.add(s, signer, name)
 }

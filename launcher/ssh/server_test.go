@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -281,10 +282,17 @@ type home struct {
 
 func newHome(t testing.TB) *home {
 	t.Helper()
+	if _, ok := lookPath("ssh"); !ok {
+		t.Skip("needs ssh: install openssh-client") // it reads the configuration
+	}
 	h := &home{dir: hostHome(t), notes: new(bytes.Buffer)}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.key = writeKey(t, filepath.Join(h.dir, ".ssh/id_ed25519"))
 	h.Config = ssh.Config{
-		Home: h.dir, SystemDir: filepath.Join(h.dir, "etc"), LocalUser: "tester", ConnectTimeout: 20 * time.Second,
+		Home: h.dir, SystemDir: filepath.Join(h.dir, "etc"), LocalUser: me.Username, ConnectTimeout: 20 * time.Second,
 		Note: func(host, text string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

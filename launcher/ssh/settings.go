@@ -1,13 +1,19 @@
 package ssh
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	gossh "golang.org/x/crypto/ssh"
 )
 
 // settings is everything needed to log in to one machine: flags, ssh_config and defaults combined.
@@ -19,114 +25,159 @@ type settings struct {
 	port     int
 	network  string // tcp, tcp4 or tcp6
 
-	keyAlias   string // HostKeyAlias
-	knownHosts []string
-	hashHosts  bool
-	policy     Policy
+	knownHosts  []string
+	record      string   // the one that takes new keys; "" = none
+	revoked     []string // files of RevokedHostKeys
+	hostKeys    []string // the algorithms of host keys, in order of preference
+	authorities []string // those by which an authority may sign; nil = all
+	minRSA      int      // bits
+	hashHosts   bool
+	policy      Policy
 
 	explicitKeys []string // from flags and ssh_config
 	requiredKeys int      // how many of them came from flags and so must exist
 	defaultKeys  []string // tried when there are no explicit ones
 	certificates []string
+	userKeys     []string // the algorithms by which keys may sign; nil = all
 	agent        string
 	agentOnly    bool // IdentitiesOnly: only the agent's keys that are also named
 	batch        bool
 
 	jumps        []string
 	proxyCommand string
+	transport    gossh.Config
 	timeout      time.Duration
-	limited      bool // by the user
+	limited      bool   // by the user
+	values       values // all of ssh_config
 }
 
 func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.Itoa(s.port)) }
 
-// knownAs returns the name of the machine in known_hosts, as host:port.
+// knownAs returns the name of the machine in known_hosts.
 func (s *settings) knownAs() string {
-	if s.keyAlias != "" {
-		return net.JoinHostPort(s.keyAlias, strconv.Itoa(defaultPort))
+	return orElse(s.values.first("hostkeyalias"), knownName(s.hostName, s.port))
+}
+
+func knownName(host string, port int) string {
+	if port == defaultPort {
+		return host
 	}
-	return s.addr()
+	return fmt.Sprintf("[%s]:%d", host, port)
 }
 
 var defaultKeyFiles = [...]string{"id_ed25519", "id_ecdsa", "id_rsa"}
 
-// settingsFor combines the settings of a host, or of a bastion, for which only the key flags count.
-func (c *Client) settingsFor(host string, bastion bool) (*settings, error) {
+// settingsFor combines the settings of a host, or of a bastion, for which only the key flags count. The error is an
+// *Error, which hosts may share.
+func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s *settings, err error) {
+	defer func() {
+		if e := new(Error); err != nil && !errors.As(err, &e) {
+			err = &Error{Step: StepConfig, Err: err}
+		}
+	}()
 	user, alias, port, err := splitHost(host)
 	if err != nil {
 		return nil, err
 	}
-	get := func(key string) string { return c.ssh.first(alias, key) }
-	s := &settings{
-		host: host, alias: alias, network: "tcp",
-		hostName:     orElse(strings.ReplaceAll(strings.ReplaceAll(get("HostName"), "%%", "%"), "%h", alias), alias),
-		keyAlias:     get("HostKeyAlias"),
-		hashHosts:    isYes(get("HashKnownHosts")),
-		agentOnly:    isYes(get("IdentitiesOnly")),
-		batch:        isYes(get("BatchMode")),
-		proxyCommand: get("ProxyCommand"),
-		agent:        c.cfg.Agent,
-		timeout:      c.cfg.ConnectTimeout,
+	if !bastion {
+		user = orElse(user, c.cfg.User)
+		if port == 0 {
+			port = c.cfg.Port
+		}
 	}
-	s.user = orElse(user, ifNot(bastion, c.cfg.User), get("User"), c.cfg.LocalUser)
+	own := len(c.cfg.Command) == 0 // otherwise the command, if it is ssh, obeys and refuses
+	v, err := c.config.lookup(ctx, target{alias, user, port})
+	if own && err == nil {
+		err = v.refusal()
+	}
+	if own && err != nil {
+		return nil, err
+	}
+	s = &settings{
+		host: host, alias: alias, user: orElse(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v,
+		hostName:  strings.ToLower(orElse(v.first("hostname"), alias)),
+		hashHosts: v.says("hashknownhosts"), agentOnly: v.says("identitiesonly"), batch: v.says("batchmode"), agent: c.cfg.Agent,
+		timeout: c.cfg.ConnectTimeout, policy: c.cfg.StrictHostKey,
+	}
 	if s.user == "" {
 		return nil, errors.New("no user name to log in with")
 	}
-	if port == 0 && !bastion {
-		port = c.cfg.Port
-	}
-	if v := get("Port"); port == 0 && v != "" {
-		if port, err = strconv.Atoi(v); err != nil || port < 1 || port > 65535 {
-			return nil, fmt.Errorf("bad Port %q in ssh_config", v)
+	if said := v.first("port"); port == 0 && said != "" {
+		if s.port, err = strconv.Atoi(said); err != nil || s.port < 1 || s.port > 65535 {
+			return nil, fmt.Errorf("bad Port %q in ssh_config", said)
 		}
 	}
-	if s.port = port; port == 0 {
-		s.port = defaultPort
-	}
-	switch strings.ToLower(get("AddressFamily")) {
+	s.port = cmp.Or(s.port, defaultPort)
+	switch v.first("addressfamily") {
 	case "inet":
 		s.network = "tcp4"
 	case "inet6":
 		s.network = "tcp6"
 	}
-	if n, err := strconv.Atoi(get("ConnectTimeout")); s.timeout <= 0 && err == nil && n > 0 {
+	if n, err := strconv.Atoi(v.first("connecttimeout")); s.timeout <= 0 && err == nil && n > 0 {
 		s.timeout = time.Duration(n) * time.Second
 	}
 	if s.limited = s.timeout > 0; !s.limited {
 		s.timeout = defaultTimeout
 	}
-	if s.policy = c.cfg.StrictHostKey; s.policy == PolicyDefault {
-		s.policy = policyOf(get("StrictHostKeyChecking"))
+	if s.policy == PolicyDefault {
+		s.policy = policyOf(v.first("stricthostkeychecking"))
 	}
-	if jump := get("ProxyJump"); jump != "" && !strings.EqualFold(jump, "none") {
+	if jump := v.first("proxyjump"); jump != "" && !strings.EqualFold(jump, "none") {
 		for _, hop := range strings.Split(jump, ",") {
 			s.jumps = append(s.jumps, c.expand(s, strings.TrimSpace(hop)))
 		}
-		s.proxyCommand = ""
+	} else {
+		s.proxyCommand = c.expand(s, v.first("proxycommand"))
 	}
-	if strings.EqualFold(s.proxyCommand, "none") {
-		s.proxyCommand = ""
+	if !own {
+		return s, nil
 	}
-	s.proxyCommand = c.expand(s, s.proxyCommand)
-	c.knownHostsFiles(s)
 	c.keyFiles(s)
-	return s, nil
+	if s.knownHosts, err = c.paths(s, "userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"); err != nil {
+		return nil, err
+	}
+	s.record = append(s.knownHosts, "")[0]
+	global, err := c.paths(s, "globalknownhostsfile", systemDir+"/ssh_known_hosts "+systemDir+"/ssh_known_hosts2")
+	if err != nil {
+		return nil, err
+	}
+	s.knownHosts = append(s.knownHosts, global...)
+	if s.revoked, err = c.paths(s, "revokedhostkeys", ""); err != nil {
+		return nil, err
+	}
+	return s, s.limitAlgorithms()
 }
 
-func (c *Client) knownHostsFiles(s *settings) {
-	files := func(key string, defaults ...string) {
-		value := fields(c.ssh.first(s.alias, key))
-		if len(value) == 0 {
-			value = defaults
-		}
-		for _, f := range value {
-			if !strings.EqualFold(f, "none") {
-				s.knownHosts = append(s.knownHosts, c.cfg.expandHome(c.expand(s, f)))
+// paths splits a list of files, in which OpenSSH does not quote blanks.
+func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string, err error) {
+	for _, word := range strings.Fields(orElse(strings.Join(s.values[keyword], " "), otherwise)) {
+		last := len(paths) - 1
+		switch {
+		case strings.EqualFold(word, "none"):
+		case last >= 0 && word[0] != '/' && word[0] != '~':
+			first := paths[last]
+			paths[last] += " " + word
+			if _, err := os.Stat(first); err == nil {
+				err := fmt.Errorf("%s: is %q one file or more?", spelling[keyword], paths[last])
+				return nil, &Error{Step: StepConfig, Err: err, Hint: "begin each path with / or ~"}
 			}
+		default:
+			paths = append(paths, c.here(c.cfg.expandHome(c.expand(s, word))))
 		}
 	}
-	files("UserKnownHostsFile", "~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-	files("GlobalKnownHostsFile", filepath.Join(c.cfg.SystemDir, "ssh_known_hosts"), filepath.Join(c.cfg.SystemDir, "ssh_known_hosts2"))
+	return paths, nil
+}
+
+// here returns where a file is for which OpenSSH looks in its own idea of home, or on the machine.
+func (c *Client) here(path string) string {
+	if rest, ok := strings.CutPrefix(path, c.config.home+"/"); ok {
+		return filepath.Join(c.cfg.Home, rest)
+	}
+	if rest, ok := strings.CutPrefix(path, systemDir+"/"); ok {
+		return filepath.Join(c.cfg.SystemDir, rest)
+	}
+	return path
 }
 
 func (c *Client) keyFiles(s *settings) {
@@ -134,23 +185,29 @@ func (c *Client) keyFiles(s *settings) {
 		s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(f))
 	}
 	s.requiredKeys = len(s.explicitKeys)
-	for _, f := range c.ssh.all(s.alias, "IdentityFile") {
-		if !strings.EqualFold(f, "none") {
-			s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(c.expand(s, f)))
+	said := s.values["identityfile"]
+	other := func(f string) bool { return !strings.HasPrefix(f, "~/.ssh/id_") }
+	if len(said) < 4 || slices.ContainsFunc(said, other) { // not OpenSSH's list
+		for _, f := range said {
+			if !strings.EqualFold(f, "none") {
+				s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(c.expand(s, f)))
+			}
 		}
 	}
-	if len(s.explicitKeys) == 0 {
+	if len(s.explicitKeys) == 0 && !slices.Equal(said, []string{"none"}) {
 		for _, f := range defaultKeyFiles {
 			s.defaultKeys = append(s.defaultKeys, filepath.Join(c.cfg.Home, ".ssh", f))
 		}
 	}
-	for _, f := range c.ssh.all(s.alias, "CertificateFile") {
+	for _, f := range s.values["certificatefile"] {
 		s.certificates = append(s.certificates, c.cfg.expandHome(c.expand(s, f)))
 	}
-	if v := c.ssh.first(s.alias, "IdentityAgent"); v != "" && !strings.EqualFold(v, "SSH_AUTH_SOCK") {
-		if s.agent = c.cfg.expandHome(c.expand(s, v)); strings.EqualFold(v, "none") {
-			s.agent = ""
-		}
+	switch v := s.values.first("identityagent"); strings.ToLower(v) {
+	case "", "ssh_auth_sock", "$ssh_auth_sock":
+	case "none":
+		s.agent = ""
+	default:
+		s.agent = c.cfg.expandHome(c.expand(s, v))
 	}
 }
 
@@ -158,7 +215,7 @@ func (c *Client) keyFiles(s *settings) {
 func (c *Client) expand(s *settings, text string) string {
 	return strings.NewReplacer(
 		"%%", "%", "%d", c.cfg.Home, "%h", s.hostName, "%n", s.alias, "%p", strconv.Itoa(s.port),
-		"%r", s.user, "%u", c.cfg.LocalUser, "%k", orElse(s.keyAlias, s.alias),
+		"%r", s.user, "%u", c.cfg.LocalUser, "%k", orElse(s.values.first("hostkeyalias"), s.alias), "%i", strconv.Itoa(os.Getuid()),
 	).Replace(text)
 }
 
@@ -186,7 +243,7 @@ func splitHost(text string) (user, host string, port int, err error) {
 
 func policyOf(text string) Policy {
 	switch strings.ToLower(text) {
-	case "yes", "true":
+	case "yes", "true", "ask": // no one is asked
 		return Strict
 	case "no", "off", "false":
 		return Insecure
@@ -194,22 +251,4 @@ func policyOf(text string) Policy {
 	return AcceptNew
 }
 
-func isYes(text string) bool {
-	return strings.EqualFold(text, "yes") || strings.EqualFold(text, "true")
-}
-
-func orElse(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-func ifNot(unwanted bool, value string) string {
-	if unwanted {
-		return ""
-	}
-	return value
-}
+func orElse(values ...string) string { return cmp.Or(values...) }

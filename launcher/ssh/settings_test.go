@@ -1,15 +1,20 @@
 package ssh
 
 import (
-	"bytes"
-	"log/slog"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	osuser "os/user"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	gossh "golang.org/x/crypto/ssh"
 )
 
 func testClient(t *testing.T, cfg Config, files map[string]string) *Client {
@@ -31,12 +36,20 @@ func testClient(t *testing.T, cfg Config, files map[string]string) *Client {
 	return c
 }
 
+func needsSSH(t *testing.T) {
+	t.Helper()
+	if newResolver(Config{}).program == "" {
+		t.Skip("needs ssh: install openssh-client")
+	}
+}
+
 // TestNoHome: without a home no file of the working directory takes the place of one there: a ProxyCommand would be run.
 func TestNoHome(t *testing.T) {
+	needsSSH(t)
 	t.Chdir(t.TempDir())
 	for _, home := range []string{"", "."} {
 		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": "Host *\nProxyCommand false\n", ".ssh/known_hosts": "", ".ssh/id_rsa": ""})
-		s, err := c.settingsFor("a", false)
+		s, err := c.settingsFor(t.Context(), "a", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,49 +65,45 @@ func TestNoHome(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
+	needsSSH(t)
 	home := t.TempDir()
 	files := map[string]string{
 		".ssh/config": `
-Include conf.d/*.conf ~/more
+Include %d/conf.d/*.conf
 Match user nobody
   Port 1
-Match final all
-  Port 2
-Match exec "true" host a
+Match exec "test %n = x"
   Port 3
 Match host m1,m2
   HostName matched
-Match localuser me host m*
-  User mine
-Match localuser other
-  User theirs
 Host a
   HostName a.example.com
   User alice
   Port 2200
   IdentityFile "~/with space"
-  IdentityFile %d/.ssh/%r@%h.%n.%u
+  IdentityFile ~/with\ another
+  IdentityFile %d/.ssh/%r@%h.%n
   IdentitiesOnly yes
-  ProxyJump bob@b1:2222, %r.b2
-  ConnectTimeout 7
+  ProxyJump bob@b1:2222,%r.b2
+  ConnectTimeout 1m
   StrictHostKeyChecking no
-  HostKeyAlias the-a
+  HostKeyAlias The-A
   UserKnownHostsFile ~/kh1 "~/kh 2"
+  BindAddress 127.0.0.9
+  KexAlgorithms sntrup761x25519-sha512@openssh.com,ecdh-sha2-nistp256
 Host !a *
   Port 2022
 Host *
   User = late
 `,
-		".ssh/conf.d/1.conf": "Host inc\n  Hostname included\nHost *\n  AddressFamily inet6\n",
-		"more":               "Host inc\n  User more\n",
-		"etc/ssh_config":     "Include d/*\nHost *\n  HashKnownHosts yes\n  User system\n",
-		"etc/d/x":            "Match final all\n  Include /nowhere\nHost sys\n  HostName from-system\n",
+		"conf.d/1.conf":  "Host inc\n  Hostname included\nHost *\n  AddressFamily inet6\n",
+		"etc/ssh_config": "Match final host from-*\n  Port 77\nHost *\n  HashKnownHosts yes\n  User system\nHost sys\n  HostName From-System\n",
 	}
-	var log bytes.Buffer
-	c := testClient(t, Config{Home: home, LocalUser: "me", Log: slog.New(slog.NewTextHandler(&log, nil))}, files)
+	files[".ssh/config"] = strings.Replace(files[".ssh/config"], "%d/conf.d", home+"/conf.d", 1)
+	c := testClient(t, Config{Home: home, LocalUser: "me"}, files)
 	get := func(host string) *settings {
 		t.Helper()
-		s, err := c.settingsFor(host, false)
+		s, err := c.settingsFor(t.Context(), host, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,44 +112,88 @@ Host *
 	a := get("a")
 	want := &settings{
 		host: "a", alias: "a", user: "alice", hostName: "a.example.com", port: 2200, network: "tcp6",
-		keyAlias: "the-a", hashHosts: true, policy: Insecure, requiredKeys: 0,
+		hashHosts: true, policy: Insecure, requiredKeys: 0,
+		record: home + "/kh1", hostKeys: a.hostKeys, minRSA: a.minRSA, authorities: a.authorities,
+		transport:    gossh.Config{KeyExchanges: []string{"ecdh-sha2-nistp256"}, Ciphers: a.transport.Ciphers, MACs: a.transport.MACs},
 		knownHosts:   []string{home + "/kh1", home + "/kh 2", home + "/etc/ssh_known_hosts", home + "/etc/ssh_known_hosts2"},
-		explicitKeys: []string{home + "/with space", home + "/.ssh/alice@a.example.com.a.me"},
-		agentOnly:    true, jumps: []string{"bob@b1:2222", "alice.b2"}, timeout: 7 * time.Second, limited: true,
+		explicitKeys: []string{home + "/with space", home + "/with another", home + "/.ssh/alice@a.example.com.a"},
+		userKeys:     a.userKeys,
+		agentOnly:    true, jumps: []string{"bob@b1:2222", "alice.b2"}, timeout: time.Minute, limited: true,
+		values: a.values,
 	}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("host a:\ngot  %+v\nwant %+v", a, want)
 	}
-	if a.knownAs() != "the-a:22" || a.addr() != "a.example.com:2200" {
+	if a.knownAs() != "the-a" || a.addr() != "a.example.com:2200" {
 		t.Errorf("known as %s at %s", a.knownAs(), a.addr())
 	}
-	if m := get("m2"); m.hostName != "matched" || m.user != "mine" || m.port != 2022 {
-		t.Errorf("m2: %+v", m)
+	if len(a.hostKeys) < 6 || len(a.transport.Ciphers) < 3 || a.minRSA < 1024 || len(a.authorities) < 3 || a.values.first("bindaddress") != "127.0.0.9" {
+		t.Errorf("algorithms: %+v", a)
 	}
-	if x := get("inc"); x.hostName != "included" || x.user != "more" {
-		t.Errorf("inc: %+v", x)
-	}
-	if x := get("sys"); x.hostName != "from-system" || x.user != "late" {
-		t.Errorf("sys: %+v", x)
-	}
-	if x := get("eve@x:99"); x.user != "eve" || x.port != 99 || len(x.defaultKeys) != 3 {
-		t.Errorf("eve@x:99: %+v", x)
-	}
-	for _, place := range []string{"~/.ssh/config:3", "~/.ssh/config:7"} {
-		if !strings.Contains(log.String(), place) {
-			t.Errorf("no warning about %s in %s", place, log.String())
+	for host, want := range map[string]string{"m2": "late@matched:2022", "inc": "late@included:2022", "sys": "late@from-system:2022", "x": "late@x:3",
+		"X": "late@x:2022", "eve@x:99": "eve@x:99"} {
+		if s := get(host); fmt.Sprintf("%s@%s:%d", s.user, s.hostName, s.port) != want || len(s.defaultKeys) != 3 {
+			t.Errorf("%s: %+v, want %s", host, s, want)
 		}
 	}
-	if strings.Contains(log.String(), "final") || strings.Contains(log.String(), "config:5") {
-		t.Errorf("a warning about nothing: %s", log.String())
+}
+
+// TestOneQuestionForHostsAlike: OpenSSH is asked once about hosts that no file distinguishes, and about each of the others.
+func TestOneQuestionForHostsAlike(t *testing.T) {
+	needsSSH(t)
+	for _, tc := range []struct {
+		config string
+		hosts  []string
+		want   int32
+		is     string // the last host
+	}{
+		{"", []string{"a", "b", "C"}, 1, "c:22"},
+		{"Port 7\nHost *\n User x\nMatch final all\n Port 8", []string{"a", "b", "c", "10.0.0.1", "10.0.0.2", "fd77::1"}, 1, "[fd77::1]:7"},
+		{"Host n* !nx\n Port 7\nHost gw\n HostName g.example", []string{"n1", "n2", "nx", "gw", "n3"}, 3, "n3:7"},
+		{"Host a b\n HostName a", []string{"a", "b"}, 2, "a:22"},
+		{"Host b\n HostName B2", []string{"a", "c", "b"}, 2, "b2:22"},
+		{"Host *\n HostName %h.example", []string{"a", "b"}, 2, "b.example:22"},
+		{"Match host b\n Port 7", []string{"a", "b"}, 2, "b:7"},
+		{"Match exec true\n Port 7", []string{"a", "b"}, 2, "b:7"},
+		{"Host=b\n Port 7", []string{"a", "b"}, 2, "b:7"},
+		{"Host a # b\n Port 7", []string{"a", "b"}, 2, "b:22"},
+		{"\tHost \"b\"\n Port 7", []string{"a", "b"}, 2, "b:7"},
+		{"Host B\n Port 7", []string{"a", "B"}, 2, "b:7"},
+		{"", []string{"a", "127.1"}, 2, "127.0.0.1:22"},
+		{"", []string{"127.1", "127.2"}, 2, "127.0.0.2:22"},
+		{"Host *\n ProxyCommand nc %h %p", []string{"a", "b"}, 1, "b:22"},
+	} {
+		home := t.TempDir()
+		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": tc.config + "\n"})
+		asked := filepath.Join(home, "asked")
+		wrapper := filepath.Join(home, "ssh")
+		if err := os.WriteFile(wrapper, []byte("#!/bin/sh\necho >>"+asked+"\nexec "+c.config.program+" \"$@\"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c.config.program = wrapper
+		var last string
+		for range 2 {
+			for _, host := range tc.hosts {
+				s, err := c.settingsFor(t.Context(), host, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last = s.addr()
+			}
+		}
+		lines, err := os.ReadFile(asked)
+		if err != nil || len(lines) != int(tc.want) || last != tc.is {
+			t.Errorf("%q, %v: asked %d times, the last host is %s; want %d and %s", tc.config, tc.hosts, len(lines), last, tc.want, tc.is)
+		}
 	}
 }
 
 func TestFlagsBeatConfig(t *testing.T) {
+	needsSSH(t)
 	home := t.TempDir()
 	c := testClient(t, Config{Home: home, LocalUser: "me", Port: 7, User: "flag", IdentityFiles: []string{"~/k"}, ConnectTimeout: time.Second, StrictHostKey: Strict},
 		map[string]string{".ssh/config": "Host *\n Port 8\n User file\n IdentityFile ~/f\n ConnectTimeout 9\n StrictHostKeyChecking no\n"})
-	s, err := c.settingsFor("h", false)
+	s, err := c.settingsFor(t.Context(), "h", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,15 +201,20 @@ func TestFlagsBeatConfig(t *testing.T) {
 		!reflect.DeepEqual(s.explicitKeys, []string{home + "/k", home + "/f"}) {
 		t.Errorf("got %+v", s)
 	}
-	if s, _ = c.settingsFor("h", true); s.port != 8 || s.user != "file" {
+	if s, _ = c.settingsFor(t.Context(), "h", true); s.port != 8 || s.user != "file" {
 		t.Errorf("bastion: %+v", s)
 	}
-	if s, _ = c.settingsFor("u@h", false); s.user != "u" {
+	if s, _ = c.settingsFor(t.Context(), "u@h", false); s.user != "u" {
 		t.Errorf("user %s", s.user)
 	}
 }
 
 func TestConfigFiles(t *testing.T) {
+	needsSSH(t)
+	me, err := osuser.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	home := t.TempDir()
 	files := map[string]string{
 		".ssh/config":    "Host *\n User ours\n",
@@ -170,12 +228,12 @@ func TestConfigFiles(t *testing.T) {
 		port int
 	}{
 		{"", "ours", 5},
-		{NoConfig, "me", 22},
-		{"~/mine", "me", 6},
+		{NoConfig, me.Username, 22},
+		{"~/mine", me.Username, 6},
 	}
 	for _, test := range tests {
 		c := testClient(t, Config{Home: home, LocalUser: "me", ConfigFile: test.file}, files)
-		s, err := c.settingsFor("h", false)
+		s, err := c.settingsFor(t.Context(), "h", false)
 		if err != nil || s.user != test.user || s.port != test.port {
 			t.Errorf("%q: user %s port %d, %v; want %s %d", test.file, s.user, s.port, err, test.user, test.port)
 		}
@@ -195,26 +253,131 @@ func TestConfigFiles(t *testing.T) {
 	if _, err := New(Config{Home: home, ConfigFile: "~/broken"}); err == nil {
 		t.Error("broken file: no error")
 	}
-	// A broken file that the user did not name is left out, whether it is the file itself or an included one.
-	files[".ssh/config"] = "Include ../broken\nHost *\n User ours\n"
-	c := testClient(t, Config{Home: home, LocalUser: "me"}, files)
-	if s, err := c.settingsFor("h", false); err != nil || s.user != "ours" || s.port != 5 {
-		t.Errorf("broken include: %+v %v", s, err)
+	for text, want := range map[string]string{
+		"Include ../broken\nNonsense yes\n":    "ssh refuses it: ~/.ssh/config: line 2: Bad configuration option: nonsense",
+		"VerifyHostKeyDNS yes\n":               "VerifyHostKeyDNS true: gorun's own client cannot obey that",
+		"PubkeyAuthentication no\n":            "PubkeyAuthentication false: gorun's own client knows public keys only",
+		"PreferredAuthentications hostbased\n": "PreferredAuthentications hostbased: gorun's own client knows public keys only",
+		"IdentityAgent $OTHER\n":               "IdentityAgent $OTHER: gorun's own client reads no other variable than SSH_AUTH_SOCK",
+		"MACs umac-64@openssh.com\n":           "MACs umac-64@openssh.com: gorun's own client knows none of them",
+		"UserKnownHostsFile ~/mine broken\n":   "one file or more?",
+	} {
+		files[".ssh/config"] = text
+		c := testClient(t, Config{Home: home, LocalUser: "me"}, files)
+		_, err := c.settingsFor(t.Context(), "h", false)
+		if e := new(Error); !errors.As(err, &e) || !strings.Contains(err.Error(), want) ||
+			!slices.Contains([]string{"--ssh-command ssh logs in by the system's ssh, which can", "see: ssh -G h", "begin each path with / or ~"}, e.Hint) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
 	}
-	delete(files, ".ssh/config")
-	os.Remove(filepath.Join(home, ".ssh/config"))
-	files[".ssh/config/directory"] = ""
-	c = testClient(t, Config{Home: home, LocalUser: "me"}, files)
-	if s, err := c.settingsFor("h", false); err != nil || s.user != "me" || s.port != 5 {
-		t.Errorf("broken config: %+v %v", s, err)
+}
+
+// TestQuestionGivenUp: a host that is given up while OpenSSH is asked for it, and for others, fails none of them.
+func TestQuestionGivenUp(t *testing.T) {
+	needsSSH(t)
+	home := t.TempDir()
+	c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{
+		"ssh": "#!/bin/sh\nif mkdir " + home + "/first; then exec sleep 100; fi\nexec " + newResolver(Config{}).program + " \"$@\"\n"})
+	c.config.program = filepath.Join(home, "ssh")
+	if err := os.Chmod(c.config.program, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	delete(files, ".ssh/config/directory")
-	os.RemoveAll(filepath.Join(home, ".ssh/config"))
-	files[".ssh/config"] = "Include config\nHost *\n User ours\n"
-	var log bytes.Buffer
-	c = testClient(t, Config{Home: home, LocalUser: "me", Log: slog.New(slog.NewTextHandler(&log, nil))}, files)
-	if s, err := c.settingsFor("h", false); err != nil || s.user != "ours" || !strings.Contains(log.String(), "includes are nested too deep") {
-		t.Errorf("config that includes itself: %+v %v, log %s", s, err, &log)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := c.settingsFor(ctx, "a", false); err == nil || !strings.Contains(err.Error(), "context canceled") {
+			t.Errorf("given up: %v", err)
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(home, "first")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is asked")
+		}
+	}
+	for _, host := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			if s, err := c.settingsFor(t.Context(), host, false); err != nil || s.hostName != host {
+				t.Errorf("%s: %+v, %v", host, s, err)
+			}
+		})
+	}
+	cancel()
+	wg.Wait()
+}
+
+func TestMatches(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "A", false}, {"a", "ab", false}, {"?", "", false}, {"a?c", "abc", true},
+		{"*", "", true}, {"*", "abc", true}, {"a*", "abc", true}, {"*c", "abc", true}, {"*b*", "abc", true}, {"a*b*d", "abcbd", true}, {"a*b*d", "abcb", false},
+		{"**", "a", true}, {"*?", "", false}, {"*?", "a", true}, {"[127.0.0.*]:22??", "[127.0.0.1]:2222", true},
+		{strings.Repeat("*a", 40) + "b", strings.Repeat("a", 2000), false},
+	} {
+		if got := matches(tc.pattern, tc.name); got != tc.want {
+			t.Errorf("%q, %q: %v", tc.pattern, tc.name, got)
+		}
+	}
+}
+
+// TestOldNames: a list that an older release prints under another name is obeyed, and what that leaves out is refused
+// only where a file has it.
+func TestOldNames(t *testing.T) {
+	for written, want := range map[string]string{"PubkeyAcceptedKeyTypes x\nChallengeResponseAuthentication no\n": "<nil>",
+		"Other no\n": ": ssh config: other no: gorun's own client cannot obey that"} {
+		home := t.TempDir()
+		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": written,
+			"ssh": "#!/bin/sh\necho debug1: Reading configuration data " + home + "/.ssh/config >&2\n" +
+				"printf 'user u\\nhostname h\\npubkeyacceptedkeytypes ssh-ed25519\\nrsaminsize 3072\\nchallengeresponseauthentication no\\nother no\\n'"})
+		c.config.program = filepath.Join(home, "ssh")
+		if err := os.Chmod(c.config.program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.settingsFor(t.Context(), "h", false)
+		if fmt.Sprint(err) != want || err == nil && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
+			t.Errorf("%q: %+v, %v", written, s, err)
+		}
+	}
+}
+
+// TestWithoutSSH: on a machine without OpenSSH's client little is read, and what else limits a login is refused.
+func TestWithoutSSH(t *testing.T) {
+	for _, tc := range []struct {
+		config, want string
+		mode         os.FileMode
+	}{
+		{config: "# mine\nHost !h *\n Port 1\nHost h\n\tHostName\t%h.x\n User=u\n Port 7\n IdentityFile \"~/a b\"\n IdentityFile ~/c\n ProxyJump j\nForwardAgent yes\n", want: "u@h.x:7 [a b c] [j]"},
+		{config: "Host *\nHashKnownHosts yes\nSendEnv LANG LC_*\n", want: "me@h:22 [] []"},
+		{config: "Host x\n Ciphers aes128-ctr\n", want: "~/.ssh/config:2: this Ciphers takes OpenSSH's client, which is not on this machine"},
+		{config: "Match all\n", want: "~/.ssh/config:1: this Match takes OpenSSH's client"},
+		{config: "Nonsense 1\n", want: "~/.ssh/config:1: this nonsense takes OpenSSH's client"},
+		{config: "User a\\ b\n", want: "~/.ssh/config:1: this User takes OpenSSH's client"},
+		{config: "User a\n", mode: 0o620, want: "others may write ~/.ssh/config"},
+	} {
+		home := t.TempDir()
+		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": tc.config})
+		c.config.program = ""
+		if tc.mode != 0 {
+			if err := os.Chmod(filepath.Join(home, ".ssh/config"), tc.mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := c.settingsFor(t.Context(), "h", false)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = fmt.Sprintf("%s@%s %v %v", s.user, s.addr(), s.explicitKeys, s.jumps)
+			got = strings.ReplaceAll(got, home+"/", "")
+		}
+		if e := new(Error); errors.As(err, &e) && e.Hint != "" && e.Hint != "install openssh-client; --ssh-config none reads no file" {
+			t.Errorf("%q: hint %q", tc.config, e.Hint)
+		}
+		if !strings.Contains(got, tc.want) {
+			t.Errorf("%q: %s, want %s", tc.config, got, tc.want)
+		}
 	}
 }
 
@@ -243,8 +406,9 @@ func TestSplitHost(t *testing.T) {
 		t.Errorf("port 0: %v", err)
 	}
 	for config, want := range map[string]string{"Host h\n Port none\n": `bad Port "none" in ssh_config`, "": "no user name to log in with"} {
-		c := testClient(t, Config{Home: t.TempDir()}, map[string]string{".ssh/config": config + "Host *\n User\n"})
-		if _, err := c.settingsFor(map[bool]string{true: "me@h", false: "h"}[config != ""], false); err == nil || err.Error() != want {
+		c := testClient(t, Config{Home: t.TempDir()}, map[string]string{".ssh/config": config})
+		c.config.program = ""
+		if _, err := c.settingsFor(t.Context(), map[bool]string{true: "me@h", false: "h"}[config != ""], false); err == nil || err.Error() != ": ssh config: "+want {
 			t.Errorf("%q: %v, want %s", config, err, want)
 		}
 	}
@@ -274,7 +438,8 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s, err := c.settingsFor(host, false)
+		c.config.program = ""
+		s, err := c.settingsFor(t.Context(), host, false)
 		if err == nil && (s.port < 1 || s.port > 65535 || s.hostName == "" || s.user == "") {
 			t.Errorf("got %+v", s)
 		}

@@ -1,16 +1,14 @@
 package ssh
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"net/netip"
 	"os"
-	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
-
-	"github.com/kevinburke/ssh_config"
+	"unicode"
 )
 
 // maxText bounds a file for ssh. A larger one was not written by hand, and a device has no end.
@@ -29,231 +27,121 @@ func readText(path string) ([]byte, error) {
 	return text, err
 }
 
-// maxInclude bounds files that include each other, as OpenSSH does.
-const maxInclude = 16
-
-// sshConfig answers for the user's and the machine's ssh_config, in that order: the first value found counts.
-type sshConfig struct {
-	files []*ssh_config.Config
+// files is that by which the files that OpenSSH has read may distinguish hosts. When in doubt they do.
+type files struct {
+	keywords map[string]bool
+	blocks   [][]string // the patterns of each Host line
+	names    string     // all that HostName lines say
+	paths    map[string]bool
+	orders   []string // of host key algorithms, which known_hosts does not change
+	asks     bool     // one of them may say StrictHostKeyChecking ask
+	apart    bool     // each host differs from all others
+	again    bool     // OpenSSH has read them twice
 }
 
-// loadConfig reads the files that cfg names. Only a file the user named on the command line must be readable; in the
-// others, whatever cannot be read or parsed is skipped with a warning, as a launch must not fail over an unrelated
-// line.
-func loadConfig(cfg Config) (*sshConfig, error) {
-	c := &sshConfig{}
-	switch cfg.ConfigFile {
-	case NoConfig:
-	case "":
-		userDir := filepath.Join(cfg.Home, ".ssh")
-		for _, dir := range []string{userDir, cfg.SystemDir} {
-			name := "config"
-			if dir == cfg.SystemDir {
-				name = "ssh_config"
-			}
-			parsed, err := parseConfig(cfg, filepath.Join(dir, name), dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				cfg.Log.Warn("ssh config ignored", "file", filepath.Join(dir, name), "err", err)
-				continue
-			}
-			c.files = append(c.files, parsed)
+// readFiles reads the files that OpenSSH reports, and returns its own complaint. The path of one is not kept.
+func readFiles(said, given string) (read *files, complaint string) {
+	read = &files{keywords: map[string]bool{}, paths: map[string]bool{given: true}}
+	for line := range strings.Lines(said) {
+		line = strings.TrimSpace(line)
+		if path, ok := strings.CutPrefix(line, "debug1: Reading configuration data "); ok && (path == given || !read.paths[path]) {
+			read.paths[path] = true
+			read.add(path)
 		}
-	default:
-		path := cfg.expandHome(cfg.ConfigFile)
-		parsed, err := parseConfig(cfg, path, filepath.Join(cfg.Home, ".ssh"))
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", cfg.shortPath(path), err)
-		}
-		c.files = append(c.files, parsed)
-	}
-	return c, nil
-}
-
-func parseConfig(cfg Config, path, includeDir string) (*ssh_config.Config, error) {
-	p := &preprocessor{cfg: cfg, includeDir: includeDir}
-	text, err := p.file(path, "Host *", 0)
-	if err != nil {
-		return nil, err
-	}
-	return ssh_config.DecodeBytes(text)
-}
-
-// first returns the first value of key for host, "" when there is none.
-func (c *sshConfig) first(host, key string) string {
-	for _, f := range c.files {
-		if v, err := f.Get(host, key); err == nil && v != "" {
-			return v
+		read.again = read.again || line == "debug1: re-parsing configuration"
+		if complaint == "" && !strings.HasPrefix(line, "debug") && !strings.HasPrefix(line, "OpenSSH_") {
+			complaint = line
 		}
 	}
-	return ""
+	delete(read.paths, given)
+	return read, complaint
 }
 
-// all returns every value of key for host.
-func (c *sshConfig) all(host, key string) []string {
-	var values []string
-	for _, f := range c.files {
-		if v, err := f.GetAll(host, key); err == nil {
-			values = append(values, v...)
-		}
-	}
-	return values
-}
-
-// preprocessor rewrites ssh_config into what the parser understands: Match lines become Host lines, and includes are
-// expanded here, because the parser resolves them against the passwd entry rather than our Home and rejects all files
-// when one of them has a line it does not know.
-type preprocessor struct {
-	cfg        Config
-	includeDir string
-}
-
-// file returns the text of path with its includes; block is the Host line in force where it is included.
-func (p *preprocessor) file(path, block string, depth int) ([]byte, error) {
-	if depth > maxInclude {
-		return nil, errors.New("includes are nested too deep")
-	}
+func (f *files) add(path string) {
 	text, err := readText(path)
 	if err != nil {
-		return nil, err
+		f.apart, f.asks = true, true
 	}
-	var out bytes.Buffer
-	for n, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimRight(line, "\r")
-		key, rest := directive(line)
-		switch key {
-		case "host":
-			block = line
-		case "match":
-			line = p.match(rest, fmt.Sprintf("%s:%d", p.cfg.shortPath(path), n+1))
-			block = line
-		case "include":
-			out.Write(p.include(path, rest, block, depth))
-			line = block // the included file may have ended in a block of its own
-		}
-		out.WriteString(line + "\n")
-	}
-	return out.Bytes(), nil
-}
-
-// include returns the text of the files that patterns name. A block other than `Host *` applies only as long as the
-// included file has no blocks of its own, as the conjunction of two blocks cannot be expressed.
-func (p *preprocessor) include(from, patterns, block string, depth int) []byte {
-	var text bytes.Buffer
-	for _, pattern := range fields(patterns) {
-		pattern = p.cfg.expandHome(pattern)
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(p.includeDir, pattern)
-		}
-		paths, _ := filepath.Glob(pattern)
-		for _, path := range paths {
-			t, err := p.file(path, block, depth+1)
-			if err != nil {
-				p.cfg.Log.Warn("ssh config include ignored", "file", path, "from", from, "err", err)
-				continue
-			}
-			if _, patterns := directive(block); patterns != "*" && hasBlocks(t) {
-				p.cfg.Log.Warn("ssh config include ignored: it has Host lines and is itself inside one", "file", path, "from", from)
-				continue
-			}
-			text.WriteString(block + "\n")
-			text.Write(t)
-			text.WriteString("\n")
-		}
-	}
-	return text.Bytes()
-}
-
-func hasBlocks(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
-		if key, _ := directive(line); key == "host" {
-			return true
-		}
-	}
-	return false
-}
-
-// match turns a Match line into the equivalent Host line, or into one that never matches if there is none. Matching on
-// the final pass or on canonical names is ignored: crypto-policy files use it for algorithms only.
-func (p *preprocessor) match(criteria, where string) string {
-	const never = "Host !*"
-	patterns := "*"
-	words := fields(criteria)
-	for i := 0; i < len(words); i++ {
-		key, value, inline := strings.Cut(words[i], "=")
-		key = strings.ToLower(key)
-		if key == "all" {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			continue
 		}
-		if key == "final" || key == "canonical" {
-			return never
-		}
-		if !inline {
-			if i++; i < len(words) {
-				value = words[i]
-			}
-		}
+		line = strings.TrimLeftFunc(line, func(r rune) bool { return !unicode.IsLetter(r) })
+		end := max(0, strings.IndexFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }))
+		keyword, rest := strings.ToLower(line[:end]), line[end:]
+		value := append(strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" =\"'\t\r\n", r) }), "?")[0]
+		f.keywords[keyword] = true
 		switch {
-		case (key == "host" || key == "originalhost") && patterns == "*" && value != "":
-			patterns = strings.ReplaceAll(value, ",", " ")
-		case key == "localuser" && value != "":
-			host := ssh_config.Host{}
-			for _, name := range strings.Split(value, ",") {
-				if pat, err := ssh_config.NewPattern(name); err == nil {
-					host.Patterns = append(host.Patterns, pat)
-				}
+		case keyword == "host":
+			f.apart = f.apart || strings.ContainsAny(rest, "\"'\\=#")
+			f.blocks = append(f.blocks, strings.Fields(rest))
+		case keyword == "match":
+			for _, criterion := range strings.Fields(strings.ToLower(rest)) {
+				f.apart = f.apart || criterion != "all" && criterion != "final" && criterion != "canonical"
 			}
-			if !host.Matches(p.cfg.LocalUser) {
-				return never
-			}
-		default:
-			p.cfg.Log.Warn("ssh config block ignored: only Match host, localuser and all are understood", "line", where)
-			return never
+		case keyword == "stricthostkeychecking":
+			f.asks = f.asks || !slices.Contains([]string{"yes", "no", "off", "accept-new"}, strings.ToLower(value))
+		case keyword == "hostkeyalgorithms" && value[0] != '+' && value[0] != '-':
+			f.orders = append(f.orders, strings.TrimPrefix(value, "^"))
+		case keyword == "hostname":
+			f.names += strings.ToLower(rest)
 		}
+		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand"
 	}
-	return "Host " + patterns
 }
 
-// directive splits a line into its keyword, in lower case, and the rest.
-func directive(line string) (key, rest string) {
-	line = strings.TrimSpace(line)
-	if line == "" || line[0] == '#' {
-		return "", ""
+var (
+	plainName = regexp.MustCompile(`^[a-zA-Z0-9._:-]+$`)
+	numeric   = regexp.MustCompile(`^[0-9][0-9a-fA-FxX.]*$|:`)
+)
+
+// key returns the same text for hosts that the files do not distinguish, "" before they are known.
+func (f *files) key(t target) string {
+	if f == nil {
+		return ""
 	}
-	i := strings.IndexAny(line, " \t=")
-	if i < 0 {
-		return strings.ToLower(line), ""
+	key, lower := fmt.Sprintf(" %s %d ", t.user, t.port), strings.ToLower(t.alias)
+	addr, err := netip.ParseAddr(t.alias)
+	if odd := numeric.MatchString(t.alias) && (err != nil || addr.String() != t.alias); odd || f.apart ||
+		!plainName.MatchString(t.alias) || !plainName.MatchString("x"+t.user) || strings.Contains(f.names, lower) {
+		return key + t.alias
 	}
-	rest = strings.TrimSpace(line[i:])
-	rest = strings.TrimSpace(strings.TrimPrefix(rest, "="))
-	return strings.ToLower(line[:i]), rest
+	for _, patterns := range f.blocks {
+		key += fmt.Sprint(matchesList(patterns, t.alias), matchesList(patterns, lower))
+	}
+	return "*" + key
 }
 
-// fields splits at blanks outside double quotes.
-func fields(s string) []string {
-	var out []string
-	var word strings.Builder
-	quoted, open := false, false
-	flush := func() {
-		if open {
-			out = append(out, word.String())
+// matchesList matches a name as OpenSSH does: by one of the patterns, and by none of those with an exclamation mark.
+func matchesList(patterns []string, name string) (found bool) {
+	for _, pattern := range patterns {
+		pattern, not := strings.CutPrefix(pattern, "!")
+		if matches(pattern, name) {
+			if not {
+				return false
+			}
+			found = true
 		}
-		word.Reset()
-		open = false
 	}
-	for _, r := range s {
+	return found
+}
+
+func matches(pattern, name string) bool {
+	p, n, star, from := 0, 0, -1, 0 // the last star, and where in name it ends for now
+	for n < len(name) {
 		switch {
-		case r == '"':
-			quoted, open = !quoted, true
-		case (r == ' ' || r == '\t') && !quoted:
-			flush()
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p++
+			n++
+		case star >= 0:
+			from++
+			p, n = star+1, from
 		default:
-			word.WriteRune(r)
-			open = true
+			return false
 		}
 	}
-	flush()
-	return out
+	return strings.Trim(pattern[p:], "*") == ""
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,16 +68,20 @@ func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
 		}
 		_, d.port, _ = net.SplitHostPort(l.Addr().String())
 		l.Close()
-		writeFile(t, filepath.Join(dir, "sshd_config"), fmt.Appendf(nil, `ListenAddress 127.0.0.1:%s
-HostKey %s/host_key
+		hostKey := "HostKey " + dir + "/host_key"
+		if strings.Contains(extra, "HostKey ") {
+			hostKey = ""
+		}
+		writeFile(t, filepath.Join(dir, "sshd_config"), fmt.Appendf(nil, `%s
+ListenAddress 127.0.0.1:%s
+%s
 PidFile none
 AuthorizedKeysFile %s/authorized_keys
 StrictModes no
 UsePAM no
 UseDNS no
 SetEnv HOME=%s XDG_CACHE_HOME=%s/.cache
-%s
-`, d.port, dir, dir, d.home, d.home, strings.ReplaceAll(extra, "PORT", d.port)), 0o600)
+`, strings.ReplaceAll(extra, "PORT", d.port), d.port, hostKey, dir, d.home, d.home), 0o600)
 		if d.start(t, program, filepath.Join(dir, "sshd_config")) {
 			return d
 		}
@@ -142,11 +145,6 @@ func (d *sshd) start(t testing.TB, program, config string) bool {
 func sshdHome(t testing.TB, extra string) (*home, *sshd) {
 	t.Helper()
 	h := newHome(t)
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.LocalUser = me.Username
 	d := startSSHD(t, h.key.PublicKey(), extra)
 	h.config(t, fmt.Sprintf("Host box*\n HostName 127.0.0.1\n Port %s\n", d.port))
 	return h, d
