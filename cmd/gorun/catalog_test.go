@@ -100,7 +100,7 @@ type step struct{ name, means, remedy string }
 
 // steps are the middle of `HOST: STEP: reason`.
 var steps = []step{
-	{string(ssh.StepConfig), "`~/.ssh/config` could not be read", "check the file; `--ssh-config none` reads none"},
+	{string(ssh.StepConfig), "`ssh` refuses its configuration, or gorun cannot obey it", "`ssh -G HOST` shows it; `--ssh-command ssh` [obeys all of it](reference/ssh-config.md); `--ssh-config none` reads none"},
 	{string(ssh.StepResolve), "the host's name is not known", "check the name, or give its address; `--connect-retry` waits for names of machines that are starting"},
 	{string(ssh.StepConnect), "no TCP connection: the host is down, a firewall drops packets, or nothing listens", "try `ssh HOST true`; check port and sshd. With `--cluster`: is there a daemon (`gorun worker`)?"},
 	{string(ssh.StepHandshake), "something answers that does not speak ssh as expected", "is it an sshd? Old ones may lack all ciphers that are still safe"},
