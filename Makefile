@@ -444,7 +444,7 @@ release-again:
 
 ## compatibility: try this gorun with the last release: which of their parts work together, and how others refuse each other (BASELINE=REVISION)
 # Before the first release the baseline is the commit that raised the control protocol last.
-BASELINE ?= $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null),9fde478f91ea9858bfc456d82fe34db8dbcda1d4)
+BASELINE ?= $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null),4042687d3a4fb1c435d494f8fb213e9722153c4c)
 .PHONY: baseline
 baseline:
 	@echo '$(BASELINE)'
@@ -453,7 +453,7 @@ compatibility: build
 	@if [ "$$(cat build/baseline/revision 2>/dev/null)" != '$(BASELINE)' ]; then \
 		rm -rf build/baseline; mkdir -p build/baseline; \
 		git archive '$(BASELINE)' | tar -x -C build/baseline; \
-		$(MAKE) -C build/baseline build VERSION='$(BASELINE:v%=%)'; \
+		$(MAKE) -C build/baseline build VERSION='$(or $(patsubst v%,%,$(filter v%,$(BASELINE))),0.0.0+$(BASELINE))'; \
 		echo '$(BASELINE)' >build/baseline/revision; \
 	fi
 	PYTHON=$(PYTHON) contrib/packaging/compatibility.sh bin/gorun build/baseline/bin/gorun build/baseline
