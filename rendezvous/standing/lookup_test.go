@@ -58,7 +58,7 @@ func TestQueueLookup(t *testing.T) {
 				asked = append(asked, q.at)
 			}
 			if got := strings.Join(asked, " "); got != tc.want || told != tc.told {
-				t.Errorf("asked %s and told %d times, want %s and %d", got, told, tc.want, tc.told)
+				t.Errorf("asked %s and reported %d waits, want %s and %d", got, told, tc.want, tc.told)
 			}
 			var no *RefusedError
 			if !errors.Is(final, tc.err) && !(errors.As(final, &no) && no.Text == "no") {
