@@ -14,24 +14,24 @@ import (
 func TestQueueLookup(t *testing.T) {
 	lost := errors.New("no route to host")
 	for name, tc := range map[string]struct {
-		steps string        // the answers of the daemons that are asked: "→x" that x keeps the queue, "q x y" that it waits there, and x and y are others, "!" nothing
-		wait  time.Duration // between each two of these
-		want  string        // who was asked
-		told  int
-		err   error
+		steps  string        // the answers of the daemons that are asked: "→x" that x keeps the queue, "q x y" that it waits there, and x and y are others, "!" nothing
+		wait   time.Duration // between each two of these
+		want   string        // who was asked
+		waited int
+		err    error
 	}{
 		"it is kept elsewhere":                       {steps: "→k", want: "a k"},
 		"nobody is there":                            {steps: "!", want: "a", err: lost},
-		"who kept it is lost":                        {steps: "→k,!,→k,!,→b", want: "a k a k a b", told: 1, wait: 2 * time.Second},
-		"who keeps it is lost while the job waits":   {steps: "→k,q a b k,!,!,→b", want: "a k k a b b", told: 1, wait: 2 * time.Second},
-		"whom the user named is lost while it waits": {steps: "q b c,!,→a,!,→b", want: "a a b a b b", told: 1, wait: 2 * time.Second},
-		"for longer than it may be":                  {steps: "→k,!,→k,!,→k,!,→k,!", want: "a k a k a k", wait: 20 * time.Second, told: 1, err: lost},
-		"it was in the queue meanwhile":              {steps: "→k,!,q b,!,→k,!,→k", want: "a k a a b k a k", wait: 20 * time.Second, told: 3},
+		"who kept it is lost":                        {steps: "→k,!,→k,!,→b", want: "a k a k a b", waited: 1, wait: 2 * time.Second},
+		"who keeps it is lost while the job waits":   {steps: "→k,q a b k,!,!,→b", want: "a k k a b b", waited: 1, wait: 2 * time.Second},
+		"whom the user named is lost while it waits": {steps: "q b c,!,→a,!,→b", want: "a a b a b b", waited: 1, wait: 2 * time.Second},
+		"for longer than it may be":                  {steps: "→k,!,→k,!,→k,!,→k,!", want: "a k a k a k", wait: 20 * time.Second, waited: 1, err: lost},
+		"it was in the queue meanwhile":              {steps: "→k,!,q b,!,→k,!,→k", want: "a k a a b k a k", wait: 20 * time.Second, waited: 3},
 		"it says no":                                 {steps: "→k,no", want: "a k", err: &RefusedError{Text: "no"}},
 		"it has another key":                         {steps: "→k,key", want: "a k", err: ErrKey},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q, now, told := newLookup("a"), time.Unix(1000, 0), 0
+			q, now, waited := newLookup("a"), time.Unix(1000, 0), 0
 			asked := []string{q.at}
 			var final error
 			for _, step := range strings.Split(tc.steps, ",") {
@@ -50,15 +50,15 @@ func TestQueueLookup(t *testing.T) {
 					q.queued(strings.Fields(step)[1:])
 				}
 				if text != "" {
-					told++
+					waited++
 				}
 				if final != nil {
 					break
 				}
 				asked = append(asked, q.at)
 			}
-			if got := strings.Join(asked, " "); got != tc.want || told != tc.told {
-				t.Errorf("asked %s and reported %d waits, want %s and %d", got, told, tc.want, tc.told)
+			if got := strings.Join(asked, " "); got != tc.want || waited != tc.waited {
+				t.Errorf("asked %s and reported %d waits, want %s and %d", got, waited, tc.want, tc.waited)
 			}
 			var no *RefusedError
 			if !errors.Is(final, tc.err) && !(errors.As(final, &no) && no.Text == "no") {

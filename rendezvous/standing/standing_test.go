@@ -497,7 +497,7 @@ func TestElastic(t *testing.T) {
 	start(t, "b", 1, a.gossip)
 	awaitShares(t, l, "a:1,c:1,b:1")
 	if l.Shares()[2].Born == before {
-		t.Error("another daemon cannot be told from the one before")
+		t.Error("another daemon looks like the one before")
 	}
 }
 

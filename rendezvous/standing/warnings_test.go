@@ -14,8 +14,8 @@ func TestWarnings(t *testing.T) {
 	}
 	now := time.Now()
 	for i := range 2 * maxWarned {
-		if told := w.warn(from(i), now); told != (i < maxWarned) {
-			t.Errorf("of number %d something is said: %v", i, told)
+		if warned := w.warn(from(i), now); warned != (i < maxWarned) {
+			t.Errorf("of number %d a warning: %v", i, warned)
 		}
 	}
 	if w.warn(from(0), now.Add(warnInterval-1)) || !w.warn(from(0), now.Add(warnInterval)) || len(w.last) != 1 {
