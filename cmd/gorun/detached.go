@@ -26,8 +26,10 @@ func openDetached() (*detached.Launcher, error) {
 	origin := detached.OriginFrom(os.Getenv(detached.OriginVariable))
 	os.Unsetenv(detached.Variable) // it is not for the programs that this one starts
 	os.Unsetenv(detached.OriginVariable)
-	if origin.Addr != "" {
-		hide() // it gets the cluster's key
+	if origin.Addr != "" { // it gets the cluster's key
+		if err := hide(); err != nil {
+			return nil, err
+		}
 	}
 	return detached.Open(dir, origin, os.Exit)
 }

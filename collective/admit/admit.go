@@ -18,11 +18,9 @@ import (
 
 const (
 	// All bounds the connections of a listener that have not authenticated yet.
-	All = 512
+	All = 1024
 	// PerOrigin bounds those from one address.
-	PerOrigin = 256
-	// Least is how long each of them has at least. Meanwhile new ones wait in the kernel's queue.
-	Least = 200 * time.Millisecond
+	PerOrigin = 640
 	// MaxBytes is how much may be read from one of them.
 	MaxBytes = 32 << 10
 )
@@ -50,7 +48,6 @@ type Conn struct {
 	net.Conn
 	door    *Door
 	from    netip.Prefix
-	since   time.Time
 	read    int
 	known   atomic.Bool
 	crowded atomic.Bool
@@ -67,26 +64,15 @@ func Origin(a net.Addr) netip.Prefix {
 	return p
 }
 
-// Enter counts a connection. If there is no space for it, Enter closes another one, for whose least time it may wait.
-// A connection that comes after Close is closed.
+// Enter counts a connection. If there is no space for it, Enter closes another one. It never waits: whoever accepts
+// connections must not be held up by one address. A connection that comes after Close is closed.
 func (d *Door) Enter(conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, door: d, from: Origin(conn.RemoteAddr())}
-	for {
-		wait := d.enter(c, time.Now())
-		if wait <= 0 {
-			return c
-		}
-		time.Sleep(wait)
-	}
-}
-
-// enter counts a connection, or returns how long it has to wait.
-func (d *Door) enter(c *Conn, now time.Time) (wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		c.Conn.Close()
-		return 0
+		return c
 	}
 	oldest := -1
 	if d.of[c.from] >= PerOrigin {
@@ -96,9 +82,6 @@ func (d *Door) enter(c *Conn, now time.Time) (wait time.Duration) {
 	}
 	if oldest >= 0 {
 		o := d.unknown[oldest]
-		if wait := Least - now.Sub(o.since); wait > 0 {
-			return wait
-		}
 		o.crowded.Store(true)
 		o.Conn.Close()
 		d.remove(o)
@@ -106,13 +89,12 @@ func (d *Door) enter(c *Conn, now time.Time) (wait time.Duration) {
 	if d.of == nil {
 		d.of = map[netip.Prefix]int{}
 	}
-	c.since = now
 	d.unknown = append(d.unknown, c)
 	d.of[c.from]++
 	if d.Timeout > 0 {
-		c.SetDeadline(now.Add(d.Timeout))
+		c.SetDeadline(time.Now().Add(d.Timeout))
 	}
-	return 0
+	return c
 }
 
 // remove stops counting a connection, if it is counted. mu is held.

@@ -100,8 +100,16 @@ func (f *frame) decode(b *[headerSize]byte) error {
 		if f.Length > limit {
 			return fmt.Errorf("%w: kind %d with %d bytes", errFrame, f.Kind, f.Length)
 		}
+		if f.mustCheck() && f.Flags&flagChecked == 0 {
+			return fmt.Errorf("%w: a payload of kind %d is not authenticated", errFrame, f.Kind)
+		}
 	default:
 		return fmt.Errorf("%w: kind %d", errFrame, f.Kind)
 	}
 	return nil
+}
+
+// mustCheck reports whether the payload is authenticated whatever Config.Check says.
+func (f *frame) mustCheck() bool {
+	return f.Length > 0 && (f.Kind != Data || f.Flags&FlagCheck != 0 || f.Length <= alwaysChecked)
 }

@@ -46,11 +46,30 @@ func TestFrameLimits(t *testing.T) {
 		{kindAck, 0, true}, {kindAck, mapBytes, true}, {kindAck, mapBytes + 1, false},
 		{0, 0, false}, {3, 0, false}, {0x7f, 0, false}, {0x81, 0, false}, {0xff, 0, false},
 	} {
-		f := frame{Header: Header{Kind: c.kind, Length: c.length}}
+		f := frame{Header: Header{Kind: c.kind, Length: c.length, Flags: flagChecked}}
 		var b [headerSize]byte
 		f.encode(&b)
 		if err := f.decode(&b); (err == nil) != c.ok || err != nil && !errors.Is(err, errFrame) {
 			t.Errorf("kind %d of %d bytes: %v", c.kind, c.length, err)
+		}
+	}
+}
+
+// TestFrameMustBeChecked: what ranks or engines believe is not taken without a tag.
+func TestFrameMustBeChecked(t *testing.T) {
+	for _, c := range []struct {
+		Header
+		ok bool
+	}{
+		{Header{Kind: Data, Length: alwaysChecked + 1}, true}, {Header{Kind: Data, Length: alwaysChecked}, false},
+		{Header{Kind: Data, Length: MaxPayload, Flags: FlagCheck}, false}, {Header{Kind: Data}, true},
+		{Header{Kind: Control, Length: MaxPayload}, false}, {Header{Kind: kindAck, Length: 1}, false},
+	} {
+		var b [headerSize]byte
+		(&frame{Header: c.Header}).encode(&b)
+		var f frame
+		if err := f.decode(&b); (err == nil) != c.ok || err != nil && !errors.Is(err, errFrame) {
+			t.Errorf("%+v: %v", c.Header, err)
 		}
 	}
 }

@@ -196,8 +196,7 @@ func (st *stream) writeEncrypted() error {
 func (st *stream) head(out []byte, i int, payload []byte) []byte {
 	o, f := &st.out, &st.out.frames[i]
 	f.Flags &^= flagChecked
-	if len(payload) > 0 && (st.sends.encrypt || st.link.mesh.cfg.Check || f.Flags&FlagCheck != 0 || f.Kind == Control ||
-		len(payload) <= alwaysChecked) {
+	if f.mustCheck() || len(payload) > 0 && (st.sends.encrypt || st.link.mesh.cfg.Check) {
 		f.Flags |= flagChecked
 	}
 	f.encode(&o.header)

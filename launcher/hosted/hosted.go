@@ -6,7 +6,6 @@
 package hosted
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -21,6 +20,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher/detached"
 	"gorun/launcher/failover"
@@ -89,8 +90,21 @@ func (h Runner) start(ctx context.Context, r *wire.Detach, e failover.Errand, re
 		return nil, nil, err
 	}
 	cmd := h.command(r)
-	cmd.Stdin = bytes.NewReader(text)
+	// The launcher reads when it has hidden its memory. Nobody else can: what is in a pipe could be had by /proc/PID/fd.
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start launcher: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "errand"), os.NewFile(uintptr(ends[1]), "errand")
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		ours.Write(text)
+		ours.Close()
+	})
+	cmd.Stdin = theirs
 	d, err := detached.Start(ctx, store, cmd, record)
+	theirs.Close()
+	sent.Wait()
 	return cmd, d, err
 }
 

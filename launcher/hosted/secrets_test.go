@@ -81,6 +81,9 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		clean("it runs")
+		if in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", cmd.Process.Pid)); err != nil || !strings.HasPrefix(in, "socket:") {
+			t.Errorf("the errand comes by %s, which others of the user can open, %v", in, err)
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -379,7 +379,7 @@ func TestHostileKeepNoneOut(t *testing.T) {
 		}
 		return conns
 	}
-	idle("127.0.0.2", 300)
+	idle("127.0.0.2", 700)
 	if line := <-refused; !strings.Contains(line, "from=127.0.0.2:") || !strings.Contains(line, "too many at once that have not authenticated") {
 		t.Error(line)
 	}

@@ -331,7 +331,7 @@ func (n *Network) damaged(found link.Damage) {
 		"between %s there and %s here a NIC, a switch or a hypervisor is broken, or somebody changes it",
 		p.Name, topology.Count(int(found.Times), "time"), addressOf(found.Remote), n.withNIC(found.Local))
 	if !n.job.Checksum && !n.job.Encrypt {
-		text += "; large tensors are not checked, and may be wrong: run with --checksum"
+		text += "; large tensors are not checked, and may be wrong: run without --checksum=false"
 	}
 	n.say(text)
 }

@@ -85,7 +85,7 @@ func (p *Port) accept() {
 		}
 		uid, _ := admit.User(conn) // -1 for one that nobody knows
 		p.mu.Lock()
-		refuse := p.wrong[uid] >= maxWrong && !admit.Allowed(uid)
+		refuse := uid >= 0 && p.wrong[uid] >= maxWrong && !admit.Allowed(uid)
 		p.mu.Unlock()
 		if refuse {
 			conn.Close()
