@@ -4,7 +4,7 @@
     build/lab up 2 && build/lab link --mbit 10000 1 && build/lab link --mbit 10000 2
     build/lab run python3 contrib/bench/guarded.py --hosts host1,host2
 
-Three ways take turns: large tensors neither (--checksum=false), authenticated (--checksum), and everything
+Three ways take turns: large tensors neither (--checksum=false), authenticated (the default), and everything
 encrypted (--encrypt). A step computes and then sums the 161 gradients of ResNet-50, 102 MB. It computes for
 real, by torch on CPUs with a batch of 32 images (--real), or it sleeps for 250 ms, as a program does that
 waits for a GPU. Beside them stand allreduces of 1 to 64 MiB. Nothing else may run on the machine.

@@ -16,7 +16,7 @@ type JobOptions struct {
 	Grace    time.Duration `msgpack:"grace"`     // between TERM, or the INT of a Ctrl-C, and KILL
 	Streams  int           `msgpack:"streams"`   // per link, 0 for the default
 	Encrypt  bool          `msgpack:"encrypt"`   // what hosts send each other
-	Checksum bool          `msgpack:"checksum"`  // authenticate all that links carry; without it, not large segments of numbers
+	Checksum bool          `msgpack:"checksum"`  // authenticate large segments of numbers too, as all else always is
 	RDMA     string        `msgpack:"rdma"`      // whether streams of links go over RDMA: "auto", "on", devices with commas, or "off"
 	Verbs    string        `msgpack:"verbs"`     // the library for that, by its path on hosts; "" for the system's libibverbs
 	RDMATune string        `msgpack:"rdma_tune"` // options of queue pairs, as package verbs reads them; "" for its defaults

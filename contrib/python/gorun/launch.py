@@ -201,7 +201,8 @@ def _start(command: Sequence[str], environ: dict[str, str], key: str) -> tuple[d
                 sys.stdout.write(line)
                 continue
             rank, _, data = after.partition(" ")
-            pieces.setdefault(int(rank), []).append(data.strip())
+            if rank.isdecimal():  # or somebody prints the mark
+                pieces.setdefault(int(rank), []).append(data.strip())
         status = job.wait()
     sys.stdout.flush()
     return {

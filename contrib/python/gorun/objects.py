@@ -1,7 +1,7 @@
 """Python objects between the ranks of one job.
 
 Objects travel as pickles, as in Horovod. The peers are the ranks of this job: one script, one user, over
-links the daemons authenticated; no listener of gorun unpickles anything. Do not load from a rank that
+links that authenticate what they carry; no listener of gorun unpickles anything. Do not load from a rank that
 handles untrusted data what you would not load from that data.
 """
 

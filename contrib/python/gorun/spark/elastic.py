@@ -116,6 +116,8 @@ class Outcomes:
         if not found:
             self._output.write(line)
             return
+        if len(after.split()) != 3:  # somebody prints the mark
+            return
         process, last, data = after.split()
         self._parts.setdefault(process, []).append(data)
         if last == "1":
