@@ -2,8 +2,10 @@
 
 The function travels as a pickle in the ranks' environment, which gorun sends to the hosts over the standard
 input of ssh. The ranks print their results as marked lines, which come back over the same connections. So no
-process listens, and run() unpickles only what a rank of this job has sealed. As with multiprocessing's
-"spawn", a pickle holds the name of the function: the module or script defining it must exist on the hosts.
+process listens, and run() unpickles only what a rank of this job has sealed. A function of a module travels
+by its name: the module must exist on the hosts. What a script or a notebook defines travels by value, for
+which cloudpickle must be here and on the hosts. Without it a script's functions travel by name too: as with
+multiprocessing's "spawn", the ranks import the script, which must guard its call of run().
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from gorun import arguments, sealed
 # The kernel takes at most 128 KiB per variable of an environment, and 2 MiB for all of it.
 PIECE = 96 << 10
 LARGEST_CALL = 1 << 20
+
+# Why a function does not travel without cloudpickle.
+NEEDS = (
+    ": only functions that can be imported, and plain values, reach the ranks; cloudpickle takes others too, "
+    "where it is installed: pip install cloudpickle"
+)
 
 # Horovod's sentence, which programs look for.
 FAILED = (
@@ -111,8 +119,13 @@ def _run(args: Any) -> list[Any] | None:
 def _results(
     given: Any, func: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
 ) -> list[Any]:
-    command = [binary(), *arguments.flags(given), given.executable or sys.executable, "-m", "gorun.call"]
     name, key = getattr(func, "__name__", func), secrets.token_hex(16)
+    if "_GORUN_CALL_MAIN" in os.environ:  # this is a rank, which imports the script that has called run()
+        sys.exit(
+            f"gorun: run {name}: ranks import this script, which calls run() again: move the call below "
+            'if __name__ == "__main__":, or install cloudpickle, which sends functions without their script'
+        )
+    command = [binary(), *arguments.flags(given), given.executable or sys.executable, "-m", "gorun.call"]
     results, status = _start(command, _call(func, args, kwargs or {}, key), key)
     if status:
         raise RuntimeError(FAILED.format(name, status))
@@ -154,36 +167,54 @@ def binary() -> str:
 
 def _call(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], key: str) -> dict[str, str]:
     """Return the environment in which ranks find what to call."""
-    data = base64.b85encode(_dumps((func, tuple(args), kwargs))).decode()
-    if len(data) > LARGEST_CALL:
-        raise ValueError(
-            f"run {func}: function and arguments are {len(data)} bytes, more than fit in an environment: "
-            "let the function read large data from a file"
-        )
-    pieces = textwrap.wrap(data, PIECE)
-    # The ranks need this to import the script that defines the function.
     main = {
         key: value
         for key, value in spawn.get_preparation_data("gorun").items()
         if key in ("init_main_from_name", "init_main_from_path", "sys_path")
     }
+    # What a notebook runs has no file, nor has what Python reads from standard input, whatever its name is.
+    importable = "init_main_from_name" in main or os.path.isfile(main.get("init_main_from_path", ""))
+    data, by_value, of_main = _dumps((func, tuple(args), kwargs), importable)
+    if not of_main:
+        main = {"sys_path": main["sys_path"]}
+    if by_value:
+        main["python"] = sys.version_info[:2]
+    pieces = textwrap.wrap(data, PIECE)
     where = base64.b85encode(pickle.dumps(main)).decode()
     environ = {f"_GORUN_CALL_{i}": piece for i, piece in enumerate(pieces)}
     return {**environ, "_GORUN_CALL": str(len(pieces)), "_GORUN_CALL_MAIN": where, "_GORUN_CALL_KEY": key}
 
 
-def _dumps(call: Any) -> bytes:
+def _dumps(call: Any, importable: bool) -> tuple[str, bool, bool]:
+    """Return a pickle, whether parts of it are there by value, and whether it names parts of the main module.
+
+    cloudpickle comes first: only it sends by value what the main module defines.
+    """
     try:
-        return pickle.dumps(call)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        import cloudpickle
+
+        picklers, needs = [cloudpickle.dumps, pickle.dumps], ""
+    except ImportError:
+        picklers, needs = [pickle.dumps], NEEDS
+    whys: list[str] = []
+    for dumps in picklers:
         try:
-            import cloudpickle  # where it is installed, it also takes lambdas and local functions
-        except ImportError:
-            raise ValueError(
-                f"run {call[0]}: {error}: only functions that can be imported, and plain values, reach the "
-                "ranks; cloudpickle, where it is installed, takes others too"
-            ) from error
-        return cloudpickle.dumps(call)
+            found = dumps(call)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            whys.append(f"{error}{needs}")
+            continue
+        named = dumps is pickle.dumps and b"__main__" in found or b"__mp_main__" in found
+        data = base64.b85encode(found).decode()
+        if named and not importable:
+            whys.append(f"a notebook, or standard input, defines it, which ranks cannot import{needs}")
+        elif len(data) > LARGEST_CALL:
+            whys.append(
+                f"function and arguments are {len(data)} bytes, more than fit in an environment: "
+                "let the function read large data from a file"
+            )
+        else:
+            return data, dumps is not pickle.dumps and b"cloudpickle" in found, named
+    raise ValueError(f"run {call[0]}: {whys[0]}")
 
 
 def _start(command: Sequence[str], environ: dict[str, str], key: str) -> tuple[dict[int, Any], int]:

@@ -4,6 +4,7 @@ import base64
 import io
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,23 @@ class Touch:
 
     def __reduce__(self):
         return open, (self.path, "w")
+
+
+# What a user types, where it comes from: the function and the class are in the main module.
+TYPED = """
+import sys, horovod
+class Pair:
+    def __init__(self, rank): self.rank = rank
+def pair(*args):
+    import os
+    return Pair(int(os.environ["RANK"]))
+print("the top of", __name__)
+"""
+CALL = (
+    "found = horovod.run(pair, num_proc=2); "
+    "print([one.rank for one in found], {type(one) is Pair for one in found})\n"
+)
+WITHOUT = "import sys; sys.modules['cloudpickle'] = None\n"
 
 
 def fail():
@@ -122,6 +140,75 @@ class LaunchTest(unittest.TestCase):
                 gorun.run(lambda: 1)
         with self.assertRaisesRegex(ValueError, "file"):
             gorun.run(place, ("x" * 2_000_000,))
+
+    def said(self, text, *argv, status=0):
+        """Return what Python prints, by lines; its program is a file or comes by standard input."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, "script.py")
+            script.write_text(text)
+            paths = f"{os.environ['PYTHONPATH']}:{Path(gorun.__path__[0]).parent / 'shim'}"
+            run = subprocess.run(
+                [sys.executable, *(argv or [script])], env={**os.environ, "PYTHONPATH": paths}, cwd=folder,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, input=text, timeout=120,
+            )  # fmt: skip
+        self.assertEqual(run.returncode, status, run.stdout)
+        return run.stdout.splitlines()
+
+    def test_what_the_main_module_defines(self):
+        """A function sent by value needs neither a file nor a guard."""
+        need("cloudpickle")
+        for argv in (), ("-",), ("-c", TYPED + CALL):
+            self.assertEqual(self.said(TYPED + CALL, *argv), ["the top of __main__", "[0, 1] {True}"])
+        # A lock has no value to send: then the function is sent by its name.
+        guarded = 'if __name__ == "__main__":\n    ' + CALL
+        said = self.said(TYPED + "import threading\npair.lock = threading.Lock()\n" + guarded)
+        self.assertIn("[1]<stdout>:the top of __mp_main__", said)
+        self.assertIn("[0, 1] {True}", said)
+
+    def test_what_the_main_module_defines_without_cloudpickle(self):
+        guarded = 'if __name__ == "__main__":\n    ' + CALL
+        self.assertIn("[0, 1] {True}", self.said(WITHOUT + TYPED + guarded))
+        inside = ('if __name__ == "__main__":\n' + TYPED + CALL).replace("\n", "\n ")
+        for text, argv, why in (
+            (TYPED + CALL, (), "ranks import this script"),
+            (inside, (), "Can't get attribute 'pair'"),
+            (TYPED + CALL, ("-",), "a notebook, or standard input, defines it.* pip install cloudpickle"),
+        ):
+            said = self.said(WITHOUT + text, *argv, status=1)
+            self.assertTrue([line for line in said if re.search(why, line)], said)
+            self.assertLessEqual(sum("Traceback" in line for line in said), 1, said)
+
+    def test_a_function_by_value_needs_the_same_python(self):
+        main = base64.b85encode(pickle.dumps({"sys_path": [], "python": (3, 1)})).decode()
+        environ = {**launch._call(os.getpgrp, (), {}, "a key"), "_GORUN_CALL_MAIN": main}
+        environ = {**os.environ, **environ}
+        call = [sys.executable, "-m", "gorun.call"]
+        run = subprocess.run(call, env=environ, capture_output=True, text=True)
+        self.assertRegex(run.stderr, r"^gorun: run: .* needs the caller's Python 3.1, not 3\.\d+\n$")
+
+    def test_notebook(self):
+        need("cloudpickle")
+        need("ipykernel")
+        from jupyter_client.manager import start_new_kernel
+
+        shim = str(Path(gorun.__path__[0]).parent / "shim")
+        with mock.patch.dict(os.environ, {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{shim}"}):
+            manager, client = start_new_kernel(kernel_name="python3")
+        said = []
+
+        def hear(message):
+            said.append(message["content"].get("text", ""))
+
+        try:
+            cells = TYPED, CALL, "def bad(): raise SystemExit('why it ends')\nhorovod.run(bad)"
+            told = [client.execute_interactive(c, timeout=60, output_hook=hear)["content"] for c in cells]
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+        self.assertEqual([content["status"] for content in told], ["ok", "ok", "error"], said)
+        self.assertIn("[0, 1] {True}\n", "".join(said))
+        self.assertIn("why it ends", "".join(said))
+        self.assertIn("non-zero status", told[2]["evalue"])
 
     def test_flags(self):
         seen = []
