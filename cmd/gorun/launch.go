@@ -75,12 +75,16 @@ type jobPlan struct {
 	changing *elasticPlan // nil if the world stays as it is
 	settings settings
 	ring     ringPlan
+	depth    int // of jobs within one another
 }
 
 // validate finds what is wrong with the flags, before anything is contacted, and completes the JobOptions.
 func (o *jobFlags) validate(ctx context.Context) (p jobPlan, err error) {
 	p.jobFlags = o
 	if err := checkFlags(o); err != nil {
+		return p, err
+	}
+	if p.depth, err = depthOf(os.Getenv(depthVariable)); err != nil {
 		return p, err
 	}
 	if p.changing, err = readElastic(o); err != nil {
@@ -139,7 +143,7 @@ func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spe
 	return launcher.Spec{
 		JobOptions:   p.JobOptions,
 		Placement:    placement,
-		Programs:     running,
+		Programs:     nested(running, p.depth),
 		Env:          env,
 		Version:      version,
 		StartTimeout: startTimeout(p.jobFlags),

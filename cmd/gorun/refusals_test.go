@@ -98,14 +98,15 @@ var remedies = map[string]string{
 	"read hostfile: …":                                                                                   "The file is not there or cannot be read. Its lines are such as `host1 slots=2`.",
 	"read topology file: …":                                                                              "The file is not there or cannot be read. `gorun help topology-file` describes it.",
 	"rsh-agent needs a host and a command":                                                               "Open MPI calls it: `mpirun --mca plm_rsh_agent 'gorun rsh-agent' -H host1,host2 …`.",
-	"this control group allows … processes and threads, and has …: …":                                    "Raise the limit (`TasksMax=`, `pids.max`, `--pids-limit` of a container), or start fewer ranks.",
-	"unexpected argument …":                                                                              "The command takes no arguments but flags: hosts go behind `-H`.",
-	"unknown flag …":                                                                                     "`gorun help flags` lists all flags. Flags of your program go behind its name.",
-	"version takes no arguments":                                                                         "To run a program of that name: `gorun -np N version …`.",
-	"worker takes no arguments":                                                                          "To run a program of that name: `gorun -np N worker …`.",
-	"… takes one job":                                                                                    "`gorun ps` lists the jobs.",
-	"…: no program to run":                                                                               "The file of programs is empty, or has only comments.",
-	"…: hosts are named before it":                                                                       "Name all hosts at once: `-H host1,host2`.",
+	"this gorun was started by a rank of a job, within … jobs: a program whose ranks start gorun on it would never end": "Have the ranks start another program than their own. `GORUN_DEPTH` counts the jobs; `env -u GORUN_DEPTH gorun …` begins anew.",
+	"this control group allows … processes and threads, and has …: …":                                                   "Raise the limit (`TasksMax=`, `pids.max`, `--pids-limit` of a container), or start fewer ranks.",
+	"unexpected argument …":        "The command takes no arguments but flags: hosts go behind `-H`.",
+	"unknown flag …":               "`gorun help flags` lists all flags. Flags of your program go behind its name.",
+	"version takes no arguments":   "To run a program of that name: `gorun -np N version …`.",
+	"worker takes no arguments":    "To run a program of that name: `gorun -np N worker …`.",
+	"… takes one job":              "`gorun ps` lists the jobs.",
+	"…: no program to run":         "The file of programs is empty, or has only comments.",
+	"…: hosts are named before it": "Name all hosts at once: `-H host1,host2`.",
 }
 
 // sample is a command that is refused.

@@ -15,6 +15,8 @@ var placed = []Variable{
 	always(Gorun, Place, "GORUN_SIZE", size),
 	always(Gorun, Place, "GORUN_LOCAL_RANK", localRank),
 	always(Gorun, Place, "GORUN_LOCAL_SIZE", localSize),
+	// A launcher that a rank has started gives its programs a higher one (cmd/gorun/nested.go).
+	noted("counts jobs that a rank of another job has started", always(Gorun, Place, "GORUN_DEPTH", constant("1"))),
 
 	always(Horovod, Place, "HOROVOD_RANK", rank),
 	always(Horovod, Place, "HOROVOD_SIZE", size),
