@@ -145,7 +145,9 @@ func (e *RankError) NextStep() string {
 	case strings.Contains(tail, "can't open file"):
 		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
-		return "this binary carries no Python binding: build it with make"
+		return pathLost + "; or this binary carries no Python binding: build it with make"
+	case strings.Contains(tail, "No module named 'horovod'"):
+		return pathLost + "; --no-horovod-shim needs an installed Horovod"
 	case strings.Contains(tail, "module 'horovod.torch' has no attribute 'init'"):
 		return "Python finds a source tree of Horovod that was not built before gorun's drop-in: run the script from another directory, or build that Horovod"
 	case strings.Contains(tail, "horovod/common/gloo/memory_store.cc"):
@@ -178,6 +180,7 @@ var frameworkHints = []struct{ said, hint string }{
 }
 
 const (
+	pathLost        = `gorun's PYTHONPATH did not reach this Python: leave out -E, -I or env -i; a wrapper appends it: PYTHONPATH=/my/code:$PYTHONPATH`
 	registerBackend = "import gorun.torch.distributed: that makes the backend known"
 	wheelOfMPICH    = "mpi4py of pip finds the MPICH of pip: pip install mpich"
 )
