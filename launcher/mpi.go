@@ -19,8 +19,11 @@ func (p *mpiPrograms) warn(s *Spec, host string, m *wire.Alone) {
 	}
 	p.warned = true
 	remedy := "does anything around it take away PMI_FD or PMI_RANK?"
-	if m.Library == "Open MPI" {
+	switch m.Library {
+	case "Open MPI":
 		remedy = "start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'"
+	case "gorun", "Horovod":
+		remedy = "does anything around it take away its variables, as env -i does, or set PYTHONPATH anew?"
 	}
 	if m.Sure {
 		s.Note("gorun: warning: rank %d on %s is alone: its %s knows of none of the other ranks; %s",

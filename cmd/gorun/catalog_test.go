@@ -55,6 +55,9 @@ var troubles = []trouble{
 	{&failure.RankError{Rank: 1, Host: "host1", Code: 1, Alone: "Open MPI"},
 		"An MPI program looked for an MPI launcher that it knows, found none, and ran as a job of one rank. So each rank would have computed everything.",
 		"Programs of MPICH and Intel MPI find gorun by PMI. Programs of Open MPI are started by its own `mpirun`, with gorun as its agent."},
+	{&failure.RankError{Rank: 1, Host: "host1", Code: 1, Alone: "gorun"},
+		"A rank used Horovod's operations without gorun's variables, as behind `env -i`, and so in a world of one. `its Horovod` is an installed one.",
+		"Have whatever is around the program keep the variables, `PYTHONPATH` among them."},
 	{&failure.RankError{Rank: 1, Host: "host1", Code: 1, Unfinished: true},
 		"An MPI program called MPI_Init and ended without MPI_Finalize.", "Its other ranks would wait for ever. Mend the program, or end it by MPI_Abort."},
 	{&failure.HostErrors{Hosts: 2, Failed: []*failure.HostError{

@@ -156,6 +156,8 @@ func (e *RankError) NextStep() string {
 		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
 	case e.Alone == "Open MPI":
 		return "start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false"
+	case e.Alone == "gorun" || e.Alone == "Horovod":
+		return pathLost + "; if each rank is to work by itself, add --strict=false"
 	case e.Alone != "":
 		return "something around the program takes away PMI_FD or PMI_RANK, which it needs to find the others: keep them, or add --pmi-port"
 	case e.Unfinished:

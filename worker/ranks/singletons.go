@@ -19,7 +19,8 @@ import (
 
 // An MPI library that does not find its launcher silently puts each rank into a world of its own. Open MPI's does, as
 // it knows only its own mpirun, and MPICH's if its environment was taken away. The files that ranks have mapped and
-// opened show it, whatever shell or interpreter is around the program.
+// opened show it, whatever shell or interpreter is around the program. So they do for a Horovod that was found in place
+// of gorun's, and for gorun's own module, if a rank's variables were taken away.
 
 // firstLook is the pause before the first look at a rank. Pauses double: a rank that spends the second half of its
 // life in MPI is seen.
@@ -27,10 +28,19 @@ const firstLook = 50 * time.Millisecond
 
 // singleton is a rank that an MPI library keeps apart from the others, or may do so.
 type singleton struct {
-	library string
-	begun   bool // it has begun with MPI, and knows of itself only
-	peers   bool // it may have found the others by another library
+	library string // of MPI, gorunAlone or horovod
+	begun   bool   // it has begun with MPI, and knows of itself only
+	peers   bool   // it may have found the others by another library
 }
+
+// Libraries other than MPI.
+const (
+	gorunAlone = "gorun"
+	horovod    = "Horovod"
+)
+
+// ofMPI reports whether the library is MPI's, or none. Beside MPI, torch may have found the other ranks.
+func (s singleton) ofMPI() bool { return s.library != gorunAlone && s.library != horovod }
 
 var (
 	openMPI = regexp.MustCompile(`^libmpi\.so\.(20|40|80)(\.|$)`)
@@ -38,6 +48,10 @@ var (
 	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all
 	// versions a file that they try shared memory with.
 	begun = regexp.MustCompile(`/mca_ess_singleton\.so$|^/dev/shm/open_mpi\.`)
+	// lone matches what gorun's module maps in a world of one (contrib/python/gorun/local.py).
+	lone = regexp.MustCompile(`^/memfd:gorun-alone\b`)
+	// stockHorovod matches a built Horovod, which finds the other ranks by a rendezvous or by MPI.
+	stockHorovod = regexp.MustCompile(`/horovod/\w+/mpi_lib[^/]*\.so$`)
 	// meets matches libraries that let ranks find each other without MPI and without gorun.
 	meets = regexp.MustCompile(`^(libtorch_cpu|libtensorflow_framework|xla_extension|libjax_common|_jax)\b`)
 )
@@ -45,7 +59,8 @@ var (
 // telling reports whether judgeFiles looks for a file.
 func telling(file string) bool {
 	name := path.Base(file)
-	return openMPI.MatchString(name) || mpich.MatchString(name) || begun.MatchString(file) || meets.MatchString(name)
+	return lone.MatchString(file) || stockHorovod.MatchString(file) ||
+		openMPI.MatchString(name) || mpich.MatchString(name) || begun.MatchString(file) || meets.MatchString(name)
 }
 
 // judgeFiles judges a rank by the files of its processes and the variables that they were started with.
@@ -55,15 +70,28 @@ func judgeFiles(processes []proc.Files, environment func(pid int) []string) (s s
 			return slices.ContainsFunc(p.Paths, func(file string) bool { return library.MatchString(path.Base(file)) })
 		}
 		s.peers = s.peers || uses(meets)
+		singly := slices.ContainsFunc(p.Paths, begun.MatchString)
 		switch {
 		case s.begun:
+		case slices.ContainsFunc(p.Paths, lone.MatchString):
+			s.library, s.begun = gorunAlone, true
+		case slices.ContainsFunc(p.Paths, stockHorovod.MatchString) && aloneInHorovod(environment(p.PID), singly):
+			s.library, s.begun = horovod, true
 		case uses(openMPI) && !has(environment(p.PID), "PMIX_NAMESPACE"): // its mpirun sets that, also one that a rank runs
-			s.library, s.begun = "Open MPI", slices.ContainsFunc(p.Paths, begun.MatchString)
+			s.library, s.begun = "Open MPI", singly
 		case uses(mpich) && !has(environment(p.PID), "HYDI_CONTROL_FD"): // its mpiexec sets that
 			s.library = "MPICH"
 		}
 	}
 	return s
+}
+
+// aloneInHorovod reports whether a stock Horovod knows of one rank only: by its variables, or as Open MPI began singly.
+// With gorun's variables, and without a rendezvous, it ends with an error by itself.
+func aloneInHorovod(env []string, singly bool) bool {
+	another := []string{"HOROVOD_GLOO_RENDEZVOUS_ADDR", "PMIX_NAMESPACE", "HYDI_CONTROL_FD"} // a launcher has set them
+	launched := slices.ContainsFunc(another, func(name string) bool { return has(env, name) })
+	return !launched && (singly || !has(env, "HOROVOD_SIZE"))
 }
 
 func has(env []string, name string) bool {
@@ -137,6 +165,9 @@ func (s *singletons) add(number int, seen singleton) {
 	if !s.processes.of(number).running {
 		return
 	}
+	if !seen.ofMPI() && s.met(number) { // only a process that the rank has started is alone
+		seen.library, seen.begun = "", false
+	}
 	if known.begun || seen.library == "" {
 		seen.library, seen.begun = known.library, known.begun
 	}
@@ -163,7 +194,7 @@ func (s *singletons) judge(number int) (library string) {
 	if known.library == "" || known.library == "MPICH" && s.mpi.Began(number) {
 		return ""
 	}
-	others := known.peers || s.met(number)
+	others := s.met(number) || known.peers && known.ofMPI()
 	switch {
 	case known.begun && s.job.IfAlone == wire.AloneWarns,
 		known.begun && others && s.job.IfAlone != wire.AloneEnds,

@@ -58,6 +58,7 @@ func TestJudgeFiles(t *testing.T) {
 	const (
 		lib       = "/usr/lib/x86_64-linux-gnu/"
 		begunFour = lib + "openmpi/lib/openmpi3/mca_ess_singleton.so"
+		stock     = "/venv/lib/python3.11/site-packages/horovod/torch/mpi_lib_v2.cpython-311-x86_64-linux-gnu.so"
 		begunAny  = "/dev/shm/open_mpi.0000 (deleted)"
 	)
 	for name, test := range map[string]struct {
@@ -78,6 +79,12 @@ func TestJudgeFiles(t *testing.T) {
 		"MPICH's mpiexec":       {[]string{"HYDI_CONTROL_FD=9"}, [][]string{{lib + "libmpich.so.12"}}, singleton{}},
 		"torch":                 {nil, [][]string{{"/venv/torch/lib/libtorch_cpu.so"}}, singleton{peers: true}},
 		"jax":                   {nil, [][]string{{"/venv/jaxlib/libjax_common.so", lib + "libmpi.so.40.40.7"}}, singleton{library: "Open MPI", peers: true}},
+		"gorun":                 {nil, [][]string{{"/lib/libtorch_cpu.so"}, {"/memfd:gorun-alone (deleted)"}}, singleton{"gorun", true, true}},
+		"Horovod":               {nil, [][]string{{stock}}, singleton{library: "Horovod", begun: true}},
+		"Horovod on Open MPI":   {[]string{"HOROVOD_SIZE=2"}, [][]string{{stock, lib + "libmpi.so.40", begunAny}}, singleton{library: "Horovod", begun: true}},
+		"Horovod that fails":    {[]string{"HOROVOD_SIZE=2"}, [][]string{{stock}}, singleton{}},
+		"Horovod's horovodrun":  {[]string{"HOROVOD_GLOO_RENDEZVOUS_ADDR=a"}, [][]string{{stock}}, singleton{}},
+		"Horovod's mpirun":      {[]string{"PMIX_NAMESPACE=1"}, [][]string{{stock, lib + "libmpi.so.40", begunAny}}, singleton{}},
 		"something of the kind": {nil, [][]string{{lib + "libmpi_cxx.so.40", lib + "libmpi.so.4", lib + "libmpichabi.so.12"}}, singleton{}},
 	} {
 		var processes []proc.Files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
+import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -47,6 +48,18 @@ from .errors import InvalidArgument, Shutdown
 from .session import Result, Session
 
 
+def _shown() -> mmap.mmap | None:
+    """Return memory by whose name a daemon sees that a rank, whose variables were taken away, is alone."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    fd = os.memfd_create("gorun-alone")
+    try:
+        os.ftruncate(fd, 1)
+        return mmap.mmap(fd, 1)
+    finally:
+        os.close(fd)
+
+
 class LocalSession(Session):
     """A session without a daemon."""
 
@@ -55,6 +68,7 @@ class LocalSession(Session):
         self.local_rank, self.local_size = 0, 1
         self.cross_rank, self.cross_size = 0, 1
         self.epoch = 1
+        self._shown = _shown()
         self._lock = threading.Lock()
         self._handles = itertools.count(1)
         self._results: dict[int, Result] = {}
