@@ -135,6 +135,9 @@ func (e *RankError) NextStep() string {
 		if strings.Contains(e.Reason, ": a link to ") {
 			return fmt.Sprintf("a virtual environment needs the Python that it was made from, at the same path on %s", e.Host)
 		}
+		if strings.Contains(e.Reason, " is active where gorun runs, ") {
+			return fmt.Sprintf("make the environment on %s, at the same path; a Python that is meant by its path is taken as it is: gorun … /usr/bin/python3", e.Host)
+		}
 		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
 	case e.Code == 126 && strings.HasSuffix(e.Reason, ": argument list too long"):
 		return "its variables and arguments are more than the kernel takes: --env-none passes on only the variables that -x names"

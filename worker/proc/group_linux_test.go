@@ -173,6 +173,10 @@ func TestCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	bin, conda := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Symlink("/bin/sh", bin+"/python3"), os.Mkdir(conda+"/bin", 0o755), os.Symlink("/no/such/python3.11", conda+"/bin/python3")); err != nil {
+		t.Fatal(err)
+	}
 	path := []string{"PATH=" + dir + ":/usr/bin:/bin"}
 	for _, tt := range []struct {
 		name string
@@ -189,6 +193,8 @@ func TestCannotStart(t *testing.T) {
 		{"not a program", proc.Spec{Argv: []string{"garbage"}, Env: path}, 126, "not a program of this machine"},
 		{"no interpreter", proc.Spec{Argv: []string{"orphan"}, Env: path}, 127, "its interpreter /no/such/python3 is missing"},
 		{"links to nothing", proc.Spec{Argv: []string{"./python"}, Env: path, Dir: dir}, 127, "./python: a link to /no/such/python3.11, which is not there"},
+		{"no environment", proc.Spec{Argv: []string{"python3"}, Env: []string{"VIRTUAL_ENV=/no/venv", "PATH=/no/venv/bin:" + bin}}, 127, "python3: /no/venv is active where gorun runs, and not there on this host: " + bin + "/python3 would take its place"},
+		{"environment without its Python", proc.Spec{Argv: []string{"python3"}, Env: []string{"CONDA_PREFIX=" + conda, "PATH=" + conda + "/bin:" + bin}}, 127, "python3: " + conda + " is active where"},
 		{"link to itself", proc.Spec{Argv: []string{"./loop"}, Env: path, Dir: dir}, 1, "./loop: too many levels of symbolic links"},
 		{"lines of Windows", proc.Spec{Argv: []string{"windows"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called /bin/sh with one"},
 		{"lines of Windows, by env", proc.Spec{Argv: []string{"search"}, Env: path}, 127, "its first line ends in a carriage return, and no interpreter is called sh with one"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -76,11 +77,18 @@ func lookPath(name string, env []string, dir string) (string, error) {
 		path = defaultPath
 	}
 	var denied error
+	lost := "" // what is missing here and would have been found first
 	for _, d := range filepath.SplitList(path) {
 		file := filepath.Join(within(dir, d), name) // Join drops "./", which exec does not need
 		err := executable(file)
-		if err == nil {
+		switch {
+		case err == nil && lost != "":
+			return "", &startError{exitNotFound, fmt.Sprintf("%s: %s is active where gorun runs, and not there on this host: %s would take its place",
+				name, lost, file), unix.ENOENT}
+		case err == nil:
 			return file, nil
+		case lost == "" && strings.HasPrefix(name, "python"):
+			lost = lostEnvironment(file, env)
 		}
 		if denied == nil && errors.Is(err, unix.EACCES) && exists(file) {
 			denied = notStartable(file, err)
@@ -90,6 +98,20 @@ func lookPath(name string, env []string, dir string) (string, error) {
 		return "", denied
 	}
 	return "", &startError{exitNotFound, fmt.Sprintf("%s: not found in PATH (%s)", name, path), unix.ENOENT}
+}
+
+// lostEnvironment returns the virtual environment in whose place another Python would run on this host: it is active,
+// and it is missing here, or it has a link to a Python that is missing. It is "" for a file that is in none.
+func lostEnvironment(file string, env []string) string {
+	root := filepath.Dir(filepath.Dir(file))
+	active := slices.ContainsFunc([]string{"VIRTUAL_ENV", "CONDA_PREFIX"}, func(name string) bool {
+		value, _ := variable(env, name)
+		return value != "" && filepath.Join(value, "bin") == filepath.Dir(file)
+	})
+	if _, err := os.Stat(root); !active || err == nil && linkTarget(file) == file {
+		return ""
+	}
+	return root
 }
 
 // within resolves a path as a process in dir would. An empty element of PATH is that directory itself.
