@@ -32,7 +32,7 @@ func requested(request wire.Message, from net.Addr, key string) audit.Entry {
 	e := audit.Entry{From: from.String(), Key: key}
 	switch r := request.(type) {
 	case *wire.Reserve:
-		if len(r.Held) == 0 { // else the job has its slots already, and tells another daemon of them
+		if len(r.Held) == 0 { // else the job has its slots already, and registers them with another daemon
 			e.What, e.Claims = "reserve", &audit.Claims{User: r.User, Program: r.Program, Ranks: r.Ranks}
 		}
 	case *wire.Serve:

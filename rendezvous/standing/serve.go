@@ -110,7 +110,7 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	// Daemons in one network namespace share their sockets' names but not a port, so the port tells their jobs apart.
+	// Daemons in one network namespace share their sockets' names but not a port, so the port distinguishes their jobs.
 	_, port, err := net.SplitHostPort(cfg.Listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("name jobs: %w", err)
