@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -91,7 +92,13 @@ func (h Runner) start(ctx context.Context, r *wire.Detach, e failover.Errand, re
 	}
 	cmd := h.command(r)
 	// The launcher reads when it has hidden its memory. Nobody else can: what is in a pipe could be had by /proc/PID/fd.
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	syscall.ForkLock.RLock() // macOS makes no socket that is closed on exec at once
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(ends[0])
+		unix.CloseOnExec(ends[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, nil, fmt.Errorf("start launcher: %w", err)
 	}
