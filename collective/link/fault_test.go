@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -97,6 +98,7 @@ func TestBreaksAfterProgress(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) {
 		c.Streams, c.BackoffMin, c.BackoffMax, c.FallbackDial = 1, time.Minute, time.Minute, time.Minute
 	})
+	knock(t, nodes[1].addr())
 	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 	for i := range uint64(breaks + 1) {
 		eventually(t, fmt.Sprintf("another stream after %d breaks", i), func() bool {
@@ -110,9 +112,26 @@ func TestBreaksAfterProgress(t *testing.T) {
 		if i == breaks {
 			break
 		}
-		nodes[1].ln.pick(0).Close() // there is no other
+		for nodes[1].ln.pick(0).Close() != nil { // a handshake that failed has left a connection, too
+		}
 	}
 	tr.finish(t, nodes)
+}
+
+// knock opens a connection that never becomes a stream, as a dialer does whose peer is not ready yet. It returns once
+// the other side has closed it.
+func knock(t *testing.T, addr string) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.(*net.TCPConn).CloseWrite()
+	c.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestDamagedStreams: over a path that damages data everything arrives as it was sent, encrypted or not, and both sides count the streams that damage ended.
