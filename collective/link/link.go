@@ -275,8 +275,8 @@ func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 	if l.win.base >= l.awaited {
 		l.blocked = time.Time{}
 	}
-	if l.load.acked != before && l.load.counts() {
-		l.load.progress(time.Since(l.mesh.born), l.win.base, &l.stats)
+	if l.load.counts() {
+		l.load.progress(time.Since(l.mesh.born), l.load.acked != before, l.win.base, &l.stats)
 	}
 	if full && l.room() {
 		l.wakeAll()

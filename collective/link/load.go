@@ -24,17 +24,23 @@ func (b *load) counts() bool { return b.waits || b.drains }
 // drain records that no segment waits any more; end is the number after the last that did.
 func (b *load) drain(end uint64) { b.waits, b.drains, b.until = false, true, end }
 
-// progress records an acknowledgement; base is the first number that is not acknowledged.
-func (b *load) progress(now time.Duration, base uint64, stats *counters) {
-	if !b.timed {
-		b.timed, b.from, b.first = true, now, b.acked
+// progress records an acknowledgement; base is the first number that is not acknowledged. The period ends when what
+// waited has arrived, even if the acknowledgement that says so brings only small segments: the next large one may come
+// long after. It counts up to the last acknowledgement of large segments.
+func (b *load) progress(now time.Duration, large bool, base uint64, stats *counters) {
+	if large {
+		if !b.timed {
+			b.timed, b.from, b.first = true, now, b.acked
+		}
+		b.last, b.most = now, b.acked
 	}
-	b.last, b.most = now, b.acked
 	if b.waits || base < b.until {
 		return
 	}
-	stats.busyBytes += b.most - b.first
-	stats.busyTime += b.last - b.from
+	if b.timed {
+		stats.busyBytes += b.most - b.first
+		stats.busyTime += b.last - b.from
+	}
 	b.forget()
 }
 

@@ -11,7 +11,7 @@ func TestLoad(t *testing.T) {
 	ack := func(ms int, bytes, base uint64) {
 		b.acked += bytes
 		if b.counts() {
-			b.progress(time.Duration(ms)*time.Millisecond, base, &c)
+			b.progress(time.Duration(ms)*time.Millisecond, bytes > 0, base, &c)
 		}
 	}
 	ack(1, 100, 1) // nothing waits: the sender sets the pace
@@ -30,11 +30,20 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%d bytes in %v", c.busyBytes, c.busyTime)
 	}
 	b.waits = true
+	ack(91, 500, 26)
+	b.drain(28)
+	ack(92, 2000, 26)  // a small segment before the last large one lacks
+	ack(93, 0, 28)     // it comes by itself
+	ack(999, 2500, 29) // of the next step of the training
+	if c.busyBytes != 5000 || c.busyTime != 31*time.Millisecond {
+		t.Errorf("%d bytes in %v, with the time until the next step", c.busyBytes, c.busyTime)
+	}
+	b.waits = true
 	ack(100, 10, 30)
 	ack(110, 10, 31)
 	b.forget() // a stream broke
 	ack(120, 10, 40)
-	if c.busyBytes != 3000 || b.timed {
+	if c.busyBytes != 5000 || b.timed {
 		t.Errorf("%d bytes after a stream broke", c.busyBytes)
 	}
 }
