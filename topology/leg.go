@@ -11,7 +11,7 @@ type Leg struct {
 	Given     bool    // the topology file gives that speed
 	InJob     bool    // measured by a job, on its own traffic
 	RTT       float64 // seconds, 0 unknown
-	Slowest   bool    // it limits the ring; not set if all edges are alike
+	Slowest   bool    // it limits the ring; not set if all edges are alike but for noise
 	Why       string
 }
 
@@ -41,7 +41,7 @@ func (r Ring) legs(p *problem) []Leg {
 		}
 	}
 	for i, leg := range legs {
-		legs[i].Slowest = slowest < fastest && p.edges[leg.From*p.n+leg.To].speed == slowest
+		legs[i].Slowest = stands(slowest, fastest) && p.edges[leg.From*p.n+leg.To].speed == slowest
 	}
 	return legs
 }

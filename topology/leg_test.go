@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"gorun/topology"
@@ -29,6 +30,16 @@ func TestLegs(t *testing.T) {
 	for name, hosts := range map[string][]topology.Host{"no hosts": nil, "one": hosts[:1]} {
 		if legs := topology.Order(hosts, nil).Legs(hosts, nil); legs != nil {
 			t.Errorf("%s: %+v", name, legs)
+		}
+	}
+	for slow, stands := range map[float64]bool{4.5: false, 3: true} { // of equal veths, and of one that is not
+		edges := []topology.Edge{{From: 0, To: 1, Bandwidth: slow * gbit}, {From: 1, To: 2, Bandwidth: 5.4 * gbit}, {From: 2, To: 0, Bandwidth: 5 * gbit},
+			{From: 1, To: 0, Bandwidth: slow * gbit}, {From: 2, To: 1, Bandwidth: 5.4 * gbit}, {From: 0, To: 2, Bandwidth: 5 * gbit}}
+		for _, leg := range topology.Order(hosts, edges).Legs(hosts, edges) {
+			limits := stands && leg.Bandwidth == slow*gbit
+			if leg.Slowest != limits || strings.Contains(leg.Why, "the bottleneck") != limits {
+				t.Errorf("with an edge of %v Gbit/s: %+v", slow, leg)
+			}
 		}
 	}
 	alike := []topology.Host{{Name: "a"}, {Name: "b"}}

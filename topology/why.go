@@ -47,7 +47,7 @@ func (p *problem) why(hosts []Host, order []int) []string {
 		if p.rtt[at] > 0 {
 			reasons = append(reasons, roundTrip(p.rtt[at]))
 		}
-		if p.edges[at].speed == slowest && slowest < fastest {
+		if p.edges[at].speed == slowest && stands(slowest, fastest) {
 			reasons = append(reasons, "the bottleneck")
 		}
 		if len(reasons) == 0 {
@@ -57,6 +57,12 @@ func (p *problem) why(hosts []Host, order []int) []string {
 	})
 	return why
 }
+
+// noise is the part by which measured bandwidths of equal edges differ.
+const noise = 0.25
+
+// stands reports whether the slowest edge of a ring is slower than the fastest one by more than noise.
+func stands(slowest, fastest float64) bool { return slowest < (1-noise)*fastest }
 
 // relation describes what two hosts share, or what separates them.
 func relation(from, to Host) []string {

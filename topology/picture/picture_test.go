@@ -74,7 +74,7 @@ func inEachNetwork(t *testing.T) picture.Cluster {
 				case i/2 == j/2 && k == 0, i%2 == j%2 && k == 1:
 					e.Bandwidth = 2.3 * gbit
 				case i+j == 3 && k == 1:
-					e.Bandwidth = 8.2 * gbit
+					e.Bandwidth = 6.9 * gbit
 				}
 				edges = append(edges, e)
 			}
