@@ -46,6 +46,10 @@ func (j *job) message(h *host, msg wire.Message) {
 	switch msg := msg.(type) {
 	case *wire.Ready:
 		h.ready = msg
+		if twin := j.hosts.twinOf(h); twin != nil {
+			j.evict(h, sameMachine(h, twin), eviction{own: true})
+			return
+		}
 		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Account:
 		j.accounted(h, msg)

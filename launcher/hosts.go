@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -144,6 +145,25 @@ func (l hostList) unaccounted() bool {
 	return slices.ContainsFunc(l, func(h *host) bool {
 		return h.adopted && !h.leaving && h.evicted == nil && h.ready == nil && !h.ended
 	})
+}
+
+// twinOf returns another host that is the same machine as one that is ready, nil if there is none.
+func (l hostList) twinOf(h *host) *host {
+	for _, other := range l {
+		a, b := h.Daemon(), other.Daemon()
+		if other != h && other.ready != nil && !other.ended && other.evicted == nil && other.name != h.name && a != nil && b != nil &&
+			a.Same(h.ready.Host.Identity, b.Identity, other.ready.Host.Identity) {
+			return other
+		}
+	}
+	return nil
+}
+
+// sameMachine returns the error of a host that is another one under a second name: its ranks would have the local ranks,
+// and so the GPUs and the cores, of that host's.
+func sameMachine(h, twin *host) *failure.HostError {
+	return &failure.HostError{Host: h.name, Step: "join", Err: fmt.Errorf("it is the same machine as %s, under two names", twin.name),
+		Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d", twin.name, h.Job().Slots+twin.Job().Slots), Code: failure.ExitUsage}
 }
 
 // lastRing returns the ring of the last world, by host ids.

@@ -35,6 +35,8 @@ type conversation struct {
 	told *wire.Peers
 	at   *wire.Roster
 
+	machine string // that the host is
+
 	later func() // is called when the ranks run and there is no world yet; may be nil
 }
 
@@ -71,7 +73,7 @@ func (c *conversation) begin() bool {
 		return false
 	}
 	c.job = job
-	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2}})
+	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2, Identity: c.machine}})
 	switch m := c.hear().(type) {
 	case *wire.Roster:
 		c.at = m
@@ -120,6 +122,7 @@ type script struct {
 	t       *testing.T
 	daemons map[string]func(*conversation)
 	refuse  map[string]error
+	who     map[string]talk.Identity
 	answers bool                       // hosts, before there is a daemon
 	closing func(line context.Context) // is called when the launcher closes its connection to a daemon; may be nil
 	wg      sync.WaitGroup
@@ -139,7 +142,7 @@ func (s *script) Dial(line context.Context, host string) (*talk.Daemon, error) {
 		outW.Close()
 		io.Copy(io.Discard, inR)
 	})
-	return &talk.Daemon{In: inW, Out: outR, Remote: true, Ending: hangsUp(func() error {
+	return &talk.Daemon{In: inW, Out: outR, Remote: true, Identity: s.who[host], Ending: hangsUp(func() error {
 		if s.closing != nil {
 			s.closing(line)
 		}
@@ -512,6 +515,41 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 	var he *failure.HostError
 	if !errors.As(err, &he) || he.Host != "b" || !strings.Contains(he.Error(), "the daemon is gorun older, this is test") {
 		t.Fatalf("verdict %v", err)
+	}
+}
+
+// TestSameMachine: a machine under two names is one host too many, unless two sshd's or a scheduler tell the hosts apart.
+func TestSameMachine(t *testing.T) {
+	for _, tc := range []struct {
+		a, b     talk.Identity
+		machines [2]string
+		same     bool
+	}{
+		{machines: [2]string{"m", "m"}, same: true},
+		{talk.Identity{HostKey: "k"}, talk.Identity{HostKey: "k"}, [2]string{"m", "m"}, true},
+		{talk.Identity{HostKey: "k"}, talk.Identity{}, [2]string{"m", "m"}, true},
+		{talk.Identity{HostKey: "k"}, talk.Identity{HostKey: "l"}, [2]string{"m", "m"}, false},
+		{talk.Identity{Own: true}, talk.Identity{}, [2]string{"m", "m"}, false},
+		{talk.Identity{HostKey: "k"}, talk.Identity{HostKey: "k"}, [2]string{"m", "n"}, false}, // from one image
+		{machines: [2]string{"", ""}},
+	} {
+		s := &script{t: t, who: map[string]talk.Identity{"a": tc.a, "b": tc.b}, daemons: map[string]func(*conversation){}}
+		for i, name := range []string{"a", "b"} {
+			s.daemons[name] = func(c *conversation) {
+				if c.machine = tc.machines[i]; c.begin() {
+					for _, r := range c.at.Ranks {
+						c.say(&wire.Exited{Process: r.Process})
+					}
+					c.end()
+				}
+			}
+		}
+		_, _, err := start(t, t.Context(), s, nil)
+		var he *failure.HostError
+		if tc.same && (!errors.As(err, &he) || he.Step != "join" || !strings.Contains(he.Error(), "is the same machine as") || !strings.HasSuffix(he.Hint, ":4")) ||
+			!tc.same && err != nil {
+			t.Errorf("%+v: verdict %v", tc, err)
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func explicitWay(o *jobFlags, l scheduler.Launcher, in *hosts.Allocation, allocE
 // outside returns a host that is not in the allocation, "" if all are.
 func outside(in *hosts.Allocation, list []hosts.ListedHost) string {
 	for _, h := range list {
-		if !slices.ContainsFunc(in.Hosts, func(x hosts.ListedHost) bool { return x.Name == h.Name }) {
+		if !slices.ContainsFunc(in.Hosts, func(x hosts.ListedHost) bool { return hosts.Same(x.Name, h.Name) }) {
 			return h.Name
 		}
 	}
@@ -113,7 +113,7 @@ func (w way) nodes(text string) ([]hosts.ListedHost, error) {
 	for i := range list {
 		list[i].Slots = w.in.Hosts[0].Slots
 		for _, h := range w.in.Hosts {
-			if h.Name == list[i].Name {
+			if hosts.Same(h.Name, list[i].Name) {
 				list[i].Slots = h.Slots
 			}
 		}

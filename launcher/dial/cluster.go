@@ -37,7 +37,7 @@ func daemonOf(host string, conn *standing.DaemonStream, err error) (*talk.Daemon
 		}
 		return nil, e
 	}
-	d := &talk.Daemon{In: conn, Out: conn, Remote: true, Session: conn.Session(), Ending: resident{conn}}
+	d := &talk.Daemon{In: conn, Out: conn, Remote: true, Identity: talk.Identity{Own: true}, Session: conn.Session(), Ending: resident{conn}}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 )
@@ -56,6 +57,7 @@ type login struct {
 	Status func() (code int, err error) // waits for the end of the program; err if it is not known
 	Stderr func() string                // after Status
 	HungUp func() bool                  // whether the host itself closed it in order; nil if that is never known
+	who    talk.Identity                // of the host
 	first  bool                         // its program is the daemon itself
 
 	reading resume.Moment // since when Read waits for output, zero while it does not

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"sync"
@@ -44,7 +45,8 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
 	wait := sync.OnceValue(cmd.Wait)
-	return &talk.Daemon{In: in, Out: out, Ending: &child{l, cmd, in, stderr, wait}}, nil
+	ip, err := netip.ParseAddr(host)
+	return &talk.Daemon{In: in, Out: out, Identity: talk.Identity{Own: err == nil && ip.IsLoopback()}, Ending: &child{l, cmd, in, stderr, wait}}, nil
 }
 
 // child is a worker that is a child of the launcher.

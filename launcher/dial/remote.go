@@ -55,7 +55,7 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 			return nil, err
 		}
 		d.first = true
-		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Ending: &single{d, s, host}}, nil
+		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Identity: d.who, Ending: &single{d, s, host}}, nil
 	}
 	session, token, err := newSession()
 	if err != nil {
@@ -63,8 +63,11 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	}
 	worker, relay := s.Session(session)
 	var ip string
+	var who talk.Identity
 	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), s.By.answers(), func(ctx context.Context) (d *login, err error) {
-		d, ip, err = s.By.start(ctx, host, worker)
+		if d, ip, err = s.By.start(ctx, host, worker); err == nil {
+			who = d.who
+		}
 		return d, err
 	}, func(ctx context.Context) (*login, error) {
 		d, _, err := s.By.start(ctx, host, relay)
@@ -77,7 +80,7 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	if err != nil {
 		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
-	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Ending: &renewed{l, s, host}}, nil
+	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Identity: who, Ending: &renewed{l, s, host}}, nil
 }
 
 // single is the end of a daemon whose conversation ends with its only login.
@@ -145,6 +148,7 @@ func (s *SSH) start(ctx context.Context, host string, args []string) (*login, st
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
 	d := &login{In: session.Stdin, Out: session.Stdout, Close: func() error { return conn.Finish(session) }, Stderr: stderr.String,
+		who:    talk.Identity{HostKey: conn.HostKey()},
 		HungUp: func() bool { return conn.HungUp(stderr.String()) },
 		Status: func() (int, error) {
 			code, err := session.Wait()

@@ -19,6 +19,7 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/scheduler"
 	"gorun/launcher/ssh"
+	"gorun/launcher/talk"
 	"gorun/rendezvous/step"
 )
 
@@ -126,7 +127,7 @@ func (s *Steps) start(ctx context.Context, host string, args []string) (*login, 
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String,
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String, who: talk.Identity{Own: true},
 		Status: func() (int, error) {
 			code, err := session.Wait()
 			drain.Wait()

@@ -274,15 +274,23 @@ func splitOutside(s string, sep byte) []string {
 	return append(out, s[start:])
 }
 
+// Same reports whether two names of a list are the same: case counts in the user's part only.
+func Same(a, b string) bool { return folded(a) == folded(b) }
+
+func folded(name string) string {
+	at := strings.IndexByte(name, '@') + 1
+	return name[:at] + strings.ToLower(name[at:])
+}
+
 // merge sums the slots of a host that is named more than once, at its first position. A line without slots then counts
 // as one slot, as in Open MPI.
 func merge(hosts []ListedHost) []ListedHost {
 	at := map[string]int{}
 	var out []ListedHost
 	for _, h := range hosts {
-		i, ok := at[h.Name]
+		i, ok := at[folded(h.Name)]
 		if !ok {
-			at[h.Name] = len(out)
+			at[folded(h.Name)] = len(out)
 			out = append(out, h)
 			continue
 		}

@@ -116,7 +116,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 		named.Host = host
 		return nil, &named
 	}
-	conn := &Conn{host: host, client: c, transport: builtin{client, entered}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr()), heard: raw.heard}
+	conn := &Conn{host: host, client: c, transport: builtin{client, entered}, local: addrOf(raw.LocalAddr()), remote: addrOf(raw.RemoteAddr()), heard: raw.heard, key: raw.key}
 	if len(route) == 0 && s.proxyCommand == "" {
 		conn.raw = raw
 	}

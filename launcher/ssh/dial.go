@@ -71,6 +71,7 @@ type greeting struct {
 	net.Conn
 	ended atomic.Bool
 	last  atomic.Pointer[time.Time] // when something was last received; nil before
+	key   string                    // the server's, once it has logged us in
 
 	mu   sync.Mutex
 	line []byte

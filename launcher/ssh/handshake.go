@@ -45,6 +45,7 @@ func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key s
 		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
 		client, nc, err := a.run(ctx, dial)
 		if err == nil {
+			nc.key = a.sshd("")
 			leave := sync.OnceFunc(func() { p.done(a.sshd(key)) })
 			late := time.AfterFunc(countedFor, leave)
 			return client, nc, func() { late.Stop(); leave() }, nil

@@ -19,6 +19,7 @@ type Conn struct {
 	client        *Client
 	transport     transport
 	local, remote net.Addr
+	key           string                // of the host's sshd, "" if unknown
 	raw           *greeting             // nil if the host is reached through others
 	heard         func() time.Time      // when something was last received from the host; nil if unknown
 	verdict       atomic.Pointer[Error] // why it was closed here
@@ -36,6 +37,10 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the host's end of the connection, nil when it goes through a bastion or a program.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// HostKey returns the key by which the host's sshd identified itself, "" if only a program in place of the built-in client
+// knows it.
+func (c *Conn) HostKey() string { return c.key }
 
 // HungUp reports whether the host itself closed the connection in order, which means that its processes have ended. It
 // returns false for a connection that broke, and for one through other machines, which may close it at any time. said

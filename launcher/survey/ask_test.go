@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,22 @@ func TestSilentHost(t *testing.T) {
 	cancel(failure.ErrStopped)
 	if _, err := Hosts(ctx, answers{}, []string{"silent"}, time.Minute); !errors.Is(err, failure.ErrStopped) {
 		t.Errorf("error %v after an interruption", err)
+	}
+}
+
+// TestExamineSameMachine: a machine under two names is found before there is a job.
+func TestExamineSameMachine(t *testing.T) {
+	same := `{"host": {"identity": "m"}}`
+	d := answers{"a": {stdout: same}, "b": {stdout: same}, "c": {stdout: `{"host": {"identity": "n"}}`}}
+	found, err := Examine(t.Context(), []string{"a", "b", "c"}, nil, time.Minute, func(...string) talk.Dialer { return d })
+	var named []string
+	for _, f := range found {
+		if f.Check == "machine" {
+			named = append(named, fmt.Sprint(f.Status, " ", f.Host, ": ", f.Text))
+		}
+	}
+	if err != nil || !slices.Equal(named, []string{"FAIL b: the same machine as a, under two names"}) {
+		t.Errorf("%q, %v", named, err)
 	}
 }
 

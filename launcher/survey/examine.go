@@ -25,9 +25,10 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 	defer cancel()
 	d := doing("doctor", "--facts")
 	answers, errs := make([]doctor.Answer, len(names)), make([]error, len(names))
+	who := make([]talk.Identity, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
-		asking.Go(func() { answers[i], errs[i] = askFacts(ctx, d, name) })
+		asking.Go(func() { answers[i], who[i], errs[i] = askFacts(ctx, d, name) })
 	}
 	asking.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
@@ -41,6 +42,13 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 			continue
 		}
 		answers[i].Facts.Host.Name = name
+		for k := range i {
+			if errs[k] == nil && who[i].Same(answers[i].Facts.Host.Identity, who[k], answers[k].Facts.Host.Identity) {
+				findings = append(findings, doctor.Finding{Host: name, Check: "machine", Status: doctor.Fail,
+					Text: "the same machine as " + names[k] + ", under two names", Fix: "name it once, with the slots of both"})
+				break
+			}
+		}
 		findings = append(findings, doctor.Judge(answers[i].Facts)...)
 		well = append(well, answers[i])
 	}
@@ -81,7 +89,10 @@ func unreachable(name string, err error) doctor.Finding {
 }
 
 // askFacts runs gorun doctor --facts on the host.
-func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, err error) {
-	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, _ *talk.Daemon) error { return json.Unmarshal(text, &a.Facts) })
-	return a, err
+func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, who talk.Identity, err error) {
+	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, d *talk.Daemon) error {
+		who = d.Identity
+		return json.Unmarshal(text, &a.Facts)
+	})
+	return a, who, err
 }

@@ -39,7 +39,21 @@ type Daemon struct {
 	Remote bool
 	// Session identifies the daemon for another launcher that takes it over, "" if none can.
 	Session string
+	Identity
 	Ending
+}
+
+// Identity is what tells a host from others that describe their machine in the same words.
+type Identity struct {
+	HostKey string // of its sshd, "" if unknown
+	// Own is true if the host is one of its own in any case: a scheduler or a cluster names it, or the user does by an
+	// address of the loopback, which is how one machine stands for several.
+	Own bool
+}
+
+// Same reports whether two hosts are one machine under two names. machine and other are what their daemons call it.
+func (i Identity) Same(machine string, j Identity, other string) bool {
+	return machine != "" && machine == other && !i.Own && !j.Own && (i.HostKey == "" || j.HostKey == "" || i.HostKey == j.HostKey)
 }
 
 // Ending ends a daemon. It may be a Line, a Witness and a Sweeper too.

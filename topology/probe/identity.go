@@ -15,19 +15,26 @@ import (
 // identity identifies the machine and its installation, as hashes because /etc/machine-id is confidential.
 //
 // The installation is /etc/machine-id, which a clone keeps unless its administrator replaces it. The machine is the
-// installation and the hardware address of the first card, by PCI address. A virtual machine that moves keeps both,
-// even if it gets another card behind the first; a clone has another address. Without an installation id the firmware's
-// UUID replaces it; it is only the second choice because only root may read it, and the result must not depend on the
-// user. A container has no card, and shares its installation and addresses with other containers of its image. The
-// kernel's start time distinguishes them, so a container counts as another machine after the next start.
+// installation, the kernel's start, and the hardware address of the first card, by PCI address. A virtual machine that
+// moves keeps them, even if it gets another card behind the first; a clone has another address. Without an installation
+// id the firmware's UUID replaces it; it is only the second choice because only root may read it, and the result must not
+// depend on the user. A container may have no card, and share its installation and addresses with other containers of its
+// image. The kernel's start distinguishes those of several machines, and the namespaces of network and processes
+// those of one.
 func identity(t tree, nics []topology.NIC) (machine, system string) {
 	id := t.text("etc/machine-id")
 	if id != "" {
 		system = digest("gorun system " + id)
 	}
+	start := t.text("proc/sys/kernel/random/boot_id")
 	parts := []string{id}
 	if id == "" {
 		parts = []string{t.text("sys/class/dmi/id/product_uuid")}
+	}
+	for _, known := range []string{start, t.target("proc/self/ns/net"), t.target("proc/self/ns/pid")} {
+		if known != "" {
+			parts = append(parts, known)
+		}
 	}
 	cards := slices.DeleteFunc(slices.Clone(nics), func(n topology.NIC) bool { return n.PCI == "" || n.MAC == "" || n.VF })
 	if len(cards) > 0 {
@@ -35,15 +42,14 @@ func identity(t tree, nics []topology.NIC) (machine, system string) {
 			return cmp.Or(strings.Compare(a.PCI, b.PCI), strings.Compare(a.MAC, b.MAC))
 		}).MAC)
 	} else {
-		start := t.text("proc/sys/kernel/random/boot_id")
 		if start == "" {
 			return "", system
 		}
-		parts = append(parts, start)
+		fixed := len(parts)
 		for _, nic := range nics {
 			parts = append(parts, nic.MAC)
 		}
-		slices.Sort(parts[2:])
+		slices.Sort(parts[fixed:])
 	}
 	return digest("gorun machine " + strings.Join(parts, " ")), system
 }

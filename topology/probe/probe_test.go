@@ -176,10 +176,15 @@ func TestIdentity(t *testing.T) {
 // first ones have the same address; one of them is the same under two names. There is no identity if even the kernel's
 // start is not known.
 func TestIdentityOfContainers(t *testing.T) {
+	namespace := "pid:[1]"
 	container := func(start, mac string) topology.Host {
 		root := probetest.Unpack(t, "testdata/container.txtar")
 		mkTarget(t, filepath.Join(root, "etc"))
 		mkTarget(t, filepath.Join(root, "proc/sys/kernel/random"))
+		mkTarget(t, filepath.Join(root, "proc/self/ns"))
+		if err := os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")); err != nil {
+			t.Fatal(err)
+		}
 		for name, text := range map[string]string{"etc/machine-id": "the image's", "proc/sys/kernel/random/boot_id": start, "sys/class/net/eth0/address": mac} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -199,6 +204,10 @@ func TestIdentityOfContainers(t *testing.T) {
 	}
 	if got := topology.Duplicates(hosts[:3]); len(got) != 1 || !strings.Contains(got[0], "are clones") {
 		t.Errorf("%q, should be one line about clones", got)
+	}
+	namespace = "pid:[2]"
+	if h := container("s1", first); h.Identity == hosts[0].Identity {
+		t.Error("a container with the address of another one, on the network of their machine, is that one")
 	}
 	if h := container("", first); h.Identity != "" || h.System != hosts[0].System {
 		t.Errorf("identity %q, system %q of %q", h.Identity, h.System, hosts[0].System)
