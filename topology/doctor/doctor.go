@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ type Facts struct {
 
 	// Gathering is how long the host took to collect these facts, before it read its clock.
 	Gathering time.Duration `json:"gathering_ns"`
+
+	// Resolved is what the host's own name is to itself, empty if it is unknown there.
+	Resolved []string `json:"resolved"`
 
 	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword, as far as readable
 	ShmBytes int64             `json:"shm_bytes"` // size of /dev/shm, 0 if there is none
@@ -281,6 +285,9 @@ func Compare(all []Answer, nics []string) []Finding {
 			j.check("NIC for data", addr.IsValid(), fmt.Sprintf("%s %s %s", mine.Name, mine.Driver, addr), Fail,
 				"none of "+strings.Join(nics, ",")+" is up here", "ip -br address; --network-interfaces takes names, drivers and networks")
 		}
+		if len(all) > 1 {
+			j.name(a.Facts)
+		}
 		if i > 0 {
 			first := all[0].Facts
 			j.check("versions", a.Facts.Python == first.Python, strings.Trim(fmt.Sprintf("%s, Linux %s", a.Facts.Python, a.Facts.Kernel), ", "), Warn, fmt.Sprintf("%s, but %s has %s", a.Facts.Python, first.Host.Name, first.Python), "install the same Python on all hosts")
@@ -294,6 +301,21 @@ func Compare(all []Answer, nics []string) []Finding {
 		out = append(out, j.findings...)
 	}
 	return out
+}
+
+// name checks the address of the host's own name, by which Gloo, TensorPipe and MPICH publish where they are. Ranks get
+// variables that say better, but what clears its environment does not.
+func (j *judge) name(f Facts) {
+	const fix = "give the name the host's address in /etc/hosts; until then what ranks start must keep their GLOO_SOCKET_IFNAME and its like"
+	own := func(text string) bool {
+		a, err := netip.ParseAddr(text)
+		return err == nil && !a.IsLoopback() && f.Host.NICAt(a) != ""
+	}
+	wrong := fmt.Sprintf("%s is %s here, by which other hosts cannot find Gloo", f.Host.Hostname, strings.Join(f.Resolved, " "))
+	if len(f.Resolved) == 0 {
+		wrong = f.Host.Hostname + " is unknown here, so Gloo by itself takes the loopback"
+	}
+	j.check("host name", len(f.Resolved) > 0 && own(f.Resolved[0]), fmt.Sprint(f.Host.Hostname, " is ", strings.Join(f.Resolved, " ")), Warn, wrong, fix)
 }
 
 // size renders bytes.

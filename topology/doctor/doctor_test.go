@@ -15,9 +15,9 @@ import (
 // healthy is a host with which nothing is wrong.
 func healthy() doctor.Facts {
 	return doctor.Facts{
-		Host: topology.Host{Name: "a", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
+		Host: topology.Host{Name: "a", Hostname: "h", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
 			GPUs: []topology.GPU{{Name: "A40"}}},
-		Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63, Ibverbs: "1.14.44.0",
+		Resolved: []string{"10.0.0.1"}, Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63, Ibverbs: "1.14.44.0",
 		Sshd: map[string]string{"maxsessions": "10", "maxstartups": "10:30:100"},
 	}
 }
@@ -137,6 +137,8 @@ func TestCompare(t *testing.T) {
 		all[i].Facts.Frameworks = "PyTorch 2.15.0 by Python"
 	}
 	all[2].Facts.Frameworks = ""
+	all[0].Facts.Resolved, all[1].Facts.Resolved, all[2].Facts.Resolved = []string{"127.0.1.1"}, nil, []string{"10.0.0.2"}
+	all[3].Facts.Resolved = []string{"10.0.0.3"}
 	all[3].Facts.Host.NICs = []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.0.0.3/24"}}}
 	var got []string
 	for _, f := range doctor.Compare(all, nil) {
@@ -145,8 +147,11 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	want := []string{
+		"a host name: h is 127.0.1.1 here, by which other hosts cannot find Gloo",
 		"b clock: 2s off the launcher's, ±50ms",
+		"b host name: h is unknown here, so Gloo by itself takes the loopback",
 		"d clock: -400ms off the launcher's, ±50ms",
+		"d host name: h is 10.0.0.2 here, by which other hosts cannot find Gloo", // another host's
 		"d frameworks: other ones than a has, which are: PyTorch 2.15.0 by Python",
 		"c versions: Python 3.9.1, but a has Python 3.11.2",
 		"c MTU: 1500, but a has 9000: large packets may be lost on the way",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 			f.GPULibraries = gpuLibraries(ctx, self)
 		}
 	}
+	lookup, cancel := context.WithTimeout(ctx, toolTimeout)
+	f.Resolved, _ = net.DefaultResolver.LookupHost(lookup, host.Hostname) // empty where it is unknown
+	cancel()
 	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))

@@ -71,6 +71,7 @@ func TestJudgePath(t *testing.T) {
 func TestCompareNICs(t *testing.T) {
 	a, b := healthy(), healthy()
 	b.Host.Name, b.Host.NICs = "b", []topology.NIC{{Name: "eth0", MTU: 1500, Up: true, Addrs: []string{"10.5.0.2/24"}}}
+	b.Resolved = []string{"10.5.0.2"}
 	var wrong []string
 	for _, f := range doctor.Compare([]doctor.Answer{{Facts: a}, {Facts: b}}, []string{"vmxnet3"}) {
 		if f.Status != doctor.Pass {

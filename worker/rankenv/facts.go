@@ -28,6 +28,12 @@ type Facts struct {
 	GPUPath   string // what carries tensors that lie on GPUs
 	Threads   int    // each rank's share of the CPUs
 
+	// Where others find this host.
+	NIC    string // the interface, "" if there are no others, or they are on this machine
+	Addr   string // its address there
+	RDMA   bool   // libraries may take an RDMA device in place of an interface
+	NCCLBy bool   // a file of NCCL's says which interfaces it uses
+
 	// Where others are.
 	MasterAddr  string
 	MasterPort  int

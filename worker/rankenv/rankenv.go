@@ -28,7 +28,7 @@ const (
 	Python     Contract = "Python"
 	OpenMP     Contract = "OpenMP"
 	CUDA       Contract = "CUDA"
-	NIC        Contract = "NCCL, Gloo"
+	NIC        Contract = "NCCL, Gloo, UCX, libfabric"
 	Shell      Contract = "shell"
 )
 

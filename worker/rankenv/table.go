@@ -110,9 +110,17 @@ var defaults = []Variable{
 	given(Gorun, Default, "GORUN_GPU_PATH", func(f *Facts) string { return f.GPUPath },
 		"--gpu-path other than host", func(f *Facts) bool { return f.GPUPath != "" && f.GPUPath != "host" }),
 
-	given(NIC, Default, "NCCL_SOCKET_IFNAME", func(f *Facts) string { return strings.Join(f.NICs, ",") },
-		chosenNICs, hasNICs),
-	given(NIC, Default, "GLOO_SOCKET_IFNAME", func(f *Facts) string { return f.NICs[0] }, chosenNICs, hasNICs),
+	// By themselves, Gloo, TensorPipe and MPICH take the address of the host's name, which many hosts have as 127.0.1.1, and
+	// the others any interface that is up. NCCL takes a name for a prefix, unless it begins with an equals sign.
+	given(NIC, Default, "NCCL_SOCKET_IFNAME", func(f *Facts) string { return "=" + strings.Join(nics(f), ",") },
+		toOthers+", unless nccl.conf has it", func(f *Facts) bool { return hasNICs(f) || hasNIC(f) && !f.NCCLBy }),
+	given(NIC, Default, "GLOO_SOCKET_IFNAME", firstNIC, toOthers, hasNIC),
+	given(NIC, Default, "TP_SOCKET_IFNAME", firstNIC, toOthers, hasNIC),
+	given(NIC, Default, "FI_TCP_IFACE", firstNIC, toOthers, hasNIC),
+	given(NIC, Default, "UCX_NET_DEVICES", func(f *Facts) string { return strings.Join(nics(f), ",") },
+		otherHosts+", and this one no RDMA device", func(f *Facts) bool { return f.Addr != "" && !f.RDMA }),
+	given(MPI, Default, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME", func(f *Facts) string { return f.Addr },
+		otherHosts, func(f *Facts) bool { return f.Addr != "" }),
 
 	given(Horovod, Default, "HOROVOD_CONTROLLER", constant("gloo"), stockHorovod, hasStock),
 	given(Horovod, Default, "HOROVOD_CPU_OPERATIONS", constant("gloo"), stockHorovod, hasStock),
@@ -142,6 +150,8 @@ const (
 	firstWorld   = "the first world of a job"
 	pmiAtPort    = "--pmi-port"
 	chosenNICs   = "--network-interfaces"
+	otherHosts   = "the job has other hosts"
+	toOthers     = chosenNICs + "; or " + otherHosts
 	stockHorovod = "--no-horovod-shim"
 	jaxEngine    = "--jax-engine"
 )
@@ -149,6 +159,7 @@ const (
 func hasPMI(f *Facts) bool       { return f.PMI != nil }
 func hasPMIPort(f *Facts) bool   { return f.PMI != nil && f.PMI.Port != "" }
 func hasNICs(f *Facts) bool      { return len(f.NICs) > 0 }
+func hasNIC(f *Facts) bool       { return len(nics(f)) > 0 }
 func hasStock(f *Facts) bool     { return f.Stock != nil }
 func hasJAXEngine(f *Facts) bool { return f.MPILibrary != "" }
 
@@ -187,6 +198,16 @@ func spareCPUs(f *Facts) string {
 	}
 	return strings.Join(list, ",")
 }
+
+// nics are the interfaces that the user chose, or else the one at which the others find the host.
+func nics(f *Facts) []string {
+	if hasNICs(f) || f.NIC == "" {
+		return f.NICs
+	}
+	return []string{f.NIC}
+}
+
+func firstNIC(f *Facts) string { return nics(f)[0] }
 
 // glooNIC is the interface over which Horovod's Gloo goes: the user's, or the one whose address the others know.
 func glooNIC(f *Facts) string {

@@ -1,14 +1,19 @@
 package ranks
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"net"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/member"
 	"gorun/worker/rankenv"
 )
 
@@ -27,6 +32,13 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
 		GPUPath: job.GPUPath}
 	_, f.Dir = programOf(job, rank, "")
+	host := cfg.Daemon.Host()
+	if self, ok := member.Peer(roster, job.HostID); ok && len(self.Data) > 0 && !job.Alone {
+		at, _ := netip.ParseAddrPort(self.Data[0])
+		if f.NIC = host.NICAt(at.Addr()); f.NIC != "" {
+			f.Addr, f.RDMA, f.NCCLBy = at.Addr().Unmap().String(), len(host.RDMA) > 0, ncclConfigured(os.ReadFile, slices.Concat(cfg.Env, job.Env))
+		}
+	}
 	f.Group, f.Groups = groupOf(roster, job.HostID)
 	f.Counters, f.Stacks = s.gauges.paths(rank.Process)
 	if rank.LocalRank < len(gpus) {
@@ -40,10 +52,25 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		cfg.Log.Warn("an MPI program would not find the other ranks", "err", err)
 	}
 	f.PMI = mpi
-	if f.Stock, err = cfg.Horovod.Connect(ctx, rank, cfg.Daemon.Host()); err != nil {
+	if f.Stock, err = cfg.Horovod.Connect(ctx, rank, host); err != nil {
 		cfg.Log.Warn("a program of stock Horovod would not find the other ranks", "err", err)
 	}
 	return inherit, f
+}
+
+// ncclConfigured reports whether one of NCCL's files sets its interfaces: NCCL prefers the environment to them.
+func ncclConfigured(read func(string) ([]byte, error), env []string) bool {
+	home, _ := rankenv.Lookup(env, "HOME")
+	own, _ := rankenv.Lookup(env, "NCCL_CONF_FILE")
+	for _, file := range []string{"/etc/nccl.conf", cmp.Or(own, filepath.Join(home, ".nccl.conf"))} {
+		text, _ := read(file) // most hosts have none
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(strings.TrimSpace(line), "NCCL_SOCKET_IFNAME") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // groupOf returns the number of a host among the hosts with ranks, and how many hosts have some.

@@ -26,7 +26,7 @@ func TestNICsOfOtherNames(t *testing.T) {
 		c.Shell(h, fmt.Sprintf("ip link set eth1 down && ip link set eth1 name %s && ip link set %[1]s up", names[i]))
 	}
 	const where = "host1,host2,host3"
-	say := `echo $HOROVOD_HOSTNAME $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME ${MASTER_ADDR%.*}`
+	say := `echo $HOROVOD_HOSTNAME ${NCCL_SOCKET_IFNAME#=} $GLOO_SOCKET_IFNAME ${MASTER_ADDR%.*}`
 	// expect starts a job over some NICs, and wants it to go over the one of that driver in that network.
 	expect := func(list, driver, network string) {
 		t.Helper()
