@@ -127,8 +127,11 @@ func executable(file string) error {
 	if err != nil {
 		return err
 	}
-	if fi.IsDir() {
+	switch {
+	case fi.IsDir():
 		return unix.EISDIR
+	case !fi.Mode().IsRegular(): // who opens a FIFO waits for its writer
+		return unix.EACCES
 	}
 	return unix.Access(file, unix.X_OK) // knows about noexec mounts and capabilities, mode bits do not
 }
