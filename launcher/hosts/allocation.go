@@ -146,6 +146,10 @@ func slurmPart(w Surroundings, suffix string) ([]ListedHost, error) {
 		tasks = w.Getenv("SLURM_JOB_CPUS_PER_NODE" + suffix)
 		each = max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK"+suffix)))
 	}
+	if step, err := ParseList(w.Getenv("SLURM_STEP_NODELIST" + suffix)); err == nil && len(step) < len(list) {
+		// The tasks are those of a step on some of the nodes, which the launcher is in; ranks may use all nodes.
+		tasks, each = w.Getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK"+suffix)))
+	}
 	if tasks != "" {
 		counts, err := slurmCounts(tasks, len(list))
 		if err != nil {
