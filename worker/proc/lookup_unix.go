@@ -122,6 +122,8 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
+var errIrregular = errors.New("a program must be a regular file")
+
 func executable(file string) error {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -131,7 +133,7 @@ func executable(file string) error {
 	case fi.IsDir():
 		return unix.EISDIR
 	case !fi.Mode().IsRegular(): // who opens a FIFO waits for its writer
-		return unix.EACCES
+		return errIrregular
 	}
 	return unix.Access(file, unix.X_OK) // knows about noexec mounts and capabilities, mode bits do not
 }
@@ -171,7 +173,7 @@ func notStartable(file string, err error) error {
 		e.code = exitNotExecutable
 		e.text = file + ": not a program of this machine, nor a script that names its interpreter (#!)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EISDIR), errors.Is(err, unix.E2BIG),
-		errors.Is(err, unix.ETXTBSY):
+		errors.Is(err, unix.ETXTBSY), errors.Is(err, errIrregular):
 		e.code = exitNotExecutable
 	}
 	return e
