@@ -359,7 +359,7 @@ func TestConnectionBreaksInUpgrade(t *testing.T) {
 			conn, mirror := connected(t, localhost)
 			var wg sync.WaitGroup
 			wg.Go(func() { // the peer offers the same queue pair, so that it is connected to itself
-				const offer = 60
+				const offer = 56
 				io.CopyN(mirror, mirror, offer+verdicts)
 				mirror.Close()
 			})
