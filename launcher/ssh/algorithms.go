@@ -20,7 +20,7 @@ var hostKeyAlgorithms = []string{
 }
 
 // approved are the algorithms of the ssh library that work in FIPS 140-only mode (GODEBUG=fips140=only). By itself the
-// library also offers those of fips140=on, of which this mode refuses X25519, and AES-GCM with nonces of the library's.
+// library also offers X25519, and AES-GCM with nonces of its own, which this mode refuses.
 var approved = gossh.Config{
 	KeyExchanges: []string{gossh.KeyExchangeECDHP256, gossh.KeyExchangeECDHP384, gossh.KeyExchangeECDHP521},
 	Ciphers:      []string{gossh.CipherAES128CTR, gossh.CipherAES192CTR, gossh.CipherAES256CTR},

@@ -13,7 +13,7 @@ import (
 func TestEncrypt(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	r := c.Gorun("bench", "-v", "--encrypt", "-H", "host1:2,host2,host3", "-b", "4", "-e", "4M", "-f", "32", "--iters", "5")
-	if r.Code != 0 || !strings.Contains(r.Stderr, "links are encrypted (TLS 1.3)") {
+	if r.Code != 0 || !strings.Contains(r.Stderr, "links are encrypted (AES-256-GCM)") {
 		t.Errorf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	if len(e2etest.Rows(r.Stdout)) != 5 {
