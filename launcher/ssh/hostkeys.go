@@ -45,7 +45,8 @@ func (k *hostKeys) algorithms(s *settings, more []knownLine) ([]string, error) {
 	for _, line := range append(slices.Clip(k.lines), more...) {
 		if line.is(s.knownAs()) {
 			authority = authority || line.marker == "@cert-authority"
-			types[line.text[0]] = types[line.text[0]] || line.marker == ""
+			t, _ := plainType(line.text[0])
+			types[t] = types[t] || line.marker == ""
 		}
 	}
 	var first, last []string
@@ -71,11 +72,11 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 	}
 	ip := addrOf(remote)
 	local := ip != nil && ip.(*net.TCPAddr).IP.IsLoopback()
-	if local && s.values.says("nohostauthenticationforlocalhost") && s.values.first("hostkeyalias") == "" {
-		return nil
-	}
 	if shortRSA(key, s.minRSA) {
 		return refuse("key %s has fewer bits than RequiredRSASize %d", describeKey(key), s.minRSA)
+	}
+	if local && s.values.says("nohostauthenticationforlocalhost") && s.values.first("hostkeyalias") == "" {
+		return nil
 	}
 	v, line := k.judgeLocked(s, key, more)
 	var why error

@@ -71,7 +71,7 @@ func (v values) refusal() error {
 			keyword == "knownhostscommand" && notPlain.MatchString(said):
 			return no(keyword, "gorun's own client cannot obey that")
 		case keyword == "pubkeyauthentication" && off,
-			keyword == "preferredauthentications" && !slices.Contains(strings.Split(said, ","), "publickey"):
+			keyword == "preferredauthentications" && !slices.Contains(strings.Split(v.first(keyword), ","), "publickey"):
 			return no(keyword, "gorun's own client knows public keys only")
 		case keyword == "identityagent" && strings.HasPrefix(said, "$") && said != "$ssh_auth_sock":
 			return no(keyword, "gorun's own client reads no other variable than SSH_AUTH_SOCK")

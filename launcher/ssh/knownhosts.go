@@ -31,7 +31,7 @@ func knownLines(file string, text []byte) (lines []knownLine) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
-		words := strings.Fields(line)
+		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n", r) })
 		k := knownLine{file: file, number: number}
 		if len(words) > 0 && words[0][0] == '@' {
 			k.marker, words = words[0], words[1:]
@@ -69,7 +69,10 @@ func (k knownLine) key() gossh.PublicKey {
 		return nil
 	}
 	key, err := gossh.ParsePublicKey(blob)
-	if err != nil || key.Type() != k.text[0] {
+	if err != nil {
+		return nil
+	}
+	if t, cert := plainType(k.text[0]); !cert && key.Type() != t || cert && key.Type() != k.text[0] {
 		return nil
 	}
 	return key
@@ -81,6 +84,9 @@ func equalKeys(a, b gossh.PublicKey) bool {
 
 // revokes reports whether a revoked key is the key, the one that it certifies, or its authority.
 func revokes(revoked, key gossh.PublicKey) bool {
+	if bare, ok := revoked.(*gossh.Certificate); ok {
+		revoked = bare.Key
+	}
 	cert, certified := key.(*gossh.Certificate)
 	return equalKeys(revoked, key) || certified && (equalKeys(revoked, cert.Key) || equalKeys(revoked, cert.SignatureKey))
 }

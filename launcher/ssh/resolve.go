@@ -134,7 +134,7 @@ func (r *resolver) ask(ctx context.Context, t target) (values, *files, error) {
 		v["stricthostkeychecking"] = []string{"accept-new"}
 	}
 	kept := func(list string) bool {
-		return strings.ContainsAny(list, "*?") || strings.HasPrefix(v.first("hostkeyalgorithms")+",", list+",")
+		return strings.ContainsAny(list, "*?") || strings.HasPrefix(v.first("hostkeyalgorithms")+",", strings.Split(list, ",")[0]+",")
 	}
 	if slices.ContainsFunc(read.orders, kept) {
 		v[inOrder] = []string{"yes"}
@@ -189,7 +189,7 @@ func (r *resolver) run(ctx context.Context, t target, last string) (values, *fil
 	if t.user != "" {
 		args = append(args, "-l", t.user)
 	}
-	out, said, err := runBound(exec.CommandContext(ctx, r.program, append(args, t.alias)...))
+	out, said, err := runBound(exec.CommandContext(ctx, r.program, append(args, t.alias, "true")...))
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}

@@ -163,7 +163,7 @@ func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string, 
 				return nil, &Error{Step: StepConfig, Err: err, Hint: "begin each path with / or ~"}
 			}
 		default:
-			paths = append(paths, c.here(c.cfg.expandHome(c.expand(s, word))))
+			paths = append(paths, c.here(c.cfg.expandHome(word))) // OpenSSH has replaced tokens where it does
 		}
 	}
 	return paths, nil
@@ -180,13 +180,16 @@ func (c *Client) here(path string) string {
 	return path
 }
 
+// openSSHKeyFiles are the names that OpenSSH's own list has, in one release or another.
+var openSSHKeyFiles = []string{"id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_xmss"}
+
 func (c *Client) keyFiles(s *settings) {
 	for _, f := range c.cfg.IdentityFiles {
 		s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(f))
 	}
 	s.requiredKeys = len(s.explicitKeys)
 	said := s.values["identityfile"]
-	other := func(f string) bool { return !strings.HasPrefix(f, "~/.ssh/id_") }
+	other := func(f string) bool { return !slices.Contains(openSSHKeyFiles, strings.TrimPrefix(f, "~/.ssh/")) }
 	if len(said) < 4 || slices.ContainsFunc(said, other) { // not OpenSSH's list
 		for _, f := range said {
 			if !strings.EqualFold(f, "none") {

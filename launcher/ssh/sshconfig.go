@@ -86,7 +86,7 @@ func (f *files) add(path string) {
 		case keyword == "hostname":
 			f.names += strings.ToLower(rest)
 		}
-		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand"
+		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand" && classes[keyword] != without
 	}
 }
 
