@@ -150,7 +150,7 @@ func (o *serveFlags) dropRoot() error {
 		}
 	}
 	if os.Geteuid() == 0 && !o.allowRoot {
-		return &usageError{errors.New("as root the daemon would run every job as root"), "--user NAME; --allow-root if it shall be so"}
+		return &usageError{errors.New("as root the daemon would run every job as root"), "--user NAME, or --allow-root to run jobs as root"}
 	}
 	return hide()
 }

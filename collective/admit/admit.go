@@ -1,7 +1,7 @@
 // Package admit bounds what a listener spends on peers that have not authenticated yet: how many connections they have,
 // in all and from one address, for how long, and how much they may send. If there is no space for a new connection,
 // the oldest one that has not authenticated is closed. So nobody who holds connections open, and opens them again,
-// keeps others out, not even those at the same address.
+// keeps other addresses out.
 //
 // The package knows no protocol and starts no goroutine.
 package admit
@@ -33,8 +33,8 @@ var (
 
 // Door counts the connections of one listener that have not authenticated yet. The zero value is ready for use.
 type Door struct {
-	// Timeout is how long a peer may take to authenticate. At 0 whoever serves the connection bounds that, and what is
-	// read.
+	// Timeout is how long a peer may take to authenticate. With 0 the server of the connection bounds that time, and
+	// what it reads, by itself.
 	Timeout time.Duration
 
 	mu      sync.Mutex

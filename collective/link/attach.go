@@ -369,7 +369,7 @@ func (l *link) bind(theirs, ours session) error {
 	return errNotReady // a delayed connection of a link that the peer has forgotten
 }
 
-// attach makes the connection of keys the stream of the slot. The side with the lower id decides the order of streams: it counts
+// attach makes a connection the stream of the slot. The side with the lower id decides the order of streams: it counts
 // generations, and a newer connection makes it drop one that it is still attaching.
 func (l *link) attach(keys *keyed, sl *slot) error {
 	leads := l.mesh.cfg.Self < l.peer
