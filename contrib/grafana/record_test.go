@@ -2,7 +2,6 @@ package grafana
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
