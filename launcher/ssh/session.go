@@ -42,9 +42,10 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // knows it.
 func (c *Conn) HostKey() string { return c.key }
 
-// HungUp reports whether the host itself closed the connection in order, which means that its processes have ended. It
-// returns false for a connection that broke, and for one through other machines, which may close it at any time. said
-// is what a session left on standard error, the only evidence from a program in place of the built-in client.
+// HungUp reports whether the host itself closed the connection in order: its sshd has ended, and perhaps all of its
+// processes. It returns false for a connection that broke, and for one through other machines, which may close it at
+// any time. said is what a session left on standard error, the only evidence from a program in place of the built-in
+// client.
 func (c *Conn) HungUp(said string) bool {
 	if e, ok := c.transport.(external); ok {
 		return e.hungUp(said)

@@ -34,6 +34,8 @@
 //
 //	a host is cut off from the launcher         5         95        its ranks end after 65; peers: Lease
 //	a connection to the launcher breaks         5         30        launcher: Lease; its ranks end after 30
+//	a host's sshd ends with its sessions        5         30        launcher: Lease; its ranks end after 30
+//	a host's sshd is restarted                  5         never
 //	the launcher is cut off                     5         none      hosts end the job after 37, the launcher after 40
 //	the launcher is paused for a short time     none      none
 //	the launcher dies                           none      none      hosts end the job after 37

@@ -339,7 +339,9 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 }
 
 // lookContacts evicts hosts that cannot be reached, when their lease ends or there is a sign that they have died, and
-// hosts whose silence outlasts their lease where no peer would report it.
+// hosts whose silence outlasts their lease where no peer would report it. That a host ended its connection with the
+// launcher is such a sign only if no peer is heard whose own connections with it would have ended too: an sshd may end
+// alone, with all its sessions, and come back.
 func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 	for _, c := range v.Contacts {
 		quiet, ok := s.silence(now, c)
@@ -364,7 +366,8 @@ func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 		}
 		idle := !c.Ready || c.Leaving || v.Stopping // it has no ranks to lose
 		dead := !c.Line.Unanswered.IsZero() && s.Quiet(now, c.Line.Unanswered) >= grace
-		if dead && (idle || c.Line.HungUp || s.hungUp(c.ID, v)) || expired {
+		gone := s.hungUp(c.ID, v) || c.Line.HungUp && !s.watched(now, c, v)
+		if dead && (idle || gone) || expired {
 			out = append(out, s.evict(c.ID, Evict{Cause: NoContact, Since: c.Line.Broken, Lease: lease, MayLive: s.mayLive(c)}))
 		}
 	}

@@ -27,7 +27,7 @@ type network struct {
 	watch   *liveness.Hosts
 	heard   []time.Time
 	broken  []time.Time // since when the launcher's connection has ended
-	hungUp  []bool
+	hungUp  []bool       // their connections with the launcher, and with their peers if they are dead, end in order
 	blind   bool         // only a finished login shows that a host answers
 	cuts    map[int]bool // hosts whose connection with the launcher has ended and is not renewed
 	strange map[int]bool // hosts that no other host has met
@@ -276,7 +276,7 @@ func (w *network) stepLauncher() {
 			w.heard[id], w.broken[id] = w.now, time.Time{}
 		}
 		line := liveness.Line{Kept: true}
-		if hungUp := w.dead[id] && w.hungUp[id]; hungUp || w.cuts[id] {
+		if hungUp := w.hungUp[id]; hungUp || w.cuts[id] {
 			if w.broken[id].IsZero() {
 				w.broken[id] = w.now
 			}

@@ -300,6 +300,42 @@ func TestLauncherConnectionBreaks(t *testing.T) {
 	}
 }
 
+// TestSSHDIsRestarted: the sshd of a host ends with all its sessions, as it does for an upgrade, and is back some seconds
+// later. The ranks never notice, and the launcher waits for the host.
+func TestSSHDIsRestarted(t *testing.T) {
+	const batches, away = 200, 8 * time.Second
+	c := e2etest.NewSSHCluster(t, 2)
+	want := c.UndisturbedDescent(batches)
+	// The first process of a host cannot be the sshd that ends.
+	sshd := func() { c.Shell(c.Host(2), "$(command -v sshd) -f /run/lab/sshd_config -p 2222") }
+	stop := func() (pids []int) {
+		for _, p := range c.Host(2).Processes() {
+			if p.Inner != 1 && strings.HasPrefix(p.Args, "sshd") {
+				pids = append(pids, p.PID)
+			}
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGTERM)
+		}
+		return pids
+	}
+	sshd()
+	d := c.Descend(batches, "0.1", "--ssh-config", c.Config("second", "Host host2\n Port 2222\n HostKeyAlias host2\n"))
+	d.Idle = func() { stop(); c.ExpectNothingLeft(5 * time.Second) }
+	d.Reach(10)
+	if n := len(stop()); n < 2 {
+		t.Fatalf("%d processes of sshd ended, want it and its sessions", n)
+	}
+	time.Sleep(away)
+	sshd()
+	if got := d.Weights(); got != want {
+		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
+	}
+	if longest := silence(d); longest > away/2 {
+		t.Errorf("a batch took %v", longest)
+	}
+}
+
 // silence is the longest time between two batches.
 func silence(d *e2etest.Descent) time.Duration {
 	all := d.Intervals(time.Time{}, time.Now())
