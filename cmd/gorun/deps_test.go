@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"launcher/register":    {"launcher", "launcher/jobs", "launcher/why", "rendezvous/wire"},
 	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/follow", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
 	"launcher/jobs":        {"launcher/why"},
 	"launcher/top":         {"launcher/jobs", "launcher/why"},
 	"launcher/httpserve":   {"collective/admit"},

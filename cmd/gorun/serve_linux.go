@@ -231,6 +231,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	}
 	launchers := hosted.Runner{
 		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, Key: p.key.Text()},
+		Client:   standing.Client{Key: p.key, Version: version},
 		StateDir: stateDir, Env: daemonEnv, Log: log,
 	}
 	if o.encrypt {

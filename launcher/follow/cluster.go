@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,7 @@ type Entry struct {
 	jobs.Record
 	addr    string
 	members []wire.MemberState // of the cluster, which can be asked for the job
+	tie     string             // why it was chosen among jobs of one name
 }
 
 // Label returns the job's name for users, wherever its launcher is by now.
@@ -48,6 +50,16 @@ func (e Entry) Label() string {
 func (e Entry) number() string {
 	name := e.Label()
 	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// LastNumber returns the greatest number of a job that began on a host, wherever its launcher is by now.
+func LastNumber(all []Entry, host string) (last int) {
+	for _, e := range all {
+		if n, err := strconv.Atoi(e.number()); err == nil && e.Label() == fmt.Sprintf("%s/%d", host, n) {
+			last = max(last, n)
+		}
+	}
+	return last
 }
 
 // StateText describes the state of the job, and where its launcher is if the job began elsewhere.
@@ -115,7 +127,7 @@ func listAll(ctx context.Context, client standing.Client, members []wire.MemberS
 				return
 			}
 			for _, r := range records {
-				all = append(all, Entry{m.Host, r, m.Addr, members})
+				all = append(all, Entry{Host: m.Host, Record: r, addr: m.Addr, members: members})
 			}
 		})
 	}
@@ -202,14 +214,41 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 			return Entry{}, jobs.ErrIdle
 		}
 	case len(fits) > 1:
-		return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), fits[1].Label())
+		return untie(id, fits)
 	}
 	return fits[len(fits)-1], nil
 }
 
+// untie picks one of several entries that an id means. Jobs have one name only if a host that lost its records began
+// another job while the host that carries the first one on did not answer. Then the one that runs is meant.
+func untie(id string, fits []Entry) (Entry, error) {
+	for _, e := range fits[1:] {
+		if e.Label() != fits[0].Label() {
+			return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), e.Label())
+		}
+	}
+	best := fits[len(fits)-1] // the latest, if none runs
+	var run, all []string
+	for _, e := range fits {
+		if e.State == jobs.Running {
+			best, run = e, append(run, fmt.Sprintf("on %s (there: gorun stop %d)", e.Host, e.ID))
+		}
+		all = append(all, fmt.Sprintf("%s on %s, begun %s", jobs.Clean(e.Program), e.Host, e.Started.Local().Format(time.DateTime)))
+	}
+	if len(run) > 1 {
+		return Entry{}, fmt.Errorf("find job %s: %d jobs that run are called so, %s", id, len(run), strings.Join(run, " and "))
+	}
+	which := "the latest"
+	if len(run) == 1 {
+		which = "the one that runs"
+	}
+	best.tie = fmt.Sprintf("%d jobs are called %s (%s): this is %s, on %s", len(fits), best.Label(), strings.Join(all, "; "), which, best.Host)
+	return best, nil
+}
+
 // target returns the job as one of this machine would be.
 func (e Entry) target(client standing.Client) Target {
-	t := Target{Record: e.Record, Label: jobs.Clean(e.Label())}
+	t := Target{Record: e.Record, Label: jobs.Clean(e.Label()), Tie: e.tie}
 	t.Dial = func(ctx context.Context) (net.Conn, error) { return e.reach(ctx, client, wire.Reach{}) }
 	t.Read = func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error) {
 		return e.reach(ctx, client, wire.Reach{Output: true, Lines: lines, Follow: follow})

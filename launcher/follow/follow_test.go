@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestChoose: a job has the name that its host gives it, or a number if only one host has that.
 func TestChoose(t *testing.T) {
 	at := func(host string, id int, state string, minute int) Entry {
-		return Entry{host, jobs.Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}, "", nil}
+		return Entry{Host: host, Record: jobs.Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}}
 	}
 	all := []Entry{at("a", 1, jobs.Ended, 1), at("b", 1, jobs.Running, 2), at("a", 2, jobs.Ended, 3)}
 	for _, tc := range []struct {
@@ -55,6 +55,35 @@ func TestChoose(t *testing.T) {
 		if err := (&NotFoundError{none, silent}); err.Error() != want || !errors.Is(err, jobs.ErrNone) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestNamesakes: of jobs with one name the one that runs is meant, and else the latest; users read which. They have to
+// choose themselves between two that run.
+func TestNamesakes(t *testing.T) {
+	at := func(host string, id int, name, state string, minute int) Entry {
+		return Entry{Host: host, Record: jobs.Record{ID: id, Name: name, State: state, Program: "p" + state, Started: time.Unix(int64(60*minute), 0).UTC()}}
+	}
+	ended, runs := at("b", 4, "a/1", jobs.Ended, 1), at("b", 4, "a/1", jobs.Running, 1)
+	again, twice := at("a", 1, "", jobs.Running, 2), at("a", 1, "", jobs.Ended, 2)
+	for name, tc := range map[string]struct {
+		all         []Entry
+		host, which string
+		wrong       string
+	}{
+		"the later runs":   {all: []Entry{ended, again}, host: "a", which: "this is the one that runs, on a"},
+		"the earlier runs": {all: []Entry{runs, twice}, host: "b", which: "2 jobs are called a/1 (prunning on b, begun "},
+		"none runs":        {all: []Entry{ended, twice}, host: "a", which: "this is the latest, on a"},
+		"both run":         {all: []Entry{runs, again}, wrong: "find job a/1: 2 jobs that run are called so, on b (there: gorun stop 4) and on a (there: gorun stop 1)"},
+	} {
+		e, err := choose(tc.all, "a/1", false)
+		if tc.wrong != "" && (err == nil || err.Error() != tc.wrong) || tc.wrong == "" && (err != nil || e.Host != tc.host || !strings.Contains(e.tie, tc.which)) {
+			t.Errorf("%s: on %q, %q, %v", name, e.Host, e.tie, err)
+		}
+	}
+	all := []Entry{ended, at("b", 7, "", jobs.Ended, 3), at("c", 9, "a/12", jobs.Unattended, 4), at("c", 2, "aa/30", jobs.Ended, 5)}
+	if a, d := LastNumber(all, "a"), LastNumber(all, "d"); a != 12 || d != 0 {
+		t.Errorf("the last numbers are %d and %d, want 12 and 0", a, d)
 	}
 }
 

@@ -26,17 +26,19 @@ import (
 
 	"gorun/launcher/detached"
 	"gorun/launcher/failover"
+	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
 
-// statesTimeout is how long launchers on this host may take to say what they know.
+// statesTimeout is how long launchers on this host may take to say what they know, and hosts to list their jobs.
 const statesTimeout = 2 * time.Second
 
 // Runner runs launchers on this host.
 type Runner struct {
 	Origin detached.Origin // for its launchers
+	Client standing.Client // asks the cluster for the names of its jobs
 	// StateDir returns the user's state directory. A daemon does without one until it starts a launcher.
 	StateDir func() (string, error)
 	Env      func() []string // of launchers, before what their users ask for
@@ -64,13 +66,22 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 	if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
 	}
-	record := jobs.Record{Program: r.Program, Authority: newAuthority(), Term: 1}
+	record := jobs.Record{ID: h.lastNumber(ctx), Program: r.Program, Authority: newAuthority(), Term: 1}
 	cmd, d, err := h.start(ctx, r, failover.Errand{Request: r}, record)
 	if err == nil && d.Code == 0 {
 		h.Log.Info("a detached job starts", "job", d.Job, "program", r.Program)
 		go h.await(cmd, d.Job, r.Program)
 	}
 	return d, err
+}
+
+// lastNumber returns the greatest number of a job that began here, as far as the hosts that answer know. The record here
+// may be gone, with a disk or by gorun clean, while another host carries the job on or shows its output.
+func (h Runner) lastNumber(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
+	defer cancel()
+	all, _ := follow.List(ctx, h.Client, failover.Members(ctx, h.Client, h.Origin.Addr))
+	return follow.LastNumber(all, h.Origin.Name)
 }
 
 // await waits for the end of a launcher, and logs how it ended.

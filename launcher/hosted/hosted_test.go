@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,6 +114,39 @@ func TestLauncherOutOfReach(t *testing.T) {
 	defer lock.Close()
 	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 3 [a b]: running, on ") {
 		t.Errorf("shown is %q", got)
+	}
+}
+
+// TestNameIsNotGivenAgain: a host whose records are gone begins no job under the name of one that another host has taken
+// over, or keeps.
+func TestNameIsNotGivenAgain(t *testing.T) {
+	key := failovertest.Key(t)
+	a, b := hostAt(t.TempDir(), "a"), hostAt(t.TempDir(), "b")
+	var join string
+	a.Origin.Addr, join = failovertest.Daemon(t, key, "a", a)
+	failovertest.Daemon(t, key, "b", b, join)
+	a.Client = standing.Client{Key: key, Version: failovertest.Version}
+	store, err := b.store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lock, err := store.Create(jobs.Record{Name: "a/1", Program: "p", Ended: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
+	for deadline := time.Now().Add(20 * time.Second); len(failover.Members(t.Context(), a.Client, a.Origin.Addr)) < 2; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the daemons do not find each other")
+		}
+	}
+	d, err := a.Start(t.Context(), &wire.Detach{Program: "p", Args: []string{"p"}, Dir: t.TempDir()})
+	if err != nil || d.Job != 2 {
+		t.Errorf("a job while another host has a/1: %+v, %v", d, err)
+	}
+	_, all, err := a.records()
+	if err != nil || len(all) != 1 || syscall.Kill(all[0].PID, syscall.SIGKILL) != nil {
+		t.Errorf("its launcher cannot be ended: %+v, %v", all, err)
 	}
 }
 

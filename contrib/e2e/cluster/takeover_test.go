@@ -186,6 +186,12 @@ func TestDeserted(t *testing.T) {
 	for i := range 2 {
 		j.boot(i)
 	}
+	// Host2 comes back without its records, and gives no name again that host3 shows.
+	s.Await("cluster", func() bool { return strings.Count(s.Ps(), "0 of 2") == 3 })
+	s.Args[1] = "host2"
+	if again := detach(s, "-np", "1", "true"); again.name != "host2/2" {
+		t.Errorf("another job of host2 is called %s", again.name)
+	}
 	s.ExpectIdle()
 }
 
