@@ -27,6 +27,9 @@ func NewLauncherLease() *LauncherLease {
 
 // Hears notes whether this host hears the launcher.
 func (l *LauncherLease) Hears(hears bool) {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	changed := l.hears != hears
 	l.hears = hears

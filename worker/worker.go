@@ -226,6 +226,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			if !ok { // the launcher is gone, and with it the reason for all this
 				d.tellGone()
 				inbox, d.inbox.gone = nil, true
+				d.cfg.LauncherLease.Hears(false) // peers need not wait until this daemon has ended
 				d.stop(work, orphanGrace)
 				break
 			}

@@ -4,7 +4,8 @@ import "time"
 
 // LauncherLease decides how long a host waits for its launcher. To a host whose connection has ended, a launcher that
 // died looks like a connection that broke. Its peers know more: while one of them hears the launcher, the launcher
-// lives and will connect again.
+// lives and will connect again. A peer that this host has never heard proves nothing: while a world is yet to be
+// formed, the peer's daemon may have ended with the launcher.
 //
 // The zero value is ready for use with the Default timing. Only Configure and World change how long the lease is.
 type LauncherLease struct {
@@ -16,10 +17,11 @@ type LauncherLease struct {
 	epoch   uint32        // of the world of this host
 	left    uint32        // the last epoch that goes on without this host, as peers report
 	peers   map[int]hearing
+	met     map[int]bool // hosts that gossip has heard
 	hungUp  map[int]bool // peers that have ended their connections with this host
 }
 
-// hearing is the last report of a peer on whether it hears the launcher. Without a report, it does.
+// hearing is the last report of a peer on whether it hears the launcher. Without a report, a peer that was met does.
 type hearing struct {
 	stamp uint64
 	deaf  bool
@@ -58,7 +60,7 @@ func (l *LauncherLease) Extend(waited time.Duration) bool {
 		return false
 	}
 	for host, p := range l.peers {
-		if !p.deaf && !l.hungUp[host] {
+		if met := l.met[host] || p.stamp > 0; met && !p.deaf && !l.hungUp[host] {
 			return true
 		}
 	}
@@ -98,8 +100,12 @@ func (l *LauncherLease) Peer(host int, stamp uint64, hears bool) {
 // Silent notes that a peer is silent, so that it proves nothing about the launcher.
 func (l *LauncherLease) Silent(host int) { l.Peer(host, silent, false) }
 
-// Heard notes that a silent peer is heard again. It may hear the launcher.
+// Heard notes that gossip hears a host, perhaps again. It may hear the launcher.
 func (l *LauncherLease) Heard(host int) {
+	if l.met == nil {
+		l.met = map[int]bool{}
+	}
+	l.met[host] = true
 	if l.peers[host].stamp == silent {
 		l.peers[host] = hearing{}
 	}

@@ -26,7 +26,7 @@ type network struct {
 	hosts   []*simHost
 	watch   *liveness.Hosts
 	heard   []time.Time
-	broken  []time.Time // since when the launcher's connection has ended
+	broken  []time.Time  // since when the launcher's connection has ended
 	hungUp  []bool       // their connections with the launcher, and with their peers if they are dead, end in order
 	blind   bool         // only a finished login shows that a host answers
 	cuts    map[int]bool // hosts whose connection with the launcher has ended and is not renewed
@@ -105,6 +105,7 @@ func newNetwork(t *testing.T, seed uint64, n int) *network {
 			delay: make([]time.Duration, n), spoken: start, woke: start}
 		for peer := range n {
 			h.answered[peer], h.gossip[peer] = start, start
+			h.lease.Heard(peer)
 			h.delay[peer] = time.Duration(w.rng.IntN(12)) * 250 * time.Millisecond // gossip finds out about its members one after the other
 		}
 		h.peers.World(all, w.timing.Lease)

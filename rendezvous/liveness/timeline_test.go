@@ -63,7 +63,7 @@ func TestTimeline(t *testing.T) {
 			[]string{"5: silent 3", "115: back 3", "125: broken path", "125: broken path", "125: broken path", "125: evicted 3: reported"}},
 		"two groups do not hear each other": {[]func(*network){cut([]int{0, 1}, 2, 3)},
 			[]string{"5: broken path", "5: broken path", "5: broken path", "5: broken path", "30: evicted 2: cut off", "30: evicted 3: reported"}},
-		"a connection to the launcher breaks": {[]func(*network){breaks(0)}, []string{"5: silent 0", "30: evicted 0: no contact", "30: host 0 ends"}},
+		"a connection to the launcher breaks":  {[]func(*network){breaks(0)}, []string{"5: silent 0", "30: evicted 0: no contact", "30: host 0 ends"}},
 		"a host's sshd ends with its sessions": {[]func(*network){sshdEnds(3, forever)}, []string{"5: silent 3", "30: evicted 3: no contact", "30: host 3 ends"}},
 		"a host's sshd is restarted":           {[]func(*network){sshdEnds(3, 25)}, []string{"5: silent 3", "25: back 3"}},
 		"the launcher's process ends": {[]func(*network){pauses(launcher, forever), breaks(0, 1, 2, 3)},

@@ -186,6 +186,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 		}
 		return err
 	}
+	cfg.LauncherLease = worker.NewLauncherLease() // for its peers: it ends with its input
 	return worker.Run(ctx, cfg)
 }
 

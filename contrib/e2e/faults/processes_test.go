@@ -114,6 +114,26 @@ func TestKillAnything(t *testing.T) {
 	}
 }
 
+// TestKillLauncherAtStart kills -9 a launcher whose ranks run and are in no world yet: the hosts have not met. The daemon
+// on its own machine ends at once, and the other one must not wait for that one's word.
+func TestKillLauncherAtStart(t *testing.T) {
+	c := e2etest.NewCluster(t, 1)
+	cmd, stdout, stderr := c.Command("-np", "2", "-H", "localhost:1,host1:1", "sh", "-c", "echo up; exec sleep 1000")
+	watched := &e2etest.Watch{Buf: stdout}
+	cmd.Stdout = watched
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("rank on each host", func() bool { return watched.Count("up") == 2 })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if c.ExpectNothingLeft(10 * time.Second); t.Failed() {
+		t.Logf("it had said:\n%s", stderr)
+	}
+}
+
 // cgroups lists the control groups of gorun's making in which there are processes of the hosts, by their paths seen
 // from here.
 func cgroups(c *e2etest.Cluster) (dirs []string) {
