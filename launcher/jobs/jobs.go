@@ -120,10 +120,12 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	j := s.job(r.ID)
 	lock, err := os.OpenFile(j.file("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
+		os.RemoveAll(j.Dir)
 		return fail(err)
 	}
 	if err := errors.Join(unix.Flock(int(lock.Fd()), unix.LOCK_EX), j.Save(r)); err != nil {
 		lock.Close()
+		os.RemoveAll(j.Dir)
 		return fail(err)
 	}
 	return j, lock, nil
@@ -214,6 +216,7 @@ func (j Job) Save(r Record) error {
 		return fmt.Errorf("save job: %w", err)
 	}
 	if err := os.WriteFile(j.file("job.new"), b, 0o600); err != nil {
+		os.Remove(j.file("job.new"))
 		return fmt.Errorf("save job: %w", err)
 	}
 	if err := os.Rename(j.file("job.new"), j.file("job.json")); err != nil {

@@ -1,6 +1,8 @@
 package register
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,7 @@ type background struct {
 	changed chan struct{} // has room for one
 	ending  chan struct{}
 	done    chan struct{}
+	lost    error // why the end of the job is not recorded, once done is closed
 }
 
 // Begin registers a job that runs in the foreground, if its user has a place for records. The caller must call End.
@@ -39,6 +42,9 @@ func (b *background) end() {
 	close(b.ending)
 	select {
 	case <-b.done:
+		if b.lost != nil {
+			complain("warning", fmt.Errorf("gorun ps cannot show how this job ended: %w", b.lost))
+		}
 	case <-time.After(endTimeout):
 	}
 }
@@ -51,8 +57,11 @@ func (r *Registration) save(store jobs.Store) {
 		return
 	}
 	job, lock, err := store.Create(r.Record())
-	if err != nil {
-		return // it is not listed
+	if err != nil { // it is not listed
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			b.lost = err
+		}
+		return
 	}
 	defer lock.Close()
 	made, err := job.Load()
@@ -72,10 +81,11 @@ func (r *Registration) save(store jobs.Store) {
 		case <-b.ending:
 			ended = true
 		}
-		job.Save(r.Record()) // a disk that is full now may have room at the next change
+		b.lost = job.Save(r.Record()) // a disk that is full now may have room at the next change
 	}
 	if !r.started() {
 		store.Remove(made.ID)
+		b.lost = nil
 	}
 }
 

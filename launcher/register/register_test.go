@@ -2,6 +2,7 @@ package register
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher"
 	"gorun/launcher/jobs"
@@ -176,6 +178,43 @@ func TestForegroundWaitsForNoDisk(t *testing.T) {
 	hangs.End(0, "")
 	if waited := time.Since(began); waited > 2*endTimeout {
 		t.Errorf("it ended after %v", waited)
+	}
+}
+
+// TestForegroundDiskFull: users read that a full disk keeps the end of a job from being recorded, and no empty file stays.
+func TestForegroundDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("gorun-test", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("needs to mount a tmpfs (root): %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(former *os.File) { os.Stderr = former }(os.Stderr)
+	os.Stderr = to
+	store := jobs.Store{Dir: filepath.Join(dir, "jobs")}
+	for full := range 2 { // during the first job, and before the second
+		r := Begin(store, jobs.Record{Program: "true"})
+		for deadline := time.Now().Add(10 * time.Second); full == 0 && r.Recording() == ""; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the job is not listed")
+			}
+		}
+		r.rank(launcher.RankEvent{PID: 7, Host: "a"})
+		if full == 0 {
+			os.WriteFile(filepath.Join(dir, "fill"), make([]byte, 1<<17), 0o600)
+		}
+		r.End(0, "")
+	}
+	to.Close()
+	said, _ := io.ReadAll(from)
+	if n := strings.Count(string(said), "gorun: warning: gorun ps cannot show how this job ended: "); n != 2 || strings.Count(string(said), ": no space left on device\n") != 2 {
+		t.Errorf("users read\n%s", said)
+	}
+	if left, _ := filepath.Glob(filepath.Join(store.Dir, "*", "job.new")); left != nil {
+		t.Errorf("left is %q", left)
 	}
 }
 
