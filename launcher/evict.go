@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"cmp"
+	"fmt"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
@@ -46,5 +47,5 @@ func (j *job) loseEvicted() {
 func (j *job) lose(h *host, err *failure.HostError) {
 	h.ended = true
 	h.failure = cmp.Or(h.failure, err)
-	j.decide(h.lostBy(h.whyLost(err.Error())))
+	j.decide(h.lostBy(h.whyLost(fmt.Sprintf("%s: %v", err.Stage(), err.Err)))) // the policy adds the host
 }

@@ -46,7 +46,7 @@ func TestUnmetHosts(t *testing.T) {
 	notes = slices.DeleteFunc(notes, func(s string) bool {
 		return !strings.HasPrefix(s, "gorun: a cannot") && !strings.HasPrefix(s, "gorun: a is lost")
 	})
-	want := "gorun: a cannot be used: a: connect: no route; gorun: a cannot be used: a: connect: no answer; gorun: a is lost: a: connect: ready; gorun: a cannot be used: a: connect: no route"
+	want := "gorun: a cannot be used: connect: no route; gorun: a cannot be used: connect: no answer; gorun: a is lost: connect: ready; gorun: a cannot be used: connect: no route"
 	if got := strings.Join(notes, "; "); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

@@ -147,12 +147,10 @@ func (l *line) Close() error {
 	return nil
 }
 
-// Wait waits for the end of the line. It returns what the last connection wrote to standard error, and an error if the
-// exit status of its program is not known.
+// Wait waits for the end of the line. It returns what login.end does for the last connection.
 func (l *line) Wait() (string, error) {
 	<-l.ended
-	_, err := l.last.Status()
-	return l.last.Stderr(), err
+	return l.last.end()
 }
 
 // run keeps the stream connected until it is over.
@@ -280,6 +278,16 @@ func (l *line) mend(d *login) *login {
 		resume.Pause(l.ctx, pause)
 	}
 	return nil
+}
+
+// end returns what the program wrote to standard error, and an error if its exit status is not known, or if it was the
+// supervisor of the daemon and was killed.
+func (d *login) end() (string, error) {
+	code, err := d.Status()
+	if err == nil && d.first && code > 128 && code != failure.ExitTransport {
+		err = fmt.Errorf("its supervisor was killed by signal %d", code-128)
+	}
+	return d.Stderr(), err
 }
 
 // ownEnd reports whether this login started the daemon, and ended because the daemon did. (A system's ssh exits with

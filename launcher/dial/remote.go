@@ -95,8 +95,7 @@ func (e *single) Close() error { return e.login.Close() }
 
 // Wait implements talk.Ending.
 func (e *single) Wait() (string, error) {
-	_, err := e.login.Status()
-	return e.login.Stderr(), err
+	return e.login.end()
 }
 
 // Ended implements talk.Witness.

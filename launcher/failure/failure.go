@@ -133,6 +133,9 @@ func LastLine(s string) string {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return strings.TrimSpace(line)
 		}
+		if text, ok := strings.CutPrefix(line, "gorun: error: "); ok { // it may have a hint behind it
+			return strings.TrimSpace(text)
+		}
 	}
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]

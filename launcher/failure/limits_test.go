@@ -23,3 +23,16 @@ func TestLimitHint(t *testing.T) {
 		}
 	}
 }
+
+// TestLastLine: of what a program of gorun wrote, its error counts, without gorun's own prefix and without the hint.
+func TestLastLine(t *testing.T) {
+	for said, want := range map[string]string{
+		"a line\nthe last\n": "the last",
+		"gorun: warning: w\ngorun: error: the reason\ngorun: hint: do this\n": "the reason",
+		"": "",
+	} {
+		if got := failure.LastLine(said); got != want {
+			t.Errorf("%q: %q, want %q", said, got, want)
+		}
+	}
+}

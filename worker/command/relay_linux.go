@@ -1,17 +1,20 @@
 package command
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 	"gorun/worker"
 )
@@ -56,9 +59,30 @@ func relayCommand(session string) error {
 	case errors.Is(err, errReplaced):
 		return ExitStatus(255) // ssh's status for a broken connection: any other is the daemon's
 	case err != nil:
-		return errors.New("the daemon of the job is not on this host any more")
+		return notHere(started())
 	}
 	return nil
+}
+
+// notHere reports that this host has no daemon of the job, most likely because it was started a short time ago.
+func notHere(since time.Duration) error {
+	const gone = "the daemon of the job is not on this host any more"
+	if since <= 0 || since > liveness.Default().MoveLimit {
+		return errors.New(gone)
+	}
+	return fmt.Errorf("%s, which was started %v ago", gone, since.Round(time.Second))
+}
+
+// started returns for how long this host, or this container, has its first process; 0 if that is not known.
+func started() time.Duration {
+	text, _ := os.ReadFile("/proc/1/stat")
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var now unix.Timespec
+	if len(fields) < 20 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	ticks, _ := strconv.ParseInt(fields[19], 10, 64) // since the boot, of which there are 100 a second on every architecture
+	return time.Duration(now.Nano()) - time.Duration(ticks)*10*time.Millisecond
 }
 
 // awaitDaemon waits for the socket of a daemon that is still starting, which takes seconds on a busy host or a slow disk:

@@ -76,6 +76,20 @@ func cutAndReset(j *e2etest.Training, host int, lasts time.Duration) {
 	}
 }
 
+// TestHostRestarts: of a host that lost power and was started again within its lease users read that it was started again.
+func TestHostRestarts(t *testing.T) {
+	c := e2etest.NewCluster(t, 2)
+	d := c.Descend(1000, "0.05")
+	d.Reach(20)
+	d.Must(c.Host(2).PowerOff())
+	d.Must(c.Host(2).Boot(t.Context()))
+	err := d.Cmd.Wait()
+	if !d.Out.Has(`^gorun: error: host2: run: the daemon of the job is not on this host any more, which was started \d+s ago$`) {
+		t.Errorf("no line reports that host2 was started again: %v\n%s", err, d.Out)
+	}
+	c.ExpectNothingLeft(10 * time.Second)
+}
+
 // TestHungUpOnPeers: of a host that a program of the user's leads to gorun hears no more than that the connection ended. That it
 // has hung up on another host as well is why it need not be waited for.
 func TestHungUpOnPeers(t *testing.T) {

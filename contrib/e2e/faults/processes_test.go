@@ -63,8 +63,8 @@ func TestKillAnything(t *testing.T) {
 		"daemon":     {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":       {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// No one is left on the host who would know what the ranks have detached.
-		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
-		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: "},
+		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: the daemon ended: its supervisor was killed by signal 9"},
+		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: the daemon ended: its supervisor was killed by signal 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

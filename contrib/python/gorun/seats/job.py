@@ -148,7 +148,8 @@ class Job:
         """Return what gorun said about the end of the job."""
         errors = [line for line in self._said if line.startswith("gorun: error: ")]
         hints = [line for line in self._said if line.startswith("gorun: hint: ")]
-        text = "; ".join(line.partition(": error: ")[2] for line in errors) or "gorun was ended"
+        whys = [line.partition(": error: ")[2].replace(": run: ", ": ", 1) for line in errors]  # callers add "run:"
+        text = "; ".join(whys) or "gorun was ended"
         return text + "".join(f" ({line.partition('gorun: ')[2]})" for line in hints[:1])
 
     def stop(self) -> None:
