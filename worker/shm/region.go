@@ -112,6 +112,9 @@ func sealed(name string, size int64) (fd int, data []byte, err error) {
 		}
 	}()
 	if err := unix.Ftruncate(fd, size); err != nil {
+		if limit := new(unix.Rlimit); err == unix.EFBIG && unix.Getrlimit(unix.RLIMIT_FSIZE, limit) == nil {
+			return -1, nil, fmt.Errorf("ulimit -f is %d KiB, also for shared memory: %w", limit.Cur>>10, err)
+		}
 		return -1, nil, os.NewSyscallError("ftruncate", err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,

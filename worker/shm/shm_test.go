@@ -41,6 +41,25 @@ func TestRegionIsSealed(t *testing.T) {
 	}
 }
 
+// TestLimitOfFileSizeIsNamed: the kernel holds shared memory against the limit of files.
+func TestLimitOfFileSizeIsNamed(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 3 << 20, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
+	b := shm.NewBudget(64 << 20)
+	if _, err := shm.Create(b, "gorun-test", 4<<20); err == nil || !strings.Contains(err.Error(), "ulimit -f is 3072 KiB") {
+		t.Errorf("a region above the limit: %v", err)
+	}
+	if b.Used() != 0 {
+		t.Errorf("%d bytes stay charged", b.Used())
+	}
+}
+
 func TestReadOnlyRegionCannotBeWritten(t *testing.T) {
 	r, err := shm.CreateReadOnly(shm.NewBudget(64<<20), "gorun-test", 1)
 	if err != nil {
