@@ -57,7 +57,7 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 	}
 	env := plan.UserEnv(os.Environ(), true)
 	for _, kv := range os.Environ() { // variables that stand for flags
-		if strings.HasPrefix(kv, "GORUN_") && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
+		if name, _, _ := strings.Cut(kv, "="); plan.Own(name) && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
 			env = append(env, kv)
 		}
 	}

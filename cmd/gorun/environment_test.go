@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/launcher/plan"
+	"gorun/worker/rankenv"
 )
 
 // ownName is what variables of gorun and of Horovod are called.
@@ -68,6 +71,31 @@ func TestVariablesAreDocumented(t *testing.T) {
 		if !strings.Contains(page, "`"+name+"`") && !slices.Contains(notDocumented, name) {
 			t.Errorf("%s reads %s, which docs/reference/environment.md lacks", where, name)
 		}
+	}
+}
+
+// TestOwnVariables: ranks inherit none of gorun's own variables, and all others whose names begin as theirs do. What
+// looks like an option and is none is named.
+func TestOwnVariables(t *testing.T) {
+	var names []string
+	for _, g := range userVariables(new(jobFlags).table()) {
+		for _, v := range g.list {
+			names = append(names, v.names...)
+		}
+	}
+	for _, v := range rankenv.Table() {
+		names = append(names, v.Name)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "GORUN_") && !plan.Own(name) {
+			t.Errorf("%s is not one of gorun's own variables", name)
+		}
+	}
+	got := strayVariables([]string{"GORUN_OF_MINE=1", "GORUN_WIRE_COMPRESION=bf16", "GORUN_NP=4", "GORUN_ENCRYPT=1", "NP=4"}, new(jobFlags).table())
+	want := []string{"gorun: GORUN_WIRE_COMPRESION sets nothing: did you mean GORUN_WIRE_COMPRESSION?",
+		"gorun: GORUN_NP sets nothing: no variable stands for --np"}
+	if !slices.Equal(got, want) {
+		t.Errorf("notes on variables:\n%q\n%q", got, want)
 	}
 }
 

@@ -172,7 +172,7 @@ func (p jobPlan) notes(programs []program) (notes []string) {
 	if note := s.note(); note != "" {
 		notes = append(notes, note)
 	}
-	notes = append(notes, errorFile(os.Environ(), programs)...)
+	notes = slices.Concat(notes, errorFile(os.Environ(), programs), strayVariables(os.Environ(), new(jobFlags).table()))
 	return append(notes, strayMPI(programs)...)
 }
 

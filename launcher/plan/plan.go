@@ -117,14 +117,22 @@ var scrubbed = struct{ names, prefixes []string }{
 		"JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT",
 		"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
 		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "I_MPI_MPIRUN", "I_MPI_PERHOST", "OLDPWD", "_", "SHLVL"},
-	prefixes: []string{"GORUN_", "TORCHELASTIC_", "PET_", "SLURM_", "PBS_", "LSB_", "FLUX_", "PALS_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_",
-		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "BASH_FUNC_", "GOVC_"},
+	prefixes: []string{"TORCHELASTIC_", "PET_", "SLURM_", "PBS_", "LSB_", "FLUX_", "PALS_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_",
+		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "GOVC_"},
 }
+
+// own are gorun's variables, without the GORUN_ with which their names begin.
+var own = strings.Fields(`SSH_COMMAND LAUNCHER CLUSTER CLUSTER_KEY_FILE GPU_PATH ALGORITHM WIRE_COMPRESSION ENCRYPT CHECKSUM RDMA RDMA_OPTIONS METRICS WEB
+	HOSTFILE WORKER WORKER_KEY ALLOW_ROOT DETACHED HOSTED NATIVE VERBOSE TIME_SCALE BLIND
+	RANK SIZE LOCAL_RANK LOCAL_SIZE DEPTH JOB PROCESS SOCKET TOKEN COUNTERS STACKS SPARE_CPUS`)
+
+// agent is the one variable of a login that its programs need, as they would without gorun.
+const agent = "SSH_AUTH_SOCK"
 
 // machine lists variables that belong to a machine, its devices or a login there, not to the job. A remote rank keeps
 // its own.
 var machine = struct{ names, prefixes []string }{
-	names: []string{"HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY",
+	names: []string{agent, "HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "HOST", "TMPDIR", "PWD", "DISPLAY",
 		"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"},
 	prefixes: []string{"XDG_", "DBUS_"},
 }
@@ -135,12 +143,18 @@ func UserEnv(env []string, remote bool) []string {
 	var out []string
 	for _, kv := range env {
 		name, _, ok := strings.Cut(kv, "=")
-		if !ok || name == "" || matches(name, scrubbed.names, scrubbed.prefixes) || remote && matches(name, machine.names, machine.prefixes) {
+		if !ok || name == "" || name != agent && matches(name, scrubbed.names, scrubbed.prefixes) || Own(name) || remote && matches(name, machine.names, machine.prefixes) {
 			continue
 		}
 		out = append(out, kv)
 	}
 	return out
+}
+
+// Own reports whether gorun reads a variable, or sets it.
+func Own(name string) bool {
+	rest, ok := strings.CutPrefix(name, "GORUN_")
+	return ok && slices.Contains(own, rest)
 }
 
 func matches(name string, names, prefixes []string) bool {

@@ -69,9 +69,10 @@ func TestCrossRanks(t *testing.T) {
 }
 
 func TestUserEnv(t *testing.T) {
-	left := []string{"PBS_NODEFILE=/n", "LSB_JOBID=1", "FLUX_URI=u", "PALS_RANKID=0", "I_MPI_HYDRA_X=1", "I_MPI_INFO_X=1", "I_MPI_PMI_LIBRARY=/s", "I_MPI_MPIRUN=m",
+	left := []string{"PBS_NODEFILE=/n", "LSB_JOBID=1", "FLUX_URI=u", "PALS_RANKID=0", "I_MPI_HYDRA_X=1", "I_MPI_INFO_X=1", "I_MPI_PMI_LIBRARY=/s", "I_MPI_MPIRUN=m", "SSH_CONNECTION=a", "GORUN_RANK=1", "GORUN_ENCRYPT=1",
 		"HOROVOD_GLOO_RENDEZVOUS_ADDR=a", "HOROVOD_ELASTIC=1"}
-	mine := []string{"I_MPI_ROOT=/i", "I_MPI_FABRICS=shm", "HOROVOD_GLOO_TIMEOUT_SECONDS=9", "HOROVOD_GLOO_IFACE=e", "LS_COLORS=x"}
+	mine := []string{"I_MPI_ROOT=/i", "I_MPI_FABRICS=shm", "HOROVOD_GLOO_TIMEOUT_SECONDS=9", "HOROVOD_GLOO_IFACE=e", "LS_COLORS=x",
+		"BASH_FUNC_module%%=() {  eval a=b\n}", "GORUN_OF_MINE=1"}
 	if got := plan.UserEnv(slices.Concat(left, mine), false); !slices.Equal(got, mine) {
 		t.Errorf("of what launchers and schedulers leave: %v, want %v", got, mine)
 	}
@@ -79,7 +80,7 @@ func TestUserEnv(t *testing.T) {
 	if got, want := plan.UserEnv(in, true), []string{"A=1", "PATH=/bin", "HOROVOD_TIMELINE=t"}; !slices.Equal(got, want) {
 		t.Errorf("remote: got %v, want %v", got, want)
 	}
-	if got, want := plan.UserEnv(in, false), []string{"A=1", "HOME=/h", "PATH=/bin", "HOROVOD_TIMELINE=t", "XDG_CACHE_HOME=/c", "CUDA_VISIBLE_DEVICES=3", "ROCR_VISIBLE_DEVICES=1", "ZE_AFFINITY_MASK=0"}; !slices.Equal(got, want) {
+	if got, want := plan.UserEnv(in, false), []string{"A=1", "HOME=/h", "PATH=/bin", "SSH_AUTH_SOCK=/x", "HOROVOD_TIMELINE=t", "XDG_CACHE_HOME=/c", "CUDA_VISIBLE_DEVICES=3", "ROCR_VISIBLE_DEVICES=1", "ZE_AFFINITY_MASK=0"}; !slices.Equal(got, want) {
 		t.Errorf("local: got %v, want %v", got, want)
 	}
 }
