@@ -71,6 +71,6 @@ func (o *jobFlags) otherTable() []cli.Flag {
 			Usage: "serve a page that shows the job at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
 		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"},
 			Usage: "show what happens: hosts, their NICs, the ring, warnings of daemons"},
-		&cli.BoolFlag{Name: "version", Destination: &o.version, Usage: "print the version"},
+		&cli.BoolFlag{Name: "version", Destination: &o.version, Aliases: []string{"V"}, Usage: "print the version"},
 	}
 }

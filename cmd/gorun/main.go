@@ -60,12 +60,18 @@ func run(args []string) int {
 			return explain(os.Stderr, err)
 		}
 	}
+	typed, flags := argumentLast(args)[1:], app.Flags
+	if len(typed) > 0 {
+		if c := app.Command(typed[0]); c != nil {
+			typed, flags = typed[1:], c.Flags
+		}
+	}
 	d, err := openDetached()
 	if err != nil {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), argumentLast(args))
-	code := explain(os.Stderr, meantCommand(err, commands(nil)))
+	code := explain(os.Stderr, asTyped(meantCommand(err, commands(nil)), typed, flags))
 	d.End(code, endText(err))
 	return code
 }
@@ -117,7 +123,7 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 			if names := begunBy(flags, name); len(names) > 1 && calledHorovodrun(os.Args) {
 				return &usageError{fmt.Errorf("--%s is ambiguous", name), "write out which one is meant: --" + strings.Join(names, ", --")}
 			}
-			if meant := peerHint(name); meant != "" && findFlag(flags, "np") != nil {
+			if meant := peerHint(flags, name); meant != "" && findFlag(flags, "np") != nil {
 				hint = meant
 			} else if meant := likeFlag(flags, name); meant != "" {
 				hint = "did you mean --" + meant + "? " + hint

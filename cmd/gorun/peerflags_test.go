@@ -15,17 +15,19 @@ func TestPeerFlags(t *testing.T) {
 	flags := new(jobFlags).table()
 	mentioned := regexp.MustCompile(`(?:^|[ :;])--?([a-z][a-z-]*)`)
 	for _, p := range peers {
-		for name, meant := range p.flags {
-			if findFlag(flags, name) != nil {
-				t.Errorf("--%s is a flag of gorun's", name)
-			}
+		for names, meant := range p.flags {
 			for _, m := range mentioned.FindAllStringSubmatch(meant, -1) {
 				if m[1] != "m" && findFlag(flags, m[1]) == nil { // -m is Python's
-					t.Errorf("--%s: %q: gorun has no --%s", name, meant, m[1])
+					t.Errorf("--%s: %q: gorun has no --%s", names, meant, m[1])
 				}
 			}
-			if p.page != "" && !onPage(t, p.page, name) {
-				t.Errorf("docs/migrate/%s.md does not have --%s", p.page, name)
+			for name := range strings.FieldsSeq(names) {
+				if findFlag(flags, name) != nil {
+					t.Errorf("--%s is a flag of gorun's", name)
+				}
+				if p.page != "" && !onPage(t, p.page, name) {
+					t.Errorf("docs/migrate/%s.md does not have --%s", p.page, name)
+				}
 			}
 		}
 	}

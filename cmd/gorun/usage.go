@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -48,6 +50,43 @@ func reword(err error) error {
 		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
 	}
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
+}
+
+// flagInText is a flag in the text of an error.
+var flagInText = regexp.MustCompile(`\B--?[A-Za-z][A-Za-z0-9_-]*`)
+
+// asTyped names flags in an error of the command line as the user has typed them: -rf, not --rf. args begin with flags.
+func asTyped(err error, args []string, flags []cli.Flag) error {
+	wrong, ok := errors.AsType[*usageError](err)
+	if !ok {
+		return err
+	}
+	typed := map[string]string{}
+	for i := 0; i < len(args); i++ {
+		name, _, joined := flagName(args[i])
+		said, _, _ := strings.Cut(args[i], "=")
+		f := findFlag(flags, name)
+		if name != "" {
+			typed[name] = said
+		}
+		if f == nil { // the program, or an unknown flag
+			if next := slices.Index(args[i:], ":"); next >= 0 {
+				i += next
+				continue
+			}
+			break
+		}
+		for _, other := range f.Names() {
+			typed[other] = cmp.Or(typed[other], said)
+		}
+		if !joined {
+			i += words(f)
+		}
+	}
+	text := flagInText.ReplaceAllStringFunc(wrong.Error(), func(flag string) string {
+		return cmp.Or(typed[strings.TrimLeft(flag, "-")], flag)
+	})
+	return &usageError{errors.New(text), wrong.hint}
 }
 
 // noFile returns the error of a flag that names a file and has none, nil if the flag names no file. The hint mentions
