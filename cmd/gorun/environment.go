@@ -40,7 +40,7 @@ var otherVariables = []variableGroup{
 		{[]string{"GORUN_HOSTFILE"}, "a hostfile"},
 		{[]string{"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}, "a hostfile, as MPI libraries name it"},
 		{[]string{"OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"}, "slots of hosts without a number"},
-		{[]string{"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_HET_SIZE"}, "Slurm; with _HET_GROUP_0 and so on for the parts of a heterogeneous job"},
+		{[]string{"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_STEP_NODELIST", "SLURM_HET_SIZE"}, "Slurm; with _HET_GROUP_0 and so on for the parts of a heterogeneous job"},
 		{[]string{"SLURM_CLUSTER_NAME"}, "shows an allocation of Slurm, in which srun starts the daemons"},
 		{[]string{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}, "srun gorun: task 0 is the launcher, the others end at once"},
 		{[]string{"SLURMD_NODENAME"}, "on hosts: their name, as Slurm knows them"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 
 	"gorun/launcher"
 	"gorun/launcher/dial"
@@ -190,9 +191,9 @@ func (p room) dialer(o *jobFlags) (talk.Dialer, error) {
 	return newDialer(o)
 }
 
-// notes says where the hosts are from, for users who want to know everything.
+// notes says where the hosts are from, if they are more than expected or the user wants to know everything.
 func (p room) notes(verbose bool) []string {
-	if p.from == "" || !verbose {
+	if p.from == "" || !verbose && !strings.HasPrefix(p.from, hosts.Whole) {
 		return nil
 	}
 	return []string{fmt.Sprintf("gorun: %s from %s", topology.Count(len(p.placement.Hosts), "host"), p.from)}

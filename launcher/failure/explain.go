@@ -180,6 +180,7 @@ var frameworkHints = []struct{ said, hint string }{
 	{"nknown c10d backend type GORUN", registerBackend}, // before torch 2
 	{"Your assigned backend gorun is not available", `on CPUs accelerate takes the process group that is there: call torch.distributed.init_process_group("gorun") first, and name no backend`},
 	{"Number of processes must be defined", `JAX asks for both: jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"]))`},
+	{"omm_spawn", "gorun refuses MPI_Comm_spawn: start all programs at once, as gorun -np 1 ./master : -np 4 ./worker"},
 	{"ulimit -f is ", "allow larger files where gorun runs (ulimit -f unlimited), and on hosts: fsize in /etc/security/limits.d, LimitFSIZE= in systemd"},
 	{"libmpi.so.12: cannot open shared object file", wheelOfMPICH},
 	{"cannot load MPI library", wheelOfMPICH},

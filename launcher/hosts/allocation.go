@@ -95,6 +95,9 @@ func slurm(w Surroundings) (*Allocation, error) {
 		if list == nil || err != nil {
 			return nil, err
 		}
+		if n := stepNodes(w, ""); n > 0 && n < len(list) {
+			a.From = fmt.Sprintf("%s%s, of which this step has %d", Whole, a.From, n)
+		}
 		a.Hosts = list
 		return a, nil
 	}
@@ -146,7 +149,7 @@ func slurmPart(w Surroundings, suffix string) ([]ListedHost, error) {
 		tasks = w.Getenv("SLURM_JOB_CPUS_PER_NODE" + suffix)
 		each = max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK"+suffix)))
 	}
-	if step, err := ParseList(w.Getenv("SLURM_STEP_NODELIST" + suffix)); err == nil && len(step) < len(list) {
+	if n := stepNodes(w, suffix); n > 0 && n < len(list) {
 		// The tasks are those of a step on some of the nodes, which the launcher is in; ranks may use all nodes.
 		tasks, each = w.Getenv("SLURM_JOB_CPUS_PER_NODE"+suffix), max(1, atoi(w.Getenv("SLURM_CPUS_PER_TASK"+suffix)))
 	}
@@ -160,6 +163,15 @@ func slurmPart(w Surroundings, suffix string) ([]ListedHost, error) {
 		}
 	}
 	return list, nil
+}
+
+// Whole begins the From of an allocation of which the user may expect a part only.
+const Whole = "all nodes of "
+
+// stepNodes returns on how many nodes the step runs that the launcher is in, 0 if it is in none.
+func stepNodes(w Surroundings, suffix string) int {
+	list, _ := ParseList(w.Getenv("SLURM_STEP_NODELIST" + suffix))
+	return len(list)
 }
 
 // slurmCounts expands 2(x3),1 to 2 2 2 1.

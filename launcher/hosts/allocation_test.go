@@ -41,7 +41,7 @@ func TestAllocated(t *testing.T) {
 			"SLURM_TASKS_PER_NODE_HET_GROUP_0": "1", "SLURM_JOB_NODELIST_HET_GROUP_1": "b[1-2]", "SLURM_TASKS_PER_NODE_HET_GROUP_1": "4(x2)"}, nil, "Slurm job 17",
 			[]hosts.ListedHost{{"a", 1}, {"b1", 4}, {"b2", 4}}},
 		{"a step on one node of slurm's two", map[string]string{"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1",
-			"SLURM_STEP_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, nil, "Slurm job 17", []hosts.ListedHost{{"n1", 2}, {"n2", 2}}},
+			"SLURM_STEP_NODELIST": "n1", "SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, nil, "all nodes of Slurm job 17, of which this step has 1", []hosts.ListedHost{{"n1", 2}, {"n2", 2}}},
 		{"slurm without counts", map[string]string{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "a,b"}, nil, "Slurm job 1", []hosts.ListedHost{{"a", 0}, {"b", 0}}},
 		{"lsf file", map[string]string{"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": "/f", "LSB_HOSTS": "x"}, map[string]string{"/f": "a\na\nb\n"}, "LSF job 5", []hosts.ListedHost{{"a", 2}, {"b", 1}}},
 		{"lsf pairs", map[string]string{"LSB_JOBID": "5", "LSB_MCPU_HOSTS": "a 4 b 2"}, nil, "LSF job 5", []hosts.ListedHost{{"a", 4}, {"b", 2}}},

@@ -56,9 +56,7 @@ func (m *MPI) configFor(ctx context.Context, r *wire.Roster) pmi.Config {
 			out.Write(&wire.Name{Rank: rank, Asks: asks, Service: service, Port: port})
 		},
 		Stuck: func(ended int, waiting []int) { out.Write(&wire.Stuck{Ended: ended, Waiting: waiting}) },
-		Broken: func(rank int, why error) {
-			out.Write(&wire.Log{Text: fmt.Sprintf("rank %d is cut off from PMI: %v", rank, why)})
-		},
+		Say:   func(text string) { out.Write(&wire.Log{Text: text}) },
 	}
 	for _, p := range r.Peers {
 		cfg.Hosts = append(cfg.Hosts, p.Ranks)

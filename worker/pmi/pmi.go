@@ -53,9 +53,9 @@ type Config struct {
 	Abort func(rank, code int, message string)
 	// Stuck is called once, when ranks wait for a fence that an ended rank will not reach.
 	Stuck func(ended int, waiting []int)
-	// Broken is called when a rank's connection was closed because of its requests; may be nil.
-	Broken func(rank int, why error)
-	Log    *slog.Logger
+	// Say is called with what users hear of the requests of a rank; may be nil.
+	Say func(text string)
+	Log *slog.Logger
 }
 
 // Server answers the ranks of one host.
@@ -97,6 +97,9 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Say == nil {
+		cfg.Say = func(string) {}
+	}
 	return &Server{cfg: cfg, mapping: Mapping(cfg.Hosts, maxValue), clients: map[*client]bool{},
 		visible: map[string]string{}, fresh: map[string]string{}, asking: map[int]question{},
 		inside: map[int]chan struct{}{}, began: map[int]bool{}}
@@ -122,8 +125,8 @@ func (s *Server) Serve(rank int, conn io.ReadWriteCloser) {
 		if !errors.Is(err, io.EOF) {
 			s.cfg.Log.Debug("pmi: connection ended", "rank", rank, "err", err)
 		}
-		if (errors.Is(err, errLine) || errors.Is(err, errLong)) && s.cfg.Broken != nil {
-			s.cfg.Broken(rank, err)
+		if errors.Is(err, errLine) || errors.Is(err, errLong) {
+			s.cfg.Say(fmt.Sprintf("rank %d is cut off from PMI: %v", rank, err))
 		}
 	})
 }
@@ -276,6 +279,7 @@ func (c *client) answer(req request) error {
 	case "publish_name", "unpublish_name", "lookup_name":
 		return s.ask(c, strings.TrimSuffix(req.cmd, "_name"), req.args["service"], req.args["port"])
 	case "spawn": // its other lines have no cmd and are ignored
+		s.cfg.Say(fmt.Sprintf("rank %d: MPI_Comm_spawn is refused: start all programs at once, as gorun -np 1 ./master : -np 4 ./worker", c.rank))
 		return c.reply("cmd=spawn_result rc=-1 msg=not_supported")
 	case "abort":
 		s.cfg.Abort(c.rank, req.number("exitcode", 1), req.args["message"])
