@@ -49,6 +49,8 @@ var troubles = []trouble{
 		"Install the program on each host at the same path, or use a file system that all hosts have. Ranks get the launcher's `PATH`."},
 	{&failure.RankError{Rank: 0, Host: "host1", Code: 126, Reason: "/home/me/train.py: permission denied"},
 		"The file is there, but cannot be executed.", "`chmod +x` it, or name its interpreter."},
+	{&failure.RankError{Rank: 1, Host: "host2", Code: 126, Reason: "/nfs/train: its file system has not answered for 20s"},
+		"The program, its directory or one of PATH is on a file system whose server does not answer.", "Bring the server back, or unmount it with `umount -l`."},
 	{&failure.RankError{Rank: 1, Host: "host2", Code: 127, Reason: "python3: /home/me/venv is active where gorun runs, and not there on this host: /usr/bin/python3 would take its place"},
 		"A virtual environment, or one of conda, comes first in PATH, and the host has none at that path, or one without its Python. The ranks there would run on another Python.",
 		"Make it on all hosts, or name a Python that they all have by its path."},

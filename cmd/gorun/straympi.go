@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"gorun/launcher"
 	"gorun/rendezvous/wire"
+	"gorun/worker/proc"
 )
 
 // strayMPI warns of programs of Open MPI. Their library works only with its own mpirun: started by another program,
@@ -17,7 +19,10 @@ import (
 // not on this machine and for libraries that scripts load.
 func strayMPI(programs []program) (notes []string) {
 	for _, p := range programs {
-		if p.Ranks < 2 || !usesOpenMPI(p.Program) {
+		if p.Ranks < 2 {
+			continue
+		}
+		if uses, _ := proc.Within(time.Second, func() bool { return usesOpenMPI(p.Program) }); !uses {
 			continue
 		}
 		notes = append(notes, fmt.Sprintf("gorun: warning: %s is a program of Open MPI, each of whose %d ranks will find itself alone; "+

@@ -141,6 +141,8 @@ func (e *RankError) NextStep() string {
 		return fmt.Sprintf("install the program on %s, or give its full path; PATH is the launcher's", e.Host)
 	case e.Code == 126 && strings.HasSuffix(e.Reason, ": argument list too long"):
 		return "its variables and arguments are more than the kernel takes: --env-none passes on only the variables that -x names"
+	case e.Code == 126 && strings.Contains(e.Reason, ": its file system has not answered"):
+		return fmt.Sprintf("look at the mounts of %s, such as NFS: whoever touches one whose server is gone waits for ever", e.Host)
 	case e.Code == 126:
 		return "make the file executable (chmod +x), or name its interpreter: gorun … python3 " + "script.py"
 	case strings.Contains(tail, "can't open file") && e.Host == "localhost":

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -25,6 +26,7 @@ type Group struct {
 	exits   chan Exit
 	ended   chan struct{}  // the loop has returned
 	wg      sync.WaitGroup // the goroutines of the ranks
+	mute    bool           // a file system did not answer Start, which runs once at a time
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
@@ -98,7 +100,27 @@ func (g *Group) Start(spec Spec, stdout, stderr io.Writer) (pid int) {
 	return pid
 }
 
+// lookTimeout is how long a file server may take to find a program.
+const lookTimeout = 20 * time.Second
+
+// find looks a program up. It gives up on a file server that is gone, for the other ranks at once.
 func (g *Group) find(spec Spec, env []string) (string, error) {
+	type found struct {
+		file string
+		err  error
+	}
+	limit := lookTimeout
+	if g.mute {
+		limit = lookTimeout / 100
+	}
+	f, ok := Within(limit, func() (f found) { f.file, f.err = look(spec, env); return f })
+	if g.mute = !ok; !ok {
+		return "", &startError{exitNotExecutable, fmt.Sprintf("%s: its file system has not answered for %v", append(spec.Argv, "")[0], lookTimeout), unix.ETIMEDOUT}
+	}
+	return f.file, f.err
+}
+
+func look(spec Spec, env []string) (string, error) {
 	if err := checkDir(spec.Dir); err != nil {
 		return "", err
 	}

@@ -109,3 +109,16 @@ func status(process int, ws syscall.WaitStatus) Exit {
 	}
 	return Exit{Process: process, Code: ws.ExitStatus()}
 }
+
+// Within returns what f returns, and false if that takes longer. A server that is gone has system calls wait for ever,
+// and nothing but the end of the process ends them: f may be left behind.
+func Within[T any](limit time.Duration, f func() T) (result T, ok bool) {
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	select {
+	case result = <-done:
+		return result, true
+	case <-time.After(limit):
+		return result, false
+	}
+}

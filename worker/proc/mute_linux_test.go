@@ -1,0 +1,37 @@
+package proc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMuteFileSystem: a file system whose server never answers, as a hard mount of NFS does when its server is gone,
+// delays the start of ranks for a bounded time. It is one of FUSE whose requests nobody reads.
+func TestMuteFileSystem(t *testing.T) {
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("mute", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		unix.Close(fuse)
+		t.Skipf("mount FUSE: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	defer unix.Close(fuse) // ends what waits
+	g := &Group{mute: true}
+	for _, spec := range []Spec{{Argv: []string{dir + "/train"}}, {Argv: []string{"train"}, Env: []string{"PATH=" + dir}}, {Argv: []string{"/bin/true"}, Dir: dir}} {
+		begun := time.Now()
+		_, err := g.find(spec, spec.Env)
+		if took := time.Since(begun); err == nil || !strings.HasSuffix(err.Error(), ": its file system has not answered for 20s") || took > lookTimeout/2 {
+			t.Errorf("%q in %q: %v after %v", spec.Argv, spec.Dir, err, took)
+		}
+	}
+	if _, err := g.find(Spec{Argv: []string{"/bin/true"}}, nil); err != nil || g.mute {
+		t.Errorf("a program elsewhere: %v", err)
+	}
+}
