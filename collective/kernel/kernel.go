@@ -46,6 +46,13 @@ const (
 	Bool       Type = 13
 	Complex64  Type = 14
 	Complex128 Type = 15
+	// Those below are moved only.
+	Float8E4M3FN   Type = 16
+	Float8E4M3FNUZ Type = 17
+	Float8E5M2     Type = 18
+	Float8E5M2FNUZ Type = 19
+	Float8E8M0FNU  Type = 20
+	Complex32      Type = 21
 )
 
 var types = [...]struct {
@@ -56,6 +63,8 @@ var types = [...]struct {
 	Uint32: {"uint32", 4}, Int32: {"int32", 4}, Uint64: {"uint64", 8}, Int64: {"int64", 8},
 	Float16: {"float16", 2}, BFloat16: {"bfloat16", 2}, Float32: {"float32", 4}, Float64: {"float64", 8},
 	Bool: {"bool", 1}, Complex64: {"complex64", 8}, Complex128: {"complex128", 16},
+	Float8E4M3FN: {"float8_e4m3fn", 1}, Float8E4M3FNUZ: {"float8_e4m3fnuz", 1}, Float8E5M2: {"float8_e5m2", 1},
+	Float8E5M2FNUZ: {"float8_e5m2fnuz", 1}, Float8E8M0FNU: {"float8_e8m0fnu", 1}, Complex32: {"complex32", 4},
 }
 
 // Valid reports whether t is a known element type.
@@ -70,7 +79,7 @@ func (t Type) Size() int {
 }
 
 // Float reports whether elements are floating-point or complex numbers.
-func (t Type) Float() bool { return t >= Float16 && t <= Float64 || t == Complex64 || t == Complex128 }
+func (t Type) Float() bool { return t >= Float16 && t <= Float64 || t >= Complex64 && t.Valid() }
 
 func (t Type) String() string {
 	if !t.Valid() {

@@ -45,7 +45,7 @@ func (o Op) bits() bool { return o >= BitAnd && o <= LogicalXor }
 
 func (o Op) defined(t Type) bool {
 	switch {
-	case o == Adasum: // not element-wise
+	case o == Adasum, t > Complex128: // not element-wise, and types without arithmetic
 		return false
 	case o.bits():
 		return t < Float16 || t == Bool

@@ -8,7 +8,7 @@ static int defined_for(int op, gorun_type type, int kind) {
 		return type < GORUN_FLOAT16 || type == GORUN_BOOL;
 	if (op == GORUN_MIN || op == GORUN_MAX)
 		return type < GORUN_COMPLEX64;
-	return op >= GORUN_AVERAGE && op <= GORUN_PRODUCT;
+	return op >= GORUN_AVERAGE && op <= GORUN_PRODUCT && type <= GORUN_COMPLEX128;
 }
 
 static float bits_float(uint32_t bits) {

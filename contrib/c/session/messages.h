@@ -144,6 +144,12 @@ static const unsigned char sizes[] = {
 	1, /* bool */
 	8, /* complex64 */
 	16, /* complex128 */
+	1, /* float8_e4m3fn */
+	1, /* float8_e4m3fnuz */
+	1, /* float8_e5m2 */
+	1, /* float8_e5m2fnuz */
+	1, /* float8_e8m0fnu */
+	4, /* complex32 */
 	/* end table */
 };
 

@@ -16,7 +16,7 @@ static int measure(const gorun_call *c, size_t *bytes) {
 	*bytes = 0;
 	if (!has_tensor((int)c->kind))
 		return GORUN_OK;
-	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX128)
+	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX32)
 		return fail(GORUN_INVALID, "submit %s %s: unknown element type %d", kind, c->name, (int)c->type);
 	if (c->ndim > MAX_DIMS)
 		return fail(GORUN_INVALID, "submit %s %s: %d dimensions", kind, c->name, c->ndim);

@@ -22,6 +22,12 @@ FLOAT64 = 12
 BOOL = 13
 COMPLEX64 = 14
 COMPLEX128 = 15
+FLOAT8_E4M3FN = 16
+FLOAT8_E4M3FNUZ = 17
+FLOAT8_E5M2 = 18
+FLOAT8_E5M2FNUZ = 19
+FLOAT8_E8M0FNU = 20
+COMPLEX32 = 21
 # end table
 
 ITEMSIZE: dict[int, int] = {
@@ -41,6 +47,12 @@ ITEMSIZE: dict[int, int] = {
     BOOL: 1,
     COMPLEX64: 8,
     COMPLEX128: 16,
+    FLOAT8_E4M3FN: 1,
+    FLOAT8_E4M3FNUZ: 1,
+    FLOAT8_E5M2: 1,
+    FLOAT8_E5M2FNUZ: 1,
+    FLOAT8_E8M0FNU: 1,
+    COMPLEX32: 4,
     # end table
 }
 """Bytes of one element of each type."""

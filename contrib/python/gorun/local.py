@@ -109,6 +109,8 @@ class LocalSession(Session):
         if kind in (ADD_GROUP, REMOVE_GROUP):
             # The only group there can be is the world.
             raise InvalidArgument(f"submit {name}: no process sets besides the one of the only rank")
+        if kind in (ALLREDUCE, REDUCE, REDUCESCATTER) and dtype > COMPLEX128:
+            raise InvalidArgument(f"submit {name}: element type {dtype} cannot be reduced")
         source = memoryview(b"") if src is None else src.view[:nbytes]
         result = Result(tuple(shape))
         if kind in (ALLREDUCE, BROADCAST):

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gorun import constants
+from gorun.bindings import DTYPES
 
 if TYPE_CHECKING:
     from gorun.session import Session
@@ -33,13 +34,7 @@ _KINDS = {
     constants.SEND: "SEND", constants.RECV: "RECV",
     constants.ADD_GROUP: "PROCESS_SET_ADD", constants.REMOVE_GROUP: "PROCESS_SET_REMOVE",
 }  # fmt: skip
-_TYPES = {
-    getattr(constants, name): name.lower()
-    for name in (
-        "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "BFLOAT16",
-        "FLOAT32", "FLOAT64", "BOOL", "COMPLEX64", "COMPLEX128",
-    )
-}  # fmt: skip
+_TYPES = {number: name for name, number in DTYPES.items()}
 _END = "\n]\n"
 
 

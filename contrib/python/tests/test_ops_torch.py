@@ -458,7 +458,8 @@ class ErrorTest(unittest.TestCase):
         run_ranks(2, body)
 
     def test_a_group_that_is_refused_leaves_nothing_behind(self):
-        x, other, odd = torch.ones(2), torch.ones(2).double(), torch.zeros(2, dtype=torch.complex32)
+        x, other = torch.ones(2), torch.ones(2).double()
+        odd = torch.quantize_per_tensor(x, 1.0, 0, torch.quint8)
         gather, reduce = hvd.grouped_allgather_async, hvd.grouped_allreduce_async
         groups = [
             (gather, [x, odd], "a type", ValueError),
