@@ -50,6 +50,13 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.evict(h, sameMachine(h, twin), eviction{own: true})
 			return
 		}
+		if unlike := j.hosts.otherPython(h); unlike != nil && !j.spec.ownPath() {
+			if j.spec.IfAlone != wire.AloneWarns {
+				j.evict(h, unlike, eviction{own: true})
+				return
+			}
+			j.spec.Note("gorun: warning: %v", unlike)
+		}
 		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Account:
 		j.accounted(h, msg)

@@ -36,6 +36,7 @@ type conversation struct {
 	at   *wire.Roster
 
 	machine string // that the host is
+	python  wire.Python
 
 	later func() // is called when the ranks run and there is no world yet; may be nil
 }
@@ -73,7 +74,7 @@ func (c *conversation) begin() bool {
 		return false
 	}
 	c.job = job
-	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2, Identity: c.machine}})
+	c.say(&wire.Ready{Gossip: "10.0.0.1:1", Data: []string{"10.0.0.1:2"}, Port: 3, Host: topology.Host{CPUs: 2, Identity: c.machine}, Python: c.python})
 	switch m := c.hear().(type) {
 	case *wire.Roster:
 		c.at = m
@@ -549,6 +550,61 @@ func TestSameMachine(t *testing.T) {
 		if tc.same && (!errors.As(err, &he) || he.Step != "join" || !strings.Contains(he.Error(), "is the same machine as") || !strings.HasSuffix(he.Hint, ":4")) ||
 			!tc.same && err != nil {
 			t.Errorf("%+v: verdict %v", tc, err)
+		}
+	}
+}
+
+// TestOtherPython: hosts on which the program is another Python, or has another framework, do not train together unless the
+// user wants that. What only one of them has, another path and a patch version are no difference.
+func TestOtherPython(t *testing.T) {
+	at := func(path, version, torch string) wire.Python {
+		return wire.Python{Path: path, Versions: map[string]string{"Python": version, "torch": torch}}
+	}
+	alike := at("/usr/bin/python3", "3.11", "2.1")
+	for _, tc := range []struct {
+		other     wire.Python
+		want      []string // in the error, whichever host was ready first
+		path, any bool
+	}{
+		{other: at("/opt/bin/python3", "3.11", "2.1")},
+		{other: at("/usr/bin/python3", "3.11", "")},
+		{other: wire.Python{}},
+		{other: at("/opt/bin/python3", "3.9", "2.1"), want: []string{"/opt/bin/python3 has ", "Python 3", "3.9", "3.11", "/usr/bin/python3 has "}},
+		{other: at("/usr/bin/python3", "3.11", "1.13"), want: []string{" has torch ", "1.13", "2.1", ", and on "}},
+		{other: at("/usr/bin/python3", "3.11", "1.13"), path: true},
+		{other: at("/usr/bin/python3", "3.11", "1.13"), any: true},
+	} {
+		s := &script{t: t, daemons: map[string]func(*conversation){}}
+		for name, is := range map[string]wire.Python{"a": alike, "b": tc.other} {
+			s.daemons[name] = func(c *conversation) {
+				c.python = is
+				if c.begin() {
+					for _, r := range c.at.Ranks {
+						c.say(&wire.Exited{Process: r.Process})
+					}
+					c.end()
+				}
+			}
+		}
+		_, notes, err := start(t, t.Context(), s, func(spec *launcher.Spec) {
+			if tc.path {
+				spec.Programs[0].Env = []string{"PATH=/opt/bin"}
+			}
+			if tc.any {
+				spec.IfAlone = wire.AloneWarns
+			}
+		})
+		var he *failure.HostError
+		if failed := errors.As(err, &he); failed != (tc.want != nil) || failed && (he.Step != "join" || he.ExitCode() != failure.ExitUsage) || !failed && err != nil {
+			t.Errorf("%+v: verdict %v", tc, err)
+		}
+		for _, words := range tc.want {
+			if !strings.Contains(fmt.Sprint(err), words) {
+				t.Errorf("%v: not a word of %q", err, words)
+			}
+		}
+		if warned := strings.Contains(strings.Join(notes, "\n"), "gorun: warning: "); warned != tc.any {
+			t.Errorf("%+v: notes %q", tc, notes)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,6 +28,9 @@ import (
 	"gorun/worker/loop"
 	"gorun/worker/machine"
 	"gorun/worker/network"
+	"gorun/worker/proc"
+	"gorun/worker/python"
+	"gorun/worker/rankenv"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
 	"gorun/worker/stall"
@@ -35,6 +39,8 @@ import (
 const (
 	// watchPeriod is the interval between looks at how fast the links are.
 	watchPeriod = time.Second
+	// pythonTimeout is how long a file server may keep the daemon from comparing Pythons.
+	pythonTimeout = time.Second
 	// orphanGrace is how long ranks have between TERM and KILL when no launcher is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 	// flushTimeout is how long a daemon that is to end tries to report it before it ends its ranks. The connection may
@@ -142,6 +148,9 @@ func (d *daemon) open(ctx context.Context) error {
 	port, ports := d.ranks.Starter.Ports()
 	ready := &wire.Ready{Ports: ports, Gossip: d.net.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
+	if !job.Alone {
+		ready.Python, _ = proc.Within(pythonTimeout, d.python)
+	}
 	if job.Relay != "" {
 		if ready.Relay, err = d.net.OpenRelay(ctx); err != nil {
 			return err
@@ -156,6 +165,15 @@ func (d *daemon) open(ctx context.Context) error {
 			"its labels and edges there do not count"})
 	}
 	return nil
+}
+
+// python describes the Python that the ranks of the job will be.
+func (d *daemon) python() (p wire.Python) {
+	env := slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
+	if file, err := proc.Find(d.job.Argv[0], env, d.job.Dir); err == nil {
+		p = python.Describe(file, env)
+	}
+	return p
 }
 
 // openNetwork starts gossip, links and the engine.

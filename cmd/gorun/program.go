@@ -38,7 +38,7 @@ func (o *jobFlags) programTable() []cli.Flag {
 		&cli.BoolFlag{Name: "tf-config", Destination: &o.TF, Usage: "set TF_CONFIG, for tf.distribute"},
 		&cli.StringFlag{Name: "jax-engine", Destination: &o.JAX, Usage: "what carries the collectives that JAX itself puts into programs of several processes, on CPUs, by `NAME`: gorun", DefaultText: "what the program chooses"},
 		&cli.BoolFlag{Name: "pmi-port", Destination: &o.PMIPort, Usage: "let MPI programs find gorun by a port of their host (PMI_PORT): for sudo and containers, which close descriptors"},
-		&cli.BoolFlag{Name: "strict", Destination: &o.strict, Usage: "end the job as soon as a library, such as Open MPI or Horovod, leaves a rank alone in its world; --strict=false only warns", DefaultText: "a job in which ranks were alone fails at its end"},
+		&cli.BoolFlag{Name: "strict", Destination: &o.strict, Usage: "end the job as soon as a library, such as Open MPI or Horovod, leaves a rank alone in its world; --strict=false only warns, also of hosts with different Pythons", DefaultText: "a job in which ranks were alone fails at its end"},
 		&cli.BoolFlag{Name: "no-horovod-shim", Destination: &o.noShim, Usage: "let programs import the Horovod that is installed on the hosts, not gorun's drop-in"},
 	}
 }

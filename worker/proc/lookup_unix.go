@@ -56,6 +56,9 @@ func checkDir(dir string) error {
 	return nil
 }
 
+// Find returns the file of a program, as a rank would start it.
+func Find(name string, env []string, dir string) (string, error) { return lookPath(name, env, dir) }
+
 // lookPath finds a program as execvp would inside the rank: by its PATH, from its directory.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if name == "" {

@@ -1,0 +1,60 @@
+package python_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gorun/worker/python"
+)
+
+// TestDescribe: the versions that a Python and its frameworks have by the names of their files, as Python finds them.
+func TestDescribe(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{
+		"base/bin", "base/lib/python3.11/site-packages/torch-2.1.0+cpu.dist-info", "base/lib/python3/dist-packages/jax-0.4.1.egg-info",
+		"base/lib/python3.11/site-packages/torch_geometric-2.5.0.dist-info", "base/lib/python3.9",
+		"venv/bin", "venv/lib/python3.11/site-packages/torch-2.3.1.dist-info", "mine/tensorflow-2.15.1.dist-info",
+		"home/.local/lib/python3.11/site-packages/jax-0.5.3.dist-info", "copy/bin", "copy/lib/python3.12/site-packages",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(name, target string) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("base/bin/python3.11", "")
+	link("base/bin/python3", "python3.11")
+	link("venv/bin/python3", "../../base/bin/python3")
+	write("copy/bin/python", "")
+	write("base/bin/train", "")
+	write("venv/pyvenv.cfg", "home = /x\ninclude-system-site-packages = false\n")
+	for _, tc := range []struct {
+		file string
+		env  []string
+		want map[string]string
+	}{
+		{"base/bin/python3", []string{"HOME=/none"}, map[string]string{"Python": "3.11", "torch": "2.1", "jax": "0.4"}},
+		{"base/bin/python3", []string{"HOME=" + root + "/home"}, map[string]string{"Python": "3.11", "torch": "2.1", "jax": "0.5"}},
+		{"venv/bin/python3", []string{"HOME=" + root + "/home"}, map[string]string{"Python": "3.11", "torch": "2.3"}},
+		{"venv/bin/python3", []string{"PYTHONPATH=/none:" + root + "/mine"}, map[string]string{"Python": "3.11", "torch": "2.3", "tensorflow": "2.15"}},
+		{"copy/bin/python", nil, map[string]string{"Python": "3.12"}},
+		{"base/bin/train", nil, nil},
+		{"none/bin/python3", nil, nil},
+	} {
+		if got := python.Describe(filepath.Join(root, tc.file), tc.env); !maps.Equal(got.Versions, tc.want) {
+			t.Errorf("%s, %q: %v, want %v", tc.file, tc.env, got, tc.want)
+		}
+	}
+}
