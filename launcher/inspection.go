@@ -35,6 +35,9 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 	case !p.started:
 		f.State = "has not started"
 		return f
+	case found == nil && h.Heard.Busy():
+		f.State, f.Unread = "nobody reads what it writes", true
+		return f
 	case found == nil:
 		f.State, f.Silent = "its host does not answer", true
 		return f

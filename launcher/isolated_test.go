@@ -135,7 +135,7 @@ type quiet struct{}
 func (quiet) Write(int, wire.OutputStream, []byte) {}
 func (quiet) Close(int)                            {}
 func (quiet) Tail(int) []string                    { return nil }
-func (quiet) Abandon()                             {}
+func (quiet) Hurry()                               {}
 
 // TestStopped: a launcher that was stopped for longer than its hosts wait reports it, whichever consequence it hears
 // first. What hosts did before is reported as always, and so is what follows Ctrl-Z.

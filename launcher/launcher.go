@@ -55,9 +55,7 @@ func Run(ctx context.Context, spec Spec) error {
 	err = j.loop(ctx)
 	j.tellLeft(time.Now())
 	hangUp()
-	if !j.hosts.allEnded() {
-		spec.Output.Abandon() // a terminal that takes nothing may be what keeps them
-	}
+	spec.Output.Hurry() // a terminal that takes nothing may be what keeps conversations
 	talks.Wait()
 	j.recordFailure(err)
 	j.tellEdges()

@@ -20,6 +20,7 @@ import (
 	"gorun/launcher/plan"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -170,7 +171,7 @@ func (r *recorder) Write(rank int, stream wire.OutputStream, data []byte) {
 	r.lines = append(r.lines, fmt.Sprintf("%d/%d:%s", rank, stream, data))
 }
 func (r *recorder) Close(int) {}
-func (r *recorder) Abandon()  {}
+func (r *recorder) Hurry()    {}
 func (r *recorder) Tail(rank int) []string {
 	return []string{fmt.Sprint("tail of ", rank)}
 }
@@ -222,6 +223,51 @@ func TestSuccess(t *testing.T) {
 	}
 	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 1, ring: a → b → (a)") {
 		t.Errorf("notes lack the ring:\n%s", all)
+	}
+}
+
+// unread is the output of a job at a terminal that takes nothing.
+type unread struct {
+	*recorder
+	full, hurried chan struct{}
+	once          sync.Once
+}
+
+func (u *unread) Write(int, wire.OutputStream, []byte) { u.full <- struct{}{}; <-u.hurried }
+func (u *unread) Hurry()                               { u.once.Do(func() { close(u.hurried) }) }
+
+// TestUnreadOutput: gorun why says that nobody reads, and accuses no host. The job can be stopped all the same, and hears
+// how its daemons end.
+func TestUnreadOutput(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	s := &script{t: t, daemons: both(func(c *conversation) {
+		if !c.begin() {
+			return
+		}
+		c.say(&wire.Output{Process: c.at.Ranks[0].Process, Stream: wire.Stdout, Data: []byte("x")})
+		c.end()
+	})}
+	ask := make(chan struct{})
+	out := &unread{full: make(chan struct{}), hurried: make(chan struct{})}
+	var verdict string
+	go func() {
+		<-out.full
+		<-out.full
+		ask <- struct{}{}
+	}()
+	rec, _, err := start(t, ctx, s, func(spec *launcher.Spec) {
+		out.recorder = spec.Output.(*recorder)
+		spec.Output, spec.AskWhy, spec.Grace = out, ask, time.Hour
+		spec.Inspected = func(found []why.Finding, _ bool) {
+			verdict, _ = why.Explain(found)
+			stop(failure.ErrStopped)
+		}
+	})
+	if !errors.Is(err, failure.ErrStopped) || len(rec.lines) != 0 {
+		t.Errorf("ended with %v, output %q", err, rec.lines)
+	}
+	if !strings.Contains(verdict, "nobody reads the output of gorun") || !strings.HasSuffix(verdict, "ranks 0-1 on a and ranks 2-3 on b") {
+		t.Error(verdict)
 	}
 }
 

@@ -112,8 +112,8 @@ type Output interface {
 	Close(rank int)
 	// Tail returns the last lines a rank wrote to standard error.
 	Tail(rank int) []string
-	// Abandon lets calls of Write that wait return.
-	Abandon()
+	// Hurry lets calls of Write return at once from now on. No other method waits for the terminal.
+	Hurry()
 }
 
 // RankEvent is the start or the end of a rank.

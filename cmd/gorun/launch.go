@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
@@ -362,19 +363,37 @@ func showOn(mux *output.Mux, spec *launcher.Spec) {
 	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
 }
 
-// showRest shows what ranks wrote in full, unless the user no longer wants to wait for it.
+// unread is how long a terminal may take nothing before a job that was stopped gives it up.
+const unread = 2 * time.Second
+
+// showRest shows what ranks wrote in full, unless the user no longer wants to wait for it, or has stopped the job and
+// does not read.
 func showRest(ctx context.Context, mux *output.Mux, hurry <-chan struct{}) error {
-	finish, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	go func() {
-		select {
-		case <-hurry:
-			mux.Abandon()
-			cancel()
-		case <-finish.Done():
+	finish, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		stopped, taken := ctx.Done(), 0
+		var look <-chan time.Time
+		for finish.Err() == nil {
+			select {
+			case <-stopped:
+				stopped, look, taken = nil, time.Tick(unread), mux.Taken()
+			case <-look:
+				if now := mux.Taken(); now != taken {
+					taken = now
+					continue
+				}
+				giveUp(fmt.Errorf("nobody has read it for %v", unread))
+			case <-hurry:
+				giveUp(context.Canceled)
+			case <-finish.Done():
+			}
 		}
-	}()
-	return mux.Finish(finish)
+	})
+	err := mux.Finish(finish)
+	giveUp(nil)
+	wait.Wait()
+	return err
 }
 
 // streamsOf is how many streams links have: if the user names several NICs, one for small segments and two on each

@@ -218,19 +218,25 @@ func create(file string) (*os.File, error) {
 	return f, nil
 }
 
-// Write takes output of a rank, in pieces of any size. It ignores unknown ranks and streams.
+// Write takes output of a rank, in pieces of any size. It ignores unknown ranks and streams. It waits while much is
+// queued for the terminal, and holds no lock meanwhile: no other method waits for the terminal but Pause and Finish.
 func (m *Mux) Write(rank int, name wire.OutputStream, data []byte) {
 	s := m.stream(rank, name)
 	if s == nil || len(data) == 0 {
 		return
 	}
 	m.begin()
+	m.take(s, data)
+	m.screen.wait()
+}
+
+func (m *Mux) take(s *stream, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != nil && s.err == nil {
 		if _, err := s.file.Write(data); err != nil {
 			s.err = fmt.Errorf("write output file: %w", err)
-			m.Note("gorun: %v; the file of rank %d stays as it is from here on", s.err, rank)
+			m.Note("gorun: %v; the file of rank %d stays as it is from here on", s.err, s.rank)
 		}
 	}
 	s.lines.Push(data, func(line []byte, end End) { m.line(s, line, end) })
@@ -337,9 +343,15 @@ func (m *Mux) Finish(ctx context.Context) error {
 	return errors.Join(m.screen.finish(ctx), m.closeFiles())
 }
 
-// Abandon gives up a blocked terminal: it unblocks callers of Write and drops whatever is not being written yet.
-// Per-rank files continue.
-func (m *Mux) Abandon() { m.screen.abandon() }
+// Hurry lets calls of Write return at once from now on. What a terminal does not take in time is lost.
+func (m *Mux) Hurry() { m.screen.hurry() }
+
+// Taken returns how many bytes the terminal has taken.
+func (m *Mux) Taken() int {
+	m.screen.mu.Lock()
+	defer m.screen.mu.Unlock()
+	return m.screen.taken
+}
 
 func (m *Mux) closeFiles() error {
 	var errs []error

@@ -499,8 +499,8 @@ type blocked struct{ release chan struct{} }
 
 func (b blocked) Write(p []byte) (int, error) { <-b.release; return len(p), nil }
 
-// TestSlowTerminal: what comes faster than the terminal takes it waits, in bounded memory; who gives up
-// gets away.
+// TestSlowTerminal: what comes faster than the terminal takes it waits, in bounded memory, and nothing else does; who
+// gives up gets away.
 func TestSlowTerminal(t *testing.T) {
 	tty := blocked{make(chan struct{})}
 	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: io.Discard})
@@ -524,6 +524,9 @@ func TestSlowTerminal(t *testing.T) {
 	if n := count(); n > 9<<20 { // one batch under way, one queued
 		t.Errorf("%d bytes taken by a terminal that takes none", n)
 	}
+	m.Note("a note") // nothing of this waits
+	m.Tail(0)
+	m.Close(0)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	reason := errors.New("no patience")
 	cancel(reason)
@@ -533,6 +536,47 @@ func TestSlowTerminal(t *testing.T) {
 	<-ended
 	close(tty.release)
 }
+
+// TestHurry: a job that ends hears its daemons although nobody reads. What waits has a bound, and what is lost is told.
+func TestHurry(t *testing.T) {
+	var b bytes.Buffer
+	tty := gated{make(chan struct{}), &b}
+	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: tty, Tag: output.HorovodTag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 40 {
+			m.Write(0, wire.Stderr, line)
+		}
+	}()
+	m.Hurry()
+	<-ended
+	close(tty.release)
+	if err := m.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Len(); n < 16<<20 || n > 34<<20 { // one batch under way, one queued
+		t.Errorf("%d bytes of 40 MiB were kept", n)
+	}
+	if m.Taken() != b.Len() {
+		t.Errorf("%d bytes taken, %d counted", b.Len(), m.Taken())
+	}
+	if all := b.Bytes(); !bytes.Contains(all, []byte("KiB of output are lost here: nobody read it\n")) {
+		t.Error("no word of what was lost")
+	}
+}
+
+// gated is a terminal that takes nothing until it is released.
+type gated struct {
+	release chan struct{}
+	to      io.Writer
+}
+
+func (g gated) Write(p []byte) (int, error) { <-g.release; return g.to.Write(p) }
 
 type broken struct{}
 

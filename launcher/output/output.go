@@ -2,7 +2,7 @@
 // notes, and the report of what went wrong.
 //
 // A Mux accepts the ranks' output in any pieces and passes it on in whole lines. Its one goroutine writes to the
-// terminal, so callers wait for a slow terminal only when much is queued; Finish ends it. Per-rank files are written by
+// terminal, so only the ranks wait for a slow terminal, when much is queued; Finish ends it. Per-rank files are written by
 // the caller's goroutine.
 //
 // The package does not know hosts, ranks' exit codes, or when a job is over.

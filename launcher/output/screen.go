@@ -5,12 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 )
 
-// maxQueued bounds the output that waits for a slow terminal; beyond that, writers wait.
-const maxQueued = 4 << 20
+const (
+	// maxQueued bounds the output that waits for a slow terminal; beyond that, ranks wait.
+	maxQueued = 4 << 20
+	// mostQueued bounds what is queued by those who do not wait; beyond that, it is lost.
+	mostQueued = 16 << 20
+	// atOnce is how much a terminal gets at a time, so that it shows whether anybody reads it.
+	atOnce = 64 << 10
+)
 
 // eraseLine moves the cursor to the start of the line and clears it.
 const eraseLine = "\r\x1b[K"
@@ -26,6 +33,9 @@ type screen struct {
 	queued   int
 	status   string // the status line to show
 	drawn    string // the status line that the goroutine last took
+	hurried  bool   // nobody waits for space
+	lost     int    // bytes that found no space
+	taken    int    // bytes that were written
 	closed   bool
 	writeErr error
 	idle     chan struct{} // closed when the goroutine has ended
@@ -46,17 +56,18 @@ func newScreen(stdout, stderr io.Writer) *screen {
 	return s
 }
 
-// put queues lines; it waits while too much is queued. After finish it does nothing.
+// put queues lines without waiting. After finish it does nothing.
 func (s *screen) put(to io.Writer, lines []byte) {
 	if len(lines) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.queued >= maxQueued && !s.closed {
-		s.changed.Wait()
-	}
 	if s.closed {
+		return
+	}
+	if s.queued >= mostQueued {
+		s.lost += len(lines)
 		return
 	}
 	s.queued += len(lines)
@@ -65,6 +76,23 @@ func (s *screen) put(to io.Writer, lines []byte) {
 	} else {
 		s.queue = append(s.queue, run{to, append([]byte(nil), lines...)})
 	}
+	s.changed.Broadcast()
+}
+
+// wait waits while too much is queued.
+func (s *screen) wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queued >= maxQueued && !s.hurried && !s.closed {
+		s.changed.Wait()
+	}
+}
+
+// hurry unblocks callers of wait for good.
+func (s *screen) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurried = true
 	s.changed.Broadcast()
 }
 
@@ -105,7 +133,7 @@ func (s *screen) finish(ctx context.Context) error {
 	return s.writeErr
 }
 
-// abandon unblocks callers that wait for space.
+// abandon unblocks callers that wait for space, and takes no more.
 func (s *screen) abandon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,6 +175,10 @@ func (s *screen) take() (queue []run, status string, more bool) {
 		s.changed.Wait()
 	}
 	queue = s.queue
+	if s.lost > 0 {
+		queue = append(queue, run{s.err, fmt.Appendf(nil, "gorun: %d KiB of output are lost here: nobody read it\n", (s.lost+1023)>>10)})
+		s.lost = 0
+	}
 	s.queue, s.queued = nil, 0
 	s.changed.Broadcast()
 	return queue, s.status, !s.closed
@@ -155,7 +187,15 @@ func (s *screen) take() (queue []run, status string, more bool) {
 // write records the first error and continues: the ranks' files, and the job, do not depend on the terminal. A full
 // disk is reported at once, since the job may run for days; the user who closed a pipe knows.
 func (s *screen) write(to io.Writer, data []byte) {
-	_, err := to.Write(data)
+	var err error
+	for part := range slices.Chunk(data, atOnce) {
+		if _, err = to.Write(part); err != nil {
+			break
+		}
+		s.mu.Lock()
+		s.taken += len(part)
+		s.mu.Unlock()
+	}
 	if err == nil {
 		return
 	}

@@ -26,6 +26,9 @@ func (h *Heard) Has(now time.Time) {
 	h.busy.Store(true)
 }
 
+// Busy reports whether the launcher does not listen, since it handles what the host said last.
+func (h *Heard) Busy() bool { return h.busy.Load() }
+
 // Last returns when the host was last heard, which is now while the launcher does not listen; zero if it has not spoken
 // yet.
 func (h *Heard) Last(now time.Time) time.Time {
@@ -33,7 +36,7 @@ func (h *Heard) Last(now time.Time) time.Time {
 	switch {
 	case at == nil:
 		return time.Time{}
-	case h.busy.Load():
+	case h.Busy():
 		return now
 	}
 	return *at

@@ -31,6 +31,7 @@ type Finding struct {
 	Notes    []string `json:"notes,omitempty"`    // why no tool did, and what one did to the rank
 	Threads  []Thread `json:"threads,omitempty"`  // with Native
 	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
+	Unread   bool     `json:"unread,omitempty"`   // the launcher does not listen to its host, as nobody reads what ranks write
 	Ended    bool     `json:"ended,omitempty"`
 
 	Failed   string    `json:"failed,omitempty"`   // how it failed
@@ -87,6 +88,7 @@ func verdictOf(all []Finding) string {
 	pick := func(is func(Finding) bool) []Finding {
 		return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return !is(f) })
 	}
+	unread := pick(func(f Finding) bool { return f.Unread })
 	silent := pick(func(f Finding) bool { return f.Silent })
 	behind := pick(func(f Finding) bool { return f.Behind && !f.Silent })
 	waiting := pick(func(f Finding) bool { return f.Waits })
@@ -98,6 +100,9 @@ func verdictOf(all []Finding) string {
 	switch {
 	case len(all) == 0:
 		return "the job has no ranks yet"
+	case len(unread) > 0:
+		return "nobody reads the output of gorun, such as a pager or a stopped terminal, and its ranks wait until somebody does: " +
+			ranks(unread)
 	case len(silent) > 0:
 		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
 	case len(diverged) > 0:
