@@ -168,6 +168,7 @@ type RankUsage struct {
 	State     string      // in words
 	Split     *wire.Split // where its time went; nil if it counts nothing
 	Arena     int64       // bytes of shared memory for its tensors
+	At        int64       // when its CPU time was read, by its host's clock, in microseconds since 1970
 }
 
 // HostUsage is what the links and the operations of a host have done so far, and the epoch of the world that it is in.

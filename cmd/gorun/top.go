@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -35,19 +36,18 @@ func top(ctx context.Context, o *jobsFlags) error {
 	if terminal && !o.once && !o.json && term.IsTerminal(int(os.Stdin.Fd())) && os.Getenv("TERM") != "dumb" {
 		return showScreen(ctx, o, job)
 	}
-	before, err := job.Job.Ranks(ctx) // asks the daemons
+	before, err := job.Job.Ranks(ctx) // asks the daemons, and returns what they answered to who asked last
 	if err != nil {
 		return err
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for last := time.Now(); ; {
+	for begin := time.Now(); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
-		now := time.Now()
 		ranks, err := job.Job.Ranks(ctx)
 		if err != nil {
 			if now, gone := findJob(ctx, o, false); gone == nil && now.State != jobs.Running {
@@ -55,8 +55,12 @@ func top(ctx context.Context, o *jobsFlags) error {
 			}
 			return err
 		}
+		if !o.json && stale(before, begin) && time.Since(begin) < 2*time.Second {
+			before = ranks
+			continue
+		}
 		if !o.json {
-			showRanks(o.out, job, before, ranks, now.Sub(last))
+			showRanks(o.out, job, before, ranks)
 			return nil
 		}
 		if err := json.NewEncoder(o.out).Encode(ranks); err != nil {
@@ -65,7 +69,6 @@ func top(ctx context.Context, o *jobsFlags) error {
 		if o.once || !terminal {
 			return nil
 		}
-		before, last = ranks, now
 	}
 }
 
@@ -78,17 +81,22 @@ func showScreen(ctx context.Context, o *jobsFlags, job follow.Target) error {
 	return err
 }
 
-func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus, between time.Duration) {
+// stale reports whether answers are from long before a moment, or there are none, although ranks run.
+func stale(ranks []jobs.RankStatus, then time.Time) bool {
+	return slices.ContainsFunc(ranks, func(r jobs.RankStatus) bool { return !r.Ended() && r.At < then.Add(-2*time.Second).UnixMicro() })
+}
+
+func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus) {
 	fmt.Fprintf(to, "job %s, %s, since %s\n", job.Label, jobs.Clean(job.Program), job.Started.Local().Format(time.DateTime))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTEP\tDATA %\tCOMM %\tOTHERS %\tSTATE")
 	for i, x := range now {
 		share := "-"
-		if i < len(before) && before[i].CPUMS > 0 && x.CPUMS >= before[i].CPUMS {
-			share = fmt.Sprintf("%.0f", 100*float64(x.CPUMS-before[i].CPUMS)/float64(between.Milliseconds()))
-		}
 		var earlier *jobs.Split
 		if i < len(before) {
+			if cpus := x.CPUs(before[i]); cpus >= 0 {
+				share = fmt.Sprintf("%.0f", 100*cpus)
+			}
 			earlier = before[i].Split
 		}
 		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%d MiB\t%d\t%s\t%s\n", x.Rank, jobs.Clean(x.Host), x.PID, share, x.RSS>>20, x.Processes,

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,7 @@ type RankStatus struct {
 	PID       int    `json:"pid,omitempty"`
 	State     string `json:"state"`
 	CPUMS     int64  `json:"cpu_ms"`
+	At        int64  `json:"at_us"` // when that was so, by its host's clock, in microseconds since 1970
 	RSS       int64  `json:"rss"`
 	Processes int    `json:"processes"`
 	Split     *Split `json:"split,omitempty"` // nil if the rank counts nothing
@@ -57,6 +59,19 @@ type Split struct {
 	For           int64  `json:"for_us"`   // how long already
 }
 
+// Does describes a rank in one phrase: what it counts that it does, or else the state of its process, which is why a rank
+// that computes makes no progress, and a rank that waits is stuck.
+func (s *Split) Does(state string) string {
+	usual := slices.Contains([]string{"runs", "waits", "is computing", "waits for another thread"}, state)
+	if s == nil || s.Activity == "" || !usual && (s.Activity == "computes" || !strings.HasPrefix(state, "waits") && state != "sleeps") {
+		return state
+	}
+	if long := time.Duration(s.For) * time.Microsecond; long >= time.Second {
+		return s.Activity + " for " + long.Round(time.Second).String()
+	}
+	return s.Activity
+}
+
 // Computing returns the time that the rank did not wait.
 func (s Split) Computing() int64 { return max(s.Elapsed-s.Data-s.Others-s.Communication, 0) }
 
@@ -72,6 +87,14 @@ func (s Split) Since(earlier *Split) Split {
 		s.Operations -= earlier.Operations
 	}
 	return s
+}
+
+// CPUs returns how many CPUs the rank used since an earlier answer about the same process; negative if that is unknown.
+func (r RankStatus) CPUs(earlier RankStatus) float64 {
+	if r.PID != earlier.PID || earlier.CPUMS == 0 || r.CPUMS < earlier.CPUMS || r.At <= earlier.At {
+		return -1
+	}
+	return float64(r.CPUMS-earlier.CPUMS) * 1e3 / float64(r.At-earlier.At)
 }
 
 // Ended reports whether the process of the rank has ended.

@@ -78,8 +78,9 @@ func (r *Registration) rank(e launcher.RankEvent) {
 // usage notes what a rank uses.
 func (r *Registration) usage(u launcher.RankUsage) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
-		rank.CPUMS, rank.RSS, rank.Processes, rank.State = u.CPU.Milliseconds(), u.RSS, u.Processes, u.State
+		rank.CPUMS, rank.At, rank.RSS, rank.Processes = u.CPU.Milliseconds(), u.At, u.RSS, u.Processes
 		rank.Split, rank.Arena = (*jobs.Split)(u.Split), u.Arena
+		rank.State = rank.Split.Does(u.State)
 	})
 }
 

@@ -27,7 +27,7 @@ var (
 
 const (
 	barWidth  = 20
-	wideFrom  = 120 // columns of a wide screen, at least
+	wideFrom  = 170 // columns of a screen with room for long names, at least
 	tallFrom  = 40  // lines of a screen where the ring may take several, at least
 	nameWidth = 16  // of the first column
 )
@@ -36,7 +36,7 @@ const (
 type column struct {
 	title, key string
 	width      int // with the space before it
-	wide       bool
+	from       int // columns of the screen from which on it leaves room for the state
 	text       func(r row) string
 	compare    func(a, b row) int
 }
@@ -44,14 +44,14 @@ type column struct {
 // columns lie between the name of a row and its state.
 var columns = []column{
 	{title: "RANK", key: "n", compare: func(a, b row) int { return cmp.Compare(a.rank, b.rank) }},
-	{title: "PID", width: 9, wide: true, text: func(r row) string { return number(r.pid) }},
+	{title: "PID", width: 9, from: 140, text: func(r row) string { return number(r.pid) }},
 	{title: "CPU", key: "c", width: 7, text: cpuText, compare: descending(func(r row) float64 { return r.cpu })},
 	{title: "MEMORY", key: "m", width: 9, text: memoryText, compare: descending(func(r row) float64 { return float64(r.rss) })},
-	{title: "PROCS", width: 7, wide: true, text: func(r row) string { return number(r.processes) }},
+	{title: "PROCS", width: 7, from: 160, text: func(r row) string { return number(r.processes) }},
 	{title: "STEP", key: "s", width: 8, text: stepText, compare: descending(func(r row) float64 { return float64(r.step) })},
 	partColumn("COMP", "u", 6, 0), partColumn("DATA", "d", 6, 1), partColumn("COMM", "w", 6, 2), partColumn("OTHERS", "o", 8, 3),
-	{title: "WHERE THE TIME GOES", width: barWidth + 2, wide: true, text: bar},
-	{title: "SENDS", key: "b", width: 12, wide: true, text: sendsText, compare: descending(func(r row) float64 { return r.sends })},
+	{title: "WHERE THE TIME GOES", width: barWidth + 2, from: 130, text: bar},
+	{title: "SENDS", key: "b", width: 12, from: 150, text: sendsText, compare: descending(func(r row) float64 { return r.sends })},
 }
 
 func descending(of func(r row) float64) func(a, b row) int {
@@ -273,7 +273,7 @@ func (m Model) ringLines() []string {
 }
 
 // shown returns whether there is room for a column.
-func (m Model) shown(c column) bool { return c.width > 0 && (!c.wide || m.width >= wideFrom) }
+func (m Model) shown(c column) bool { return c.width > 0 && m.width >= c.from }
 
 func (m Model) nameWidth() int {
 	if m.width >= wideFrom {
@@ -308,14 +308,6 @@ func (m Model) titles() string {
 	return inverted + pad(b.String(), m.width) + plain
 }
 
-// stateOf returns what a rank does, and on a wide screen also the state of its process.
-func (m Model) stateOf(r row) string {
-	if text, _, both := strings.Cut(r.state, "; "); both && m.width < wideFrom {
-		return text
-	}
-	return r.state
-}
-
 // line returns the line of a row.
 func (m Model) line(r row, chosen bool) string {
 	name := "    " + strconv.Itoa(r.rank)
@@ -339,7 +331,7 @@ func (m Model) line(r row, chosen bool) string {
 			b.WriteString(right(text, c.width))
 		}
 	}
-	b.WriteString(" " + clean(m.stateOf(r)))
+	b.WriteString(" " + clean(r.state))
 	text := b.String()
 	switch {
 	case chosen: // one style for all of it

@@ -36,7 +36,7 @@ func after(seconds, hosts, each int) jobs.State {
 		s.Hosts = append(s.Hosts, x)
 		for i := range each {
 			rank := h*each + i
-			s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: rank, Host: name, PID: 4000 + rank, State: "runs", CPUMS: 500 + t/1000, RSS: 3 << 29, Processes: 1 + i,
+			s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: rank, Host: name, PID: 4000 + rank, State: "computes", CPUMS: 500 + t/1000, At: t, RSS: 3 << 29, Processes: 1 + i,
 				Split: &jobs.Split{Elapsed: t, Steps: int64(seconds) * 2, Step: 480e3 + int64(rank)*1e3, Data: t * int64(i) / int64(2*each),
 					Communication: t / 10, Others: t / 20, Hidden: t / 8, Activity: "computes", For: 2e3}})
 		}
@@ -49,6 +49,15 @@ func looked(hosts, each, width, height int) Model {
 	m := New("7").Resize(width, height)
 	m = m.Take(after(10, hosts, each), begin.Add(10*time.Second))
 	return m.Take(after(12, hosts, each), begin.Add(12*time.Second))
+}
+
+// waits has all ranks of the last sample wait.
+func waits(m Model, state string) Model {
+	now, _ := m.latest()
+	for i := range now.state.Ranks {
+		now.state.Ranks[i].State = state
+	}
+	return m
 }
 
 // press presses keys one after the other. A key of one letter writes it.
@@ -71,6 +80,7 @@ func TestFrames(t *testing.T) {
 	for name, m := range map[string]Model{
 		"nothing-80x24":   New("7"),
 		"job-80x24":       looked(2, 4, 80, 24),
+		"job-120x24":      waits(looked(2, 4, 120, 24), "waits for an operation for 1m12s"),
 		"job-200x50":      looked(4, 8, 200, 50),
 		"one-host-80x24":  looked(1, 4, 80, 24),
 		"folded-80x24":    press(t, looked(2, 4, 80, 24), "down", "down", "space"),

@@ -3,8 +3,6 @@ package top
 import (
 	"cmp"
 	"slices"
-	"strings"
-	"time"
 
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
@@ -71,13 +69,9 @@ func since(now jobs.RankStatus, before jobs.RankStatus) (jobs.Split, bool) {
 func (m Model) ranks() (out []row) {
 	now, before := m.latest()
 	old := before.earlier()
-	seconds := now.at.Sub(before.at).Seconds()
 	for _, r := range now.state.Ranks {
-		was, known := old[[2]int{r.Rank, r.PID}]
-		x := row{host: r.Host, rank: r.Rank, pid: r.PID, cpu: -1, rss: r.RSS, processes: r.Processes, state: stateOf(r)}
-		if known && was.CPUMS > 0 && r.CPUMS >= was.CPUMS && seconds > 0 {
-			x.cpu = float64(r.CPUMS-was.CPUMS) / 1e3 / seconds
-		}
+		was := old[[2]int{r.Rank, r.PID}]
+		x := row{host: r.Host, rank: r.Rank, pid: r.PID, cpu: r.CPUs(was), rss: r.RSS, processes: r.Processes, state: r.State}
 		if s, ok := since(r, was); ok {
 			x.step, x.shares = r.Split.Step, sharesOf(s)
 		}
@@ -86,18 +80,6 @@ func (m Model) ranks() (out []row) {
 		}
 	}
 	return out
-}
-
-// stateOf describes what a rank does: what it counts, or else what its process does.
-func stateOf(r jobs.RankStatus) string {
-	if r.Split == nil || r.Split.Activity == "" || r.Ended() || strings.HasPrefix(r.State, "host silent") {
-		return r.State
-	}
-	text := r.Split.Activity
-	if long := time.Duration(r.Split.For) * time.Microsecond; long >= time.Second {
-		text += " for " + long.Round(time.Second).String()
-	}
-	return text + "; " + r.State
 }
 
 // rows returns all rows in their order, those of folded hosts left out.

@@ -42,6 +42,7 @@ type RankUsage struct {
 	State     string `msgpack:"state"` // in words
 	Split     *Split `msgpack:"split"` // nil if it counts nothing
 	Arena     int64  `msgpack:"arena"` // bytes of shared memory for its tensors
+	At        int64  `msgpack:"at"`    // when its CPU time was read, by the host's clock, in microseconds since 1970
 }
 
 // Split is where the time of a rank has gone since it began to count. Times are in microseconds.

@@ -171,6 +171,7 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 		pids = append(pids, m.processes.of(number).pid)
 	}
 	used, err := proc.Used(pids)
+	now := time.Now().UnixMicro()
 	if err != nil {
 		m.log.Warn("read usage", "err", err)
 	}
@@ -179,7 +180,7 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 		pid := m.processes.of(number).pid
 		u := used[pid]
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
-			Processes: u.Processes, State: proc.Describe(pid), Split: m.split(number), Arena: m.arena(number)})
+			Processes: u.Processes, State: proc.Describe(pid), Split: m.split(number), Arena: m.arena(number), At: now})
 	}
 	m.out.Write(msg)
 }

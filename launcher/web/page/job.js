@@ -104,7 +104,7 @@ function describe(group) {
   const parts = shares ? PARTS.map((part) => `${WORDS[part]} ${percent(shares[part])}`).join(", ") : "counts nothing";
   const steps = ranks.filter((r) => r.split?.step_us > 0).map((r) => r.split.step_us);
   const step = steps.length ? `; last step ${seconds(median(steps))}` : "";
-  const one = ranks.length === 1 ? `; ${[ranks[0].split?.activity, ranks[0].state].filter(Boolean).join("; ")}` : "";
+  const one = ranks.length === 1 ? `; ${ranks[0].state}` : "";
   return `${nameOf(group)}: ${parts}${step}${one}`;
 }
 
