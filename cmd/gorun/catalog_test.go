@@ -37,7 +37,7 @@ type trouble struct {
 var troubles = []trouble{
 	{&failure.RankError{Rank: 3, Host: "host2", Code: 1, Tail: []string{"Traceback (most recent call last):", "ValueError: bad batch"}},
 		"A rank ended with an error, and the job with it. It is the first that failed; the others were stopped because of it. The lines are the last that it wrote to standard error.",
-		"Look for the cause in its output. `--output-filename DIR` keeps the output of each rank, `--max-restarts N` starts all again, and elastic jobs go on without it."},
+		"Look for the cause in its output: `gorun logs N` shows the end of it for a day, where N is from `gorun ps`. `--output-filename DIR` keeps all of it, `--max-restarts N` starts all again, and elastic jobs go on without it."},
 	{&failure.RankError{Rank: 3, Host: "host2", Code: 137, Signal: 9},
 		"A signal killed a rank. Signal 9 is often the kernel, which ran out of memory; signal 11 is a fault in native code.",
 		"`dmesg` on the host shows the out-of-memory killer. Fewer ranks on a host or smaller batches need less memory."},

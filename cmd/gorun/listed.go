@@ -65,7 +65,7 @@ func stopper() string {
 
 // noOutput is the error of a command that would show the output of a job, if gorun does not keep it.
 func noOutput(job follow.Target) error {
-	if !job.Foreground {
+	if !job.Foreground || job.Dir != "" && isFile(job.Output()) { // a job that failed has left the end of its output
 		return nil
 	}
 	runs, where := "runs", "goes to "

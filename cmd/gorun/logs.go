@@ -8,7 +8,7 @@ import (
 )
 
 func logsCommand() *cli.Command {
-	return jobsCommand("logs", "show the output of a detached job", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
+	return jobsCommand("logs", "show the output of a job", "[JOB]", inCluster, func(o *jobsFlags) []cli.Flag {
 		return []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Destination: &o.follow, Aliases: []string{"f"}, Usage: "follow the output until the job ends"},
 			&cli.IntFlag{Name: "lines", Destination: &o.lines, Aliases: []string{"n"},

@@ -90,7 +90,7 @@ var remedies = map[string]string{
 	"help: there is no command or topic …":                                                               "`gorun help` lists commands and topics.",
 	"an elastic job needs -np or --min-np":                                                               "An elastic job begins with `-np N`, or with `--min-np N`.",
 	"in a cluster the first program names hosts too, if others do":                                       "`gorun --cluster … -np 1 -H a … : -np 4 -H b …`.",
-	"job … … in the foreground: its output …, and gorun keeps no copy":                                   "Look at the terminal, or at the file that the message names. `--detach` keeps the output for `gorun logs`.",
+	"job … … in the foreground: its output …, and gorun keeps no copy":                                   "Look at the terminal, or at the file that the message names. `--detach` keeps the output for `gorun logs`; of a job that failed gorun keeps the end.",
 	"man takes no arguments":                                                                             "`gorun man >gorun.1` writes the page, and `man ./gorun.1` shows it.",
 	"no program … …":                                                                                     "Each part between colons ends with a program: `gorun -np 1 python first.py : -np 3 python others.py`.",
 	"ps takes no job: it lists them all":                                                                 "`gorun top JOB` shows one, and `gorun logs JOB` its output.",

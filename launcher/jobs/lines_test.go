@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -78,5 +79,44 @@ func TestRecorderKeepsLittle(t *testing.T) {
 	}
 	if got := r.After(-1); len(got.Lines) != 500 || len(got.Lines[0].Text) != 1024 {
 		t.Errorf("%d lines", len(got.Lines))
+	}
+}
+
+// TestEnds: a failed job leaves the end of each rank's output, however much others write, in lines.
+func TestEnds(t *testing.T) {
+	var e jobs.Recorder
+	e.Keep()
+	e.Write(0, true, []byte("the reason, in "))
+	e.Write(1, false, []byte("10%\r20%\r"))
+	e.Write(0, true, []byte("two pieces\r\n"))
+	line := []byte(strings.Repeat("x", 99) + "\n")
+	for range 20000 {
+		e.Write(2, false, line)
+	}
+	e.Write(2, false, []byte("no end"))
+	job := jobs.Job{Dir: t.TempDir()}
+	if err := job.Leave(&e, "it failed"); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := os.ReadFile(job.Output())
+	text := string(b)
+	if !strings.HasPrefix(text, "[0]<stderr>:the reason, in two pieces\n[2]<stdout>:xxx") ||
+		!strings.Contains(text, "\n[1]<stdout>:20%\n") || !strings.Contains(text, "\n[2]<stdout>:no end\n") ||
+		!strings.HasSuffix(text, "\ngorun: error: it failed\n") {
+		t.Errorf("%.60s … %s", text, text[len(text)-120:])
+	}
+	if len(text) < 500<<10 || len(text) > 1300<<10 {
+		t.Errorf("%d bytes", len(text))
+	}
+	for rank := range 100 {
+		for range 15 {
+			e.Write(rank, false, append(bytes.Repeat([]byte("y"), 60<<10), '\n'))
+		}
+	}
+	if err := job.Leave(&e, ""); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := os.Stat(job.Output()); info.Size() < 50<<20 || info.Size() > 64<<20 || info.Mode() != 0o600 {
+		t.Errorf("%d bytes, %v", info.Size(), info.Mode())
 	}
 }

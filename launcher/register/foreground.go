@@ -27,6 +27,7 @@ func Begin(store jobs.Store, record jobs.Record) *Registration {
 	record.PID, record.Machine, record.Started = os.Getpid(), machine, time.Now()
 	r := &Registration{record: record, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
 		background: &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}}
+	r.recorder.Keep()
 	go r.save(store)
 	return r
 }
@@ -86,6 +87,8 @@ func (r *Registration) save(store jobs.Store) {
 	if !r.started() {
 		store.Remove(made.ID)
 		b.lost = nil
+	} else if last := r.Record(); last.Code != 0 {
+		job.Leave(&r.recorder, last.Why) // there is nobody to tell that it cannot be kept
 	}
 }
 

@@ -139,8 +139,8 @@ func TestForeground(t *testing.T) {
 	if got := find("1"); got.State != jobs.Ended || got.Code != 143 || got.StoppedBy != "me@here" || got.Stopping.IsZero() {
 		t.Errorf("%+v", got)
 	}
-	if left, _ := filepath.Glob(filepath.Join(store.Dir, "1", "*")); len(left) != 2 {
-		t.Errorf("beside the record and its lock there is %v", left)
+	if left, _ := filepath.Glob(filepath.Join(store.Dir, "1", "*")); len(left) != 3 {
+		t.Errorf("beside the record, its lock and the end of the output there is %v", left)
 	}
 
 	r = begin()
