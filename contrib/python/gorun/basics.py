@@ -6,7 +6,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING, Any
 
-from gorun import errors, spare
+from gorun import consequence, errors, spare
 from gorun.exceptions import NotInitializedError
 from gorun.session import Session
 from gorun.world import World
@@ -61,6 +61,7 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     _state.world = World(session)
     _state.first_epoch = _state.first_epoch or session.epoch
     _state.process_sets, _state.added = process_sets, added
+    consequence.show_last()
     from gorun import process_sets as sets  # imports this module
 
     try:
