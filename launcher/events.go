@@ -204,7 +204,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 // failureOf returns the failure of a rank as its host reports it.
 func failureOf(h *host, e *wire.Exited) *failure.RankError {
 	return &failure.RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error,
-		Unfinished: e.Unfinished, Alone: e.Alone, Memory: e.Memory}
+		Unfinished: e.Unfinished, Alone: e.Alone, Memory: e.Memory, File: e.File}
 }
 
 // daemonFailed takes a daemon's report that it cannot continue, or that its link to a peer has failed.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"gorun/launcher/elastic"
@@ -172,7 +173,12 @@ func (e *RankError) NextStep() string {
 	case e.Signal == 9:
 		return fmt.Sprintf("if nobody killed it, look for the out-of-memory killer on %s: dmesg | grep -i oom", e.Host)
 	}
-	return frameworkHint(tail)
+	_, missing, _ := strings.Cut(tail, "ModuleNotFoundError: No module named ")
+	if hint := frameworkHint(tail); hint != "" || missing == "" || !strings.HasPrefix(filepath.Base(e.File), "python") {
+		return hint
+	}
+	missing, _, _ = strings.Cut(missing, "\n")
+	return fmt.Sprintf("the Python on %s is %s: install %s for it there, or name another Python by its path", e.Host, e.File, missing)
 }
 
 // frameworkHints complete errors of frameworks: what the framework needs from a program that gorun has started. See

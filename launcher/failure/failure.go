@@ -59,6 +59,7 @@ type RankError struct {
 	Alone string
 	// Memory is true of a rank that the kernel ended for lack of memory.
 	Memory bool
+	File   string   // the program, as its host found it
 	Tail   []string // last lines of its standard error
 	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
 	Shown bool

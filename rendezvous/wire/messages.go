@@ -215,6 +215,8 @@ type Exited struct {
 	Memory bool `msgpack:"memory"`
 	// Split is nil if the process counted nothing.
 	Split *Split `msgpack:"split"`
+	// File is the program that the daemon found, "" if none could start.
+	File string `msgpack:"file"`
 }
 
 // Failed reports that the daemon cannot continue, or could not for a while, with the step and a hint for the user.

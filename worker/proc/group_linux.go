@@ -45,6 +45,7 @@ type rank struct {
 	spec  Spec
 	child *child
 	pid   int
+	file  string // its program
 	exit  Exit
 	ended bool
 	sweep sweep
@@ -291,7 +292,7 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 		g.queue = append(g.queue, Exit{Process: spec.Process, Code: code, Err: err})
 		return 0
 	}
-	r := &rank{spec: spec, child: c, pid: c.cmd.Process.Pid, pipes: 2}
+	r := &rank{spec: spec, child: c, pid: c.cmd.Process.Pid, file: path, pipes: 2}
 	g.ranks = append(g.ranks, r)
 	g.wg.Go(func() {
 		c.cmd.Wait()
@@ -314,6 +315,7 @@ func (g *Group) rankEnded(r *rank) {
 	if s := r.child.cmd.ProcessState; s != nil {
 		r.exit = status(r.spec.Process, s.Sys().(syscall.WaitStatus))
 	}
+	r.exit.File = r.file
 	if r.child.stdin != nil {
 		r.child.stdin.Close()
 	}

@@ -149,7 +149,7 @@ func TestExits(t *testing.T) {
 		if pid := g.Start(shell(7, tt.script), io.Discard, io.Discard); pid <= 0 {
 			t.Errorf("%s: not started", tt.script)
 		}
-		if e := next(t, g); e != (proc.Exit{Process: 7, Code: tt.code, Signal: tt.sig}) {
+		if e := next(t, g); filepath.Base(e.File) != "sh" || e != (proc.Exit{Process: 7, Code: tt.code, Signal: tt.sig, File: e.File}) {
 			t.Errorf("%s: %+v", tt.script, e)
 		}
 	}

@@ -46,6 +46,7 @@ type Exit struct {
 	Code   int            // exit status; 128+n for signal n; 127, 126 or 1 if it could not start
 	Signal syscall.Signal // 0 if none
 	Err    error          // why it could not start
+	File   string         // the program that was found in PATH, if it could
 }
 
 // Config configures a Group.

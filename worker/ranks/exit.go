@@ -68,7 +68,7 @@ func (x *Exits) ended(e proc.Exit, unfinished bool) {
 // verdict returns how the launcher is to take the end of a process.
 func (x *Exits) verdict(p *process, e proc.Exit, unfinished bool) *wire.Exited {
 	msg := &wire.Exited{Process: e.Process, Code: e.Code, Signal: int(e.Signal), Asked: x.stops.begun || p.dropped,
-		Deaf: x.cfg.Daemon.Deaf(), Split: x.gauges.split(e.Process)}
+		Deaf: x.cfg.Daemon.Deaf(), Split: x.gauges.split(e.Process), File: e.File}
 	if p.aborted != 0 {
 		msg.Code, msg.Signal = p.aborted, 0
 	}
