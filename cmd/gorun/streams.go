@@ -68,13 +68,11 @@ func newMux(o *jobFlags, p plan.Placement, where *places, changing bool) (*outpu
 		Dir:    o.outputDir,
 		JSON:   o.jsonEvents,
 		Host:   host,
-	}
-	tty := term.IsTerminal(int(os.Stdout.Fd()))
-	if tty {
-		cfg.Refresh = time.Second
+		// Piped, a progress bar would be a line each time it moves.
+		Refresh: time.Second,
 	}
 	var err error
-	if cfg.Color, err = colored(o, tty); err != nil {
+	if cfg.Color, err = colored(o, term.IsTerminal(int(os.Stdout.Fd()))); err != nil {
 		return nil, err
 	}
 	if cfg.Show, err = shownRanks(o, ranks); err != nil {

@@ -37,7 +37,7 @@ type Config struct {
 	Timestamp bool
 	Now       func() time.Time // for Timestamp and Refresh; nil for time.Now
 	// Refresh is the least time between two versions of a line that its rank keeps replacing with carriage returns.
-	// With 0 every version is a line, as for horovodrun. The last version is always shown.
+	// With 0 every version is a line. The last version is always shown.
 	Refresh time.Duration
 	// Status enables the status line, for a standard error that is a terminal.
 	Status bool
