@@ -235,10 +235,11 @@ func (j *job) endings() []why.Finding {
 			all = append(all, why.Finding{Rank: rank, Host: j.hosts[p.host].name, State: "runs"})
 			i = len(all) - 1
 		}
-		if p.failure != nil {
-			all[i].Failed, all[i].Ended = p.failure.Error(), true
-			if tail := j.spec.Output.Tail(rank); len(tail) > 0 {
-				all[i].Failed += ": " + strings.TrimSpace(tail[len(tail)-1])
+		if f := p.failure; f != nil {
+			f.Tail = j.spec.Output.Tail(rank)
+			all[i].Failed, all[i].Ended = f.Error(), true
+			if why := f.Cause(); why != "" && !strings.Contains(all[i].Failed, ": ") {
+				all[i].Failed += ": " + why
 			}
 		}
 	}

@@ -78,7 +78,11 @@ func (e *RankError) Error() string {
 	case e.Signal != 0:
 		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
 	}
-	return fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
+	text := fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
+	if why, ofAll := strings.CutPrefix(e.Cause(), "gorun.exceptions.HorovodInternalError: "); ofAll {
+		text += ": " + why // which names the ranks that disagree, or the one that left: they are not this one, or not alone
+	}
+	return text
 }
 
 // TimeoutError ends a job that took longer than it may.

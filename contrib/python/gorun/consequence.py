@@ -7,7 +7,7 @@ import sys
 import time
 from types import TracebackType
 
-from .errors import Aborted, Shutdown
+from .errors import Aborted, GorunError, Shutdown
 
 WAIT = 0.5
 """Seconds for the other rank to show its traceback, and for the job to end."""
@@ -16,15 +16,17 @@ _OWN = os.path.dirname(__file__) + os.sep
 
 
 def show_last() -> None:
-    """Have errors that nobody catches and another rank has caused wait, and show the frames of the script alone."""
+    """Have errors of operations show the script's frames alone if nobody catches them, those of other ranks last."""
     former = sys.excepthook
     if getattr(former, "waits", False):
         return
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _follows(error):
-            time.sleep(WAIT)
-            error.__cause__, error.__suppress_context__ = None, True
+        if _caused(error, GorunError):
+            if _caused(error, (Aborted, Shutdown)):
+                time.sleep(WAIT)
+            if str(error.__cause__) == str(error):
+                error.__cause__, error.__suppress_context__ = None, True
             trace = _without_own(trace)
             error = error.with_traceback(trace)
         former(kind, error, trace)
@@ -33,10 +35,10 @@ def show_last() -> None:
     sys.excepthook = hook
 
 
-def _follows(error: BaseException) -> bool:
-    """Report whether a rank that left, or a world that ended, is the cause."""
+def _caused(error: BaseException, by: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Report whether the error is of a kind, or one of its causes is."""
     at: BaseException | None = error
-    while at is not None and not isinstance(at, (Aborted, Shutdown)):
+    while at is not None and not isinstance(at, by):
         at = at.__cause__
     return at is not None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,10 +39,29 @@ def _timed(following: Callable[[Any], Any]) -> Any:
         began = counters.loads()
         try:
             return following(self)
+        except (EOFError, OSError, RuntimeError) as error:
+            if killed := _killed(self):
+                raise RuntimeError(killed) from error
+            raise
         finally:
             counters.loaded(began)
 
     return timed
+
+
+def _killed(iterator: Any) -> str:
+    """Name a worker of a DataLoader that a signal has killed, "" for none: errors tell what its end breaks.
+
+    Its connections break before it has ended, so this waits a moment, in which torch may raise an error.
+    """
+    workers = getattr(iterator, "_workers", None) or ()
+    for wait in (0, 0.02, 0.2) if workers else ():
+        time.sleep(wait)
+        for number, worker in enumerate(workers):
+            if (worker.exitcode or 0) < 0:
+                name = f"worker {number} (process {worker.pid}) of the data loader"
+                return f"{name} was killed by signal {-worker.exitcode}"
+    return ""
 
 
 def count_torch() -> None:

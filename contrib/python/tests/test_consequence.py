@@ -8,7 +8,7 @@ from unittest import mock
 
 import tests_path  # noqa: F401
 
-from gorun import consequence, errors
+from gorun import consequence, errors, loaders
 from gorun.exceptions import HorovodInternalError
 
 
@@ -49,9 +49,37 @@ class TestConsequence(unittest.TestCase):
 
     def test_own(self):
         def raises():
-            raise ValueError("no more") from errors.Mismatch("float")
+            raise ValueError("no more") from KeyError("float")
 
         text, waits = self.shown(raises)
         self.assertEqual(waits, 0)
         self.assertIn("direct cause", text)
         self.assertIn("in own", text)
+
+
+class Worker:
+    """A process of a data loader, which has ended when it was asked some times."""
+
+    def __init__(self, *codes):
+        self.codes, self.pid = list(codes), 7
+
+    @property
+    def exitcode(self):
+        return self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+
+
+class TestLoader(unittest.TestCase):
+    def test_killed(self):
+        def broken(_):
+            raise ConnectionResetError
+
+        name = "worker 1 (process 7) of the data loader"
+        for workers, kind, text in (
+            ((Worker(None), Worker(None, -9)), RuntimeError, f"{name} was killed by signal 9"),
+            ((Worker(None), Worker(1)), ConnectionResetError, ""),
+            ((), ConnectionResetError, ""),
+        ):
+            iterator = mock.Mock(_workers=workers)
+            with mock.patch("time.sleep"), self.assertRaises(kind) as raised:
+                loaders._timed(broken)(iterator)
+            self.assertEqual(str(raised.exception), text)
