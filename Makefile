@@ -517,7 +517,7 @@ docs-pictures: docs-site
 $(AXE):
 	mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js
 
-## docs-recorded: run a job on four lab hosts, one with a slow link, and draw its live page and the board of its metrics into docs/pictures
+## docs-recorded: run a job on four lab hosts, one with a slow link, and draw the hosts, its live page and the board of its metrics into docs/pictures
 docs-recorded: build $(DOCS_VENV)/ready
 	go build -o build/lab ./contrib/lab/cmd/lab
 	$(DOCS)/recorded.py --lab build/lab --python $(PYTHON)
@@ -656,6 +656,10 @@ compat-lab: build build/report $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-r
 ## horovod-ready: build the stock Horovod that make compat uses, by pip, in ~/.cache/gorun-ci
 horovod-ready: $(HOROVOD_VENV)/ready
 $(HOROVOD_VENV)/ready:
+	@/usr/bin/python3 -c 'import os, sys; from importlib.util import find_spec; torch = find_spec("torch"); \
+		sys.exit(not torch or not os.path.exists(os.path.dirname(torch.origin) + "/include/torch/extension.h"))' || \
+		{ echo "make: error: Horovod is compiled against torch/extension.h, which /usr/bin/python3 does not have"; \
+		echo "make: hint: apt-get install python3-torch libtorch-dev"; exit 1; } >&2
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; /usr/bin/python3 -m venv --system-site-packages $(@D); \
 		HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 \

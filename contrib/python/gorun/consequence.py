@@ -16,7 +16,7 @@ _OWN = os.path.dirname(__file__) + os.sep
 
 
 def show_last() -> None:
-    """Have errors of operations show the script's frames alone if nobody catches them, those of other ranks last."""
+    """Have errors that nobody catches show the frames of the script alone, and those of other ranks last."""
     former = sys.excepthook
     if getattr(former, "waits", False):
         return

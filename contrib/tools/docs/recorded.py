@@ -1,10 +1,10 @@
-"""Draw the live page, and the board, of a job that runs on lab hosts: docs/pictures/live.png and board.svg.
+"""Draw lab hosts, and the live page and the board of a job on them: lab.svg, live.png and board.svg of docs/pictures.
 
-    python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--picture FILE] [--board FILE]
+    python recorded.py --lab LAB --python PYTHON [--gorun PATH] [--hosts FILE] [--picture FILE] [--board FILE]
 
-Four lab hosts train with eight ranks, and the link of host3 is slow. What the job's server answers is recorded for some
-seconds, and its metrics with it. The page is drawn from the record, so that it looks the same however long Chromium
-takes. contrib/grafana draws the board.
+Four lab hosts train with eight ranks, and the link of host3 is slow. gorun topo measures and draws them before. What
+the job's server answers is recorded for some seconds, and its metrics with it. The page is drawn from the record, so
+that it looks the same however long Chromium takes. contrib/grafana draws the board.
 """
 
 import argparse
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--lab", required=True, help="the program contrib/lab/cmd/lab")
     parser.add_argument("--python", required=True, help="a Python with NumPy")
     parser.add_argument("--gorun", type=Path, default=ROOT / "bin/gorun")
+    parser.add_argument("--hosts", type=Path, default=ROOT / "docs/pictures/lab.svg")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs/pictures/live.png")
     parser.add_argument("--board", type=Path, default=ROOT / "docs/pictures/board.svg")
     args = parser.parse_args()
@@ -138,6 +139,9 @@ def main() -> None:
     lab = [str(Path(args.lab).resolve()), "--name", home.name]
     try:
         with hosts(lab):
+            at = ",".join(f"host{i + 1}" for i in range(HOSTS))
+            topo = [str(args.gorun), "topo", "-H", at, "--measure", "--svg", str(args.hosts.resolve())]
+            subprocess.run([*lab, "run", *topo], cwd=ROOT, check=True)
             states = record(lab, args.gorun, args.python, home)
         draw_board(home / "scrapes", args.board)
     finally:
@@ -147,7 +151,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1000, "height": 900})
         draw(page, address, states, args.picture)
         browser.close()
-    print(f"recorded: {args.picture}, {args.board}")
+    print(f"recorded: {args.hosts}, {args.picture}, {args.board}")
 
 
 if __name__ == "__main__":
