@@ -82,7 +82,7 @@ comma := ,
 ZIG_VERSION := 0.16.0
 ZIG := $(CACHE)/zig-$(ZIG_VERSION)
 
-## demo: two lab hosts train a small network with 4 ranks over ssh
+## demo: two hosts made of this machine train a small network with 4 ranks over ssh
 demo:
 	contrib/demo/demo.sh
 

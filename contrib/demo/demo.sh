@@ -30,11 +30,15 @@ choose() {
 
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# fetch installs Debian packages, if that is possible here.
+# fetch installs Debian packages, or says why not.
 fetch() {
-	is_root && command -v apt-get >/dev/null || return 1
+	if ! is_root || ! command -v apt-get >/dev/null; then
+		say "not possible here: that needs root, and apt-get"
+		return
+	fi
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends "$@" >build/demo.log 2>&1 ||
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends "$@"; } >>build/demo.log 2>&1
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends "$@"; } >>build/demo.log 2>&1 ||
+		say "not possible here; see build/demo.log"
 }
 
 need_go() {
@@ -46,7 +50,7 @@ find_python() {
 	choose numpy,sklearn,torch
 	if [ -z "$python" ]; then
 		step "Fetching torch and scikit-learn with apt-get" "a few minutes, once"
-		fetch python3 python3-torch python3-sklearn || say "not possible here; see build/demo.log"
+		fetch python3 python3-torch python3-sklearn
 		choose numpy,sklearn,torch
 	fi
 	script=contrib/examples/digits_torch.py
@@ -68,14 +72,11 @@ find_python() {
 
 # start_lab makes two hosts, or fails.
 start_lab() {
-	if ! is_root; then
-		say "hosts need root; without it, the four ranks run on this machine"
-		return 1
-	fi
-	if ! { command -v ip && command -v tc && PATH=$PATH:/usr/sbin command -v sshd && command -v ssh; } >/dev/null; then
+	if ! { command -v ip && command -v tc && command -v sshd && command -v ssh; } >/dev/null; then
 		step "Fetching sshd and iproute2 with apt-get" "half a minute, once"
-		fetch openssh-server openssh-client iproute2 util-linux mount || say "not possible here; see build/demo.log"
+		fetch openssh-server openssh-client iproute2 util-linux mount
 	fi
+	is_root || return 1
 	step "Starting two hosts" "a second"
 	say "each has its own address, processes, home and sshd: see contrib/lab"
 	# A Python in a home is not seen by the hosts unless it is shared.
@@ -87,6 +88,35 @@ start_lab() {
 	trap '"$lab" --name "$name" down' EXIT
 }
 
+# start_sshds makes two hosts without namespaces, or fails: an sshd on 127.0.0.2 and one on 127.0.0.3.
+start_sshds() {
+	command -v sshd >/dev/null && command -v ssh-keygen >/dev/null || return 1
+	step "Starting two hosts without namespaces" "a second"
+	say "this machine stands for both: each has an address, an sshd and a key of its own"
+	local n port=$((20000 + $$ % 10000))
+	dir=$(mktemp -d) sshds=()
+	trap 'kill "${sshds[@]}"; rm -r "$dir"' EXIT
+	if is_root; then mkdir -p /run/sshd; fi
+	ssh-keygen -q -t ed25519 -N '' -f "$dir/login"
+	for n in 1 2; do
+		ssh-keygen -q -t ed25519 -N '' -f "$dir/host$n"
+		printf '%s\n' "ListenAddress 127.0.0.$((n + 1)):$port" "HostKey $dir/host$n" "AuthorizedKeysFile $dir/login.pub" \
+			'StrictModes no' 'UsePAM no' 'PidFile none' 'PasswordAuthentication no' >"$dir/sshd$n"
+		"$(command -v sshd)" -D -e -f "$dir/sshd$n" 2>"$dir/log$n" &
+		sshds+=($!)
+		printf '%s\n' "Host host$n" "HostName 127.0.0.$((n + 1))" "Port $port" "IdentityFile $dir/login" 'IdentitiesOnly yes' \
+			"UserKnownHostsFile $dir/known" 'StrictHostKeyChecking yes' >>"$dir/config"
+		echo "[127.0.0.$((n + 1))]:$port $(cut -d' ' -f1,2 "$dir/host$n.pub")" >>"$dir/known"
+	done
+	for n in $(seq 100); do
+		if grep -q 'Server listening' "$dir/log1" && grep -q 'Server listening' "$dir/log2"; then return; fi
+		sleep 0.1
+	done
+	say "sshd does not start here: $(tail -1 "$dir/log1")"
+	return 1
+}
+
+PATH=$PATH:/usr/sbin # where sshd is
 mkdir -p build
 need_go
 find_python
@@ -94,18 +124,20 @@ step "Building bin/gorun" "a minute the first time"
 make build
 say "$(du -h bin/gorun | cut -f1) in one file, with its Python binding inside"
 
+run=() flags=() hosts=host1:2,host2:2
 if start_lab; then
 	run=("$lab" --name "$name" run)
-	hosts=host1:2,host2:2
+elif start_sshds; then
+	flags=(--ssh-config "$dir/config")
 else
-	run=()
+	say "no hosts can be made here, so the four ranks run on this machine"
 	hosts=localhost:4
 fi
 
 step "Training with four ranks" "half a minute"
 say "gorun -v -np 4 -H $hosts $python $script"
 started=$SECONDS
-"${run[@]}" bin/gorun -v -np 4 -H "$hosts" "$python" "$script"
+"${run[@]}" bin/gorun -v -np 4 -H "$hosts" "${flags[@]}" "$python" "$script"
 
 if [ ${#run[@]} -gt 0 ]; then
 	step "What is left on the hosts" "nothing should be, but the cached binary"
