@@ -163,8 +163,15 @@ func (l *Lab) makeKeys(ctx context.Context) (map[string][]byte, error) {
 	}
 	files["hosts"] = []byte(hosts.String())
 	delete(files, "host.pub")
+	fmt.Fprintf(&config, "Host *\n  IdentityFile %s/id_ed25519\n  UserKnownHostsFile %[1]s/known_hosts\n", dir)
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		return nil, err
+	}
+	// ssh takes the user's home from passwd, whatever HOME is. gorun reads what ssh reads.
+	wrapper := fmt.Sprintf("#!/bin/sh\nexec %s -F %s/config \"$@\"\n", program, dir)
 	return files, errors.Join(os.WriteFile(filepath.Join(dir, "known_hosts"), []byte(known.String()), 0o600),
-		os.WriteFile(filepath.Join(dir, "config"), []byte(config.String()), 0o600))
+		os.WriteFile(filepath.Join(dir, "config"), []byte(config.String()), 0o600), os.WriteFile(filepath.Join(dir, "ssh"), []byte(wrapper), 0o700))
 }
 
 // makeNetwork makes a network namespace that lives as long as its first process.
@@ -209,15 +216,13 @@ func (l *Lab) enter() []string { return []string{"-t", strconv.Itoa(l.net.Proces
 // Command prepares a program of this machine in the lab's network, where ssh knows the guests.
 func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", slices.Concat(l.enter(), []string{name}, args)...)
-	cmd.Env = append(os.Environ(), "HOME="+l.dir, "SSH_AUTH_SOCK=")
+	cmd.Env = append(os.Environ(), "HOME="+l.dir, "PATH="+filepath.Join(l.dir, ".ssh")+":"+os.Getenv("PATH"), "SSH_AUTH_SOCK=")
 	return cmd
 }
 
 // Run runs a command on a guest by ssh and returns what it prints.
 func (g *Guest) Run(ctx context.Context, command string) (string, error) {
-	dir := filepath.Join(g.lab.dir, ".ssh")
-	cmd := g.lab.Command(ctx, "ssh", "-F", filepath.Join(dir, "config"), "-i", filepath.Join(dir, "id_ed25519"), "-o", "UserKnownHostsFile="+filepath.Join(dir, "known_hosts"),
-		"-o", "BatchMode=yes", "-o", "ConnectTimeout=20", g.Name(), command)
+	cmd := g.lab.Command(ctx, "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", g.Name(), command)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
