@@ -216,8 +216,11 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 	if err := os.WriteFile(filepath.Join(home, ".ssh", "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, err := ssh.New(ssh.Config{Home: home, ConfigFile: ssh.NoConfig, Port: f.listener.Addr().(*net.TCPAddr).Port, LocalUser: "u",
-		StrictHostKey: ssh.Insecure, ConnectTimeout: time.Minute})
+	config := filepath.Join(home, "config")
+	if err := os.WriteFile(config, []byte("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := ssh.New(ssh.Config{Home: home, ConfigFile: config, Port: f.listener.Addr().(*net.TCPAddr).Port, LocalUser: "u", ConnectTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,10 +98,10 @@ func newDialer(o *jobFlags) (*dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this binary: %w", err)
 	}
-	home, _ := os.UserHomeDir() // $HOME decides
+	home, _ := os.UserHomeDir()
 	var localUser string
 	if u, err := user.Current(); err == nil {
-		localUser, home = u.Username, cmp.Or(home, u.HomeDir)
+		localUser, home = u.Username, u.HomeDir // as ssh, whatever HOME says
 	}
 	command, err := sshCommand(o)
 	if err != nil {

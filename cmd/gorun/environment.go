@@ -27,7 +27,7 @@ type variableGroup struct {
 var otherVariables = []variableGroup{
 	{"Where gorun runs", []variable{
 		{[]string{"SSH_AUTH_SOCK"}, "socket of the ssh agent"},
-		{[]string{"HOME"}, "where ~/.ssh and ~/.local are"},
+		{[]string{"HOME"}, "where ~/.local is. ssh's files are in the home of the user database"},
 		{[]string{"USER"}, "the user's name, if the system does not know it"},
 		{[]string{"XDG_STATE_HOME"}, "where detached jobs are kept, instead of ~/.local/state"},
 		{[]string{"XDG_CACHE_HOME"}, "on hosts: where the gorun of launchers is kept, instead of ~/.cache"},

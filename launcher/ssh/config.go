@@ -3,20 +3,10 @@ package ssh
 import (
 	"context"
 	"log/slog"
+	osuser "os/user"
 	"path/filepath"
 	"strings"
 	"time"
-)
-
-// Policy decides about a host key that known_hosts does not list.
-type Policy int
-
-// The policies, with OpenSSH's values of StrictHostKeyChecking.
-const (
-	PolicyDefault Policy = iota // as in ssh_config; accept-new if that has no value
-	AcceptNew                   // record an unknown key, refuse a changed one
-	Strict                      // "yes", or a written "ask": refuse both
-	Insecure                    // "no": take any key
 )
 
 // NoConfig as Config.ConfigFile means to read no ssh_config at all.
@@ -34,8 +24,8 @@ const (
 // Config is what the user asked for on the command line, and what the process knows about itself. Zero fields are taken
 // from ssh_config, and then from OpenSSH's defaults.
 type Config struct {
-	Home       string // the directory that ~ stands for; if it is not absolute, there are no files of a user's
-	SystemDir  string // the machine's ssh_config and ssh_known_hosts; "" = systemDir
+	Home       string // of the user, as in passwd, which ~ stands for; if it is not absolute, there are no files of a user's
+	SystemDir  string // where the machine's ssh_config is, for a machine without OpenSSH; "" = systemDir
 	ConfigFile string // replaces ~/.ssh/config and the machine's; "" = both of them, NoConfig = neither
 
 	Port          int      // of the hosts, not of their bastions
@@ -49,7 +39,6 @@ type Config struct {
 	// time, and should return when ctx ends, as Client.Close waits for it.
 	Prompt func(ctx context.Context, question string) (string, error)
 
-	StrictHostKey  Policy
 	ConnectTimeout time.Duration // limit of one attempt: dial, handshake, authentication; time spent in Prompt does not count. 0 = as in ssh_config
 
 	// Command, when set, is a program used in place of the built-in client, as `Command… [-p port] [-i file] [-F file]
@@ -78,14 +67,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// expandHome replaces a leading ~ and the variable HOME, the only one that key and known_hosts paths use in practice.
+// expandHome replaces a leading ~, also of another user.
 func (c Config) expandHome(path string) string {
-	path = strings.ReplaceAll(path, "${HOME}", c.Home)
-	if path == "~" {
-		return c.Home
-	}
-	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+	name, rest, _ := strings.Cut(path, "/")
+	if name == "~" {
 		return filepath.Join(c.Home, rest)
+	}
+	if name, ok := strings.CutPrefix(name, "~"); ok {
+		if other, err := osuser.Lookup(name); err == nil {
+			return filepath.Join(other.HomeDir, rest)
+		}
 	}
 	return path
 }

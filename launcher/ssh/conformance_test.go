@@ -21,8 +21,8 @@ import (
 // likeSSH is a configuration with which OpenSSH's client and gorun log in to the same sshd, or refuse to. The words in
 // capitals are replaced: DIR is a directory for this login alone, PORT an sshd with three keys, CERT one with a
 // certificate, OLD and OTHER ones whose certificates are expired and for another name, RSACERT one with an authority of
-// RSA; ED, EC and RSA are the keys of the first, CAKEY and RSACAKEY the authorities, BARE the key of CERT without its
-// certificate, and BAD is a key of no one.
+// RSA; ED, EC and RSA are the keys of the first, CAKEY and RSACAKEY the authorities, SHOWN the certificate of CERT and BARE
+// its key, and BAD is a key of no one.
 type likeSSH struct {
 	config string // comes before what all configurations have
 	known  string // in place of the right line
@@ -179,7 +179,7 @@ var conformance = []likeSSH{
 	{prefix: "chmod 644 id"},
 	{config: "CertificateFile DIR/none"},
 	{config: "IdentityAgent none"},
-	{config: "IdentityAgent $NONE", except: "hint"},
+	{config: "IdentityAgent $NONE"},
 	{config: "BatchMode yes"},
 	// The way.
 	{config: "Port 1"},
@@ -269,7 +269,47 @@ var conformance = []likeSSH{
 	{config: "Port CERT\nStrictHostKeyChecking accept-new", known: "@revoked * BARE"},
 	{config: "Port CERT\nRevokedHostKeys DIR/revoked", known: "@cert-authority * CAKEY", prefix: "echo BARE >revoked"},
 	{config: "CanonicalizeHostname always\nCanonicalDomains invalid\nCanonicalizeFallbackLocal no"},
+	{known: "[127.0.0.1]:PORT RSA", prefix: "sed -i s/ssh-rsa/rsa-sha2-512/ known_hosts"},
+	{known: "[127.0.0.1]:PORT RSA", config: "HostKeyAlgorithms ^rsa-sha2-512,rsa-sha2-512"},
+	{known: unknown, prefix: "printf '[127.0.0.1]:PORT\\fED\\n' >>known_hosts"},
+	{config: "Port CERT", known: "@cert-authority * CAKEY\n@revoked * SHOWN"},
+	{config: "IdentityFile DIR/id_rsa\nIdentityFile DIR/id_dsa\nIdentityFile DIR/id_ecdsa\nIdentityFile DIR/id_xmss"},
+	{config: "RequiredRSASize 4096\nNoHostAuthenticationForLocalhost yes\nHostKeyAlgorithms rsa-sha2-512"},
+	{config: "PreferredAuthentications Publickey"},
+	{config: "KnownHostsCommand ~/keys %H"},
+	// Lists of files, quoted; what cannot be read is skipped.
+	{config: "UserKnownHostsFile \"DIR/a b\" DIR/known_hosts"},
+	{config: "UserKnownHostsFile \"DIR/a b\"", prefix: "cp known_hosts 'a b'; echo '[127.0.0.1]:PORT BAD' >a"},
+	{config: "UserKnownHostsFile \"DIR/a DIR/known_hosts\""},
+	{config: "UserKnownHostsFile \"DIR/a /b\"", prefix: "mkdir 'a '; mv known_hosts 'a /b'", except: "hint"},
+	{config: "UserKnownHostsFile DIR/a b", prefix: "mv known_hosts 'a b'"},
+	{config: "RevokedHostKeys \"DIR/a DIR/b\"", prefix: "echo BAD >a; echo BAD >b"},
+	{config: "UserKnownHostsFile DIR DIR/known_hosts"},
+	{config: "GlobalKnownHostsFile DIR"},
+	// Tokens and variables.
+	{config: "RevokedHostKeys DIR/%h", prefix: "echo BAD >127.0.0.1; echo ED >%h"},
+	{config: "ProxyCommand PYTHON DIR/relay %h %p %u"},
+	{config: "ProxyCommand PYTHON DIR/relay %h %p %r %n %k %% ${NONE}"},
+	{config: "ProxyCommand PYTHON DIR/relay %h %p %"},
+	{config: "Host box\n ProxyJump %u@jump\nHost *"},
+	{config: "IdentityFile DIR/%l%L%i%u%r%k%n%p%d ${PATH}"},
+	{config: "IdentityFile DIR/%T"},
+	{config: "IdentityFile DIR/100%"},
+	{config: "IdentityFile DIR/${NONE}"},
+	{config: "IdentityFile DIR/${"},
+	{config: "IdentityFile ~no-one-of-that-name/x"},
+	{config: "IdentityFile DIR/%C", except: "hint"},
+	{config: "IdentityFile none\nIdentityFile ${PWD%/}/x"},
+	{config: "CertificateFile DIR/%H"},
+	{config: "CertificateFile ${NONE}/x"},
+	{config: "LocalCommand echo %Z"},
+	{config: "LocalCommand echo %T %C ${NONE}\nPermitLocalCommand yes"},
+	{config: "KnownHostsCommand DIR/keys %T", prefix: "printf '#!/bin/sh\\n' >keys; chmod 755 keys"},
+	{config: "KnownHostsCommand DIR/keys %%H", known: unknown, prefix: "printf '#!/bin/sh\\necho \"$1\" ED\\n' >keys; chmod 755 keys"},
+	{config: "KnownHostsCommand DIR/keys ${HOME} %H", known: unknown, prefix: "printf '#!/bin/sh\\necho \"$2\" ED\\n' >keys; chmod 755 keys"},
 	// Of no effect.
+	{config: "RemoteCommand uptime\nRequestTTY yes"},
+	{config: "ForkAfterAuthentication yes"},
 	{config: "ForwardAgent yes\nForwardX11 yes\nRequestTTY force\nControlMaster auto\nControlPath DIR/%C\nCompression yes\nVisualHostKey yes\nSetEnv A=b"},
 	{config: "GSSAPIAuthentication yes\nHostbasedAuthentication yes\nUpdateHostKeys ask\nServerAliveInterval 5\nLogLevel QUIET\nRekeyLimit 1G 1h"},
 }
@@ -306,7 +346,7 @@ func TestLikeSSH(t *testing.T) {
 	writeFile(t, filepath.Join(shared, "authorized"), []byte(read("id")+"\n"+read("rsa")+"\n"), 0o644)
 	plain := startSSHD(t, allowed, many+strings.ReplaceAll("HostKey DIR/host\nHostKey DIR/hostrsa\nHostKey DIR/hostec\n", "DIR", shared))
 	words := []string{"PORT RSA", plain.port + " " + read("hostrsa"), "PORT", plain.port, "ED", read("host"), "EC", read("hostec"), "BAD", read("bad"),
-		"RSACAKEY", read("rsaca"), "CAKEY", read("ca"), "BARE", read("cert"), "PYTHON", "python3"}
+		"RSACAKEY", read("rsaca"), "CAKEY", read("ca"), "BARE", read("cert"), "PYTHON", "python3", "SHOWN", read("cert-cert")}
 	for word, key := range map[string]string{"CERT": "cert", "OLD": "old", "OTHER": "other", "RSACERT": "rsacert"} {
 		d := startSSHD(t, allowed, fmt.Sprintf("%sHostKey %s/%s\nHostCertificate %s/%s-cert.pub\n", many, shared, key, shared, key))
 		words = append(words, "Port "+word, "Port "+d.port, "]:"+word, "]:"+d.port)
@@ -341,7 +381,7 @@ func TestLikeSSH(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(testContext(t), time.Minute)
 				defer cancel()
-				cmd := exec.CommandContext(ctx, program, "-n", "-F", prepare("theirs"), "-o", "BatchMode=yes", "box", "true")
+				cmd := exec.CommandContext(ctx, program, "-n", "-F", prepare("theirs"), "-o", "BatchMode=yes", "-o", "RemoteCommand=none", "box", "true")
 				cmd.Env = append(os.Environ(), "SSH_AUTH_SOCK=")
 				said, theirs := cmd.CombinedOutput()
 				h.ConfigFile, h.ConnectTimeout = prepare("ours"), 0
@@ -412,7 +452,9 @@ func TestStockConfigurations(t *testing.T) {
 					writeFile(t, h.path(rest), []byte(strings.ReplaceAll(string(f.Data), "Include /etc/", "Include "+h.path("etc")+"/")), 0o644)
 				}
 			}
-			h.SystemDir = h.path("etc/ssh")
+			h.ConfigFile = h.path("etc/ssh/ssh_config")
+			text := readText(t, h.ConfigFile) + "\nMatch all\n" + strings.TrimPrefix(readText(t, h.path(".ssh/config")), "\n")
+			writeFile(t, h.ConfigFile, []byte(text), 0o644)
 			connect(t, h.client(t), "box")
 			if strings.Count(h.noted(), "\n") != 1 || !strings.Contains(h.noted(), "accepted: ed25519") {
 				t.Errorf("it says %q", h.noted())

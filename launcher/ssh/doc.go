@@ -10,5 +10,5 @@
 // caller; [Client.Close] waits for them. A Conn and a Session own none that outlive them.
 //
 // The package never asks for passwords, never opens a terminal, keeps no state except the known_hosts lines it accepts,
-// and reads no environment: the caller passes everything in.
+// and reads no environment but the variables that ssh_config names: the caller passes everything else in.
 package ssh

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (c *Client) external(s *settings) external {
 	for _, f := range c.cfg.IdentityFiles {
 		argv = append(argv, "-i", c.cfg.expandHome(f))
 	}
-	if c.cfg.Command[0] == "ssh" && orElse(s.values.first("serveraliveinterval"), "0") == "0" { // the system's
+	if c.cfg.Command[0] == "ssh" && cmp.Or(s.values.first("serveraliveinterval"), "0") == "0" { // the system's
 		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice a lost connection
 	}
 	target := s.alias
@@ -52,7 +53,7 @@ func (c *Client) external(s *settings) external {
 // direct reports whether OpenSSH's client connects directly to a host and is not silenced. Nothing is known about a
 // script of the user's.
 func (c *Client) direct(s *settings) bool {
-	return filepath.Base(c.cfg.Command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" && orElse(s.values.first("loglevel"), "INFO") == "INFO" &&
+	return filepath.Base(c.cfg.Command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" && cmp.Or(s.values.first("loglevel"), "INFO") == "INFO" &&
 		!slices.ContainsFunc(c.cfg.Command[1:], func(arg string) bool {
 			small := strings.ToLower(arg)
 			return strings.HasPrefix(arg, "-J") || strings.HasPrefix(arg, "-F") || strings.HasPrefix(arg, "-q") ||

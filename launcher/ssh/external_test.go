@@ -36,7 +36,7 @@ func TestSystemSSHHangsUp(t *testing.T) {
 		{[]string{"ssh", "-J", "near"}, "box", closed, false},
 		{[]string{"./my-ssh"}, "box", closed, false},
 	} {
-		c, err := New(Config{LocalUser: "me", Home: t.TempDir(), SystemDir: t.TempDir(), ConfigFile: config, Command: tc.command})
+		c, err := New(Config{LocalUser: "me", Home: t.TempDir(), ConfigFile: config, Command: tc.command})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,10 +101,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	if err != nil {
 		return nil, nil, err
 	}
-	algorithms, err := a.known.algorithms(a.s, known)
-	if err != nil {
-		return nil, nil, &Error{Step: StepHostKey, Err: err}
-	}
+	algorithms := a.known.algorithms(a.s, known)
 
 	// The time limit is a context, because it must stop while the user types, and because a channel through a bastion
 	// has no deadlines. When it or the caller's context ends, the connection is closed.

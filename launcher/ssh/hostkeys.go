@@ -1,11 +1,11 @@
 package ssh
 
 import (
+	"cmp"
 	"crypto/fips140"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,12 +35,10 @@ func newHostKeys(cfg Config, files []string) *hostKeys { return &hostKeys{files:
 // algorithms returns the host key algorithms to request: first the ones known_hosts can check, because a server shows
 // only one of its keys, and then all others, so that a changed key is reported as changed. As in OpenSSH, an order that
 // ssh_config sets stays.
-func (k *hostKeys) algorithms(s *settings, more []knownLine) ([]string, error) {
+func (k *hostKeys) algorithms(s *settings, more []knownLine) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.loadLocked(); err != nil {
-		return nil, err
-	}
+	k.loadLocked()
 	authority, types := false, map[string]bool{}
 	for _, line := range append(slices.Clip(k.lines), more...) {
 		if line.is(s.knownAs()) {
@@ -57,7 +55,7 @@ func (k *hostKeys) algorithms(s *settings, more []knownLine) ([]string, error) {
 			last = append(last, a)
 		}
 	}
-	return append(first, last...), nil
+	return append(first, last...)
 }
 
 // check accepts or rejects the key that a host showed, as OpenSSH does. The host of the returned *Error is not set.
@@ -67,9 +65,7 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 	refuse := func(format string, args ...any) *Error {
 		return &Error{Step: StepHostKey, Err: fmt.Errorf(format, args...)}
 	}
-	if err := k.loadLocked(); err != nil {
-		return refuse("%w", err)
-	}
+	k.loadLocked()
 	ip := addrOf(remote)
 	local := ip != nil && ip.(*net.TCPAddr).IP.IsLoopback()
 	if shortRSA(key, s.minRSA) {
@@ -92,12 +88,10 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 	if v == isUnknown && k.sizeOnDisk() != k.size {
 		// Another launch may have recorded this host meanwhile.
 		k.loaded = false
-		if err := k.loadLocked(); err != nil {
-			return refuse("%w", err)
-		}
+		k.loadLocked()
 		v, line = k.judgeLocked(s, key, more)
 	}
-	if s.values.says("checkhostip") && ip != nil && !local && v != isChanged && s.policy != Insecure {
+	if s.values.says("checkhostip") && ip != nil && !local && v != isChanged && !s.anyKey {
 		if of, at := judge(k.lines, knownName(ip.(*net.TCPAddr).IP.String(), s.port), key); of == isChanged {
 			v, line = of, at
 		}
@@ -105,14 +99,14 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 	switch {
 	case v == isKnown:
 		return nil
-	case v != isUnknown && s.policy == Insecure:
+	case v != isUnknown && s.anyKey:
 		k.cfg.Note(s.host, fmt.Sprintf("warning: the host key of %s has changed to %s", s.hostName, describeKey(key)))
 		return nil
 	case v == isRevoked:
 		return refuse("key %s is marked as revoked in %s", describeKey(key), k.place(line))
 	case v == isChanged:
 		return k.changed(s.knownAs(), line, key)
-	case why != nil && s.policy == Strict:
+	case why != nil && s.strict:
 		return refuse("%w", why) // such as a certificate that is expired or for another name
 	}
 	return k.unknownLocked(s, key)
@@ -138,7 +132,7 @@ func (s *settings) checkCert(cert *gossh.Certificate) error {
 	case s.authorities != nil && !slices.Contains(s.authorities, cert.Signature.Format):
 		return fmt.Errorf("the host's certificate is signed by %s, which CASignatureAlgorithms of ssh_config does not have", cert.Signature.Format)
 	}
-	return new(gossh.CertChecker).CheckCert(orElse(s.values.first("hostkeyalias"), s.hostName), cert)
+	return new(gossh.CertChecker).CheckCert(cmp.Or(s.values.first("hostkeyalias"), s.hostName), cert)
 }
 
 func (k *hostKeys) changed(name string, known knownLine, got gossh.PublicKey) *Error {
@@ -149,13 +143,15 @@ func (k *hostKeys) changed(name string, known knownLine, got gossh.PublicKey) *E
 		return e
 	}
 	e.Err = fmt.Errorf("CHANGED: is now %s, but %s has %s", describeKey(got), k.place(known), describeKey(known.key()))
-	e.Hint = fmt.Sprintf("if the machine was reinstalled: ssh-keygen -f %s -R %q; if not, someone may be listening in",
-		k.cfg.shortPath(known.file), name)
+	if slices.Contains(k.files, known.file) {
+		e.Hint = fmt.Sprintf("if the machine was reinstalled: ssh-keygen -f %s -R %q; if not, someone may be listening in",
+			k.cfg.shortPath(known.file), name)
+	}
 	return e
 }
 
 func (k *hostKeys) unknownLocked(s *settings, key gossh.PublicKey) error {
-	if s.policy == Strict {
+	if s.strict {
 		return &Error{Step: StepHostKey, Err: fmt.Errorf("unknown key %s, and StrictHostKeyChecking is on", describeKey(key)),
 			Hint: fmt.Sprintf("log in once by hand to check and record it: ssh -p %d %s@%s", s.port, s.user, s.hostName)}
 	}
@@ -177,7 +173,15 @@ func (k *hostKeys) unknownLocked(s *settings, key gossh.PublicKey) error {
 }
 
 func describeKey(key gossh.PublicKey) string {
-	return strings.TrimPrefix(key.Type(), "ssh-") + " " + gossh.FingerprintSHA256(key)
+	return strings.TrimPrefix(key.Type(), "ssh-") + " " + fingerprint(key)
+}
+
+// fingerprint is that of the key which a certificate has, as in OpenSSH.
+func fingerprint(key gossh.PublicKey) string {
+	if cert, ok := key.(*gossh.Certificate); ok {
+		key = cert.Key
+	}
+	return gossh.FingerprintSHA256(key)
 }
 
 func (k *hostKeys) place(known knownLine) string {
@@ -194,22 +198,18 @@ func (k *hostKeys) sizeOnDisk() int64 {
 	return total
 }
 
-// loadLocked reads the files that exist.
-func (k *hostKeys) loadLocked() error {
+// loadLocked reads the files. As OpenSSH, it skips those that cannot be read.
+func (k *hostKeys) loadLocked() {
 	if k.loaded {
-		return nil
+		return
 	}
 	k.size = k.sizeOnDisk()
 	lines := slices.DeleteFunc(k.lines, func(line knownLine) bool { return line.file != "" })
 	for _, f := range k.files {
-		text, err := os.ReadFile(f)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-			return fmt.Errorf("read known hosts: %w", err)
-		}
+		text, _ := os.ReadFile(f)
 		lines = append(lines, knownLines(f, text)...)
 	}
 	k.lines, k.loaded = lines, true
-	return nil
 }
 
 // appendKnownHost records a key and returns how many bytes that took. It does one write under a lock, so that lines of

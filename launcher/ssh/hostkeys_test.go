@@ -59,7 +59,7 @@ func TestChangedHostKey(t *testing.T) {
 	if n := srv.accepted.Load(); n != 1 {
 		t.Errorf("tried %d times", n)
 	}
-	h.StrictHostKey = ssh.Insecure
+	h.config(t, "StrictHostKeyChecking no\n")
 	connect(t, h.client(t), srv.addr)
 	if !strings.Contains(h.noted(), "has changed") {
 		t.Errorf("no warning: %q", h.noted())
@@ -70,9 +70,9 @@ func TestStrictHostKey(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	h.config(t, "StrictHostKeyChecking yes\n")
 	refused(t, h.client(t), srv.addr, ssh.StepHostKey, "unknown key", "StrictHostKeyChecking", "log in once by hand")
-	h.StrictHostKey = ssh.AcceptNew // the flag beats the file
+	h.config(t, "StrictHostKeyChecking accept-new\n")
 	connect(t, h.client(t), srv.addr)
-	h.StrictHostKey = ssh.PolicyDefault
+	h.config(t, "StrictHostKeyChecking yes\n")
 	connect(t, h.client(t), srv.addr)
 }
 
@@ -88,7 +88,7 @@ func TestKnownAlgorithmIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.conf.AddHostKey(second)
-	h.StrictHostKey = ssh.Strict
+	h.config(t, "StrictHostKeyChecking yes\n")
 	for _, key := range []gossh.Signer{second, srv.key} {
 		writeFile(t, h.path(".ssh/known_hosts"), []byte(xknownhosts.Line([]string{srv.addr}, key.PublicKey())+"\n"), 0o600)
 		connect(t, h.client(t), srv.addr)
@@ -97,7 +97,6 @@ func TestKnownAlgorithmIsAskedFor(t *testing.T) {
 
 func TestKnownHostsForms(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
-	h.StrictHostKey = ssh.Strict
 	_, keyText, _ := strings.Cut(xknownhosts.Line([]string{"x"}, srv.key.PublicKey()), " ")
 	ca := newSigner(t)
 	name := fmt.Sprintf("[127.0.0.1]:%s", srv.port())
@@ -110,7 +109,7 @@ func TestKnownHostsForms(t *testing.T) {
 		"wildcard":       {line: "127.0.0.* " + keyText},
 		"alias":          {line: "cluster " + keyText, config: "HostKeyAlias cluster"},
 		"bad lines":      {line: "x ssh-future AAAAB3NzaC1\nrubbish\n" + name + " " + keyText},
-		"another file":   {config: "UserKnownHostsFile ~/other /dev/null"},
+		"another file":   {config: "UserKnownHostsFile DIR/other /dev/null"},
 		"machine's file": {},
 		"only another":   {line: "elsewhere " + keyText, bad: []string{"unknown key"}},
 		"revoked":        {line: "@revoked * " + keyText, bad: []string{" is marked as revoked in ~/.ssh/known_hosts:1"}},
@@ -129,7 +128,7 @@ func TestKnownHostsForms(t *testing.T) {
 				writeFile(t, h.path("etc/ssh_known_hosts"), []byte(name+" "+keyText), 0o600)
 			}
 			writeFile(t, h.path(".ssh/known_hosts"), []byte(test.line+"\n"), 0o600)
-			h.config(t, test.config)
+			h.config(t, "StrictHostKeyChecking yes\n"+strings.ReplaceAll(test.config, "DIR", h.path()))
 			if test.bad == nil {
 				connect(t, h.client(t), srv.addr)
 			} else {
@@ -146,7 +145,7 @@ func TestHashKnownHosts(t *testing.T) {
 	if line := readText(t, h.path(".ssh/known_hosts")); !strings.HasPrefix(line, "|1|") {
 		t.Errorf("known_hosts: %q", line)
 	}
-	h.StrictHostKey = ssh.Strict
+	h.config(t, "StrictHostKeyChecking yes\n")
 	connect(t, h.client(t), srv.addr)
 }
 
@@ -154,17 +153,8 @@ func TestHashKnownHosts(t *testing.T) {
 func TestKnownHostsCannotBeWritten(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	writeFile(t, h.path("file"), nil, 0o600)
-	h.config(t, "UserKnownHostsFile ~/file/known_hosts\n")
-	c, err := ssh.New(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	conn, err := c.Connect(testContext(t), srv.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
+	h.config(t, "UserKnownHostsFile "+h.path("file/known_hosts"))
+	connect(t, h.client(t), srv.addr)
 }
 
 func TestHostCertificate(t *testing.T) {
@@ -185,7 +175,7 @@ func TestHostCertificate(t *testing.T) {
 	if srv.key, err = gossh.NewCertSigner(cert, key); err != nil {
 		t.Fatal(err)
 	}
-	h.StrictHostKey = ssh.Strict
+	h.config(t, "StrictHostKeyChecking yes\n")
 	line := "@cert-authority * " + string(gossh.MarshalAuthorizedKey(ca.PublicKey()))
 	writeFile(t, h.path(".ssh/known_hosts"), []byte(line), 0o600)
 	connect(t, h.client(t), srv.addr)

@@ -1,9 +1,9 @@
 package ssh
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -43,7 +43,7 @@ var keywords = map[class]string{
 
 // classes and spelling are by keyword in lower case.
 var classes, spelling = func() (map[string]class, map[string]string) {
-	classes, spelling := map[string]class{"host": obeyed, inOrder: obeyed}, map[string]string{}
+	classes, spelling := map[string]class{"host": obeyed, inOrder: obeyed, inQuotes: obeyed}, map[string]string{}
 	for class, list := range keywords {
 		for _, keyword := range strings.Fields(list) {
 			classes[strings.ToLower(keyword)], spelling[strings.ToLower(keyword)] = class, keyword
@@ -57,28 +57,25 @@ var renamed = map[string]string{"pubkeyacceptedkeytypes": "pubkeyacceptedalgorit
 
 const systemHint = "--ssh-command ssh logs in by the system's ssh, which can"
 
+// no is the refusal of a keyword.
+func (v values) no(keyword, why string) error {
+	err := fmt.Errorf("%s %s: %s", cmp.Or(spelling[keyword], keyword), strings.Join(v[keyword], " "), why)
+	return &Error{Step: StepConfig, Err: err, Hint: systemHint}
+}
+
 // refusal returns why gorun's own client must not log in as the values have it, nil if it may.
 func (v values) refusal() error {
-	no := func(keyword, why string) error {
-		err := fmt.Errorf("%s %s: %s", orElse(spelling[keyword], keyword), strings.Join(v[keyword], " "), why)
-		return &Error{Step: StepConfig, Err: err, Hint: systemHint}
-	}
 	for _, keyword := range slices.Sorted(maps.Keys(v)) {
 		said := strings.ToLower(v.first(keyword))
 		off := said == "" || said == "no" || said == "false" || said == "none"
 		switch {
 		case classes[keyword] == unknown, classes[keyword] == refused && !off,
-			keyword == "knownhostscommand" && notPlain.MatchString(said):
-			return no(keyword, "gorun's own client cannot obey that")
+			keyword == "knownhostscommand" && strings.ContainsAny(said, "'\"\\"): // it takes more than to split at blanks
+			return v.no(keyword, "gorun's own client cannot obey that")
 		case keyword == "pubkeyauthentication" && off,
 			keyword == "preferredauthentications" && !slices.Contains(strings.Split(v.first(keyword), ","), "publickey"):
-			return no(keyword, "gorun's own client knows public keys only")
-		case keyword == "identityagent" && strings.HasPrefix(said, "$") && said != "$ssh_auth_sock":
-			return no(keyword, "gorun's own client reads no other variable than SSH_AUTH_SOCK")
+			return v.no(keyword, "gorun's own client knows public keys only")
 		}
 	}
 	return nil
 }
-
-// notPlain finds what takes more than to split at blanks, and tokens that gorun does not know.
-var notPlain = regexp.MustCompile(`['"\\]|%[cjl]`)

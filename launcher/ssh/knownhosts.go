@@ -132,12 +132,18 @@ func (c *Client) fromCommand(ctx context.Context, s *settings, purpose string, k
 	if command == "" || strings.EqualFold(command, "none") {
 		return nil, nil
 	}
-	blob, kind, print := "NONE", "NONE", "NONE"
+	tokens := map[string]string{"%H": s.knownAs(), "%I": purpose, "%t": "NONE", "%K": "NONE", "%f": "NONE"}
 	if key != nil {
-		blob, kind, print = base64.StdEncoding.EncodeToString(key.Marshal()), key.Type(), gossh.FingerprintSHA256(key)
+		tokens["%t"], tokens["%K"], tokens["%f"] = key.Type(), base64.StdEncoding.EncodeToString(key.Marshal()), fingerprint(key)
 	}
-	tokens := strings.NewReplacer("%H", s.knownAs(), "%I", purpose, "%t", kind, "%K", blob, "%f", print)
-	words := strings.Fields(tokens.Replace(c.expand(s, command)))
+	words := strings.Fields(command)
+	for i, word := range words {
+		expanded, err := c.expand(s, "knownhostscommand", word, tokens)
+		if err != nil {
+			return nil, err
+		}
+		words[i] = expanded
+	}
 	if _, err := os.Stat(words[0]); err != nil || !filepath.IsAbs(words[0]) {
 		return nil, nil // as OpenSSH, which warns
 	}

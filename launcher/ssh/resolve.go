@@ -5,18 +5,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
-	osuser "os/user"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// inOrder is not a keyword: with it a file sets the order of HostKeyAlgorithms, which known_hosts does not change.
-const inOrder = "hostkeyalgorithms in order"
+// These are no keywords.
+const (
+	inOrder  = "hostkeyalgorithms in order"   // by a file, so that known_hosts does not change it
+	inQuotes = "userknownhostsfile in quotes" // a path may have blanks
+)
 
 // target is a host with what the user asks for outside ssh_config.
 type target struct {
@@ -42,7 +42,6 @@ func (v values) says(keyword string) bool {
 type resolver struct {
 	cfg     Config
 	program string        // OpenSSH's client; "" = this machine has none
-	home    string        // what OpenSSH takes for ~
 	busy    chan struct{} // holds an element for each program that runs
 
 	mu      sync.Mutex
@@ -61,11 +60,8 @@ type answer struct {
 }
 
 func newResolver(cfg Config) *resolver {
-	r := &resolver{cfg: cfg, home: cfg.Home, busy: make(chan struct{}, 8), answers: map[string]*answer{}}
+	r := &resolver{cfg: cfg, busy: make(chan struct{}, 8), answers: map[string]*answer{}}
 	r.program, _ = exec.LookPath("ssh")
-	if me, err := osuser.Current(); err == nil {
-		r.home = me.HomeDir
-	}
 	return r
 }
 
@@ -126,11 +122,11 @@ func (r *resolver) ask(ctx context.Context, t target) (values, *files, error) {
 		v, err := r.readWithoutSSH(t)
 		return v, &files{apart: true}, err
 	}
-	v, read, err := r.run(ctx, t, "")
+	v, read, err := r.run(ctx, t)
 	if err != nil || len(r.cfg.Command) > 0 {
 		return v, read, err
 	}
-	if v.first("stricthostkeychecking") == "ask" && !(read.asks && r.written(ctx, t, read)) {
+	if v.first("stricthostkeychecking") == "ask" && !read.asks {
 		v["stricthostkeychecking"] = []string{"accept-new"}
 	}
 	kept := func(list string) bool {
@@ -139,49 +135,30 @@ func (r *resolver) ask(ctx context.Context, t target) (values, *files, error) {
 	if slices.ContainsFunc(read.orders, kept) {
 		v[inOrder] = []string{"yes"}
 	}
+	if read.odd {
+		return nil, read, v.no("userknownhostsfile", "gorun's own client cannot obey these quotes")
+	}
+	if read.quotes || strings.Contains(r.cfg.Home, " ") {
+		v[inQuotes] = []string{"yes"}
+	}
 	maps.DeleteFunc(v, func(keyword string, _ []string) bool { return classes[keyword] == unknown && !read.keywords[keyword] })
 	return v, read, nil
 }
 
-// written reports whether a file has `StrictHostKeyChecking ask`, which OpenSSH prints without one, too: then a value
-// that comes after the files has no effect.
-func (r *resolver) written(ctx context.Context, t target, read *files) bool {
-	last := "Match all\nStrictHostKeyChecking accept-new\n"
-	if read.again { // what applies in the second pass only comes before it
-		last = strings.Replace(last, "all", "canonical all", 1)
-	}
-	v, again, err := r.run(ctx, t, last)
-	return err != nil || v.first("stricthostkeychecking") != "accept-new" || !maps.Equal(read.paths, again.paths)
-}
-
-// run asks OpenSSH about a host. last is read after the files.
-func (r *resolver) run(ctx context.Context, t target, last string) (values, *files, error) {
+// run asks OpenSSH about a host as for a command, which takes the place of RemoteCommand.
+func (r *resolver) run(ctx context.Context, t target) (values, *files, error) {
 	select {
 	case r.busy <- struct{}{}:
 		defer func() { <-r.busy }()
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	args := []string{"-G", "-T"}
+	args := []string{"-G", "-T", "-o", "RemoteCommand=none"}
 	if len(r.cfg.Command) == 0 {
 		args = append(args, "-v") // which takes the place of LogLevel, and shows the files
 	}
-	file := r.cfg.ConfigFile
-	if own := r.cfg.Home != r.home || r.cfg.SystemDir != systemDir; file != NoConfig && (last != "" || file == "" && own) {
-		f, err := r.join(last)
-		if err != nil {
-			return nil, nil, fmt.Errorf("write ssh config: %w", err)
-		}
-		defer f.Close()
-		defer os.Remove(f.Name())
-		file = f.Name()
-		if runtime.GOOS == "linux" { // nothing is left however this process ends
-			os.Remove(file)
-			file = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
-		}
-	}
-	if file != "" {
-		args = append(args, "-F", r.cfg.expandHome(file))
+	if r.cfg.ConfigFile != "" {
+		args = append(args, "-F", r.cfg.expandHome(r.cfg.ConfigFile))
 	}
 	if t.port != 0 {
 		args = append(args, "-p", strconv.Itoa(t.port))
@@ -193,12 +170,9 @@ func (r *resolver) run(ctx context.Context, t target, last string) (values, *fil
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	read, why := readFiles(string(said), r.cfg.expandHome(file))
+	read, why := readFiles(string(said))
 	read.apart = read.apart || len(r.cfg.Command) > 0
 	if err != nil {
-		if file != "" {
-			why = strings.ReplaceAll(why, r.cfg.expandHome(file), cmp.Or(r.cfg.ConfigFile, "~/.ssh/config"))
-		}
 		why = strings.ReplaceAll(why, r.cfg.Home+"/", "~/")
 		err = fmt.Errorf("ssh refuses it: %s", cmp.Or(oneLine(why), err.Error()))
 		return nil, read, &Error{Step: StepConfig, Err: err, Hint: "see: ssh -G " + t.alias}
@@ -211,23 +185,4 @@ func (r *resolver) run(ctx context.Context, t target, last string) (values, *fil
 		v[keyword] = append(v[keyword], value)
 	}
 	return v, read, nil
-}
-
-// join makes a file that stands for those of the user and of the machine, or the one that the user names, and more text.
-func (r *resolver) join(last string) (*os.File, error) {
-	literal := strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace // Include takes patterns
-	text := fmt.Sprintf("Include \"%s/.ssh/config\"\nMatch all\nInclude \"%s/ssh_config\"",
-		literal(r.cfg.Home), literal(r.cfg.SystemDir))
-	if r.cfg.ConfigFile != "" {
-		named, err := readText(r.cfg.expandHome(r.cfg.ConfigFile))
-		if err != nil {
-			return nil, err
-		}
-		text = string(named)
-	}
-	f, err := os.CreateTemp("", "gorun-ssh-config-")
-	if err == nil {
-		_, err = f.WriteString(text + "\n" + last)
-	}
-	return f, err
 }

@@ -10,34 +10,35 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 )
 
-// checkRevoked returns an error if a file of RevokedHostKeys has the key, or cannot be read.
+// checkRevoked returns an error if the file of RevokedHostKeys has the key, or cannot be read.
 func (c *Client) checkRevoked(ctx context.Context, s *settings, key gossh.PublicKey) error {
-	for _, file := range s.revoked {
-		text, err := readText(file)
-		if err != nil {
-			return fmt.Errorf("read RevokedHostKeys: %w", err)
+	if s.revoked == "" {
+		return nil
+	}
+	text, err := readText(s.revoked)
+	if err != nil {
+		return fmt.Errorf("read RevokedHostKeys: %w", err)
+	}
+	file, found := c.cfg.shortPath(s.revoked), false
+	if bytes.HasPrefix(text, []byte("SSHKRL\n\x00")) {
+		if found, err = inKRL(ctx, s.revoked, key); err != nil {
+			return fmt.Errorf("read RevokedHostKeys %s: %w", file, err)
 		}
-		found := false
-		krl := bytes.HasPrefix(text, []byte("SSHKRL\n\x00"))
-		if krl {
-			if found, err = inKRL(ctx, file, key); err != nil {
-				return fmt.Errorf("read RevokedHostKeys %s: %w", c.cfg.shortPath(file), err)
-			}
+		text = nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.Trim(line, " \t\n"); line == "" || line[0] == '#' {
+			continue
 		}
-		for line := range strings.Lines(string(text)) {
-			if line = strings.Trim(line, " \t\n"); krl || line == "" || line[0] == '#' {
-				continue
-			}
-			words := append(strings.Fields(line), "", "")
-			have := knownLine{text: [2]string{words[0], words[1]}}.key()
-			if have == nil {
-				return fmt.Errorf("read RevokedHostKeys %s: a line is not a key", c.cfg.shortPath(file))
-			}
-			found = found || revokes(have, key)
+		words := append(strings.Fields(line), "", "")
+		have := knownLine{text: [2]string{words[0], words[1]}}.key()
+		if have == nil {
+			return fmt.Errorf("read RevokedHostKeys %s: a line is not a key", file)
 		}
-		if found {
-			return fmt.Errorf("key %s is revoked by %s", describeKey(key), c.cfg.shortPath(file))
-		}
+		found = found || revokes(have, key)
+	}
+	if found {
+		return fmt.Errorf("key %s is revoked by %s", describeKey(key), file)
 	}
 	return nil
 }

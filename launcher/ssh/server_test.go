@@ -292,13 +292,14 @@ func newHome(t testing.TB) *home {
 	}
 	h.key = writeKey(t, filepath.Join(h.dir, ".ssh/id_ed25519"))
 	h.Config = ssh.Config{
-		Home: h.dir, SystemDir: filepath.Join(h.dir, "etc"), LocalUser: me.Username, ConnectTimeout: 20 * time.Second,
+		Home: h.dir, LocalUser: me.Username, ConnectTimeout: 20 * time.Second,
 		Note: func(host, text string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			fmt.Fprintf(h.notes, "%s: %s\n", host, text)
 		},
 	}
+	h.config(t, "")
 	return h
 }
 
@@ -313,14 +314,19 @@ func (h *home) path(elem ...string) string {
 }
 
 func (h *home) config(t testing.TB, text string) {
-	writeFile(t, h.path(".ssh/config"), []byte(text), 0o600)
+	writeFile(t, h.path(".ssh/config"), fmt.Appendf(nil, "%s\nHost *\n UserKnownHostsFile %s\n GlobalKnownHostsFile %s\n",
+		text, h.path(".ssh/known_hosts"), h.path("etc/ssh_known_hosts")), 0o600)
 }
 
 // client makes a Client that is closed when the test ends.
 func (h *home) client(t testing.TB) *ssh.Client {
 	t.Helper()
 	settle()
-	c, err := ssh.New(h.Config)
+	cfg := h.Config
+	if cfg.ConfigFile == "" && len(cfg.Command) == 0 {
+		cfg.ConfigFile = "~/.ssh/config" // of this home
+	}
+	c, err := ssh.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

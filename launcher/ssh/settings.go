@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +29,13 @@ type settings struct {
 
 	knownHosts  []string
 	record      string   // the one that takes new keys; "" = none
-	revoked     []string // files of RevokedHostKeys
+	revoked     string   // the file of RevokedHostKeys; "" = none
 	hostKeys    []string // the algorithms of host keys, in order of preference
 	authorities []string // those by which an authority may sign; nil = all
 	minRSA      int      // bits
 	hashHosts   bool
-	policy      Policy
+	strict      bool // refuse a key that known_hosts does not have
+	anyKey      bool // accept even one that has changed
 
 	explicitKeys []string // from flags and ssh_config
 	requiredKeys int      // how many of them came from flags and so must exist
@@ -55,7 +58,7 @@ func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.I
 
 // knownAs returns the name of the machine in known_hosts.
 func (s *settings) knownAs() string {
-	return orElse(s.values.first("hostkeyalias"), knownName(s.hostName, s.port))
+	return cmp.Or(s.values.first("hostkeyalias"), knownName(s.hostName, s.port))
 }
 
 func knownName(host string, port int) string {
@@ -80,7 +83,7 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 		return nil, err
 	}
 	if !bastion {
-		user = orElse(user, c.cfg.User)
+		user = cmp.Or(user, c.cfg.User)
 		if port == 0 {
 			port = c.cfg.Port
 		}
@@ -94,10 +97,12 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 		return nil, err
 	}
 	s = &settings{
-		host: host, alias: alias, user: orElse(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v,
-		hostName:  strings.ToLower(orElse(v.first("hostname"), alias)),
+		host: host, alias: alias, user: cmp.Or(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v,
+		hostName:  strings.ToLower(cmp.Or(v.first("hostname"), alias)),
 		hashHosts: v.says("hashknownhosts"), agentOnly: v.says("identitiesonly"), batch: v.says("batchmode"), agent: c.cfg.Agent,
-		timeout: c.cfg.ConnectTimeout, policy: c.cfg.StrictHostKey,
+		timeout: c.cfg.ConnectTimeout,
+		strict:  slices.Contains([]string{"yes", "true", "ask"}, v.first("stricthostkeychecking")), // no one is asked
+		anyKey:  slices.Contains([]string{"no", "off", "false"}, v.first("stricthostkeychecking")),
 	}
 	if s.user == "" {
 		return nil, errors.New("no user name to log in with")
@@ -120,80 +125,80 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 	if s.limited = s.timeout > 0; !s.limited {
 		s.timeout = defaultTimeout
 	}
-	if s.policy == PolicyDefault {
-		s.policy = policyOf(v.first("stricthostkeychecking"))
-	}
-	if jump := v.first("proxyjump"); jump != "" && !strings.EqualFold(jump, "none") {
-		for _, hop := range strings.Split(jump, ",") {
-			s.jumps = append(s.jumps, c.expand(s, strings.TrimSpace(hop)))
-		}
-	} else {
-		s.proxyCommand = c.expand(s, v.first("proxycommand"))
-	}
-	if !own {
+	if s.jumps, s.proxyCommand, err = c.way(s); !own {
 		return s, nil
 	}
-	c.keyFiles(s)
-	if s.knownHosts, err = c.paths(s, "userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"); err != nil {
-		return nil, err
-	}
-	s.record = append(s.knownHosts, "")[0]
-	global, err := c.paths(s, "globalknownhostsfile", systemDir+"/ssh_known_hosts "+systemDir+"/ssh_known_hosts2")
 	if err != nil {
 		return nil, err
 	}
-	s.knownHosts = append(s.knownHosts, global...)
-	if s.revoked, err = c.paths(s, "revokedhostkeys", ""); err != nil {
+	if err := c.keyFiles(s); err != nil {
 		return nil, err
+	}
+	s.knownHosts = c.paths(s, "userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
+	s.record = append(s.knownHosts, "")[0]
+	s.knownHosts = append(s.knownHosts, c.paths(s, "globalknownhostsfile", systemDir+"/ssh_known_hosts "+systemDir+"/ssh_known_hosts2")...)
+	if file := v.first("revokedhostkeys"); !strings.EqualFold(file, "none") {
+		s.revoked = c.cfg.expandHome(file)
+	}
+	if _, err := c.expand(s, "localcommand", v.first("localcommand"), map[string]string{"%C": "", "%T": ""}); err != nil {
+		return nil, err // as OpenSSH, although nothing is run
 	}
 	return s, s.limitAlgorithms()
 }
 
-// paths splits a list of files, in which OpenSSH does not quote blanks.
-func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string, err error) {
-	for _, word := range strings.Fields(orElse(strings.Join(s.values[keyword], " "), otherwise)) {
+// way returns the bastions, or the ProxyCommand.
+func (c *Client) way(s *settings) (jumps []string, command string, err error) {
+	jump := s.values.first("proxyjump")
+	if jump == "" || strings.EqualFold(jump, "none") {
+		command, err = c.expand(s, "proxycommand", s.values.first("proxycommand"), nil)
+		return nil, command, err
+	}
+	jump, err = c.expand(s, "proxyjump", jump, nil)
+	for hop := range strings.SplitSeq(jump, ",") {
+		jumps = append(jumps, strings.TrimSpace(hop))
+	}
+	return jumps, "", err
+}
+
+// paths splits a list of known_hosts files, which OpenSSH prints without quotes.
+func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string) {
+	for _, word := range strings.Fields(cmp.Or(strings.Join(s.values[keyword], " "), otherwise)) {
 		last := len(paths) - 1
 		switch {
 		case strings.EqualFold(word, "none"):
-		case last >= 0 && word[0] != '/' && word[0] != '~':
-			first := paths[last]
+		case last >= 0 && s.values.says(inQuotes) && word[0] != '/' && word[0] != '~':
 			paths[last] += " " + word
-			if _, err := os.Stat(first); err == nil {
-				err := fmt.Errorf("%s: is %q one file or more?", spelling[keyword], paths[last])
-				return nil, &Error{Step: StepConfig, Err: err, Hint: "begin each path with / or ~"}
-			}
 		default:
-			paths = append(paths, c.here(c.cfg.expandHome(word))) // OpenSSH has replaced tokens where it does
+			paths = append(paths, c.cfg.expandHome(word)) // OpenSSH has replaced tokens
 		}
 	}
-	return paths, nil
-}
-
-// here returns where a file is for which OpenSSH looks in its own idea of home, or on the machine.
-func (c *Client) here(path string) string {
-	if rest, ok := strings.CutPrefix(path, c.config.home+"/"); ok {
-		return filepath.Join(c.cfg.Home, rest)
-	}
-	if rest, ok := strings.CutPrefix(path, systemDir+"/"); ok {
-		return filepath.Join(c.cfg.SystemDir, rest)
-	}
-	return path
+	return paths
 }
 
 // openSSHKeyFiles are the names that OpenSSH's own list has, in one release or another.
 var openSSHKeyFiles = []string{"id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_xmss"}
 
-func (c *Client) keyFiles(s *settings) {
+func (c *Client) keyFiles(s *settings) error {
 	for _, f := range c.cfg.IdentityFiles {
 		s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(f))
 	}
 	s.requiredKeys = len(s.explicitKeys)
 	said := s.values["identityfile"]
 	other := func(f string) bool { return !slices.Contains(openSSHKeyFiles, strings.TrimPrefix(f, "~/.ssh/")) }
+	var bad error
+	file := func(keyword, text string) string {
+		text = c.cfg.expandHome(text)
+		expanded, err := c.expand(s, keyword, text, nil)
+		if strings.HasPrefix(text, "~") {
+			err = s.values.no(keyword, "there is no such user")
+		}
+		bad = cmp.Or(bad, err)
+		return expanded
+	}
 	if len(said) < 4 || slices.ContainsFunc(said, other) { // not OpenSSH's list
 		for _, f := range said {
 			if !strings.EqualFold(f, "none") {
-				s.explicitKeys = append(s.explicitKeys, c.cfg.expandHome(c.expand(s, f)))
+				s.explicitKeys = append(s.explicitKeys, file("identityfile", f))
 			}
 		}
 	}
@@ -203,23 +208,50 @@ func (c *Client) keyFiles(s *settings) {
 		}
 	}
 	for _, f := range s.values["certificatefile"] {
-		s.certificates = append(s.certificates, c.cfg.expandHome(c.expand(s, f)))
+		s.certificates = append(s.certificates, file("certificatefile", f))
 	}
-	switch v := s.values.first("identityagent"); strings.ToLower(v) {
-	case "", "ssh_auth_sock", "$ssh_auth_sock":
-	case "none":
+	agent := s.values.first("identityagent")
+	name, variable := strings.CutPrefix(agent, "$")
+	switch {
+	case agent == "" || strings.TrimPrefix(agent, "$") == "SSH_AUTH_SOCK":
+	case strings.EqualFold(agent, "none"):
 		s.agent = ""
+	case variable && name[0] != '{':
+		s.agent = os.Getenv(name)
 	default:
-		s.agent = c.cfg.expandHome(c.expand(s, v))
+		s.agent = file("identityagent", agent)
 	}
+	return bad
 }
 
-// expand replaces the tokens of ssh_config(5) that make sense before a connection exists.
-func (c *Client) expand(s *settings, text string) string {
-	return strings.NewReplacer(
-		"%%", "%", "%d", c.cfg.Home, "%h", s.hostName, "%n", s.alias, "%p", strconv.Itoa(s.port),
-		"%r", s.user, "%u", c.cfg.LocalUser, "%k", orElse(s.values.first("hostkeyalias"), s.alias), "%i", strconv.Itoa(os.Getuid()),
-	).Replace(text)
+// special finds tokens and variables.
+var special = regexp.MustCompile(`%(?s:.|$)|\$\{(\w+\})?`)
+
+// expand replaces in the value of a keyword what `ssh -G` leaves there, and refuses what OpenSSH refuses. more has the
+// keyword's own tokens.
+func (c *Client) expand(s *settings, keyword, text string, more map[string]string) (expanded string, err error) {
+	proxy := strings.HasPrefix(keyword, "proxy")
+	tokens := map[string]string{"%%": "%", "%h": s.hostName, "%k": cmp.Or(s.values.first("hostkeyalias"), s.alias), "%n": s.alias,
+		"%p": strconv.Itoa(s.port), "%r": s.user}
+	if !proxy {
+		host, _ := os.Hostname()
+		short, _, _ := strings.Cut(host, ".")
+		maps.Copy(tokens, map[string]string{"%d": c.cfg.Home, "%i": strconv.Itoa(os.Getuid()), "%L": short, "%l": host, "%u": c.cfg.LocalUser})
+	}
+	maps.Copy(tokens, more)
+	return special.ReplaceAllStringFunc(text, func(found string) string {
+		value, known := tokens[found]
+		if name, ok := strings.CutPrefix(found, "${"); ok {
+			if proxy || keyword == "localcommand" { // the shell does that
+				return found
+			}
+			value, known = os.LookupEnv(strings.TrimSuffix(name, "}"))
+		}
+		if !known {
+			err = s.values.no(keyword, "gorun's own client cannot replace "+found)
+		}
+		return value
+	}), err
 }
 
 // splitHost parses [ssh://][user@]host[:port], where host may be an IPv6 address with or without brackets.
@@ -243,15 +275,3 @@ func splitHost(text string) (user, host string, port int, err error) {
 	}
 	return user, host, port, nil
 }
-
-func policyOf(text string) Policy {
-	switch strings.ToLower(text) {
-	case "yes", "true", "ask": // no one is asked
-		return Strict
-	case "no", "off", "false":
-		return Insecure
-	}
-	return AcceptNew
-}
-
-func orElse(values ...string) string { return cmp.Or(values...) }

@@ -32,37 +32,45 @@ type files struct {
 	keywords map[string]bool
 	blocks   [][]string // the patterns of each Host line
 	names    string     // all that HostName lines say
-	paths    map[string]bool
-	orders   []string // of host key algorithms, which known_hosts does not change
-	asks     bool     // one of them may say StrictHostKeyChecking ask
-	apart    bool     // each host differs from all others
-	again    bool     // OpenSSH has read them twice
+	orders   []string   // of host key algorithms, which known_hosts does not change
+	asks     bool       // StrictHostKeyChecking ask is for the host
+	quotes   bool       // there are some around the names of known_hosts files
+	odd      bool       // so that the list that OpenSSH prints is not clear
+	apart    bool       // each host differs from all others
 }
 
-// readFiles reads the files that OpenSSH reports, and returns its own complaint. The path of one is not kept.
-func readFiles(said, given string) (read *files, complaint string) {
-	read = &files{keywords: map[string]bool{}, paths: map[string]bool{given: true}}
+// readFiles reads the files that OpenSSH reports, and returns its own complaint.
+func readFiles(said string) (read *files, complaint string) {
+	read = &files{keywords: map[string]bool{}}
+	var paths []string
+	applies := map[string]bool{} // lines of Host
 	for line := range strings.Lines(said) {
 		line = strings.TrimSpace(line)
-		if path, ok := strings.CutPrefix(line, "debug1: Reading configuration data "); ok && (path == given || !read.paths[path]) {
-			read.paths[path] = true
-			read.add(path)
+		debug, ok := strings.CutPrefix(line, "debug1: ")
+		if path, ok := strings.CutPrefix(debug, "Reading configuration data "); ok && !slices.Contains(paths, path) {
+			paths = append(paths, path)
 		}
-		read.again = read.again || line == "debug1: re-parsing configuration"
-		if complaint == "" && !strings.HasPrefix(line, "debug") && !strings.HasPrefix(line, "OpenSSH_") {
+		if place, _, ok := strings.Cut(debug, ": Applying options for "); ok {
+			applies[place] = true
+		}
+		if complaint == "" && !ok && !strings.HasPrefix(line, "OpenSSH_") {
 			complaint = line
 		}
 	}
-	delete(read.paths, given)
+	for _, path := range paths {
+		read.add(path, applies)
+	}
 	return read, complaint
 }
 
-func (f *files) add(path string) {
+func (f *files) add(path string, applies map[string]bool) {
 	text, err := readText(path)
 	if err != nil {
 		f.apart, f.asks = true, true
 	}
+	number, here := 0, true
 	for line := range strings.Lines(string(text)) {
+		number++
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			continue
 		}
@@ -73,18 +81,23 @@ func (f *files) add(path string) {
 		f.keywords[keyword] = true
 		switch {
 		case keyword == "host":
+			here = applies[fmt.Sprintf("%s line %d", path, number)]
 			f.apart = f.apart || strings.ContainsAny(rest, "\"'\\=#")
 			f.blocks = append(f.blocks, strings.Fields(rest))
 		case keyword == "match":
+			here = true
 			for _, criterion := range strings.Fields(strings.ToLower(rest)) {
 				f.apart = f.apart || criterion != "all" && criterion != "final" && criterion != "canonical"
 			}
 		case keyword == "stricthostkeychecking":
-			f.asks = f.asks || !slices.Contains([]string{"yes", "no", "off", "accept-new"}, strings.ToLower(value))
+			f.asks = f.asks || here && !slices.Contains([]string{"yes", "no", "off", "accept-new"}, strings.ToLower(value))
 		case keyword == "hostkeyalgorithms" && value[0] != '+' && value[0] != '-':
 			f.orders = append(f.orders, strings.TrimPrefix(value, "^"))
 		case keyword == "hostname":
 			f.names += strings.ToLower(rest)
+		case strings.HasSuffix(keyword, "knownhostsfile"):
+			f.quotes = f.quotes || strings.ContainsAny(rest, "\"'\\")
+			f.odd = f.odd || slices.ContainsFunc(quoted.FindAllString(rest, -1), unclear.MatchString)
 		}
 		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand" && classes[keyword] != without
 	}
@@ -92,6 +105,8 @@ func (f *files) add(path string) {
 
 var (
 	plainName = regexp.MustCompile(`^[a-zA-Z0-9._:-]+$`)
+	quoted    = regexp.MustCompile(`"[^"]*"|'[^']*'|\\ .`)
+	unclear   = regexp.MustCompile(` [ /~"']|\t|\\["']`)
 	numeric   = regexp.MustCompile(`^[0-9][0-9a-fA-FxX.]*$|:`)
 )
 

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,7 +54,7 @@ func (r *resolver) readWithoutSSH(t target) (values, error) {
 				}
 			default:
 				err := fmt.Errorf("%s:%d: this %s takes OpenSSH's client, which is not on this machine",
-					r.cfg.shortPath(path), n, orElse(spelling[keyword], keyword))
+					r.cfg.shortPath(path), n, cmp.Or(spelling[keyword], keyword))
 				return nil, &Error{Step: StepConfig, Err: err, Hint: "install openssh-client; --ssh-config none reads no file"}
 			}
 		}
