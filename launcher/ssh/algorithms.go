@@ -43,6 +43,7 @@ func (s *settings) limitAlgorithms() error {
 		return both
 	}
 	good, poor := gossh.SupportedAlgorithms(), gossh.InsecureAlgorithms()
+	good.KeyExchanges = append([]string{"curve25519-sha256@libssh.org"}, good.KeyExchanges...) // an older name
 	if fips140.Enforced() {
 		good.KeyExchanges, good.Ciphers = slices.Clone(approved.KeyExchanges), slices.Clone(approved.Ciphers)
 		poor = gossh.Algorithms{}
@@ -55,8 +56,8 @@ func (s *settings) limitAlgorithms() error {
 		s.transport.Ciphers = list
 	}
 	s.transport.MACs = take("macs", append(good.MACs, poor.MACs...)...)
-	if said := s.values.first("pubkeyacceptedalgorithms"); said != "" {
-		s.userKeys = strings.Split(said, ",")
+	if said := s.values["pubkeyacceptedalgorithms"]; said != nil {
+		s.userKeys = strings.Split(said[0], ",")
 	}
 	s.authorities = take("casignaturealgorithms", append(good.PublicKeyAuths, poor.PublicKeyAuths...)...)
 	s.minRSA, _ = strconv.Atoi(s.values.first("requiredrsasize"))

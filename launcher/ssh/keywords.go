@@ -67,7 +67,7 @@ func (v values) no(keyword, why string) error {
 func (v values) refusal() error {
 	for _, keyword := range slices.Sorted(maps.Keys(v)) {
 		said := strings.ToLower(v.first(keyword))
-		off := said == "" || said == "no" || said == "false" || said == "none"
+		off := said == "" || said == "no" || said == "false"
 		switch {
 		case classes[keyword] == unknown, classes[keyword] == refused && !off,
 			keyword == "knownhostscommand" && strings.ContainsAny(said, "'\"\\"): // it takes more than to split at blanks

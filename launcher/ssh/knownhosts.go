@@ -31,11 +31,16 @@ func knownLines(file string, text []byte) (lines []knownLine) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
-		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n", r) })
 		k := knownLine{file: file, number: number}
-		if len(words) > 0 && words[0][0] == '@' {
-			k.marker, words = words[0], words[1:]
+		line, _, _ = strings.Cut(strings.TrimLeft(line, " \t"), "\x00") // where OpenSSH's strings end
+		if strings.HasPrefix(line, "@") {
+			blank := "\t"
+			if strings.Contains(line, " ") { // as OpenSSH, which takes a tab only if there is no space
+				blank = " "
+			}
+			k.marker, line, _ = strings.Cut(line, blank)
 		}
+		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n", r) })
 		if len(words) >= 3 && words[0][0] != '#' && slices.Contains([]string{"", "@cert-authority", "@revoked"}, k.marker) {
 			k.names, k.text = words[0], [2]string{words[1], words[2]}
 			lines = append(lines, k)
@@ -64,7 +69,7 @@ func (k knownLine) is(name string) bool {
 
 // key returns nil for a key that does not parse.
 func (k knownLine) key() gossh.PublicKey {
-	blob, err := base64.StdEncoding.DecodeString(k.text[1])
+	blob, err := base64.StdEncoding.DecodeString(strings.NewReplacer("\v", "", "\f", "").Replace(k.text[1]))
 	if err != nil {
 		return nil
 	}
