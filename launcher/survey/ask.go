@@ -54,15 +54,11 @@ func Hosts(ctx context.Context, d talk.Dialer, names []string, patience time.Dur
 	return nil, &failure.HostErrors{Hosts: len(names), Failed: errs}
 }
 
-// reachedAt returns the hosts with the NIC that a job's data would use: the one at whose address the launcher reached
-// the host, and for this machine the one on the route to another host.
+// reachedAt returns the hosts with the NIC that a job's data would use.
 func reachedAt(answers []answer) []topology.Host {
+	toward(answers)
 	hosts := make([]topology.Host, len(answers))
 	for i, a := range answers {
-		other := slices.IndexFunc(answers, func(other answer) bool { return other.at.IsValid() })
-		if a.here && other >= 0 {
-			a.at = probe.SourceToward(answers[other].at.String())
-		}
 		hosts[i] = a.Host
 		hosts[i].Data = ""
 		if addrs := topology.Addresses(a.Host, nil, a.at); a.at.IsValid() && len(addrs) > 0 {
@@ -70,6 +66,17 @@ func reachedAt(answers []answer) []topology.Host {
 		}
 	}
 	return hosts
+}
+
+// toward gives this machine the address on the route to another host, where a job's data would find it: others are found
+// where the launcher reached them.
+func toward(answers []answer) {
+	other := slices.IndexFunc(answers, func(other answer) bool { return other.at.IsValid() })
+	for i := range answers {
+		if answers[i].here && other >= 0 {
+			answers[i].at = probe.SourceToward(answers[other].at.String())
+		}
+	}
 }
 
 // mostFacts bounds a host's description of itself, in bytes.

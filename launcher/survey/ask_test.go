@@ -12,7 +12,6 @@ import (
 
 	"gorun/launcher/failure"
 	"gorun/launcher/talk"
-	"gorun/topology/doctor"
 )
 
 // answers is a Dialer whose hosts answer with this text, or never.
@@ -110,27 +109,5 @@ func TestExamineSameMachine(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(named, []string{"FAIL b: the same machine as a, under two names"}) {
 		t.Errorf("%q, %v", named, err)
-	}
-}
-
-// TestProbeWays: that a way could not be probed is no good news of it.
-func TestProbeWays(t *testing.T) {
-	ways := []doctor.Path{{From: "good", To: "lost", Bytes: 9000}, {From: "lost", To: "failing", Bytes: 9000}, {From: "failing", To: "away", Bytes: 9000}, {From: "away", To: "good", Bytes: 9000}}
-	d := answers{
-		"good":    {stdout: "9000\n"},
-		"lost":    {stdout: "1500\n"},
-		"failing": {stderr: "gorun: error: probe path to 10.0.0.1: no route\n"},
-		"away":    {dial: errors.New("refused")},
-	}
-	found := probePaths(t.Context(), ways, func(...string) talk.Dialer { return d })
-	for i, want := range []doctor.Finding{
-		{Host: "good", Status: doctor.Pass, Text: "packets of 9000 bytes arrive"},
-		{Host: "lost", Status: doctor.Fail, Text: "packets of 9000 bytes are lost"},
-		{Host: "failing", Status: doctor.Warn, Text: "not known: probe path to 10.0.0.1: no route"},
-		{Host: "away", Status: doctor.Warn, Text: "not known: refused"},
-	} {
-		if f := found[i]; f.Host != want.Host || f.Status != want.Status || !strings.HasPrefix(f.Text, want.Text) {
-			t.Errorf("%+v, want %+v", f, want)
-		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -24,16 +24,17 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
 	d := doing("doctor", "--facts")
-	answers, errs := make([]doctor.Answer, len(names)), make([]error, len(names))
+	answers, found, errs := make([]doctor.Answer, len(names)), make([]answer, len(names)), make([]error, len(names))
 	who := make([]talk.Identity, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
-		asking.Go(func() { answers[i], who[i], errs[i] = askFacts(ctx, d, name) })
+		asking.Go(func() { answers[i], found[i], who[i], errs[i] = askFacts(ctx, d, name) })
 	}
 	asking.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
 		return nil, cause // Ctrl-C is not the hosts' fault
 	}
+	toward(found)
 	var findings []doctor.Finding
 	var well []doctor.Answer
 	for i, name := range names {
@@ -41,7 +42,7 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 			findings = append(findings, unreachable(name, errs[i]))
 			continue
 		}
-		answers[i].Facts.Host.Name = name
+		answers[i].Facts.Host.Name, answers[i].At = name, found[i].at
 		for k := range i {
 			if errs[k] == nil && who[i].Same(answers[i].Facts.Host.Identity, who[k], answers[k].Facts.Host.Identity) {
 				findings = append(findings, doctor.Finding{Host: name, Check: "machine", Status: doctor.Fail,
@@ -53,7 +54,8 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 		well = append(well, answers[i])
 	}
 	findings = append(findings, doctor.Compare(well, nics)...)
-	findings = append(findings, probePaths(ctx, doctor.Paths(well, nics), doing)...)
+	paths := doctor.Paths(well, nics)
+	findings = append(findings, doctor.JudgePaths(paths, tryPaths(ctx, doing("topo", "--agent"), well, nics, paths))...)
 	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
 		return nil, cause
 	}
@@ -61,21 +63,6 @@ func Examine(ctx context.Context, names, nics []string, patience time.Duration, 
 		return slices.Index(names, a.Host) - slices.Index(names, b.Host)
 	})
 	return findings, nil
-}
-
-// probePaths lets hosts examine which packets reach each other.
-func probePaths(ctx context.Context, paths []doctor.Path, doing func(args ...string) talk.Dialer) []doctor.Finding {
-	found := make([]doctor.Finding, len(paths))
-	var probing sync.WaitGroup
-	for i, w := range paths {
-		probing.Go(func() {
-			var arrive int
-			_, _, err := converse(ctx, doing("doctor", "--path", w.Addr.String(), "--bytes", strconv.Itoa(w.Bytes)), w.From, func(text []byte, _ *talk.Daemon) error { return json.Unmarshal(text, &arrive) })
-			found[i] = doctor.JudgePath(w, arrive, err)
-		})
-	}
-	probing.Wait()
-	return found
 }
 
 func unreachable(name string, err error) doctor.Finding {
@@ -89,10 +76,12 @@ func unreachable(name string, err error) doctor.Finding {
 }
 
 // askFacts runs gorun doctor --facts on the host.
-func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, who talk.Identity, err error) {
+func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, found answer, who talk.Identity, err error) {
 	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, d *talk.Daemon) error {
 		who = d.Identity
+		found.at, _ = netip.ParseAddr(d.LocalIP)
+		found.here = !d.Remote
 		return json.Unmarshal(text, &a.Facts)
 	})
-	return a, who, err
+	return a, found, who, err
 }

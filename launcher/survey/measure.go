@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -31,7 +30,10 @@ type agent struct {
 	orders *json.Encoder
 	reply  *json.Decoder
 	addrs  []string
+	tcp    string      // its port
+	udp    string      // and that for packets
 	forget func() bool // stops the watch over its time limit
+	err    error       // why it did not start
 }
 
 // Measure measures round-trip times between all hosts and then bandwidths on the edges that matter, over the NICs of
@@ -46,31 +48,9 @@ func Measure(ctx context.Context, d talk.Dialer, hosts []topology.Host, nics []s
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience+time.Duration(len(hosts)*len(hosts)*max(1, len(Rails(hosts, nics))))*probing, errors.New("the measurement takes too long"))
 	defer cancel()
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return nil, fmt.Errorf("make secret: %w", err)
-	}
-	agents := make([]agent, len(hosts))
-	defer func() {
-		for _, a := range agents {
-			if a.daemon != nil {
-				a.daemon.In.Close() // it ends
-				a.daemon.Wait()
-				a.forget()
-				a.daemon.Close()
-			}
-		}
-	}()
-	var starting errgroup.Group // without a context of its own, which would end the agents when all have started
-	for i, h := range hosts {
-		starting.Go(func() (err error) {
-			if agents[i], err = startAgent(ctx, d, h, nics, measure.Order{Secret: secret, Host: i}); err != nil {
-				cancel()
-			}
-			return err
-		})
-	}
-	if err := starting.Wait(); err != nil {
+	agents, end, err := startAgents(ctx, d, hosts, nics, cancel)
+	defer end()
+	if err != nil {
 		return nil, err
 	}
 	var pairs []topology.Pair
@@ -167,6 +147,34 @@ func merged(first, later []topology.Edge) []topology.Edge {
 	return first
 }
 
+// startAgents starts an agent on every host, and calls failed where that fails. end ends them all.
+func startAgents(ctx context.Context, d talk.Dialer, hosts []topology.Host, nics []string, failed func()) (agents []agent, end func(), err error) {
+	agents = make([]agent, len(hosts))
+	end = func() {
+		for _, a := range agents {
+			if a.daemon != nil {
+				a.daemon.In.Close() // it ends
+				a.daemon.Wait()
+				a.forget()
+				a.daemon.Close()
+			}
+		}
+	}
+	secret := make([]byte, 32)
+	rand.Read(secret)           // never fails
+	var starting errgroup.Group // without a context of its own, which would end the agents when all have started
+	for i, h := range hosts {
+		starting.Go(func() (err error) {
+			if agents[i], err = startAgent(ctx, d, h, nics, measure.Order{Secret: secret, Host: i}); err != nil {
+				agents[i].err = err
+				failed()
+			}
+			return err
+		})
+	}
+	return agents, end, starting.Wait()
+}
+
 // startAgent starts an agent, which runs no longer than ctx.
 func startAgent(ctx context.Context, d talk.Dialer, h topology.Host, nics []string, me measure.Order) (agent, error) {
 	daemon, err := d.Dial(ctx, h.Name)
@@ -178,11 +186,25 @@ func startAgent(ctx context.Context, d talk.Dialer, h topology.Host, nics []stri
 	if err := errors.Join(a.orders.Encode(me), a.reply.Decode(&where)); err != nil {
 		return a, &failure.HostError{Host: h.Name, Step: "measure", Err: err, Code: failure.ExitTransport}
 	}
+	a.tcp, a.udp = strconv.Itoa(where.Port), strconv.Itoa(where.UDP)
 	hint, _ := netip.ParseAddr(daemon.LocalIP) // the address at which a job would begin, too
 	for _, addr := range topology.Addresses(h, nics, hint) {
-		a.addrs = append(a.addrs, net.JoinHostPort(addr.String(), strconv.Itoa(where.Port)))
+		a.addrs = append(a.addrs, a.at(addr))
 	}
 	return a, nil
+}
+
+// ask has the agent carry out an order. Its answer may name an error of its own.
+func (a *agent) ask(order measure.Order) (answer measure.Answer, err error) {
+	err = errors.Join(a.orders.Encode(order), a.reply.Decode(&answer))
+	if errors.Is(err, io.EOF) { // it ended, and may have printed why
+		if said, ended := a.daemon.Wait(); said != "" {
+			err = errors.New(reason(said))
+		} else {
+			err = errors.Join(err, ended)
+		}
+	}
+	return answer, err
 }
 
 // askRounds measures pairs in rounds, a host in one pair at a time, over one network if it is not "". If a path cannot
@@ -196,18 +218,10 @@ func askRounds(ctx context.Context, agents []agent, hosts []topology.Host, pairs
 		for i, pair := range round {
 			asking.Go(func() error {
 				from, to := agents[pair.From], agents[pair.To]
-				var answer measure.Answer
-				err := errors.Join(from.orders.Encode(measure.Order{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending}), from.reply.Decode(&answer))
+				answer, err := from.ask(measure.Order{Host: pair.To, Addrs: on(rail, to.addrs), Sending: sending})
 				if err == nil && answer.Error != "" {
 					lacks[i] = &failure.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: errors.New(answer.Error), Code: failure.ExitTransport}
 					return nil
-				}
-				if errors.Is(err, io.EOF) { // it ended, and may have printed why
-					if said, ended := from.daemon.Wait(); said != "" {
-						err = errors.New(reason(said))
-					} else {
-						err = errors.Join(err, ended)
-					}
 				}
 				if err != nil {
 					return &failure.HostError{Host: hosts[pair.From].Name, Step: "measure the path to " + hosts[pair.To].Name, Err: err, Code: failure.ExitTransport}

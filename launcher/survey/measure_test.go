@@ -15,6 +15,7 @@ import (
 	"gorun/launcher/failure"
 	"gorun/launcher/talk"
 	"gorun/topology"
+	"gorun/topology/doctor"
 	"gorun/topology/measure"
 )
 
@@ -91,6 +92,8 @@ func (d firewalled) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 			switch {
 			case first:
 				answer = measure.Answer{Port: 9}
+			case order.Bytes > 0 && len(order.Addrs) == 0: // what has come, and that nothing goes to the other
+				answer.Packets.Arrive = order.Bytes
 			case d.blocked(host, names[order.Host]):
 				answer = measure.Answer{Error: "no route to host"}
 			case order.Sending > 0:
@@ -165,4 +168,31 @@ func named(names []string) []topology.Host {
 		hosts[i].Name = name
 	}
 	return hosts
+}
+
+// TestTryPaths: each path is tried by itself, and what cannot be is no good news of it.
+func TestTryPaths(t *testing.T) {
+	var all []doctor.Answer
+	for i, name := range []string{"a", "b", "c"} {
+		nic := topology.NIC{Name: "eth0", MTU: 9000, Up: true, Addrs: []string{fmt.Sprintf("10.0.0.%d/24", i+1)}}
+		all = append(all, doctor.Answer{Facts: doctor.Facts{Host: topology.Host{Name: name, NICs: []topology.NIC{nic}}}})
+	}
+	paths := doctor.Paths(all, nil)
+	d := firewalled{t, func(from, to string) bool { return from+to == "ab" }}
+	for i, tried := range tryPaths(t.Context(), d, all, nil, paths) {
+		w := paths[i]
+		want := doctor.Tried{Arrive: 9000, Bandwidth: 1e9}
+		if w.From+w.To == "ab" {
+			want = doctor.Tried{TCP: "no route to host", UDP: "no route to host", Arrive: 9000}
+		}
+		if tried != want {
+			t.Errorf("from %s to %s: %+v, want %+v", w.From, w.To, tried, want)
+		}
+	}
+	away := answers{"a": {dial: errors.New("refused")}, "b": {stdout: "{}"}, "c": {stdout: "{}"}}
+	for i, tried := range tryPaths(t.Context(), away, all[:2], nil, paths[:1]) {
+		if tried.Err == nil || tried.Err.Error() != "refused" {
+			t.Errorf("path %d of a host that is away: %+v", i, tried)
+		}
+	}
 }

@@ -1,6 +1,5 @@
 // Package doctor judges whether a host is fit for a job. Gather reads what the host reports about itself; Judge checks
-// one host, Compare checks what must agree on all hosts, and JudgePath what packets a path carries. Gather alone does
-// I/O. The package changes nothing, measures nothing over the network, and starts no goroutine.
+// one host, Compare checks what must agree on all hosts, and JudgePaths what paths carry. Gather alone does I/O. The package changes nothing, measures nothing over the network, and starts no goroutine.
 package doctor
 
 import (
@@ -34,7 +33,9 @@ type Facts struct {
 	Resolved []string `json:"resolved"`
 
 	Sshd     map[string]string `json:"sshd"`      // settings of its sshd, by lower-case keyword, as far as readable
-	ShmBytes int64             `json:"shm_bytes"` // size of /dev/shm, 0 if there is none
+	Room     []Room            `json:"room"`      // where jobs write
+	Quota    float64           `json:"quota"`     // CPUs that the control group allows, 0 for no limit
+	Ports    string            `json:"ports"`     // first and last that the kernel chooses
 	NoFile   uint64            `json:"nofile"`    // limit of open files
 	NProc    uint64            `json:"nproc"`     // limit of processes
 	MemLock  uint64            `json:"memlock"`   // limit of locked memory in bytes
@@ -63,6 +64,13 @@ func nativeFix(why string) string {
 		return "make zig-ready build, and use that gorun"
 	}
 	return "sysctl -w vm.memfd_noexec=0, and a Python 3.9 or newer for glibc 2.17 or newer"
+}
+
+// Room is what a directory has for files, in bytes.
+type Room struct {
+	Dir  string `json:"dir"`
+	Free int64  `json:"free"`
+	Size int64  `json:"size"`
 }
 
 // Port is a port of an RDMA device.
@@ -98,7 +106,10 @@ type Finding struct {
 const (
 	leastFiles = 4096
 	leastProcs = 1024
-	leastShm   = 1 << 30
+	leastShm   = 512 << 20 // in /dev/shm
+	leastRoom  = 256 << 20 // elsewhere
+	fullRoom   = 16 << 20
+	leastQuota = 1 // CPU
 	mostSteal  = 0.02
 	mostSkew   = 100 * time.Millisecond
 )
@@ -115,7 +126,12 @@ func Judge(f Facts) []Finding {
 	}
 	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")
 	j.check("processes", f.NProc >= leastProcs, fmt.Sprint("limit ", f.NProc), Warn, fmt.Sprintf("limit %d is less than %d", f.NProc, leastProcs), "echo '* - nproc 65536' >/etc/security/limits.d/gorun-nproc.conf")
-	j.check("/dev/shm", f.ShmBytes >= leastShm, size(f.ShmBytes), Warn, size(f.ShmBytes)+" are little for the workers of a DataLoader", "mount -o remount,size=8G /dev/shm")
+	cpus := cmp.Or(f.Quota, float64(max(f.Host.CPUs, 1)))
+	j.check("CPU quota", cpus >= leastQuota, fmt.Sprintf("%.3g CPUs", cpus), Warn,
+		fmt.Sprintf("its control group allows %.2g CPUs", cpus), "raise cpu.max, CPUQuota= of the unit, or the container's limit of CPUs")
+	for _, r := range f.Room {
+		j.room(r)
+	}
 	j.check("balloon", f.Balloon == 0, "none", Warn, size(f.Balloon)+" were taken back by the hypervisor", "reserve the VM's memory: govc vm.change -vm NAME -mem.reservation MB")
 	j.check("steal", f.Steal <= mostSteal, fmt.Sprintf("%.1f %% of CPU time", 100*f.Steal), Warn, fmt.Sprintf("%.1f %% of CPU time went to other VMs", 100*f.Steal), "reserve the VM's CPUs, or move it to a machine with fewer")
 	j.nics(f)
@@ -140,6 +156,20 @@ func (j *judge) check(name string, ok bool, good string, s Status, wrong, fix st
 	} else {
 		j.add(name, s, wrong, fix)
 	}
+}
+
+// room checks what is free for shared memory, temporary files, or gorun's program.
+func (j *judge) room(r Room) {
+	least, wants, fix := int64(leastRoom), "what jobs write there", "df -h "+r.Dir+"; df -i "+r.Dir
+	if r.Dir == "/dev/shm" {
+		least, wants, fix = leastShm, "the workers of a DataLoader", "ls -l /dev/shm; mount -o remount,size=8G /dev/shm"
+	}
+	left := fmt.Sprintf("%s of %s free", size(r.Free), size(r.Size))
+	status := Warn
+	if r.Free < fullRoom {
+		status = Fail
+	}
+	j.check(r.Dir, r.Free >= least, left, status, left+" are little for "+wants, fix)
 }
 
 // sshd checks the limits that many logins run into. gorun needs one session on one connection.
@@ -264,9 +294,11 @@ func oldRoCE(p topology.Port) string {
 	return p.GIDs[0].Type
 }
 
-// Answer is a host's facts, with the times of the request and the answer.
+// Answer is a host's facts, with the times of the request and the answer, and the address at which data finds the host
+// first, if that is known.
 type Answer struct {
 	Facts       Facts
+	At          netip.Addr
 	Asked, Came time.Time
 }
 
@@ -280,7 +312,7 @@ func Compare(all []Answer, nics []string) []Finding {
 		skew := a.Facts.Clock.Sub(a.Came.Add(-half))
 		j.check("clock", skew.Abs() <= mostSkew+half, fmt.Sprintf("within %v of the launcher's", (skew.Abs()+half).Round(time.Millisecond)), Warn,
 			fmt.Sprintf("%v off the launcher's, ±%v", skew.Round(time.Millisecond), half.Round(time.Millisecond)), "timedatectl set-ntp true, or chronyc makestep")
-		mine, addr := mainNIC(a.Facts.Host, nics)
+		mine, addr := mainNIC(a.Facts.Host, nics, a.At)
 		if len(nics) > 0 {
 			j.check("NIC for data", addr.IsValid(), fmt.Sprintf("%s %s %s", mine.Name, mine.Driver, addr), Fail,
 				"none of "+strings.Join(nics, ",")+" is up here", "ip -br address; --network-interfaces takes names, drivers and networks")
@@ -294,7 +326,7 @@ func Compare(all []Answer, nics []string) []Finding {
 			j.check("frameworks", a.Facts.Frameworks == first.Frameworks, "as "+first.Host.Name+" has", Warn,
 				fmt.Sprintf("other ones than %s has, which are: %s", first.Host.Name, cmp.Or(first.Frameworks, "none")), "install the same versions on all hosts")
 			j.compareGPUs(first, a.Facts)
-			theirs, _ := mainNIC(first.Host, nics)
+			theirs, _ := mainNIC(first.Host, nics, all[0].At)
 			j.check("MTU", mine.MTU == theirs.MTU || mine.MTU == 0 || theirs.MTU == 0, fmt.Sprint(mine.MTU), Warn,
 				fmt.Sprintf("%d, but %s has %d: large packets may be lost on the way", mine.MTU, first.Host.Name, theirs.MTU), fmt.Sprintf("ip link set dev %s mtu %d", mine.Name, theirs.MTU))
 		}

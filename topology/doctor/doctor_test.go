@@ -17,7 +17,7 @@ func healthy() doctor.Facts {
 	return doctor.Facts{
 		Host: topology.Host{Name: "a", Hostname: "h", CPUs: 8, NICs: []topology.NIC{{Name: "ens1", Driver: "vmxnet3", MTU: 9000, Queues: 8, Up: true, Addrs: []string{"10.0.0.1/24"}}},
 			GPUs: []topology.GPU{{Name: "A40"}}},
-		Resolved: []string{"10.0.0.1"}, Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, ShmBytes: 8 << 30, NoFile: 65536, NProc: 65536, MemLock: 1 << 63, Ibverbs: "1.14.44.0",
+		Resolved: []string{"10.0.0.1"}, Kernel: "6.1", Python: "Python 3.11.2", Native: doctor.NativeLoads, Room: []doctor.Room{{Dir: "/tmp", Free: 8 << 30}, {Dir: "/dev/shm", Free: 8 << 30}}, NoFile: 65536, NProc: 65536, MemLock: 1 << 63, Ibverbs: "1.14.44.0",
 		Sshd: map[string]string{"maxsessions": "10", "maxstartups": "10:30:100"},
 	}
 }
@@ -44,7 +44,9 @@ func TestJudge(t *testing.T) {
 		{"library", func(f *doctor.Facts) { f.Native = "failed to map segment" }, "libgorun", doctor.Warn, "failed to map", "memfd_noexec"},
 		{"files", func(f *doctor.Facts) { f.NoFile = 1024 }, "open files", doctor.Warn, "limit 1024", "nofile 65536"},
 		{"processes", func(f *doctor.Facts) { f.NProc = 100 }, "processes", doctor.Warn, "limit 100", "nproc 65536"},
-		{"shm", func(f *doctor.Facts) { f.ShmBytes = 64 << 20 }, "/dev/shm", doctor.Warn, "64 MiB", "mount -o remount"},
+		{"shm", func(f *doctor.Facts) { f.Room[1] = doctor.Room{Dir: "/dev/shm", Free: 64 << 20, Size: 8 << 30} }, "/dev/shm", doctor.Warn, "64 MiB of 8.0 GiB free are little for the workers", "mount -o remount"},
+		{"full", func(f *doctor.Facts) { f.Room[0].Free = 1 << 20 }, "/tmp", doctor.Fail, "1 MiB of 0 KiB free", "df -h /tmp"},
+		{"quota", func(f *doctor.Facts) { f.Quota = 0.1 }, "CPU quota", doctor.Warn, "allows 0.1 CPUs", "cpu.max"},
 		{"balloon", func(f *doctor.Facts) { f.Balloon = 2 << 30 }, "balloon", doctor.Warn, "2.0 GiB", "reserve"},
 		{"steal", func(f *doctor.Facts) { f.Steal = 0.1 }, "steal", doctor.Warn, "10.0 %", "reserve"},
 		{"queues", func(f *doctor.Facts) { f.Host.NICs[0].Queues = 1 }, "NIC ens1", doctor.Warn, "1 queue for 8 CPUs", "ethtool -L ens1 combined 8"},

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,10 +76,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	if len(f.Sshd) == 0 {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))
 	}
-	var fs unix.Statfs_t
-	if unix.Statfs("/dev/shm", &fs) == nil {
-		f.ShmBytes = int64(fs.Blocks) * int64(fs.Bsize)
-	}
+	f.Room = rooms()
+	f.Quota = probe.Quota("/")
+	f.Ports = strings.Join(strings.Fields(read("/proc/sys/net/ipv4/ip_local_port_range")), "-")
 	f.NoFile, f.NProc, f.MemLock = limit(unix.RLIMIT_NOFILE), limit(unix.RLIMIT_NPROC), limit(unix.RLIMIT_MEMLOCK)
 	if locksFreely(read("/proc/self/status")) {
 		f.MemLock = math.MaxUint64
@@ -112,6 +112,25 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	f.Clock = time.Now() // last: the launcher compares it with the arrival of the answer
 	f.Gathering = f.Clock.Sub(began)
 	return f, nil
+}
+
+// rooms returns what there is for files. Without inodes nothing is free.
+func rooms() (all []Room) {
+	cache, _ := os.UserCacheDir()
+	home, _ := os.UserHomeDir() // where the cache will be
+	for _, dirs := range [][]string{{"/tmp"}, {cache, home}, {"/dev/shm"}} {
+		var fs unix.Statfs_t
+		i := slices.IndexFunc(dirs, func(dir string) bool { return unix.Statfs(dir, &fs) == nil })
+		if i < 0 {
+			continue
+		}
+		r := Room{Dir: dirs[0], Size: int64(fs.Blocks) * int64(fs.Bsize)}
+		if fs.Files == 0 || fs.Ffree > 0 {
+			r.Free = int64(fs.Bavail) * int64(fs.Bsize)
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // nvidiaSilent is the finding about GPUs whose driver is stuck, or has no tools.

@@ -18,12 +18,18 @@ type Order struct {
 	Host    int           `json:"host"` // itself, then the host to probe
 	Addrs   []string      `json:"addrs,omitempty"`
 	Sending time.Duration `json:"sending,omitempty"`
+
+	// Bytes asks for packets in place of a connection: send some of up to this size to the first address, or without
+	// one say what has come.
+	Bytes int `json:"bytes,omitempty"`
 }
 
-// Answer is the agent's output: first the address it listens on, then a result for each order.
+// Answer is the agent's output: first the ports it listens on, then a result for each order.
 type Answer struct {
-	Port int `json:"port,omitempty"`
+	Port int `json:"port,omitempty"` // of TCP
+	UDP  int `json:"udp,omitempty"`
 	Result
+	Packets
 	Error string `json:"error,omitempty"`
 }
 
@@ -38,12 +44,19 @@ func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen for probes: %w", err)
 	}
+	packets, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("listen for packets: %w", err)
+	}
+	defer packets.Close()
+	packets.SetReadBuffer(received) // or as much of it as the host allows
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { Serve(ctx, l, Key(me.Secret, me.Host)) }) // the launcher notices a failure by the missing result
 	defer serving.Wait()
 	defer cancel()
-	if err := answers.Encode(Answer{Port: l.Addr().(*net.TCPAddr).Port}); err != nil {
+	if err := answers.Encode(Answer{Port: l.Addr().(*net.TCPAddr).Port, UDP: packets.LocalAddr().(*net.UDPAddr).Port}); err != nil {
 		return err
 	}
 	for {
@@ -54,7 +67,14 @@ func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 			return fmt.Errorf("read order to measure: %w", err)
 		}
 		var answer Answer
-		answer.Result, err = Probe(ctx, order.Addrs, Key(me.Secret, order.Host), order.Sending)
+		switch key := Key(me.Secret, order.Host); {
+		case order.Bytes == 0:
+			answer.Result, err = Probe(ctx, order.Addrs, key, order.Sending)
+		case len(order.Addrs) > 0:
+			err = send(ctx, order.Addrs[0], key, order.Bytes)
+		default:
+			answer.Packets, err = receive(packets, key), nil
+		}
 		if err != nil {
 			answer.Error = err.Error()
 		}

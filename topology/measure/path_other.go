@@ -3,12 +3,11 @@
 package measure
 
 import (
-	"context"
 	"errors"
-	"net/netip"
+	"syscall"
 )
 
-// Path fails: hosts run Linux.
-func Path(context.Context, netip.Addr, int) (int, error) {
-	return 0, errors.New("probe path: hosts run Linux")
+// unfragmented fails: hosts run Linux.
+func unfragmented(string, string, syscall.RawConn) error {
+	return errors.New("probe path: hosts run Linux")
 }

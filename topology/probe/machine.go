@@ -59,16 +59,27 @@ func usableCPUs(t tree, cpus int) int {
 	if cpus == 0 {
 		return -1
 	}
+	if q := Quota(string(t)); q > 0 {
+		cpus = min(cpus, max(1, int(math.Ceil(q))))
+	}
+	return cpus
+}
+
+// Quota returns how many CPUs' time the control groups of this process allow it, 0 for no limit.
+func Quota(root string) (least float64) {
+	t := tree(root)
 	for dir := range controlGroups(t, "cpu") {
 		quota, period, _ := strings.Cut(t.text(path.Join(dir, "cpu.max")), " ")
 		if quota == "" {
 			quota, period = t.text(path.Join(dir, "cpu.cfs_quota_us")), t.text(path.Join(dir, "cpu.cfs_period_us"))
 		}
 		if q, p := number(quota), number(period); q > 0 && p > 0 { // no limit is "max" or -1
-			cpus = min(cpus, max(1, (q+p-1)/p))
+			if ratio := float64(q) / float64(p); least == 0 || ratio < least {
+				least = ratio
+			}
 		}
 	}
-	return cpus
+	return least
 }
 
 // allowedCPUs returns the CPUs that this process may run on.

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,8 +50,6 @@ func (p Process) Parse(words []string) func(context.Context) error {
 		return func(context.Context) error { return p.cleanPrograms(os.Stdout, words[2], false) }
 	case len(words) == 4 && words[0] == "clean" && words[1] == "--programs" && words[3] == "--remove":
 		return func(context.Context) error { return p.cleanPrograms(os.Stdout, words[2], true) }
-	case len(words) == 5 && words[0] == "doctor" && words[1] == "--path" && words[3] == "--bytes":
-		return func(ctx context.Context) error { return writePath(ctx, os.Stdout, words[2], words[4]) }
 	}
 	return p.worker(words)
 }
@@ -99,23 +95,6 @@ func (p Process) cleanPrograms(to io.Writer, unused string, remove bool) error {
 	}
 	all := cached.Clean(cached.Places(p.getenv), d, time.Now(), remove)
 	return json.NewEncoder(to).Encode(all)
-}
-
-// writePath writes the greatest packet size that reaches an address, up to the given number of bytes.
-func writePath(ctx context.Context, to io.Writer, address, bytes string) error {
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return fmt.Errorf("probe path: %w", err)
-	}
-	most, err := strconv.Atoi(bytes)
-	if err != nil {
-		return fmt.Errorf("probe path: %w", err)
-	}
-	arrive, err := measure.Path(ctx, addr, most)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(to).Encode(arrive)
 }
 
 // StateDir returns the directory for the user's persistent state of gorun. Hosts may share it.

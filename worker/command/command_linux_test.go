@@ -44,8 +44,6 @@ func TestParse(t *testing.T) {
 		{"topo --agent", true},
 		{"topo --json", false},
 		{"doctor --facts", true},
-		{"doctor --path ::1 --bytes 1500", true},
-		{"doctor --path ::1", false},
 		{"doctor -H host1", false},
 		{"", false},
 	} {
@@ -57,7 +55,7 @@ func TestParse(t *testing.T) {
 
 // TestAnswers: a host's description of itself is what the hosts that ask can read.
 func TestAnswers(t *testing.T) {
-	var topology, facts, path bytes.Buffer
+	var topology, facts bytes.Buffer
 	if err := writeTopology(t.Context(), &topology); err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +68,6 @@ func TestAnswers(t *testing.T) {
 	var found doctor.Facts
 	if err := json.Unmarshal(facts.Bytes(), &found); err != nil || found.Version != "v1" {
 		t.Errorf("facts: %+v, %v", found, err)
-	}
-	if err := writePath(t.Context(), &path, "127.0.0.1", "1500"); err != nil || path.String() != "1500\n" {
-		t.Errorf("path: %q, %v", path.String(), err)
-	}
-	for address, bytes := range map[string]string{"host1": "1500", "::1": "many"} {
-		if err := writePath(t.Context(), &path, address, bytes); err == nil {
-			t.Errorf("a path to %s of %s bytes is probed", address, bytes)
-		}
 	}
 }
 
