@@ -41,7 +41,9 @@ func (l *link) unfold(sl *slot) {
 const widenAfter = 1 << 20
 
 // grow opens what a segment of n bytes needs: one stream if the link has none, and all of them once it has carried
-// much. The peer may not know yet that it should dial, so the side with the higher id does not wait long. mu is held.
+// much. The peer may not know yet that it should dial, so the side with the higher id does not wait long. It waits longer
+// the more streams this host opens at once: the peers' dials take their time, too, where many share a processor, and a
+// stream that both sides dial costs twice. mu is held.
 func (l *link) grow(n int) {
 	if l.opened == len(l.slots) {
 		return
@@ -54,7 +56,7 @@ func (l *link) grow(n int) {
 	}
 	delay := time.Duration(0)
 	if l.mesh.cfg.Self > l.peer {
-		delay = l.mesh.cfg.FallbackDial / 16
+		delay = l.mesh.cfg.FallbackDial / 16 * time.Duration(1+min(l.mesh.dialers.Load(), 63))
 	}
 	for _, sl := range l.slots[:want] {
 		if !sl.open {
@@ -117,6 +119,7 @@ func (l *link) redial(sl *slot, delay time.Duration) {
 		return
 	}
 	sl.dialing = true
+	l.mesh.dialers.Add(1)
 	l.wg.Add(1)
 	go l.dial(sl, delay)
 }
@@ -149,6 +152,7 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 // dial is the dialer of a slot. It ends when the stream is up.
 func (l *link) dial(sl *slot, delay time.Duration) {
 	defer l.wg.Done()
+	defer l.mesh.dialers.Add(-1)
 	for failures := 1; ; failures++ {
 		l.pause(sl, delay)
 		l.mu.Lock()

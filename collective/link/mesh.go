@@ -110,6 +110,7 @@ type Mesh struct {
 	copies   copyPools
 	pinned   atomic.Pointer[func(stream int)]
 	door     admit.Door
+	dialers  atomic.Int32
 	events   events
 
 	mu     sync.Mutex

@@ -123,8 +123,8 @@ type result struct {
 	err  error
 }
 
-// race dials all addresses, one after the other with a head start each, and again while none answers, and keeps the
-// first connection.
+// race dials all addresses, one after the other with a head start each, and again while none answers, at twice the
+// interval each time, and keeps the first connection.
 func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -168,6 +168,7 @@ func (o *Options) race(ctx context.Context, d *net.Dialer, addresses []string) (
 			}
 			if won == nil && ctx.Err() == nil {
 				next()
+				stagger.Reset(o.Stagger << min(started/len(addresses), 10))
 			}
 		}
 	}
