@@ -1,5 +1,11 @@
 package wire
 
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
 // AskUsage asks a daemon for the resources that its ranks use.
 type AskUsage struct{}
 
@@ -47,16 +53,47 @@ type RankUsage struct {
 
 // Split is where the time of a rank has gone since it began to count. Times are in microseconds.
 type Split struct {
-	Elapsed       int64  `msgpack:"elapsed"`
-	Steps         int64  `msgpack:"steps"`
-	Step          int64  `msgpack:"step"` // length of the last step
-	Data          int64  `msgpack:"data"` // waiting for input data
-	Others        int64  `msgpack:"others"`
-	Communication int64  `msgpack:"communication"` // that the rank waited for
-	Hidden        int64  `msgpack:"hidden"`        // that ran while the rank did something else
-	Operations    int64  `msgpack:"operations"`
-	Activity      string `msgpack:"activity"` // what the rank does now, in words
-	For           int64  `msgpack:"for"`      // how long already
+	Elapsed       int64  `msgpack:"elapsed" json:"elapsed_us"`
+	Steps         int64  `msgpack:"steps" json:"steps"`
+	Step          int64  `msgpack:"step" json:"step_us"` // length of the last step
+	Data          int64  `msgpack:"data" json:"data_us"` // waiting for input data
+	Others        int64  `msgpack:"others" json:"others_us"`
+	Communication int64  `msgpack:"communication" json:"communication_us"` // that the rank waited for
+	Hidden        int64  `msgpack:"hidden" json:"hidden_us"`               // that ran while the rank did something else
+	Operations    int64  `msgpack:"operations" json:"operations"`
+	Activity      string `msgpack:"activity" json:"activity"` // what the rank does now, in words
+	For           int64  `msgpack:"for" json:"for_us"`        // how long already
+}
+
+// Counts reports whether the rank counted steps or waits.
+func (s *Split) Counts() bool { return s.Steps > 0 || s.Operations > 0 }
+
+// Add adds the times and operations of a rank; of steps it keeps the most, since ranks step together.
+func (s *Split) Add(o *Split) {
+	s.Elapsed += o.Elapsed
+	s.Data += o.Data
+	s.Others += o.Others
+	s.Communication += o.Communication
+	s.Hidden += o.Hidden
+	s.Operations += o.Operations
+	s.Steps = max(s.Steps, o.Steps)
+}
+
+// Describe describes the sum of the splits of some ranks.
+func (s *Split) Describe(ranks int) string {
+	var b strings.Builder
+	if s.Steps > 0 {
+		each := time.Duration(s.Elapsed/int64(ranks)/s.Steps) * time.Microsecond
+		fmt.Fprintf(&b, "%d steps of %v: ", s.Steps, each.Round(max(each/1000, time.Microsecond)))
+	}
+	share := func(t int64) string { return fmt.Sprintf("%.0f %%", 100*float64(t)/float64(max(s.Elapsed, 1))) }
+	fmt.Fprintf(&b, "computing %s, data %s, communication %s", share(max(s.Elapsed-s.Data-s.Others-s.Communication, 0)),
+		share(s.Data), share(s.Communication))
+	if s.Hidden > 0 {
+		fmt.Fprintf(&b, " (and %s hidden behind it)", share(s.Hidden))
+	}
+	fmt.Fprintf(&b, ", waiting for other ranks %s", share(s.Others))
+	return b.String()
 }
 
 func (*AskUsage) kind() byte { return 80 }
