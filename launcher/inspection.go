@@ -21,8 +21,8 @@ type inspection struct {
 	last    []why.Finding   // of the last round
 }
 
-// finding returns what was found about a rank of a host.
-func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) why.Finding {
+// finding returns what was found about a rank of a host. Waits count if they are longer than the job's patience.
+func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, patience time.Duration) why.Finding {
 	f := why.Finding{Rank: rank, Host: h.name}
 	found := i.found[h.id]
 	switch {
@@ -43,7 +43,6 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 		return f
 	}
 	f.State, f.Does = "runs", all.Of(rank, h.id)
-	f.Behind, f.Waits = all.Behind(rank, h.id), all.Waits(rank, h.id)
 	for _, s := range found.Ranks {
 		if s.Process != rank {
 			continue
@@ -54,9 +53,14 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers) wh
 			f.Threads = append(f.Threads, why.Thread(t))
 		}
 		if s.Split != nil {
-			f.Activity, f.For = s.Split.Activity, s.Split.For
+			f.Activity, f.For, f.Split = s.Split.Activity, s.Split.For, s.Split
 		}
 	}
+	long := all.Lasting(patience)
+	waited, behind := long.Behind(rank, h.id)
+	f.Behind, f.Waited = behind, waited.Microseconds()
+	f.Waits = long.Waits(rank, h.id) && f.Activity != "waits for data"
+	f.Stays = f.For >= patience.Microseconds()
 	f.Ahead = i.ahead[h.id]
 	for _, l := range found.Links {
 		if l.Peer >= 0 && l.Peer < len(all.Hosts) {

@@ -66,7 +66,8 @@ func (j *job) inspectedAll() {
 // crossed reports whether a rank that others wait for seems to wait, too.
 func (j *job) crossed() bool {
 	for rank, p := range j.processes {
-		if a := j.stalls.answers; a.Behind(rank, p.host) && a.Waits(rank, p.host) {
+		a := j.stalls.answers
+		if _, behind := a.Behind(rank, p.host); behind && a.Waits(rank, p.host) {
 			return true
 		}
 	}
@@ -85,11 +86,12 @@ func (j *job) findings() []why.Finding {
 	if before := j.inspection.before; before.By != nil {
 		answers = answers.Stayed(before)
 	}
+	ops, _, _ := j.inspection.record(j.hosts)
+	patience := why.Patience(ops)
 	all := make([]why.Finding, 0, len(j.processes))
 	for rank, p := range j.processes {
-		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], answers))
+		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], answers, patience))
 	}
-	ops, _, _ := j.inspection.record(j.hosts)
 	why.Learn(all, ops)
 	j.inspection.last = all
 	return all

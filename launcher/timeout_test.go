@@ -3,6 +3,7 @@ package launcher
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"gorun/launcher/stall"
 	"gorun/rendezvous/wire"
@@ -37,12 +38,16 @@ func TestRankState(t *testing.T) {
 		{6, 2, "its host does not answer"},
 		{8, 3, "its host was not reached"},
 	} {
-		f := j.inspection.finding(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers)
+		f := j.inspection.finding(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers, time.Minute)
 		if got := strings.Join(append([]string{f.State}, f.Does...), "; "); got != tt.want {
 			t.Errorf("rank %d: got %q, want %q", tt.rank, got, tt.want)
 		}
-		if behind := strings.Contains(tt.want, "has not called"); f.Behind != behind {
-			t.Errorf("rank %d: others wait for it: %v", tt.rank, f.Behind)
+		if behind := strings.Contains(tt.want, "has not called"); f.Behind != behind || behind && f.Waited != 61e6 {
+			t.Errorf("rank %d: others wait for it: %v, for %d µs", tt.rank, f.Behind, f.Waited)
+		}
+		f = j.inspection.finding(tt.rank, j.processes.at(tt.rank), j.hosts[tt.host], j.stalls.answers, 2*time.Minute)
+		if f.Behind || f.Waits {
+			t.Errorf("rank %d: a wait of a minute is long where two are usual: %+v", tt.rank, f)
 		}
 	}
 }

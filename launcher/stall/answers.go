@@ -114,13 +114,6 @@ func (a Answers) Of(rank, host int) (does []string) {
 	return does
 }
 
-// Behind reports whether others wait for a rank of a host in an operation.
-func (a Answers) Behind(rank, host int) bool {
-	return slices.ContainsFunc(a.open(), func(op openOperation) bool {
-		return slices.Contains(a.missingByHost(op.operation)[a.Hosts[host]], rank)
-	})
-}
-
 // Waits reports whether a rank of a host has submitted an operation that is not finished.
 func (a Answers) Waits(rank, host int) bool {
 	own := a.By[host]
@@ -133,17 +126,39 @@ func (a Answers) Waits(rank, host int) bool {
 // answers of one round may show ranks as waiting for each other when they never did. All of one round come before all of the next:
 // what is in both was there on all hosts at the same time.
 func (a Answers) Stayed(before Answers) Answers {
-	stayed := Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}
+	return a.only(func(id int, w wire.Waiting) bool {
+		same := func(old wire.Waiting) bool { return old.Group == w.Group && old.Name == w.Name && old.Seen == w.Seen }
+		old := before.By[id]
+		return old != nil && slices.ContainsFunc(old.Ops, same)
+	})
+}
+
+// Lasting returns the operations that some host has waited in for so long.
+func (a Answers) Lasting(least time.Duration) Answers {
+	open := a.open()
+	return a.only(func(_ int, w wire.Waiting) bool {
+		return slices.ContainsFunc(open, func(o openOperation) bool { return o.is(w) && o.age >= least })
+	})
+}
+
+// only returns the operations of hosts that are to be kept.
+func (a Answers) only(keep func(id int, w wire.Waiting) bool) Answers {
+	kept := Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}
 	for id, answer := range a.By {
-		stayed.By[id] = &wire.Stalled{Asked: answer.Asked, More: answer.More}
-		for _, w := range answer.Ops {
-			same := func(old wire.Waiting) bool { return old.Group == w.Group && old.Name == w.Name && old.Seen == w.Seen }
-			if old := before.By[id]; old != nil && slices.ContainsFunc(old.Ops, same) {
-				stayed.By[id].Ops = append(stayed.By[id].Ops, w)
-			}
+		ops := slices.DeleteFunc(slices.Clone(answer.Ops), func(w wire.Waiting) bool { return !keep(id, w) })
+		kept.By[id] = &wire.Stalled{Asked: answer.Asked, More: answer.More, Ops: ops}
+	}
+	return kept
+}
+
+// Behind returns how long others have waited for a rank of a host in an operation, at least; false if none does.
+func (a Answers) Behind(rank, host int) (since time.Duration, ok bool) {
+	for _, op := range a.open() {
+		if slices.Contains(a.missingByHost(op.operation)[a.Hosts[host]], rank) {
+			return op.age, true
 		}
 	}
-	return stayed
+	return 0, false
 }
 
 // openOperation is one that is not finished on some host.

@@ -73,7 +73,7 @@ func TestStayed(t *testing.T) {
 	}
 	crossed := func(a Answers) (all []int) {
 		for rank := range 2 {
-			if a.Behind(rank, rank) && a.Waits(rank, rank) {
+			if _, behind := a.Behind(rank, rank); behind && a.Waits(rank, rank) {
 				all = append(all, rank)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,26 +15,52 @@ import (
 // Learn fills in what the operations of all hosts show about the ranks.
 func Learn(all []Finding, ops []Op) {
 	h := newHistory(ops)
+	lates, moving := h.late()
+	step, _ := pace(ops)
 	for i := range all {
 		f := &all[i]
-		f.Diverged = ""
+		f.Diverged, f.Late, f.Moving, f.Step = "", lates[f.Rank], moving, step
 		if f.Behind && f.Waits {
 			f.Diverged = h.diverged(f)
 		}
-		f.Late = nil
 	}
 	h.minority(all)
-	lates, moving := h.late()
-	for i := range all {
-		all[i].Moving = moving
+}
+
+const (
+	leastPatience = 1500 * time.Millisecond // daemons look once a second, so a wait is up to a second longer than they know
+	mostPatience  = 30 * time.Second        // after a wait that was a fault itself
+)
+
+// Patience returns how long ranks wait at least in a job before the wait is worth a verdict: as long as a step, and three
+// times the longest operation until now.
+func Patience(ops []Op) time.Duration {
+	step, longest := pace(ops)
+	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+	return max(leastPatience, us(step), min(us(3*longest), mostPatience))
+}
+
+// pace returns the time between two uses of an operation, the median, and the longest one of an operation. First uses do not
+// count: they wait for what hosts do once.
+func pace(ops []Op) (step, longest int64) {
+	type series struct {
+		host string
+		key
 	}
-	for rank, late := range lates {
-		for i := range all {
-			if all[i].Rank == rank && !all[i].Ended {
-				all[i].Late = late
-			}
+	before, steps := map[series]int64{}, []int64{0}
+	for i := range ops {
+		o := &ops[i]
+		if o.Outcome != "done" || o.First == 0 {
+			continue
 		}
+		s := series{o.Host, o.round()}
+		if at, again := before[s]; again {
+			steps, longest = append(steps, o.First-at), max(longest, o.Ended-o.First)
+		}
+		before[s] = o.First
 	}
+	slices.Sort(steps)
+	return steps[len(steps)/2], longest
 }
 
 // Lateness is how often a rank was the last one.
@@ -51,34 +78,70 @@ type key struct {
 
 func (o *Op) key() key { return key{o.Epoch, o.Group, o.Name} }
 
+// round is the key without the number that a binding gives to a call without a name.
+func (o *Op) round() key {
+	if i := strings.LastIndex(o.Name, ".noname."); i >= 0 {
+		return key{o.Epoch, o.Group, o.Name[:i]}
+	}
+	return o.key()
+}
+
 // called is the operation in words.
 func (o *Op) called() string { return fmt.Sprintf("%s %q", cmp.Or(o.Kind, "operation"), o.Name) }
 
 // history are the operations of all hosts.
 type history struct {
-	ops    []Op
-	latest map[key]uint64 // the number of the last one that is done, on the host that saw it first
-	rounds map[key]int    // how often it was done there
-	open   map[key]*Op    // not done, with all that the hosts know to be missing
+	ops   []Op
+	order []key       // of those that are done, on the host that saw them first: numbers of others differ
+	open  map[key]*Op // not done, with all that the hosts know to be missing
+	match map[key]int // what matched has found
 }
 
 func newHistory(ops []Op) *history {
-	h := &history{ops: ops, latest: map[key]uint64{}, rounds: map[key]int{}, open: map[key]*Op{}}
-	host := ""
+	h := &history{ops: ops, open: map[key]*Op{}, match: map[key]int{}}
+	var done []*Op
 	for i := range ops {
 		o := &ops[i]
-		if host == "" {
-			host = o.Host
-		}
 		switch {
 		case o.Outcome == "open":
 			h.merge(o)
-		case o.Outcome == "done" && o.Host == host: // one host's order: numbers of others differ
-			h.latest[o.key()] = o.Number
-			h.rounds[o.key()]++
+		case o.Outcome == "done" && o.Host == ops[0].Host:
+			done = append(done, o)
 		}
 	}
+	slices.SortStableFunc(done, func(a, b *Op) int { return cmp.Compare(a.Number, b.Number) })
+	for _, o := range done {
+		h.order = append(h.order, o.round())
+	}
 	return h
+}
+
+// matched returns how many of the last operations were once done in the same order right before k, at most; -1 if k is new.
+func (h *history) matched(k key) int {
+	if most, ok := h.match[k]; ok {
+		return most
+	}
+	most := -1
+	for i, next := range h.order {
+		n, last := 0, len(h.order)-1
+		for next == k && n < i && h.order[i-1-n] == h.order[last-n] {
+			n++
+		}
+		if next == k {
+			most = max(most, n)
+		}
+	}
+	h.match[k] = most
+	return most
+}
+
+func (h *history) rounds(k key) (n int) {
+	for _, done := range h.order {
+		if done == k {
+			n++
+		}
+	}
+	return n
 }
 
 // merge adds what a host knows of an open operation. A host knows best about its own ranks.
@@ -120,23 +183,31 @@ func (h *history) pairs(f *Finding) (in, lacks []*Op) {
 	return in, lacks
 }
 
-// diverged describes how a rank departs from its former order of operations, if others wait for it and it waits for
-// others. It returns "" if the rank keeps that order, or if the operations are new.
+// diverged describes how a rank departs from the former order of operations, if others wait for it and it waits for
+// others: the one that it has not called came next when the last operations were done before, for a longer stretch of them
+// than the one that it called. It returns "" if the rank keeps the order, or if both came next alike.
 func (h *history) diverged(f *Finding) string {
 	in, lacks := h.pairs(f)
 	for _, a := range lacks {
 		for _, b := range in {
-			was, known := h.latest[a.key()]
-			is, repeated := h.latest[b.key()]
+			due, called := a.round(), b.round()
 			switch {
-			case known && repeated && was < is:
+			case h.matched(due) <= h.matched(called):
+			case h.matched(called) == 0: // it never came after what was done last
 				return fmt.Sprintf("called %s before %s, which came first until now: it left that call out or changed the order", b.called(), a.called())
-			case known && !repeated:
-				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others", b.called(), times(h.rounds[a.key()]), a.called())
+			case h.rounds(called) > h.rounds(due):
+				return more(b, a)
+			default:
+				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others, or left one out", b.called(), times(h.rounds(due)), a.called())
 			}
 		}
 	}
 	return ""
+}
+
+// more describes a rank in an operation from which others went on.
+func more(in, others *Op) string {
+	return fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others", in.called(), others.called())
 }
 
 func times(n int) string {
@@ -171,7 +242,7 @@ func (h *history) minority(all []Finding) {
 		case diverged > 0 && f.Diverged != "":
 			f.Diverged = ""
 		case diverged > 0 && len(in) > 0 && len(lacks) > 0:
-			f.Diverged = fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others", in[0].called(), lacks[0].called())
+			f.Diverged = more(in[0], lacks[0])
 		case len(in) > 0 && len(lacks) > 0 && 2*h.inSame(all, in[0]) < crossed:
 			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
 		}
@@ -189,64 +260,89 @@ func (h *history) inSame(all []Finding, o *Op) (n int) {
 }
 
 const (
-	// recent is how many of the latest operations are judged.
-	recent = 200
+	// The operations of the last moments are judged, in microseconds, or so many if they are fewer.
+	recent      = 10_000_000
+	leastRecent = 40
 	// leastLate is how many operations a judgement takes at least.
 	leastLate = 8
 	// A rank is late if this share of all waiting is for it, and if others wait for it during this share of the time.
-	mostlyLate = 0.6
-	lateShare  = 0.15
+	mostlyLate = 0.75
+	lateShare  = 0.2
+	// Data may be under way for so many microseconds, and for its bytes at so many per microsecond, where no link is slow.
+	soon     = 5000
+	slowRate = 25
 )
 
-// late returns the ranks that others mostly wait for. It compares no clocks: each host knows how long it waited for the
-// others, so the late rank is the last one on the host that waited least. moving is the share of the time during which
-// data was under way.
-func (h *history) late() (all map[int]*Lateness, moving float64) {
-	byUse := map[key][][]*Op{} // by name, the uses of an operation, the latest first; each has one Op of each host
+// uses returns the uses of the operations of each step, the latest first. Each has one Op of each host.
+func (h *history) uses() (uses [][]*Op) {
+	byName, most := map[key][][]*Op{}, 0
 	index := map[string]map[key]int{}
 	for i := len(h.ops) - 1; i >= 0; i-- {
-		o := &h.ops[i]
+		o, k := &h.ops[i], h.ops[i].round()
 		if o.Outcome != "done" || o.Last == 0 || o.Began == 0 {
 			continue
 		}
 		if index[o.Host] == nil {
 			index[o.Host] = map[key]int{}
 		}
-		n := index[o.Host][o.key()]
-		index[o.Host][o.key()]++
-		if n == len(byUse[o.key()]) {
-			byUse[o.key()] = append(byUse[o.key()], nil)
+		n := index[o.Host][k]
+		index[o.Host][k]++
+		if n == len(byName[k]) {
+			byName[k] = append(byName[k], nil)
 		}
-		if n < len(byUse[o.key()]) {
-			byUse[o.key()][n] = append(byUse[o.key()][n], o)
+		byName[k][n] = append(byName[k][n], o)
+		most = max(most, n+1)
+	}
+	for _, of := range byName {
+		of = slices.DeleteFunc(of, func(use []*Op) bool { return len(use) < len(index) }) // not all hosts kept it
+		if 2*len(of) >= most {
+			uses = append(uses, of...)
 		}
 	}
-	var uses [][]*Op
-	for _, k := range slices.SortedFunc(maps.Keys(byUse), func(a, b key) int { return cmp.Compare(a.name, b.name) }) {
-		for _, use := range byUse[k] {
-			if len(use) == len(index) { // all hosts kept it
-				uses = append(uses, use)
-			}
-		}
+	slices.SortFunc(uses, func(a, b []*Op) int {
+		return cmp.Or(cmp.Compare(b[0].Began, a[0].Began), cmp.Compare(b[0].Number, a[0].Number))
+	})
+	old := slices.IndexFunc(uses, func(use []*Op) bool { return uses[0][0].Began-use[0].Began > recent })
+	if old >= 0 {
+		uses = uses[:min(max(old, leastRecent), len(uses))]
 	}
-	slices.SortStableFunc(uses, func(a, b []*Op) int { return cmp.Compare(b[0].Began, a[0].Began) })
-	uses = uses[:min(len(uses), recent)]
+	return uses
+}
+
+// late returns the ranks that others mostly wait for. It compares no clocks: each host knows how long it waited for the
+// others, so the late rank is the last one on the host that waited least. Of the waits for one operation, those in the upper
+// third count no more than the others: a rank that seldom comes late, as one that saves checkpoints, is not late again and
+// again. moving is the share of the time in which data was under way for longer than it needs.
+func (h *history) late() (all map[int]*Lateness, moving float64) {
+	uses := h.uses()
 	if len(uses) < leastLate {
 		return nil, 0
 	}
+	waits := map[key][]int64{}
+	for _, use := range uses {
+		_, by := latest(use)
+		waits[use[0].round()] = append(waits[use[0].round()], by)
+	}
+	for _, of := range waits {
+		slices.Sort(of)
+	}
 	all = map[int]*Lateness{}
-	sums, total, busy := map[int]int64{}, int64(0), int64(0)
+	sums, total := map[int]int64{}, int64(0)
 	begin, end := uses[0][0].First, uses[0][0].Ended
+	edge := end // of what was under way later
 	for _, use := range uses {
 		rank, by := latest(use)
+		of := waits[use[0].round()]
+		by = min(by, of[len(of)*2/3])
 		if all[rank] == nil {
 			all[rank] = &Lateness{Of: len(uses)}
 		}
 		all[rank].Times++
 		sums[rank] += by
 		total += by
-		if len(use) > 1 {
-			busy += use[0].Ended - use[0].Began
+		if o := use[0]; len(use) > 1 {
+			moving += float64(max(min(o.Ended, edge)-o.Began-soon-o.Bytes/slowRate, 0))
+			edge = min(edge, o.Began)
 		}
 		begin, end = min(begin, use[0].First), max(end, use[0].Ended)
 	}
@@ -256,7 +352,7 @@ func (h *history) late() (all map[int]*Lateness, moving float64) {
 			delete(all, rank)
 		}
 	}
-	return all, float64(busy) / float64(max(end-begin, 1))
+	return all, moving / float64(max(end-begin, 1))
 }
 
 // latest returns the rank that a use of an operation waited for, and how long.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"gorun/launcher/why"
 )
@@ -53,7 +54,7 @@ func TestDiverged(t *testing.T) {
 		"left the last call of a round out": {append(rounds(3, 0, "a", "b", "c")[:17], open(0, "c"), open(1, "a")),
 			`rank 1 on host2 called allreduce "a" before allreduce "c", which came first until now: it left that call out or changed the order`},
 		"fewer batches": {append(rounds(5, 0, "a", "b"), open(0, "a"), open(1, "end")),
-			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than the others`},
+			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than the others, or left one out`},
 		"new to both": {append(rounds(5, 0, "a"), open(0, "x"), open(1, "y")),
 			"ranks 0 on host1"},
 	} {
@@ -72,6 +73,82 @@ func TestDiverged(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestPeriods: operations have periods of their own. Each row has what was done, what rank 0 on host1 and rank 1 on host2 are
+// in then, who departs from the order until now, and how.
+func TestPeriods(t *testing.T) {
+	const skips, fewer, more, both = "left that call out", "has fewer batches", "has more batches", "wait for each other"
+	for _, tt := range []struct{ done, in0, in1, who, how string }{
+		{"g g g end g g g end g g", "end", "g", "rank 0 on host1", fewer},
+		{"g g g end g g g end g g", "g", "end", "rank 1 on host2", fewer},
+		{"g g g end g g g end g g g", "end", "g", "rank 1 on host2", more},
+		{"a b a b a b end a b a b a b end a b", "end", "a", "rank 0 on host1", fewer},
+		{"g v v done g v v done g v", "done", "v", "rank 0 on host1", fewer},
+		{"g v loss g v g v loss g v g", "loss", "v", "rank 0 on host1", skips},
+		{"g g loss g g loss g", "loss", "g", "rank 0 on host1", "or left one out"},
+		{"g x.noname.0 g x.noname.1 g x.noname.2", "x.noname.3", "g", "rank 0 on host1", skips},
+		{"g w v g w v g", "v", "w", "rank 0 on host1", skips},
+		{"g v g w g", "v", "w", "rank 0 on host1 and rank 1 on host2", both}, // either came next, alike
+		{"g g g", "v", "w", "rank 0 on host1 and rank 1 on host2", both},
+	} {
+		all := meets()
+		why.Learn(all, append(rounds(1, 0, strings.Fields(tt.done)...), open(0, tt.in0), open(1, tt.in1)))
+		if got, _ := why.Explain(all); !strings.HasPrefix(got, tt.who+" ") || !strings.Contains(got, tt.how) {
+			t.Errorf("after %s, in %s and %s: %s; want %s, which %s", tt.done, tt.in0, tt.in1, got, tt.who, tt.how)
+		}
+	}
+}
+
+// TestPatience: a wait is long if it takes longer than a step, and than what took long before.
+func TestPatience(t *testing.T) {
+	slow := rounds(20, 0, "a")
+	slow[0].Ended += 3e6 // the first use, which waits for hosts that start
+	saves := append(rounds(20, 0, "a"), rounds(20, 0, "a")...)
+	saves[7].Ended += 2e6
+	steps := rounds(20, 0, "a")
+	for i := range steps {
+		steps[i].First, steps[i].Ended = int64(i%20)*4e6, int64(i%20)*4e6+1000
+	}
+	for name, tt := range map[string]struct {
+		ops  []why.Op
+		want time.Duration
+	}{"none": {nil, 1500 * time.Millisecond}, "short steps": {slow, 1500 * time.Millisecond}, "saves for 2 s": {saves, 6003 * time.Millisecond},
+		"steps of 4 s": {steps, 4 * time.Second}} {
+		if got := why.Patience(tt.ops); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestSeldomLate: a rank that saves a checkpoint now and then is not late again and again, neither is one that validates after
+// each epoch, nor one that is late in turn with another.
+func TestSeldomLate(t *testing.T) {
+	for name, late := range map[string]func(n int, o *why.Op) (host2, by int64){
+		"saves":     func(n int, o *why.Op) (int64, int64) { return 1, map[bool]int64{true: 300_000}[n%20 == 10] },
+		"validates": func(n int, o *why.Op) (int64, int64) { return 1, map[bool]int64{true: 300_000}[o.Name == "end"] },
+		"in turn":   func(n int, o *why.Op) (int64, int64) { return int64(n % 2), 8000 },
+		"shares":    func(n int, o *why.Op) (int64, int64) { return 1, 1500 },
+	} {
+		ops := rounds(12, 0, "a", "a", "a", "a", "a", "end")
+		for i := range ops {
+			o, n := &ops[i], i%(len(ops)/2)
+			host, by := late(n, o)
+			o.Began, o.Ended = o.Began+by, o.Ended+by
+			if (o.Host == "host2") == (host == 1) {
+				o.First, o.Last = o.First+by, o.Last+by
+			} else {
+				o.Others += by
+			}
+		}
+		all := meets()
+		for i := range all {
+			all[i].Behind, all[i].Waits = false, false
+		}
+		if why.Learn(all, ops); all[0].Late != nil || all[1].Late != nil {
+			t.Errorf("%s: %+v and %+v", name, all[0].Late, all[1].Late)
 		}
 	}
 }
@@ -196,14 +273,15 @@ func TestNetwork(t *testing.T) {
 	const begin = "rank 0 on host1 and rank 1 on host2 wait for data that is under way between hosts: "
 	link(0, why.Link{Sent: 600_000, Waits: 5, RTT: 300})
 	link(1, why.Link{Sent: 900_000, Waits: 5, RTT: 300})
-	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s, round trip 300µs: look at the speed of both NICs and at what else uses them" {
+	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
-	link(1, why.Link{Sent: 200_000, Waits: 5}) // over RDMA
-	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s: look at the speed of both NICs and at what else uses them" {
+	link(1, why.Link{Sent: 200_000, Waits: 5, RTT: 80_000})
+	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s, round trip 80ms: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
-	const loses = "the path from host2 to host1 loses packets: 80 were sent again within 12s, while 0.9 MB arrived: look for a bad cable, port or NIC"
+	const loses = "the path from host2 to host1 loses packets: 80 were sent again within 12s, while 0.9 MB arrived: " +
+		"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC"
 	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Waits: 5})
 	if got, _ := why.Explain(all); strings.Contains(got, "loses") {
 		t.Error("one burst: " + got)
@@ -213,7 +291,7 @@ func TestNetwork(t *testing.T) {
 		t.Error(got)
 	}
 	link(0, why.Link{Down: true})
-	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection; "+loses {
+	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection" {
 		t.Error(got)
 	}
 	all[1].Ahead = -3600e6

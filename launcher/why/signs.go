@@ -37,7 +37,7 @@ const (
 	// stolenShare is the same for a hypervisor.
 	stolenShare = 0.2
 	// turns is how often per second a thread wakes that waits for Python's interpreter lock: Python's interval is 5 ms.
-	turns = 50
+	turns = 100
 	// badClock is how far clocks may differ before that is worth a word, in microseconds.
 	badClock = 2e6
 )
@@ -47,46 +47,81 @@ func (s *Signs) perSecond(n int64) float64 { return float64(n) * 1e6 / float64(m
 
 func (s *Signs) share(us int64) float64 { return float64(us) / float64(max(s.Window, 1)) }
 
-// hindrance describes what keeps a rank from going on, "" if nothing shows. at is where its main thread is.
-func (f *Finding) hindrance(at string) string {
-	s := f.Signs
-	if s == nil {
-		return ""
+// cause is what may keep a rank from going on.
+type cause struct {
+	is    bool
+	share float64 // of the look that it explains
+	slows bool    // the rank goes on, more slowly
+	text  string
+	at    string
+}
+
+// cause returns what explains most of the look. Of several that explain what the main thread waits for, the first one is the
+// most special. What slows a rank down explains no wait that is long against a step that is slowed down so much.
+func (f *Finding) cause() (best cause) {
+	s, at, state := cmp.Or(f.Signs, &Signs{}), f.Top(), f.state()
+	waits := max(1-s.share(s.Main+s.Ready), 0.01) // neither running nor ready
+	lock, faults, ready := strings.HasPrefix(state, "waits for another thread"), s.perSecond(s.Faults), s.Ready-s.Throttled
+	memory, loader := "(its memory limit, or the machine, is too small)", at
+	if s.Swapped > 0 {
+		memory = fmt.Sprintf("(%d MiB are in swap)", s.Swapped>>20)
 	}
-	waits := strings.HasPrefix(f.State, "waits for another thread")
-	switch {
-	case s.Stuck != "" && (blocked(f.State) || idle(s)):
-		return "waits for the file " + s.Stuck + after(at, ", at ")
-	case s.perSecond(s.Faults) >= muchFaults:
-		text := fmt.Sprintf("waits for its memory to come from disk, %.0f pages per second", s.perSecond(s.Faults))
-		if s.Swapped > 0 {
-			text += fmt.Sprintf(" (%d MiB are in swap)", s.Swapped>>20)
-		} else {
-			text += " (its memory limit, or the machine, is too small)"
-		}
-		return text + after(at, ", at ")
-	case len(s.Dead) > 0:
-		return "goes on without a process that it started and that died: " + strings.Join(s.Dead, ", ") + after(at, "; it is at ")
-	case waits && s.perSecond(s.Switches) >= turns && s.share(s.Main) < 0.5:
-		return "waits for Python's interpreter lock, which another of its threads holds" + holder(f.Stack)
-	case waits && idle(s) && deadlocked(f.Stack) != "":
-		return "is in a deadlock: " + deadlocked(f.Stack)
-	case s.Full != "":
-		return fmt.Sprintf("writes to a file system that is full, %s", s.Full) + after(at, ", at ")
-	case s.share(s.Throttled) >= heldBack:
-		return fmt.Sprintf("is held back by its control group, which allows it %.2g CPUs (%.0f %% of the time it may not run)", s.Quota,
-			100*min(s.share(s.Throttled), 1)) + after(at, ", at ")
-	case s.share(s.Stolen) >= stolenShare && !idle(s):
-		return fmt.Sprintf("gets too little CPU time: the hypervisor gives %.0f %% of it to other machines", 100*s.share(s.Stolen)) + after(at, ", at ")
-	case s.share(s.Ready) >= crowded && s.Ready > s.CPU/2:
-		rival := "processes that are not visible here use its CPUs"
-		if s.Rival != "" {
-			rival = fmt.Sprintf("%s uses %.1f CPUs", s.Rival, s.share(s.RivalCPU))
-		}
-		return fmt.Sprintf("gets too little CPU time: %s (%.0f %% of the time it is ready and may not run)", rival,
-			100*min(s.share(s.Ready), 1)) + after(at, ", at ")
+	if !loads(f.Stack) { // it shows what came after the wait
+		loader = ""
 	}
-	return ""
+	percent := func(us int64) string { return fmt.Sprintf("%.0f %% of", 100*min(s.share(us), 1)) }
+	for _, c := range []cause{
+		{debugged(f.Stack), 1, false, "is in a debugger", after(at, " at ")},
+		{faults >= muchFaults, 1 - s.share(s.Main), true,
+			fmt.Sprintf("waits for its memory to come from disk, %.0f pages per second %s", faults, memory), after(at, ", at ")},
+		{kept(state), waits, false, state, after(s.Stuck, ": ") + after(s.Stuck, after(at, ", at "))},
+		{s.Stuck != "" && (blocked(state) || idle(s)), waits, false, "waits for the file " + s.Stuck, after(at, ", at ")},
+		{len(s.Dead) > 0, waits, false,
+			"goes on without a process that it started and that died: " + strings.Join(s.Dead, ", "), after(at, "; it is at ")},
+		{lock && s.perSecond(s.Switches) >= turns && holder(f.Stack) != "", waits, false,
+			"waits for Python's interpreter lock, which another of its threads holds", holder(f.Stack)},
+		{lock && idle(s) && deadlocked(f.Stack) != "", waits, false, "is in a deadlock: ", deadlocked(f.Stack)},
+		{f.Activity == "waits for data", waits, false, "waits for its data loader" + f.since(), after(loader, " at ")},
+		{s.Full != "", waits, false, "writes to a file system that is full, " + s.Full, after(at, ", at ")},
+		{s.share(s.Throttled) >= heldBack, s.share(s.Throttled), true, fmt.Sprintf("is held back by its control group, "+
+			"which allows it %.2g CPUs (%s the time it may not run)", s.Quota, percent(s.Throttled)), after(at, ", at ")},
+		{s.share(s.Stolen) >= stolenShare && !idle(s), s.share(s.Stolen), true, fmt.Sprintf("gets too little CPU time: "+
+			"the hypervisor gives %s it to other machines", percent(s.Stolen)), after(at, ", at ")},
+		{s.share(ready) >= crowded && ready > s.CPU/2, s.share(ready), true, fmt.Sprintf("gets too little CPU time: "+
+			"%s (%s the time it is ready and may not run)", s.rival(), percent(s.Ready)), after(at, ", at ")},
+	} {
+		slowed := float64(f.Step) / max(1-c.share, 0.01)
+		if c.is && c.share > best.share && (!c.slows || 2*slowed >= float64(f.Waited)) {
+			best = c
+		}
+	}
+	return best
+}
+
+func (s *Signs) rival() string {
+	if s.Rival == "" {
+		return "processes that are not visible here use its CPUs"
+	}
+	return fmt.Sprintf("%s uses %.1f CPUs", s.Rival, s.share(s.RivalCPU))
+}
+
+// crowding is the share of the time in which a rank would run that it may not.
+func (f *Finding) crowding() float64 {
+	s := cmp.Or(f.Signs, &Signs{})
+	return float64(s.Ready) / float64(max(s.Ready+s.CPU, 1))
+}
+
+// shared reports whether a rank is late for a lack of CPU time that others have too: the whole machine is busy.
+func shared(f Finding, all []Finding) bool {
+	return strings.HasPrefix(f.cause().text, "gets too little CPU time") && slices.ContainsFunc(all, func(o Finding) bool {
+		return o.Rank != f.Rank && 2*o.crowding() >= f.crowding()
+	})
+}
+
+// stuck reports whether a rank does nothing, for long, or is slowed down much.
+func (f *Finding) stuck() bool {
+	c := f.cause()
+	return f.Stays && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || c.share >= 0.5 && c.slows && f.crowding() < 0.5
 }
 
 // idle reports whether a process did nothing during the look.
@@ -94,12 +129,12 @@ func idle(s *Signs) bool { return s.share(s.CPU) < 0.05 && s.perSecond(s.Switche
 
 // blocked reports whether a state is one in which a process waits for a file.
 func blocked(state string) bool {
-	for _, part := range []string{"file", "disk", "stuck in the kernel"} {
-		if strings.Contains(state, part) {
-			return true
-		}
-	}
-	return false
+	return kept(state) || strings.Contains(state, "file") || strings.Contains(state, "disk")
+}
+
+// kept reports whether a state is one that is most telling by itself.
+func kept(state string) bool {
+	return strings.Contains(state, "file server") || strings.Contains(state, "file system") || strings.Contains(state, "stuck in the kernel")
 }
 
 // threads returns the frames of each thread of a stack that faulthandler wrote, the main thread last.
@@ -182,35 +217,36 @@ func edges(all []Finding) (edges []edge) {
 // network names the link that is slow or loses packets, "" if none shows.
 func network(all []Finding) string {
 	edges := slices.DeleteFunc(edges(all), func(e edge) bool { return !e.Losing && e.Waits == 0 && !e.Down })
-	if len(edges) == 0 {
-		return ""
-	}
 	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
-	if i := slices.IndexFunc(edges, func(e edge) bool { return e.Down }); i >= 0 {
-		return fmt.Sprintf("the link from %s to %s has no connection", edges[i].from, edges[i].Peer)
+	// The worst comes first: no connection, then the highest share of losses, then the lowest rate.
+	share := func(e edge) float64 {
+		switch {
+		case e.Down:
+			return 2
+		case e.Losing:
+			return float64(e.Lost) / float64(max(e.LostOf, e.Lost, 1))
+		}
+		return 0
 	}
-	if text := losing(all); text != "" {
-		return text
-	}
-	worst := slices.MinFunc(edges, func(a, b edge) int { return cmp.Compare(rate(a), rate(b)) })
-	trip := ""
-	if worst.RTT > 0 { // unknown over RDMA
-		trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
-	}
-	return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
-		worst.from, worst.Peer, rate(worst), trip)
-}
-
-// losing names the path that loses most packets, "" if none does.
-func losing(all []Finding) string {
-	edges := slices.DeleteFunc(edges(all), func(e edge) bool { return !e.Losing })
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(share(b), share(a)), cmp.Compare(rate(a), rate(b))) })
 	if len(edges) == 0 {
 		return ""
 	}
-	share := func(e edge) float64 { return float64(e.Lost) / float64(max(e.LostOf, 1)) }
-	worst := slices.MaxFunc(edges, func(a, b edge) int { return cmp.Compare(share(a), share(b)) })
-	return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: look for a bad cable, port or NIC",
-		worst.from, worst.Peer, worst.Lost, (time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), float64(worst.LostOf)/1e6)
+	switch worst := edges[0]; {
+	case worst.Down:
+		return fmt.Sprintf("the link from %s to %s has no connection", worst.from, worst.Peer)
+	case worst.Losing:
+		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: "+
+			"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC", worst.from, worst.Peer, worst.Lost,
+			(time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), float64(worst.LostOf)/1e6)
+	default:
+		trip := ""
+		if worst.RTT >= 5000 { // else it does not matter
+			trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
+		}
+		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
+			worst.from, worst.Peer, rate(worst), trip)
+	}
 }
 
 // clocks names the hosts whose clocks are far from the launcher's.

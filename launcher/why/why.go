@@ -1,8 +1,9 @@
 // Package why puts in one line what a job waits for, from what its daemons found out about each rank. It is pure: the
 // launcher gathers the Findings, and commands show what Explain makes of them.
 //
-// The rules, in this order: a host that does not answer; ranks that others wait for, with what each of them does; ranks
-// that wait for each other; operations whose data is under way; no one waits, and what most ranks do.
+// The rules, in this order: a host that does not answer; ranks that wait for each other; ranks that others wait for, with what
+// each of them does; data that is under way; ranks that are late again and again; ranks that do not go on; nothing is wrong.
+// Only waits that are long for the job count: the launcher asks Patience.
 package why
 
 import (
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gorun/rendezvous/wire"
 )
 
 // Finding is what was found out about one rank. Times are in microseconds.
@@ -20,8 +23,9 @@ type Finding struct {
 	PID      int      `json:"pid,omitempty"`
 	State    string   `json:"state"`              // what its process does, in words
 	Does     []string `json:"does,omitempty"`     // what it does in unfinished operations, the oldest first
-	Behind   bool     `json:"behind,omitempty"`   // others wait for it
-	Waits    bool     `json:"waits,omitempty"`    // it waits for others
+	Behind   bool     `json:"behind,omitempty"`   // others wait for it, for long
+	Waits    bool     `json:"waits,omitempty"`    // it waits for others, for long
+	Stays    bool     `json:"stays,omitempty"`    // its activity is the same for long
 	Activity string   `json:"activity,omitempty"` // what it reports that it does, "" if it counts nothing
 	For      int64    `json:"for_us,omitempty"`   // how long already
 	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
@@ -41,6 +45,10 @@ type Finding struct {
 	Diverged string    `json:"diverged,omitempty"` // how its calls differ from those before, or of others
 	Moving   float64   `json:"moving,omitempty"`   // share of the time in which data was under way between hosts
 	Late     *Lateness `json:"late,omitempty"`     // nil if it is not mostly the last one
+
+	Waited int64       `json:"waited_us,omitempty"` // how long others have waited for it; 0 if that is unknown
+	Step   int64       `json:"step_us,omitempty"`   // how long a step of the job takes
+	Split  *wire.Split `json:"split,omitempty"`     // where its time went; nil if it counts nothing
 }
 
 // Thread is what the kernel shows of a thread.
@@ -63,25 +71,10 @@ func Explain(all []Finding) (verdict string, evidence []string) {
 		evidence = append(evidence, who+": "+strings.Join(append([]string{f.does()}, f.Does...), "; "))
 	}
 	verdict = verdictOf(all)
-	if path := losing(all); path != "" && !strings.Contains(verdict, path) {
-		verdict += "; " + path
-	}
 	if text := clocks(all); text != "" {
 		verdict += "; " + text
 	}
 	return verdict, evidence
-}
-
-// long reports whether an operation has waited for a second or longer: the job hangs, rather than being slow.
-func long(all []Finding) bool {
-	return slices.ContainsFunc(all, func(f Finding) bool {
-		return slices.ContainsFunc(f.Does, func(does string) bool { return strings.HasSuffix(does, " or longer") })
-	})
-}
-
-// moving reports whether data was under way most of the time.
-func moving(all []Finding) bool {
-	return slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
 }
 
 func verdictOf(all []Finding) string {
@@ -96,8 +89,9 @@ func verdictOf(all []Finding) string {
 	crossed := pick(func(f Finding) bool { return f.Behind && f.Waits && !f.Silent })
 	diverged := pick(func(f Finding) bool { return f.Diverged != "" && !f.Silent })
 
-	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended })
-	switch {
+	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) })
+	moving := slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
+	switch path := network(all); {
 	case len(all) == 0:
 		return "the job has no ranks yet"
 	case len(unread) > 0:
@@ -107,40 +101,47 @@ func verdictOf(all []Finding) string {
 		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
 	case len(diverged) > 0:
 		return apart(diverged)
-	case len(behind) > 0 && len(crossed) == len(behind):
-		return fmt.Sprintf("%s wait for each other: they call different operations, or in different orders: %s",
-			ranks(crossed), calls(crossed))
-	case len(late) > 0 && !long(all):
-		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
+	case len(crossed) > 1 && len(crossed) == len(behind):
+		return ranks(crossed) + " wait for each other: they call different operations, or in different orders" + after(calls(crossed), ": ")
 	case len(behind) > 0:
-		idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits })
-		return "the job waits for " + ranks(idle) + what(idle)
+		if idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits }); len(idle) > 0 {
+			behind = idle
+		}
+		return "the job waits for " + ranks(behind) + what(behind)
 	case len(waiting) > 0:
-		verb := "wait"
-		if len(waiting) == 1 {
-			verb = "waits"
-		}
-		text := fmt.Sprintf("%s %s for data that is under way between hosts", ranks(waiting), verb)
-		if path := network(all); path != "" {
-			text += ": " + path
-		}
-		return text
+		return fmt.Sprintf("%s %s for data that is under way between hosts%s", ranks(waiting), plural(waiting, "waits", "wait"), after(path, ": "))
+	case len(late) > 0:
+		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
 	case len(running) == 0:
 		return "all ranks have ended"
-	case moving(all) && network(all) != "":
-		return "the job waits mostly for data that is under way between hosts: " + network(all)
+	case moving && path != "":
+		return "the job waits mostly for data that is under way between hosts: " + path
+	case split(running) != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
+		return "nothing is wrong: " + split(running)
 	default:
 		return "no rank waits for another: " + ranks(running) + what(running)
 	}
 }
 
-// does describes a rank by what is most telling: its process is stopped or stuck, then what it counts itself.
-func (f Finding) does() string {
-	state := strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID))
-	since := ""
-	if d := time.Duration(f.For) * time.Microsecond; d >= time.Second {
-		since = fmt.Sprintf(" for %v", d.Round(time.Second))
+// split is where the time of ranks went, "" if they count nothing.
+func split(of []Finding) string {
+	var total wire.Split
+	ranks := 0
+	for _, f := range of {
+		if f.Split != nil && f.Split.Counts() {
+			total.Add(f.Split)
+			ranks++
+		}
 	}
+	if ranks == 0 {
+		return ""
+	}
+	return total.Describe(ranks)
+}
+
+// does describes a rank by what is most telling: its process is stopped or stuck, then what explains most of the time.
+func (f Finding) does() string {
+	state, cause := f.state(), f.cause()
 	switch {
 	case f.Silent:
 		return "its host does not answer"
@@ -148,31 +149,25 @@ func (f Finding) does() string {
 		return fmt.Sprintf("%s (kill -CONT %d continues it)", state, f.PID)
 	case strings.Contains(state, "paused by a debugger"):
 		return state
-	case strings.Contains(state, "file server"), strings.Contains(state, "file system"), strings.Contains(state, "stuck in the kernel"):
-		if f.Signs != nil && f.Signs.Stuck != "" {
-			return state + ": " + f.Signs.Stuck + after(f.Top(), ", at ")
-		}
-		return state
-	}
-	at := f.Top()
-	hindrance := f.hindrance(at)
-	switch {
 	case f.Failed != "":
 		return "has failed: " + f.Failed
-	case debugged(f.Stack):
-		return "is in a debugger" + after(at, " at ")
-	case hindrance != "":
-		return hindrance
-	case f.Activity == "waits for data":
-		if !loads(f.Stack) { // it shows what came after the wait
-			at = ""
-		}
-		return "waits for its data loader" + since + after(at, " at ")
+	case cause.share > 0:
+		return cause.text + cause.at
 	case f.Activity == "computes", f.Activity == "":
-		return state + after(at, " at ")
+		return state + after(f.Top(), " at ")
 	default:
-		return f.Activity + since
+		return f.Activity + f.since()
 	}
+}
+
+func (f Finding) state() string { return strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID)) }
+
+// since is how long its activity lasts already.
+func (f Finding) since() string {
+	if d := time.Duration(f.For) * time.Microsecond; d >= time.Second {
+		return fmt.Sprintf(" for %v", d.Round(time.Second))
+	}
+	return ""
 }
 
 func after(text, before string) string {
@@ -253,7 +248,7 @@ func hosts(of []Finding) (names []string) {
 	return names
 }
 
-func plural(of []string, one, many string) string {
+func plural[T any](of []T, one, many string) string {
 	if len(of) == 1 {
 		return one
 	}

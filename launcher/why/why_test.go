@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 const stack = `Thread 0x00007f01 (most recent call first):
@@ -79,6 +80,68 @@ func TestExplain(t *testing.T) {
 		}
 		if len(evidence) != len(tt.all) {
 			t.Errorf("%s: evidence about %d of %d ranks", name, len(evidence), len(tt.all))
+		}
+	}
+}
+
+// TestSizes: of all signs of a rank the one counts that explains how long others wait for it.
+func TestSizes(t *testing.T) {
+	const second = 1_000_000
+	for want, f := range map[string]why.Finding{
+		"is computing at batches (train.py:12)": {State: "is computing", Stack: stack, Waited: 45e6, Step: 40_000,
+			Signs: &why.Signs{Main: second / 2, CPU: second / 2, Ready: second / 2}}, // half a CPU makes a step last 0.08 s
+		"gets too little CPU time: processes that are not visible here use its CPUs (50 % of the time it is ready and may not run)": {
+			State: "is computing", Waited: 2e6, Step: 2e6, Signs: &why.Signs{Main: second / 2, CPU: second / 2, Ready: second / 2}},
+		"waits for its data loader for 45s": {State: "waits", Activity: "waits for data", For: 45e6, Waited: 45e6, Step: 40_000,
+			Signs: &why.Signs{Ready: second * 3 / 10}},
+		"waits for another thread at batches (train.py:12)": {State: "waits for another thread", Stack: stack,
+			Signs: &why.Signs{Switches: 300, Busiest: second}}, // as DDP does while a backward pass runs
+		"is in a debugger at batches (train.py:12)": {State: "waits", Stack: strings.ReplaceAll(stack, "selectors.py", "pdb.py"),
+			Signs: &why.Signs{Full: "/out", Ready: second / 4}},
+	} {
+		f.Host, f.Behind = "h", true
+		if f.Signs.Window = second; f.Signs.CPU == 0 {
+			f.Signs.CPU = f.Signs.Main
+		}
+		if got, _ := why.Explain([]why.Finding{f}); got != "the job waits for rank 0 on h, which "+want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestNothingIsWrong: a job that goes on gets no other verdict, whatever its ranks are seen to do at the moment, unless all of
+// them do the same for long.
+func TestNothingIsWrong(t *testing.T) {
+	const second = 1_000_000
+	rank := func(n int) why.Finding {
+		return why.Finding{Rank: n, Host: "h", State: "sleeps", Activity: "computes", Signs: &why.Signs{Window: second},
+			Split: &wire.Split{Elapsed: 100e6, Steps: 50, Others: 20e6, Communication: 30e6, Operations: 9}}
+	}
+	const fine = "nothing is wrong: 50 steps of 2s: computing 50 %, data 0 %, communication 30 %, waiting for other ranks 20 %"
+	busy := &why.Signs{Window: second, Ready: second / 2, CPU: second / 2, Main: second / 2, Rival: "make", RivalCPU: 2 * second}
+	for name, tt := range map[string]struct {
+		change func(f *why.Finding)
+		want   string
+	}{
+		"quiet":          {func(*why.Finding) {}, fine},
+		"a busy machine": {func(f *why.Finding) { f.Signs = busy }, fine},
+		"late on a busy machine": {func(f *why.Finding) {
+			if f.Signs = busy; f.Rank == 1 {
+				f.Late = &why.Lateness{Times: 90, Of: 100, Mean: 500_000}
+			}
+		}, fine},
+		"a file, for a moment":           {func(f *why.Finding) { f.Signs.Stuck = "/ckpt (ext4)" }, fine},
+		"slow links that are idle":       {func(f *why.Finding) { f.Links, f.Moving = []why.Link{{Peer: "o", RTT: 9}}, 0.9 }, fine},
+		"losses that slow nothing":       {func(f *why.Finding) { f.Links = []why.Link{{Peer: "o", Losing: true, Lost: 9}} }, fine},
+		"no steps for long, one of both": {func(f *why.Finding) { f.Stays = f.Rank == 1 }, fine},
+		"no steps for long":              {func(f *why.Finding) { f.Stays = true }, "no rank waits for another: ranks 0-1 on h, each of which sleeps"},
+	} {
+		all := []why.Finding{rank(0), rank(1)}
+		for i := range all {
+			tt.change(&all[i])
+		}
+		if got, _ := why.Explain(all); got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func readLimits(env []string) limits {
 // interval is the interval of checks: an operation's age counts from the check that found it.
 func (l limits) interval() time.Duration {
 	if l.warn == 0 {
-		return time.Hour
+		return time.Second
 	}
 	return min(max(l.warn/10, 50*time.Millisecond), time.Second)
 }
@@ -130,10 +130,11 @@ func (w *Watch) setLimits() {
 // Check reports to the launcher when other operations are late than before. In a pause of the ring no operation waits
 // for a rank: it is not to be called then.
 func (w *Watch) Check(now time.Time) {
+	pending := w.pending(now) // whose age counts from here, also without reports
 	if w.limits.warn == 0 {
 		return
 	}
-	report := stalled(w.pending(now), now, w.limits)
+	report := stalled(pending, now, w.limits)
 	var b strings.Builder
 	for _, op := range report.Ops {
 		if op.Late {
