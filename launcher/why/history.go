@@ -332,12 +332,13 @@ func (h *history) late() (all map[int]*Lateness, moving float64) {
 	edge := end // of what was under way later
 	for _, use := range uses {
 		rank, by := latest(use)
-		of := waits[use[0].round()]
-		by = min(by, of[len(of)*2/3])
 		if all[rank] == nil {
 			all[rank] = &Lateness{Of: len(uses)}
 		}
 		all[rank].Times++
+		all[rank].Mean += by // as a sum, until it is known how often
+		of := waits[use[0].round()]
+		by = min(by, of[len(of)*2/3])
 		sums[rank] += by
 		total += by
 		if o := use[0]; len(use) > 1 {
@@ -347,7 +348,7 @@ func (h *history) late() (all map[int]*Lateness, moving float64) {
 		begin, end = min(begin, use[0].First), max(end, use[0].Ended)
 	}
 	for rank, l := range all {
-		l.Mean = sums[rank] / int64(l.Times)
+		l.Mean /= int64(l.Times)
 		if float64(sums[rank]) < mostlyLate*float64(total) || float64(sums[rank]) < lateShare*float64(end-begin) {
 			delete(all, rank)
 		}

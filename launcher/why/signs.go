@@ -74,7 +74,7 @@ func (f *Finding) cause() (best cause) {
 		{debugged(f.Stack), 1, false, "is in a debugger", after(at, " at ")},
 		{faults >= muchFaults, 1 - s.share(s.Main), true,
 			fmt.Sprintf("waits for its memory to come from disk, %.0f pages per second %s", faults, memory), after(at, ", at ")},
-		{kept(state), waits, false, state, after(s.Stuck, ": ") + after(s.Stuck, after(at, ", at "))},
+		{kept(state), waits, false, state, after(s.Stuck, ": ") + after(at, ", at ")},
 		{s.Stuck != "" && (blocked(state) || idle(s)), waits, false, "waits for the file " + s.Stuck, after(at, ", at ")},
 		{len(s.Dead) > 0, waits, false,
 			"goes on without a process that it started and that died: " + strings.Join(s.Dead, ", "), after(at, "; it is at ")},

@@ -118,9 +118,13 @@ func verdictOf(all []Finding) string {
 		return "the job waits mostly for data that is under way between hosts: " + path
 	case split(running) != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
 		return "nothing is wrong: " + split(running)
-	default:
-		return "no rank waits for another: " + ranks(running) + what(running)
 	}
+	for i := range running {
+		if !running[i].stuck() {
+			running[i].Signs = nil // what they are of is no reason
+		}
+	}
+	return "no rank waits for another: " + ranks(running) + what(running)
 }
 
 // split is where the time of ranks went, "" if they count nothing.
