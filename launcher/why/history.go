@@ -17,14 +17,20 @@ func Learn(all []Finding, ops []Op) {
 	h := newHistory(ops)
 	lates, moving := h.late()
 	step, _ := pace(ops)
+	var crossed []*Finding
+	departed := 0
 	for i := range all {
 		f := &all[i]
 		f.Diverged, f.Late, f.Moving, f.Step = "", lates[f.Rank], moving, step
 		if f.Behind && f.Waits {
 			f.Diverged = h.diverged(f)
+			crossed = append(crossed, f)
+			departed += min(len(f.Diverged), 1)
 		}
 	}
-	h.minority(all)
+	if len(crossed) >= 3 && (departed == 0 || 2*departed > len(crossed)) {
+		h.outvote(crossed, departed > 0)
+	}
 }
 
 const (
@@ -40,13 +46,15 @@ func Patience(ops []Op) time.Duration {
 	return max(leastPatience, us(step), min(us(3*longest), mostPatience))
 }
 
+// series are the uses of an operation that a host has seen.
+type series struct {
+	host string
+	key
+}
+
 // pace returns the time between two uses of an operation, the median, and the longest one of an operation. First uses do not
 // count: they wait for what hosts do once.
 func pace(ops []Op) (step, longest int64) {
-	type series struct {
-		host string
-		key
-	}
 	before, steps := map[series]int64{}, []int64{0}
 	for i := range ops {
 		o := &ops[i]
@@ -207,7 +215,7 @@ func (h *history) diverged(f *Finding) string {
 
 // more describes a rank in an operation from which others went on.
 func more(in, others *Op) string {
-	return fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others", in.called(), others.called())
+	return fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others, or left that call out", in.called(), others.called())
 }
 
 func times(n int) string {
@@ -217,44 +225,27 @@ func times(n int) string {
 	return fmt.Sprintf("%d rounds", n)
 }
 
-// minority decides which ranks have diverged. Where most of them went on to another operation, it names those that did
-// not. Where the operations are new, it names those that call another one than most.
-func (h *history) minority(all []Finding) {
-	crossed, diverged := 0, 0
-	for i := range all {
-		if all[i].Behind && all[i].Waits {
-			crossed++
-			if all[i].Diverged != "" {
-				diverged++
-			}
-		}
-	}
-	if crossed < 3 || diverged > 0 && 2*diverged <= crossed {
-		return
-	}
-	for i := range all {
-		f := &all[i]
-		if !f.Behind || !f.Waits {
-			continue
-		}
+// outvote decides which ranks have departed. Where most of them went on to another operation, it names those that did not.
+// Where the operations are new, it names those that call another one than most.
+func (h *history) outvote(crossed []*Finding, departed bool) {
+	for _, f := range crossed {
 		in, lacks := h.pairs(f)
 		switch {
-		case diverged > 0 && f.Diverged != "":
+		case departed && f.Diverged != "":
 			f.Diverged = ""
-		case diverged > 0 && len(in) > 0 && len(lacks) > 0:
+		case len(in) == 0 || len(lacks) == 0:
+		case departed:
 			f.Diverged = more(in[0], lacks[0])
-		case len(in) > 0 && len(lacks) > 0 && 2*h.inSame(all, in[0]) < crossed:
+		case 2*in[0].lacking() > len(crossed):
 			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
 		}
 	}
 }
 
-// inSame counts the ranks in an operation.
-func (h *history) inSame(all []Finding, o *Op) (n int) {
-	for i := range all {
-		if all[i].Waits && !o.lacks(&all[i]) {
-			n++
-		}
+// lacking counts the ranks that an operation waits for.
+func (o *Op) lacking() (n int) {
+	for _, a := range o.Missing {
+		n += len(a.Ranks)
 	}
 	return n
 }
@@ -275,36 +266,34 @@ const (
 
 // uses returns the uses of the operations of each step, the latest first. Each has one Op of each host.
 func (h *history) uses() (uses [][]*Op) {
-	byName, most := map[key][][]*Op{}, 0
-	index := map[string]map[key]int{}
+	type use struct {
+		key
+		n int // from the latest on
+	}
+	all, count, hosts, most := map[use][]*Op{}, map[series]int{}, map[string]bool{}, 0
 	for i := len(h.ops) - 1; i >= 0; i-- {
-		o, k := &h.ops[i], h.ops[i].round()
+		o := &h.ops[i]
 		if o.Outcome != "done" || o.Last == 0 || o.Began == 0 {
 			continue
 		}
-		if index[o.Host] == nil {
-			index[o.Host] = map[key]int{}
-		}
-		n := index[o.Host][k]
-		index[o.Host][k]++
-		if n == len(byName[k]) {
-			byName[k] = append(byName[k], nil)
-		}
-		byName[k][n] = append(byName[k][n], o)
-		most = max(most, n+1)
+		s := series{o.Host, o.round()}
+		u := use{s.key, count[s]}
+		all[u] = append(all[u], o)
+		count[s]++
+		hosts[o.Host], most = true, max(most, count[s])
 	}
-	for _, of := range byName {
-		of = slices.DeleteFunc(of, func(use []*Op) bool { return len(use) < len(index) }) // not all hosts kept it
-		if 2*len(of) >= most {
-			uses = append(uses, of...)
+	for u, of := range all {
+		if len(of) == len(hosts) && 2*count[series{of[0].Host, u.key}] >= most { // all hosts kept it
+			uses = append(uses, of)
 		}
 	}
 	slices.SortFunc(uses, func(a, b []*Op) int {
 		return cmp.Or(cmp.Compare(b[0].Began, a[0].Began), cmp.Compare(b[0].Number, a[0].Number))
 	})
-	old := slices.IndexFunc(uses, func(use []*Op) bool { return uses[0][0].Began-use[0].Began > recent })
-	if old >= 0 {
-		uses = uses[:min(max(old, leastRecent), len(uses))]
+	for i, use := range uses {
+		if i >= leastRecent && uses[0][0].Began-use[0].Began > recent {
+			return uses[:i]
+		}
 	}
 	return uses
 }

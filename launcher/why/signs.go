@@ -62,6 +62,8 @@ func (f *Finding) cause() (best cause) {
 	s, at, state := cmp.Or(f.Signs, &Signs{}), f.Top(), f.state()
 	waits := max(1-s.share(s.Main+s.Ready), 0.01) // neither running nor ready
 	lock, faults, ready := strings.HasPrefix(state, "waits for another thread"), s.perSecond(s.Faults), s.Ready-s.Throttled
+	main, others := inUser(f.Stack)
+	other := strings.Join(others[:min(len(others), 3)], " and at ")
 	memory, loader := "(its memory limit, or the machine, is too small)", at
 	if s.Swapped > 0 {
 		memory = fmt.Sprintf("(%d MiB are in swap)", s.Swapped>>20)
@@ -78,10 +80,11 @@ func (f *Finding) cause() (best cause) {
 		{s.Stuck != "" && (blocked(state) || idle(s)), waits, false, "waits for the file " + s.Stuck, after(at, ", at ")},
 		{len(s.Dead) > 0, waits, false,
 			"goes on without a process that it started and that died: " + strings.Join(s.Dead, ", "), after(at, "; it is at ")},
-		{lock && s.perSecond(s.Switches) >= turns && holder(f.Stack) != "", waits, false,
-			"waits for Python's interpreter lock, which another of its threads holds", holder(f.Stack)},
-		{lock && idle(s) && deadlocked(f.Stack) != "", waits, false, "is in a deadlock: ", deadlocked(f.Stack)},
-		{f.Activity == "waits for data", waits, false, "waits for its data loader" + f.since(), after(loader, " at ")},
+		{lock && s.perSecond(s.Switches) >= turns && other != "", waits, false,
+			"waits for Python's interpreter lock, which another of its threads holds", ", at " + other},
+		{lock && idle(s) && main != "" && other != "", waits, false,
+			fmt.Sprintf("is in a deadlock: its main thread waits for a lock at %s, another thread at %s", main, other), ""},
+		{f.Activity == "waits for data", waits, false, "waits for its data loader" + f.since(), after(loader, " at ") + f.beside()},
 		{s.Full != "", waits, false, "writes to a file system that is full, " + s.Full, after(at, ", at ")},
 		{s.share(s.Throttled) >= heldBack, s.share(s.Throttled), true, fmt.Sprintf("is held back by its control group, "+
 			"which allows it %.2g CPUs (%s the time it may not run)", s.Quota, percent(s.Throttled)), after(at, ", at ")},
@@ -121,7 +124,7 @@ func shared(f Finding, all []Finding) bool {
 // stuck reports whether a rank does nothing, for long, or is slowed down much.
 func (f *Finding) stuck() bool {
 	c := f.cause()
-	return f.Stays && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || c.share >= 0.5 && c.slows && f.crowding() < 0.5
+	return f.Stays && f.Activity != inOperation && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || c.share >= 0.5 && c.slows && f.crowding() < 0.5
 }
 
 // idle reports whether a process did nothing during the look.
@@ -137,62 +140,19 @@ func kept(state string) bool {
 	return strings.Contains(state, "file server") || strings.Contains(state, "file system") || strings.Contains(state, "stuck in the kernel")
 }
 
-// threads returns the frames of each thread of a stack that faulthandler wrote, the main thread last.
-func threads(stack string) (all [][]Frame) {
-	for line := range strings.Lines(stack) {
-		if begins(line) {
-			all = append(all, nil)
-			continue
-		}
-		if m := frameLine.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil && len(all) > 0 {
-			all[len(all)-1] = append(all[len(all)-1], Main(line)...)
-		}
-	}
-	return all
-}
-
-// user returns where a thread is in the user's code, "" if it is in none, and whether that is its innermost frame.
-func user(frames []Frame) (at string, innermost bool) {
-	for i, frame := range frames {
-		if !frame.library() {
-			return frame.short(), i == 0
-		}
-	}
-	return "", false
-}
-
-// holder names where another thread than the main one is in the user's code.
-func holder(stack string) string {
+// inUser returns where the main thread and others are whose innermost frame is in the user's code: they may wait for locks.
+func inUser(stack string) (main string, others []string) {
 	all := threads(stack)
-	for _, frames := range all[:max(len(all)-1, 0)] {
-		if at, innermost := user(frames); at != "" && innermost {
-			return ", at " + at
+	for i, frames := range all {
+		switch {
+		case len(frames) == 0 || frames[0].library():
+		case i == len(all)-1:
+			main = frames[0].short()
+		default:
+			others = append(others, frames[0].short())
 		}
 	}
-	return ""
-}
-
-// deadlocked returns where threads wait for each other: the main thread waits in the user's code for a lock, and so does
-// another one. "" if none does.
-func deadlocked(stack string) string {
-	all := threads(stack)
-	if len(all) < 2 {
-		return ""
-	}
-	main, innermost := user(all[len(all)-1])
-	if main == "" || !innermost {
-		return ""
-	}
-	var others []string
-	for _, frames := range all[:len(all)-1] {
-		if at, innermost := user(frames); at != "" && innermost {
-			others = append(others, at)
-		}
-	}
-	if len(others) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("its main thread waits for a lock at %s, another thread at %s", main, strings.Join(others[:min(len(others), 3)], " and at "))
+	return main, others
 }
 
 // edge is a link as the host at one end sees it.
@@ -201,38 +161,32 @@ type edge struct {
 	Link
 }
 
-// edges returns the links of all hosts, each once.
-func edges(all []Finding) (edges []edge) {
+// network names the link that is slow or loses packets, "" if none shows.
+func network(all []Finding) string {
+	var edges []edge
 	for _, f := range all {
 		for _, l := range f.Links {
-			e := edge{f.Host, l}
-			if !slices.ContainsFunc(edges, func(o edge) bool { return o.from == e.from && o.Peer == e.Peer }) {
-				edges = append(edges, e)
+			if l.Losing || l.Waits > 0 || l.Down {
+				edges = append(edges, edge{f.Host, l})
 			}
 		}
 	}
-	return edges
-}
-
-// network names the link that is slow or loses packets, "" if none shows.
-func network(all []Finding) string {
-	edges := slices.DeleteFunc(edges(all), func(e edge) bool { return !e.Losing && e.Waits == 0 && !e.Down })
-	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
-	// The worst comes first: no connection, then the highest share of losses, then the lowest rate.
-	share := func(e edge) float64 {
-		switch {
-		case e.Down:
-			return 2
-		case e.Losing:
-			return float64(e.Lost) / float64(max(e.LostOf, e.Lost, 1))
-		}
-		return 0
-	}
-	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(share(b), share(a)), cmp.Compare(rate(a), rate(b))) })
 	if len(edges) == 0 {
 		return ""
 	}
-	switch worst := edges[0]; {
+	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
+	// No connection is worst, then the highest share of losses, then the lowest rate.
+	merit := func(e edge) float64 {
+		switch {
+		case e.Down:
+			return -2
+		case e.Losing:
+			return -float64(e.Lost) / float64(max(e.LostOf, e.Lost, 1))
+		}
+		return rate(e)
+	}
+	worst := slices.MinFunc(edges, func(a, b edge) int { return cmp.Compare(merit(a), merit(b)) })
+	switch {
 	case worst.Down:
 		return fmt.Sprintf("the link from %s to %s has no connection", worst.from, worst.Peer)
 	case worst.Losing:

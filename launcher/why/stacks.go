@@ -20,21 +20,25 @@ type Frame struct {
 
 var frameLine = regexp.MustCompile(`^ *File "(.*)", line (\d+) in (.*)$`)
 
-// Main returns the frames of the thread that a stack belongs to most: the one that faulthandler lists last, which is the main
-// thread. The innermost frame is the first.
-func Main(stack string) (frames []Frame) {
+// threads returns the frames of each thread of a stack that faulthandler wrote, the innermost first. The main thread is the last.
+func threads(stack string) [][]Frame {
+	all := [][]Frame{nil}
 	for line := range strings.Lines(stack) {
 		line = strings.TrimRight(line, "\r\n")
 		if begins(line) {
-			frames = nil
-			continue
-		}
-		if m := frameLine.FindStringSubmatch(line); m != nil {
+			all = append(all, nil)
+		} else if m := frameLine.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.Atoi(m[2])
-			frames = append(frames, Frame{File: m[1], Line: n, Function: m[3]})
+			all[len(all)-1] = append(all[len(all)-1], Frame{File: m[1], Line: n, Function: m[3]})
 		}
 	}
-	return frames
+	return all
+}
+
+// Main returns the frames of the main thread.
+func Main(stack string) []Frame {
+	all := threads(stack)
+	return all[len(all)-1]
 }
 
 // begins reports whether a line is the first of a thread, or of the only one.

@@ -77,6 +77,9 @@ func Explain(all []Finding) (verdict string, evidence []string) {
 	return verdict, evidence
 }
 
+// inOperation is the activity of a rank that waits for others, or for data that is under way.
+const inOperation = "waits for an operation"
+
 func verdictOf(all []Finding) string {
 	pick := func(is func(Finding) bool) []Finding {
 		return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return !is(f) })
@@ -89,7 +92,7 @@ func verdictOf(all []Finding) string {
 	crossed := pick(func(f Finding) bool { return f.Behind && f.Waits && !f.Silent })
 	diverged := pick(func(f Finding) bool { return f.Diverged != "" && !f.Silent })
 
-	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) })
+	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) && f.Activity != inOperation })
 	moving := slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
 	switch path := network(all); {
 	case len(all) == 0:
@@ -158,10 +161,18 @@ func (f Finding) does() string {
 	case cause.share > 0:
 		return cause.text + cause.at
 	case f.Activity == "computes", f.Activity == "":
-		return state + after(f.Top(), " at ")
+		return state + after(f.Top(), " at ") + f.beside()
 	default:
 		return f.Activity + f.since()
 	}
+}
+
+// beside is what the kernel shows of what a rank waits for.
+func (f Finding) beside() string {
+	if f.Signs == nil || !strings.HasPrefix(f.State, "waits") {
+		return ""
+	}
+	return after(strings.Join(f.Signs.Beside, ", "), "; ")
 }
 
 func (f Finding) state() string { return strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID)) }

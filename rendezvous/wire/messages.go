@@ -393,9 +393,10 @@ type Signs struct {
 	Stolen    int64    `msgpack:"stolen" json:"stolen_us"`           // time of each CPU that the hypervisor gave to other machines
 	Rival     string   `msgpack:"rival" json:"rival,omitempty"`      // what else used most CPU time, "" for nothing that matters
 	RivalCPU  int64    `msgpack:"rival_cpu" json:"rival_cpu_us,omitempty"`
-	Stuck     string   `msgpack:"stuck" json:"stuck,omitempty"` // the file that its main thread waits for
-	Full      string   `msgpack:"full" json:"full,omitempty"`   // a file system that it writes to and that has no room
-	Dead      []string `msgpack:"dead" json:"dead,omitempty"`   // processes that it started, that have ended, and that it has not waited for
+	Stuck     string   `msgpack:"stuck" json:"stuck,omitempty"`   // the file that its main thread waits for
+	Full      string   `msgpack:"full" json:"full,omitempty"`     // a file system that it writes to and that has no room
+	Dead      []string `msgpack:"dead" json:"dead,omitempty"`     // processes that it started, that have failed, and that it has not waited for
+	Beside    []string `msgpack:"beside" json:"beside,omitempty"` // what may explain why its main thread waits: the other end of a connection, processes that it started
 }
 
 // LinkState is what a host sees of its link to a peer.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/proc"
 )
 
 const (
@@ -85,7 +86,9 @@ func (l *Look) End() map[int]*wire.Signs {
 			s.Rival, s.RivalCPU = rival, used.Microseconds()
 		}
 		s.compare(then, g)
-		s.Stuck, s.Full, s.Dead = stuck(pid), full(pid), dead(l.children[pid], now)
+		s.Full, s.Dead = full(pid), dead(l.children[pid], now)
+		s.Stuck, s.Beside = stuck(pid)
+		s.Beside = append(s.Beside, hung(l.children[pid], now)...)
 		all[pid] = (*wire.Signs)(s)
 	}
 	return all
@@ -299,21 +302,22 @@ func (m Memory) Short() bool { return m.groups != nil && killed(m.root, m.groups
 // System calls that wait for a file, with the index of the argument that is its descriptor, or the address of its path.
 var (
 	byDescriptor = map[int]int{unix.SYS_READ: 0, unix.SYS_PREAD64: 0, unix.SYS_READV: 0, unix.SYS_WRITE: 0, unix.SYS_PWRITE64: 0,
-		unix.SYS_FSTAT: 0, unix.SYS_GETDENTS64: 0, unix.SYS_FSYNC: 0, unix.SYS_FDATASYNC: 0, unix.SYS_CLOSE: 0}
+		unix.SYS_FSTAT: 0, unix.SYS_GETDENTS64: 0, unix.SYS_FSYNC: 0, unix.SYS_FDATASYNC: 0, unix.SYS_CLOSE: 0,
+		unix.SYS_FLOCK: 0, unix.SYS_FCNTL: 0, unix.SYS_RECVFROM: 0, unix.SYS_RECVMSG: 0, unix.SYS_SENDTO: 0, unix.SYS_CONNECT: 0}
 	byPath = map[int]int{unix.SYS_OPENAT: 1, unix.SYS_STATX: 1, unix.SYS_NEWFSTATAT: 1, unix.SYS_FACCESSAT: 1, unix.SYS_FACCESSAT2: 1,
 		unix.SYS_READLINKAT: 1, unix.SYS_UNLINKAT: 1, unix.SYS_MKDIRAT: 1}
 )
 
-// stuck names the file that the main thread of a process waits for, "" if it waits for none. Nothing here touches the
-// file, as that might wait, too.
-func stuck(pid int) string {
+// stuck names the file that the main thread of a process waits for, "" if it waits for none, or else the other end of the
+// connection. Nothing here touches the file, as that might wait, too.
+func stuck(pid int) (file string, beside []string) {
 	f := strings.Fields(string(read(pid, "syscall")))
 	if len(f) < 7 {
-		return ""
+		return "", nil
 	}
 	number, err := strconv.Atoi(f[0])
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	argument := func(i int) uint64 {
 		n, _ := strconv.ParseUint(strings.TrimPrefix(f[1+i], "0x"), 16, 64)
@@ -325,10 +329,22 @@ func stuck(pid int) string {
 	} else if i, ok := byPath[number]; ok {
 		path = textAt(pid, argument(i))
 	}
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
-		return "" // a pipe, a socket or a device
+	if socket, ok := strings.CutPrefix(path, "socket:["); ok {
+		if peer := parsePeer(slices.Concat(read(pid, "net/tcp"), read(pid, "net/tcp6")), strings.TrimSuffix(socket, "]")); peer != "" {
+			beside = []string{"the other end is " + peer}
+		}
 	}
-	return fmt.Sprintf("%s (%s)", path, cmp.Or(mountOf(parseMounts(read(pid, "mountinfo")), path).kind, "unknown file system"))
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
+		return "", beside // a pipe, a socket or a device
+	}
+	file = fmt.Sprintf("%s (%s)", path, cmp.Or(mountOf(parseMounts(read(pid, "mountinfo")), path).kind, "unknown file system"))
+	if locks, _ := os.ReadFile("/proc/locks"); number == unix.SYS_FLOCK || number == unix.SYS_FCNTL {
+		if holder := parseHolder(locks, pid); holder > 0 {
+			s, _ := parseStat(read(holder, "stat"))
+			file += fmt.Sprintf(", which process %d (%s) has locked", holder, s.command)
+		}
+	}
+	return file, nil
 }
 
 // textAt reads a string in the memory of a process.
@@ -388,12 +404,12 @@ func writes(info []byte) bool {
 	return false
 }
 
-// dead names the children of a process that have ended without its notice.
+// dead names the children of a process that have failed without its notice.
 func dead(children []int, all map[int]stat) (names []string) {
 	const most = 4
 	for _, pid := range slices.Sorted(slices.Values(children)) {
 		s := all[pid]
-		if s.state != 'Z' || len(names) == most {
+		if s.state != 'Z' || s.exit == 0 || len(names) == most {
 			continue
 		}
 		how := fmt.Sprintf("exit status %d", s.exit>>8)
@@ -403,4 +419,16 @@ func dead(children []int, all map[int]stat) (names []string) {
 		names = append(names, fmt.Sprintf("process %d (%s), %s", pid, s.command, how))
 	}
 	return names
+}
+
+// hung describes the children of a process that do not wait for work to come.
+func hung(children []int, all map[int]stat) (texts []string) {
+	const most = 4
+	for _, pid := range slices.Sorted(slices.Values(children)) {
+		does := proc.Describe(pid)
+		if all[pid].state != 'Z' && !strings.HasPrefix(does, "waits for data") && len(texts) < most {
+			texts = append(texts, fmt.Sprintf("its process %d (%s) %s", pid, all[pid].command, does))
+		}
+	}
+	return texts
 }

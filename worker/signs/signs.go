@@ -8,6 +8,9 @@ package signs
 
 import (
 	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -107,6 +110,42 @@ func mountOf(all []mount, path string) (at mount) {
 		}
 	}
 	return at
+}
+
+// parsePeer finds the other end of a TCP connection in /proc/PID/net/tcp, by the inode of its socket.
+func parsePeer(text []byte, inode string) string {
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[9] != inode {
+			continue
+		}
+		address, port, _ := strings.Cut(f[2], ":")
+		b, err := hex.DecodeString(address)
+		for i := 0; i+4 <= len(b); i += 4 { // words as this machine has them
+			slices.Reverse(b[i : i+4])
+		}
+		ip, ok := netip.AddrFromSlice(b)
+		n, bad := strconv.ParseUint(port, 16, 16)
+		if err == nil && ok && bad == nil {
+			return netip.AddrPortFrom(ip.Unmap(), uint16(n)).String()
+		}
+	}
+	return ""
+}
+
+// parseHolder finds in /proc/locks the process whose lock another one waits for, 0 if there is none.
+func parseHolder(text []byte, waiter int) (holder int) {
+	held := map[string]int{} // by the number of the lock
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) > 5 && f[1] == "->" && f[5] == strconv.Itoa(waiter):
+			return held[f[0]]
+		case len(f) > 4 && f[1] != "->":
+			held[f[0]], _ = strconv.Atoi(f[4])
+		}
+	}
+	return 0
 }
 
 // groups are the paths of a process's control groups, by controller; "" is that of version 2.

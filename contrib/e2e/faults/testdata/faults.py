@@ -1,14 +1,16 @@
-"""A training loop in which rank 1 has the fault that the first argument names, once some steps are done.
+"""A training loop in which a rank has the fault that the first argument names, once some steps are done.
 
 Ranks meet in three operations per step, with little data but for faults of the network. Whatever a fault changes on its
 host is undone when the next job begins there, or goes with the host.
 """
 
 import ctypes
+import fcntl
 import mmap
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,8 +22,9 @@ import numpy as np
 from gorun import basics
 from gorun.constants import BARRIER
 
-FAULT, DIRECTORY, DISK = sys.argv[1:]
+FAULT, RANK, DIRECTORY, DISK = sys.argv[1:]
 PLANTED_AT = 12  # steps
+EPOCH = 5  # steps, where the fault is about epochs
 GROUPS = "/sys/fs/cgroup"
 
 
@@ -95,7 +98,7 @@ def work():
 
 
 class Loader:
-    """Batches; a worker of the loader of the faulty rank dies, or it is slow."""
+    """Batches; a worker of the loader of the faulty rank dies or hangs, or it is slow."""
 
     def __init__(self):
         self.slow = 0.0
@@ -111,10 +114,13 @@ class Loader:
             yield step
             step += 1
 
-    def lose(self):
+    def hang(self):
         self.queue = multiprocessing.SimpleQueue()
         self.worker = multiprocessing.Process(target=time.sleep, args=(1000,), daemon=True)
         self.worker.start()
+
+    def lose(self):
+        self.hang()
         os.kill(self.worker.pid, signal.SIGKILL)
 
 
@@ -165,12 +171,42 @@ def fill():
                 time.sleep(0.05)
 
 
+def unanswering():
+    """Wait for a server that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.recv(1)
+
+
+def locked():
+    """Wait for the lock of a file that another process has."""
+    with open(os.path.join(DISK, "lock"), "w") as f:
+        holder = subprocess.Popen(["flock", f.name, "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+        holder.stdout.readline()
+        fcntl.flock(f, fcntl.LOCK_EX)
+
+
 def plant():
     """Have the fault begin; return what every further step does."""
     if FAULT in ("slow loader", "other clocks"):
         loader.slow = 0.15
     elif FAULT == "dead loader worker":
         loader.lose()
+    elif FAULT == "hung loader worker":
+        loader.hang()
+    elif FAULT == "loop":
+        return spin
+    elif FAULT == "sleep":
+        return lambda: time.sleep(1000)
+    elif FAULT == "child":
+        return lambda: subprocess.run(["sleep", "1000"], check=True)
+    elif FAULT == "server":
+        return unanswering
+    elif FAULT == "file lock":
+        return locked
+    elif FAULT == "exit":
+        return lambda: os._exit(3)
+    elif FAULT == "killed":
+        return lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif FAULT == "stuck file system":
         point = os.path.join(DIRECTORY, "data")
         unanswered(point)
@@ -211,14 +247,14 @@ def plant():
 
 
 def main():
-    if FAULT == "out of memory" and os.environ["HOROVOD_RANK"] == "1":
+    if FAULT == "out of memory" and os.environ["HOROVOD_RANK"] == RANK:
         limit("memory", memory__limit_in_bytes=str(128 << 20), memory__max=str(128 << 20), memory__swap__max="0")
-    if FAULT == "other clocks" and os.environ["HOROVOD_RANK"] == "1" and "LATER" not in os.environ:
+    if FAULT == "other clocks" and os.environ["HOROVOD_RANK"] == RANK and "LATER" not in os.environ:
         # A time namespace begins with the next process.
         other = ["unshare", "--time", "--monotonic", "0", "--boottime", "0", "--fork", "--kill-child"]
         os.execvpe(other[0], [*other, sys.executable, *sys.argv], {**os.environ, "LATER": "1"})
     hvd.init()
-    faulty = hvd.rank() == 1
+    faulty = hvd.rank() == int(RANK)
     if faulty:
         subprocess.run(["tc", "qdisc", "del", "dev", device(), "root"], stderr=subprocess.DEVNULL, check=False)
     network = FAULT in ("slow network", "broken cable")
@@ -233,6 +269,8 @@ def main():
             then()
         if FAULT == "fewer batches" and planted:
             break
+        if FAULT == "fewer batches later" and planted:
+            barrier("epoch")
         if not (FAULT == "missing call" and planted):
             barrier("encoder")
         if FAULT == "wrong order" and planted:
@@ -243,6 +281,8 @@ def main():
             barrier("head")
         n = 2 if FAULT == "mismatch" and planted else 1
         hvd.allreduce(gradients[: len(gradients) // n], name="gradients")
+        if FAULT in ("fewer batches later", "no validation") and step % EPOCH == EPOCH - 1 and not planted:
+            barrier("epoch")
         gorun.step()
     barrier("end of epoch")
 
