@@ -16,7 +16,6 @@ type inspection struct {
 	asked time.Time     // when it began
 	ahead map[int]int64 // how much the clocks of hosts are ahead of this one's, in microseconds
 
-	before  stall.Answers   // to the first question what waits, once there is a second one
 	flights map[int]arrived // what the flight recorders have, by host
 	last    []why.Finding   // of the last round
 }

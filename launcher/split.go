@@ -16,16 +16,14 @@ func (j *job) showSplits() {
 		return
 	}
 	for _, h := range j.hosts {
-		var total wire.Split
-		ranks := 0
+		var splits []*wire.Split
 		for _, p := range j.processes {
-			if p.host == h.id && p.split != nil && p.split.Counts() {
-				total.Add(p.split)
-				ranks++
+			if p.host == h.id {
+				splits = append(splits, p.split)
 			}
 		}
-		if ranks > 0 {
-			j.spec.Note("gorun: %s: %s", h.name, total.Describe(ranks))
+		if text := wire.DescribeSplits(splits); text != "" {
+			j.spec.Note("gorun: %s: %s", h.name, text)
 		}
 	}
 }

@@ -48,30 +48,12 @@ func (j *job) inspected(h *host, m *wire.Inspected) {
 	}
 }
 
-// inspectedAll ends the round when nothing more is to come. Where ranks seem to wait for each other, it asks once more what
-// waits: daemons may have looked at different moments of a job that goes on.
+// inspectedAll ends the round when nothing more is to come.
 func (j *job) inspectedAll() {
 	i, n := &j.inspection, j.hosts.running()
-	switch {
-	case len(i.found) < n || len(j.stalls.answers.By) < n || len(i.flights) < n:
-	case i.before.By == nil && j.crossed():
-		i.before = j.stalls.answers
-		j.stalls.ask(j.hosts)
-		j.stalls.timeout = nil // inspection.over limits the round
-	default:
+	if len(i.found) >= n && len(j.stalls.answers.By) >= n && len(i.flights) >= n {
 		j.inspectionOver()
 	}
-}
-
-// crossed reports whether a rank that others wait for seems to wait, too.
-func (j *job) crossed() bool {
-	for rank, p := range j.processes {
-		a := j.stalls.answers
-		if _, behind := a.Behind(rank, p.host); behind && a.Waits(rank, p.host) {
-			return true
-		}
-	}
-	return false
 }
 
 // inspectionOver ends the round with what was found by now.
@@ -82,15 +64,11 @@ func (j *job) inspectionOver() {
 
 // findings returns what was found about each rank.
 func (j *job) findings() []why.Finding {
-	answers := j.stalls.answers
-	if before := j.inspection.before; before.By != nil {
-		answers = answers.Stayed(before)
-	}
 	ops, _, _ := j.inspection.record(j.hosts)
 	patience := why.Patience(ops)
 	all := make([]why.Finding, 0, len(j.processes))
 	for rank, p := range j.processes {
-		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], answers, patience))
+		all = append(all, j.inspection.finding(rank, p, j.hosts[p.host], j.stalls.answers, patience))
 	}
 	why.Learn(all, ops)
 	j.inspection.last = all

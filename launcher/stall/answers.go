@@ -122,33 +122,16 @@ func (a Answers) Waits(rank, host int) bool {
 	})
 }
 
-// Stayed returns the operations that daemons reported before and still report. Daemons look at different moments, so that
-// answers of one round may show ranks as waiting for each other when they never did. All of one round come before all of the next:
-// what is in both was there on all hosts at the same time.
-func (a Answers) Stayed(before Answers) Answers {
-	return a.only(func(id int, w wire.Waiting) bool {
-		same := func(old wire.Waiting) bool { return old.Group == w.Group && old.Name == w.Name && old.Seen == w.Seen }
-		old := before.By[id]
-		return old != nil && slices.ContainsFunc(old.Ops, same)
-	})
-}
-
-// Lasting returns the operations that some host has waited in for so long.
+// Lasting returns the operations that some host has waited in for so long. Daemons look at different moments, so that answers may
+// show ranks as waiting for each other when they never did: what has lasted for longer than those are apart was on all hosts at once.
 func (a Answers) Lasting(least time.Duration) Answers {
-	open := a.open()
-	return a.only(func(_ int, w wire.Waiting) bool {
-		return slices.ContainsFunc(open, func(o openOperation) bool { return o.is(w) && o.age >= least })
-	})
-}
-
-// only returns the operations of hosts that are to be kept.
-func (a Answers) only(keep func(id int, w wire.Waiting) bool) Answers {
-	kept := Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}
+	open, lasting := a.open(), Answers{Hosts: a.Hosts, By: map[int]*wire.Stalled{}}
 	for id, answer := range a.By {
-		ops := slices.DeleteFunc(slices.Clone(answer.Ops), func(w wire.Waiting) bool { return !keep(id, w) })
-		kept.By[id] = &wire.Stalled{Asked: answer.Asked, More: answer.More, Ops: ops}
+		lasting.By[id] = &wire.Stalled{Asked: answer.Asked, More: answer.More, Ops: slices.DeleteFunc(slices.Clone(answer.Ops), func(w wire.Waiting) bool {
+			return slices.ContainsFunc(open, func(o openOperation) bool { return o.is(w) && o.age < least })
+		})}
 	}
-	return kept
+	return lasting
 }
 
 // Behind returns how long others have waited for a rank of a host in an operation, at least; false if none does.

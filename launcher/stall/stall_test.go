@@ -1,6 +1,7 @@
 package stall
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -62,42 +63,28 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestStayed: two daemons that answer at different moments make ranks seem to wait for each other. Where each of them has
-// another operation of the same name a moment later, none waits; where both have the same one, both do.
-func TestStayed(t *testing.T) {
-	round := func(seenX, seenY int64) Answers {
-		return Answers{Hosts: []string{"a", "b"}, By: map[int]*wire.Stalled{
-			0: {Ops: []wire.Waiting{{Name: "x", Seen: seenX, Missing: []wire.Missing{{Host: "b", Ranks: []int{1}}}}}},
-			1: {Ops: []wire.Waiting{{Name: "y", Seen: seenY, Missing: []wire.Missing{{Host: "a", Ranks: []int{0}}}}}},
-		}}
-	}
-	crossed := func(a Answers) (all []int) {
+// TestLasting: an operation counts as long as its oldest wait on a host; where only short waits make ranks seem to wait for each
+// other, none does.
+func TestLasting(t *testing.T) {
+	a := Answers{Hosts: []string{"a", "b"}, By: map[int]*wire.Stalled{
+		0: {Ops: []wire.Waiting{{Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{1}}}}}},
+		1: {Ops: []wire.Waiting{{Name: "y", AgeMS: 900, Missing: []wire.Missing{{Host: "a", Ranks: []int{0}}}},
+			{Name: "x", AgeMS: 800, Missing: []wire.Missing{{Host: "b", Ranks: []int{1}}}}}},
+	}}
+	for least, want := range map[time.Duration]string{0: "[0 1] [0 1] 3s", time.Second: "[1] [0] 3s", 4 * time.Second: "[] [] 0s"} {
+		lasting := a.Lasting(least)
+		var behind, waits []int
 		for rank := range 2 {
-			if _, behind := a.Behind(rank, rank); behind && a.Waits(rank, rank) {
-				all = append(all, rank)
+			if _, ok := lasting.Behind(rank, rank); ok {
+				behind = append(behind, rank)
+			}
+			if lasting.Waits(rank, rank) {
+				waits = append(waits, rank)
 			}
 		}
-		return all
-	}
-	first, half := round(10, 20), round(10, 20)
-	delete(half.By, 1)
-	if got := crossed(first); len(got) != 2 {
-		t.Errorf("in one round %v wait for each other", got)
-	}
-	for _, tt := range []struct {
-		name  string
-		again Answers
-		want  []int
-		waits bool // rank 0
-	}{
-		{"both stay", round(10, 20), []int{0, 1}, true},
-		{"both are others", round(11, 21), nil, false},
-		{"one stays", round(10, 21), nil, true},
-		{"one host does not answer again", half, nil, true},
-	} {
-		stayed := tt.again.Stayed(first)
-		if got := crossed(stayed); !slices.Equal(got, tt.want) || stayed.Waits(0, 0) != tt.waits {
-			t.Errorf("%s: %v wait for each other, want %v; rank 0 waits: %v", tt.name, got, tt.want, stayed.Waits(0, 0))
+		since, _ := lasting.Behind(1, 1)
+		if got := fmt.Sprint(behind, waits, since); got != want {
+			t.Errorf("for %v or longer: %s, want %s", least, got, want)
 		}
 	}
 }

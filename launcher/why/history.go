@@ -73,8 +73,8 @@ func pace(ops []Op) (step, longest int64) {
 
 // Lateness is how often a rank was the last one.
 type Lateness struct {
-	Times int   `json:"times"` // so many operations waited for it
-	Of    int   `json:"of"`    // of so many
+	Times int   `json:"times"` // so many operations waited for it, long for the job
+	Of    int   `json:"of"`    // of so many that waited long
 	Mean  int64 `json:"mean_us"`
 }
 
@@ -254,10 +254,10 @@ const (
 	// The operations of the last moments are judged, in microseconds, or so many if they are fewer.
 	recent      = 10_000_000
 	leastRecent = 40
-	// leastLate is how many operations a judgement takes at least.
-	leastLate = 8
-	// A rank is late if this share of all waiting is for it, and if others wait for it during this share of the time.
-	mostlyLate = 0.75
+	// A rank is late if it is the last one in so many long waits, and in this share of them, if this share of all waiting is for it,
+	// and if others wait for it during this share of the time.
+	leastLate  = 12
+	mostlyLate = 0.8
 	lateShare  = 0.2
 	// Data may be under way for so many microseconds, and for its bytes at so many per microsecond, where no link is slow.
 	soon     = 5000
@@ -298,7 +298,7 @@ func (h *history) uses() (uses [][]*Op) {
 	return uses
 }
 
-// late returns the ranks that others mostly wait for. It compares no clocks: each host knows how long it waited for the
+// late returns the rank that others mostly wait for. It compares no clocks: each host knows how long it waited for the
 // others, so the late rank is the last one on the host that waited least. Of the waits for one operation, those in the upper
 // third count no more than the others: a rank that seldom comes late, as one that saves checkpoints, is not late again and
 // again. moving is the share of the time in which data was under way for longer than it needs.
@@ -307,41 +307,43 @@ func (h *history) late() (all map[int]*Lateness, moving float64) {
 	if len(uses) < leastLate {
 		return nil, 0
 	}
-	waits := map[key][]int64{}
+	waits, usual, most := map[key][]int64{}, map[key]int64{}, int64(1)
 	for _, use := range uses {
 		_, by := latest(use)
 		waits[use[0].round()] = append(waits[use[0].round()], by)
 	}
-	for _, of := range waits {
+	for k, of := range waits {
 		slices.Sort(of)
+		usual[k] = of[len(of)*2/3]
+		most = max(most, usual[k])
 	}
 	all = map[int]*Lateness{}
-	sums, total := map[int]int64{}, int64(0)
+	sums, total, long := map[int]int64{}, int64(0), 0
 	begin, end := uses[0][0].First, uses[0][0].Ended
 	edge := end // of what was under way later
 	for _, use := range uses {
 		rank, by := latest(use)
-		if all[rank] == nil {
-			all[rank] = &Lateness{Of: len(uses)}
+		sums[rank] += min(by, usual[use[0].round()])
+		total += min(by, usual[use[0].round()])
+		if 2*by >= most {
+			if all[rank] == nil {
+				all[rank] = &Lateness{}
+			}
+			all[rank].Times++
+			all[rank].Mean += by // as a sum, until it is known how often
+			long++
 		}
-		all[rank].Times++
-		all[rank].Mean += by // as a sum, until it is known how often
-		of := waits[use[0].round()]
-		by = min(by, of[len(of)*2/3])
-		sums[rank] += by
-		total += by
 		if o := use[0]; len(use) > 1 {
 			moving += float64(max(min(o.Ended, edge)-o.Began-soon-o.Bytes/slowRate, 0))
 			edge = min(edge, o.Began)
 		}
 		begin, end = min(begin, use[0].First), max(end, use[0].Ended)
 	}
-	for rank, l := range all {
-		l.Mean /= int64(l.Times)
-		if float64(sums[rank]) < mostlyLate*float64(total) || float64(sums[rank]) < lateShare*float64(end-begin) {
-			delete(all, rank)
-		}
-	}
+	maps.DeleteFunc(all, func(rank int, l *Lateness) bool {
+		l.Of, l.Mean = long, l.Mean/int64(l.Times)
+		sum := float64(sums[rank])
+		return l.Times < leastLate || float64(l.Times) < mostlyLate*float64(long) || sum < mostlyLate*float64(total) || sum < lateShare*float64(end-begin)
+	})
 	return all, moving / float64(max(end-begin, 1))
 }
 

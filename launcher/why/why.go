@@ -92,9 +92,15 @@ func verdictOf(all []Finding) string {
 	crossed := pick(func(f Finding) bool { return f.Behind && f.Waits && !f.Silent })
 	diverged := pick(func(f Finding) bool { return f.Diverged != "" && !f.Silent })
 
-	late := pick(func(f Finding) bool { return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) && f.Activity != inOperation })
+	late := pick(func(f Finding) bool {
+		return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) && f.Activity != inOperation
+	})
 	moving := slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
-	switch path := network(all); {
+	var splits []*wire.Split
+	for _, f := range running {
+		splits = append(splits, f.Split)
+	}
+	switch path, split := network(all), wire.DescribeSplits(splits); {
 	case len(all) == 0:
 		return "the job has no ranks yet"
 	case len(unread) > 0:
@@ -119,8 +125,8 @@ func verdictOf(all []Finding) string {
 		return "all ranks have ended"
 	case moving && path != "":
 		return "the job waits mostly for data that is under way between hosts: " + path
-	case split(running) != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
-		return "nothing is wrong: " + split(running)
+	case split != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
+		return "nothing is wrong: " + split
 	}
 	for i := range running {
 		if !running[i].stuck() {
@@ -128,22 +134,6 @@ func verdictOf(all []Finding) string {
 		}
 	}
 	return "no rank waits for another: " + ranks(running) + what(running)
-}
-
-// split is where the time of ranks went, "" if they count nothing.
-func split(of []Finding) string {
-	var total wire.Split
-	ranks := 0
-	for _, f := range of {
-		if f.Split != nil && f.Split.Counts() {
-			total.Add(f.Split)
-			ranks++
-		}
-	}
-	if ranks == 0 {
-		return ""
-	}
-	return total.Describe(ranks)
 }
 
 // does describes a rank by what is most telling: its process is stopped or stuck, then what explains most of the time.

@@ -17,7 +17,6 @@ type Waiting struct {
 	Name    string    `msgpack:"name"`
 	Group   uint32    `msgpack:"group"` // a process set, or from Pairs on a pair of ranks
 	AgeMS   int64     `msgpack:"age"`
-	Seen    int64     `msgpack:"seen"`    // when the daemon first saw it: another time is another operation of the name
 	Late    bool      `msgpack:"late"`    // longer than the limit for a report
 	Over    bool      `msgpack:"over"`    // longer than the limit for an error
 	Missing []Missing `msgpack:"missing"` // none if all contributions are there, and data is under way

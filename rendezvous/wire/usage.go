@@ -65,25 +65,28 @@ type Split struct {
 	For           int64  `msgpack:"for" json:"for_us"`        // how long already
 }
 
-// Counts reports whether the rank counted steps or waits.
-func (s *Split) Counts() bool { return s.Steps > 0 || s.Operations > 0 }
-
-// Add adds the times and operations of a rank; of steps it keeps the most, since ranks step together.
-func (s *Split) Add(o *Split) {
-	s.Elapsed += o.Elapsed
-	s.Data += o.Data
-	s.Others += o.Others
-	s.Communication += o.Communication
-	s.Hidden += o.Hidden
-	s.Operations += o.Operations
-	s.Steps = max(s.Steps, o.Steps)
-}
-
-// Describe describes the sum of the splits of some ranks.
-func (s *Split) Describe(ranks int) string {
+// DescribeSplits describes the splits of some ranks together. It returns "" if none of them counted steps or waits.
+func DescribeSplits(all []*Split) string {
+	var s Split
+	ranks := int64(0)
+	for _, o := range all {
+		if o == nil || o.Steps == 0 && o.Operations == 0 {
+			continue
+		}
+		ranks++
+		s.Elapsed += o.Elapsed
+		s.Data += o.Data
+		s.Others += o.Others
+		s.Communication += o.Communication
+		s.Hidden += o.Hidden
+		s.Steps = max(s.Steps, o.Steps) // ranks step together
+	}
+	if ranks == 0 {
+		return ""
+	}
 	var b strings.Builder
 	if s.Steps > 0 {
-		each := time.Duration(s.Elapsed/int64(ranks)/s.Steps) * time.Microsecond
+		each := time.Duration(s.Elapsed/ranks/s.Steps) * time.Microsecond
 		fmt.Fprintf(&b, "%d steps of %v: ", s.Steps, each.Round(max(each/1000, time.Microsecond)))
 	}
 	share := func(t int64) string { return fmt.Sprintf("%.0f %%", 100*float64(t)/float64(max(s.Elapsed, 1))) }

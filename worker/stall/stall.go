@@ -172,7 +172,7 @@ func stalled(open []collective.Stall, now time.Time, l limits) *wire.Stalled {
 	}
 	for _, s := range open {
 		age := now.Sub(s.Since)
-		op := wire.Waiting{Kind: s.Kind.String(), Name: s.Name, Group: s.Group, AgeMS: age.Milliseconds(), Seen: s.Since.UnixNano(),
+		op := wire.Waiting{Kind: s.Kind.String(), Name: s.Name, Group: s.Group, AgeMS: age.Milliseconds(),
 			Late: l.warn > 0 && age >= l.warn, Over: l.giveUp > 0 && age >= l.giveUp}
 		for _, a := range s.Missing {
 			op.Missing = append(op.Missing, wire.Missing{Host: a.Host, Ranks: a.Ranks})
