@@ -43,6 +43,22 @@ _Item = TypeVar("_Item")
 now = time.monotonic_ns  # the clock of all stamps
 
 
+class _Thread(threading.local):
+    helps = False  # the script's threads, which may compute while this one waits
+
+
+_thread = _Thread()
+
+
+def _computed() -> int:
+    """Return for how many nanoseconds the main thread has run, or could have run on a CPU less busy."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/schedstat", "rb", buffering=0) as file:
+            return sum(map(int, file.read(64).split()[:2]))
+    except (OSError, ValueError):  # a kernel without it
+        return time.clock_gettime_ns(time.pthread_getcpuclockid(threading.main_thread().ident or 0))
+
+
 def _words(environ: Mapping[str, str]) -> memoryview:
     """Return the page that the environment names, or private memory."""
     path = environ.get("GORUN_COUNTERS", "")
@@ -91,33 +107,48 @@ class Counters:
             every, self._words[MAIN_SIGNAL // 8] = _offer_stacks(os.environ)
             self._words[SIGNAL // 8] = every
 
+    def help(self) -> None:
+        """Note that the calling thread waits while the script's may compute.
+
+        Its waits count as long as the main thread does not run, and never as what the rank does now.
+        """
+        _thread.helps = True
+
     def waits(self) -> int:
         """Note that the rank waits for an operation, and return the time."""
         words, began = self._words, now()
+        if _thread.helps:
+            return began - _computed()
         words[SINCE // 8] = began
         words[ACTIVITY // 8] = WAITING_IN_GORUN
         return began
 
+    def blocked(self, began: int) -> int:
+        """End a wait that waits() started, and return its nanoseconds."""
+        if _thread.helps:
+            return max(0, now() - _computed() - began)
+        self._words[ACTIVITY // 8] = COMPUTING
+        return now() - began
+
     def waited(self, began: int, took: int) -> None:
         """Count a wait that waits() started. The operation ran for took nanoseconds once all had come."""
-        words = self._words
-        blocked = now() - began
-        seen = min(blocked, took)
+        self.ran(took)
+        self.shown(self.blocked(began), took)
+
+    def shown(self, blocked: int, took: int) -> None:
+        """Count nanoseconds of a wait for an operation that ran() has counted."""
+        words, seen = self._words, min(blocked, took)
         words[OTHERS // 8] += blocked - seen
         words[COMMUNICATION // 8] += seen
-        words[HIDDEN // 8] += took - seen
-        words[OPERATIONS // 8] += 1
-        words[ACTIVITY // 8] = COMPUTING
+        words[HIDDEN // 8] -= seen
 
     def missed(self, began: int) -> None:
         """Count a wait for ranks that did not all come; the daemon's operation that follows counts as one."""
-        self._words[OTHERS // 8] += now() - began
-        self._words[ACTIVITY // 8] = COMPUTING
+        self._words[OTHERS // 8] += self.blocked(began)
 
     def moved(self, began: int) -> None:
         """Count the time since waits() in which this rank reduced with the others, after all had come."""
-        self._words[COMMUNICATION // 8] += now() - began
-        self._words[ACTIVITY // 8] = COMPUTING
+        self._words[COMMUNICATION // 8] += self.blocked(began)
 
     def ran(self, took: int) -> None:
         """Count an operation that had ended before the rank waited for it."""

@@ -304,6 +304,7 @@ class DaemonSession(Session):
             raise
         self._open.pop(handle, None)
         assert isinstance(result, Result)
+        result.took = pending.took * 1000
         return result
 
     def kept(self) -> None:

@@ -26,10 +26,10 @@ class Result:
     ``view`` is the result of operations whose size a rank cannot know beforehand, read-only bytes that
     all ranks of the host share: call ``release`` when they are no longer needed. It is None for
     operations whose result is in the caller's own block. ``rows`` is what each rank contributed to
-    the first dimension.
+    the first dimension. ``took`` is for how many nanoseconds it ran once all ranks had come, as far as known.
     """
 
-    __slots__ = ("_release", "rows", "shape", "view")
+    __slots__ = ("_release", "rows", "shape", "took", "view")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Result:
         self.view = view
         self.shape = shape
         self.rows = rows
+        self.took = 0
         self._release = release
 
     def release(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from gorun import errors, message
 from gorun.constants import LEADS
+from gorun.counters import counters
 from gorun.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
@@ -146,7 +147,13 @@ class World:
     def attend(self, handle: int, seconds: float) -> bool:
         """Wait at most this many seconds for an operation. Report whether it has ended."""
         operation = self._operations.get(handle)
-        return operation is None or operation.attend(seconds)
+        if operation is None or seconds <= 0:
+            return operation is None or operation.attend(seconds)
+        began = counters.waits()
+        try:
+            return operation.attend(seconds)
+        finally:
+            operation.blocked += counters.blocked(began)
 
     def give_up(self, handle: int) -> None:
         """Stop waiting for an operation. This rank's contribution still counts for the others."""
@@ -351,6 +358,7 @@ class Operation:
 
     # These belong to the class because __init__ runs for each of many small operations.
     ended = False  # wait() has all results
+    blocked = 0  # nanoseconds that attend() has waited, and that do not count yet
     on_device = False
     wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
     _polled = False
@@ -515,5 +523,7 @@ class Operation:
         except errors.GorunError as error:
             # Without the traceback, which has this frame and so the operation, and the script's frames.
             self._error = self._error or self._explained(error).with_traceback(None)
+        blocked, self.blocked = self.blocked, 0
+        counters.shown(blocked, result.took if result else 0)
         self._results.append(result)
         self._world.forget(key, number)

@@ -147,9 +147,9 @@ class BeltTest(unittest.TestCase):
         class Page(counters.Counters):
             """One for all ranks, which are threads here."""
 
-            def waited(self, began, took):
+            def shown(self, blocked, took):
                 with lock:
-                    super().waited(began, took)
+                    super().shown(blocked, took)
 
             def ran(self, took):
                 with lock:

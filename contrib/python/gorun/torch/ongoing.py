@@ -20,6 +20,7 @@ class _Operation:
     """An operation on a device, as World takes operations."""
 
     ended = False
+    blocked = 0  # is not counted
     on_device = True
     _polled = False
 

@@ -20,6 +20,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import gorun.torch.distributed  # registers the backend
+from gorun.counters import counters
 
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")  # torch's, of names that are to go
@@ -329,6 +330,44 @@ def check_group(ranks, group):
     dist.barrier(group=group)
 
 
+def check_waiting():
+    """What waits for the last rank, which comes late, counts as that, and what it computes does not."""
+    late, model = 0.3, DistributedDataParallel(nn.Linear(8, 8))
+    large, small = torch.zeros(1 << 18), torch.zeros(3)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(small),
+        "of a large tensor": lambda: dist.all_reduce(large),
+        "asynchronous": lambda: dist.all_reduce(small, async_op=True).wait(),
+        "with a timeout": lambda: dist.all_reduce(small, async_op=True).wait(timedelta(seconds=60)),
+        "all_gather_object": lambda: dist.all_gather_object([None] * size, rank),
+        "DDP": lambda: model(torch.ones(1, 8)).sum().backward(),
+        "recv": lambda: dist.send(small, 0) if rank == size - 1 else rank or dist.recv(small, size - 1),
+        "from any": lambda: dist.send(small, 0) if rank == size - 1 else rank or dist.recv(small),
+        "computing": lambda: compute(dist.all_reduce(small, async_op=True)),
+    }
+
+    if NEW:
+        calls["monitored_barrier"] = dist.monitored_barrier
+
+    def compute(work):
+        end = time.monotonic() + 2 * late
+        while rank != size - 1 and time.monotonic() < end:
+            sum(range(1000))
+        work.wait()
+
+    for name, call in calls.items():
+        dist.barrier()
+        before = counters.totals()
+        if rank == size - 1:
+            time.sleep(late)
+        call()
+        after = counters.totals()
+        waited = (after["others"] - before["others"]) / 1e9
+        counts = rank == 0 and name != "computing"
+        assert (waited > late / 2) == counts or 0 < rank < size - 1, (name, rank, waited)
+        assert after["hidden"] >= before["hidden"], name
+
+
 def check_groups():
     """Groups that overlap; one of all ranks; one that others do not even hear of, while they go on."""
     for of in (range(0, size, 2), range(1, size), range(size), range(size)):
@@ -491,6 +530,7 @@ def main():
     check_functions()
     if size > 1:
         check_groups()
+        check_waiting()
     check_autograd()
     check_memory()
     check_training()

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from torch import distributed as dist
 
+from gorun.counters import counters
+
 _MOST_SECONDS = 1e6  # the longest wait that a store accepts
 _GRACE_SECONDS = 1  # for rank 0 to name the missing ranks
 
@@ -59,8 +61,11 @@ def _answer(store: dist.Store, key: str, seconds: float) -> str:
 
 
 def _comes(store: dist.Store, key: str, seconds: float) -> bool:
+    began = counters.waits()
     try:
         store.wait([key], timedelta(seconds=min(max(1e-3, seconds), _MOST_SECONDS)))
     except RuntimeError:
         return False
+    finally:
+        counters.missed(began)
     return True

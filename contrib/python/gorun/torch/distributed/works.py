@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import distributed as dist
 
+from gorun.counters import counters
 from gorun.gpu import driver
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Future(torch.futures.Future):
     def wait(self) -> Any:
         """Return the result, or raise the operation's error."""
         self.bring()
-        return super().wait()
+        return super().wait() if self.done() else _resting(super().wait)
 
 
 class _Nothing(Future):
@@ -179,7 +180,7 @@ class Carried(Future):
         if self._waiting.serves():  # in a callback of an earlier one
             self._waiting.finish(self)
         else:
-            self._over.wait()  # which Ctrl-C can interrupt
+            _resting(self._over.wait)  # which Ctrl-C can interrupt
         return super().wait()
 
 
@@ -210,6 +211,8 @@ class Waiting:
 
     def finish(self, last: Future | None) -> None:
         """Wait for one operation after the other, until one has ended."""
+        if self.serves():
+            counters.help()
         while last is None or not last.done():
             future = self._futures.get()
             if future is None:
@@ -315,8 +318,13 @@ class Transfer(dist.Work):
         """Return the future of the tensor."""
         if not self._awaited:
             self._awaited = True
-            threading.Thread(target=self._bring, name="gorun torch.distributed transfer", daemon=True).start()
+            name = "gorun torch.distributed transfer"
+            threading.Thread(target=self._bring_aside, name=name, daemon=True).start()
         return self._future
+
+    def _bring_aside(self) -> None:
+        counters.help()
+        self._bring()
 
     def _bring(self) -> None:
         self._future.bring()
@@ -371,14 +379,18 @@ class Incoming(dist.Work):
         self._limit.check()
         seconds = timeout.total_seconds() if timeout else self._limit.seconds
         pause = _FIRST_PAUSE
-        while self._begun() is None:
-            if seconds <= 0:
-                if timeout:
-                    _in_time(lambda _: False, timeout)
-                raise self._limit.exceed("recv from any rank")
-            time.sleep(pause)
-            seconds -= pause
-            pause = min(2 * pause, _LAST_PAUSE)
+        began = counters.waits()
+        try:
+            while self._begun() is None:
+                if seconds <= 0:
+                    if timeout:
+                        _in_time(lambda _: False, timeout)
+                    raise self._limit.exceed("recv from any rank")
+                time.sleep(pause)
+                seconds -= pause
+                pause = min(2 * pause, _LAST_PAUSE)
+        finally:
+            counters.missed(began)
         assert self._transfer is not None
         return self._transfer.wait(timeout)
 
@@ -413,6 +425,15 @@ def _unused() -> int:
 
 
 _UNUSED = _unused()  # the count of a work that only its group refers to
+
+
+def _resting(wait: Callable[[], Any]) -> Any:
+    """Wait for a thread that counts how long the rank waits."""
+    began = counters.waits()
+    try:
+        return wait()
+    finally:
+        counters.blocked(began)
 
 
 def _in_time(over: Callable[[float], bool], timeout: timedelta) -> None:
