@@ -120,6 +120,7 @@ static struct engine {
 	const char *(*error)(void);
 } engine = {gorun_start, gorun_then, gorun_wait, gorun_release, gorun_alloc_raw, gorun_free, gorun_error};
 
+#define JOINS 6 /* the fact that begins counts anew */
 #define COUNTS 1000 /* facts from here on count the operations without a name in a process set: this plus their kind */
 
 /* Facts about the world and its process sets, and counts. Python sets them, and operations read them when they run. */
@@ -137,11 +138,7 @@ int gorun_tensorflow_fact(int what, int set, int value);
 
 void gorun_tensorflow_engine(void *const *functions) {
 	memcpy(&engine, functions, sizeof engine);
-	pthread_mutex_lock(&facts_mu);
-	for (struct fact *f = facts; f; f = f->next)
-		if (f->what >= COUNTS)
-			f->value = 0;
-	pthread_mutex_unlock(&facts_mu);
+	gorun_tensorflow_fact(JOINS, 0, 0);
 }
 
 /* fact returns the fact with a number, which is 0 at first; NULL: out of memory. The caller holds the lock. */
@@ -156,12 +153,15 @@ static struct fact *fact(int what, int set) {
 	return f;
 }
 
-/* gorun_tensorflow_fact sets what GorunWorld answers. */
+/* gorun_tensorflow_fact sets what GorunWorld answers. After a join ranks have made different calls: they count anew. */
 int gorun_tensorflow_fact(int what, int set, int value) {
 	pthread_mutex_lock(&facts_mu);
 	struct fact *f = fact(what, set);
 	if (f)
 		f->value = value;
+	for (struct fact *count = facts; what == JOINS && count; count = count->next)
+		if (count->what >= COUNTS)
+			count->value = 0;
 	pthread_mutex_unlock(&facts_mu);
 	return f ? GORUN_OK : GORUN_MEMORY;
 }
@@ -585,7 +585,9 @@ static void launch(struct job *j) {
 		goto out;
 	}
 	if (!name) {
-		snprintf(counted, sizeof counted, "noname.%d", known(COUNTS + k->kind, k->set, 1));
+		int joins = known(JOINS, 0, 0);
+		int at = joins ? snprintf(counted, sizeof counted, "noname.%d.", joins) : snprintf(counted, sizeof counted, "noname.");
+		snprintf(counted + at, sizeof counted - (size_t)at, "%d", known(COUNTS + k->kind, k->set, 1));
 		name = counted;
 	}
 	tf.TF_GetInput(j->ctx, inputs - 1, &world, s);

@@ -599,6 +599,7 @@ def join() -> int:
     last = int(world.synchronize(operation.launch(lambda results: results[0].rows[0])))
     for finish in begun:
         finish()
+    world.joined()
     return last
 
 

@@ -62,8 +62,11 @@ class World:
         self.timeline: Timeline | None = None
         self._closed = False
         self._on_close: list[Callable[[], None]] = []
+        self._on_join: list[Callable[[int], None]] = []
+        self._joins = 0
         self._launched = 0  # handles given out: 0, 1, 2…
         self._counters: dict[str, itertools.count] = collections.defaultdict(itertools.count)
+        self._nameless: dict[str, itertools.count] = collections.defaultdict(itertools.count)
         self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
         self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be repeated
@@ -80,7 +83,20 @@ class World:
         """Return the name by which ranks match operations. Each process set counts its nameless ones."""
         if name is not None:
             return f"{kind}.{name}"
-        return f"{kind}.noname.{self.serial(f'{kind}.{group}' if group else kind)}"
+        number = next(self._nameless[f"{kind}.{group}"]) % NAMELESS_RING
+        return f"{kind}.noname.{self._joins}.{number}" if self._joins else f"{kind}.noname.{number}"
+
+    def joined(self) -> None:
+        """Number nameless operations anew, under the count of joins: ranks have made different calls before."""
+        self._joins += 1
+        self._nameless.clear()
+        for function in self._on_join:
+            function(self._joins)
+
+    def on_join(self, function: Callable[[int], None]) -> None:
+        """Call a function with the count of joins, now and after each one."""
+        function(self._joins)
+        self._on_join.append(function)
 
     def on_close(self, function: Callable[[], None]) -> None:
         """Call a function before this world is left."""

@@ -27,7 +27,7 @@ from gorun.counters import counters
 from gorun.process_sets import ProcessSet, global_process_set
 
 # What ask() can be asked. tensorflow.c knows the numbers of the first two as well.
-RANK, SIZE, SET_RANK, INCLUDED, LOCAL_RANK, LOCAL_SIZE = range(6)
+RANK, SIZE, SET_RANK, INCLUDED, LOCAL_RANK, LOCAL_SIZE, JOINS = range(7)
 
 _BY_COUNT = "#"  # the name of a native operation that ranks number
 
@@ -71,10 +71,14 @@ class Native:
             *(ctypes.cast(getattr(engine, name), ctypes.c_void_p).value for name in _FUNCTIONS)
         )
         self._library.gorun_tensorflow_engine(table)
+        basics.world().on_join(self._joined)
         known, self._known = self._known, {}
         for process_set in (global_process_set, *known.values()):
             if process_set.process_set_id is not None and process_set.process_set_id >= 0:
                 self._learn(process_set)
+
+    def _joined(self, joins: int) -> None:
+        self._library.gorun_tensorflow_fact(JOINS, 0, joins)
 
     def _learn(self, process_set: ProcessSet) -> None:
         number = process_set.process_set_id or 0

@@ -27,6 +27,18 @@ for turn in range(3):
     assert hvd.allgather(torch.tensor([last])).tolist() == [last] * size, "ranks name different ones"
 assert hnp.join() in range(size)
 
+# Operations without names, of which ranks have made different numbers, match after a join too, beside one that is still open.
+begun = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)
+for turn in range(3):
+    for _ in range(2 + (rank + turn) % size):
+        hvd.allreduce(torch.ones(1))
+        hnp.allreduce(np.ones(1))
+    hvd.join()
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [size, size]
+    assert hnp.allgather(np.array([rank])).tolist() == list(range(size))
+    hvd.barrier()
+assert hvd.synchronize(begun).item() == size
+
 # What needs every rank fails, and the job goes on.
 if size > 1:
     if rank == 0:

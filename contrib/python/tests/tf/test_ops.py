@@ -214,6 +214,14 @@ if size > 1:
         last = hvd.join()
     assert 0 <= int(last) < size
 
+    # Ranks with different numbers of calls without names go on together.
+    for turn in range(2):
+        for _ in range(2 + (rank + turn) % size):
+            hvd.allreduce(tf.ones(3))
+        hvd.join()
+        assert hvd.allgather(tf.constant([rank])).numpy().tolist() == list(range(size))
+        assert float(hvd.allreduce(tf.constant(1.0), op=hvd.Sum)) == size
+
 hvd.barrier()
 hvd.shutdown()
 print(f"rank {rank} of {size}: ok, {'native' if native else 'by Python'}")
