@@ -123,7 +123,7 @@ CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= || failed=yes; \
 	go test -count=1 ./contrib/tools/rename -build || failed=yes; \
-	for part in chart arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	for part in chart imports arm64 faces e2e-race fuzz vm soak trials $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ## check: the same as test
 check: test
@@ -355,6 +355,11 @@ grafana: build build/report
 	cd contrib/grafana && go vet ./... && go vet -tags picture ./... && GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
 ##@ With other versions and frameworks
+
+## imports: hold every module and name that programs import of Horovod against what gorun has (PROGRAMS=directories of more programs)
+PROGRAMS ?=
+imports:
+	for python in $(PYTHON) $(wildcard $(TENSORFLOWS:%=%/bin/python)); do $$python -B contrib/tools/imports.py $(PROGRAMS) || exit 1; done
 
 ## torch2: the tests that need torch 2: FSDP, DTensor, torch.compile, all programs over torch and the stand-ins for a GPU again, and some of torch's own tests (TORCH2=python TORCH2_NP="1 2 3 4")
 torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)

@@ -59,7 +59,7 @@ class ProcessSet:
         return self.process_set_id or 0
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm=None)"
 
 
 class _GlobalProcessSet(ProcessSet):

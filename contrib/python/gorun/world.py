@@ -87,7 +87,7 @@ class World:
         return f"{kind}.noname.{self._joins}.{number}" if self._joins else f"{kind}.noname.{number}"
 
     def joined(self) -> None:
-        """Number nameless operations anew, under the count of joins: ranks have made different calls before."""
+        """Number nameless operations anew, after different calls of the ranks, under the count of joins."""
         self._joins += 1
         self._nameless.clear()
         for function in self._on_join:

@@ -7,8 +7,8 @@ from a library that is loaded from memory; nothing is compiled.
 from typing import Any
 
 from gorun import __version__
-from gorun.features import check_extension
-from gorun.tensorflow import counting
+from gorun.features import check_extension, split_list
+from gorun.tensorflow import counting, util
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.functions import (
     allgather_object,
@@ -21,13 +21,14 @@ from gorun.tensorflow.mpi_ops import *  # noqa: F403
 from gorun.tensorflow.mpi_ops import __all__ as _ops
 from gorun.tensorflow.optimizer import DistributedOptimizer
 from gorun.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from gorun.tensorflow.util import refs_to_vars, vars_to_refs
 from gorun.tensorflow.variables import BroadcastGlobalVariablesHook, broadcast_global_variables
 
 __all__ = [
     "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer",
     "LocalGradientAggregationHelper", "PartialDistributedGradientTape", "__version__", "allgather_object",
     "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
-    "check_extension",
+    "check_extension", "refs_to_vars", "split_list", "vars_to_refs",
 ]  # fmt: skip
 __all__ += _ops
 
@@ -44,4 +45,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"gorun.tensorflow.{name}")
+    if name in ("_cache", "_executing_eagerly", "_make_subgraph"):
+        return getattr(util, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

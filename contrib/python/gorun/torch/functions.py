@@ -13,7 +13,7 @@ from gorun import basics, collectives
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.torch.memory import Torch
-from gorun.torch.optimizer import _Distributed
+from gorun.torch.optimizer import _DistributedOptimizer
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -94,8 +94,8 @@ def broadcast_optimizer_state(
         for tensor in tensors:
             tensor.__deepcopy__ = functools.partial(_itself, tensor)
         # A step that is under way continues, as at the root, which loads nothing.
-        distributed = isinstance(optimizer, _Distributed)
-        (super(_Distributed, optimizer) if distributed else optimizer).load_state_dict(state)
+        distributed = isinstance(optimizer, _DistributedOptimizer)
+        (super(_DistributedOptimizer, optimizer) if distributed else optimizer).load_state_dict(state)
         for tensor in tensors:
             del tensor.__deepcopy__
 

@@ -34,7 +34,7 @@ ZEROED_TOO_EARLY = (
 _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
-class _Distributed:
+class _DistributedOptimizer:
     """The base class that DistributedOptimizer puts before the class of the wrapped optimizer."""
 
     _reducer: Reducer | None = None  # a copy of the optimizer has none, and steps by itself
@@ -87,7 +87,8 @@ class _Distributed:
     @property
     def _replaced(self) -> bool:
         """Report whether a script has overridden synchronize(); step() then calls the script's."""
-        return "synchronize" in self.__dict__ or type(self).synchronize is not _Distributed.synchronize
+        ours = _DistributedOptimizer.synchronize
+        return "synchronize" in self.__dict__ or type(self).synchronize is not ours
 
     def _reduce(self) -> None:
         if self._synchronized:  # by the script: they are reduced again
@@ -159,7 +160,7 @@ class _Distributed:
         super().load_state_dict(*args, **kwargs)
 
 
-class _DistributedAdasum:
+class _DistributedAdasumOptimizer:
     """DistributedOptimizer for op=Adasum: it combines the ranks' optimizer steps, not their gradients."""
 
     # Scripts read it, too. A copy of the optimizer has none, and steps by itself.
@@ -227,14 +228,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     compression: Compression.none, .fp16, .bf16 or a Compressor.
     backward_passes_per_step: backward passes whose gradients are added up before they are reduced.
     op: Average, Sum, Min, Max, Product, or Adasum, which combines the optimizers' steps instead of gradients
-    (see _DistributedAdasum).
+    (see _DistributedAdasumOptimizer).
     gradient_predivide_factor: for Average, divide by this before adding up, and by the rest after it.
     groups: a number of groups, or lists of parameters; a group is reduced as one. num_groups is its old name.
     sparse_as_dense: reduce sparse gradients as dense ones; the parameters get them sparse again.
 
     Raises ValueError for an optimizer that is wrapped already, and for options that exclude each other.
     """
-    if isinstance(optimizer, (_Distributed, _DistributedAdasum)):
+    if isinstance(optimizer, (_DistributedOptimizer, _DistributedAdasumOptimizer)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -251,7 +252,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             raise NotImplementedError("Adasum does not support process sets")
         return _wrap(
             optimizer,
-            _DistributedAdasum,
+            _DistributedAdasumOptimizer,
             _parameter_names=names,
             _compression=compression,
             _passes=backward_passes_per_step,
@@ -263,8 +264,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         named, reduction, backward_passes_per_step, _check_groups(groups, named), sparse_as_dense
     )
     return _wrap(
-        optimizer, _Distributed, _reducer=reducer, _parameter_names=names, op=op, process_set=process_set,
-        gradient_predivide_factor=gradient_predivide_factor, sparse_as_dense=sparse_as_dense,
+        optimizer, _DistributedOptimizer, _reducer=reducer, _parameter_names=names, op=op,
+        process_set=process_set, gradient_predivide_factor=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ for turn in range(3):
     assert hvd.allgather(torch.tensor([last])).tolist() == [last] * size, "ranks name different ones"
 assert hnp.join() in range(size)
 
-# Operations without names, of which ranks have made different numbers, match after a join too, beside one that is still open.
+# Operations without names match after a join too, whatever ranks did before, beside one that is open.
 begun = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)
 for turn in range(3):
     for _ in range(2 + (rank + turn) % size):

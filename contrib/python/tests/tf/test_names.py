@@ -51,6 +51,19 @@ for hvd in (tf_hvd, tf_keras_hvd, keras_hvd):
 assert tf_hvd.Adasum == keras_hvd.Adasum == 2
 assert tf_hvd.is_homogeneous()
 
+
+# Helpers that Horovod's own tests use.
+refs = tf_hvd.vars_to_refs([tf.Variable(1.0), [tf.Variable(2.0)]])
+assert [float(refs[0].deref()), float(tf_hvd.refs_to_vars(refs)[1][0])] == [1.0, 2.0] and hash(refs)
+assert tf_hvd.split_list([1, 2, 3], 2) == [[1, 2], [3]] and tf_hvd._executing_eagerly()
+calls = []
+remembered = tf_hvd.util._cache(lambda x: calls.append(x) or tf.executing_eagerly())
+assert remembered(1) and remembered(1)
+assert not tf_hvd.util._make_subgraph(lambda: tf.constant(remembered(1)))()
+assert calls == [1, 1], "eagerly and in graphs are not apart"
+shown = f"ProcessSet(process_set_id=0, ranks={[*range(size)]}, mpi_comm=None)"
+assert str(tf_hvd.global_process_set) == shown
+
 # Process sets that come and go.
 for hvd in (tf_hvd, tf_keras_hvd):
     if size == 1:

@@ -19,7 +19,6 @@ HERE = Path(__file__).resolve().parent
 INTERNAL = "a part of Horovod's own machinery"
 IMPORTED = "another module's, which this one happens to import"
 EXCEPTIONS = {
-    "tensorflow": dict.fromkeys(["vars_to_refs", "refs_to_vars", "split_list"], INTERNAL),
     "tensorflow.mpi_ops": {"MPI_LIB": "the compiled extension, of which there is none"},
     "tensorflow.keras": {"is_version_greater_equal_than": IMPORTED},
     "tensorflow.keras.callbacks": {"is_version_greater_equal_than": IMPORTED},

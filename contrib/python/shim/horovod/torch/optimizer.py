@@ -1,1 +1,2 @@
 from gorun.torch.optimizer import *
+from gorun.torch.optimizer import _DistributedOptimizer
