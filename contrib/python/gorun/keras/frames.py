@@ -14,7 +14,10 @@ BACKEND = keras.backend.backend()
 if BACKEND == "tensorflow":
     from gorun.tensorflow.compression import Compression
     from gorun.tensorflow.mpi_ops import init
-    from gorun.tensorflow.variables import broadcast_global_variables
+    from gorun.tensorflow.variables import broadcast_global_variables, eager_tensor
+    from gorun.training import values
+
+    values.tensor = eager_tensor
 else:
     if BACKEND == "jax":
         from gorun.jax import Compression, init

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from gorun import errors
+from gorun import basics, errors
 from gorun.exceptions import HorovodInternalError
+from gorun.process_sets import ProcessSet, global_process_set
 
 _MARKS = ("gorun: ", "HorovodInternalError: ")  # of native operations, of those that Python runs
 
@@ -19,6 +20,10 @@ _CAUSES: dict[type, type[errors.GorunError]] = {
     tf.errors.InvalidArgumentError: errors.InvalidArgument,
     tf.errors.UnknownError: errors.Aborted,
 }
+
+
+class NoMember(tf.errors.InvalidArgumentError, ValueError):
+    """This rank is not in the process set."""
 
 
 @functools.cache
@@ -44,8 +49,10 @@ def translated(error: tf.errors.OpError) -> HorovodInternalError:
 
 
 @contextlib.contextmanager
-def translate() -> Iterator[None]:
-    """Raise HorovodInternalError for operations that fail inside."""
+def translate(process_set: ProcessSet = global_process_set) -> Iterator[None]:
+    """Raise HorovodInternalError for operations of a process set that fail inside."""
+    if not process_set.included():
+        raise NoMember(None, None, f"Rank {basics.rank()} is not a member of the provided process set.")
     try:
         yield
     except tf.errors.OpError as error:

@@ -229,7 +229,7 @@ class LocalGradientAggregationHelper:
     def apply_gradients(
         self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Apply gradients after the last pass of a step only."""
+        """Apply gradients after the last pass of a step only; the optimizer's iterations count every pass."""
         given = args[0] if args else kwargs["grads_and_vars"]
         needs = [grad for grad, _ in given if grad is not None]
         with tf.control_dependencies(needs):
@@ -239,9 +239,14 @@ class LocalGradientAggregationHelper:
             with tf.control_dependencies([tf.group(apply_grads_closure())]):
                 return tf.constant(True)
 
+        def skip() -> Any:
+            counts = getattr(optimizer, "iterations", None), kwargs.get("global_step")
+            with tf.control_dependencies([count.assign_add(1) for count in counts if count is not None]):
+                return tf.constant(False)
+
         if tf.executing_eagerly():
-            return apply_grads_closure() if bool(first) else None
-        return tf.cond(first, apply, lambda: tf.constant(False))
+            return apply_grads_closure() if bool(first) else skip()
+        return tf.cond(first, apply, skip)
 
 
 class LocalGradientAggregationHelperEager(LocalGradientAggregationHelper):

@@ -136,7 +136,7 @@ def _reduced(
     if dense:
         compressed, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensors[i])) for i in dense))
         kind = "Allreduce" if len(tensors) == 1 else "GroupedAllreduce"
-        with translate():
+        with translate(process_set):
             reduced = engine.current().allreduce(
                 list(compressed), _named(kind, name, compressed), not ignore_name_scope, process_set, op,
                 prescale, postscale,
@@ -182,7 +182,7 @@ def grouped_allgather(
     """Return allgather() of each tensor."""
     tensors = _tensors(tensors)
     kind = "Allgather" if len(tensors) == 1 else "GroupedAllgather"
-    with translate():
+    with translate(process_set):
         return list(
             engine.current().allgather(
                 tensors, _named(kind, name, tensors), not ignore_name_scope, process_set
@@ -199,7 +199,7 @@ def broadcast(
 ) -> Any:
     """Return the root's tensor. root_rank is a rank of the whole world, also in a process set."""
     tensors = _tensors([tensor])
-    with translate():
+    with translate(process_set):
         return engine.current().broadcast(
             tensors, _named("Broadcast", name, tensors), not ignore_name_scope, process_set, int(root_rank)
         )[0]
@@ -216,7 +216,7 @@ def broadcast_(
     if not variables:
         return []
     tensors = _tensors(variables)
-    with translate():
+    with translate(process_set):
         values = engine.current().broadcast(
             tensors, _named("BroadcastInplace", name, tensors), True, process_set, int(root_rank)
         )
@@ -240,7 +240,7 @@ def alltoall(
     given = tf.constant([], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if given.dtype != tf.int32:
         raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
-    with translate():
+    with translate(process_set):
         rows, received = engine.current().alltoall(
             tensor, given, _named("Alltoall", name, [tensor]), not ignore_name_scope, process_set
         )
@@ -293,7 +293,7 @@ def _scattered(
         return []
     compressed, contexts = zip(*map(compression.compress, _tensors(tensors)))
     kind = "Reducescatter" if len(tensors) == 1 else "GroupedReducescatter"
-    with translate():
+    with translate(process_set):
         results = engine.current().reducescatter(
             list(compressed), _named(kind, name, compressed), not ignore_name_scope, process_set, op,
             prescale, postscale,

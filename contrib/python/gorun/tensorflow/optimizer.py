@@ -75,7 +75,9 @@ class _DistributedOptimizer(_Wrapped):
         def apply() -> Any:
             return self._optimizer.apply_gradients(given, global_step=global_step, name=name)
 
-        return apply() if self._agg_helper is None else self._agg_helper.apply_gradients(apply, self, given)
+        if self._agg_helper is None:
+            return apply()
+        return self._agg_helper.apply_gradients(apply, self, given, global_step=global_step)
 
 
 class _DistributedAdasumOptimizer(_Wrapped):

@@ -1,4 +1,4 @@
-"""The broadcast of all variables of a graph of TensorFlow 1."""
+"""The broadcast of all variables of a graph of TensorFlow 1, and plain values as tensors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ _EAGER = (
     "hvd.broadcast_global_variables() does not support eager execution. Please use "
     "`hvd.broadcast_variables(<model/optimizer variables>)` instead."
 )
+
+
+def eager_tensor(value: Any) -> Any:
+    """Return a value as a tensor, or as it is while a graph is made."""
+    return tf.convert_to_tensor(value) if tf.executing_eagerly() else value
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

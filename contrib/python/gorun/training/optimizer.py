@@ -249,8 +249,16 @@ class _Keras2(_Distributed):
         """Return pairs of gradient over all ranks and variable."""
         return self._gorun_reduce(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
 
-    def _compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        return self._gorun_reduce(super()._compute_gradients(*args, **kwargs))  # type: ignore[misc]
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        if not hasattr(super(), "_compute_gradients"):  # the newer optimizers of Keras 2
+            return self.compute_gradients(loss, var_list, tape)
+        return self._gorun_reduce(super()._compute_gradients(loss, var_list, grad_loss, tape))  # type: ignore[misc]
+
+    @property
+    def _agg_helper(self) -> Any:
+        return self._gorun_passes  # by the name that Horovod's has
 
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
         """Return gradients over all ranks."""

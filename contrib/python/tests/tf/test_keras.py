@@ -71,7 +71,7 @@ callbacks = [
 made = model(hvd.DistributedOptimizer(adam()), seed=1)
 history = fit(made, *data(rank), epochs=2, callbacks=callbacks)
 close(made, want, "fit")
-every = hvd.allgather(np.array([history.history["loss"][-1]]))
+every = np.asarray(hvd.allgather(np.array([history.history["loss"][-1]])))
 assert np.ptp(every) == 0, every  # averaged
 for options in ({"op": hvd.Sum}, {"gradient_predivide_factor": 2.0}, {"compression": hvd.Compression.fp16}):
     fit(model(hvd.DistributedOptimizer(adam(), **options)), *data(rank))
@@ -79,7 +79,7 @@ for options in ({"op": hvd.Sum}, {"gradient_predivide_factor": 2.0}, {"compressi
 # Ranks that begin differently.
 made = model(hvd.DistributedOptimizer(adam()), seed=1 + rank)
 fit(made, *data(rank), callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
-every = hvd.allgather(np.concatenate([np.ravel(w) for w in made.get_weights()])[None])
+every = np.asarray(hvd.allgather(np.concatenate([np.ravel(w) for w in made.get_weights()])[None]))
 assert np.allclose(every, every[0]), "ranks ended with different weights"
 
 # Saved and loaded: as the class that was wrapped, with its state, and wrapped again.
@@ -93,7 +93,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert type(again.optimizer) is not type(adam())
     assert int(again.optimizer.iterations.numpy()) == STEPS
     fit(again, *data(rank))
-    every = hvd.allgather(np.concatenate([np.ravel(w) for w in again.get_weights()])[None])
+    every = np.asarray(hvd.allgather(np.concatenate([np.ravel(w) for w in again.get_weights()])[None]))
     assert np.allclose(every, every[0]), "ranks of a loaded model ended with different weights"
 assert hvd.DistributedOptimizer(adam()).get_config()["learning_rate"] == adam().get_config()["learning_rate"]
 
@@ -102,9 +102,9 @@ if hasattr(hvd, "PartialDistributedOptimizer"):
     made = model(adam())
     made.compile(hvd.PartialDistributedOptimizer(adam(), local_layers=[made.layers[1]]), "mse")
     fit(made, *data(rank))
-    every = hvd.allgather(np.ravel(made.get_weights()[0])[None])
+    every = np.asarray(hvd.allgather(np.ravel(made.get_weights()[0])[None]))
     assert np.allclose(every, every[0]), "a shared layer differs"
-    every = hvd.allgather(np.ravel(made.get_weights()[2])[None])
+    every = np.asarray(hvd.allgather(np.ravel(made.get_weights()[2])[None]))
     assert size == 1 or not np.allclose(every, every[0]), "a local layer is the same"
 
 # Mixed precision: gradients of one rank alone that are not finite let all ranks skip the step.
@@ -134,7 +134,7 @@ for wrap in (
         steps.append(any((a != b).any() for a, b in zip(after, before)))
         before = after
     scale = value(scaled.dynamic_scale if KERAS_3 else scaled.loss_scale)
-    every = hvd.allgather(np.concatenate([np.ravel(w) for w in after] + [scale[None], steps])[None])
+    every = np.asarray(hvd.allgather(np.concatenate([np.ravel(w) for w in after] + [scale[None], steps])[None]))
     assert np.isfinite(every).all() and (every == every[0]).all(), "ranks differ by a step that was skipped"
     assert not steps[skipped] and steps.count(True) > 1, steps
 
@@ -172,6 +172,7 @@ assert np.isclose(hvd.allreduce(float(rank)), (size - 1) / 2)
 assert np.isclose(hvd.allreduce(np.array([1.0]), op=hvd.Sum)[0], size)
 assert np.asarray(hvd.allgather([rank])).tolist() == list(range(size))
 assert hvd.broadcast(rank, 0) == 0
+assert hasattr(hvd.broadcast(1.0, 0), "device") == (BACKEND == "tensorflow"), "Horovod returns eager tensors"
 mine = hvd.reducescatter(np.arange(2.0 * size), op=hvd.Sum)
 assert np.allclose(mine, size * np.arange(2.0) + 2 * rank * size)
 
@@ -195,7 +196,7 @@ def train(state):
 
 
 before = train(state)
-every = hvd.allgather(np.concatenate([np.ravel(w) for w in before])[None])
+every = np.asarray(hvd.allgather(np.concatenate([np.ravel(w) for w in before])[None]))
 assert np.allclose(every, every[0]), "the state was not shared"
 assert state.epoch == 2 and state.batch == 0 and len(commits) >= 2 * (STEPS // 2), (state.epoch, commits)
 after = [np.array(w) for w in made.get_weights()]

@@ -71,6 +71,10 @@ for hvd in (tf_hvd, tf_keras_hvd):
         assert not hvd.remove_process_set(hvd.global_process_set)
         continue
     last = hvd.add_process_set(hvd.ProcessSet([size - 1]))
+    if rank != size - 1:
+        for error in (tf.errors.InvalidArgumentError, ValueError):
+            refused(error, lambda: tf_hvd.allreduce(tf.ones(1), process_set=last))  # noqa: B023
+            refused(error, lambda: tf_hvd.allgather(tf.ones(1), process_set=last))  # noqa: B023
     assert last.process_set_id > 0 and last.included() == (rank == size - 1) and last.ranks == [size - 1]
     if last.included():
         assert float(tf_hvd.allreduce(tf.constant(3.0), op=tf_hvd.Sum, process_set=last)) == 3.0

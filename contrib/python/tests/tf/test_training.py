@@ -131,6 +131,26 @@ for wrap in hvd.DistributedOptimizer, hvd_keras.DistributedOptimizer:
         optimizer = wrap(sgd())
         assert type(optimizer).__name__ == "SGD" and isinstance(optimizer, keras.optimizers.SGD)
         close(train(model(), optimizer, compiled), want, ("optimizer", compiled))
+
+
+def passes(made, compiled):
+    """The iterations of Keras 2 count every pass: schedules of the learning rate go by them."""
+    optimizer, v = hvd_keras.DistributedOptimizer(made, backward_passes_per_step=2), tf.Variable([0.0])
+
+    def step():
+        optimizer.apply_gradients(optimizer._compute_gradients(lambda: v * (rank + 1.0), [v]))
+
+    _, step = optimizer.iterations, tf.function(step) if compiled else step
+    for call in range(5):
+        step()
+        assert int(optimizer.iterations) == call + 1, (call, int(optimizer.iterations))
+        assert int(optimizer._agg_helper.counter) == (call + 1) % 2
+    assert np.isclose(v[0], -2 * (size + 1)), v
+
+
+for compiled in (False, True) if not hasattr(keras, "ops") else ():
+    passes(keras.optimizers.SGD(1.0), compiled)
+    passes(keras.optimizers.legacy.SGD(1.0), compiled)
 for average in (False, True):
     want = alone(sgd(), passes=2, average=average)
     made = model()
@@ -192,14 +212,15 @@ for options in ({}, {"backward_passes_per_step": 2}, {"op": hvd.Adasum}):
         v = v1.get_variable("v", initializer=[1.0 + rank, 2.0])
         optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.5), **options)
         loss = tf.reduce_sum(v * [rank + 1.0, 1.0])
-        train = optimizer.minimize(loss)
+        step = v1.train.get_or_create_global_step()
+        train = optimizer.minimize(loss, global_step=step)
         hook = hvd.BroadcastGlobalVariablesHook(0)
         with v1.train.SingularMonitoredSession(hooks=[hook]) as session:
             assert session.run(v).tolist() == [1.0, 2.0]
             session.run(train)
             after = session.run(v)
             if options.get("backward_passes_per_step"):
-                assert after.tolist() == [1.0, 2.0], after
+                assert after.tolist() == [1.0, 2.0] and session.run(step) == 1, after
                 session.run(train)
                 after = session.run(v)
             if "op" not in options:

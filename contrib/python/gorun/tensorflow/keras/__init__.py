@@ -15,7 +15,7 @@ from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow.compression import Compression
 from gorun.tensorflow.keras import callbacks, elastic
 from gorun.tensorflow.mpi_ops import init
-from gorun.tensorflow.variables import broadcast_global_variables
+from gorun.tensorflow.variables import broadcast_global_variables, eager_tensor
 from gorun.training import values as _values
 from gorun.training.front import *  # noqa: F403
 from gorun.training.front import __all__ as _front
@@ -28,6 +28,7 @@ __all__ = [
     "callbacks", "elastic", "init", "load_model",
 ]  # fmt: skip
 __all__ += _front
+_values.tensor = eager_tensor
 
 
 def allreduce(
