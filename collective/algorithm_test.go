@@ -46,6 +46,43 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// Two hosts with several ranks average the largest and the smallest numbers of float16: neither is lost on its way.
+func TestAlgorithmsAverageHalf(t *testing.T) {
+	for _, by := range append(schedule.Algorithms(), schedule.Auto) {
+		for _, l := range []layout{even(2, 2), even(2, 3), {{0}, {1, 2}}} {
+			c := newCluster(t, l, 3, collective.Config{Segment: 1 << 10, Algorithm: by})
+			for _, kind := range []collective.Kind{collective.Allreduce, collective.ReduceScatter} {
+				in := bytes.Repeat([]byte{0xff, 0x7b, 0x01, 0x00, 0x00, 0x3c}, 500*l.size()) // 65504, 2⁻²⁴ and 1
+				if len(l[0]) != len(l[1]) {
+					in = bytes.Repeat([]byte{0xff, 0x7b}, 500*l.size()) // a host with fewer ranks may lose 2⁻²⁴
+				}
+				outs := make([][]byte, l.size())
+				promises := make([]*promise, l.size())
+				for rank := range promises {
+					r := collective.Request{Kind: kind, Name: kind.String(), Type: kernel.Float16, Op: kernel.Average, Shape: []int{len(in) / 2}, In: in}
+					if kind == collective.Allreduce {
+						outs[rank] = make([]byte, len(in))
+						r.Out = outs[rank]
+					}
+					promises[rank] = c.submit(rank, r)
+				}
+				for rank, p := range promises {
+					r, got := p.wait(), outs[rank]
+					if r.Err != nil {
+						t.Fatal(r.Err)
+					}
+					if got == nil {
+						got = r.Buffer.Bytes()[r.Lo:r.Hi]
+					}
+					if len(got) == 0 || !bytes.Equal(got, in[:len(got)]) {
+						t.Fatalf("%s of %v by %s: %x, want %x", kind, l, by, got[:min(6, len(got))], in[:6])
+					}
+				}
+			}
+		}
+	}
+}
+
 // Recursive doubling, Rabenseifner's algorithm and the tree add in the same order where schedule.Allreduce
 // says so: the same bits of floats that no order of additions leaves alone.
 func TestAlgorithmsAgree(t *testing.T) {

@@ -67,7 +67,7 @@ func (in *inlining) append(msg []byte, g *group, reqs []Request, open int) []byt
 	for i := range reqs {
 		v.src = append(v.src, reqs[i].In)
 	}
-	plan := r.plan(len(g.ranks))
+	plan := r.planIn(g)
 	plan.Post = 1
 	plan.Reduce(v.dst, nil, v.src)
 	clear(v.src)

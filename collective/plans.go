@@ -38,12 +38,33 @@ func resultPlanOf(o *op, r *Request) kernel.Plan {
 // planOf returns the arithmetic for an input that becomes the result. If elements are coded on their way, an average
 // divides before it adds, so that the sum cannot overflow.
 func planOf(o *op, r *Request) kernel.Plan {
-	ranks := len(o.group.ranks)
-	p := r.plan(ranks)
-	if early := r.Pre / float64(ranks); isCoded(o, r) && r.Op == kernel.Average && early != 0 {
+	p := r.planIn(o.group)
+	if early := r.Pre / float64(len(o.group.ranks)); isCoded(o, r) && r.Op == kernel.Average && early != 0 {
 		p.Pre, p.Post = early, r.Post
 	}
 	return p
+}
+
+// planIn returns what the kernels do for a request in a group. An average of float16 divides by what a host adds up before
+// that is rounded: the sum could overflow there, and by the number of all ranks small numbers would vanish.
+func (r *Request) planIn(g *group) kernel.Plan {
+	p := r.plan(len(g.ranks))
+	if r.Type == kernel.Float16 && r.Op == kernel.Average {
+		most := mostRanks(g.hosts)
+		p.Pre, p.Post = p.Pre/most, p.Post*most
+	}
+	return p
+}
+
+// mostRanks returns a power of two that no host has more ranks than, 1 for a single host. To scale by it is exact.
+func mostRanks(hosts []HostRanks) float64 {
+	most := 1.0
+	for _, h := range hosts {
+		for len(hosts) > 1 && most < float64(len(h.Ranks)) {
+			most *= 2
+		}
+	}
+	return most
 }
 
 // algorithm returns the algorithm of an allreduce between hosts, Auto if nothing has to be sent. Coded elements cost

@@ -83,5 +83,5 @@ func (s *ring) layout(o *op, r *Request) {
 	s.begin(o, r)
 	o.route()
 	o.holder = o.own.first()
-	s.asIs = len(o.ins) == 1 && r.Pre == 1
+	s.asIs = len(o.ins) == 1 && s.mid.Pre == 1
 }
