@@ -2,7 +2,7 @@ package launcher
 
 import (
 	"cmp"
-	"fmt"
+	"strings"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
@@ -47,5 +47,6 @@ func (j *job) loseEvicted() {
 func (j *job) lose(h *host, err *failure.HostError) {
 	h.ended = true
 	h.failure = cmp.Or(h.failure, err)
-	j.decide(h.lostBy(h.whyLost(fmt.Sprintf("%s: %v", err.Stage(), err.Err)))) // the policy adds the host
+	why := strings.TrimPrefix(err.Error(), err.Host+": ") // which the policy adds
+	j.decide(h.lostBy(h.whyLost(strings.TrimPrefix(why, "run: "))))
 }

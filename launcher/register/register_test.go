@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"gorun/launcher"
 	"gorun/launcher/jobs"
@@ -184,10 +184,10 @@ func TestForegroundWaitsForNoDisk(t *testing.T) {
 // TestForegroundDiskFull: users read that a full disk keeps the end of a job from being recorded, and no empty file stays.
 func TestForegroundDiskFull(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("gorun-test", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("needs to mount a tmpfs (root): %v", err)
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64k", "gorun-test", dir).CombinedOutput(); err != nil {
+		t.Skipf("needs to mount a tmpfs (root): %s", out)
 	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
+	defer exec.Command("umount", dir).Run()
 	from, to, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/resume"
 	"gorun/worker"
 )
@@ -64,10 +63,13 @@ func relayCommand(session string) error {
 	return nil
 }
 
+// recently is how long after its start a host may be taken for one that was started again during a job.
+const recently = 10 * time.Minute
+
 // notHere reports that this host has no daemon of the job, most likely because it was started a short time ago.
 func notHere(since time.Duration) error {
 	const gone = "the daemon of the job is not on this host any more"
-	if since <= 0 || since > liveness.Default().MoveLimit {
+	if since <= 0 || since > recently {
 		return errors.New(gone)
 	}
 	return fmt.Errorf("%s, which was started %v ago", gone, since.Round(time.Second))

@@ -104,6 +104,10 @@ class SeatsTest(unittest.TestCase):
         self.assertNotEqual(running.wait(60), 0)
         self.assertIn("three: no such node (hint: gorun and its Python package have to be", running.failure())
 
+    def test_the_step_is_the_callers(self):
+        lost = mock.Mock(_said=["gorun: error: two: run: silent for 30s", "gorun: hint: is the host up?"])
+        self.assertEqual(job.Job.failure(lost), "two: silent for 30s (hint: is the host up?)")
+
     def test_a_daemon_that_never_ends(self):
         asked = threading.Event()
         running = self.job(["-np", "1", "-H", "one"], lambda host, order, ended: asked.set())

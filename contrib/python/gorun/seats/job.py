@@ -148,7 +148,8 @@ class Job:
         """Return what gorun said about the end of the job."""
         errors = [line for line in self._said if line.startswith("gorun: error: ")]
         hints = [line for line in self._said if line.startswith("gorun: hint: ")]
-        whys = [line.partition(": error: ")[2].replace(": run: ", ": ", 1) for line in errors]  # callers add "run:"
+        # Callers add the step.
+        whys = [line.partition(": error: ")[2].replace(": run: ", ": ", 1) for line in errors]
         text = "; ".join(whys) or "gorun was ended"
         return text + "".join(f" ({line.partition('gorun: ')[2]})" for line in hints[:1])
 
