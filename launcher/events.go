@@ -50,12 +50,14 @@ func (j *job) message(h *host, msg wire.Message) {
 			j.evict(h, sameMachine(h, twin), eviction{own: true})
 			return
 		}
-		if unlike := j.hosts.otherPython(h); unlike != nil && !j.spec.ownPath() {
-			if j.spec.IfAlone != wire.AloneWarns {
-				j.evict(h, unlike, eviction{own: true})
-				return
-			}
+		ownPath := slices.ContainsFunc(j.spec.ProgramOf(0).Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
+		switch unlike := j.hosts.otherPython(h); {
+		case unlike == nil || ownPath: // ranks look for their program elsewhere than daemons do
+		case j.spec.IfAlone == wire.AloneWarns:
 			j.spec.Note("gorun: warning: %v", unlike)
+		default:
+			j.evict(h, unlike, eviction{own: true})
+			return
 		}
 		j.decide(elastic.HostUp{Host: h.id})
 	case *wire.Account:

@@ -3,7 +3,6 @@ package launcher
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,28 +166,23 @@ func sameMachine(h, twin *host) *failure.HostError {
 		Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d", twin.name, h.Job().Slots+twin.Job().Slots), Code: failure.ExitUsage}
 }
 
-// otherPython returns the error of a host on which the ranks' Python, or a framework of it, has another version than on a
-// host before it, nil if there is none.
+// otherPython returns the error of a host on which the ranks' Python, or a framework of it, has another version than on
+// another host, nil if there is none.
 func (l hostList) otherPython(h *host) *failure.HostError {
 	for _, other := range l {
-		if other == h || other.ready == nil || other.ended || other.evicted != nil {
+		if other.ready == nil || other.ended || other.evicted != nil {
 			continue
 		}
-		for _, what := range slices.Sorted(maps.Keys(h.ready.Python.Versions)) {
-			here, there := h.ready.Python.Versions[what], other.ready.Python.Versions[what]
-			if there != "" && there != here {
+		for _, what := range []string{"Python", "torch", "tensorflow", "jax"} {
+			here, there := h.ready.Python, other.ready.Python
+			if here[what] != there[what] && here[what] != "" && there[what] != "" {
 				return &failure.HostError{Host: h.name, Step: "join", Code: failure.ExitUsage,
-					Err:  fmt.Errorf("%s has %s %s, and on %s %s has %s", h.ready.Python.Path, what, here, other.name, other.ready.Python.Path, there),
+					Err:  fmt.Errorf("%s has %s %s, and on %s %s has %s", here["path"], what, here[what], other.name, there["path"], there[what]),
 					Hint: "install the same on all hosts, or name a Python that they all have by its path; --strict=false starts the job anyway"}
 			}
 		}
 	}
 	return nil
-}
-
-// ownPath reports whether ranks look for their program by another PATH than daemons do.
-func (s *Spec) ownPath() bool {
-	return slices.ContainsFunc(s.ProgramOf(0).Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
 }
 
 // lastRing returns the ring of the last world, by host ids.

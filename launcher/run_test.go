@@ -37,7 +37,7 @@ type conversation struct {
 	at   *wire.Roster
 
 	machine string // that the host is
-	python  wire.Python
+	python  map[string]string
 
 	later func() // is called when the ranks run and there is no world yet; may be nil
 }
@@ -603,25 +603,25 @@ func TestSameMachine(t *testing.T) {
 // TestOtherPython: hosts on which the program is another Python, or has another framework, do not train together unless the
 // user wants that. What only one of them has, another path and a patch version are no difference.
 func TestOtherPython(t *testing.T) {
-	at := func(path, version, torch string) wire.Python {
-		return wire.Python{Path: path, Versions: map[string]string{"Python": version, "torch": torch}}
+	at := func(path, version, torch string) map[string]string {
+		return map[string]string{"path": path, "Python": version, "torch": torch}
 	}
 	alike := at("/usr/bin/python3", "3.11", "2.1")
 	for _, tc := range []struct {
-		other     wire.Python
+		other     map[string]string
 		want      []string // in the error, whichever host was ready first
 		path, any bool
 	}{
 		{other: at("/opt/bin/python3", "3.11", "2.1")},
 		{other: at("/usr/bin/python3", "3.11", "")},
-		{other: wire.Python{}},
+		{},
 		{other: at("/opt/bin/python3", "3.9", "2.1"), want: []string{"/opt/bin/python3 has ", "Python 3", "3.9", "3.11", "/usr/bin/python3 has "}},
 		{other: at("/usr/bin/python3", "3.11", "1.13"), want: []string{" has torch ", "1.13", "2.1", ", and on "}},
 		{other: at("/usr/bin/python3", "3.11", "1.13"), path: true},
 		{other: at("/usr/bin/python3", "3.11", "1.13"), any: true},
 	} {
 		s := &script{t: t, daemons: map[string]func(*conversation){}}
-		for name, is := range map[string]wire.Python{"a": alike, "b": tc.other} {
+		for name, is := range map[string]map[string]string{"a": alike, "b": tc.other} {
 			s.daemons[name] = func(c *conversation) {
 				c.python = is
 				if c.begin() {

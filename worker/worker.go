@@ -39,8 +39,6 @@ import (
 const (
 	// watchPeriod is the interval between looks at how fast the links are.
 	watchPeriod = time.Second
-	// pythonTimeout is how long a file server may keep the daemon from comparing Pythons.
-	pythonTimeout = time.Second
 	// orphanGrace is how long ranks have between TERM and KILL when no launcher is left to wait for them.
 	orphanGrace = 1500 * time.Millisecond
 	// flushTimeout is how long a daemon that is to end tries to report it before it ends its ranks. The connection may
@@ -149,7 +147,7 @@ func (d *daemon) open(ctx context.Context) error {
 	ready := &wire.Ready{Ports: ports, Gossip: d.net.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
 	if !job.Alone {
-		ready.Python, _ = proc.Within(pythonTimeout, d.python)
+		ready.Python, _ = proc.Within(time.Second, d.python)
 	}
 	if job.Relay != "" {
 		if ready.Relay, err = d.net.OpenRelay(ctx); err != nil {
@@ -168,12 +166,10 @@ func (d *daemon) open(ctx context.Context) error {
 }
 
 // python describes the Python that the ranks of the job will be.
-func (d *daemon) python() (p wire.Python) {
+func (d *daemon) python() map[string]string {
 	env := slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
-	if file, err := proc.Find(d.job.Argv[0], env, d.job.Dir); err == nil {
-		p = python.Describe(file, env)
-	}
-	return p
+	file, _ := proc.Find(d.job.Argv[0], env, d.job.Dir) // a rank will say what is wrong
+	return python.Describe(file, env)
 }
 
 // openNetwork starts gossip, links and the engine.

@@ -60,18 +60,16 @@ func run(args []string) int {
 			return explain(os.Stderr, err)
 		}
 	}
-	typed, flags := argumentLast(args)[1:], app.Flags
-	if len(typed) > 0 {
-		if c := app.Command(typed[0]); c != nil {
-			typed, flags = typed[1:], c.Flags
-		}
+	flags := app.Flags
+	if c := app.Command(slices.Concat(args, []string{"", ""})[1]); c != nil {
+		flags = c.Flags
 	}
 	d, err := openDetached()
 	if err != nil {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), argumentLast(args))
-	code := explain(os.Stderr, asTyped(meantCommand(err, commands(nil)), typed, flags))
+	code := explain(os.Stderr, asTyped(meantCommand(err, commands(nil)), args, flags))
 	d.End(code, endText(err))
 	return code
 }

@@ -8,49 +8,38 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// launcherFlags has gorun's spelling for flags of another launcher that gorun lacks, as the launcher's manual lists
-// them.
-type launcherFlags struct {
-	page  string            // of docs/migrate
-	flags map[string]string // names that mean the same: what to do instead
-}
-
-var peers = []launcherFlags{
+// peers have gorun's spelling for flags of other launchers that gorun lacks, as the manuals of those list them: the page
+// of docs/migrate, and for names that mean the same what to do instead.
+var peers = []struct {
+	page  string
+	flags map[string]string
+}{
 	// Open MPI's mpirun
 	{"mpirun", map[string]string{
-		"display-allocation display-devel-allocation":                  "--dry-run shows hosts and slots",
-		"display display-devel-map display-diffable-map do-not-launch": "--dry-run shows hosts, slots and where ranks go",
-		"display-topo":                 "gorun topo",
-		"npersocket":                   "-ppn with the ranks of a host; --bind-to socket gives each the cores of one",
-		"rankfile rf":                  "-H or --hostfile with the hosts in the order of the ranks",
-		"cpus-per-proc cpus-per-rank":  "--map-by slot:PE=N",
-		"cpu-set cpu-list":             "--bind-to core; --rank-wrapper 'taskset -c LIST' names the CPUs",
-		"bind-to-core":                 "--bind-to core",
-		"bind-to-socket":               "--bind-to socket",
-		"bind-to-none":                 "--bind-to none",
-		"bycore bysocket":              "leave it out: within a host ranks are numbered in order",
-		"prefix":                       "nothing has to be installed on the hosts; -x PATH=... changes where programs are found",
-		"path":                         "-x PATH=... changes where programs are found",
-		"output-directory":             "--output-filename DIR",
-		"preload-binary preload-files": "gorun copies no programs: put it on the hosts at the same path",
-		"report-pid":                   "--json reports each rank that starts",
-		"output":                       "--timestamp-output, --merge-stderr or --output-filename DIR; lines are tagged anyway",
-		"default-hostfile":             "--hostfile FILE",
-		"use-hwthread-cpus":            "--bind-to hwthread",
-		"am tune":                      "leave it out: parameters of Open MPI change nothing here, except those of -mca that choose NICs",
-		"show-progress":                "-v",
-	}},
-	// Hydra's mpiexec
-	{"mpirun", map[string]string{
+		"display display-allocation display-devel-allocation display-devel-map display-diffable-map do-not-launch print-rank-map": "--dry-run shows hosts, slots and where ranks go",
+		"display-topo":                             "gorun topo",
+		"npersocket":                               "-ppn with the ranks of a host; --bind-to socket gives each the cores of one",
+		"rankfile rf order-nodes":                  "-H or --hostfile with the hosts in the order of the ranks",
+		"cpus-per-proc cpus-per-rank":              "--map-by slot:PE=N",
+		"cpu-set cpu-list":                         "--bind-to core; --rank-wrapper 'taskset -c LIST' names the CPUs",
+		"bind-to-core bind-to-socket bind-to-none": "--bind-to core, socket or none",
+		"bycore bysocket":                          "leave it out: within a host ranks are numbered in order",
+		"prefix path":                              "nothing has to be installed on the hosts; -x PATH=... changes where programs are found",
+		"output-directory":                         "--output-filename DIR",
+		"preload-binary preload-files":             "gorun copies no programs: put it on the hosts at the same path",
+		"report-pid":                               "--json reports each rank that starts",
+		"output":                                   "--timestamp-output, --merge-stderr or --output-filename DIR; lines are tagged anyway",
+		"default-hostfile":                         "--hostfile FILE",
+		"use-hwthread-cpus":                        "--bind-to hwthread",
+		"am tune":                                  "leave it out: parameters of Open MPI change nothing here, except those of -mca that choose NICs",
+		// Hydra's mpiexec
 		"info":                     "gorun version",
 		"localhost":                "-H NAME:SLOTS",
 		"nolocal skip-launch-node": "leave this machine out of -H",
 		"membind":                  "--bind-to numa binds memory too",
 		"gpus-per-proc":            "--gpus",
-		"print-rank-map":           "--dry-run shows where ranks go",
 		"print-all-exitcodes":      "--json reports how each rank ended",
 		"disable-auto-cleanup":     "--min-np goes on without a failed rank; a job of fixed size ends",
-		"order-nodes":              "-H or --hostfile with the hosts in the order of the ranks",
 	}},
 	// Slurm's srun
 	{"slurm-kubernetes", map[string]string{
@@ -59,20 +48,17 @@ var peers = []launcherFlags{
 		"exclude":                              "leave those hosts out of -H",
 		"cpus-per-task":                        "--map-by slot:PE=N; the allocation's is taken by itself",
 		"ntasks-per-socket ntasks-per-core":    "-ppn with the ranks of a host",
-		"cpu-bind":                             "--bind-to core, socket, numa or none",
-		"mem-bind":                             "--bind-to numa binds memory too",
+		"cpu-bind mem-bind":                    "--bind-to core, socket, numa or none; numa binds memory too",
 		"distribution":                         "--map-by slot or node",
 		"gres gpus-per-task gpus-per-node gpus-per-socket gpu-bind G": "--gpus auto",
-		"export":                    "-x NAME=VALUE; --env-none passes nothing else on",
-		"chdir D":                   "--wdir DIR",
-		"error o e":                 "--output-filename DIR",
-		"input":                     "--stdin",
-		"label unbuffered u":        "leave it out: lines are tagged and shown at once",
-		"multi-prog":                "--configfile FILE, or programs with : between them",
-		"kill-on-bad-exit K wait W": "leave it out: the first rank that fails ends the job",
-		"time":                      "--timeout SECONDS",
-		"overcommit O":              "--oversubscribe",
-		"bcast":                     "gorun copies no programs: put it on the hosts at the same path",
+		"export":     "-x NAME=VALUE; --env-none passes nothing else on",
+		"chdir D":    "--wdir DIR",
+		"error o e":  "--output-filename DIR",
+		"input":      "--stdin",
+		"multi-prog": "--configfile FILE, or programs with : between them",
+		"label unbuffered u kill-on-bad-exit K wait W": "leave it out: output is tagged and shown at once, and the first rank that fails ends the job",
+		"time":         "--timeout SECONDS",
+		"overcommit O": "--oversubscribe",
 		"partition account A qos exclusive job-name J mem mem-per-cpu constraint reservation overlap immediate I": "give it to salloc or sbatch, in whose allocation gorun runs",
 	}},
 	{"torchrun", map[string]string{

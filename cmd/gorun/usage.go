@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -55,36 +54,25 @@ func reword(err error) error {
 // flagInText is a flag in the text of an error.
 var flagInText = regexp.MustCompile(`\B--?[A-Za-z][A-Za-z0-9_-]*`)
 
-// asTyped names flags in an error of the command line as the user has typed them: -rf, not --rf. args begin with flags.
+// asTyped names flags in an error of the command line as the user has typed them: -rf, not --rf.
 func asTyped(err error, args []string, flags []cli.Flag) error {
 	wrong, ok := errors.AsType[*usageError](err)
 	if !ok {
 		return err
 	}
-	typed := map[string]string{}
-	for i := 0; i < len(args); i++ {
-		name, _, joined := flagName(args[i])
-		said, _, _ := strings.Cut(args[i], "=")
-		f := findFlag(flags, name)
-		if name != "" {
-			typed[name] = said
-		}
-		if f == nil { // the program, or an unknown flag
-			if next := slices.Index(args[i:], ":"); next >= 0 {
-				i += next
-				continue
-			}
-			break
-		}
-		for _, other := range f.Names() {
-			typed[other] = cmp.Or(typed[other], said)
-		}
-		if !joined {
-			i += words(f)
-		}
-	}
 	text := flagInText.ReplaceAllStringFunc(wrong.Error(), func(flag string) string {
-		return cmp.Or(typed[strings.TrimLeft(flag, "-")], flag)
+		names := []string{strings.TrimLeft(flag, "-")}
+		if f := findFlag(flags, names[0]); f != nil {
+			names = append(names, f.Names()...)
+		}
+		for _, name := range names {
+			for _, arg := range args { // the program's come last
+				if said, _, _ := flagName(arg); said == name {
+					return strings.SplitN(arg, "=", 2)[0]
+				}
+			}
+		}
+		return flag
 	})
 	return &usageError{errors.New(text), wrong.hint}
 }

@@ -58,14 +58,8 @@ type Ready struct {
 	KVPort int           `msgpack:"kv"`     // of the key-value service for stock Horovod, 0 for none
 	Host   topology.Host `msgpack:"host"`
 	Relay  int           `msgpack:"relay"` // the port that serves the binary, 0 for none
-	Python Python        `msgpack:"python"`
-}
-
-// Python is the one that the job's program is on a host, with major and minor versions of itself and its frameworks. It
-// is empty if the program is none.
-type Python struct {
-	Path     string            `msgpack:"path"`
-	Versions map[string]string `msgpack:"versions"`
+	// Python has the major and minor versions of Python and of frameworks, by name, and path, if the program is a Python.
+	Python map[string]string `msgpack:"python"`
 }
 
 // Roster lists the members of an epoch's world and their addresses; the daemons then form the world by themselves. The

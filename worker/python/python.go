@@ -9,55 +9,43 @@ import (
 	"slices"
 	"strings"
 
-	"gorun/rendezvous/wire"
 	"gorun/worker/rankenv"
 )
 
 var (
-	numbered = regexp.MustCompile(`^python(3\.\d+)`)
+	numbered = regexp.MustCompile(`^python3\.\d+`)
 	// metadata is the directory that pip leaves beside a framework, or the file that distributions leave.
 	metadata = regexp.MustCompile(`^(torch|tensorflow|jax)-(\d+\.\d+).*\.(dist|egg)-info$`)
 )
 
-// Describe returns the Python that a file is, with major and minor versions. It is empty for another program, and for
-// one that only starts Python.
-func Describe(file string, env []string) (p wire.Python) {
-	if !strings.HasPrefix(filepath.Base(file), "python") {
-		return p
+// Describe returns major and minor versions of the Python that a file is and of its frameworks, and its path, as
+// wire.Ready has them; nil for another program, and for one that only starts Python.
+func Describe(file string, env []string) map[string]string {
+	real, _ := filepath.EvalSymlinks(file)
+	prefix, base := filepath.Dir(filepath.Dir(file)), filepath.Dir(filepath.Dir(real)) // they differ in a virtual environment
+	name := numbered.FindString(filepath.Base(real))
+	if libraries, _ := filepath.Glob(prefix + "/lib/python3.*"); name == "" && len(libraries) == 1 { // a copy of python3
+		name = filepath.Base(libraries[0])
 	}
-	prefix, real := filepath.Dir(filepath.Dir(file)), file
-	if target, err := filepath.EvalSymlinks(file); err == nil {
-		real = target
+	if name == "" || !strings.HasPrefix(filepath.Base(file), "python") {
+		return nil
 	}
-	named := numbered.FindStringSubmatch(filepath.Base(real))
-	if libraries, _ := filepath.Glob(prefix + "/lib/python3.*"); named == nil && len(libraries) == 1 { // a copy of python3
-		named = numbered.FindStringSubmatch(filepath.Base(libraries[0]))
-	}
-	if named == nil {
-		return p
-	}
-	p.Path, p.Versions = file, map[string]string{"Python": named[1]}
+	// Where this Python looks for packages, the first place first.
 	path, _ := rankenv.Lookup(env, "PYTHONPATH")
-	for _, dir := range slices.Concat(filepath.SplitList(path), sitesOf(prefix, filepath.Dir(filepath.Dir(real)), named[1], env)) {
+	home, _ := rankenv.Lookup(env, "HOME")
+	sites := append(filepath.SplitList(path), prefix+"/lib/"+name+"/site-packages")
+	if settings, err := os.ReadFile(prefix + "/pyvenv.cfg"); err != nil || strings.Contains(string(settings), "include-system-site-packages = true") {
+		sites = slices.Concat(sites, []string{home + "/.local/lib/" + name + "/site-packages", "/usr/local/lib/" + name + "/dist-packages",
+			base + "/lib/" + name + "/site-packages", base + "/lib64/" + name + "/site-packages", base + "/lib/python3/dist-packages"})
+	}
+	versions := map[string]string{"path": file, "Python": strings.TrimPrefix(name, "python")}
+	for _, dir := range sites {
 		entries, _ := os.ReadDir(dir) // most are not there
 		for _, entry := range entries {
-			if m := metadata.FindStringSubmatch(entry.Name()); m != nil && p.Versions[m[1]] == "" {
-				p.Versions[m[1]] = m[2]
+			if m := metadata.FindStringSubmatch(entry.Name()); m != nil && versions[m[1]] == "" {
+				versions[m[1]] = m[2]
 			}
 		}
 	}
-	return p
-}
-
-// sitesOf returns where a Python looks for packages, the first place first. base is the Python that a virtual environment
-// was made from.
-func sitesOf(prefix, base, version string, env []string) []string {
-	own := "/lib/python" + version
-	sites := []string{prefix + own + "/site-packages"}
-	if settings, err := os.ReadFile(prefix + "/pyvenv.cfg"); err == nil && !strings.Contains(string(settings), "include-system-site-packages = true") {
-		return sites
-	}
-	home, _ := rankenv.Lookup(env, "HOME")
-	return append(sites, home+"/.local"+own+"/site-packages", "/usr/local"+own+"/dist-packages", base+own+"/site-packages",
-		base+"/lib64/python"+version+"/site-packages", base+"/lib/python3/dist-packages")
+	return versions
 }

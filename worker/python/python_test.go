@@ -53,7 +53,11 @@ func TestDescribe(t *testing.T) {
 		{"base/bin/train", nil, nil},
 		{"none/bin/python3", nil, nil},
 	} {
-		if got := python.Describe(filepath.Join(root, tc.file), tc.env); !maps.Equal(got.Versions, tc.want) {
+		got := python.Describe(filepath.Join(root, tc.file), tc.env)
+		if tc.want != nil {
+			tc.want["path"] = filepath.Join(root, tc.file)
+		}
+		if !maps.Equal(got, tc.want) {
 			t.Errorf("%s, %q: %v, want %v", tc.file, tc.env, got, tc.want)
 		}
 	}
