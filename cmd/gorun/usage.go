@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -49,32 +48,6 @@ func reword(err error) error {
 		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
 	}
 	return errors.New(strings.TrimSuffix(text, ": parse error"))
-}
-
-// flagInText is a flag in the text of an error.
-var flagInText = regexp.MustCompile(`\B--?[A-Za-z][A-Za-z0-9_-]*`)
-
-// asTyped names flags in an error of the command line as the user has typed them: -rf, not --rf.
-func asTyped(err error, args []string, flags []cli.Flag) error {
-	wrong, ok := errors.AsType[*usageError](err)
-	if !ok {
-		return err
-	}
-	text := flagInText.ReplaceAllStringFunc(wrong.Error(), func(flag string) string {
-		names := []string{strings.TrimLeft(flag, "-")}
-		if f := findFlag(flags, names[0]); f != nil {
-			names = append(names, f.Names()...)
-		}
-		for _, name := range names {
-			for _, arg := range args { // the program's come last
-				if said, _, _ := flagName(arg); said == name {
-					return strings.SplitN(arg, "=", 2)[0]
-				}
-			}
-		}
-		return flag
-	})
-	return &usageError{errors.New(text), wrong.hint}
 }
 
 // noFile returns the error of a flag that names a file and has none, nil if the flag names no file. The hint mentions

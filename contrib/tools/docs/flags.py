@@ -13,17 +13,22 @@ OTHERS = {
         "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --standalone --monitor-interval --local-ranks-filter "
         "--log-dir --redirects --tee --role --local-addr --run-path --logs-specs --duplicate-stdout-filters "
         "--duplicate-stderr-filters --event-log-handler --start-method --signals-to-handle --numa-binding "
-        "--virtual-local-rank --local-rank --local_rank"
+        "--virtual-local-rank --local-rank --local_rank --log-line-prefix-template"
     ),
     "mpirun": (
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
         "--prefix --tag-output "
         "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
-        "--output --output-directory --report-pid --default-hostfile --use-hwthread-cpus"
+        "--output --output-directory --report-pid --default-hostfile --use-hwthread-cpus "
+        "--display-devel-allocation --display-devel-map --display-diffable-map --display-topo --do-not-launch "
+        "--bind-to-core --bind-to-socket --bind-to-none --bycore --bysocket --cpu-set --cpu-list --tune --preload-files"
     ),
     "srun": (
         "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue --time --array "
-        "--overlap --dependency --no-kill"
+        "--overlap --dependency --no-kill --nodelist --nodefile --relative --exclude --ntasks-per-socket --ntasks-per-core "
+        "--mem-bind --distribution --gpus-per-task --gpus-per-node --gpus-per-socket --gpu-bind --export --chdir --error "
+        "--input --label --unbuffered --multi-prog --kill-on-bad-exit --wait --overcommit --partition --account --qos "
+        "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate"
     ),
     "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
     "git": "--ff-only --tags",
