@@ -25,8 +25,9 @@ OTHERS = {
     ),
     "srun": (
         "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue --time --array "
-        "--overlap --dependency --no-kill --nodelist --nodefile --relative --exclude --ntasks-per-socket --ntasks-per-core "
-        "--mem-bind --distribution --gpus-per-task --gpus-per-node --gpus-per-socket --gpu-bind --export --chdir --error "
+        "--overlap --dependency --no-kill --nodelist --nodefile --relative --exclude --ntasks-per-socket "
+        "--ntasks-per-core --mem-bind --distribution --gpus-per-task --gpus-per-node --gpus-per-socket --gpu-bind "
+        "--export --chdir --error "
         "--input --label --unbuffered --multi-prog --kill-on-bad-exit --wait --overcommit --partition --account --qos "
         "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate"
     ),

@@ -35,7 +35,7 @@ for dtype in (torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16):
     got = hvd.alltoall(torch.cat([mine] * size))
     assert torch.equal(got, torch.cat(want)), dtype
 # Types without arithmetic are moved, whatever their bits, as far as this torch has them.
-for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"):
+for name in "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu complex32".split():
     dtype = getattr(torch, name, None)
     if dtype is None:
         continue
