@@ -78,6 +78,9 @@ func (j *job) loop(ctx context.Context) error {
 		case <-last:
 			return j.verdict // closing the connections ends what is left
 		}
+		if j.stopping && j.verdict != nil {
+			j.spec.Output.Hurry() // or daemons whose ranks wait for a terminal would not be heard
+		}
 		if j.stopping && last == nil {
 			last, waits = time.After(j.spec.Grace+stopGrace), time.After(j.spec.Grace+j.timing().EndNoticeAfter)
 		}

@@ -86,7 +86,6 @@ func (j *job) stop(verdict error) {
 	}
 	j.hosts.broadcast(stop)
 	if verdict != nil {
-		j.spec.Output.Hurry() // or daemons whose ranks wait for a terminal would not be heard
 		// Hosts that are not up have nothing to stop: do not wait for them.
 		for _, h := range j.hosts {
 			if !h.up {

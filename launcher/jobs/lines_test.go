@@ -82,8 +82,8 @@ func TestRecorderKeepsLittle(t *testing.T) {
 	}
 }
 
-// TestEnds: a failed job leaves the end of each rank's output, however much others write, in lines.
-func TestEnds(t *testing.T) {
+// TestEndsOfOutput: a failed job leaves the end of each rank's output, however much others write, in lines.
+func TestEndsOfOutput(t *testing.T) {
 	var e jobs.Recorder
 	e.Keep()
 	e.Write(0, true, []byte("the reason, in "))
