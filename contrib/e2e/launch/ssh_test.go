@@ -161,6 +161,22 @@ func TestWaysOfSSH(t *testing.T) {
 	fails(c, `(?m)^gorun: error: host3: handshake: host3:22: no answer within 2s$`, "--ssh-config", c.Config("silent", "Host host3\n ConnectTimeout 2\n"))
 }
 
+// TestHomeOfSSH: the files of ssh are in the home that passwd has, as for ssh, whatever HOME is.
+func TestHomeOfSSH(t *testing.T) {
+	c := e2etest.NewSSHCluster(t, 2)
+	for want, config := range map[int]string{0: "", 255: "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com\n"} {
+		c.Shell(c.Launcher(), "cp -n ~/.ssh/config ~/.ssh/own; (echo '"+config+"'; cat ~/.ssh/own) >~/.ssh/config; mkdir -p /run/else/.ssh; echo Port 1 >/run/else/.ssh/config")
+		for _, home := range []string{"/root/", "/run/else"} {
+			cmd, _, said := c.Command("-H", "host2", "true")
+			cmd.Env = append(cmd.Env, "HOME="+home)
+			cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != want {
+				t.Errorf("HOME=%s with %q: exit code %d, want %d\n%s", home, config, code, want, said)
+			}
+		}
+	}
+}
+
 // TestKeysOfSSH logs in, and knows hosts, by every kind of key.
 func TestKeysOfSSH(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 3)
