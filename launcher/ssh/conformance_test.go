@@ -216,7 +216,8 @@ var conformance = []likeSSH{
 	{config: "KnownHostsCommand DIR/keys %H\nStrictHostKeyChecking accept-new", known: unknown, prefix: "printf '#!/bin/sh\\necho \"$1\" BAD\\n' >keys; chmod 755 keys"},
 	{config: "KnownHostsCommand DIR/keys %H", prefix: "printf '#!/bin/sh\\nexit 1\\n' >keys; chmod 755 keys", says: "the KnownHostsCommand of ssh_config failed: "},
 	{config: "KnownHostsCommand DIR/keys %I", known: unknown, prefix: "printf '#!/bin/sh\\nexit 1\\n' >keys; chmod 755 keys"},
-	{config: "KnownHostsCommand none"},
+	{config: "KnownHostsCommand none\nCheckHostIP yes"},
+	{config: "KnownHostsCommand /bin/true\nCheckHostIP yes", except: "hint"},
 	{config: "KnownHostsCommand keys %H", prefix: "printf '#!/bin/sh\\necho \"$1\" ED\\n' >keys; chmod 755 keys"},
 	{config: "KnownHostsCommand \"DIR/my keys\" %H", known: unknown, prefix: "printf '#!/bin/sh\\necho \"$1\" ED\\n' >'my keys'; chmod 755 'my keys'", except: "hint"},
 	// Blocks, quoting, includes.

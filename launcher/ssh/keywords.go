@@ -70,7 +70,8 @@ func (v values) refusal() error {
 		off := said == "" || said == "no" || said == "false"
 		switch {
 		case classes[keyword] == unknown, classes[keyword] == refused && !off,
-			keyword == "knownhostscommand" && strings.ContainsAny(said, "'\"\\"): // it takes more than to split at blanks
+			// Quotes take more than to split at blanks, and CheckHostIP another run for the address.
+			keyword == "knownhostscommand" && said != "none" && (strings.ContainsAny(said, "'\"\\") || v.says("checkhostip")):
 			return v.no(keyword, "gorun's own client cannot obey that")
 		case keyword == "pubkeyauthentication" && off,
 			keyword == "preferredauthentications" && !slices.Contains(strings.Split(v.first(keyword), ","), "publickey"):

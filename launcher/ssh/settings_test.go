@@ -212,6 +212,18 @@ func TestOneQuestionForHostsAlike(t *testing.T) {
 	}
 }
 
+// TestBlanksOfVariables: a variable may bring blanks into the list of files that OpenSSH prints.
+func TestBlanksOfVariables(t *testing.T) {
+	needsSSH(t)
+	home := t.TempDir()
+	t.Setenv("KNOWN", home+"/a b")
+	c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": "UserKnownHostsFile ${KNOWN}/c ~/d\nIdentityFile ${KNOWN}/id\n"})
+	s, err := c.settingsFor(t.Context(), "h", false)
+	if err != nil || s.knownHosts[0] != home+"/a b/c" || !slices.Equal(s.explicitKeys, []string{home + "/a b/id"}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestFlagsBeatConfig(t *testing.T) {
 	needsSSH(t)
 	home := t.TempDir()

@@ -34,7 +34,7 @@ type files struct {
 	names    string     // all that HostName lines say
 	orders   []string   // of host key algorithms, which known_hosts does not change
 	asks     bool       // StrictHostKeyChecking ask is for the host
-	quotes   bool       // there are some around the names of known_hosts files
+	quotes   bool       // the name of a known_hosts file may have blanks
 	odd      bool       // so that the list that OpenSSH prints is not clear
 	apart    bool       // each host differs from all others
 }
@@ -96,7 +96,7 @@ func (f *files) add(path string, applies map[string]bool) {
 		case keyword == "hostname":
 			f.names += strings.ToLower(rest)
 		case strings.HasSuffix(keyword, "knownhostsfile"):
-			f.quotes = f.quotes || strings.ContainsAny(rest, "\"'\\")
+			f.quotes = f.quotes || strings.ContainsAny(rest, "\"'\\$")
 			f.odd = f.odd || slices.ContainsFunc(quoted.FindAllString(rest, -1), unclear.MatchString)
 		}
 		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand" && classes[keyword] != without
