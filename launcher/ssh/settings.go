@@ -100,10 +100,9 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 		host: host, alias: alias, user: cmp.Or(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v,
 		hostName:  strings.ToLower(cmp.Or(v.first("hostname"), alias)),
 		hashHosts: v.says("hashknownhosts"), agentOnly: v.says("identitiesonly"), batch: v.says("batchmode"), agent: c.cfg.Agent,
-		timeout: c.cfg.ConnectTimeout,
-		strict:  slices.Contains([]string{"yes", "true", "ask"}, v.first("stricthostkeychecking")), // no one is asked
-		anyKey:  slices.Contains([]string{"no", "off", "false"}, v.first("stricthostkeychecking")),
+		timeout: c.cfg.ConnectTimeout, anyKey: slices.Contains([]string{"no", "off", "false"}, v.first("stricthostkeychecking")),
 	}
+	s.strict = !s.anyKey && v.first("stricthostkeychecking") != "accept-new" // no one is asked
 	if s.user == "" {
 		return nil, errors.New("no user name to log in with")
 	}
@@ -216,7 +215,7 @@ func (c *Client) keyFiles(s *settings) error {
 	case agent == "" || strings.TrimPrefix(agent, "$") == "SSH_AUTH_SOCK":
 	case strings.EqualFold(agent, "none"):
 		s.agent = ""
-	case variable && name[0] != '{':
+	case variable && !strings.HasPrefix(name, "{"):
 		s.agent = os.Getenv(name)
 	default:
 		s.agent = file("identityagent", agent)
