@@ -10,8 +10,9 @@ type sample struct {
 	time  uint32 // in milliseconds
 }
 
-// bad reports whether the path lost more than one packet of two hundred. A packet carries 1400 bytes, or more.
-func (s *sample) bad() bool { return s.again > 1 && uint64(s.again)*1400*200 > s.acked }
+// bad reports whether the path lost more than one packet of two hundred. A packet carries 1400 bytes, or more. Where none arrived
+// at all, the other host does not answer, or packets are too large for the path.
+func (s *sample) bad() bool { return s.again > 1 && s.acked > 0 && uint64(s.again)*1400*200 > s.acked }
 
 // Path keeps what a link to another host did in the last half minute, to distinguish a path that loses packets all the time,
 // as a bad cable does, from one that lost some when more came than fits. The zero value is ready to use.

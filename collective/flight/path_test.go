@@ -22,6 +22,7 @@ func TestPath(t *testing.T) {
 		"at first":         {cable[:3], false, 42},
 		"busy before":      {append([][2]uint64{{3 << 30, 0}, {3 << 30, 9}}, cable...), true, 115},
 		"it became slow":   {[][2]uint64{{1798784, 262}, {2964749, 29}, {2384984, 0}, {2389941, 0}}, false, 291},
+		"a frozen host":    {[][2]uint64{{9e7, 0}, {0, 3}, {0, 2}, {0, 4}, {0, 2}}, false, 0},
 		"a while ago":      {append(cable[:7:7], make([][2]uint64, 40)...), false, 0},
 		"nothing sent now": {append(cable[:7:7], make([][2]uint64, 20)...), true, 115},
 		"repaired":         {append(cable[:4:4], [][2]uint64{{9e7, 0}, {9e7, 0}, {9e7, 1}, {9e7, 0}}...), false, 68},
