@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -72,7 +71,7 @@ func clean(ctx context.Context, o *cleanFlags) error {
 	if !o.namesHosts() {
 		here, _ := os.Hostname()
 		found := cached.Clean(cached.Places(os.Getenv), o.older, time.Now(), !o.onlyShown)
-		return showPrograms(o, []string{here}, [][]cached.Program{found}, make([]error, 1))
+		return showPrograms(o, []string{here}, [][]cached.Program{found}, make([]survey.Answer, 1))
 	}
 	return cleanHosts(ctx, o)
 }
@@ -131,18 +130,18 @@ func cleanHosts(ctx context.Context, o *cleanFlags) error {
 	}
 	names := hostNames(placement)
 	found := make([][]cached.Program, len(names))
-	errs, err := survey.Each(ctx, d.doing(args...), names, o.startTimeout, func(host int, text []byte) error {
+	answers, err := survey.Each(ctx, d.doing(args...), names, o.startTimeout, func(host int, text []byte) error {
 		return json.Unmarshal(text, &found[host])
 	})
 	if err != nil {
 		return err
 	}
-	return showPrograms(o, names, found, errs)
+	return showPrograms(o, names, found, answers)
 }
 
 // showPrograms prints what hosts have, or had, and why the others did not answer.
-func showPrograms(o *cleanFlags, names []string, found [][]cached.Program, errs []error) error {
-	if len(slices.Concat(found...)) == 0 && errors.Join(errs...) == nil {
+func showPrograms(o *cleanFlags, names []string, found [][]cached.Program, answers []survey.Answer) error {
+	if len(slices.Concat(found...)) == 0 && !slices.ContainsFunc(answers, func(a survey.Answer) bool { return a.Err != nil }) {
 		_, err := fmt.Fprintln(o.out, "no programs are cached")
 		return err
 	}
@@ -150,9 +149,9 @@ func showPrograms(o *cleanFlags, names []string, found [][]cached.Program, errs 
 	fmt.Fprintln(w, "HOST\tPROGRAM\tSIZE\tLAST USED\tSTATE")
 	failed := false
 	for i, host := range names {
-		if errs[i] != nil {
+		if err := answers[i].Err; err != nil {
 			failed = true
-			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", output.Printable(host), output.Printable("failed: "+errs[i].Error()))
+			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", output.Printable(host), output.Printable("failed: "+err.Error()))
 		}
 		for _, p := range found[i] {
 			used := p.Used.Local().Format(time.DateTime)

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gorun/launcher/failure"
@@ -25,53 +24,50 @@ import (
 
 // Hosts asks every host at once. Its error names all hosts that failed.
 func Hosts(ctx context.Context, d talk.Dialer, names []string, patience time.Duration) ([]topology.Host, error) {
-	timeout := fmt.Errorf("no answer within %v", patience)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, timeout)
-	defer cancel()
-	answers, errs := make([]answer, len(names)), make([]*failure.HostError, len(names))
-	var asking sync.WaitGroup
-	for i, name := range names {
-		asking.Go(func() {
-			var err error
-			if answers[i], err = ask(ctx, d, name); err == nil {
-				answers[i].Name = name
-			} else if !errors.As(err, &errs[i]) {
-				errs[i] = &failure.HostError{Host: name, Step: "probe", Err: err, Code: failure.ExitTransport}
-			}
-		})
+	hosts := make([]topology.Host, len(names))
+	answers, err := Each(ctx, d, names, patience, func(i int, text []byte) (err error) {
+		hosts[i], err = picture.ParseHost(text)
+		hosts[i].Name = names[i]
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	asking.Wait()
-	if cause := context.Cause(ctx); cause != nil && cause != timeout {
-		return nil, cause // Ctrl-C is not the hosts' fault
+	var errs []*failure.HostError
+	for i, a := range answers {
+		var known *failure.HostError
+		if a.Err != nil && !errors.As(a.Err, &known) {
+			known = &failure.HostError{Host: names[i], Step: "probe", Err: a.Err, Code: failure.ExitTransport}
+		}
+		if known != nil {
+			errs = append(errs, known)
+		}
 	}
-	errs = slices.DeleteFunc(errs, func(e *failure.HostError) bool { return e == nil })
 	switch len(errs) {
 	case 0:
-		return reachedAt(answers), nil
+		reachedAt(hosts, answers)
+		return hosts, nil
 	case 1:
 		return nil, errs[0]
 	}
 	return nil, &failure.HostErrors{Hosts: len(names), Failed: errs}
 }
 
-// reachedAt returns the hosts with the NIC that a job's data would use.
-func reachedAt(answers []answer) []topology.Host {
+// reachedAt gives hosts the NIC that a job's data would use.
+func reachedAt(hosts []topology.Host, answers []Answer) {
 	toward(answers)
-	hosts := make([]topology.Host, len(answers))
 	for i, a := range answers {
-		hosts[i] = a.Host
 		hosts[i].Data = ""
-		if addrs := topology.Addresses(a.Host, nil, a.at); a.at.IsValid() && len(addrs) > 0 {
-			hosts[i].Data = a.NICAt(addrs[0])
+		if addrs := topology.Addresses(hosts[i], nil, a.at); a.at.IsValid() && len(addrs) > 0 {
+			hosts[i].Data = hosts[i].NICAt(addrs[0])
 		}
 	}
-	return hosts
 }
 
 // toward gives this machine the address on the route to another host, where a job's data would find it: others are found
 // where the launcher reached them.
-func toward(answers []answer) {
-	other := slices.IndexFunc(answers, func(other answer) bool { return other.at.IsValid() })
+func toward(answers []Answer) {
+	other := slices.IndexFunc(answers, func(other Answer) bool { return other.at.IsValid() })
 	for i := range answers {
 		if answers[i].here && other >= 0 {
 			answers[i].at = probe.SourceToward(answers[other].at.String())
@@ -81,26 +77,6 @@ func toward(answers []answer) {
 
 // mostFacts bounds a host's description of itself, in bytes.
 const mostFacts = 4 << 20
-
-// answer is a host's description of itself, and the address at which it was reached, if it is not this machine.
-type answer struct {
-	topology.Host
-	at   netip.Addr
-	here bool
-}
-
-// ask runs gorun topo --facts on the host.
-func ask(ctx context.Context, d talk.Dialer, host string) (found answer, err error) {
-	_, _, err = converse(ctx, d, host, func(text []byte, d *talk.Daemon) (err error) {
-		if found.Host, err = picture.ParseHost(text); err != nil {
-			return err
-		}
-		found.at, _ = netip.ParseAddr(d.LocalIP)
-		found.here = !d.Remote
-		return nil
-	})
-	return found, err
-}
 
 // reason selects from the standard error of a gorun why it failed.
 func reason(said string) string {
@@ -113,28 +89,29 @@ func reason(said string) string {
 	return line
 }
 
-// converse parses the output of a host, and reports that it has answered.
-func converse(ctx context.Context, d talk.Dialer, host string, parse func(text []byte, d *talk.Daemon) error) (asked, came time.Time, err error) {
+// converse parses the output of a host.
+func converse(ctx context.Context, d talk.Dialer, host string, parse func(text []byte) error) (a Answer) {
 	daemon, err := d.Dial(ctx, host)
 	if err != nil {
-		return asked, came, err
+		return Answer{Err: err}
 	}
 	defer context.AfterFunc(ctx, func() { daemon.Close() })()
 	daemon.In.Close() // it reads nothing
-	asked = time.Now()
+	a.at, _ = netip.ParseAddr(daemon.LocalIP)
+	a.here, a.who, a.asked = !daemon.Remote, daemon.Identity, time.Now()
 	text, err := io.ReadAll(io.LimitReader(daemon.Out, mostFacts))
-	came = time.Now()
+	a.came = time.Now()
 	if len(text) == mostFacts {
 		err = fmt.Errorf("it answered with more than %d bytes", mostFacts)
 		daemon.Close() // or it would wait for a reader
 	}
 	said, ended := daemon.Wait()
 	daemon.Close()
-	if cause := context.Cause(ctx); cause != nil {
-		return asked, came, cause
+	if a.Err = context.Cause(ctx); a.Err != nil {
+		return a
 	}
-	if err = cmp.Or(err, parse(text, daemon)); err != nil && (said != "" || ended != nil) {
-		err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
+	if a.Err = cmp.Or(err, parse(text)); a.Err != nil && (said != "" || ended != nil) {
+		a.Err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
 	}
-	return asked, came, err
+	return a
 }

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"gorun/launcher/failure"
@@ -23,35 +21,30 @@ import (
 func Examine(ctx context.Context, names, nics []string, patience time.Duration, doing func(args ...string) talk.Dialer) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
-	d := doing("doctor", "--facts")
-	answers, found, errs := make([]doctor.Answer, len(names)), make([]answer, len(names)), make([]error, len(names))
-	who := make([]talk.Identity, len(names))
-	var asking sync.WaitGroup
-	for i, name := range names {
-		asking.Go(func() { answers[i], found[i], who[i], errs[i] = askFacts(ctx, d, name) })
+	facts := make([]doctor.Facts, len(names))
+	answers, err := Each(ctx, doing("doctor", "--facts"), names, patience, func(i int, text []byte) error { return json.Unmarshal(text, &facts[i]) })
+	if err != nil {
+		return nil, err
 	}
-	asking.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, failure.ErrStopped) {
-		return nil, cause // Ctrl-C is not the hosts' fault
-	}
-	toward(found)
+	toward(answers)
 	var findings []doctor.Finding
 	var well []doctor.Answer
 	for i, name := range names {
-		if errs[i] != nil {
-			findings = append(findings, unreachable(name, errs[i]))
+		a := answers[i]
+		if a.Err != nil {
+			findings = append(findings, unreachable(name, a.Err))
 			continue
 		}
-		answers[i].Facts.Host.Name, answers[i].At = name, found[i].at
+		facts[i].Host.Name = name
 		for k := range i {
-			if errs[k] == nil && who[i].Same(answers[i].Facts.Host.Identity, who[k], answers[k].Facts.Host.Identity) {
+			if answers[k].Err == nil && a.who.Same(facts[i].Host.Identity, answers[k].who, facts[k].Host.Identity) {
 				findings = append(findings, doctor.Finding{Host: name, Check: "machine", Status: doctor.Fail,
 					Text: "the same machine as " + names[k] + ", under two names", Fix: "name it once, with the slots of both"})
 				break
 			}
 		}
-		findings = append(findings, doctor.Judge(answers[i].Facts)...)
-		well = append(well, answers[i])
+		findings = append(findings, doctor.Judge(facts[i])...)
+		well = append(well, doctor.Answer{Facts: facts[i], At: a.at, Asked: a.asked, Came: a.came})
 	}
 	findings = append(findings, doctor.Compare(well, nics)...)
 	paths := doctor.Paths(well, nics)
@@ -73,15 +66,4 @@ func unreachable(name string, err error) doctor.Finding {
 	}
 	f.Fix = cmp.Or(f.Fix, "ssh -v "+name+" true")
 	return f
-}
-
-// askFacts runs gorun doctor --facts on the host.
-func askFacts(ctx context.Context, d talk.Dialer, host string) (a doctor.Answer, found answer, who talk.Identity, err error) {
-	a.Asked, a.Came, err = converse(ctx, d, host, func(text []byte, d *talk.Daemon) error {
-		who = d.Identity
-		found.at, _ = netip.ParseAddr(d.LocalIP)
-		found.here = !d.Remote
-		return json.Unmarshal(text, &a.Facts)
-	})
-	return a, found, who, err
 }

@@ -3,7 +3,6 @@ package survey
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -62,24 +61,26 @@ func tryPaths(ctx context.Context, d talk.Dialer, all []doctor.Answer, nics []st
 // at returns where the agent accepts connections at an address of its host.
 func (a *agent) at(addr netip.Addr) string { return net.JoinHostPort(addr.String(), a.tcp) }
 
-// try tries all but the bandwidth of a path.
+// try tries all but the bandwidth of a path. Where no connection opens, others of the end's addresses may do.
 func try(from, to *agent, w doctor.Path, end doctor.Answer) (t doctor.Tried) {
-	connect := func(addr netip.Addr) (why string, err error) {
-		answer, err := from.ask(measure.Order{Host: w.Pair.To, Addrs: []string{to.at(addr)}})
-		return strings.TrimSpace(answer.Error[strings.LastIndex(answer.Error, ": ")+1:]), err
+	ask := func(a *agent, bytes int, addrs ...string) measure.Answer {
+		answer, err := a.ask(measure.Order{Host: w.Pair.To, Addrs: addrs, Bytes: bytes})
+		t.Err = cmp.Or(t.Err, err)
+		return answer
 	}
-	if t.TCP, t.Err = connect(w.ToAddr); t.TCP != "" {
-		for _, addr := range topology.Addresses(end.Facts.Host, nil, end.At) { // these are others, if the user chose
-			if why, err := connect(addr); why == "" && err == nil {
-				t.Elsewhere = end.Facts.Host.NICAt(addr)
-				break
-			}
+	for _, addr := range slices.Compact(append([]netip.Addr{w.ToAddr}, topology.Addresses(end.Facts.Host, nil, end.At)...)) {
+		why := ask(from, 0, to.at(addr)).Error
+		if addr == w.ToAddr {
+			t.TCP = strings.TrimSpace(why[strings.LastIndex(why, ": ")+1:])
+		} else if why == "" {
+			t.Elsewhere = end.Facts.Host.NICAt(addr)
+		}
+		if why == "" {
+			break
 		}
 	}
-	sent, err := from.ask(measure.Order{Host: w.Pair.To, Addrs: []string{net.JoinHostPort(w.ToAddr.String(), to.udp)}, Bytes: w.Bytes})
-	t.Err = errors.Join(t.Err, err)
-	came, err := to.ask(measure.Order{Host: w.Pair.To, Bytes: w.Bytes})
-	t.Err = errors.Join(t.Err, err)
-	t.UDP, t.Arrive, t.Lost = sent.Error, came.Arrive, came.Lost
+	t.UDP = ask(from, w.Bytes, net.JoinHostPort(w.ToAddr.String(), to.udp)).Error
+	came := ask(to, w.Bytes)
+	t.Arrive, t.Lost = came.Arrive, came.Lost
 	return t
 }

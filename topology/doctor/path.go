@@ -54,11 +54,8 @@ type Tried struct {
 func (t Tried) Open(w Path) bool { return t.Err == nil && t.TCP == "" && t.Arrive >= w.Bytes }
 
 const (
-	// minPacket is the packet size that every network must carry, in bytes.
-	minPacket = 576
-	// largestPacket is the largest size that is tried.
-	largestPacket = 9000
-	// Of what is worse, a host is slow.
+	minPacket     = 576  // bytes, which every network must carry
+	largestPacket = 9000 // bytes, of those that are tried
 	mostLost      = 0.01
 	leastCarrying = 100e6 / 8 // bytes per second
 )

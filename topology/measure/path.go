@@ -45,20 +45,19 @@ func send(ctx context.Context, to string, key []byte, bytes int) error {
 			sizes = append(sizes, n, n)
 		}
 	}
-	var failed error
 	sent := false
 	for i, n := range append(sizes, slices.Repeat([]int{small}, sample)...) {
 		if n > small || i%2 == 0 { // some Mbit/s, for which a slow path has room
 			time.Sleep(time.Millisecond)
 		}
 		// A size may be too large for this host, and a refusal is of an earlier packet.
-		_, err := conn.Write(packet[:n-header])
-		failed, sent = err, sent || err == nil
+		_, err = conn.Write(packet[:n-header])
+		sent = sent || err == nil
 	}
 	if sent {
 		return nil
 	}
-	return failed
+	return err
 }
 
 // receive returns what has come of the packets for this key, once no more do.
