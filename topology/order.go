@@ -251,6 +251,9 @@ func nicSpeed(h Host) (bytes float64, kind source) {
 	return bytesPerSecond(nic.Speed), kind
 }
 
+// Nominal returns the bytes per second of what carries data between two hosts, as reported by the slower one.
+func Nominal(a, b Host) float64 { return newProblem([]Host{a, b}, nil).edges[1].speed }
+
 // bytesPerSecond converts Mbit/s.
 func bytesPerSecond(speed int) float64 { return float64(speed) * 1e6 / 8 }
 

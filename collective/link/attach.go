@@ -41,9 +41,8 @@ func (l *link) unfold(sl *slot) {
 const widenAfter = 1 << 20
 
 // grow opens what a segment of n bytes needs: one stream if the link has none, and all of them once it has carried
-// much. The peer may not know yet that it should dial, so the side with the higher id does not wait long. It waits longer
-// the more streams this host opens at once: the peers' dials take their time, too, where many share a processor, and a
-// stream that both sides dial costs twice. mu is held.
+// much. The peer may not know yet that it should dial, so the side with the higher id waits, for each stream that this
+// host is opening: peers that share processors take their time, and a stream that both dial costs twice. mu is held.
 func (l *link) grow(n int) {
 	if l.opened == len(l.slots) {
 		return

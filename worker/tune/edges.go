@@ -36,6 +36,10 @@ const (
 	// sayAgain is after how many seconds all is reported again.
 	sayAgain = 64
 	tryPause = 300 * time.Millisecond
+	// tryTimeout is how long an attempt may take, for which a megabyte travels.
+	tryTimeout = 5 * time.Second
+	// doubtful is the part of a NIC's speed below which traffic counts only once a try has found as little.
+	doubtful = 0.03
 )
 
 // carried is what is known of one edge from this host.
@@ -44,10 +48,14 @@ type carried struct {
 	bytes float64     // while the edge was busy; the last seconds weigh more than earlier ones
 	time  float64     // seconds that took
 	edge  wire.Edge
+
+	least float64   // bandwidth that is not doubtful
+	slow  bool      // a try has found less
+	asked time.Time // when doubts were last tried
 }
 
-// look takes what the link reports now.
-func (c *carried) look(s link.Status) {
+// look takes what the link reports now. It returns true if what that shows is doubtful, and does not count.
+func (c *carried) look(s link.Status) (doubt bool) {
 	if rtt := s.RTT.Seconds(); rtt > 0 && c.edge.RTT > 0 {
 		c.edge.RTT = min(rtt, c.edge.RTT*rising)
 	} else if rtt > 0 {
@@ -59,17 +67,23 @@ func (c *carried) look(s link.Status) {
 	bytes, busy := s.BusyBytes-c.seen.BusyBytes, s.BusyTime-c.seen.BusyTime
 	c.seen = s
 	if busy <= 0 {
-		return
+		return false
 	}
 	c.bytes, c.time = c.bytes*fading+float64(bytes), c.time*fading+busy.Seconds()
-	if c.bytes >= enoughBytes && c.time >= enoughTime.Seconds() {
-		c.edge.Bandwidth, c.edge.Tried = c.bytes/c.time, false
+	if c.bytes < enoughBytes || c.time < enoughTime.Seconds() {
+		return false
 	}
+	bandwidth := c.bytes / c.time
+	if c.slow = c.slow && bandwidth < c.least; bandwidth < c.least && !c.slow {
+		return true
+	}
+	c.edge.Bandwidth, c.edge.Tried = bandwidth, false
+	return false
 }
 
-// tried takes what a probe found on an edge that no ring used; what was known of it before is old.
+// tried takes what a probe found; what was known of the edge before is old.
 func (c *carried) tried(bandwidth float64) {
-	c.bytes, c.time = 0, 0
+	c.bytes, c.time, c.slow = 0, 0, bandwidth > 0 && bandwidth < c.least
 	c.edge.Bandwidth, c.edge.Tried = bandwidth, bandwidth > 0
 }
 

@@ -55,6 +55,32 @@ func TestCarried(t *testing.T) {
 	}
 }
 
+// TestDoubtful: traffic that shows a small part of what the NICs could carry counts only if a try finds as little.
+// Between tries what the last one found stays.
+func TestDoubtful(t *testing.T) {
+	c := carried{least: 30e6}
+	var bytes uint64
+	look := func(rate uint64, want float64, doubt bool) {
+		t.Helper()
+		bytes += 100 * rate
+		doubts := c.look(link.Status{BusyBytes: bytes, BusyTime: c.seen.BusyTime + 100*time.Second})
+		if got := c.edge.Bandwidth; math.Abs(got-want) > 0.05*want || doubts != doubt {
+			t.Errorf("at %d bytes per second: %g, should be %g; doubt: %v", rate, got, want, doubts)
+		}
+	}
+	look(1e6, 0, true)
+	c.tried(1e9)
+	look(1e6, 1e9, true)
+	c.tried(0) // no answer is no evidence
+	look(1e6, 0, true)
+	c.tried(2e6)
+	look(1e6, 1e6, false)
+	c.bytes, c.time = 0, 0
+	look(100e6, 100e6, false) // it is fast again
+	c.bytes, c.time = 0, 0
+	look(1e6, 100e6, true)
+}
+
 // TestDoubt: a edge that the ring does not go is tried before the ring goes there, whatever was known of it, and
 // again when the result is old.
 func TestDoubt(t *testing.T) {

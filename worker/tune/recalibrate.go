@@ -76,7 +76,7 @@ func (w *edgeWatch) worst(ring []int) quality {
 	var out quality
 	for i, from := range ring {
 		e := w.all[topology.Pair{From: from, To: ring[(i+1)%len(ring)]}]
-		if e.Bandwidth > 0 && (out.bandwidth == 0 || e.Bandwidth < out.bandwidth) {
+		if e.Bandwidth > 0 && !e.Tried && (out.bandwidth == 0 || e.Bandwidth < out.bandwidth) {
 			out.bandwidth = e.Bandwidth
 		}
 		out.rtt = max(out.rtt, e.RTT)

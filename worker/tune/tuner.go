@@ -112,7 +112,12 @@ func (t *Tuner) Watch(ctx context.Context) {
 	if len(ids) < 2 || len(ids) > manyHosts && t.edges.ticks%8 != 0 {
 		return
 	}
-	t.lookAtLinks(ids)
+	for _, id := range t.lookAtLinks(ids) {
+		if c := t.edges.to(id); time.Since(c.asked) >= triedFor {
+			c.asked = time.Now()
+			t.Try(ctx, id)
+		}
+	}
 	if t.edges.ticks%sayAgain == 0 {
 		clear(t.edges.said) // messages may get lost
 	}
@@ -130,13 +135,23 @@ func (t *Tuner) Watch(ctx context.Context) {
 	}
 }
 
-// lookAtLinks takes what links have counted.
-func (t *Tuner) lookAtLinks(ids []int) {
+// lookAtLinks takes what links have counted, and returns the peers for which that is doubtful.
+func (t *Tuner) lookAtLinks(ids []int) (doubts []int) {
+	members := t.cfg.Daemon.Members()
+	hosts, _ := t.cfg.Daemon.Settled()
+	own := slices.Index(members, t.job.HostID)
 	for _, id := range ids {
 		if s, ok := t.cfg.Links.Status(id); ok {
-			t.edges.to(id).look(s)
+			c, peer := t.edges.to(id), slices.Index(members, id)
+			if len(hosts) == len(members) && own >= 0 && peer >= 0 {
+				c.least = doubtful * topology.Nominal(hosts[own], hosts[peer])
+			}
+			if c.look(s) {
+				doubts = append(doubts, id)
+			}
 		}
 	}
+	return doubts
 }
 
 // Known returns what this host knows of its edges now.
@@ -177,7 +192,7 @@ func (t *Tuner) Probe(ctx context.Context, order []int) wire.Cost {
 	return wire.Cost(cost)
 }
 
-// Try finds out how much an edge to a peer carries that no ring uses, for the coordinator.
+// Try finds out how much an edge to a peer carries, for the coordinator or because what traffic shows is doubtful.
 func (t *Tuner) Try(ctx context.Context, peer int) {
 	if peer == t.job.HostID || !slices.Contains(t.cfg.Daemon.Members(), peer) {
 		return
@@ -185,7 +200,7 @@ func (t *Tuner) Try(ctx context.Context, peer int) {
 	t.cfg.Loop.Go(func() {
 		best := 0.0
 		for range tries {
-			limit, cancel := context.WithTimeout(ctx, probeTimeout)
+			limit, cancel := context.WithTimeout(ctx, tryTimeout)
 			if cost, err := t.cfg.Links.Measure(limit, peer); err == nil && cost.Beta > 0 {
 				best = max(best, 1/cost.Beta)
 			}
