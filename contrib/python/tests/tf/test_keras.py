@@ -134,7 +134,8 @@ for wrap in (
         steps.append(any((a != b).any() for a, b in zip(after, before)))
         before = after
     scale = value(scaled.dynamic_scale if KERAS_3 else scaled.loss_scale)
-    every = np.asarray(hvd.allgather(np.concatenate([np.ravel(w) for w in after] + [scale[None], steps])[None]))
+    now = np.concatenate([np.ravel(w) for w in after] + [scale[None], steps])
+    every = np.asarray(hvd.allgather(now[None]))
     assert np.isfinite(every).all() and (every == every[0]).all(), "ranks differ by a step that was skipped"
     assert not steps[skipped] and steps.count(True) > 1, steps
 
