@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from gorun import basics, errors, loaders, native
 from gorun import numpy as eager
@@ -101,47 +103,82 @@ def named(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 def call(call: Call, arrays: Sequence[Any]) -> list[Any]:
     """Do an operation on arrays; several at once of one type only, for allreduce."""
-    if all(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
-        return list(_differentiable(call, *arrays))
+    return list(_linear.bind(*arrays, call=call))
+
+
+_linear = Primitive("gorun")
+_linear.multiple_results = True
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
+    """Do the operation on tangents too: it is linear."""
+    if not jnp.issubdtype(primals[0].dtype, jnp.inexact):
+        results = _linear.bind(*primals, call=call)
+        return results, [ad.Zero.from_primal_value(result) for result in results]
+    if call.kind in ("allreduce", "reducescatter") and call.op not in (Average, Sum, Adasum):
+        raise NotImplementedError(f"{call.kind}: only averages, sums and Adasum have a gradient")
+    moved = [ad.instantiate_zeros(tangent) for tangent in tangents]
+    also = call._replace(name=f"{call.name}.tangent", step=False)
+    return _linear.bind(*primals, call=call), _linear.bind(*moved, call=also)
+
+
+def _transpose(gradients: Sequence[Any], *arrays: Any, call: Call) -> list[Any]:
+    given = tuple(ad.instantiate_zeros(gradient) for gradient in gradients)
+    wanted = _GRADIENTS[call.kind](call, given)
+    return [one if ad.is_undefined_primal(array) else None for one, array in zip(wanted, arrays)]
+
+
+def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
+    """Do a batch as one larger array; Adasum, which weighs whole arrays, one by one."""
+    count = next(array.shape[dim] for array, dim in zip(arrays, dims) if dim is not None)
+    front = [
+        jnp.broadcast_to(array, (count, *array.shape)) if dim is None else jnp.moveaxis(array, dim, 0)
+        for array, dim in zip(arrays, dims)
+    ]
+    if call.kind == "allreduce" and call.op == Adasum:
+        results = jax.lax.map(lambda each: _linear.bind(*each, call=call), front)
+    elif call.kind in ("allreduce", "broadcast"):
+        results = _linear.bind(*front, call=call)
+    else:  # which look at the first dimension
+        rows = _linear.bind(*(jnp.moveaxis(array, 0, -1) for array in front), call=call)
+        results = [jnp.moveaxis(array, -1, 0) for array in rows]
+    return results, [0] * len(results)
+
+
+@_linear.def_impl
+def _now(*arrays: Any, call: Call) -> list[Any]:
     return list(_bind(call, arrays))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(call: Call, *arrays: Any) -> tuple[Any, ...]:
-    return _bind(call, arrays)
+@_linear.def_abstract_eval
+def _abstract(*arrays: Any, call: Call) -> list[Any]:
+    return [array.update(shape=_shape(call, array.shape), weak_type=False) for array in arrays]
 
 
-def _forward(call: Call, *arrays: Any) -> tuple[tuple[Any, ...], None]:
-    return _bind(call, arrays), None
-
-
-def _backward(call: Call, _: None, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _GRADIENTS[call.kind](call, gradients)
-
-
-_differentiable.defvjp(_forward, _backward)
+ad.primitive_jvps[_linear] = _jvp
+ad.primitive_transposes[_linear] = _transpose
+batching.primitive_batchers[_linear] = _batch
+mlir.register_lowering(_linear, mlir.lower_fun(_now, multiple_results=True))
 
 # Gradients are Horovod's: the loss counts as the average of all ranks' losses, other than in a sum.
 
 
 def _of_allreduce(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    if call.op not in (Average, Sum, Adasum):
-        raise NotImplementedError("allreduce: only averages, sums and Adasum have a gradient")
-    return _differentiable(call.of("allreduce"), *gradients)
+    return _linear.bind(*gradients, call=call.of("allreduce"))
 
 
 def _of_allgather(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _differentiable(call.of("reducescatter", op=Average), *gradients)
+    return _linear.bind(*gradients, call=call.of("reducescatter", op=Average))
 
 
 def _of_broadcast(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    reduced = _differentiable(call.of("allreduce", op=Average), *gradients)
+    reduced = _linear.bind(*gradients, call=call.of("allreduce", op=Average))
     # Not zeros: a program that does not need what is reduced would leave the operation out.
     return tuple(one * jnp.asarray(basics.rank() == call.root, one.dtype) for one in reduced)
 
 
 def _of_alltoall(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _differentiable(call.of("alltoall"), *gradients)
+    return _linear.bind(*gradients, call=call.of("alltoall"))
 
 
 def _of_reducescatter(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -149,9 +186,8 @@ def _of_reducescatter(call: Call, gradients: tuple[Any, ...]) -> tuple[Any, ...]
     if call.op == Sum:
         factor *= call.process_set.size()
     gathering = call.of("allgather", op=Sum, prescale=1.0, postscale=1.0)
-    return _differentiable(
-        gathering, *(gradient * jnp.asarray(factor, gradient.dtype) for gradient in gradients)
-    )
+    scaled = (gradient * jnp.asarray(factor, gradient.dtype) for gradient in gradients)
+    return _linear.bind(*scaled, call=gathering)
 
 
 _GRADIENTS: dict[str, Callable[[Call, tuple[Any, ...]], tuple[Any, ...]]] = {
@@ -183,7 +219,7 @@ def _shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bind(call: Call, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Do an operation, now or in the program that is being traced, without gradient."""
+    """Do an operation, now or in the program that is being made."""
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return tuple(jnp.asarray(array) for array in _in_python(call, *arrays))  # by grad without jit
     shapes = [jax.ShapeDtypeStruct(_shape(call, array.shape), array.dtype) for array in arrays]
@@ -197,21 +233,13 @@ def _bind(call: Call, arrays: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def _vmap_method(call: Call) -> str:
-    """Return how a batch is done: as one larger array, where that has the same result, or one by one."""
-    elementwise = call.kind == "broadcast" or (call.kind == "allreduce" and call.op != Adasum)
-    return "broadcast_all" if elementwise else "sequential"
-
-
 def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
     members = call.process_set.size() if call.kind in ("allgather", "alltoall") else 0
     # One more result, unused: jaxlib 0.5 cannot compile a program that returns all of a custom call.
     shapes = [*shapes, jax.ShapeDtypeStruct((1,), jnp.uint8)]
     # XLA copies an input that is still needed.
     in_place = {i: i for i in range(len(arrays))} if call.kind in ("allreduce", "broadcast") else None
-    do = jax.ffi.ffi_call(
-        TARGET + call.kind, shapes, vmap_method=_vmap_method(call), input_output_aliases=in_place
-    )
+    do = jax.ffi.ffi_call(TARGET + call.kind, shapes, input_output_aliases=in_place)
     results = do(
         *arrays, name=call.name, op=np.int64(call.op), group=np.int64(call.process_set.group()),
         root=np.int64(call.root), members=np.int64(members), prescale=np.float64(call.prescale),
@@ -222,7 +250,7 @@ def _call_native(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
 
 def _call_back(call: Call, shapes: Sequence[Any], *arrays: Any) -> list[Any]:
     do = functools.partial(_called_back, call)
-    return jax.pure_callback(do, shapes, *arrays, vmap_method=_vmap_method(call))
+    return jax.pure_callback(do, shapes, *arrays)
 
 
 def _in_python(call: Call, *arrays: Any) -> list[np.ndarray]:

@@ -154,10 +154,30 @@ try:
 except NotImplementedError:
     pass
 
+# Forward mode, and second derivatives both ways: every operation but a maximum and the like is linear.
+for name, (operation, _) in gradients.items():
+    for way in both:
+        got = way(lambda x, operation=operation: jax.jvp(operation, (x,), (2 * x,)))(x)
+        assert np.allclose(got[1], 2 * np.asarray(operation(x))) and np.allclose(2 * got[0], got[1]), name
+sums = np.sum([np.asarray(ranked(r, (2 * size,))) for r in every], 0)
+
+
+def steep(x):
+    return jnp.sum(jnp.square(hvd.allreduce(x, op=hvd.Sum)))
+
+
+for way in both:
+    equal(way(jax.grad(steep))(x), 2 * size * sums)
+    equal(way(lambda x: jax.jvp(jax.grad(steep), (x,), (x,))[1])(x), 2 * size * sums)
+    equal(way(jax.grad(lambda x: jnp.sum(jax.grad(steep)(x))))(x), np.full(2 * size, 2 * size**2))
+    equal(way(jax.vmap(jax.grad(steep)))(jnp.stack([x, 3 * x])), np.outer([1, 3], 2 * size * sums))
+    equal(way(jax.grad(lambda x: jnp.sum(jax.vmap(steep)(x))))(jnp.stack([x])), [2 * size * sums])
+
 # Batches, loops, branches and recomputation.
 batch = jnp.stack([x, 2 * x, 3 * x])
-sums = np.sum([np.asarray(ranked(r, (2 * size,))) for r in every], 0)
 for way in both:
+    counts = jnp.arange(6).reshape(2, 3)
+    equal(way(jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Sum)))(counts), size * np.arange(6).reshape(2, 3))
     equal(way(jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Sum)))(batch), np.outer([1, 2, 3], sums))
     assert way(jax.vmap(hvd.allgather))(batch).shape == (3, 2 * size * size)
     assert way(jax.vmap(hvd.reducescatter))(batch).shape == (3, 2)
