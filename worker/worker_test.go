@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -280,6 +281,10 @@ func TestUnfinished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := startDaemon(t)
 			c.begin("sh", "-c", tc.program)
+			var err error
+			if tc.want.File, err = exec.LookPath("sh"); err != nil {
+				t.Fatal(err)
+			}
 			if e := await[*wire.Exited](c); *e != tc.want {
 				t.Errorf("exit %+v, want %+v", *e, tc.want)
 			}
