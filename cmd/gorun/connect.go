@@ -126,6 +126,7 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		Port:          o.sshPort,
 		IdentityFiles: o.identityFiles.Value(),
 		Agent:         os.Getenv("SSH_AUTH_SOCK"),
+		LookupEnv:     os.LookupEnv,
 		LocalUser:     localUser,
 		Prompt: func(ctx context.Context, question string) (string, error) {
 			defer voice.pause()()

@@ -35,6 +35,9 @@ type Config struct {
 
 	Agent string // socket of the ssh agent (SSH_AUTH_SOCK); "" = none
 
+	// LookupEnv returns a variable of the environment, which a configuration may name; nil = none is set.
+	LookupEnv func(name string) (value string, set bool)
+
 	// Prompt asks the user for a passphrase without echo; nil = no one can be asked. It is called for one question at a
 	// time, and should return when ctx ends, as Client.Close waits for it.
 	Prompt func(ctx context.Context, question string) (string, error)
@@ -57,6 +60,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SystemDir == "" {
 		c.SystemDir = systemDir
+	}
+	if c.LookupEnv == nil {
+		c.LookupEnv = func(string) (string, bool) { return "", false }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

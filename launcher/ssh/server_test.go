@@ -292,7 +292,7 @@ func newHome(t testing.TB) *home {
 	}
 	h.key = writeKey(t, filepath.Join(h.dir, ".ssh/id_ed25519"))
 	h.Config = ssh.Config{
-		Home: h.dir, LocalUser: me.Username, ConnectTimeout: 20 * time.Second,
+		Home: h.dir, LocalUser: me.Username, LookupEnv: os.LookupEnv, ConnectTimeout: 20 * time.Second,
 		Note: func(host, text string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

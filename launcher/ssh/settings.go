@@ -216,7 +216,7 @@ func (c *Client) keyFiles(s *settings) error {
 	case strings.EqualFold(agent, "none"):
 		s.agent = ""
 	case variable && !strings.HasPrefix(name, "{"):
-		s.agent = os.Getenv(name)
+		s.agent, _ = c.cfg.LookupEnv(name)
 	default:
 		s.agent = file("identityagent", agent)
 	}
@@ -244,7 +244,7 @@ func (c *Client) expand(s *settings, keyword, text string, more map[string]strin
 			if proxy || keyword == "localcommand" { // the shell does that
 				return found
 			}
-			value, known = os.LookupEnv(strings.TrimSuffix(name, "}"))
+			value, known = c.cfg.LookupEnv(strings.TrimSuffix(name, "}"))
 		}
 		if !known {
 			err = s.values.no(keyword, "gorun's own client cannot replace "+found)

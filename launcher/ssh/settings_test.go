@@ -217,7 +217,7 @@ func TestBlanksOfVariables(t *testing.T) {
 	needsSSH(t)
 	home := t.TempDir()
 	t.Setenv("KNOWN", home+"/a b")
-	c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": "UserKnownHostsFile ${KNOWN}/c ~/d\nIdentityFile ${KNOWN}/id\n"})
+	c := testClient(t, Config{Home: home, LocalUser: "me", LookupEnv: os.LookupEnv}, map[string]string{".ssh/config": "UserKnownHostsFile ${KNOWN}/c ~/d\nIdentityFile ${KNOWN}/id\n"})
 	s, err := c.settingsFor(t.Context(), "h", false)
 	if err != nil || s.knownHosts[0] != home+"/a b/c" || !slices.Equal(s.explicitKeys, []string{home + "/a b/id"}) {
 		t.Errorf("%+v, %v", s, err)
