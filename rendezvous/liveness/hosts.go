@@ -340,8 +340,8 @@ func (s *Hosts) lookIsolated(now time.Time, v View) []Verdict {
 
 // lookContacts evicts hosts that cannot be reached, when their lease ends or there is a sign that they have died, and
 // hosts whose silence outlasts their lease where no peer would report it. That a host ended its connection with the
-// launcher is such a sign only if no peer is heard whose own connections with it would have ended too: an sshd may end
-// alone, with all its sessions, and come back.
+// launcher is such a sign only if no peer is heard that reaches it: an sshd may end alone, with all its sessions, and
+// come back.
 func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 	for _, c := range v.Contacts {
 		quiet, ok := s.silence(now, c)
@@ -366,7 +366,7 @@ func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 		}
 		idle := !c.Ready || c.Leaving || v.Stopping // it has no ranks to lose
 		dead := !c.Line.Unanswered.IsZero() && s.Quiet(now, c.Line.Unanswered) >= grace
-		gone := s.hungUp(c.ID, v) || c.Line.HungUp && !s.watched(now, c, v)
+		gone := s.hungUp(c.ID, v) || c.Line.HungUp && (!s.watched(now, c, v) || s.missed(now, c.ID, v))
 		if dead && (idle || gone) || expired {
 			out = append(out, s.evict(c.ID, Evict{Cause: NoContact, Since: c.Line.Broken, Lease: lease, MayLive: s.mayLive(c)}))
 		}
@@ -377,6 +377,14 @@ func (s *Hosts) lookContacts(now time.Time, v View) (out []Verdict) {
 func (s *Hosts) evict(id int, e Evict) Verdict {
 	s.of(id).state = Dead
 	return Verdict{Kind: Evicted, Host: id, Evict: e}
+}
+
+// missed reports whether a peer that is heard holds anything against a host.
+func (s *Hosts) missed(now time.Time, id int, v View) bool {
+	return slices.ContainsFunc(v.Contacts, func(other Contact) bool {
+		e := s.of(other.ID).reports[id]
+		return s.member(other, v) && s.Hears(now, other) && (e.Suspicion != wire.NoSuspicion || e.UnansweredMS > 0 || e.AwaitedMS > 0)
+	})
 }
 
 // watched reports whether the launcher hears a peer that has met the host, and so would report its silence.
