@@ -29,7 +29,7 @@ var faults = []fault{
 	{"fewer batches", `^WHO went on to barrier "end of epoch" after 12 rounds of barrier "encoder", .*: it has fewer batches`},
 	{"fewer batches later", `^WHO went on to barrier "epoch" after 12 rounds of barrier "encoder", .*: it has fewer batches`},
 	{"no validation", `^WHO calls barrier "encoder" once more, when others went on to barrier "epoch": .* or left that call out`},
-	{"mismatch", `exited with status 1: .*Error: allreduce "allreduce.gradients": rank 0 on host1 submitted float32\[[24]\], rank 1 on host[12] submitted float32\[[24]\]`},
+	{"mismatch", `exited with status 1: allreduce "allreduce.gradients": rank 0 on host1 submitted float32\[[24]\], rank 1 on host[12] submitted float32\[[24]\]`},
 	{"exception", `WHO exited with status 1.*KeyError: 'no such layer'`},
 	{"exit", `WHO exited with status 3`},
 	{"killed", `WHO was killed by signal 9`},
