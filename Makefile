@@ -374,6 +374,14 @@ torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 torch-suite: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	for backend in gorun gloo; do $(TORCH2) -B contrib/tools/torch_suite.py --backend $$backend; done
 
+## horovod-tests: Horovod's own parallel tests from a checkout, by ranks of gorun (HOROVOD_TESTS=DIR TESTS_PYTHON=python TESTS_NP="2 4")
+TESTS_PYTHON ?= $(PYTHON)
+TESTS_NP ?= 2 4
+horovod-tests: build
+	@[ -n "$(HOROVOD_TESTS)" ] || { echo "horovod-tests: HOROVOD_TESTS=DIR names a checkout of Horovod"; exit 1; }
+	@status=0; for np in $(TESTS_NP); do echo "$$np ranks"; \
+		$(PYTHON) -B contrib/tools/horovod_suite.py --python $(TESTS_PYTHON) --np $$np $(HOROVOD_TESTS) || status=1; done; exit $$status
+
 ## torch2-ready: make the Python with torch 2 that make torch2 uses, by pip; 5 GB in ~/.cache/gorun-ci
 torch2-ready: $(TORCH2_VENV)/ready
 $(TORCH2_VENV)/ready:
