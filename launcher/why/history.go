@@ -253,7 +253,7 @@ func (o *Op) lacking() (n int) {
 const (
 	// The operations of the last moments are judged, in microseconds, or so many if they are fewer.
 	recent      = 10_000_000
-	leastRecent = 40
+	leastRecent = 80
 	// A rank is late if it is the last one in so many long waits, and in this share of them, if this share of all waiting is for it,
 	// and if others wait for it during this share of the time.
 	leastLate  = 12
