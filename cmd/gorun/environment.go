@@ -95,7 +95,11 @@ func strayVariables(environ []string, flags []cli.Flag) (notes []string) {
 	var known []string
 	for _, g := range userVariables(flags) {
 		for _, v := range g.list {
-			known = append(known, v.names...)
+			for _, name := range v.names {
+				if rest, ok := strings.CutPrefix(name, "GORUN_"); ok {
+					known = append(known, rest)
+				}
+			}
 		}
 	}
 	for _, kv := range environ {
@@ -106,8 +110,8 @@ func strayVariables(environ []string, flags []cli.Flag) (notes []string) {
 		}
 		if flag := strings.ToLower(strings.ReplaceAll(rest, "_", "-")); findFlag(flags, flag) != nil {
 			notes = append(notes, fmt.Sprintf("gorun: %s sets nothing: no variable stands for --%s", name, flag))
-		} else if meant := likeOne(known, name); meant != "" {
-			notes = append(notes, fmt.Sprintf("gorun: %s sets nothing: did you mean %s?", name, meant))
+		} else if meant := likeOne(known, rest); meant != "" {
+			notes = append(notes, fmt.Sprintf("gorun: %s sets nothing: did you mean GORUN_%s?", name, meant))
 		}
 	}
 	return notes
