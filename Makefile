@@ -156,7 +156,7 @@ GORUN_RACE ?=
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
 MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestMatrix|TestReduceScatter|TestCodedSums
-UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/words -e /contrib/tools/metrics -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
+UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/house -e /contrib/tools/rename -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE_PACKAGES))")
 UNIT := unit-race unit-gorun unit-collective unit-pure unit-sources
 .PHONY: unit-race unit-gorun unit-collective unit-pure unit-sources
 unit: build build/report
@@ -174,7 +174,7 @@ unit-gorun: build build/report
 	@CGO_ENABLED=$(if $(GORUN_RACE),1,0) $(call unit-of-gorun) $(GORUN_RACE) -timeout=20m -skip '$(SOURCES)'
 unit-sources: build/report
 	@$(call unit-of-gorun) -run '$(SOURCES)'
-	@$(REPORT) -packages "./contrib/tools/words ./contrib/tools/metrics" go test -json $(UNIT_FLAGS)
+	@$(REPORT) -packages ./contrib/tools/house go test -json $(UNIT_FLAGS)
 	@$(REPORT) -packages ./contrib/tools/rename go test -json $(UNIT_FLAGS) -run TestChange
 unit-of-gorun = GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages ./cmd/gorun go test -json $(UNIT_FLAGS)
 
@@ -752,10 +752,6 @@ build/frameworks/ready:
 	touch $@
 
 ##@ The rest
-
-## metrics: figures of the source to compare a change with: sizes, arrows between files, durations, words
-metrics:
-	@go run ./contrib/tools/metrics
 
 ## clean: remove everything that make made
 clean:

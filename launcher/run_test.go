@@ -236,8 +236,8 @@ type unread struct {
 func (u *unread) Write(int, wire.OutputStream, []byte) { u.full <- struct{}{}; <-u.hurried }
 func (u *unread) Hurry()                               { u.once.Do(func() { close(u.hurried) }) }
 
-// TestUnreadOutput: gorun why says that nobody reads, and accuses no host. The job can be stopped all the same, and hears
-// how its daemons end.
+// TestUnreadOutput checks that gorun why accuses no host if nobody reads the job's output, and that the job can be
+// stopped.
 func TestUnreadOutput(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	s := &script{t: t, daemons: both(func(c *conversation) {

@@ -1,4 +1,5 @@
-package main
+// Package house holds the pages of the project to the tree that they describe.
+package house
 
 import (
 	"go/ast"
@@ -7,86 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 )
 
 const root = "../../.."
-
-// TestPlainWords holds every package, and its tests, to the limits.
-func TestPlainWords(t *testing.T) {
-	dirs, err := packages(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(dirs) < 80 {
-		t.Errorf("found %d packages, want at least 80", len(dirs))
-	}
-	for _, dir := range dirs {
-		for _, tests := range []bool{false, true} {
-			c, err := read(dir, tests)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			for _, l := range c.excess() {
-				t.Errorf("%s: %s", dir, l)
-			}
-		}
-	}
-}
-
-// TestExcess checks the measure itself on a package written for it.
-func TestExcess(t *testing.T) {
-	dir := t.TempDir()
-	file := "// Package p tells of hosts, as said and told, the ends of which are those\n// of the guardian. None of whom.\npackage p\n"
-	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := read(dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.words != 21 {
-		t.Errorf("%d words, want 21", c.words)
-	}
-	for i, want := range []int{1, 1, 1, 3, 0, 0} {
-		if got := len(c.phrases[i]); got != want {
-			t.Errorf("%q occurs %d times, want %d", phrases[i].name, got, want)
-		}
-	}
-	if got := c.excess(); len(got) != 2 { // one phrase beyond the slack, one old word
-		t.Errorf("excess is %q, want two lines", got)
-	}
-}
-
-// TestGlossary checks that ARCHITECTURE's glossary stays short and defines each word once.
-func TestGlossary(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, words, _ := strings.Cut(string(text), "\n## Words\n")
-	words, _, _ = strings.Cut(words, "\n## ")
-	rows := regexp.MustCompile(`(?m)^\| (\*.+?) \| (.+?) \| (.+?) \|$`).FindAllStringSubmatch(words, -1)
-	if len(rows) < 40 || len(rows) > 60 {
-		t.Errorf("the glossary has %d entries, want 40 to 60", len(rows))
-	}
-	seen := map[string]bool{}
-	for _, row := range rows {
-		for _, word := range regexp.MustCompile(`\*(.+?)\*`).FindAllStringSubmatch(row[1], -1) {
-			if seen[word[1]] {
-				t.Errorf("the glossary defines %q twice", word[1])
-			}
-			seen[word[1]] = true
-		}
-		for _, owner := range regexp.MustCompile("`(.+?)`").FindAllStringSubmatch(row[3], -1) {
-			if _, err := os.Stat(filepath.Join(root, owner[1])); err != nil {
-				t.Errorf("the glossary names %s as the owner of %s: %v", owner[1], row[1], err)
-			}
-		}
-	}
-}
 
 // TestPaths checks that each path that ARCHITECTURE names exists, and that the names behind a Go file, or before it,
 // are declared there: "`FILE` (`NAME`, `NAME`)", "(`FILE`, `NAME`)" and "`NAME` in `FILE`".
