@@ -41,22 +41,27 @@ func (j *job) handle(ev talk.Event) {
 	}
 }
 
+// onePython reports whether all ranks run one program, and look for it where their daemons do.
+func (j *job) onePython() bool {
+	ownPath := slices.ContainsFunc(j.spec.ProgramOf(0).Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
+	return len(j.spec.Programs) < 2 && !ownPath
+}
+
 // message takes a message that may change who is in the job.
 func (j *job) message(h *host, msg wire.Message) {
 	switch msg := msg.(type) {
 	case *wire.Ready:
 		h.ready = msg
-		if twin := j.hosts.twinOf(h); twin != nil {
-			j.evict(h, sameMachine(h, twin), eviction{own: true})
-			return
+		unfit := j.hosts.sameMachine(h)
+		if unfit == nil && j.onePython() {
+			unfit = j.hosts.otherPython(h)
 		}
-		ownPath := slices.ContainsFunc(j.spec.ProgramOf(0).Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
-		switch unlike := j.hosts.otherPython(h); {
-		case unlike == nil || ownPath: // ranks look for their program elsewhere than daemons do
+		switch {
+		case unfit == nil:
 		case j.spec.IfAlone == wire.AloneWarns:
-			j.spec.Note("gorun: warning: %v", unlike)
+			j.spec.Note("gorun: warning: %v", unfit)
 		default:
-			j.evict(h, unlike, eviction{own: true})
+			j.evict(h, unfit, eviction{own: true})
 			return
 		}
 		j.decide(elastic.HostUp{Host: h.id})

@@ -159,11 +159,15 @@ func (l hostList) twinOf(h *host) *host {
 	return nil
 }
 
-// sameMachine returns the error of a host that is another one under a second name: its ranks would have the local ranks,
-// and so the GPUs and the cores, of that host's.
-func sameMachine(h, twin *host) *failure.HostError {
+// sameMachine returns the error of a host that is another one under a second name, nil if it is none. Its ranks would
+// have the local ranks of that host's, and so their GPUs and cores.
+func (l hostList) sameMachine(h *host) *failure.HostError {
+	twin := l.twinOf(h)
+	if twin == nil {
+		return nil
+	}
 	return &failure.HostError{Host: h.name, Step: "join", Err: fmt.Errorf("it is the same machine as %s, under two names", twin.name),
-		Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d", twin.name, h.Job().Slots+twin.Job().Slots), Code: failure.ExitUsage}
+		Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d; --strict=false starts the job anyway", twin.name, h.Job().Slots+twin.Job().Slots), Code: failure.ExitUsage}
 }
 
 // otherPython returns the error of a host on which the ranks' Python, or a framework of it, has another version than on

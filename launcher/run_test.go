@@ -593,9 +593,13 @@ func TestSameMachine(t *testing.T) {
 		}
 		_, _, err := start(t, t.Context(), s, nil)
 		var he *failure.HostError
-		if tc.same && (!errors.As(err, &he) || he.Step != "join" || !strings.Contains(he.Error(), "is the same machine as") || !strings.HasSuffix(he.Hint, ":4")) ||
+		if tc.same && (!errors.As(err, &he) || he.Step != "join" || !strings.Contains(he.Error(), "is the same machine as") || !strings.Contains(he.Hint, ":4; --strict=false")) ||
 			!tc.same && err != nil {
 			t.Errorf("%+v: verdict %v", tc, err)
+		}
+		_, notes, err := start(t, t.Context(), s, func(spec *launcher.Spec) { spec.IfAlone = wire.AloneWarns })
+		if warned := strings.Contains(strings.Join(notes, "\n"), "is the same machine as"); err != nil || warned != tc.same {
+			t.Errorf("%+v with --strict=false: %v, notes %q", tc, err, notes)
 		}
 	}
 }
@@ -611,6 +615,7 @@ func TestOtherPython(t *testing.T) {
 		other     map[string]string
 		want      []string // in the error, whichever host was ready first
 		path, any bool
+		two       bool // programs
 	}{
 		{other: at("/opt/bin/python3", "3.11", "2.1")},
 		{other: at("/usr/bin/python3", "3.11", "")},
@@ -619,6 +624,7 @@ func TestOtherPython(t *testing.T) {
 		{other: at("/usr/bin/python3", "3.11", "1.13"), want: []string{" has torch ", "1.13", "2.1", ", and on "}},
 		{other: at("/usr/bin/python3", "3.11", "1.13"), path: true},
 		{other: at("/usr/bin/python3", "3.11", "1.13"), any: true},
+		{other: at("/usr/bin/python3", "3.11", "1.13"), two: true},
 	} {
 		s := &script{t: t, daemons: map[string]func(*conversation){}}
 		for name, is := range map[string]map[string]string{"a": alike, "b": tc.other} {
@@ -638,6 +644,10 @@ func TestOtherPython(t *testing.T) {
 			}
 			if tc.any {
 				spec.IfAlone = wire.AloneWarns
+			}
+			if tc.two {
+				spec.Programs = append(spec.Programs, spec.Programs[0])
+				spec.Programs[0].Ranks = 1
 			}
 		})
 		var he *failure.HostError

@@ -10,8 +10,7 @@ import (
 )
 
 // LauncherLease decides how long a daemon waits for a silent launcher. It guards a liveness.LauncherLease, which the
-// daemon and the connection to the launcher share. The methods of a nil LauncherLease do nothing: its daemon ends with
-// its connection.
+// daemon and the connection to the launcher share.
 type LauncherLease struct {
 	changed chan struct{} // holds a token after a change of hears
 

@@ -146,7 +146,7 @@ func (d *daemon) open(ctx context.Context) error {
 	port, ports := d.ranks.Starter.Ports()
 	ready := &wire.Ready{Ports: ports, Gossip: d.net.Addr(), Data: d.net.Own(), Host: d.machine.Host(), Port: port,
 		KVPort: d.horovod.Port()}
-	if !job.Alone {
+	if !job.Alone && len(job.Wrapper) == 0 { // a wrapper may start another Python
 		ready.Python, _ = proc.Within(time.Second, d.python)
 	}
 	if job.Relay != "" {

@@ -46,7 +46,7 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	}
 	wait := sync.OnceValue(cmd.Wait)
 	ip, err := netip.ParseAddr(host)
-	return &talk.Daemon{In: in, Out: out, Identity: talk.Identity{Own: err == nil && ip.IsLoopback()}, Ending: &child{l, cmd, in, stderr, wait}}, nil
+	return &talk.Daemon{In: in, Out: out, Identity: talk.Identity{Own: err == nil && ip.IsLoopback()}, Ending: &child{l, cmd, in, out, stderr, wait}}, nil
 }
 
 // child is a worker that is a child of the launcher.
@@ -54,14 +54,18 @@ type child struct {
 	Local
 	cmd    *exec.Cmd
 	in     io.Closer
+	out    io.Closer
 	stderr *tail
 	wait   func() error
 }
 
 // Close implements talk.Ending. The worker takes the end of its input as the order to stop its ranks and itself. One
-// that does not is killed; what it started notices that.
+// that does not is killed; what it started notices that, and is not waited for.
 func (c *child) Close() error {
-	time.AfterFunc(c.Patience, func() { c.cmd.Process.Kill() })
+	time.AfterFunc(c.Patience, func() {
+		c.cmd.Process.Kill()
+		c.out.Close()
+	})
 	return c.in.Close()
 }
 

@@ -84,6 +84,9 @@ func (r *Recorder) Write(rank int, err bool, data []byte) {
 		r.parts = map[part]string{}
 	}
 	of := part{rank, err}
+	if len(r.parts[of]) >= longest && !bytes.ContainsAny(data, "\r\n") {
+		return
+	}
 	for line := range strings.Lines(string(data)) {
 		text, ends := strings.CutSuffix(line, "\n")
 		text = r.parts[of] + text

@@ -82,6 +82,20 @@ func TestRecorderKeepsLittle(t *testing.T) {
 	}
 }
 
+// TestLongUnfinishedLine: more of a line that is kept no further costs nothing.
+func TestLongUnfinishedLine(t *testing.T) {
+	var r jobs.Recorder
+	dots := bytes.Repeat([]byte("."), 1<<17)
+	r.Write(0, false, dots)
+	if n := testing.AllocsPerRun(100, func() { r.Write(0, false, dots[:1]) }); n > 0 {
+		t.Errorf("a byte more of a long line: %v allocations", n)
+	}
+	r.Write(0, false, []byte("\rthe end\n"))
+	if got := r.After(0); len(got.Lines) != 1 || got.Lines[0].Text != "the end" {
+		t.Errorf("kept %+v", got)
+	}
+}
+
 // TestEndsOfOutput: a failed job leaves the end of each rank's output, however much others write, in lines.
 func TestEndsOfOutput(t *testing.T) {
 	var e jobs.Recorder

@@ -537,6 +537,33 @@ func TestSlowTerminal(t *testing.T) {
 	close(tty.release)
 }
 
+// TestManyWriters: a slow reader of many hosts' output gets all of it.
+func TestManyWriters(t *testing.T) {
+	var b bytes.Buffer
+	tty := gated{make(chan struct{}), &b}
+	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: tty, Tag: output.HorovodTag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
+	var writers sync.WaitGroup
+	for range 40 {
+		writers.Go(func() {
+			for range 2 {
+				m.Write(0, wire.Stderr, line)
+			}
+		})
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(tty.release) })
+	writers.Wait()
+	if err := m.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(b.Bytes(), []byte("\n")); n != 80 {
+		t.Errorf("%d of 80 lines arrived", n)
+	}
+}
+
 // TestHurry: a job that ends hears its daemons although nobody reads. What waits has a bound, and what is lost is told.
 func TestHurry(t *testing.T) {
 	var b bytes.Buffer

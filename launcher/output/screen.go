@@ -66,7 +66,7 @@ func (s *screen) put(to io.Writer, lines []byte) {
 	if s.closed {
 		return
 	}
-	if s.queued >= mostQueued {
+	if s.hurried && s.queued >= mostQueued {
 		s.lost += len(lines)
 		return
 	}

@@ -206,7 +206,7 @@ func (k *hostKeys) loadLocked() {
 	k.size = k.sizeOnDisk()
 	lines := slices.DeleteFunc(k.lines, func(line knownLine) bool { return line.file != "" })
 	for _, f := range k.files {
-		text, _ := os.ReadFile(f)
+		text, _ := readText(f)
 		lines = append(lines, knownLines(f, text)...)
 	}
 	k.lines, k.loaded = lines, true

@@ -56,7 +56,7 @@ type answer struct {
 	ready  chan struct{}
 	values values
 	err    error
-	lost   bool // the host that asked is given up
+	lost   bool // the caller that asked was canceled
 }
 
 func newResolver(cfg Config) *resolver {

@@ -27,7 +27,7 @@ func readText(path string) ([]byte, error) {
 	return text, err
 }
 
-// files is that by which the files that OpenSSH has read may distinguish hosts. When in doubt they do.
+// files is what may make two hosts differ in the files that OpenSSH has read. When in doubt, they differ.
 type files struct {
 	keywords map[string]bool
 	blocks   [][]string // the patterns of each Host line

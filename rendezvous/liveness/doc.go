@@ -53,8 +53,8 @@
 //     joiner, lasts at least LinkLease.
 //   - Host, about its launcher: it does without a silent launcher for Timing.Launcher(lease), 35 s, and then asks its
 //     peers for BrokenGrace, 2 s, whether one of them hears it. While one that it has met does, it waits for
-//     MinLauncherLease, 30 s, more. A host without ranks, before the first world and after their end, waits for FirstConnection, 20 s. If the
-//     connection has ended, it asks at once; the daemon of a cluster then waits for ResidentGrace, 60 s, because its
+//     MinLauncherLease, 30 s, more. A host without ranks, before the first world and after their end, waits for
+//     FirstConnection, 20 s. If the connection has ended, it asks at once; the daemon of a cluster then waits for ResidentGrace, 60 s, because its
 //     resident daemon may be being replaced. Where another launcher may take over, which is so in a detached elastic
 //     job of a cluster, the daemons wait for 180 s: MoveLease or the lease of the user, and
 //     authority.SuccessionTimeout (launcher/detached, Launcher.Replicate). Ctrl-Z is announced, and suspends the

@@ -186,7 +186,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 		}
 		return err
 	}
-	cfg.LauncherLease = worker.NewLauncherLease() // for its peers: it ends with its input
+	cfg.LauncherLease = worker.NewLauncherLease() // its peers hear from it when the launcher is silent; it ends with its input
 	return worker.Run(ctx, cfg)
 }
 

@@ -75,7 +75,7 @@ func notHere(since time.Duration) error {
 	return fmt.Errorf("%s, which was started %v ago", gone, since.Round(time.Second))
 }
 
-// started returns for how long this host, or this container, has its first process; 0 if that is not known.
+// started returns how long ago this host, or this container, started; 0 if that is not known.
 func started() time.Duration {
 	text, _ := os.ReadFile("/proc/1/stat")
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

@@ -26,7 +26,7 @@ type Group struct {
 	exits   chan Exit
 	ended   chan struct{}  // the loop has returned
 	wg      sync.WaitGroup // the goroutines of the ranks
-	mute    bool           // a file system did not answer Start, which runs once at a time
+	mute    time.Time      // when a file system did not answer Start, which runs once at a time
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
@@ -104,18 +104,20 @@ func (g *Group) Start(spec Spec, stdout, stderr io.Writer) (pid int) {
 // lookTimeout is how long a file server may take to find a program.
 const lookTimeout = 20 * time.Second
 
-// find looks a program up. It gives up on a file server that is gone, for the other ranks at once.
+// find looks a program up. It gives up on a file server that is gone; the other ranks do not wait for it again.
 func (g *Group) find(spec Spec, env []string) (string, error) {
 	type found struct {
 		file string
 		err  error
 	}
-	limit := lookTimeout
-	if g.mute {
-		limit = lookTimeout / 100
+	var f found
+	ok := false
+	if g.mute.IsZero() || time.Since(g.mute) > lookTimeout {
+		if f, ok = Within(lookTimeout, func() (f found) { f.file, f.err = look(spec, env); return f }); !ok {
+			g.mute = time.Now()
+		}
 	}
-	f, ok := Within(limit, func() (f found) { f.file, f.err = look(spec, env); return f })
-	if g.mute = !ok; !ok {
+	if !ok {
 		return "", &startError{exitNotExecutable, fmt.Sprintf("%s: its file system has not answered for %v", append(spec.Argv, "")[0], lookTimeout), unix.ETIMEDOUT}
 	}
 	return f.file, f.err

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
+	"gorun/worker/proc"
 	"gorun/worker/rankenv"
 )
 
@@ -63,7 +65,7 @@ func ncclConfigured(read func(string) ([]byte, error), env []string) bool {
 	home, _ := rankenv.Lookup(env, "HOME")
 	own, _ := rankenv.Lookup(env, "NCCL_CONF_FILE")
 	for _, file := range []string{"/etc/nccl.conf", cmp.Or(own, filepath.Join(home, ".nccl.conf"))} {
-		text, _ := read(file) // most hosts have none
+		text, _ := proc.Within(time.Second, func() []byte { text, _ := read(file); return text }) // most hosts have none
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(strings.TrimSpace(line), "NCCL_SOCKET_IFNAME") {
 				return true
