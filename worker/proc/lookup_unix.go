@@ -183,9 +183,12 @@ func notStartable(file string, err error) error {
 }
 
 // checkEnv rejects a script whose first line makes env look for an interpreter with a trailing carriage return, unless
-// that exists.
+// that exists. It reads the beginning of the file and of the interpreter, so that exec need not wait for their file servers.
 func checkEnv(file string, env []string, dir string) error {
 	in := interpreter(file)
+	if len(in) > 0 && executable(within(dir, in[0])) == nil {
+		interpreter(within(dir, in[0]))
+	}
 	if len(in) != 2 || filepath.Base(in[0]) != "env" {
 		return nil
 	}

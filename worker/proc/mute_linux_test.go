@@ -2,6 +2,7 @@ package proc
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,5 +37,31 @@ func TestMuteFileSystem(t *testing.T) {
 	g.mute = time.Now().Add(-2 * lookTimeout)
 	if _, err := g.find(Spec{Argv: []string{"/bin/true"}}, nil); err != nil {
 		t.Errorf("after the file server came back: %v", err)
+	}
+}
+
+// TestMuteFile: a file server that shows files, and answers nobody who opens one, delays the start of ranks for a bounded time too.
+// Here nobody decides about the permission to open.
+func TestMuteFile(t *testing.T) {
+	dir := t.TempDir()
+	program, script := dir+"/python3", dir+"/train"
+	for file, text := range map[string]string{program: "", script: "#!" + program + " -u\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mute, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		t.Skipf("no permissions by fanotify: %v", err)
+	}
+	defer unix.Close(mute) // ends what waits
+	if err := unix.FanotifyMark(mute, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM, unix.AT_FDCWD, program); err != nil {
+		t.Skipf("no permissions by fanotify: %v", err)
+	}
+	g := &Group{mute: true}
+	for _, name := range []string{program, script} {
+		if _, err := g.find(Spec{Argv: []string{name}}, nil); err == nil || !strings.HasSuffix(err.Error(), ": its file system has not answered for 20s") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
