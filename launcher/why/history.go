@@ -28,22 +28,32 @@ func Learn(all []Finding, ops []Op) {
 			departed += min(len(f.Diverged), 1)
 		}
 	}
-	if len(crossed) >= 3 && (departed == 0 || 2*departed > len(crossed)) {
-		h.outvote(crossed, departed > 0)
+	if len(crossed) < 3 || departed > 0 && 2*departed <= len(crossed) {
+		return
+	}
+	for _, f := range crossed { // of several ranks, most call what is right
+		f.Diverged = ""
+		in, lacks := h.pairs(f)
+		switch {
+		case len(in) == 0 || len(lacks) == 0 || 2*in[0].lacking() <= len(crossed):
+		case departed > 0:
+			f.Diverged = more(in[0], lacks[0])
+		default: // the calls are new
+			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
+		}
 	}
 }
 
 const (
 	leastPatience = 1500 * time.Millisecond // daemons look once a second, so a wait is up to a second longer than they know
-	mostPatience  = 30 * time.Second        // after a wait that was a fault itself
+	mostPatience  = 30_000_000              // after a wait that was a fault itself, in microseconds
 )
 
 // Patience returns how long ranks wait at least in a job before the wait is worth a verdict: as long as a step, and three
 // times the longest operation until now.
 func Patience(ops []Op) time.Duration {
 	step, longest := pace(ops)
-	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	return max(leastPatience, us(step), min(us(3*longest), mostPatience))
+	return max(leastPatience, time.Duration(max(step, min(3*longest, mostPatience)))*time.Microsecond)
 }
 
 // series are the uses of an operation that a host has seen.
@@ -100,14 +110,14 @@ func (o *Op) called() string { return fmt.Sprintf("%s %q", cmp.Or(o.Kind, "opera
 // history are the operations of all hosts.
 type history struct {
 	ops   []Op
-	order []key       // of those that are done, on the host that saw them first: numbers of others differ
-	open  map[key]*Op // not done, with all that the hosts know to be missing
-	match map[key]int // what matched has found
+	next  map[key]int // how many of the last ones were once done in the same order right before an operation, at most, and one
+	times map[key]int // how often an operation was done
+	open  []*Op       // not done, in the order of names, with all that the hosts know to be missing
 }
 
 func newHistory(ops []Op) *history {
-	h := &history{ops: ops, open: map[key]*Op{}, match: map[key]int{}}
-	var done []*Op
+	h := &history{ops: ops, next: map[key]int{}, times: map[key]int{}}
+	var done []*Op // on the host of the first: numbers of others differ
 	for i := range ops {
 		o := &ops[i]
 		switch {
@@ -117,48 +127,31 @@ func newHistory(ops []Op) *history {
 			done = append(done, o)
 		}
 	}
+	slices.SortStableFunc(h.open, func(a, b *Op) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortStableFunc(done, func(a, b *Op) int { return cmp.Compare(a.Number, b.Number) })
+	var order []key
 	for _, o := range done {
-		h.order = append(h.order, o.round())
+		order = append(order, o.round())
+	}
+	for i, k := range order {
+		n := 0
+		for n < i && order[i-1-n] == order[len(order)-1-n] {
+			n++
+		}
+		h.next[k] = max(h.next[k], n+1)
+		h.times[k]++
 	}
 	return h
 }
 
-// matched returns how many of the last operations were once done in the same order right before k, at most; -1 if k is new.
-func (h *history) matched(k key) int {
-	if most, ok := h.match[k]; ok {
-		return most
-	}
-	most := -1
-	for i, next := range h.order {
-		n, last := 0, len(h.order)-1
-		for next == k && n < i && h.order[i-1-n] == h.order[last-n] {
-			n++
-		}
-		if next == k {
-			most = max(most, n)
-		}
-	}
-	h.match[k] = most
-	return most
-}
-
-func (h *history) rounds(k key) (n int) {
-	for _, done := range h.order {
-		if done == k {
-			n++
-		}
-	}
-	return n
-}
-
 // merge adds what a host knows of an open operation. A host knows best about its own ranks.
 func (h *history) merge(o *Op) {
-	known := h.open[o.key()]
-	if known == nil {
-		known = &Op{Name: o.Name, Epoch: o.Epoch, Group: o.Group}
-		h.open[o.key()] = known
+	i := slices.IndexFunc(h.open, func(known *Op) bool { return known.key() == o.key() })
+	if i < 0 {
+		i = len(h.open)
+		h.open = append(h.open, &Op{Name: o.Name, Epoch: o.Epoch, Group: o.Group})
 	}
+	known := h.open[i]
 	known.Kind = cmp.Or(known.Kind, o.Kind)
 	for _, a := range o.Missing {
 		i := slices.IndexFunc(known.Missing, func(k Absent) bool { return k.Host == a.Host })
@@ -180,8 +173,8 @@ func (o *Op) lacks(f *Finding) bool {
 
 // pairs returns the operations that a rank is in, and those in which others wait for it.
 func (h *history) pairs(f *Finding) (in, lacks []*Op) {
-	for _, k := range slices.SortedFunc(maps.Keys(h.open), func(a, b key) int { return cmp.Compare(a.name, b.name) }) {
-		switch o := h.open[k]; {
+	for _, o := range h.open {
+		switch {
 		case o.lacks(f):
 			lacks = append(lacks, o)
 		case len(o.Missing) > 0:
@@ -200,13 +193,13 @@ func (h *history) diverged(f *Finding) string {
 		for _, b := range in {
 			due, called := a.round(), b.round()
 			switch {
-			case h.matched(due) <= h.matched(called):
-			case h.matched(called) == 0: // it never came after what was done last
+			case h.next[due] <= h.next[called]:
+			case h.next[called] == 1: // it never came after what was done last
 				return fmt.Sprintf("called %s before %s, which came first until now: it left that call out or changed the order", b.called(), a.called())
-			case h.rounds(called) > h.rounds(due):
+			case h.times[called] > h.times[due]:
 				return more(b, a)
 			default:
-				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others, or left one out", b.called(), times(h.rounds(due)), a.called())
+				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others, or left one out", b.called(), times(h.times[due]), a.called())
 			}
 		}
 	}
@@ -225,23 +218,6 @@ func times(n int) string {
 	return fmt.Sprintf("%d rounds", n)
 }
 
-// outvote decides which ranks have departed. Where most of them went on to another operation, it names those that did not.
-// Where the operations are new, it names those that call another one than most.
-func (h *history) outvote(crossed []*Finding, departed bool) {
-	for _, f := range crossed {
-		in, lacks := h.pairs(f)
-		switch {
-		case departed && f.Diverged != "":
-			f.Diverged = ""
-		case len(in) == 0 || len(lacks) == 0:
-		case departed:
-			f.Diverged = more(in[0], lacks[0])
-		case 2*in[0].lacking() > len(crossed):
-			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
-		}
-	}
-}
-
 // lacking counts the ranks that an operation waits for.
 func (o *Op) lacking() (n int) {
 	for _, a := range o.Missing {
@@ -254,8 +230,8 @@ const (
 	// The operations of the last moments are judged, in microseconds, or so many if they are fewer.
 	recent      = 10_000_000
 	leastRecent = 80
-	// A rank is late if it is the last one in so many long waits, and in this share of them, if this share of all waiting is for it,
-	// and if others wait for it during this share of the time.
+	// A rank is late if it is the last one in so many long waits, and in this share of them, and if others wait for it during
+	// this share of the time.
 	leastLate  = 12
 	mostlyLate = 0.8
 	lateShare  = 0.2
@@ -318,31 +294,28 @@ func (h *history) late() (all map[int]*Lateness, moving float64) {
 		most = max(most, usual[k])
 	}
 	all = map[int]*Lateness{}
-	sums, total, long := map[int]int64{}, int64(0), 0
+	sums, long := map[int]int64{}, 0
 	begin, end := uses[0][0].First, uses[0][0].Ended
 	edge := end // of what was under way later
 	for _, use := range uses {
+		o := use[0]
 		rank, by := latest(use)
-		sums[rank] += min(by, usual[use[0].round()])
-		total += min(by, usual[use[0].round()])
+		sums[rank] += min(by, usual[o.round()])
 		if 2*by >= most {
-			if all[rank] == nil {
-				all[rank] = &Lateness{}
-			}
+			all[rank] = cmp.Or(all[rank], &Lateness{})
 			all[rank].Times++
 			all[rank].Mean += by // as a sum, until it is known how often
 			long++
 		}
-		if o := use[0]; len(use) > 1 {
+		if len(use) > 1 {
 			moving += float64(max(min(o.Ended, edge)-o.Began-soon-o.Bytes/slowRate, 0))
 			edge = min(edge, o.Began)
 		}
-		begin, end = min(begin, use[0].First), max(end, use[0].Ended)
+		begin, end = min(begin, o.First), max(end, o.Ended)
 	}
 	maps.DeleteFunc(all, func(rank int, l *Lateness) bool {
 		l.Of, l.Mean = long, l.Mean/int64(l.Times)
-		sum := float64(sums[rank])
-		return l.Times < leastLate || float64(l.Times) < mostlyLate*float64(long) || sum < mostlyLate*float64(total) || sum < lateShare*float64(end-begin)
+		return l.Times < leastLate || float64(l.Times) < mostlyLate*float64(long) || float64(sums[rank]) < lateShare*float64(end-begin)
 	})
 	return all, moving / float64(max(end-begin, 1))
 }

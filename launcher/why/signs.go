@@ -155,43 +155,38 @@ func inUser(stack string) (main string, others []string) {
 	return main, others
 }
 
-// edge is a link as the host at one end sees it.
-type edge struct {
-	from string
-	Link
+// rate is in bytes per microsecond.
+func (l Link) rate() float64 { return float64(l.Sent) / float64(max(l.Window, 1)) }
+
+// merit is least for a link without a connection, then for the highest share of losses, then for the lowest rate.
+func (l Link) merit() float64 {
+	switch {
+	case l.Down:
+		return -2
+	case l.Losing:
+		return -float64(l.Lost) / float64(max(l.LostOf, l.Lost, 1))
+	}
+	return l.rate()
 }
 
 // network names the link that is slow or loses packets, "" if none shows.
 func network(all []Finding) string {
-	var edges []edge
+	from, worst := "", Link{}
 	for _, f := range all {
 		for _, l := range f.Links {
-			if l.Losing || l.Waits > 0 || l.Down {
-				edges = append(edges, edge{f.Host, l})
+			if (l.Losing || l.Waits > 0 || l.Down) && (from == "" || l.merit() < worst.merit()) {
+				from, worst = f.Host, l
 			}
 		}
 	}
-	if len(edges) == 0 {
-		return ""
-	}
-	rate := func(e edge) float64 { return float64(e.Sent) / float64(max(e.Window, 1)) }
-	// No connection is worst, then the highest share of losses, then the lowest rate.
-	merit := func(e edge) float64 {
-		switch {
-		case e.Down:
-			return -2
-		case e.Losing:
-			return -float64(e.Lost) / float64(max(e.LostOf, e.Lost, 1))
-		}
-		return rate(e)
-	}
-	worst := slices.MinFunc(edges, func(a, b edge) int { return cmp.Compare(merit(a), merit(b)) })
 	switch {
+	case from == "":
+		return ""
 	case worst.Down:
-		return fmt.Sprintf("the link from %s to %s has no connection", worst.from, worst.Peer)
+		return fmt.Sprintf("the link from %s to %s has no connection", from, worst.Peer)
 	case worst.Losing:
 		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: "+
-			"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC", worst.from, worst.Peer, worst.Lost,
+			"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC", from, worst.Peer, worst.Lost,
 			(time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), float64(worst.LostOf)/1e6)
 	default:
 		trip := ""
@@ -199,24 +194,21 @@ func network(all []Finding) string {
 			trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
 		}
 		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
-			worst.from, worst.Peer, rate(worst), trip)
+			from, worst.Peer, worst.rate(), trip)
 	}
 }
 
 // clocks names the hosts whose clocks are far from the launcher's.
 func clocks(all []Finding) string {
 	var parts []string
-	var seen []string
-	for _, f := range all {
-		if f.Ahead < badClock && f.Ahead > -badClock || slices.Contains(seen, f.Host) {
-			continue
-		}
-		seen = append(seen, f.Host)
-		d, how := f.Ahead, "ahead of"
+	for _, host := range hosts(all) {
+		d, how := all[slices.IndexFunc(all, func(f Finding) bool { return f.Host == host })].Ahead, "ahead of"
 		if d < 0 {
 			d, how = -d, "behind"
 		}
-		parts = append(parts, fmt.Sprintf("the clock of %s is %v %s this machine's", f.Host, (time.Duration(d)*time.Microsecond).Round(time.Second), how))
+		if d >= badClock {
+			parts = append(parts, fmt.Sprintf("the clock of %s is %v %s this machine's", host, (time.Duration(d)*time.Microsecond).Round(time.Second), how))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

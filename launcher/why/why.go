@@ -228,20 +228,16 @@ func ranks(of []Finding) string {
 // Numbers writes numbers in order, with ranges: "0-2,5".
 func Numbers(numbers []int) string {
 	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
-	var parts []string
-	for i := 0; i < len(numbers); {
-		j := i
-		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
-			j++
+	text := ""
+	for i, n := range numbers {
+		switch {
+		case i == 0 || numbers[i-1] < n-1:
+			text += fmt.Sprint(",", n)
+		case i+1 == len(numbers) || numbers[i+1] > n+1:
+			text += fmt.Sprint("-", n)
 		}
-		if j > i {
-			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[j]))
-		} else {
-			parts = append(parts, fmt.Sprint(numbers[i]))
-		}
-		i = j + 1
 	}
-	return strings.Join(parts, ",")
+	return strings.TrimPrefix(text, ",")
 }
 
 func hosts(of []Finding) (names []string) {
@@ -294,16 +290,10 @@ func what(of []Finding) string {
 // calls names the operation that each rank is in.
 func calls(of []Finding) string {
 	var parts []string
-	for _, f := range of {
-		for _, does := range f.Does {
-			if op, ok := strings.CutPrefix(does, "waits in "); ok {
-				op, _, _ = strings.Cut(op, " for ")
-				parts = append(parts, fmt.Sprintf("rank %d is in %s", f.Rank, op))
-				break
-			}
-		}
-		if len(parts) == 4 {
-			break
+	for _, f := range of[:min(len(of), 4)] {
+		_, op, _ := strings.Cut(strings.Join(f.Does, "\n"), "waits in ")
+		if op, _, is := strings.Cut(op, " for "); is {
+			parts = append(parts, fmt.Sprintf("rank %d is in %s", f.Rank, op))
 		}
 	}
 	return strings.Join(parts, ", ")

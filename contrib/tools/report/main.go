@@ -7,16 +7,17 @@
 // It exits with 1 if anything failed. It appends skipped tests to the file of -skips, and the logs of passed tests, which
 // nothing else shows, to the file of -figures.
 //
-// With -again, up to eight tests that failed beside others run a second time, alone, and pass if they pass then,
-// because a deadline may be missed on a busy machine. Meanwhile other reports with a file in the same directory wait,
-// once their own tests have ended. The names are appended to the file. No test runs a third time: one whose name is in
-// the file already has failed. A test with a data race has failed too, because the race is a fault however rarely it
-// shows, and so has a package that did not build or that ended in the middle of a test.
+// With -again, tests that failed beside others run a second time, alone, and pass if they pass then: those that
+// again.txt lists, with what makes them fail on a busy machine, and two others. Meanwhile other reports with a file in
+// the same directory wait, once their own tests have ended. The names are appended to the file. No test runs a third
+// time: one whose name is in the file already has failed. A test with a data race has failed too, because the race is a
+// fault however rarely it shows, and so has a package that did not build or that ended in the middle of a test.
 package main
 
 import (
 	"bufio"
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -76,16 +77,16 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 		return false, err
 	}
 	defer release()
-	names, err := r.repeatable(o.again)
-	if err != nil || len(names) == 0 {
+	lines, err := r.repeatable(o.again)
+	if err != nil || len(lines) == 0 {
 		return false, err
 	}
-	if err := appendLines(o.again, names); err != nil {
+	if err := appendLines(o.again, lines); err != nil {
 		return false, err
 	}
-	for _, pkg := range r.packagesOf(names) {
+	for _, pkg := range r.packagesOf(r.names) {
 		var tests []string
-		for _, name := range names {
+		for _, name := range r.names {
 			if test, ok := strings.CutPrefix(name, pkg+"."); ok {
 				tests = append(tests, test)
 			}
@@ -203,26 +204,46 @@ func (r *report) summary() {
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 }
 
-// maxAgain is how many tests may run again. More failures have another cause than a busy machine.
-const maxAgain = 8
+// known lists the tests that may run again: a line of the name and its cause each, and comments.
+//
+//go:embed again.txt
+var known string
 
-// repeatable returns the names of the failed tests, if all of them may run again. The file lists the tests that already did.
-func (r *report) repeatable(file string) ([]string, error) {
-	if r.broken || len(r.names) == 0 || len(r.names) > maxAgain {
+const (
+	// maxAgain is how many tests of a report may run again. More failures have another cause than a busy machine.
+	maxAgain = 8
+	// maxUnknown is how many of a make may do so that are not listed, and unknown is what the file says of them.
+	maxUnknown = 2
+	unknown    = " WITHOUT A KNOWN CAUSE: mend it, or list it in contrib/tools/report/again.txt with its cause"
+)
+
+// repeatable returns a line for each failed test, if all of them may run again. The file lists the tests that already did.
+func (r *report) repeatable(file string) (lines []string, err error) {
+	if r.broken || len(r.names) > maxAgain {
 		return nil, nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	before := strings.Fields(string(text))
+	before, left := strings.Fields(string(text)), maxUnknown-strings.Count(string(text), unknown)
 	for _, name := range r.names {
 		if slices.Contains(before, name) {
 			fmt.Fprintf(r.out, "%s has run again before: it fails\n", name)
 			return nil, nil
 		}
+		if !strings.Contains("\n"+known, "\n"+name+": ") {
+			name += unknown
+			left--
+			fmt.Fprintln(r.out, name)
+		}
+		lines = append(lines, name)
 	}
-	return r.names, nil
+	if left < 0 {
+		fmt.Fprintf(r.out, "more than %d tests without a known cause may not run again\n", maxUnknown)
+		return nil, nil
+	}
+	return lines, nil
 }
 
 // packagesOf returns the packages of failed tests, each once.

@@ -91,6 +91,8 @@ func TestAgain(t *testing.T) {
 		}
 		return text
 	}
+	defer func(all string) { known = all }(known)
+	known = "# which may run again\np.TestB: a cause\np.TestC: a cause\nq.TestA: a cause\n"
 	pass := `{"Action":"pass","Package":"p","Test":"TestC"}` + "\n"
 	race := `{"Action":"output","Package":"p","Test":"TestC","Output":"WARNING: DATA RACE\n"}` + "\n"
 	for _, c := range []struct {
@@ -107,7 +109,10 @@ func TestAgain(t *testing.T) {
 			[]string{"^(TestB|TestC)$ p", "^(TestA)$ q"}},
 		{"before", fail("p", "TestC"), pass, "p.TestC\n", false, "p.TestC\n", nil},
 		{"another before", fail("p", "TestC"), pass, "p.TestB\n", true, "p.TestB\np.TestC\n", []string{"^(TestC)$ p"}},
-		{"many", many(maxAgain + 1), pass, "", false, "", nil},
+		{"many", fail("p", "TestC") + many(maxAgain), pass, "", false, "", nil},
+		{"unknown", many(2), pass, "", true, "p.Test0" + unknown + "\np.Test1" + unknown + "\n", []string{"^(Test0|Test1)$ p"}},
+		{"many unknown", many(3), pass, "", false, "", nil},
+		{"many unknown before", many(2), pass, "q.TestD" + unknown + "\n", false, "q.TestD" + unknown + "\n", nil},
 		{"race", race + fail("p", "TestC"), pass, "", false, "", nil},
 		{"broken", `{"Action":"fail","Package":"p"}` + "\n", pass, "", false, "", nil},
 	} {
@@ -162,5 +167,25 @@ func TestAgainWaits(t *testing.T) {
 	release()
 	if r := <-ended; r.err != nil || !r.ok {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestKnown checks that each test that may run again is there, and has a cause.
+func TestKnown(t *testing.T) {
+	for line := range strings.Lines(known) {
+		name, cause, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		dir, test, _ := strings.Cut(strings.TrimPrefix(name, "gorun/"), ".")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		found := false
+		files, _ := filepath.Glob(filepath.Join("../../..", dir, "*_test.go"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			found = found || err == nil && strings.Contains(string(text), "\nfunc "+test+"(t *testing.T)")
+		}
+		if !found || cause == "" {
+			t.Errorf("no test, or no cause: %s", line)
+		}
 	}
 }
