@@ -97,7 +97,7 @@ quick: build build/report
 # Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a part of make bench-rdma-vm:|a part of make torch2|a part of make slurm:|a part of make provision:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
-TESTS = python $(UNIT) lab lint c verbs vsphere otlp grafana kubernetes
+TESTS = python $(UNIT) lab lint c verbs vsphere grafana kubernetes
 TESTS_AFTER := e2e allocations
 test: build build/report
 	@rm -f build/skips build/figures
@@ -305,11 +305,6 @@ unit-arm64: build/report
 	echo "arm64: no emulator, apt-get install qemu-user-static" | tee -a build/skips; exit; fi; \
 	GOARCH=arm64 $(REPORT) -packages "./collective/kernel ./worker/session/codec" go test -json -count=1 -exec $(QEMU_ARM64)
 
-## otlp: the program that pushes metrics to OpenTelemetry, a Go module of its own, against a receiver in the test
-otlp: build/report
-	go run ./contrib/tools/licenses -check -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .
-	cd contrib/otlp && go vet ./... && go build -o ../../build/gorun-otlp . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
-
 ## vsphere: the watcher of vCenter, a Go module of its own, against vCenter's simulator
 vsphere: build/report
 	cd contrib/vsphere && go vet ./... && go build -o ../../build/gorun-vsphere . && go test -json -timeout=5m ./... | ../../build/report -skips ../../build/skips
@@ -409,7 +404,7 @@ wheel: build zig-ready
 	done; rm build/wheel/gorun
 	$(call gorun,$$(go env GOARCH),bin/gorun) # again, as what lies in cmd/gorun and build is another machine's now
 
-## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-otlp, gorun-kubernetes, a bill of materials and checksums
+## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-kubernetes, a bill of materials and checksums
 # The same source and version give the same bytes anywhere, with the same Go and the same zlib of Python.
 RELEASE = build/release/$(VERSION)
 # The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
@@ -427,7 +422,6 @@ release: zig-ready
 	done
 	for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do \
 		export GOOS=$${system%-*} GOARCH=$${system#*-}; \
-		(cd contrib/otlp && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-otlp-$$system .); \
 		(cd contrib/kubernetes && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../../build/release/bin/gorun-kubernetes-$$system ./gorun-kubernetes); \
 	done
 	for pair in amd64:x86_64 arm64:aarch64; do \
@@ -499,10 +493,9 @@ rename-module:
 	@[ -n '$(MODULE)' ] || { echo "rename-module: name it: make rename-module MODULE=example.org/gorun"; exit 1; }
 	go run ./contrib/tools/rename '$(MODULE)'
 
-## licenses: write THIRD_PARTY_LICENSES in cmd/gorun, contrib/otlp and contrib/kubernetes; after a change of go.mod, tests fail until it is done
+## licenses: write THIRD_PARTY_LICENSES in cmd/gorun and contrib/kubernetes; after a change of go.mod, tests fail until it is done
 licenses:
 	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
-	go run ./contrib/tools/licenses -dir contrib/otlp contrib/otlp/THIRD_PARTY_LICENSES .
 	go run ./contrib/tools/licenses -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes
 
 ##@ Documentation

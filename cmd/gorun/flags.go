@@ -65,8 +65,6 @@ func (o *jobFlags) otherTable() []cli.Flag {
 			Usage: "return when the ranks run; gorun logs and attach show their output"},
 		&cli.StringFlag{Name: "metrics", Destination: &o.metrics, EnvVars: []string{"GORUN_METRICS"},
 			Usage: "serve the job's metrics for Prometheus at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
-		&cli.StringFlag{Name: "otlp", Destination: &o.otlp,
-			Usage: "push the job's metrics to the receiver of OpenTelemetry at `URL`, by gorun-otlp, every ten seconds"},
 		&cli.StringFlag{Name: "web", Destination: &o.web, EnvVars: []string{"GORUN_WEB"},
 			Usage: "serve a page that shows the job at `[HOST]:PORT`, on this machine alone without HOST, until it ends"},
 		&cli.BoolFlag{Name: "verbose", Destination: &o.Verbose, Aliases: []string{"v"},

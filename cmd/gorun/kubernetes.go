@@ -46,7 +46,7 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 		return nil
 	}
 	for _, field := range []any{&o.hosts, &o.hostfile, &o.hydraHostfile, &o.cluster, &o.keyFile, &o.launcher, &o.sshCommand, &o.script, &o.detach,
-		&o.topologyFile, &o.saveTopology, &o.outputDir, &o.metrics, &o.otlp, &o.web, &o.stdin, &o.configFile, &o.moves} {
+		&o.topologyFile, &o.saveTopology, &o.outputDir, &o.metrics, &o.web, &o.stdin, &o.configFile, &o.moves} {
 		if o.given(field) {
 			return &usageError{fmt.Errorf("--%s excludes --kubernetes", o.names[field]), "pods have neither hosts, nor files, ports or input of this machine"}
 		}

@@ -289,31 +289,16 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	if err := p.listed.Watch(spec); err != nil {
 		return err
 	}
-	if p.listed == nil && (p.metrics != "" || p.otlp != "" || p.web != "") {
-		return &usageError{errors.New("--metrics, --otlp and --web need a directory for the job's state"), "set HOME or XDG_STATE_HOME"}
+	if p.listed == nil && (p.metrics != "" || p.web != "") {
+		return &usageError{errors.New("--metrics and --web need a directory for the job's state"), "set HOME or XDG_STATE_HOME"}
 	}
-	pushed := func() {}
-	if p.metrics != "" || p.otlp != "" {
-		served, err := metrics.Serve(cmp.Or(p.metrics, ":0"), version, p.listed)
+	if p.metrics != "" {
+		served, err := metrics.Serve(p.metrics, version, p.listed)
 		if err != nil {
-			if p.metrics == "" {
-				return fmt.Errorf("--otlp: serve metrics to %s: %w", otlpProgram, err)
-			}
 			return &usageError{fmt.Errorf("--metrics %s: %w", p.metrics, err), "--metrics :9400, or --metrics :0 for any free port"}
 		}
 		defer served.Close()
-		at := fmt.Sprintf("http://%s/metrics", served.Address())
-		if p.metrics != "" {
-			mux.Note("gorun: metrics are at %s", at)
-		}
-		if p.otlp != "" {
-			stop, err := pushMetrics(fmt.Sprintf("http://%s/metrics", fromHere(served.Address())), p.otlp, mux)
-			if err != nil {
-				return err
-			}
-			pushed = sync.OnceFunc(stop)
-			defer pushed()
-		}
+		mux.Note("gorun: metrics are at http://%s/metrics", served.Address())
 	}
 	if p.web != "" {
 		served, err := servePage("--web", p.web, p.listed)
@@ -342,7 +327,6 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
 	recorded() // its note comes before the end of the output
-	pushed()
 	if lesser, ok := errors.AsType[*failure.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))
 	}
@@ -419,8 +403,6 @@ func checkFlags(o *jobFlags) error {
 		return wrong("ssh-port", o.sshPort, "not a port")
 	case o.Streams < 1 || o.Streams > 64:
 		return wrong("streams", o.Streams, "must be 1 to 64")
-	case o.otlp != "" && !strings.HasPrefix(o.otlp, "http://") && !strings.HasPrefix(o.otlp, "https://"):
-		return wrong("otlp", o.otlp, "not the URL of a receiver")
 	case o.connectRetry < 0:
 		return wrong("connect-retry", o.connectRetry, negative)
 	case o.timeout < 0:

@@ -329,7 +329,6 @@ var unheld = map[string][]string{
 	"nobody sees it: where it goes, it is known by its identity":          {"the jobs are left to the next daemon"},
 	"cut from, or put after, what others say":                             {": parse error"},
 	"a host that a launcher can reach has a network interface":            {"find address: no network interface is up"},
-	"a machine has a free port":                                           {"--otlp: serve metrics to %s: %w"},
 	"the launcher gives up as well, and mostly sooner": {
 		"hosts must reach each other directly over TCP and UDP: check firewalls between them",
 		"hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses",

@@ -134,7 +134,6 @@ type silenceFlags struct {
 type otherFlags struct {
 	dryRun, detach, version bool
 	metrics                 string // where metrics are served, "" for nowhere
-	otlp                    string // where metrics are pushed to, "" for nowhere
 	web                     string // where the page is, "" for nowhere
 }
 

@@ -77,9 +77,10 @@ var peers = []struct {
 		"event-log-handler":        "--json reports what happens to ranks and hosts",
 		"log-line-prefix-template": "--tag",
 	}},
-	// A former flag of gorun bench.
+	// Former flags of gorun.
 	{"", map[string]string{
-		"vs": "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
+		"otlp": "--metrics :9400, which a collector of OpenTelemetry reads",
+		"vs":   "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
 	}},
 }
 

@@ -20,7 +20,7 @@ import (
 // remedies has what to do about each message of a usageError that is made of literals; … stands for what was given.
 var remedies = map[string]string{
 	"read recording: …": "Give the number of a job, or the path of the `flight.jsonl` that its launcher has named.",
-	"--metrics, --otlp and --web need a directory for the job's state":                                   "Set `HOME`, or `XDG_STATE_HOME` to a directory of yours.",
+	"--metrics and --web need a directory for the job's state":                                           "Set `HOME`, or `XDG_STATE_HOME` to a directory of yours.",
 	"--alpha …, --bandwidth …, --gap …: no link costs that":                                              "The figures of `gorun bench --simulate` are positive, and the bandwidth is not 0.",
 	"--bind-to …: jobs of a --cluster share hosts and do not know of each other's cores":                 "Leave `--bind-to` out, or bind by `--bind-to numa`, which several jobs may do.",
 	"--cluster needs --cluster-key-file":                                                                 "Name the cluster's key file, or set `GORUN_CLUSTER_KEY_FILE`.",
@@ -49,7 +49,6 @@ var remedies = map[string]string{
 	"--nproc-per-node … counts what this machine has, not what other hosts have":                         "`-ppn N`, or slots behind the names of hosts: `-H host1:8,host2:8`.",
 	"--nproc-per-node …: neither a number nor auto, gpu or cpu":                                          "Give a number, or one of these words.",
 	"--older-than …: must not be negative":                                                               "`gorun clean --older-than 1h` removes what was not used for an hour.",
-	"--otlp needs gorun-otlp beside gorun or in PATH":                                                    "Build it, once: [OpenTelemetry](guides/observe.md#opentelemetry).",
 	"--rdma …: neither off, auto, on nor names of devices":                                               "`--rdma auto` uses the devices that are there. [RDMA](guides/rdma.md) describes the words.",
 	"--rdma-options: …":                                                                                  "`--rdma-options gid=3,mtu=4096,class=106`. [RDMA](guides/rdma.md) describes them.",
 	"--reset-limit …: must not be negative":                                                              "`--reset-limit 3` lets the job begin anew three times.",
@@ -140,7 +139,6 @@ var samples = []sample{
 	{[]string{"--bind-to", "rack", "true"}, "[Binding](guides/topology.md#binding) describes the words."},
 	{[]string{"--ring-order", "best", "true"}, "`--ring-order topology` is the order that gorun computes."},
 	{[]string{"--metrics", "a:b:c", "-np", "1", "true"}, "`--metrics ADDRESS:PORT`, as in `--metrics :9400`. [See where time goes](guides/observe.md) describes it."},
-	{[]string{"--otlp", "c:4318", "true"}, "`--otlp http://collector:4318/v1/metrics`. [See inside a job](guides/observe.md#opentelemetry) describes it."},
 	{[]string{"--web", "a:b:c", "-np", "1", "true"}, "`--web ADDRESS:PORT`, as in `--web :8080`. [See inside a job](guides/observe.md#in-a-browser) describes it."},
 	{[]string{"--only-ranks", "some", "true"}, "Ranks are numbers and ranges, as in `0,4-7`."},
 	{[]string{"--stdin", "some", "true"}, "`--stdin all`, `none`, or ranks."},

@@ -74,28 +74,6 @@ demo='
 		grep -q "with 2 ranks" /tmp/said
 	}'
 
-# push has a job push its metrics to a receiver of OpenTelemetry's protocol.
-# shellcheck disable=SC2016 # it is for the shell in the root
-push='
-	push() { # COMMAND
-		python3 -c "
-import http.server, subprocess, sys, threading
-
-class Receiver(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        pushed.append(self.rfile.read(int(self.headers[\"Content-Length\"])))
-        self.send_response(200)
-        self.end_headers()
-
-pushed = []
-server = http.server.HTTPServer((\"127.0.0.1\", 4318), Receiver)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-to = \"http://127.0.0.1:4318/v1/metrics\"
-subprocess.run([sys.argv[1], \"--otlp\", to, \"-np\", \"1\", \"sleep\", \"1\"], check=True)
-assert any(b\"gorun_rank_running\" in body for body in pushed), pushed
-" "$1"
-	}'
-
 step "checksums"
 (cd "$release" && sha256sum --quiet -c SHA256SUMS)
 [ "$(find "$release" -type f ! -name 'SHA256SUMS*' | wc -l)" = "$(wc -l <"$release/SHA256SUMS")" ] || fail "SHA256SUMS does not name all files"
@@ -133,14 +111,6 @@ for mac in amd64 arm64; do
 	[ "$(head -c 4 "$scratch"/gorun-*-darwin-$mac/gorun | od -An -tx1 | tr -d ' ')" = cffaedfe ] || fail "the binary for macOS on $mac is no Mach-O file"
 done
 
-step "tarball of gorun-otlp, beside gorun"
-inside otlp-tarball "$push
-	tar -C /opt -xzf /release/$tarball
-	tar -C /opt -xzf /release/$(only "gorun-otlp-*-linux-$arch.tar.gz")
-	cp /opt/gorun-otlp-*/gorun-otlp /opt/gorun-[0-9]*/
-	push /opt/gorun-[0-9]*/gorun
-	grep -q '^go.opentelemetry.io/otel/sdk/metric ' /opt/gorun-otlp-*/THIRD_PARTY_LICENSES"
-
 # plan has gorun print the objects of a job in Kubernetes.
 # shellcheck disable=SC2016 # it is for the shell in the root
 plan='
@@ -170,12 +140,6 @@ inside deb "$demo
 	grep -q 'slots 1' /etc/gorun/worker.conf # an upgrade keeps the configuration
 	dpkg -P gorun
 	[ -z \"\$(find / -xdev -name '*gorun*' -not -path '/proc/*' -not -path '/release*' -not -path '/var/lib/dpkg/*' -not -path '/root/.*' -not -path '/tmp/*')\" ]"
-inside otlp-deb "$push
-	dpkg -i /release/$deb /release/$(only "gorun-otlp_*_$arch.deb")
-	push gorun
-	dpkg --verify gorun-otlp
-	dpkg -P gorun-otlp
-	[ ! -e /usr/bin/gorun-otlp ] && [ -e /usr/bin/gorun ]"
 inside kubernetes-deb "$plan
 	dpkg -i /release/$deb /release/$(only "gorun-kubernetes_*_$arch.deb")
 	plan gorun
@@ -192,9 +156,6 @@ inside rpm "$demo
 	rpm -i /release/$rpm
 	demo gorun /usr/share/doc/gorun/examples/digits_numpy.py
 	rpm -V gorun
-	rpm -i /release/$(only "gorun-otlp-[0-9]*.$(uname -m).rpm")
-	rpm -V gorun-otlp
-	rpm -e gorun-otlp
 	rpm -i /release/$(only "gorun-kubernetes-[0-9]*.$(uname -m).rpm")
 	rpm -V gorun-kubernetes
 	rpm -e gorun-kubernetes

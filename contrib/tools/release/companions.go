@@ -14,8 +14,6 @@ type companion struct {
 }
 
 var companions = []companion{
-	{"gorun-otlp", "contrib/otlp", "Pushes the metrics of gorun to OpenTelemetry",
-		"gorun --otlp starts it. It reads what gorun serves for Prometheus and sends it by OTLP over HTTP."},
 	{"gorun-kubernetes", "contrib/kubernetes", "Runs jobs of gorun in Kubernetes",
 		"gorun --kubernetes starts it. It makes a JobSet of a command line, shows its output and deletes it."},
 }

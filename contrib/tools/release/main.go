@@ -2,10 +2,10 @@
 //
 //	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
 //
-// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-otlp and
-// gorun-kubernetes get tarballs and packages of their own. It writes an SPDX bill of materials, which it reads from the
-// binaries, and at last SHA256SUMS of every file in the output directory, the wheels among them. The files do not
-// depend on when or where they are made, so everyone gets the same ones.
+// For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-kubernetes
+// gets tarballs and packages of its own. It writes an SPDX bill of materials, which it reads from the binaries, and at
+// last SHA256SUMS of every file in the output directory, the wheels among them. The files do not depend on when or
+// where they are made, so everyone gets the same ones.
 package main
 
 import (
