@@ -79,6 +79,7 @@ var peers = []struct {
 	}},
 	// Former flags of gorun.
 	{"", map[string]string{
+		"html": "--svg FILE; browsers show it",
 		"otlp": "--metrics :9400, which a collector of OpenTelemetry reads",
 		"vs":   "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
 	}},

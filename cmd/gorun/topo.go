@@ -24,7 +24,7 @@ import (
 type topoFlags struct {
 	jobFlags
 	json           bool
-	svg, html      string
+	svg            string
 	nccl           string
 	measure, ascii bool
 	save           string
@@ -35,8 +35,6 @@ func (o *topoFlags) table() []cli.Flag {
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON instead of a picture"},
 		&cli.PathFlag{Name: "svg", Destination: &o.svg,
 			Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
-		&cli.PathFlag{Name: "html", Destination: &o.html,
-			Usage: "write a page with the picture and the ring to `FILE`, for a browser; - for standard output"},
 		&cli.PathFlag{Name: "emit-nccl", Destination: &o.nccl,
 			Usage: "write one machine's devices to `FILE` for NCCL_TOPO_FILE; - for standard output"},
 		&cli.BoolFlag{Name: "measure", Destination: &o.measure,
@@ -60,7 +58,7 @@ func topoCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show NUMA nodes, NICs and GPUs of hosts, and their ring",
-		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] ] [-np N --bind-to WHAT] [--json | --svg FILE | --html FILE | --emit-nccl FILE] [--ascii]",
+		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] ] [-np N --bind-to WHAT] [--json | --svg FILE | --emit-nccl FILE] [--ascii]",
 		Description: "Without -H it shows this machine. Names in JSON, which stay as they are:\n" + picture.JSONHelp,
 		Flags:       flags,
 		Action: func(c *cli.Context) error {
@@ -79,7 +77,7 @@ func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 	if len(o.args) > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun topo -H host1,host2"}
 	}
-	for _, file := range []*string{&o.svg, &o.html, &o.nccl, &o.save} {
+	for _, file := range []*string{&o.svg, &o.nccl, &o.save} {
 		if name := *file; o.given(file) && name != "-" && (name == "" || name[0] == '-') {
 			return noFile(flags, o.names[file])
 		}
@@ -96,15 +94,14 @@ func topo(ctx context.Context, o *topoFlags) error {
 	if err := checkStart(&o.jobFlags); err != nil {
 		return err
 	}
-	if err := o.atMostOne(&o.json, &o.svg, &o.html, &o.nccl); err != nil {
+	if err := o.atMostOne(&o.json, &o.svg, &o.nccl); err != nil {
 		return err
 	}
 	cluster, err := inspect(ctx, o)
 	if err != nil {
 		return err
 	}
-	notes := topology.Duplicates(cluster.Hosts)
-	for _, note := range notes {
+	for _, note := range topology.Duplicates(cluster.Hosts) {
 		output.Report{W: o.errs}.Warnf("%s", note)
 	}
 	for _, host := range topology.WithoutNICs(cluster.Hosts, nicsOf(&o.jobFlags)) {
@@ -121,8 +118,6 @@ func topo(ctx context.Context, o *topoFlags) error {
 		}
 	case o.given(&o.svg):
 		file, out = o.svg, []byte(picture.SVG(cluster))
-	case o.given(&o.html):
-		file, out = o.html, []byte(picture.HTML(cluster, notes))
 	case o.given(&o.nccl):
 		file, what = o.nccl, "file for NCCL"
 		if out, err = picture.NCCL(cluster.Hosts[0]); err != nil {

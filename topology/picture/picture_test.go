@@ -181,9 +181,6 @@ func TestSites(t *testing.T) {
 	if !strings.HasSuffix(text, "\nhost1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs\n") || strings.Contains(text, "its label") {
 		t.Error(text)
 	}
-	if page := picture.HTML(c, nil); !strings.Contains(page, "<p>host1, user@host2 are, by 60 %, on one ESXi host: it takes at most 25 µs</p>") || strings.Contains(page, "its label") {
-		t.Error(page)
-	}
 	var doc struct {
 		Sites []struct {
 			Hosts      []string
@@ -282,7 +279,7 @@ func TestGolden(t *testing.T) {
 		fits(t, text)
 		wellFormed(t, svg)
 		for file, got := range map[string]string{name + ".txt": text, name + ".ascii.txt": picture.ASCII(text),
-			name + ".svg": svg, name + ".json": string(document), name + ".html": picture.HTML(c, topology.Duplicates(c.Hosts)),
+			name + ".svg": svg, name + ".json": string(document),
 			name + ".xml": nccl(t, c.Hosts[0])} {
 			file = filepath.Join("testdata", file)
 			if *update {
@@ -455,7 +452,6 @@ func FuzzHost(f *testing.F) {
 		c := picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, nil).Legs(hosts, nil)}
 		fits(t, picture.Text(c))
 		wellFormed(t, picture.SVG(c))
-		wellFormed(t, picture.HTML(c, []string{h.Name}))
 		if text, err := picture.NCCL(h); err != nil {
 			t.Error(err)
 		} else {
