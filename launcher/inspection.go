@@ -27,6 +27,7 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, pa
 	switch {
 	case p.exited:
 		f.State, f.Ended = "has ended", true
+		_, f.Behind = all.Behind(rank, h.id) // it never comes
 		return f
 	case !h.up:
 		f.State, f.Silent = "its host was not reached", true

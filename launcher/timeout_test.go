@@ -50,4 +50,11 @@ func TestRankState(t *testing.T) {
 			t.Errorf("rank %d: a wait of a minute is long where two are usual: %+v", tt.rank, f)
 		}
 	}
+	for _, missing := range all {
+		missing.Ranks = append(missing.Ranks, 5) // on b, which has ended
+		j.stalls.answers.By[0].Ops[1].Missing = []wire.Missing{missing}
+		if f := j.inspection.finding(5, j.processes.at(5), j.hosts[1], j.stalls.answers, time.Hour); f.Behind != (missing.Host == "b") {
+			t.Errorf("others wait for a rank that has ended, of %s: %+v", missing.Host, f)
+		}
+	}
 }

@@ -121,10 +121,16 @@ func shared(f Finding, all []Finding) bool {
 	})
 }
 
+// slowed reports whether something else than a lack of CPU time for its work keeps a rank from running, most of the time.
+func (f *Finding) slowed() bool {
+	c := f.cause()
+	return c.slows && c.share >= 0.5 && f.crowding() < 0.5
+}
+
 // stuck reports whether a rank does nothing, for long, or is slowed down much.
 func (f *Finding) stuck() bool {
 	c := f.cause()
-	return f.Stays && f.Activity != inOperation && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || c.share >= 0.5 && c.slows && f.crowding() < 0.5
+	return f.Stays && f.Activity != inOperation && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || f.slowed()
 }
 
 // idle reports whether a process did nothing during the look.

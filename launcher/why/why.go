@@ -2,8 +2,8 @@
 // launcher gathers the Findings, and commands show what Explain makes of them.
 //
 // The rules, in this order: a host that does not answer; ranks that wait for each other; ranks that others wait for, with what
-// each of them does; data that is under way; ranks that are late again and again; ranks that do not go on; nothing is wrong.
-// Only waits that are long for the job count: the launcher asks Patience.
+// each of them does; data that is under way; ranks that are late again and again, or kept from running most of the time; ranks
+// that do not go on; nothing is wrong. Only waits that are long for the job count: the launcher asks Patience.
 package why
 
 import (
@@ -95,6 +95,7 @@ func verdictOf(all []Finding) string {
 	late := pick(func(f Finding) bool {
 		return f.Late != nil && !f.Silent && !f.Ended && !shared(f, all) && f.Activity != inOperation
 	})
+	slowed := pick(func(f Finding) bool { return !f.Silent && f.awaited() && f.slowed() && !shared(f, all) })
 	moving := slices.ContainsFunc(all, func(f Finding) bool { return f.Moving >= 0.5 })
 	var splits []*wire.Split
 	for _, f := range running {
@@ -121,6 +122,8 @@ func verdictOf(all []Finding) string {
 		return fmt.Sprintf("%s %s for data that is under way between hosts%s", ranks(waiting), plural(waiting, "waits", "wait"), after(path, ": "))
 	case len(late) > 0:
 		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
+	case len(slowed) > 0:
+		return "the job is slowed down by " + ranks(slowed) + what(slowed)
 	case len(running) == 0:
 		return "all ranks have ended"
 	case moving && path != "":
@@ -166,6 +169,11 @@ func (f Finding) beside() string {
 }
 
 func (f Finding) state() string { return strings.TrimSuffix(f.State, fmt.Sprintf(" (pid %d)", f.PID)) }
+
+// awaited reports whether others wait for it at the moment.
+func (f Finding) awaited() bool {
+	return slices.ContainsFunc(f.Does, func(does string) bool { return strings.HasPrefix(does, "has not called ") })
+}
 
 // since is how long its activity lasts already.
 func (f Finding) since() string {

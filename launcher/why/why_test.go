@@ -70,6 +70,7 @@ func TestExplain(t *testing.T) {
 		"debugger":      {late(why.Finding{State: "waits (pid 77)", Stack: strings.ReplaceAll(stack, "selectors.py", "pdb.py")}), "the job waits for rank 2 on host2, which is in a debugger at batches (train.py:12)"},
 		"silent host":   {append(both[:2:2], why.Finding{Rank: 2, Host: "host2", Silent: true}), "the job waits for rank 2 on host2: the host does not answer"},
 		"under way":     {both, "ranks 0-1 on host1 wait for data that is under way between hosts"},
+		"one has ended": {late(why.Finding{State: "has ended", Ended: true}), "the job waits for rank 2 on host2, which has ended"},
 		"no one waits":  {[]why.Finding{{Rank: 0, Host: "h", State: "is computing"}, {Rank: 1, Host: "h", State: "is computing"}}, "no rank waits for another: ranks 0-1 on h, each of which is computing"},
 		"several":       {append(late(why.Finding{State: "sleeps"}), why.Finding{Rank: 3, Host: "host2", State: "is computing", Behind: true}), "the job waits for ranks 2-3 on host2: (3) is computing, (2) sleeps"},
 		"another order": {[]why.Finding{cross(0, "a", "b"), cross(1, "b", "a")}, `ranks 0-1 on host1 wait for each other: they call different operations, or in different orders: rank 0 is in allreduce "a", rank 1 is in allreduce "b"`},
@@ -134,7 +135,13 @@ func TestNothingIsWrong(t *testing.T) {
 		"slow links that are idle":       {func(f *why.Finding) { f.Links, f.Moving = []why.Link{{Peer: "o", RTT: 9}}, 0.9 }, fine},
 		"losses that slow nothing":       {func(f *why.Finding) { f.Links = []why.Link{{Peer: "o", Losing: true, Lost: 9}} }, fine},
 		"no steps for long, one of both": {func(f *why.Finding) { f.Stays = f.Rank == 1 }, fine},
-		"no steps for long":              {func(f *why.Finding) { f.Stays = true }, "no rank waits for another: ranks 0-1 on h, each of which sleeps"},
+		"memory from disk": {func(f *why.Finding) {
+			if f.Rank == 1 {
+				f.Signs, f.Does = &why.Signs{Window: second, Faults: 900}, []string{`has not called barrier "a", which others wait for`}
+			}
+		}, "the job is slowed down by rank 1 on h, which waits for its memory to come from disk, 900 pages per second (its memory limit, or the machine, is too small)"},
+		"memory from disk, which nobody waits for": {func(f *why.Finding) { f.Signs = &why.Signs{Window: second, Faults: int64(900 * f.Rank)} }, fine},
+		"no steps for long":                        {func(f *why.Finding) { f.Stays = true }, "no rank waits for another: ranks 0-1 on h, each of which sleeps"},
 	} {
 		all := []why.Finding{rank(0), rank(1)}
 		for i := range all {
