@@ -14,32 +14,35 @@ import (
 
 // Learn fills in what the operations of all hosts show about the ranks.
 func Learn(all []Finding, ops []Op) {
-	h := newHistory(ops)
-	lates, moving := h.late()
+	lates, moving := late(ops)
 	step, _ := pace(ops)
-	var crossed []*Finding
+	own, open := map[string][]*Op{}, []*Op{}
+	for i := range ops {
+		o := &ops[i]
+		own[o.Host] = append(own[o.Host], o)
+		if o.Outcome == "open" {
+			open = append(open, o)
+		}
+	}
+	var crossed []*crossing
 	departed := 0
 	for i := range all {
 		f := &all[i]
 		f.Diverged, f.Late, f.Moving, f.Step = "", lates[f.Rank], moving, step
 		if f.Behind && f.Waits {
-			f.Diverged = h.diverged(f)
-			crossed = append(crossed, f)
+			c := cross(f, own[f.Host], open)
+			f.Diverged = c.diverged()
+			crossed = append(crossed, c)
 			departed += min(len(f.Diverged), 1)
 		}
 	}
 	if len(crossed) < 3 || departed > 0 && 2*departed <= len(crossed) {
 		return
 	}
-	for _, f := range crossed { // of several ranks, most call what is right
-		f.Diverged = ""
-		in, lacks := h.pairs(f)
-		switch {
-		case len(in) == 0 || len(lacks) == 0 || 2*in[0].lacking() <= len(crossed):
-		case departed > 0:
-			f.Diverged = more(in[0], lacks[0])
-		default: // the calls are new
-			f.Diverged = fmt.Sprintf("calls %s where most others call %s", in[0].called(), lacks[0].called())
+	for _, c := range crossed { // of several ranks, most call what is right
+		c.Diverged = ""
+		if len(c.in) > 0 && len(c.lacks) > 0 && 2*together(crossed, c.in[0].key()) < len(crossed) {
+			c.Diverged = c.departs(c.in[0], c.lacks[0])
 		}
 	}
 }
@@ -107,123 +110,117 @@ func (o *Op) round() key {
 // called is the operation in words.
 func (o *Op) called() string { return fmt.Sprintf("%s %q", cmp.Or(o.Kind, "operation"), o.Name) }
 
-// history are the operations of all hosts.
-type history struct {
-	ops   []Op
-	next  map[key]int // how many of the last ones were once done in the same order right before an operation, at most, and one
-	times map[key]int // how often an operation was done
-	open  []*Op       // not done, in the order of names, with all that the hosts know to be missing
-}
-
-func newHistory(ops []Op) *history {
-	h := &history{ops: ops, next: map[key]int{}, times: map[key]int{}}
-	var done []*Op // on the host of the first: numbers of others differ
-	for i := range ops {
-		o := &ops[i]
-		switch {
-		case o.Outcome == "open":
-			h.merge(o)
-		case o.Outcome == "done" && o.Host == ops[0].Host:
-			done = append(done, o)
-		}
+// at returns when a rank of the host contributed, 0 if it did not.
+func (o *Op) at(f *Finding) int64 {
+	i := slices.Index(o.Ranks, f.Rank)
+	switch {
+	case o.First == 0 || i < 0 && len(o.Ranks) > 0 || o.lacks(f):
+		return 0
+	case i < 0 || i >= len(o.Came):
+		return o.First
 	}
-	slices.SortStableFunc(h.open, func(a, b *Op) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortStableFunc(done, func(a, b *Op) int { return cmp.Compare(a.Number, b.Number) })
-	var order []key
-	for _, o := range done {
-		order = append(order, o.round())
-	}
-	for i, k := range order {
-		n := 0
-		for n < i && order[i-1-n] == order[len(order)-1-n] {
-			n++
-		}
-		h.next[k] = max(h.next[k], n+1)
-		h.times[k]++
-	}
-	return h
-}
-
-// merge adds what a host knows of an open operation. A host knows best about its own ranks.
-func (h *history) merge(o *Op) {
-	i := slices.IndexFunc(h.open, func(known *Op) bool { return known.key() == o.key() })
-	if i < 0 {
-		i = len(h.open)
-		h.open = append(h.open, &Op{Name: o.Name, Epoch: o.Epoch, Group: o.Group})
-	}
-	known := h.open[i]
-	known.Kind = cmp.Or(known.Kind, o.Kind)
-	for _, a := range o.Missing {
-		i := slices.IndexFunc(known.Missing, func(k Absent) bool { return k.Host == a.Host })
-		switch {
-		case i < 0:
-			known.Missing = append(known.Missing, a)
-		case a.Host == o.Host:
-			known.Missing[i] = a
-		}
-	}
-	if o.First > 0 && !slices.ContainsFunc(o.Missing, func(a Absent) bool { return a.Host == o.Host }) {
-		known.Missing = slices.DeleteFunc(known.Missing, func(a Absent) bool { return a.Host == o.Host })
-	}
+	return o.First + o.Came[i]
 }
 
 func (o *Op) lacks(f *Finding) bool {
 	return slices.ContainsFunc(o.Missing, func(a Absent) bool { return a.Host == f.Host && slices.Contains(a.Ranks, f.Rank) })
 }
 
-// pairs returns the operations that a rank is in, and those in which others wait for it.
-func (h *history) pairs(f *Finding) (in, lacks []*Op) {
-	for _, o := range h.open {
-		switch {
-		case o.lacks(f):
-			lacks = append(lacks, o)
-		case len(o.Missing) > 0:
-			in = append(in, o)
-		}
-	}
-	return in, lacks
+// crossing is a rank that waits for others while they wait for it.
+type crossing struct {
+	*Finding
+	in    []*Op       // unfinished ones that it has called, as its host sees them
+	lacks []*Op       // those that wait for it, as hosts see them that wait
+	next  map[key]int // how many of its last operations were once done in the same order right before one, at most, and one
+	times map[key]int // how often one was done
 }
 
-// diverged describes how a rank departs from the former order of operations, if others wait for it and it waits for
-// others: the one that it has not called came next when the last operations were done before, for a longer stretch of them
-// than the one that it called. It returns "" if the rank keeps the order, or if both came next alike.
-func (h *history) diverged(f *Finding) string {
-	in, lacks := h.pairs(f)
-	for _, a := range lacks {
-		for _, b := range in {
-			due, called := a.round(), b.round()
-			switch {
-			case h.next[due] <= h.next[called]:
-			case h.next[called] == 1: // it never came after what was done last
-				return fmt.Sprintf("called %s before %s, which came first until now: it left that call out or changed the order", b.called(), a.called())
-			case h.times[called] > h.times[due]:
-				return more(b, a)
-			default:
-				return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others, or left one out", b.called(), times(h.times[due]), a.called())
+// cross finds out about a rank by the operations of its host and the unfinished ones of all. Others may know less of them.
+func cross(f *Finding, own, open []*Op) *crossing {
+	c := &crossing{Finding: f, next: map[key]int{}, times: map[key]int{}}
+	type call struct {
+		at int64
+		key
+	}
+	var done []call
+	called := map[key]bool{}
+	for _, o := range own {
+		switch at := o.at(f); {
+		case at > 0 && o.Outcome == "done":
+			done = append(done, call{at, o.round()})
+		case at > 0 && o.Outcome == "open":
+			called[o.key()] = true
+			if len(o.Missing) > 0 {
+				c.in = append(c.in, o)
+			}
+		}
+	}
+	for _, o := range open {
+		if o.First > 0 && o.lacks(f) && !called[o.key()] {
+			c.lacks = append(c.lacks, o)
+		}
+	}
+	slices.SortStableFunc(done, func(a, b call) int { return cmp.Compare(a.at, b.at) })
+	slices.Reverse(done)
+	alike := make([]int, len(done)+1) // how many from one on are as the last ones: the Z function
+	for i, from, end := 1, 0, 0; i <= len(done); i++ {
+		n := 0
+		if i < end {
+			n = min(end-i, alike[i-from])
+		}
+		for i+n < len(done) && done[i+n].key == done[n].key {
+			n++
+		}
+		if alike[i] = n; i+n > end {
+			from, end = i, i+n
+		}
+		k := done[i-1].key
+		c.next[k] = max(c.next[k], n+1)
+		c.times[k]++
+	}
+	return c
+}
+
+// together counts the ranks in an operation.
+func together(crossed []*crossing, k key) (n int) {
+	for _, c := range crossed {
+		if slices.ContainsFunc(c.in, func(o *Op) bool { return o.key() == k }) {
+			n++
+		}
+	}
+	return n
+}
+
+// diverged describes how the rank departs from its former order of operations: the one that it has not called came next when
+// the last operations were done before, for a longer stretch of them than the one that it called, which is not new. It returns
+// "" if the rank keeps the order, or if both came next alike.
+func (c *crossing) diverged() string {
+	for _, due := range c.lacks {
+		for _, in := range c.in {
+			if n := c.next[in.round()]; 0 < n && n < c.next[due.round()] {
+				return c.departs(in, due)
 			}
 		}
 	}
 	return ""
 }
 
-// more describes a rank in an operation from which others went on.
-func more(in, others *Op) string {
-	return fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others, or left that call out", in.called(), others.called())
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "one round"
+// departs describes a rank that is in an operation when another one is due.
+func (c *crossing) departs(in, due *Op) string {
+	called, missed := in.round(), due.round()
+	switch n, m := c.next[called], c.next[missed]; {
+	case n == m:
+		return fmt.Sprintf("calls %s where most others call %s", in.called(), due.called())
+	case n == 1 && m > 1: // it never came after what was done last
+		return fmt.Sprintf("called %s before %s, which came first until now: it left that call out or changed the order", in.called(), due.called())
+	case n > m || c.times[called] > c.times[missed]:
+		return fmt.Sprintf("calls %s once more, when others went on to %s: it has more batches than the others, or left that call out", in.called(), due.called())
 	}
-	return fmt.Sprintf("%d rounds", n)
-}
-
-// lacking counts the ranks that an operation waits for.
-func (o *Op) lacking() (n int) {
-	for _, a := range o.Missing {
-		n += len(a.Ranks)
+	rounds := fmt.Sprintf("%d rounds", c.times[missed])
+	if c.times[missed] == 1 {
+		rounds = "one round"
 	}
-	return n
+	return fmt.Sprintf("went on to %s after %s of %s, which others call once more: it has fewer batches than the others, or left one out", in.called(), rounds, due.called())
 }
 
 const (
@@ -240,15 +237,15 @@ const (
 	slowRate = 25
 )
 
-// uses returns the uses of the operations of each step, the latest first. Each has one Op of each host.
-func (h *history) uses() (uses [][]*Op) {
+// usesOf returns the uses of the operations of each step, the latest first. Each has one Op of each host.
+func usesOf(ops []Op) (uses [][]*Op) {
 	type use struct {
 		key
 		n int // from the latest on
 	}
 	all, count, hosts, most := map[use][]*Op{}, map[series]int{}, map[string]bool{}, 0
-	for i := len(h.ops) - 1; i >= 0; i-- {
-		o := &h.ops[i]
+	for i := len(ops) - 1; i >= 0; i-- {
+		o := &ops[i]
 		if o.Outcome != "done" || o.Last == 0 || o.Began == 0 {
 			continue
 		}
@@ -278,8 +275,8 @@ func (h *history) uses() (uses [][]*Op) {
 // others, so the late rank is the last one on the host that waited least. Of the waits for one operation, those in the upper
 // third count no more than the others: a rank that seldom comes late, as one that saves checkpoints, is not late again and
 // again. moving is the share of the time in which data was under way for longer than it needs.
-func (h *history) late() (all map[int]*Lateness, moving float64) {
-	uses := h.uses()
+func late(ops []Op) (all map[int]*Lateness, moving float64) {
+	uses := usesOf(ops)
 	if len(uses) < leastLate {
 		return nil, 0
 	}

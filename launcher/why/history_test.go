@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestDiverged(t *testing.T) {
 			`rank 1 on host2 called allreduce "b" before allreduce "a", which came first until now: it left that call out or changed the order`},
 		"left the last call of a round out": {append(rounds(3, 0, "a", "b", "c")[:17], open(0, "c"), open(1, "a")),
 			`rank 1 on host2 called allreduce "a" before allreduce "c", which came first until now: it left that call out or changed the order`},
-		"fewer batches": {append(rounds(5, 0, "a", "b"), open(0, "a"), open(1, "end")),
+		"fewer batches": {append(rounds(1, 0, strings.Fields("a b end a b a b a b a b")...), open(0, "a"), open(1, "end")),
 			`rank 1 on host2 went on to allreduce "end" after 5 rounds of allreduce "a", which others call once more: it has fewer batches than the others, or left one out`},
 		"new to both": {append(rounds(5, 0, "a"), open(0, "x"), open(1, "y")),
 			"ranks 0 on host1"},
@@ -93,6 +94,7 @@ func TestPeriods(t *testing.T) {
 		{"g w v g w v g", "v", "w", "rank 0 on host1", skips},
 		{"g v g w g", "v", "w", "rank 0 on host1 and rank 1 on host2", both}, // either came next, alike
 		{"g g g", "v", "w", "rank 0 on host1 and rank 1 on host2", both},
+		{"g g g", "end", "g", "rank 0 on host1 and rank 1 on host2", both}, // which may have one batch more, or less
 	} {
 		all := meets()
 		why.Learn(all, append(rounds(1, 0, strings.Fields(tt.done)...), open(0, tt.in0), open(1, tt.in1)))
@@ -166,10 +168,52 @@ func TestMinority(t *testing.T) {
 	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "y" where most others call barrier "x"` {
 		t.Error(got)
 	}
+	idle := slices.Clone(all)
+	idle[3].Waits = false
+	why.Learn(idle, []why.Op{op("x", 2, 3), op("y", 0, 1, 3)})
+	if got, _ := why.Explain(idle); got != `rank 2 on h calls barrier "y" where most others call barrier "x"` {
+		t.Error(got)
+	}
 	done := op("grad")
 	done.Outcome, done.Missing = "done", nil
 	why.Learn(all, []why.Op{done, done, op("grad", 0, 1, 3), op("end", 2)})
 	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "grad" once more, when others went on to barrier "end": it has more batches than the others, or left that call out` {
+		t.Error(got)
+	}
+}
+
+// TestProcessSets: rank 2 on host3 is paused before an operation of the process set {1,2}, which rank 1 waits in. Rank 0 is on to the
+// operation of all, which it alone may call then: that rank 1 has not called it is no departure from the order, whatever
+// host1 knows of the set, and whichever operation host2 hears of first.
+func TestProcessSets(t *testing.T) {
+	all := []string{"host1", "host2", "host3"}
+	var ops []why.Op
+	add := func(o why.Op, name string, group uint32, number, at int64) {
+		o.Name, o.Kind, o.Epoch, o.Group, o.Number, o.First, o.Last, o.Began, o.Ended = name, "allreduce", 1, group, uint64(number), at, at, at, at+1
+		ops = append(ops, o)
+	}
+	for rank, host := range all {
+		for step := range int64(20) {
+			o := why.Op{Host: host, Outcome: "done", Ranks: []int{rank}, Came: []int64{0}}
+			add(o, "gradients", 0, 2*step, 1000*step+900)
+			if rank > 0 {
+				add(o, "model", 1, 2*step+1, 1000*step+500)
+			}
+		}
+	}
+	missing := func(ranks ...int) (missing []why.Absent) {
+		for _, rank := range ranks {
+			missing = append(missing, why.Absent{Host: all[rank], Ranks: []int{rank}})
+		}
+		return missing
+	}
+	add(why.Op{Host: "host1", Outcome: "open", Missing: missing(1, 2), Ranks: []int{0}, Came: []int64{0}}, "gradients", 0, 50, 90_000)
+	add(why.Op{Host: "host2", Outcome: "open", Missing: missing(1, 2)}, "gradients", 0, 50, 0)
+	add(why.Op{Host: "host2", Outcome: "open", Missing: missing(2), Ranks: []int{1}, Came: []int64{0}}, "model", 1, 51, 90_000)
+	found := []why.Finding{{Rank: 0, Host: "host1", State: "waits", Waits: true}, {Rank: 1, Host: "host2", State: "waits", Waits: true, Behind: true},
+		{Rank: 2, Host: "host3", PID: 9, State: "is paused by a signal", Behind: true}}
+	why.Learn(found, ops)
+	if got, _ := why.Explain(found); got != "the job waits for rank 2 on host3, which is paused by a signal (kill -CONT 9 continues it)" {
 		t.Error(got)
 	}
 }

@@ -112,7 +112,7 @@ func verdictOf(all []Finding) string {
 	case len(diverged) > 0:
 		return apart(diverged)
 	case len(crossed) > 1 && len(crossed) == len(behind):
-		return ranks(crossed) + " wait for each other: they call different operations, or in different orders" + after(calls(crossed), ": ")
+		return ranks(crossed) + " wait for each other: they call different operations, or in different orders or numbers" + after(calls(crossed), ": ")
 	case len(behind) > 0:
 		if idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits }); len(idle) > 0 {
 			behind = idle

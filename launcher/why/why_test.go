@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 		"one has ended": {late(why.Finding{State: "has ended", Ended: true}), "the job waits for rank 2 on host2, which has ended"},
 		"no one waits":  {[]why.Finding{{Rank: 0, Host: "h", State: "is computing"}, {Rank: 1, Host: "h", State: "is computing"}}, "no rank waits for another: ranks 0-1 on h, each of which is computing"},
 		"several":       {append(late(why.Finding{State: "sleeps"}), why.Finding{Rank: 3, Host: "host2", State: "is computing", Behind: true}), "the job waits for ranks 2-3 on host2: (3) is computing, (2) sleeps"},
-		"another order": {[]why.Finding{cross(0, "a", "b"), cross(1, "b", "a")}, `ranks 0-1 on host1 wait for each other: they call different operations, or in different orders: rank 0 is in allreduce "a", rank 1 is in allreduce "b"`},
+		"another order": {[]why.Finding{cross(0, "a", "b"), cross(1, "b", "a")}, `ranks 0-1 on host1 wait for each other: they call different operations, or in different orders or numbers: rank 0 is in allreduce "a", rank 1 is in allreduce "b"`},
 	} {
 		got, evidence := why.Explain(tt.all)
 		if got != tt.want {

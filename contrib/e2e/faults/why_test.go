@@ -26,7 +26,7 @@ type fault struct{ name, want string }
 var faults = []fault{
 	{"wrong order", `^WHO called barrier "head" before barrier "decoder", which came first until now`},
 	{"missing call", `^WHO called barrier "decoder" before barrier "encoder", which came first until now: it left that call out`},
-	{"fewer batches", `^WHO went on to barrier "end of epoch" after 12 rounds of barrier "encoder", .*: it has fewer batches`},
+	{"fewer batches", `^rank.* wait for each other: .* or numbers: .*is in barrier "end of epoch"`}, // a new one: the other may have more
 	{"fewer batches later", `^WHO went on to barrier "epoch" after 12 rounds of barrier "encoder", .*: it has fewer batches`},
 	{"no validation", `^WHO calls barrier "encoder" once more, when others went on to barrier "epoch": .* or left that call out`},
 	{"mismatch", `exited with status 1: allreduce "allreduce.gradients": rank 0 on host1 submitted float32\[[24]\], rank 1 on host[12] submitted float32\[[24]\]`},
