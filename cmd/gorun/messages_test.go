@@ -330,8 +330,9 @@ var unheld = map[string][]string{
 	"cut from, or put after, what others say":                             {": parse error"},
 	"a host that a launcher can reach has a network interface":            {"find address: no network interface is up"},
 	"the launcher gives up as well, and mostly sooner": {
-		"hosts must reach each other directly over TCP and UDP: check firewalls between them",
-		"hosts must reach each other directly over TCP: check firewalls between them, and --ssh-config aliases that hide addresses",
+		"TCP and UDP",
+		"hosts must reach each other directly over %s: check that %s is the right NIC (--network-interfaces), " +
+			"firewalls between them, and --ssh-config aliases that hide addresses",
 	},
 	"two things must meet within a moment": {
 		"the job's launcher is gone", "the daemon hung up",

@@ -34,7 +34,7 @@ func (m *Membership) Step(ctx context.Context, ev epoch.Event) {
 		m.commit(ctx, *a.Commit)
 	}
 	if a.Abort != nil && (!m.job.Elastic || a.Abort.Host == m.job.HostID) { // the others can go on without that host
-		m.fail("connect hosts", errors.New(a.Abort.Reason), reachHint)
+		m.fail("connect hosts", errors.New(a.Abort.Reason), m.reachHint("TCP"))
 	}
 	for _, s := range a.Send {
 		m.cfg.Gossip.Notify(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
@@ -81,8 +81,9 @@ func (m *Membership) prepare(ctx context.Context, w wire.World) {
 	}
 	l, life := newLinking(m.cfg.Links, m.job.HostID, w, m.job.Elastic, m.cfg.LinkTimeout), newLife(ctx)
 	m.needed, m.life = l.needed, life
+	unreached := wire.Failed{Step: "connect hosts", Hint: m.reachHint("TCP")}
 	l.goOn = func(err error) bool {
-		return m.goOn(life.ctx, w.Epoch, err, wire.Failed{Step: "connect hosts", Hint: reachHint})
+		return m.goOn(life.ctx, w.Epoch, err, unreached)
 	}
 	life.wg.Go(func() {
 		err := l.begin(life.ctx)
@@ -157,7 +158,7 @@ func (m *Membership) reachAll(w wire.World) {
 				case m.job.Elastic:
 					m.unlinked = append(m.unlinked, peers...)
 				default:
-					m.fail("connect hosts", err, reachHint)
+					m.fail("connect hosts", err, m.reachHint("TCP"))
 				}
 			})
 		})

@@ -1,10 +1,12 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"crypto/fips140"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
@@ -12,12 +14,14 @@ import (
 
 // How a roster of the launcher becomes the one that this host forms a world of.
 
-const (
-	reachHint = "hosts must reach each other directly over TCP: check firewalls between them, " +
-		"and --ssh-config aliases that hide addresses"
-	greetHint = "hosts must reach each other directly over TCP and UDP: check firewalls between them"
-	fipsHint  = "set GODEBUG=fips140=on instead, which uses only approved algorithms too; a job on one host needs no gossip"
-)
+const fipsHint = "set GODEBUG=fips140=on instead, which uses only approved algorithms too; a job on one host needs no gossip"
+
+// reachHint says what to look at when other hosts are not reached over protocols.
+func (m *Membership) reachHint(protocols string) string {
+	nic := cmp.Or(m.cfg.Daemon.Host().Data, strings.Join(m.job.NICs, ","), "the NIC in use")
+	return fmt.Sprintf("hosts must reach each other directly over %s: check that %s is the right NIC (--network-interfaces), "+
+		"firewalls between them, and --ssh-config aliases that hide addresses", protocols, nic)
+}
 
 // Announce takes the hosts of the roster that comes next.
 func (m *Membership) Announce(p *wire.Peers) { m.coming = p }
@@ -121,15 +125,15 @@ const MaxGreeted = 3
 // greet makes this host known to gossip: one host that answers is enough, because hosts make each other known. If it
 // takes long, the launcher hears of it and decides, because the others may be paused.
 func (m *Membership) greet(ctx context.Context, epoch uint32, addrs []string) {
+	hint := m.reachHint("TCP and UDP")
+	if fips140.Enforced() {
+		hint = fipsHint
+	}
 	m.cfg.Loop.Go(func() {
 		for {
 			limit, cancel := context.WithTimeout(ctx, m.cfg.LinkTimeout)
 			err := m.cfg.Gossip.Greet(limit, addrs)
 			cancel()
-			hint := greetHint
-			if fips140.Enforced() {
-				hint = fipsHint
-			}
 			if err == nil || !m.goOn(ctx, epoch, err, wire.Failed{Step: "join", Hint: hint}) {
 				return
 			}
