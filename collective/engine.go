@@ -26,7 +26,6 @@ type Engine struct {
 	paused      paused
 	world       EngineWorld
 	cost        schedule.Cost    // of the world
-	first       schedule.Cost    // the first one of the world: it decides what is inline
 	channels    map[int]*channel // control messages, by peer
 	stopped     *Error           // why nothing can be submitted
 	past        *Error           // why the worlds before this one ended
@@ -102,9 +101,9 @@ func (e *Engine) CodingOf(r Request) kernel.Coding {
 	return c
 }
 
-// mayInline is settings.mayInline at the first cost of the world. mu is held.
+// mayInline is settings.mayInline at the cost of the world. mu is held.
 func (e *Engine) mayInline(n int64, ranks, hosts int) bool {
-	return e.settings.mayInline(e.first, n, ranks, hosts)
+	return e.settings.mayInline(e.cost, n, ranks, hosts)
 }
 
 // fresh returns an empty op. mu is held.

@@ -28,7 +28,6 @@ func (e *Engine) SetWorld(w EngineWorld) error {
 	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
-	e.first = e.cost
 	e.epoch.Store(w.Epoch)
 	e.groups, e.paused = newDirectory(w), paused{}
 	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh, recorder: e.recorder}
@@ -50,7 +49,6 @@ func (e *Engine) SetCost(c schedule.Cost) {
 	if e.cost = c; c == (schedule.Cost{}) {
 		e.cost = e.usual
 	}
-	e.first = e.cost
 	for _, o := range e.ops.open {
 		o.cost = e.cost
 	}

@@ -57,7 +57,7 @@ func TestWhatIsInline(t *testing.T) {
 		{schedule.Auto, 4, 1, 4096, true}, {schedule.Auto, alwaysInline, 1, 4096, false},
 	} {
 		e := New(Config{Transport: nowhere{}, Algorithm: c.by, Cost: slow})
-		e.first = slow
+		e.cost = slow
 		if got := e.mayInline(c.n, c.ranks, c.hosts); got != c.want {
 			t.Errorf("%s, %d bytes of %d ranks, %d hosts: inline %v", c.by, c.n, c.ranks, c.hosts, got)
 		}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"gorun/collective/schedule"
 )
 
 // A pause stops the operations between hosts at one boundary, the same on all of them: what all hosts announced
@@ -40,9 +38,9 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	notify()
 }
 
-// Resume ends a pause. order, unless nil, is the new order of the hosts, by id; it also replaces several rings. cost,
-// unless zero, is what a message costs from now on. All hosts must be quiet, and all must get the same arguments.
-func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
+// Resume ends a pause. order, unless nil, is the new order of the hosts, by id; it also replaces several rings.
+// All hosts must be quiet, and all must get the same arguments.
+func (e *Engine) Resume(number uint32, order []int) error {
 	e.mu.Lock()
 	if e.stopped != nil || e.paused.number != number {
 		e.mu.Unlock()
@@ -50,12 +48,6 @@ func (e *Engine) Resume(number uint32, order []int, cost schedule.Cost) error {
 	}
 	if order != nil {
 		if err := e.reorder(order); err != nil {
-			e.mu.Unlock()
-			return err
-		}
-	}
-	if cost != (schedule.Cost{}) {
-		if err := e.recalibrate(cost); err != nil {
 			e.mu.Unlock()
 			return err
 		}
@@ -113,22 +105,6 @@ func (e *Engine) reorder(order []int) error {
 		if was := former[o.group]; was != nil {
 			o.permute(was)
 		}
-	}
-	return nil
-}
-
-// recalibrate changes what a message costs. Whether contributions are inline goes by the first cost all the same:
-// some hosts have announced operations that others will only announce now. mu is held.
-func (e *Engine) recalibrate(c schedule.Cost) error {
-	switch {
-	case !c.Sound():
-		return fmt.Errorf("recalibrate world of epoch %d: %+v is no cost", e.world.Epoch, c)
-	case e.ops.live > 0:
-		return fmt.Errorf("recalibrate world of epoch %d: operations are under way", e.world.Epoch)
-	}
-	e.cost = c
-	for _, o := range e.ops.open {
-		o.cost = c
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
-	"gorun/collective/schedule"
 )
 
 // pauseAll stops all engines and returns when all are quiet.
@@ -31,7 +29,7 @@ func (c *cluster) pauseAll(number uint32) {
 func (c *cluster) resumeAll(number uint32, order []int, hosts []int) {
 	c.t.Helper()
 	for _, host := range hosts {
-		if err := c.engines[host].Resume(number, order, schedule.Cost{}); err != nil {
+		if err := c.engines[host].Resume(number, order); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -202,11 +200,11 @@ func TestResumeChecksOrder(t *testing.T) {
 	c := newCluster(t, even(2, 1), 3, collective.Config{})
 	c.pauseAll(4)
 	for _, order := range [][]int{{0}, {0, 0}, {0, 2}, {0, 1, 1}} {
-		if err := c.engines[0].Resume(4, order, schedule.Cost{}); err == nil {
+		if err := c.engines[0].Resume(4, order); err == nil {
 			t.Errorf("%v is taken", order)
 		}
 	}
-	if err := c.engines[0].Resume(3, []int{7}, schedule.Cost{}); err != nil {
+	if err := c.engines[0].Resume(3, []int{7}); err != nil {
 		t.Errorf("a pause that is over: %v", err)
 	}
 	c.resumeAll(4, []int{1, 0}, []int{1, 0})
@@ -233,66 +231,4 @@ func TestLeaveInPause(t *testing.T) {
 	if r := more.wait(); r.Err == nil {
 		t.Error("an operation without the rank that left succeeds")
 	}
-}
-
-// TestCostChangesInPause: from a pause on all hosts choose by another cost, also for what some of them announced before
-// it, with its part or without.
-func TestCostChangesInPause(t *testing.T) {
-	late, slow := schedule.Cost{Alpha: 1, Beta: 1e-12}, schedule.Cost{Alpha: 1e-9, Beta: 1}
-	c := newCluster(t, even(4, 1), 31, collective.Config{Cost: late, Carry: -1})
-	const large, small = 16 << 10, 64 // elements
-	run := func(name string, elements int, ranks ...int) func() {
-		var outs [][]byte
-		var promises []*promise
-		for _, r := range ranks {
-			req, out := sum(name, 0, r, elements)
-			outs, promises = append(outs, out), append(promises, c.submit(r, req))
-		}
-		return func() {
-			t.Helper()
-			for i, p := range promises {
-				if r := p.wait(); r.Err != nil {
-					t.Fatal(r.Err)
-				}
-				checkSum(t, name, outs[i], []int{0, 1, 2, 3})
-			}
-		}
-	}
-	sent := func() int {
-		eventually(t, "nothing is under way", c.mesh.idle)
-		c.mesh.mu.Lock()
-		defer c.mesh.mu.Unlock()
-		return c.mesh.sent
-	}
-	run("before", large, 0, 1, 2, 3)()
-	if got, want := sent(), 4*3*4*large; got != want {
-		t.Fatalf("%d bytes were sent, want %d of a direct exchange", got, want)
-	}
-	half := []func(){run("half", large, 0), run("half small", small, 0)}
-	c.pauseAll(1)
-	half = append(half, run("half", large, 1), run("half small", small, 1))
-	for _, host := range []int{2, 0, 3, 1} {
-		if err := c.engines[host].Resume(1, nil, slow); err != nil {
-			t.Fatal(err)
-		}
-	}
-	half = append(half, run("half", large, 2, 3), run("half small", small, 2, 3))
-	for _, end := range half {
-		end()
-	}
-	if got, want := sent(), 4*3*4*large+2*3*4*large; got != want {
-		t.Errorf("%d bytes were sent, want %d: the second operation by a ring, and the small one in words", got, want)
-	}
-	first := c.engines[0].Describe()
-	for i, e := range c.engines {
-		if e.Describe() != first || !strings.Contains(first, "a byte 1000000000 ns") {
-			t.Errorf("host %d: %s", i, e.Describe())
-		}
-	}
-	c.pauseAll(2)
-	if err := c.engines[0].Resume(2, nil, schedule.Cost{Alpha: math.NaN(), Beta: 1}); err == nil {
-		t.Error("a cost that is no number was taken")
-	}
-	c.resumeAll(2, nil, []int{0, 1, 2, 3})
-	run("after", large, 0, 1, 2, 3)()
 }

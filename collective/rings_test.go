@@ -88,7 +88,7 @@ func TestRings(t *testing.T) {
 				}
 				order := rand.New(rand.NewPCG(uint64(hosts), 4)).Perm(hosts)
 				for _, e := range c.engines {
-					if err := e.Resume(7, order, schedule.Cost{}); err != nil {
+					if err := e.Resume(7, order); err != nil {
 						t.Fatal(err)
 					}
 				}

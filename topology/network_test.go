@@ -187,24 +187,6 @@ func TestCrossingsBothWays(t *testing.T) {
 	}
 }
 
-// TestLeastCrossings: where every host is in a network of its own, that its edges cross is no reason to look for
-// another ring.
-func TestLeastCrossings(t *testing.T) {
-	var hosts []Host
-	for i := range 5 {
-		hosts = append(hosts, Host{NICs: []NIC{card("e0", fmt.Sprintf("10.%d.0.1/24", i), 0, 10)}, Labels: map[string]string{"rack": fmt.Sprint("r", i/3)}})
-	}
-	p := newProblem(hosts, nil)
-	order := []int{0, 1, 2, 3, 4}
-	if n := p.crossings(order); n != 5+2 || p.least != n || p.room(order, p.slowest(order)) {
-		t.Errorf("%d crossings, at least %d, room for better %v", n, p.least, p.room(order, p.slowest(order)))
-	}
-	worse := []int{0, 3, 1, 4, 2}
-	if !p.room(worse, p.slowest(worse)) {
-		t.Error("no room for better than what crosses racks four times")
-	}
-}
-
 // TestFastest: the speed of a host, the node of its engine, and that from which ranks are spread are those of one NIC:
 // the one that data goes over, or else the fastest.
 func TestFastest(t *testing.T) {

@@ -72,7 +72,6 @@ type problem struct {
 	timed bool // some round-trip time is known
 	shut  bool // some edge could not be measured
 	nets  *networks
-	least int64 // a lower bound of the crossings of any ring: it leaves every group of a label, and every host by some edge
 }
 
 // edge is what searches read all the time, with its fields side by side: with 1,000 hosts they wait for memory.
@@ -104,9 +103,6 @@ func newProblem(hosts []Host, edges []Edge) *problem {
 	p := &problem{ctx: context.Background(), n: n, edges: make([]edge, n*n), known: make([]source, n*n), rtt: make([]float64, n*n)}
 	p.measure(edges)
 	labels := numberLabels(hosts)
-	for _, number := range labels {
-		p.least += int64(slices.Max(number)) + 1
-	}
 	p.nets = newNetworks(hosts)
 	nics, kinds, devices := make([]float64, n), make([]source, n), make([]float64, n)
 	for i, h := range hosts {
@@ -224,14 +220,11 @@ func (p *problem) charge(i int, labels [][]int) {
 	if p.nets == nil {
 		return
 	}
-	fewest := int64(math.MaxInt64)
 	for j := range row {
 		if i != j {
-			crosses := p.nets.crossings(i, j)
-			row[j].cost, fewest = row[j].cost+crossing*crosses, min(fewest, crosses)
+			row[j].cost += crossing * p.nets.crossings(i, j)
 		}
 	}
-	p.least += fewest
 }
 
 // nicSpeed returns the bytes per second of the NIC that carries data, or else of the fastest with a known speed, 0 if

@@ -407,6 +407,32 @@ func allEdges(rng *rand.Rand, n int) (all []topology.Edge) {
 	return all
 }
 
+// TestHardlyAnySpeed: a search ends though an edge is as slow as a number can be.
+func TestHardlyAnySpeed(t *testing.T) {
+	const n = 13 // more than rings are looked at one by one
+	hosts := make([]topology.Host, n)
+	for i := range n {
+		hosts[i].Name = fmt.Sprint("h", i)
+	}
+	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: math.SmallestNonzeroFloat64}}
+	for from := range n {
+		for to := range n {
+			if from != to && from+to != 1 {
+				edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: 1e9})
+			}
+		}
+	}
+	if legs := topology.Order(hosts[:2], edges[:1]).Legs(hosts[:2], edges[:1]); legs[0].Bandwidth < 1 {
+		t.Fatalf("a search would go down to %g bytes/s in steps of a tenth, and not come there", legs[0].Bandwidth)
+	}
+	order := topology.Order(hosts, edges).Order
+	for i, from := range order {
+		if to := order[(i+1)%n]; from+to == 1 {
+			t.Errorf("the ring goes from %d to %d: %v", from, to, order)
+		}
+	}
+}
+
 func FuzzOrder(f *testing.F) {
 	f.Add(uint64(1), uint8(5), 1.0, 1.0)
 	f.Add(uint64(2), uint8(14), math.Inf(1), math.NaN())

@@ -46,12 +46,6 @@ func OrderBy(ctx context.Context, by By, hosts []Host, edges []Edge) Ring {
 	return order(ctx, hosts, edges)
 }
 
-// Stay is Keep for the rest of a former ring, in which hosts that are gone are -1; the reasons of its remaining edges
-// say so.
-func Stay(hosts []Host, edges []Edge, order, former []int) Ring {
-	return Keep(hosts, edges, order).since(former)
-}
-
 // Keep returns the ring of a given order, with everything known about each edge.
 func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	if len(order) < 2 {
@@ -60,27 +54,11 @@ func Keep(hosts []Host, edges []Edge, order []int) Ring {
 	return Ring{Order: order, Why: newProblem(hosts, edges).why(hosts, order)}
 }
 
-// Reasons, or endings of reasons: the basis of the order, and for an edge of a changed ring, that it is an old one.
+// Endings of reasons: the basis of the order.
 const (
 	hostOrder  = "order of the host list"
 	labelOrder = "by labels and NICs"
-	asBefore   = "as before"
 )
-
-// since marks the edges that were part of a former order. Hosts that are gone are -1 in it: their neighbours were not
-// connected. A single host has no edge.
-func (r Ring) since(former []int) Ring {
-	next := map[int]int{}
-	for i, host := range former {
-		next[host] = former[(i+1)%len(former)]
-	}
-	for i := range r.Why {
-		if to, there := next[r.Order[i]]; there && to == r.Order[(i+1)%len(r.Order)] {
-			r.Why[i] += ", " + asBefore
-		}
-	}
-	return r
-}
 
 // because appends a reason wherever it is missing.
 func (r Ring) because(reason string) Ring {
@@ -90,4 +68,24 @@ func (r Ring) because(reason string) Ring {
 		}
 	}
 	return r
+}
+
+// worthwhile is how many times faster the slowest edge of another ring must be to justify a change within a job, which
+// pauses the job for a moment.
+const worthwhile = 1.25
+
+// Pays reports whether it pays for hosts to change from one ring to another by labels and NICs, and why: the slowest edge
+// is a quarter faster, or as fast with fewer crossings.
+func Pays(hosts []Host, now, then []int) (why string, pays bool) {
+	p := newProblem(hosts, nil)
+	before, after := p.slowest(now), p.slowest(then)
+	fewer := int(p.crossings(now) - p.crossings(then))
+	var reasons []string
+	if after >= worthwhile*before {
+		reasons = append(reasons, fmt.Sprintf("its slowest edge carries %s instead of %s", BitRate(after), BitRate(before)))
+	}
+	if fewer > 0 {
+		reasons = append(reasons, fmt.Sprintf("it crosses %d borders less", fewer))
+	}
+	return strings.Join(reasons, ", "), len(reasons) > 0 && after >= (1-tolerance)*before
 }

@@ -40,9 +40,6 @@ func TestOrderBy(t *testing.T) {
 	if _, err := topology.ParseBy("rank"); err == nil {
 		t.Error("no error")
 	}
-	if ring := topology.Stay(hosts[:1], nil, []int{0}, []int{0, -1}); len(ring.Order) != 1 || ring.Why != nil {
-		t.Errorf("one host stays: %+v", ring)
-	}
 	for _, few := range [][]topology.Host{nil, hosts[:1]} {
 		if ring := topology.OrderBy(t.Context(), topology.ByHost, few, nil); len(ring.Order) != len(few) || ring.Why != nil {
 			t.Errorf("%d hosts: %+v", len(few), ring)

@@ -26,9 +26,8 @@ const (
 	rotations  = 10 // per host, to repair a ring
 	// fewRotations is the number for a ring of few hosts.
 	fewRotations = 400
-	touches      = 2  // per host, to repair one that is good enough
-	raises       = 5  // how often a higher floor is tried
-	exchanges    = 16 // slow edges that are replaced one by one
+	touches      = 2 // per host, to repair one that is good enough
+	raises       = 5 // how often a higher floor is tried
 	// slow is the extra price of an edge below the floor: more than the crossings and round-trip times of any ring of
 	// up to 2¹⁴ hosts.
 	slow = int64(1) << 47
@@ -114,22 +113,6 @@ func (s *search) ring(floor float64) (order []int, ok bool) {
 	}
 	s.findNeighbours(floor)
 	s.nearest()
-	return s.refine()
-}
-
-// near is ring, but changes a present ring as little as it can.
-func (s *search) near(present []int, floor float64) (order []int, ok bool) {
-	if s.p.over() {
-		return present, true
-	}
-	s.findNeighbours(floor)
-	s.follow(present)
-	s.exchange()
-	return s.refine()
-}
-
-// refine makes the ring cheaper, and makes it reach the floor if it can.
-func (s *search) refine() (order []int, ok bool) {
 	s.improve()
 	s.repair(max(fewRotations, rotations*s.p.n))
 	s.improve()
@@ -206,48 +189,6 @@ func (s *search) findNeighbours(floor float64) {
 				}
 			}
 		}
-	}
-}
-
-// exchange replaces edges below the floor, as long as that takes few steps, each with a change of only two more edges:
-// of three parts of the ring, starting at the slow edge, the first two swap places. It tries all of these and takes the
-// cheapest without regard to the floor, except for edges that another slow edge would change later.
-func (s *search) exchange() {
-	const later = 3
-	left := func(from, to int) int64 {
-		x := s.price(from, to)
-		if x >= slow {
-			x += later - slow
-		}
-		return x
-	}
-	for range exchanges {
-		if s.p.over() {
-			return
-		}
-		ring := s.order()
-		at := slices.IndexFunc(ring, func(host int) bool { return s.along[host] >= slow })
-		if at < 0 {
-			return
-		}
-		ring = slices.Concat(ring[at+1:], ring[:at+1]) // the slow edge leads from the last host to the first
-		first, last := ring[0], ring[len(ring)-1]
-		best, middle, end := slow/2, 0, 0
-		for i, from := range ring[:len(ring)-2] {
-			cost := s.price(last, ring[i+1]) - left(from, ring[i+1])
-			if cost >= slow/2 {
-				continue
-			}
-			for j := i + 1; j < len(ring)-1; j++ {
-				if x := cost + s.price(ring[j], first) + s.price(from, ring[j+1]) - left(ring[j], ring[j+1]); x < best {
-					best, middle, end = x, i+1, j+1
-				}
-			}
-		}
-		if end == 0 {
-			return
-		}
-		s.follow(slices.Concat(ring[middle:end], ring[:middle], ring[end:]))
 	}
 }
 

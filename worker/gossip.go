@@ -8,7 +8,6 @@ import (
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
-	"gorun/worker/machine"
 )
 
 // gossiped takes what gossip noticed.
@@ -50,16 +49,10 @@ func (d *daemon) receiveFrom(ctx context.Context, peer int, m wire.Message) {
 		d.cfg.LauncherLease.left(m.Epoch)
 	case *wire.Hears:
 		d.cfg.LauncherLease.peer(m)
-	case *wire.Edges:
-		d.tune.Hear(peer, m.Edges)
-	case *wire.Try:
-		d.tune.Try(ctx, m.To)
 	case *wire.Pause:
 		d.pauses.Step(ctx, pause.Event{Message: m})
 	case *wire.Facts:
-		if before, known := d.member.Host(m.From); known && !machine.SameNetwork(before, m.Host) {
-			d.tune.ForgetHost(peer)
-		}
+		d.tune.HostsChanged()
 		d.member.Step(ctx, epoch.Event{Message: m})
 	default:
 		d.member.Step(ctx, epoch.Event{Message: m})

@@ -4,26 +4,21 @@ import (
 	"fmt"
 	"slices"
 
-	"gorun/collective/schedule"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
 
-// resume lets operations go on after a pause, over another ring or by another cost if there is one.
+// resume lets operations go on after a pause, over another ring if there is one.
 func (d *daemon) resume(g *pause.Go) {
-	before := d.engine.Describe()
-	if err := d.engine.Resume(g.Number, g.Order, schedule.Cost(g.Cost)); err != nil {
+	if err := d.engine.Resume(g.Number, g.Order); err != nil {
 		d.fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
 		return
-	}
-	former := d.tune.Ring()
-	if g.Cost != (wire.Cost{}) && d.job.HostID == slices.Min(former) {
-		d.tell(fmt.Sprintf("%s: from now on %s; before %s", g.Text, d.engine.Describe(), before))
 	}
 	if g.Order == nil {
 		return
 	}
+	former := d.tune.Ring()
 	d.tune.Changed(g.Order)
 	if d.job.HostID == slices.Min(g.Order) {
 		d.out.Write(&wire.Reordered{World: wire.World{Epoch: d.member.World().Epoch, Order: g.Order, Why: g.Why},

@@ -163,11 +163,10 @@ func (l links) Measure(ctx context.Context, peer int) (schedule.Cost, error) {
 // tuneDaemon is the daemon as its tuner sees it.
 type tuneDaemon struct{ *daemon }
 
-func (t tuneDaemon) Members() []int                                  { return t.member.Members() }
-func (t tuneDaemon) Facts() *facts.File                              { return t.machine.Facts() }
-func (t tuneDaemon) Send(peer int, m wire.Message)                   { t.net.Notify(peer, m) }
-func (t tuneDaemon) Tell(text string)                                { t.tell(text) }
-func (t tuneDaemon) Settled() (hosts []topology.Host, number uint32) { return t.member.Settled() }
+func (t tuneDaemon) Members() []int           { return t.member.Members() }
+func (t tuneDaemon) Facts() *facts.File       { return t.machine.Facts() }
+func (t tuneDaemon) Tell(text string)         { t.tell(text) }
+func (t tuneDaemon) Settled() []topology.Host { return t.member.Settled() }
 
 // openMoves prepares what acts when this machine moves.
 func (d *daemon) openMoves() {
@@ -242,6 +241,7 @@ func (m machineDaemon) DataRDMA() string               { return m.d.net.DataRDMA
 func (m machineDaemon) NetworkChanged()                { m.d.tune.ForgetOwn() }
 func (m machineDaemon) Changed(ctx context.Context) {
 	m.d.net.Choose()
+	m.d.tune.HostsChanged()
 	m.d.member.SelfChanged(ctx)
 }
 

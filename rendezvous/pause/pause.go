@@ -9,7 +9,7 @@
 // only cost time.
 //
 // If a host is not quiet in time, the pause is given up and all continue as before. Only the holder of a pause may
-// change the order or the cost, while every member is paused. The end of the world ends all pauses. The package knows
+// change the order, while every member is paused. The end of the world ends all pauses. The package knows
 // neither why a pause is wanted nor what stops.
 package pause
 
@@ -41,8 +41,7 @@ type Done struct {
 	Request uint32
 	Order   []int // host ids in a new order; nil to keep the ring
 	Why     []string
-	Cost    wire.Cost // of messages from now on; zero to keep it
-	Text    string    // the reason for the new order or cost
+	Text    string // the reason for the new order
 }
 
 // Actions are what to do after an event, in the order of the fields.
@@ -59,7 +58,6 @@ type Go struct {
 	Number uint32
 	Order  []int // of the ring from now on; nil to keep it
 	Why    []string
-	Cost   wire.Cost // of messages from now on; zero to keep it
 	Text   string
 }
 
@@ -103,7 +101,7 @@ type turn struct {
 	phase   phase // going: it is ending
 	told    map[int]bool
 	ticks   int
-	outcome wire.Pause // going: order, cost and reasons
+	outcome wire.Pause // going: order and reasons
 }
 
 // maxRequests bounds the queue; no world has as many reasons to pause.
@@ -221,7 +219,7 @@ func (m *Machine) own() []uint32 {
 func (m *Machine) repeatRequest(n uint32, w *ownRequest) {
 	switch {
 	case w.done != nil:
-		m.send(m.members[0], &wire.Pause{Verb: wire.PauseDone, Request: n, Order: w.done.Order, Why: w.done.Why, Cost: w.done.Cost, Text: w.done.Text})
+		m.send(m.members[0], &wire.Pause{Verb: wire.PauseDone, Request: n, Order: w.done.Order, Why: w.done.Why, Text: w.done.Text})
 	case !w.held:
 		m.send(m.members[0], &wire.Pause{Verb: wire.PauseAsk, Request: n})
 	}
@@ -324,7 +322,7 @@ func (m *Machine) receive(msg *wire.Pause) {
 		switch {
 		case msg.Number == m.number && m.phase != going:
 			m.phase = going
-			m.a.Go = &Go{msg.Number, msg.Order, msg.Why, msg.Cost, msg.Text}
+			m.a.Go = &Go{msg.Number, msg.Order, msg.Why, msg.Text}
 		case msg.Number > m.number && m.phase == going:
 			m.number = msg.Number // it was given up before this host heard about it
 		}
@@ -369,7 +367,7 @@ func (m *Machine) coordinate(msg *wire.Pause) {
 		m.queue = slices.DeleteFunc(m.queue, func(q request) bool { return q == r })
 		m.send(r.from, &wire.Pause{Verb: wire.PauseOver, Request: r.ownRequest})
 		if t != nil && t.request == r && t.phase != going {
-			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Cost: msg.Cost, Text: msg.Text}
+			outcome := wire.Pause{Order: msg.Order, Why: msg.Why, Text: msg.Text}
 			if t.phase == stopping {
 				outcome = wire.Pause{} // some hosts are not paused
 			}

@@ -77,7 +77,7 @@ func (s *sim) step(id int, ev pause.Event) {
 				s.t.Fatalf("seed %d: the ring changes under host %d, which is not quiet", s.seed, id)
 			}
 			s.orders++
-			s.rings[id] = append(s.rings[id], fmt.Sprint(a.Go.Number, a.Go.Order, a.Go.Cost))
+			s.rings[id] = append(s.rings[id], fmt.Sprint(a.Go.Number, a.Go.Order))
 		}
 		s.stopped[id], s.busy[id] = 0, false
 	}
@@ -123,7 +123,6 @@ func (s *sim) done(id int, request uint32) {
 	d := pause.Done{Request: request}
 	if s.rng.IntN(2) == 0 {
 		d.Order = s.rng.Perm(len(s.machines))
-		d.Cost = wire.Cost{Alpha: s.rng.Float64(), Beta: s.rng.Float64()}
 	}
 	s.step(id, pause.Event{Done: &d})
 }

@@ -9,8 +9,7 @@ type Pause struct {
 	Request uint32   `msgpack:"wish"`   // the sender's own number for the pause that it asks for
 	Order   []int    `msgpack:"order"`  // of the ring, if it changes
 	Why     []string `msgpack:"why"`    // reason for each edge of it
-	Cost    Cost     `msgpack:"cost"`   // of messages, if it changes
-	Text    string   `msgpack:"text"`   // why ring or cost change, or why there is no pause
+	Text    string   `msgpack:"text"`   // why the ring changes, or why there is no pause
 }
 
 // Verbs of a Pause: to the coordinator, then from it.

@@ -35,7 +35,7 @@ var messages = table(
 	empty[Done], empty[Taken], empty[Inspect], empty[Inspected], empty[Fence], empty[Rejoining],
 	empty[HostsChanged], empty[Alive], empty[Reordered], empty[Topology], empty[Facts], empty[Propose],
 	empty[Prepared], empty[Commit], empty[Abort], empty[Migrating], empty[Pause], empty[Moved],
-	empty[Edges], empty[Try], empty[Hears], empty[Stalled], empty[AskStalled], empty[GiveUp],
+	empty[Edges], empty[Hears], empty[Stalled], empty[AskStalled], empty[GiveUp],
 	empty[Evidence], empty[Wanted], empty[Form], empty[Peers], empty[Without], empty[Stuck],
 	empty[Name], empty[StateKept], empty[Alone],
 	empty[ClusterMember], empty[Reserve], empty[Queued], empty[Granted], empty[Elsewhere], empty[Refused],

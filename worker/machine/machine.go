@@ -195,11 +195,6 @@ func (m *HostMachine) warnOfPlaced() {
 	}
 }
 
-// SameNetwork reports whether a host has the interfaces that it had, and data goes over the same one.
-func SameNetwork(before, now topology.Host) bool {
-	return before.Data == now.Data && reflect.DeepEqual(before.NICs, now.NICs)
-}
-
 // changedInto takes the result of a probe that began at a time, and notifies the coordinator if anything changed. Ranks
 // stay where they are. The topology file still counts, except for devices that are gone.
 func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {

@@ -125,22 +125,13 @@ func (m *Membership) World() View { return View{Roster: m.roster, Epoch: m.epoch
 // Current returns the world that the ranks are in, as the launcher is to hear of it.
 func (m *Membership) Current() wire.World { return m.current }
 
-// Settled returns what the hosts of a world that has begun are like, in the order of their ids, and its epoch; no
-// hosts while a world is formed.
-func (m *Membership) Settled() (hosts []topology.Host, number uint32) {
+// Settled returns what the hosts of a world that has begun are like, in the order of their ids; none while a world is
+// formed.
+func (m *Membership) Settled() []topology.Host {
 	if m.machine.State() != epoch.Committed {
-		return nil, 0
+		return nil
 	}
-	return m.machine.Hosts(), m.machine.Epoch()
-}
-
-// Host returns a member as it described itself, false if it has not.
-func (m *Membership) Host(id int) (topology.Host, bool) {
-	hosts := m.machine.Hosts()
-	if at, known := slices.BinarySearch(m.Members(), id); known && at < len(hosts) {
-		return hosts[at], true
-	}
-	return topology.Host{}, false
+	return m.machine.Hosts()
 }
 
 // Members returns the hosts of the latest roster, ascending; none before the first.

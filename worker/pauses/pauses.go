@@ -1,5 +1,5 @@
 // Package pauses lets components of a daemon pause the collective operations of all hosts at once. Package moves asks
-// for a pause before vSphere moves the machine; package tune asks for one to change the ring or the cost of messages.
+// for a pause before vSphere moves the machine; package tune asks for one to change the ring.
 //
 // An asker takes a number (NextRequest), asks (Want), and is called when the ring is paused; End lets operations
 // continue. Package rendezvous/pause decides whose turn it is, as a pure state machine; Step feeds it and does what it
@@ -26,7 +26,7 @@ type Ring interface {
 	Epoch() uint32
 	// Pause stops the engine at the boundary with a number, and calls quiet, on any goroutine, when nothing is under way.
 	Pause(number uint32, quiet func())
-	// Resume lets operations go on, over another ring or by another cost if there is one.
+	// Resume lets operations go on, over another ring if there is one.
 	Resume(*pause.Go)
 	// Send sends a message to a peer, which may miss it.
 	Send(peer int, m wire.Message)

@@ -15,8 +15,8 @@ import (
 	"gorun/contrib/lab"
 )
 
-// A job measures by its own traffic how fast the edges of its ring are, and tries others where that may pay; it reports
-// what it found, and saves it for the next one.
+// A job measures by its own traffic how fast the edges of its ring are; it reports what it found, and saves it for the
+// next one, whose ring avoids a slow edge.
 func TestJobMeasuresItsWays(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	const fast, slow = 600e6, 200e6
@@ -44,8 +44,7 @@ func TestJobMeasuresItsWays(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	}
-	for _, want := range []string{`epoch 1, ring: host1 → host2 → host3 → host4 → `, `epoch 1, the ring changes while the job runs: its slowest edge carries [^\n]* instead of `,
-		`(?s)edges of the ring, at the end of the job:\n.* Mbit/s measured in the job, [0-9.]+ [µm]s`} {
+	for _, want := range []string{`epoch 1, ring: host1 → host2 → host3 → host4 → `, `(?s)edges of the ring, at the end of the job:\n.* Mbit/s measured in the job, [0-9.]+ [µm]s`} {
 		if !regexp.MustCompile(want).MatchString(r.Stderr) {
 			t.Errorf("no match for %s in\n%s", want, r.Stderr)
 		}
@@ -70,8 +69,8 @@ func TestJobMeasuresItsWays(t *testing.T) {
 		t.Errorf("of the way from host2 to host3 with %g Mbit/s: %+v", slow/1e6, e)
 	}
 	for _, e := range ring("measured") {
-		if e.Source != "job" || e.From == "host2" && e.To == "host3" || e.From == "host3" && e.To == "host2" {
-			t.Errorf("the next ring goes over the slow way, or one that nobody measured: %+v", e)
+		if e.From == "host2" && e.To == "host3" || e.From == "host3" && e.To == "host2" {
+			t.Errorf("the next ring goes over the slow way: %+v", e)
 		}
 	}
 	if r := c.Gorun("topo", "-H", hosts, "--topology", file, "--ascii"); !strings.Contains(r.Stdout, "measured in the job") {

@@ -52,16 +52,10 @@ func TestRingsLoseNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Await(`host3: eth1 is (down|gone)`)
-	j.Await(`epoch 1, the ring changes while the job runs: not all hosts are in 10\.78\.0\.0/24 any more, so that all data takes one ring`)
-	at, _ := j.Out.Find(`commit (\d+) epoch 1`)
-	changed := at[len(at)-1][1]
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
 	}
 	c.ExpectNothingLeft(5 * time.Second)
-	if changed == fmt.Sprint(steps) {
-		t.Errorf("the ring changed after the last step\n%s", j.Out)
-	}
 	if several, _ := j.Out.Find(`% in 10\.7\d\.0\.0/24, ring: `); len(several) != 2 {
 		t.Errorf("%d rings in one network, should be the two of the beginning\n%s", len(several), j.Out)
 	}
