@@ -35,6 +35,10 @@ class SparkTest(unittest.TestCase):
         self.assertEqual([seat.leads for seat in seats], [True, True, False, True, False])
         self.assertEqual({seat.hosts for seat in seats}, {"a:2,b:2,a-2:1"})
 
+    def test_ranks_of_partitions(self):
+        machines = ["a", "b", "a", "c", "b"]
+        self.assertEqual(task.ranks(machines), [0, 2, 1, 4, 3])
+
     def test_results(self):
         found = [outcome.Outcome(rank, "a", rank * 10) for rank in (2, 0, 1)]
         self.assertEqual(outcome.results([pickle.loads(outcome.dump(o)) for o in found]), [0, 10, 20])

@@ -95,6 +95,14 @@ class Place:
         self._listener.close()
 
 
+def status_of(error: BaseException) -> int:
+    """Return the exit status of a process that ends with this error: sys.exit() raises one too."""
+    if not isinstance(error, SystemExit):
+        return 1
+    code = error.code
+    return 0 if code is None else code & 255 if isinstance(code, int) else 1
+
+
 def quit_world() -> None:
     """Leave the world, if this process is in one: what others wait for it ends, with an error there."""
     basics = sys.modules.get("gorun.basics")

@@ -18,12 +18,19 @@ from gorun.seats import job
 from gorun.seats.hostlist import HostList
 from gorun.seats.step import PYTHON
 from gorun.spark import member, outcome
-from gorun.spark.runner import DAEMONS_SECONDS, LOOK_SECONDS, active, reason, start_seconds
+from gorun.spark.runner import (
+    DAEMONS_SECONDS,
+    END_SECONDS,
+    LOOK_SECONDS,
+    active,
+    reason,
+    start_seconds,
+    texts,
+)
 from gorun.spark.tasks import Rooms, Tasks
 
 RANK = ("sh", "-c", f'exec "${PYTHON}" -u -m gorun.seats.rank')
 ELASTIC_SECONDS = 600
-END_SECONDS = 20.0  # for tasks to end after the job
 
 __all__ = ["run_elastic"]
 
@@ -76,7 +83,7 @@ def run_elastic(
     try:
         call = cloudpickle.dumps((fn, tuple(args), dict(kwargs or {})))
         outcomes = Outcomes(job.new_token(), stdout or sys.stdout)
-        _follow(context, (count, least, most), seconds, hosts, flags, call, dict(env or {}), outcomes, stderr)
+        _follow(context, (count, least, most), seconds, hosts, flags, call, texts(env), outcomes, stderr)
     finally:
         hosts.close()
     return outcomes.results()

@@ -19,6 +19,8 @@ START_VARIABLE = "HOROVOD_SPARK_START_TIMEOUT"
 START_SECONDS = 600  # for Spark to find room and start the tasks
 DAEMONS_SECONDS = 60  # of these for gorun's daemons, once the tasks run
 LOOK_SECONDS = 0.2
+END_SECONDS = 20.0  # for tasks to end that Spark is to end
+REASON_SECONDS = 5.0  # for Spark to write down why a task has failed
 
 __all__ = ["run"]
 
@@ -51,7 +53,12 @@ def run(
     count = context.defaultParallelism if num_proc is None else num_proc
     if count < 1:
         raise ValueError(f"run: a job has at least 1 process, not {count}")
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise RuntimeError(
+            "run: Spark has no barrier stages with spark.dynamicAllocation.enabled (hint: use run_elastic)"
+        )
     seconds = start_seconds(start_timeout)
+    limit = time.monotonic() + seconds
     wait_for_room(context, count, seconds)
     flags = ["--start-timeout", str(math.ceil(min(seconds, DAEMONS_SECONDS)))]
     if nics:
@@ -59,11 +66,12 @@ def run(
     if verbose > 1:
         flags.append("-v")
     call = task.Call(
-        fn, tuple(args), dict(kwargs or {}), job.new_token(), flags, dict(env or {}),
+        fn, tuple(args), dict(kwargs or {}), job.new_token(), flags, texts(env),
         min(seconds, DAEMONS_SECONDS) + job.STOP_SECONDS, task.machine,
     )  # fmt: skip
     stage = context.parallelize(range(count), count).barrier().mapPartitions(task.work(call))
-    return outcome.results([pickle.loads(found) for found in collect(context, stage)])
+    found = collect(context, stage, count, limit, f"{seconds:g} s")
+    return outcome.results([pickle.loads(pickled) for pickled in found])
 
 
 def active(caller: str = "run") -> SparkContext:
@@ -81,13 +89,22 @@ def start_seconds(given: int | None) -> float:
     return float(os.environ.get(START_VARIABLE, START_SECONDS)) if given is None else float(given)
 
 
+def texts(env: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return variables of the environment, whose values a program may give as numbers."""
+    return {str(name): str(value) for name, value in (env or {}).items()}
+
+
+def slots(context: SparkContext) -> int:
+    """Return how many tasks Spark can run at a time."""
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+
+
 def wait_for_room(context: SparkContext, count: int, seconds: float) -> None:
     """Wait until Spark can run that many tasks at a time; TimeoutError if it cannot by then."""
     limit = time.monotonic() + seconds
     while True:
-        room = context._jsc.sc().maxNumConcurrentTasks(
-            context._jsc.sc().resourceProfileManager().defaultResourceProfile()
-        )
+        room = slots(context)
         if room >= count:
             return
         if time.monotonic() > limit:
@@ -98,10 +115,11 @@ def wait_for_room(context: SparkContext, count: int, seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def collect(context: SparkContext, stage: Any) -> list[Any]:
-    """Run a stage once and return what its tasks yield; RuntimeError if Spark has lost one of them.
+def collect(context: SparkContext, stage: Any, count: int, limit: float, span: str) -> list[Any]:
+    """Run a stage of so many tasks once and return what they yield; RuntimeError if Spark loses one of them.
 
-    Spark would run the stage again, from the beginning.
+    Spark would run the stage again, from the beginning. TimeoutError if other jobs of the application hold
+    the slots until the limit of time.monotonic(), which is span after the call of run().
     """
     group = f"gorun-{job.new_token()}"
     found: list[Any] = []
@@ -116,43 +134,72 @@ def collect(context: SparkContext, stage: Any) -> list[Any]:
 
     thread = InheritableThread(target=spark, name="gorun: stage", daemon=True)
     thread.start()
-    lost = False
+    begun = lost = late = False
     try:
-        while thread.is_alive():
+        while thread.is_alive() and not lost and not late:
             thread.join(LOOK_SECONDS)
-            if not lost and repeated(context, group):
-                lost = True
-                context.cancelJobGroup(group)
-    except BaseException:  # Ctrl-C
-        context.cancelJobGroup(group)
-        raise
+            seen = stages(context, group)
+            lost = any(info.currentAttemptId > 0 or info.numFailedTasks > 0 for info in seen)
+            begun = begun or any(info.numActiveTasks + info.numCompletedTasks > 0 for info in seen)
+            late = not begun and thread.is_alive() and time.monotonic() > limit
+    finally:  # also Ctrl-C
+        if thread.is_alive():
+            context.cancelJobGroup(group)
+            thread.join(END_SECONDS)
+    if late:
+        held = sum(it.numRunningTasks() for it in context._jsc.sc().statusTracker().getExecutorInfos())
+        raise TimeoutError(
+            f"run: {held} of Spark's {slots(context)} slots are held by other jobs of this application, and "
+            f"{count} processes need {count} within {span} (hint: a smaller num_proc, or more executors)"
+        )
     if lost or failed:
-        raise RuntimeError(
-            f"run: Spark lost a task: {reason(failed)} (hint: the executor's log has more)"
-        ) from (failed[0] if failed else None)
+        why = lost_task(context, group, count) or f"Spark lost a task: {reason(failed)}"
+        raise RuntimeError(f"run: {why} (hint: the executor's log has more)") from (
+            failed[0] if failed else None
+        )
     return found
 
 
-def reason(errors: Sequence[BaseException]) -> str:
+def stages(context: SparkContext, group: str) -> list[Any]:
+    """Return what Spark knows of the stages of a group."""
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+    found = [tracker.getStageInfo(stage) for info in jobs if info for stage in info.stageIds]
+    return [info for info in found if info is not None]
+
+
+def where(found: Any) -> str:
+    """Return Spark's name for the host of a task. Names differ where those of task.machine() do."""
+    return str(found.host())
+
+
+def lost_task(context: SparkContext, group: str, count: int) -> str:
+    """Return which rank Spark has lost, where and why; "" if it does not say within REASON_SECONDS."""
+    store, limit = context._jsc.sc().statusStore(), time.monotonic() + REASON_SECONDS
+    while time.monotonic() < limit:
+        for info in stages(context, group):
+            listed = store.taskList(info.stageId, 0, count)
+            tasks = sorted((listed.apply(at) for at in range(listed.size())), key=lambda found: found.index())
+            ranks = task.ranks([where(found) for found in tasks])
+            for found, rank in zip(tasks, ranks):
+                if found.status() == "FAILED" and found.errorMessage().isDefined():
+                    why = reason([found.errorMessage().get()])
+                    return f"rank {rank} on {where(found)}: Spark lost its task: {why}"
+        time.sleep(LOOK_SECONDS)
+    return ""
+
+
+def reason(errors: Sequence[object]) -> str:
     """Return the line of Spark's error that says why a task failed: Python's, or else its own reason."""
     text = "".join(map(str, errors))
     for pattern in (
         r"^\w*(?:Error|Exception): (?!.*(?:job failed|Job aborted)).*",
+        r"Most recent failure.*finished unsuccessfully\.\n(.*)",
         r"Most recent failure.*?: (.*)",
     ):
         found = re.findall(pattern, text, re.MULTILINE)
         if found:
-            return str(found[-1]).strip()
-    return (text.strip() or "Spark gave no reason").splitlines()[0]
-
-
-def repeated(context: SparkContext, group: str) -> bool:
-    """Report whether Spark runs a stage of a group for a second time."""
-    tracker = context.statusTracker()
-    for number in tracker.getJobIdsForGroup(group):
-        found = tracker.getJobInfo(number)
-        for stage in found.stageIds if found else ():
-            info = tracker.getStageInfo(stage)
-            if info is not None and (info.currentAttemptId > 0 or info.numFailedTasks > 0):
-                return True
-    return False
+            text = str(found[-1])
+            break
+    line = (text.strip() or "Spark gave no reason").splitlines()[0]
+    return re.sub(r"^(?:\w+\.)+(\w+: )|\. Consider setting .*", "", line)

@@ -12,7 +12,7 @@ from typing import Any, Callable
 from pyspark import BarrierTaskContext
 
 from gorun.seats import job, step
-from gorun.seats.place import NoSeat, Place
+from gorun.seats.place import NoSeat, Place, status_of
 from gorun.spark import outcome
 from gorun.spark.outcome import Outcome
 
@@ -63,6 +63,12 @@ def seat(machines: Sequence[str], partition: int) -> Seating:
         leads=own not in machines[:partition],
         hosts=",".join(f"{host}:{machines.count(name)}" for name, host in names.items()),
     )
+
+
+def ranks(machines: Sequence[str]) -> list[int]:
+    """Return the rank of each partition, from the machines of all: they are numbered machine by machine."""
+    order = sorted(range(len(machines)), key=lambda partition: machines.index(machines[partition]))
+    return [order.index(partition) for partition in range(len(machines))]
 
 
 class _Daemon:
@@ -155,9 +161,9 @@ def _called(call: Call, place: Place, host: str, seconds: float) -> Outcome:
     try:
         found = Outcome(rank, host, call.func(*call.args, **call.kwargs))
         place.leave()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = outcome.failed(rank, host, error, place.ended.wait(ENDED_SECONDS))
-        place.leave(1, found.error)
+        place.leave(status_of(error), found.error)
     finally:
         for name in call.environ:
             if name in before:

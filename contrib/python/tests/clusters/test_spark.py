@@ -7,14 +7,21 @@ import functools
 import importlib
 import io
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
 
 import horovod.spark
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from gorun.spark import elastic, member, runner, task
@@ -39,14 +46,37 @@ def fail(rank):
     return hvd.allreduce([1.0]).tolist()
 
 
-def die(rank):
-    """End one rank's process, while the others wait for it."""
+def die(rank, other="", status=None):
+    """End one rank's process, or one above it, while the others wait for it."""
     import gorun.numpy as hvd
 
     hvd.init()
+    if hvd.rank() == rank and status is not None:
+        sys.exit(status)
     if hvd.rank() == rank:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(above(other) if other else os.getpid(), signal.SIGKILL)
+        time.sleep(60)
     return hvd.allreduce([1.0]).tolist()
+
+
+def hold(_):
+    """Hold a slot."""
+    time.sleep(600)
+
+
+def wait(folder):
+    """Say that this rank has begun, and wait."""
+    open(os.path.join(folder, os.environ["HOROVOD_RANK"]), "x").close()
+    time.sleep(600)
+
+
+def interrupt(marks):
+    """Press Ctrl-C once all ranks have begun."""
+    while not all(map(os.path.exists, marks)):
+        time.sleep(0.1)
+    for mark in marks:
+        os.remove(mark)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def greet(text, name):
@@ -147,9 +177,10 @@ class SparkTest(unittest.TestCase):
 
     def setUp(self):
         self.addCleanup(self.nothing_left)
-        hosts = mock.patch.object(runner.task, "machine", executor)
-        hosts.start()
-        self.addCleanup(hosts.stop)
+        for name, own in (("task.machine", executor), ("where", lambda found: f"host{found.executorId()}")):
+            hosts = mock.patch(f"gorun.spark.runner.{name}", own)
+            hosts.start()
+            self.addCleanup(hosts.stop)
 
     def nothing_left(self):
         """Check that no process of gorun's is left."""
@@ -167,7 +198,7 @@ class SparkTest(unittest.TestCase):
         def look():
             return os.environ["OF_MINE"], os.environ.get("GORUN_RANK")
 
-        seen = horovod.spark.run(look, env={"OF_MINE": "1"}, num_proc=2)
+        seen = horovod.spark.run(look, env={"OF_MINE": 1}, num_proc=2)
         self.assertEqual(seen, [("1", "0"), ("1", "1")])
         names = self.session.sparkContext.parallelize(range(2), 2).map(lambda _: sorted(os.environ)).collect()
         self.assertFalse({"OF_MINE", "GORUN_RANK", "MASTER_ADDR"} & set(names[0] + names[1]), "given back")
@@ -182,8 +213,41 @@ class SparkTest(unittest.TestCase):
         self.assertEqual([(type(own), own.value) for own in found], [(Own, 1)] * 2)
 
     def test_a_task_is_killed(self):
-        with self.assertRaisesRegex(RuntimeError, "^run: Spark lost a task: "):
+        said = "^run: rank 1 on host.: Spark lost its task: "
+        with self.assertRaisesRegex(RuntimeError, said + r"Python worker exited .* \(crashed\) \(hint"):
             horovod.spark.run(die, (1,), num_proc=3)
+        with self.assertRaisesRegex(RuntimeError, said + r"ExecutorLostFailure .*137"):
+            horovod.spark.run(die, (1, "CoarseGrainedExecutorBackend"), num_proc=3)
+        with self.assertRaisesRegex(RuntimeError, "^run: rank 1 on host.: SystemExit: 3\nTraceback"):
+            horovod.spark.run(die, (1, "", 3), num_proc=3)
+
+    def test_other_jobs_hold_the_slots(self):
+        context = self.session.sparkContext
+        held = context.parallelize(range(2), 2).map(hold)
+        other = InheritableThread(target=lambda: self.assertRaises(Py4JJavaError, held.count))
+        other.start()
+        while not context.statusTracker().getActiveStageIds():
+            time.sleep(0.1)
+        began = time.monotonic()
+        said = "^run: 2 of Spark's 6 slots are held by other jobs .*, and 6 processes need 6 within 3 s"
+        with self.assertRaisesRegex(TimeoutError, said):
+            horovod.spark.run(place, (0,), num_proc=6, start_timeout=3)
+        self.assertLess(time.monotonic() - began, 15)
+        found = horovod.spark.run(place, (0,), num_proc=4, start_timeout=60)
+        self.assertEqual([rank for rank, *_ in found], list(range(4)), "the others are enough")
+        context.cancelAllJobs()
+        other.join(60)
+
+    def test_ctrl_c(self):
+        with tempfile.TemporaryDirectory() as folder:
+            marks = [os.path.join(folder, str(rank)) for rank in range(3)]
+            for run in horovod.spark.run, functools.partial(horovod.spark.run_elastic, stdout=io.StringIO()):
+                threading.Thread(target=interrupt, args=(marks,)).start()
+                with self.assertRaises(KeyboardInterrupt):
+                    run(wait, (folder,), num_proc=3)
+                self.nothing_left()
+        found = horovod.spark.run(place, (0,), num_proc=6, start_timeout=60)
+        self.assertEqual(len(found), 6, "all is free again")
 
     def test_no_room(self):
         said = "^run: Spark has room for . tasks at a time, and 50 processes need as many within 1 s"
@@ -206,7 +270,7 @@ class SparkTest(unittest.TestCase):
     def test_elastic(self):
         said = io.StringIO()
         found = horovod.spark.run_elastic(
-            greet, ("hello",), {"name": "OF_MINE"}, num_proc=6, env={"OF_MINE": "1"}, stdout=said
+            greet, ("hello",), {"name": "OF_MINE"}, num_proc=6, env={"OF_MINE": 1}, stdout=said
         )
         self.assertEqual(found, [(rank, 6, "1") for rank in range(6)])
         self.assertEqual(said.getvalue().count("hello"), 6)
@@ -242,6 +306,62 @@ class SparkTest(unittest.TestCase):
         with mock.patch.object(runner.SparkContext, "_active_spark_context", None):
             with self.assertRaisesRegex(RuntimeError, "^run: there is no SparkContext"):
                 horovod.spark.run(place, (0,))
+
+
+class StandaloneTest(unittest.TestCase):
+    """A master and two workers of Spark's own, which are processes of this machine."""
+
+    def setUp(self):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = str(free.getsockname()[1])
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.master = f"spark://127.0.0.1:{self.port}"
+        self.spark("master.Master", "--port", self.port, "--webui-port", "0")
+        for number in "12":
+            work = os.path.join(self.folder, number)
+            self.spark("worker.Worker", "--webui-port", "0", "-c", "2", "-m", "1g", "-d", work, self.master)
+
+    def spark(self, program, *arguments):
+        """Start a program of Spark's until the end of the test."""
+        command = [
+            os.path.join(pyspark.__path__[0], "bin", "spark-class"),
+            f"org.apache.spark.deploy.{program}",
+        ]
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            process = subprocess.Popen([*command, "--host", "127.0.0.1", *arguments], stdout=log, stderr=log)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+
+    def session(self, **more):
+        """Start an application with two executors."""
+        settings = {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.executor.cores": "2"}
+        settings |= {name.replace("_", "."): value for name, value in more.items()}
+        session = SparkSession.builder.master(self.master).config(map=settings).getOrCreate()
+        self.addCleanup(session.stop)
+        session.sparkContext.setLogLevel("OFF")
+
+    def test_two_workers(self):
+        self.session()
+        run = functools.partial(horovod.spark.run, place, (1,), num_proc=4, start_timeout=120)
+        self.assertEqual(run(), [(rank, 4, 4, [10.0]) for rank in range(4)])
+        elastic = horovod.spark.run_elastic(place, (1,), num_proc=4, start_timeout=120, stdout=io.StringIO())
+        self.assertEqual(
+            [(rank, size, total) for rank, size, _, total in elastic], [(r, 4, [10.0]) for r in range(4)]
+        )
+
+    def test_dynamic_allocation(self):
+        self.session(
+            spark_dynamicAllocation_enabled="true", spark_dynamicAllocation_shuffleTracking_enabled="true",
+            spark_dynamicAllocation_maxExecutors="2",
+        )  # fmt: skip
+        with self.assertRaisesRegex(
+            RuntimeError, "^run: Spark has no barrier stages with spark.dynamicAlloc"
+        ):
+            horovod.spark.run(place, (1,), num_proc=2)
+        elastic = horovod.spark.run_elastic(place, (1,), num_proc=4, start_timeout=120, stdout=io.StringIO())
+        self.assertEqual([size for _, size, *_ in elastic], [4] * 4)
 
 
 def without_gorun(environ):
