@@ -28,7 +28,8 @@ func sleepers(c *e2etest.Cluster, h *lab.LabHost) (n int) {
 
 // TestKillPrograms kills -9, one after the other, the programs at work beside a launcher that lives: the user's ssh and
 // ProxyCommand, the script that lists hosts, the command that announces moves, the guards of those two, and on hosts
-// what leads a connection to its daemon. The job goes on, and at its end nothing is left of any of them.
+// what leads a connection to its daemon. The job goes on, and at its end nothing is left of any of them. host1 tells host2
+// that the launcher lives, as a login may take longer on a busy machine than a host waits by itself.
 func TestKillPrograms(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 2)
 	relay := c.Write("relay.py", strings.ReplaceAll(e2etest.DeafRelay, "time.sleep(1000)", ""), 0o600)
@@ -37,13 +38,13 @@ func TestKillPrograms(t *testing.T) {
 		program string // that carries the connection, on the launcher's host
 	}{
 		"ProxyCommand": {[]string{"--ssh-config", c.Config("proxy", "Host host2\n ProxyCommand "+e2etest.Python+" "+relay+" %h 22\n")}, "relay.py"},
-		"ssh-command":  {[]string{"--ssh-command", "ssh -F " + c.Config("direct", "")}, "ssh -F"},
+		"ssh-command":  {[]string{"--ssh-command", "ssh -F " + c.Config("direct", "")}, "host2 exec"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := func(what string) string { return filepath.Join(c.Dir, name+"-"+what) }
 			// The second list and the first announcements take their time, and have children that take it as well.
 			const slow = "{ sleep 1000 & sleep 1000; }"
-			script := c.Write(name+"-hosts", "echo x >>"+file("runs")+"; [ $(wc -l <"+file("runs")+") -ne 2 ] || "+slow+"; echo host2:2\n", 0o600)
+			script := c.Write(name+"-hosts", "echo x >>"+file("runs")+"; [ $(wc -l <"+file("runs")+") -ne 2 ] || "+slow+"; echo host1:1; echo host2:1\n", 0o600)
 			moves := c.Write(name+"-moves", "echo x >>"+file("moved")+"; [ $(wc -l <"+file("moved")+") -ne 1 ] || "+slow+"; exec sleep 1000\n", 0o600)
 			runs := func(what string) int { text, _ := os.ReadFile(file(what)); return len(text) / 2 }
 			cmd, stdout, stderr := c.Command(append(test.way, "--min-np", "2", "--no-tag-output", "--host-discovery-script", "sh "+script,
