@@ -49,7 +49,7 @@ LONG_FAMILIES := elastic faults launch vm python cluster
 FAMILIES ?= $(LONG_FAMILIES) $(filter-out $(LONG_FAMILIES) speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
-# Runs go test and reports the results; a few tests that fail beside others run again, alone.
+# Runs go test and reports the results; tests that contrib/tools/report/again.txt lists run again, alone, if they fail beside others.
 REPORT = build/report -skips build/skips -figures build/figures -again $(AGAIN)
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
@@ -112,7 +112,7 @@ test: build build/report
 BESIDE = $(MAKE) -k -j3 -Otarget BUILT=yes
 
 # Prints the tests that ran a second time.
-again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test may be once:"; sort $(AGAIN) | uniq -c; rm $(AGAIN); \
+again = if [ -s $(AGAIN) ]; then echo "Run a second time, alone, which a test of contrib/tools/report/again.txt, and two more, may be once:"; sort $(AGAIN) | uniq -c; rm $(AGAIN); \
 	else echo "No test was run a second time."; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
@@ -197,8 +197,8 @@ e2e: build build/report
 	$(MAKE) e2e-families FAMILIES=faults E2E_RUN='$(ALONE)' E2E_FLAGS="$(E2E_SHORT) -parallel=2" || failed=yes; \
 	$(MAKE) e2e-families FAMILIES=speed || failed=yes; [ -z "$$failed" ]
 
-# Tests of family faults that need a machine for themselves: no rank may wait for half a second, no login for two.
-ALONE := TestAddressChange|TestKillPrograms|TestWhyNamesShortages
+# Tests of family faults that need a machine for themselves: no rank may wait for half a second, or lack CPU time.
+ALONE := TestAddressChange|TestWhyNamesShortages
 
 ## security: what nobody may do without the key: a relay, replays, floods of each listener, other users of a host; the cluster's keys
 # make test runs these tests too, among the others.
