@@ -114,10 +114,12 @@ func (f *Finding) crowding() float64 {
 	return float64(s.Ready) / float64(max(s.Ready+s.CPU, 1))
 }
 
-// shared reports whether a rank is late for a lack of CPU time that others have too: the whole machine is busy.
+// shared reports whether a rank is late for a lack of CPU time that others have too: the whole machine is busy. Without a
+// sign of another cause that is why, even if it has a CPU at the moment.
 func shared(f Finding, all []Finding) bool {
-	return strings.HasPrefix(f.cause().text, "gets too little CPU time") && slices.ContainsFunc(all, func(o Finding) bool {
-		return o.Rank != f.Rank && 2*o.crowding() >= f.crowding()
+	c := f.cause()
+	return (c.share == 0 || strings.HasPrefix(c.text, "gets too little CPU time")) && slices.ContainsFunc(all, func(o Finding) bool {
+		return o.Rank != f.Rank && o.crowding() >= max(f.crowding()/2, crowded)
 	})
 }
 
@@ -133,8 +135,10 @@ func (f *Finding) stuck() bool {
 	return f.Stays && f.Activity != inOperation && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || f.slowed()
 }
 
-// idle reports whether a process did nothing during the look.
-func idle(s *Signs) bool { return s.share(s.CPU) < 0.05 && s.perSecond(s.Switches) < turns }
+// idle reports whether a process did nothing during the look, and had nothing to do.
+func idle(s *Signs) bool {
+	return s.share(s.CPU) < 0.05 && s.share(s.Ready) < crowded && s.perSecond(s.Switches) < turns
+}
 
 // blocked reports whether a state is one in which a process waits for a file.
 func blocked(state string) bool {

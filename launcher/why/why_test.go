@@ -131,6 +131,14 @@ func TestNothingIsWrong(t *testing.T) {
 				f.Late = &why.Lateness{Times: 90, Of: 100, Mean: 500_000}
 			}
 		}, fine},
+		"late on a busy machine, with a CPU at the moment": {func(f *why.Finding) {
+			if f.Signs = busy; f.Rank == 1 {
+				f.Signs, f.Late = &why.Signs{Window: second, CPU: second, Main: second}, &why.Lateness{Times: 90, Of: 100, Mean: 500_000}
+			}
+		}, fine},
+		"a machine that is much too busy, for long": {func(f *why.Finding) {
+			f.Stays, f.Signs = true, &why.Signs{Window: second, Ready: second * int64(1-f.Rank)}
+		}, fine},
 		"a file, for a moment":           {func(f *why.Finding) { f.Signs.Stuck = "/ckpt (ext4)" }, fine},
 		"slow links that are idle":       {func(f *why.Finding) { f.Links, f.Moving = []why.Link{{Peer: "o", RTT: 9}}, 0.9 }, fine},
 		"losses that slow nothing":       {func(f *why.Finding) { f.Links = []why.Link{{Peer: "o", Losing: true, Lost: 9}} }, fine},
