@@ -32,13 +32,15 @@ func (o *jobFlags) kubernetesTable() []cli.Flag {
 			Usage: "`NAME` of a context of the kubeconfig", DefaultText: "the current one"},
 		&cli.StringFlag{Name: "kubernetes-options", Destination: &o.kubernetesOptions,
 			Usage: "`KEY=VALUE,…` for pods: cpu, memory, gpu, shm, volume=CLAIM:/PATH, service-account, pull-secret; for the job: name, queue, ttl, deadline"},
+		&cli.StringFlag{Name: "pod-template", Destination: &o.podTemplate,
+			Usage: "`FILE` with metadata and spec of a pod, in YAML, which is merged into those of the job: node selectors, tolerations, annotations, other resources"},
 	}
 }
 
 // checkKubernetes finds mistakes in the flags of a job in Kubernetes, and of one that is not.
 func checkKubernetes(o *jobFlags, programs []program) error {
 	if !o.kubernetes {
-		for _, field := range []any{&o.image, &o.namespace, &o.kubeContext, &o.kubernetesOptions} {
+		for _, field := range []any{&o.image, &o.namespace, &o.kubeContext, &o.kubernetesOptions, &o.podTemplate} {
 			if o.given(field) {
 				return &usageError{fmt.Errorf("--%s is for jobs in Kubernetes", o.names[field]), "add --kubernetes"}
 			}
@@ -46,9 +48,15 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 		return nil
 	}
 	for _, field := range []any{&o.hosts, &o.hostfile, &o.hydraHostfile, &o.cluster, &o.keyFile, &o.launcher, &o.sshCommand, &o.script, &o.detach,
-		&o.topologyFile, &o.saveTopology, &o.outputDir, &o.metrics, &o.web, &o.stdin, &o.configFile, &o.moves} {
+		&o.topologyFile, &o.saveTopology, &o.outputDir, &o.metrics, &o.web, &o.stdin, &o.configFile, &o.moves,
+		&o.identityFiles, &o.sshConfig} {
 		if o.given(field) {
 			return &usageError{fmt.Errorf("--%s excludes --kubernetes", o.names[field]), "pods have neither hosts, nor files, ports or input of this machine"}
+		}
+	}
+	for _, name := range []string{"timeline-filename", "autotune-log-file"} {
+		if path := *o.texts[name]; path != "" && !inVolume(path, o.kubernetesOptions) {
+			return &usageError{fmt.Errorf("--%s %s: a file of a pod is lost with the pod", name, path), "a volume keeps it: --kubernetes-options volume=CLAIM:/PATH, and /PATH/" + filepath.Base(path)}
 		}
 	}
 	switch {
@@ -66,6 +74,14 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 	return nil
 }
 
+// inVolume reports whether a file of pods is in a volume of --kubernetes-options.
+func inVolume(path, options string) bool {
+	return slices.ContainsFunc(strings.Split(options, ","), func(pair string) bool {
+		_, dir, found := strings.Cut(strings.TrimPrefix(pair, "volume="), ":")
+		return found && strings.HasPrefix(filepath.Clean(path), strings.TrimSuffix(dir, "/")+"/")
+	})
+}
+
 // inKubernetes replaces this process by gorun-kubernetes, which runs the job with the same terminal, signals and exit
 // status.
 func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
@@ -76,6 +92,9 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	args := []string{kubernetesProgram, "-image", o.image, "-ranks", strconv.Itoa(o.np), "-slots", strconv.Itoa(max(o.slotsPerHost, 1)),
 		"-least", strconv.Itoa(o.minNP), "-most", strconv.Itoa(o.maxNP), "-namespace", o.namespace, "-context", o.kubeContext,
 		"-options", o.kubernetesOptions, "-dry-run=" + strconv.FormatBool(o.dryRun)}
+	if o.given(&o.podTemplate) {
+		args = append(args, "-pod-template", o.podTemplate)
+	}
 	if o.given(&o.connectRetry) {
 		args = append(args, "-wait", o.connectRetry.Truncate(time.Millisecond).String())
 	}
@@ -110,7 +129,7 @@ func findBeside(name string) (string, error) {
 
 // ofThisMachine are flags that take effect on this machine, and are not passed to the launcher in a pod. It gets
 // variables by name instead.
-var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "slots-per-host", "dry-run", "connect-retry",
+var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "pod-template", "slots-per-host", "dry-run", "connect-retry",
 	"x", "env", "envlist", "genv", "genvlist", "genvall"}
 
 // variablesForPods returns what environment variables of this machine set, as flags. They come before the command line,

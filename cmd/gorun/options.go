@@ -73,6 +73,7 @@ type kubernetesFlags struct {
 	namespace         string
 	kubeContext       string
 	kubernetesOptions string
+	podTemplate       string
 }
 
 // programFlags determine what the ranks run.

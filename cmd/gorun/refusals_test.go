@@ -72,6 +72,7 @@ var remedies = map[string]string{
 	"--kubernetes needs gorun-kubernetes beside gorun or in PATH":                                        "Install the package `gorun-kubernetes`, or put that program beside `gorun`.",
 	"--kubernetes takes one program, on the command line":                                                "Start a job for each program.",
 	"--… excludes --kubernetes":                                                                          "Leave the flag out: pods have neither hosts, nor files, ports or input of this machine.",
+	"--… …: a file of a pod is lost with the pod":                                                        "Name a file in a volume of `--kubernetes-options volume=CLAIM:/PATH`.",
 	"--… is for jobs in Kubernetes":                                                                      "Add `--kubernetes`.",
 	"--launcher srun: this is no allocation of Slurm":                                                    "`salloc` or `sbatch` first, or `--launcher ssh`.",
 	"--launcher srun: … is not in …":                                                                     "`scontrol show hostnames` lists the hosts of the allocation. `--launcher ssh` reaches others.",

@@ -19,7 +19,7 @@ func TestCommand(t *testing.T) {
 	e.jobSets("jobset", jobsetModule)
 	for name, f := range map[string]func(e *engine){"command": testCommand, "status": testStatus, "interrupted": testInterrupted,
 		"left-alone": testLeftAlone, "taken-away": testTakenAway, "permission": testPermission,
-		"deadline": testDeadline, "unread": testUnread, "same-name": testSameName} {
+		"deadline": testDeadline, "unread": testUnread, "same-name": testSameName, "template": testTemplate} {
 		e.within(name, f)
 	}
 	testRefused(e)
@@ -228,6 +228,29 @@ func testSameName(e *engine) {
 		e.Errorf("gorun says: %s", text)
 	}
 	e.noneLeft()
+}
+
+// testTemplate: pods are as --pod-template has them, here those of a user without a name, as OpenShift chooses it.
+func testTemplate(e *engine) {
+	path := filepath.Join(e.TempDir(), "pods.yaml")
+	for pool, status := range map[string]int{"kubernetes.io/hostname: node1": 0, "pool: gpu": 1} {
+		text := "metadata: {annotations: {seen: here}}\nspec: {securityContext: {runAsUser: 1000650000, runAsGroup: 1000650000, fsGroup: 1000650000}, nodeSelector: {" + pool + "}}"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			e.Fatal(err)
+		}
+		c := e.command("tester", "-np", "2", "--pod-template", path, "--connect-retry", "30s", "--no-tag-output", "id", "-u")
+		if status == 1 { // they stay while no node takes them
+			e.await("annotated pods", func() bool {
+				return strings.Count(e.must("GET", e.path("v1", "Pod"), ""), `"seen":"here"`) == 3
+			})
+		}
+		c.endsWith(status)
+		if got := strings.Count(c.text(), "1000650000\n"); status == 0 && got != 2 || status == 1 && !c.says("no node takes it: .*node affinity/selector") {
+			text, _ := os.ReadFile(c.stderr)
+			e.Errorf("%s: gorun prints %s and says: %s", pool, c.text(), text)
+		}
+		e.noneLeft()
+	}
 }
 
 // testPermission: a user without rights gets an error, and role.yaml grants all the rights that a job takes.

@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	core "k8s.io/api/core/v1"
+	exact "sigs.k8s.io/json"
 	strict "sigs.k8s.io/yaml"
 )
 
@@ -118,6 +120,7 @@ func parse(args []string) (q request, err error) {
 	flags.BoolVar(&q.dryRun, "dry-run", false, "")
 	variables := flags.Int("variables", -1, "")
 	options := flags.String("options", "", "")
+	template := flags.String("pod-template", "", "")
 	if err := flags.Parse(args); err != nil {
 		return q, &mistake{err, "gorun --kubernetes starts this program"}
 	}
@@ -127,6 +130,9 @@ func parse(args []string) (q request, err error) {
 	q.least, q.most = orElse(q.least, q.ranks), max(q.most, q.ranks)
 	q.words = flags.Args()
 	if q.options, err = parseOptions(*options, q.slots); err != nil {
+		return q, err
+	}
+	if q.template, err = readTemplate(*template); err != nil {
 		return q, err
 	}
 	if q.variables, err = readVariables(*variables); err != nil {
@@ -140,6 +146,32 @@ func parse(args []string) (q request, err error) {
 		return q, &mistake{fmt.Errorf("--kubernetes-options name=%s: want up to 40 small letters, digits and dashes", q.name), "name=train"}
 	}
 	return q, nil
+}
+
+// readTemplate reads a pod's metadata and spec, and returns them as JSON; nil for no file.
+func readTemplate(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		text, err = strict.YAMLToJSONStrict(text)
+	}
+	pods := new(core.PodTemplateSpec)
+	if err == nil {
+		var wrong []error
+		wrong, err = exact.UnmarshalStrict(text, pods)
+		err = errors.Join(append(wrong, err)...)
+	}
+	for _, c := range pods.Spec.Containers {
+		if err == nil && c.Name != launcherPart && c.Name != workerPart {
+			err = fmt.Errorf("container %q: they are %s and %s", c.Name, launcherPart, workerPart)
+		}
+	}
+	if err != nil {
+		return nil, &mistake{fmt.Errorf("--pod-template %s: %w", path, err), "it has metadata and spec, as the template in a Deployment"}
+	}
+	return text, nil
 }
 
 func orElse(n, other int) int {
@@ -178,6 +210,7 @@ func readVariables(descriptor int) (map[string]string, error) {
 func (q *request) print(out io.Writer) error {
 	all, err := q.objects()
 	for _, o := range all {
+		o.meta.Namespace = q.namespace
 		text, wrong := strict.Marshal(o.value)
 		err = errors.Join(err, wrong)
 		fmt.Fprintf(out, "---\n%s", text)

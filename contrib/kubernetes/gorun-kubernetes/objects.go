@@ -85,7 +85,15 @@ func (j *job) objects() ([]object, error) {
 		} else {
 			j.worker(&part.Template.Spec)
 		}
-		if err := j.pod(&part.Template.Spec.Template.Spec); err != nil {
+		pods := &part.Template.Spec.Template
+		err := j.pod(&pods.Spec)
+		if err == nil && len(j.template) > 0 {
+			err = j.merge(part.Name, pods)
+		}
+		if err == nil {
+			err = checkSizes(&pods.Spec)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

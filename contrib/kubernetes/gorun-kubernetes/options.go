@@ -60,6 +60,9 @@ func (o *options) set(key, value string) (err error) {
 		if *amount[key], err = resource.ParseQuantity(value); err != nil || amount[key].Sign() <= 0 {
 			return fmt.Errorf("not an amount, such as 4 or 8Gi")
 		}
+		if bytes := key != "cpu"; bytes && amount[key].Value() < 1<<20 || !bytes && amount[key].Format == resource.BinarySI {
+			return fmt.Errorf("not an amount of that: cpu=4, memory=8Gi, shm=4Gi")
+		}
 	case text[key] != nil:
 		*text[key] = value
 	case span[key] != nil:

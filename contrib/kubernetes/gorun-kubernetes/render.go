@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // job is a job as the command line describes it.
@@ -24,6 +26,7 @@ type job struct {
 	words     []string          // flags and program of gorun in the launcher's pod
 	variables map[string]string // of the program
 	options   options
+	template  []byte // of pods, a strategic merge patch in JSON; empty for none
 }
 
 // pods returns how many pods have room for ranks.
@@ -67,6 +70,47 @@ func (j *job) worker(spec *batch.JobSpec) {
 		amount["nvidia.com/gpu"] = *resource.NewQuantity(int64(j.options.gpu), resource.DecimalSI)
 	}
 	c.Resources = core.ResourceRequirements{Requests: amount, Limits: amount.DeepCopy()}
+}
+
+// merge puts what --pod-template says into the pods of a part. Nulls delete.
+func (j *job) merge(part string, pods *core.PodTemplateSpec) error {
+	patch, own := map[string]any{}, []any{}
+	if err := json.Unmarshal(j.template, &patch); err != nil {
+		return err
+	}
+	if spec, ok := patch["spec"].(map[string]any); ok {
+		all, _ := spec["containers"].([]any)
+		for _, c := range all {
+			if c.(map[string]any)["name"] == part {
+				own = append(own, c)
+			}
+		}
+		spec["containers"] = own
+	}
+	before, err := json.Marshal(pods)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(patch)
+	if err == nil {
+		text, err = strategicpatch.StrategicMergePatch(before, text, core.PodTemplateSpec{})
+	}
+	if err != nil {
+		return err
+	}
+	*pods = core.PodTemplateSpec{}
+	return json.Unmarshal(text, pods)
+}
+
+// checkSizes finds shared memory that a pod cannot have.
+func checkSizes(spec *core.PodSpec) error {
+	memory, limited := spec.Containers[0].Resources.Limits[core.ResourceMemory]
+	for _, v := range spec.Volumes {
+		if v.EmptyDir != nil && v.EmptyDir.Medium == core.StorageMediumMemory && limited && v.EmptyDir.SizeLimit.Cmp(memory) > 0 {
+			return &mistake{fmt.Errorf("a pod has %s of shared memory, and %s of memory for it and all else", v.EmptyDir.SizeLimit, &memory), "--kubernetes-options memory=…, or a smaller shm=…"}
+		}
+	}
+	return nil
 }
 
 // pod fills in what both parts have in common.

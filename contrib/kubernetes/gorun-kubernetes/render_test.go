@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -147,6 +148,9 @@ func TestMistakes(t *testing.T) {
 		"volume=data:rel": "want CLAIM:/PATH",
 		"name=Train":      "small letters",
 		"name=-a":         "small letters",
+		"cpu=2Gi":         "not an amount of that",
+		"memory=32":       "not an amount of that",
+		"shm=500m":        "not an amount of that",
 	} {
 		if _, err := parse([]string{"-image", "i", "-ranks", "1", "-options", text, "--", "true"}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--kubernetes-options ") {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -156,5 +160,83 @@ func TestMistakes(t *testing.T) {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
+	}
+}
+
+// TestSharedMemory: more shared memory than memory is a mistake, whichever of them an option or a template sets.
+func TestSharedMemory(t *testing.T) {
+	small := file(t, "spec: {containers: [{name: worker, resources: {limits: {memory: 2Gi}}}]}")
+	for _, args := range [][]string{{"-options", "shm=8Gi,memory=4Gi"}, {"-options", "memory=16Gi", "-pod-template", small}} {
+		q := parsed(t, append(append([]string{"-image", "i", "-ranks", "1"}, args...), "--", "true")...)
+		if _, err := q.objects(); err == nil || !strings.Contains(err.Error(), "8Gi of shared memory, and ") || explain(err, 0, t.Logf) != 2 {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	q := parsed(t, "-image", "i", "-ranks", "1", "-options", "shm=4Gi,memory=4Gi", "--", "true")
+	if _, err := q.objects(); err != nil {
+		t.Error(err)
+	}
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "template.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPodTemplate: what a file says of pods is merged into those of both parts, nulls delete, and the rest stays.
+func TestPodTemplate(t *testing.T) {
+	path := file(t, `
+metadata: {annotations: {sidecar.istio.io/inject: "false"}}
+spec:
+  nodeSelector: {pool: gpu}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists}]
+  priorityClassName: high
+  securityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
+  containers:
+    - name: worker
+      resources: {limits: {amd.com/gpu: 8, rdma/hca: 1}}
+      securityContext: {capabilities: {add: [IPC_LOCK]}}
+`)
+	q := parsed(t, "-image", "i", "-ranks", "2", "-options", "volume=data:/data", "-pod-template", path, "--", "true")
+	set, launcher, worker := parts(t, q)
+	for _, spec := range []*core.PodSpec{launcher, worker} {
+		if s := spec.SecurityContext; spec.NodeSelector["pool"] != "gpu" || spec.Tolerations[0].Key != "nvidia.com/gpu" || spec.PriorityClassName != "high" || len(spec.Containers) != 1 ||
+			s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || !*s.RunAsNonRoot || s.SeccompProfile == nil {
+			t.Errorf("a pod is %+v", spec)
+		}
+		if c := spec.Containers[0]; c.Image != "i" || len(c.VolumeMounts) < 3 || c.Command[0] != "gorun" {
+			t.Errorf("a container is %+v", c)
+		}
+	}
+	c := worker.Containers[0]
+	for name, want := range map[core.ResourceName]string{"amd.com/gpu": "8", "rdma/hca": "1", "cpu": "1", "memory": "2Gi"} {
+		if got := c.Resources.Limits[name]; got.String() != want {
+			t.Errorf("%s is %s, want %s", name, got.String(), want)
+		}
+	}
+	if s := c.SecurityContext.Capabilities; s.Add[0] != "IPC_LOCK" || s.Drop[0] != "ALL" || launcher.Containers[0].SecurityContext.Capabilities.Add != nil {
+		t.Errorf("capabilities are %+v", s)
+	}
+	if set.Spec.ReplicatedJobs[0].Template.Spec.Template.Annotations["sidecar.istio.io/inject"] != "false" {
+		t.Error("the launcher's pod lacks the annotation")
+	}
+	for text, want := range map[string]string{"spec: {nodeselector: {a: b}}": "unknown field", "kind: Pod": "unknown field",
+		"spec: {containers: [{name: main}]}": `container "main": they are launcher and worker`, "spec: [": "yaml"} {
+		if _, err := parse([]string{"-image", "i", "-ranks", "1", "-pod-template", file(t, text), "--", "true"}); err == nil || !strings.Contains(err.Error(), want) || explain(err, 0, t.Logf) != 2 {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestNamespaceOfDryRun: objects that are printed are of the namespace that was named.
+func TestNamespaceOfDryRun(t *testing.T) {
+	var out bytes.Buffer
+	q := parsed(t, "-image", "i", "-ranks", "1", "-namespace", "team-a", "-dry-run", "--", "true")
+	if err := q.print(&out); err != nil || strings.Count(out.String(), "\n  namespace: team-a\n") != strings.Count(out.String(), "\nkind: ") {
+		t.Errorf("%v:\n%s", err, &out)
 	}
 }
