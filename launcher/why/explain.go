@@ -42,11 +42,7 @@ func (r *Recording) Explain() (verdict string, evidence []string) {
 				verdict += "; " + f.Failed
 			}
 		}
-		for _, f := range found {
-			if f.Diverged != "" {
-				verdict += fmt.Sprintf("; rank %d on %s %s", f.Rank, f.Host, f.Diverged)
-			}
-		}
+		verdict += after(apart(slices.DeleteFunc(found, func(f Finding) bool { return f.Diverged == "" })), "; ")
 	}
 	return verdict, append(evidence, r.last()...)
 }
@@ -75,7 +71,7 @@ func (r *Recording) last() (lines []string) {
 	for _, e := range r.Links[max(len(r.Links)-most, 0):] {
 		text := fmt.Sprintf("%s the connection %d of %s to %s %s", clock(e.Time), e.Stream, e.Host, e.Peer, e.What)
 		if e.Resent > 0 {
-			text += fmt.Sprintf(", %d segments were sent again", e.Resent)
+			text += fmt.Sprintf(", segments sent again: %d", e.Resent)
 		}
 		lines = append(lines, text)
 	}

@@ -251,7 +251,7 @@ func TestRecording(t *testing.T) {
 	_, evidence := got.Explain()
 	text := strings.Join(evidence, "\n")
 	for _, want := range []string{"because of a stall", "host1 recorded 4 operations", `allreduce "b": called at`, "waits for rank 1 on host2",
-		"of host1 to host2 resumed, 7 segments were sent again", `host1 added up allreduce "loss" of 4 bytes in shared memory, 9 times`,
+		"of host1 to host2 resumed, segments sent again: 7", `host1 added up allreduce "loss" of 4 bytes in shared memory, 9 times`,
 		`"norm" of 8 bytes in shared memory: rank 0 came to it 9 times, rank 1 8 times`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -320,11 +320,16 @@ func TestNetwork(t *testing.T) {
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
+	link(0, why.Link{Sent: 600_000_000, Waits: 5, RTT: 300})
+	link(1, why.Link{Sent: 900_000_000, Waits: 5, RTT: 300})
+	if got, _ := why.Explain(all); !strings.Contains(got, "from host1 to host2: 1200 MB/s: ") {
+		t.Error(got)
+	}
 	link(1, why.Link{Sent: 200_000, Waits: 5, RTT: 80_000})
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s, round trip 80ms: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
-	const loses = "the path from host2 to host1 loses packets: 80 were sent again within 12s, while 0.9 MB arrived: " +
+	const loses = "the path from host2 to host1 loses packets: it sent 80 again within 12s, while 0.9 MB arrived: " +
 		"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC"
 	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Waits: 5})
 	if got, _ := why.Explain(all); strings.Contains(got, "loses") {

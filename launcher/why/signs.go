@@ -3,6 +3,7 @@ package why
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -56,15 +57,15 @@ type cause struct {
 	at    string
 }
 
-// cause returns what explains most of the look. Of several that explain what the main thread waits for, the first one is the
-// most special. What slows a rank down explains no wait that is long against a step that is slowed down so much.
+// cause returns what explains most of the look. Of several that explain what the main thread waits for, at least half of the
+// time, the first one is the most special. What slows a rank down explains no wait that is long against a step that is slowed down so much.
 func (f *Finding) cause() (best cause) {
 	s, at, state := cmp.Or(f.Signs, &Signs{}), f.Top(), f.state()
-	waits := max(1-s.share(s.Main+s.Ready), 0.01) // neither running nor ready
+	waits := 1 - s.share(s.Main+s.Ready) // neither running nor ready
 	lock, faults, ready := strings.HasPrefix(state, "waits for another thread"), s.perSecond(s.Faults), s.Ready-s.Throttled
 	main, others := inUser(f.Stack)
 	other := strings.Join(others[:min(len(others), 3)], " and at ")
-	memory, loader := "(its memory limit, or the machine, is too small)", at
+	memory, loader, dead := "(its memory limit, or the machine, is too small)", at, strings.Join(s.Dead, ", ")
 	if s.Swapped > 0 {
 		memory = fmt.Sprintf("(%d MiB are in swap)", s.Swapped>>20)
 	}
@@ -78,23 +79,23 @@ func (f *Finding) cause() (best cause) {
 			fmt.Sprintf("waits for its memory to come from disk, %.0f pages per second %s", faults, memory), after(at, ", at ")},
 		{kept(state), waits, false, state, after(s.Stuck, ": ") + after(at, ", at ")},
 		{s.Stuck != "" && (blocked(state) || idle(s)), waits, false, "waits for the file " + s.Stuck, after(at, ", at ")},
-		{len(s.Dead) > 0, waits, false,
-			"goes on without a process that it started and that died: " + strings.Join(s.Dead, ", "), after(at, "; it is at ")},
 		{lock && s.perSecond(s.Switches) >= turns && other != "", waits, false,
 			"waits for Python's interpreter lock, which another of its threads holds", ", at " + other},
 		{lock && idle(s) && main != "" && other != "", waits, false,
 			fmt.Sprintf("is in a deadlock: its main thread waits for a lock at %s, another thread at %s", main, other), ""},
-		{f.Activity == "waits for data", waits, false, "waits for its data loader" + f.since(), after(loader, " at ") + f.beside()},
+		{f.Activity == "waits for data", max(waits, s.share(s.Main)), false, "waits for its data loader" + f.since(),
+			after(loader, " at ") + f.beside() + after(dead, "; a process that it started has died: ")},
+		{dead != "", waits, false, "goes on without a process that it started and that died: " + dead, after(at, "; it is at ")},
 		{s.Full != "", waits, false, "writes to a file system that is full, " + s.Full, after(at, ", at ")},
 		{s.share(s.Throttled) >= heldBack, s.share(s.Throttled), true, fmt.Sprintf("is held back by its control group, "+
-			"which allows it %.2g CPUs (%s the time it may not run)", s.Quota, percent(s.Throttled)), after(at, ", at ")},
+			"which allows it %v CPUs (%s the time it may not run)", short(s.Quota), percent(s.Throttled)), after(at, ", at ")},
 		{s.share(s.Stolen) >= stolenShare && !idle(s), s.share(s.Stolen), true, fmt.Sprintf("gets too little CPU time: "+
 			"the hypervisor gives %s it to other machines", percent(s.Stolen)), after(at, ", at ")},
 		{s.share(ready) >= crowded && ready > s.CPU/2, s.share(ready), true, fmt.Sprintf("gets too little CPU time: "+
 			"%s (%s the time it is ready and may not run)", s.rival(), percent(s.Ready)), after(at, ", at ")},
 	} {
 		slowed := float64(f.Step) / max(1-c.share, 0.01)
-		if c.is && c.share > best.share && (!c.slows || 2*slowed >= float64(f.Waited)) {
+		if c.is && c.share > best.share && (!c.slows && c.share >= 0.5 || c.slows && 2*slowed >= float64(f.Waited)) {
 			best = c
 		}
 	}
@@ -129,10 +130,12 @@ func (f *Finding) slowed() bool {
 	return c.slows && c.share >= 0.5 && f.crowding() < 0.5
 }
 
-// stuck reports whether a rank does nothing, for long, or is slowed down much.
+// stuck reports whether a rank does nothing, for long, or is slowed down much. One in an operation that its daemon knows waits for
+// others, or for data.
 func (f *Finding) stuck() bool {
 	c := f.cause()
-	return f.Stays && f.Activity != inOperation && (c.share >= 0.5 && !c.slows || f.Signs != nil && idle(f.Signs)) || f.slowed()
+	idles := c.share > 0 && !c.slows || f.Signs != nil && idle(f.Signs)
+	return f.slowed() || f.Stays && idles && (f.Activity != inOperation || len(f.Does) == 0)
 }
 
 // idle reports whether a process did nothing during the look, and had nothing to do.
@@ -179,6 +182,14 @@ func (l Link) merit() float64 {
 	return l.rate()
 }
 
+// short rounds a number so that people read it.
+func short(x float64) float64 {
+	if x >= 10 {
+		return math.Round(x)
+	}
+	return math.Round(100*x) / 100
+}
+
 // network names the link that is slow or loses packets, "" if none shows.
 func network(all []Finding) string {
 	from, worst := "", Link{}
@@ -195,16 +206,16 @@ func network(all []Finding) string {
 	case worst.Down:
 		return fmt.Sprintf("the link from %s to %s has no connection", from, worst.Peer)
 	case worst.Losing:
-		return fmt.Sprintf("the path from %s to %s loses packets: %d were sent again within %v, while %.2g MB arrived: "+
+		return fmt.Sprintf("the path from %s to %s loses packets: it sent %d again within %v, while %v MB arrived: "+
 			"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC", from, worst.Peer, worst.Lost,
-			(time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), float64(worst.LostOf)/1e6)
+			(time.Duration(worst.LostMS) * time.Millisecond).Round(time.Second), short(float64(worst.LostOf)/1e6))
 	default:
 		trip := ""
 		if worst.RTT >= 5000 { // else it does not matter
 			trip = fmt.Sprintf(", round trip %v", rounded(worst.RTT))
 		}
-		return fmt.Sprintf("the slowest link is from %s to %s: %.2g MB/s%s: look at the speed of both NICs and at what else uses them",
-			from, worst.Peer, worst.rate(), trip)
+		return fmt.Sprintf("the slowest link is from %s to %s: %v MB/s%s: look at the speed of both NICs and at what else uses them",
+			from, worst.Peer, short(worst.rate()), trip)
 	}
 }
 

@@ -119,7 +119,7 @@ func verdictOf(all []Finding) string {
 		}
 		return "the job waits for " + ranks(behind) + what(behind)
 	case len(waiting) > 0:
-		return fmt.Sprintf("%s %s for data that is under way between hosts%s", ranks(waiting), plural(waiting, "waits", "wait"), after(path, ": "))
+		return ranks(waiting) + plural(waiting, " waits", " wait") + " for data that is under way" + plural(hosts(all), "", " between hosts") + after(path, ": ")
 	case len(late) > 0:
 		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
 	case len(slowed) > 0:
@@ -130,11 +130,6 @@ func verdictOf(all []Finding) string {
 		return "the job waits mostly for data that is under way between hosts: " + path
 	case split != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
 		return "nothing is wrong: " + split
-	}
-	for i := range running {
-		if !running[i].stuck() {
-			running[i].Signs = nil // what they are of is no reason
-		}
 	}
 	return "no rank waits for another: " + ranks(running) + what(running)
 }
@@ -151,12 +146,12 @@ func (f Finding) does() string {
 		return state
 	case f.Failed != "":
 		return "has failed: " + f.Failed
-	case cause.share > 0:
+	case cause.share > 0 && (f.Behind || f.Late != nil || f.stuck()): // else what is seen at the moment is no reason
 		return cause.text + cause.at
 	case f.Activity == "computes", f.Activity == "":
 		return state + after(f.Top(), " at ") + f.beside()
 	default:
-		return f.Activity + f.since()
+		return f.Activity + f.since() + after(f.Top(), " at ")
 	}
 }
 

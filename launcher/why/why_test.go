@@ -69,7 +69,8 @@ func TestExplain(t *testing.T) {
 		"file server":   {late(why.Finding{State: "waits for a file server (NFS) (pid 77)", Activity: "waits for data"}), "the job waits for rank 2 on host2, which waits for a file server (NFS)"},
 		"debugger":      {late(why.Finding{State: "waits (pid 77)", Stack: strings.ReplaceAll(stack, "selectors.py", "pdb.py")}), "the job waits for rank 2 on host2, which is in a debugger at batches (train.py:12)"},
 		"silent host":   {append(both[:2:2], why.Finding{Rank: 2, Host: "host2", Silent: true}), "the job waits for rank 2 on host2: the host does not answer"},
-		"under way":     {both, "ranks 0-1 on host1 wait for data that is under way between hosts"},
+		"under way":     {both, "ranks 0-1 on host1 wait for data that is under way"},
+		"between hosts": {append(both[:2:2], why.Finding{Rank: 2, Host: "host2", State: "is computing"}), "ranks 0-1 on host1 wait for data that is under way between hosts"},
 		"one has ended": {late(why.Finding{State: "has ended", Ended: true}), "the job waits for rank 2 on host2, which has ended"},
 		"no one waits":  {[]why.Finding{{Rank: 0, Host: "h", State: "is computing"}, {Rank: 1, Host: "h", State: "is computing"}}, "no rank waits for another: ranks 0-1 on h, each of which is computing"},
 		"several":       {append(late(why.Finding{State: "sleeps"}), why.Finding{Rank: 3, Host: "host2", State: "is computing", Behind: true}), "the job waits for ranks 2-3 on host2: (3) is computing, (2) sleeps"},
@@ -97,6 +98,12 @@ func TestSizes(t *testing.T) {
 			Signs: &why.Signs{Ready: second * 3 / 10}},
 		"waits for another thread at batches (train.py:12)": {State: "waits for another thread", Stack: stack,
 			Signs: &why.Signs{Switches: 300, Busiest: second}}, // as DDP does while a backward pass runs
+		"computes all the time": {State: "computes all the time", Signs: &why.Signs{Main: second, Full: "/logs"}},
+		"computes most of it": {State: "computes most of it",
+			Signs: &why.Signs{Main: second * 95 / 100, Dead: []string{"process 7 (git), with status 128"}, Full: "/logs"}},
+		"waits for its data loader for 8s; a process that it started has died: process 7 (git), with status 128": {
+			State: "waits", Activity: "waits for data", For: 8e6, Signs: &why.Signs{Dead: []string{"process 7 (git), with status 128"}}},
+		"waits for its data loader for 9s": {State: "is computing", Activity: "waits for data", For: 9e6, Signs: &why.Signs{Main: second}},
 		"is in a debugger at batches (train.py:12)": {State: "waits", Stack: strings.ReplaceAll(stack, "selectors.py", "pdb.py"),
 			Signs: &why.Signs{Full: "/out", Ready: second / 4}},
 	} {
@@ -143,6 +150,13 @@ func TestNothingIsWrong(t *testing.T) {
 		"slow links that are idle":       {func(f *why.Finding) { f.Links, f.Moving = []why.Link{{Peer: "o", RTT: 9}}, 0.9 }, fine},
 		"losses that slow nothing":       {func(f *why.Finding) { f.Links = []why.Link{{Peer: "o", Losing: true, Lost: 9}} }, fine},
 		"no steps for long, one of both": {func(f *why.Finding) { f.Stays = f.Rank == 1 }, fine},
+		"in an operation": {func(f *why.Finding) {
+			f.Activity, f.Stays, f.Does = "waits for an operation", true, []string{`waits in barrier "a" for rank 1 on h`}
+		}, fine},
+		"in an operation that no daemon knows": {func(f *why.Finding) {
+			f.Activity, f.Stays, f.For, f.Stack = "waits for an operation", true, 600e6, stack
+		},
+			"no rank waits for another: ranks 0-1 on h, each of which waits for an operation for 10m0s at batches (train.py:12)"},
 		"memory from disk": {func(f *why.Finding) {
 			if f.Rank == 1 {
 				f.Signs, f.Does = &why.Signs{Window: second, Faults: 900}, []string{`has not called barrier "a", which others wait for`}

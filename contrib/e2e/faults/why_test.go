@@ -35,7 +35,7 @@ var faults = []fault{
 	{"killed", `WHO was killed by signal 9`},
 	{"out of memory", `WHO was ended by the kernel: its control group is out of memory`},
 	{"slow loader", `WHO.* which waits for its data loader`},
-	{"dead loader worker", `WHO, which goes on without a process that it started and that died: process [0-9]+ .*, killed by signal 9`},
+	{"dead loader worker", `WHO, which waits for its data loader .*a process that it started has died: process [0-9]+ .*, killed by signal 9`},
 	{"hung loader worker", `WHO, which waits for its data loader .*process [0-9]+ \(python3\) sleeps`},
 	{"stuck file system", `WHO, which .*: /tmp/fault/data/batch-7 \(fuse`},
 	{"file lock", `WHO, which waits for the file /.*/lock \(.*process [0-9]+ \(flock\) has locked`},
