@@ -30,9 +30,6 @@ func (j *job) handle(ev talk.Event) {
 	case ev.Up:
 		h.up = true
 		h.session = ev.Session
-		if j.facts != nil {
-			h.Queue.Put(j.facts) // its Job may be from before
-		}
 		if j.stopping || h.adopted && h.leaving {
 			h.Queue.Put(&wire.Stop{})
 		}

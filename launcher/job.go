@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"gorun/launcher/talk"
-	"gorun/rendezvous/wire"
 )
 
 // job acts on what the launcher knows. Only loop touches it once Run has started the conversations.
@@ -20,7 +19,6 @@ type job struct {
 	inspection inspection
 	network    network
 	news       worldNews
-	facts      *wire.Topology // the file of facts about hosts, if it was changed since the job began
 }
 
 // tell prints lines for the user, but not while the job ends.

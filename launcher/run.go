@@ -52,9 +52,6 @@ func (j *job) loop(ctx context.Context) error {
 			last = time.After(hurryGrace)
 		case m := <-j.spec.Moves:
 			j.moved(m)
-		case text := <-j.spec.Facts:
-			j.template.Topology, j.facts = text, &wire.Topology{Text: text}
-			j.hosts.broadcast(j.facts)
 		case <-j.spec.AskUsage:
 			j.hosts.broadcast(&wire.AskUsage{})
 		case n := <-signals:

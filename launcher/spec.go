@@ -50,8 +50,6 @@ type Spec struct {
 	HostMoves func(host string, begins bool, text string)
 	// Moves announces moves of hosts, as others see them; nil for none.
 	Moves <-chan Move
-	// Facts delivers each new content of the file of facts; nil if it stays as it is.
-	Facts <-chan []byte
 	// AskUsage has the daemons report what their ranks use. Used and UsedHost are called with the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)

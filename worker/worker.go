@@ -306,8 +306,6 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		}
 	case *wire.Fence, *wire.Name:
 		d.mpi.Receive(m)
-	case *wire.Topology:
-		d.machine.Learn(ctx, m.Text)
 	case *wire.Migrating: // as vCenter reports it
 		d.moves.Host(ctx, m)
 	case *wire.Moved:

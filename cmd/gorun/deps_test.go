@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"worker/command":       {"collective/verbs/ibverbs", "rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/mpi", "rendezvous/liveness", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/wire", "topology"},
-	"launcher/discover":    {"launcher/hosts", "topology", "topology/facts"},
+	"launcher/discover":    {"launcher/hosts"},
 	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},

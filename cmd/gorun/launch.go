@@ -322,8 +322,6 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	}
 	moves, unwatch := watchMoves(ctx, p.jobFlags, mux.Note)
 	spec.Moves = moves
-	corrections, unread := p.ring.watch(ctx, hostNames(spec.Placement), mux.Note)
-	spec.Facts = corrections
 	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
 	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
 	recorded() // its note comes before the end of the output
@@ -332,7 +330,6 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	}
 	quiet()
 	unwatch()
-	unread()
 	for rank := range spec.Placement.Ranks {
 		mux.Close(rank)
 	}

@@ -60,8 +60,7 @@ func (p *ringPlan) measure(ctx context.Context, o *jobFlags, names []string) err
 	if err != nil {
 		return err
 	}
-	p.more = append([]byte("\n"), facts.WriteEdges(hosts, edges)...)
-	p.text = slices.Concat(p.text, p.more)
+	p.text = slices.Concat(p.text, []byte("\n"), facts.WriteEdges(hosts, edges))
 	if p.File, err = facts.Parse(p.text); err != nil {
 		return &usageError{fmt.Errorf("add what was measured to the topology file: %w", err), "gorun topo -H host1,host2 --measure --save FILE, then --topology FILE"}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/discover"
 	"gorun/topology"
 	"gorun/topology/facts"
 )
@@ -46,7 +44,6 @@ type ringPlan struct {
 	by   topology.By
 	file string // its name
 	text []byte // nil for none
-	more []byte // what was measured before the job, and belongs behind the text
 	*facts.File
 }
 
@@ -63,7 +60,7 @@ func readRing(o *jobFlags) (ringPlan, error) {
 		}
 		return p, nil
 	}
-	if p.text, err = discover.ReadFacts(p.file); err != nil {
+	if p.text, err = readShort(p.file); err != nil {
 		return p, &usageError{fmt.Errorf("read topology file: %w", err), "gorun help topology-file"}
 	}
 	if p.File, err = facts.Parse(p.text); err != nil {
@@ -124,14 +121,4 @@ func (p ringPlan) override(hosts []topology.Host) error {
 		}
 	}
 	return nil
-}
-
-// watch delivers the content of the topology file whenever it changes while a job runs; nil if it cannot change. The
-// second result ends the watch.
-func (p ringPlan) watch(ctx context.Context, names []string, note func(format string, args ...any)) (<-chan []byte, func()) {
-	file := discover.Facts{File: p.file, Text: p.text, Measured: p.more, Hosts: named(names)}
-	if !file.Watches() {
-		return nil, func() {}
-	}
-	return watching(ctx, func(ctx context.Context, deliver func([]byte)) { file.Watch(ctx, deliver, note) })
 }

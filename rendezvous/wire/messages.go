@@ -128,11 +128,6 @@ type HostsChanged struct {
 	Stamp   int64  `msgpack:"stamp"` // greater than those before
 }
 
-// Topology replaces the topology file in the Job, because the user has changed it.
-type Topology struct {
-	Text []byte `msgpack:"text"`
-}
-
 // World is an epoch's members in ring order.
 type World struct {
 	Epoch uint32   `msgpack:"epoch"`
@@ -522,7 +517,6 @@ func (*Fence) kind() byte        { return 20 }
 func (*Rejoining) kind() byte    { return 21 }
 func (*HostsChanged) kind() byte { return 24 }
 func (*Alive) kind() byte        { return 25 }
-func (*Topology) kind() byte     { return 27 }
 func (*Facts) kind() byte        { return 32 }
 func (*Propose) kind() byte      { return 33 }
 func (*Prepared) kind() byte     { return 34 }

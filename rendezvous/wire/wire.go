@@ -33,7 +33,7 @@ var messages = table(
 	empty[Hello], empty[Job], empty[Ready], empty[Roster], empty[Committed], empty[Started],
 	empty[Output], empty[Exited], empty[Failed], empty[Log], empty[Stdin], empty[Signal], empty[Stop],
 	empty[Done], empty[Taken], empty[Inspect], empty[Inspected], empty[Fence], empty[Rejoining],
-	empty[HostsChanged], empty[Alive], empty[Reordered], empty[Topology], empty[Facts], empty[Propose],
+	empty[HostsChanged], empty[Alive], empty[Reordered], empty[Facts], empty[Propose],
 	empty[Prepared], empty[Commit], empty[Abort], empty[Migrating], empty[Pause], empty[Moved],
 	empty[Edges], empty[Hears], empty[Stalled], empty[AskStalled], empty[GiveUp],
 	empty[Evidence], empty[Wanted], empty[Form], empty[Peers], empty[Without], empty[Stuck],

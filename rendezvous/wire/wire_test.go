@@ -35,7 +35,6 @@ var messages = []wire.Message{
 	&wire.Rejoining{Process: 3, Epoch: 1, Why: "w"},
 	&wire.StateKept{Epoch: 4},
 	&wire.HostsChanged{Epoch: 3, Added: true, Stamp: 5},
-	&wire.Topology{Text: []byte("hosts:")},
 	&wire.Alive{},
 	&wire.Migrating{Host: 1, State: wire.MoveStarts, Text: "t", Moved: true, Labels: map[string]string{"esxi": "e"}, By: "b"},
 	&wire.Edges{Edges: []wire.Edge{{To: 1, RTT: 5e-5, Bandwidth: 1e9}}},

@@ -56,7 +56,6 @@ type HostMachine struct {
 	job        *wire.Job
 	self       topology.Host
 	facts      *facts.File // what the user knows
-	applied    *facts.File // the facts that correct self
 	placed     placed
 	unreported int // how often the coordinator is still to hear of a change
 }
@@ -81,7 +80,7 @@ func New(cfg Config, self topology.Host) (*HostMachine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read topology file: %w", err)
 	}
-	return &HostMachine{cfg: cfg, job: cfg.Job, self: self, facts: known, applied: known}, nil
+	return &HostMachine{cfg: cfg, job: cfg.Job, self: self, facts: known}, nil
 }
 
 // Host returns what the machine is like.
@@ -146,18 +145,6 @@ func (m *HostMachine) ProbeAgain(ctx context.Context, when string, then func()) 
 	})
 }
 
-// Learn takes another topology file, which the launcher has found to be one, and looks at the machine again in its
-// light.
-func (m *HostMachine) Learn(ctx context.Context, text []byte) {
-	known, err := facts.Parse(text)
-	if err != nil {
-		m.cfg.Out.Write(&wire.Log{Text: fmt.Sprintf("the topology file stays as it was: %v", err)})
-		return
-	}
-	m.facts, m.placed = known, placed{} // a move that is reported from now on is newer than the file
-	m.cfg.Loop.Go(func() { m.ProbeAgain(ctx, "", func() {}) })
-}
-
 // MovedTo takes the end of a move of this machine that was observed from elsewhere, with the labels of where it is
 // now, if they are known.
 func (m *HostMachine) MovedTo(end *wire.Migrating) {
@@ -173,7 +160,7 @@ func (m *HostMachine) WarnOfLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
 		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
-			"if it is not so any more, write the file again, this job reads it", strings.Join(labels, ", ")))
+			"if it is not so any more, correct the file for the next job", strings.Join(labels, ", ")))
 	}
 	m.warnOfPlaced()
 }
@@ -190,7 +177,7 @@ func (m *HostMachine) warnOfPlaced() {
 	labels = slices.DeleteFunc(labels, func(label string) bool { return !still(label) })
 	if len(labels) > 0 {
 		m.tell(fmt.Sprintf("%s still counts as %s reported it, although the machine may have been moved once more: "+
-			"if it is not so any more, the topology file says better, this job reads it again",
+			"if it is not so any more, correct the topology file for the next job",
 			strings.Join(labels, ", "), m.placed.by))
 	}
 }
@@ -200,27 +187,17 @@ func (m *HostMachine) warnOfPlaced() {
 func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
 	again, own := m.placed.look(found.Session, begun), found
-	asBefore := own // with the corrections of the former file
-	asBefore.NICs = slices.Clone(own.NICs)
-	m.applied.Apply(&asBefore)
 	missing := m.facts.Apply(&found)
-	corrected := m.applied != m.facts
-	m.applied = m.facts
 	m.placed.apply(&found, own)
-	m.keepLabels(&found, corrected)
+	m.keepLabels(&found)
 	if again {
 		defer m.warnOfPlaced()
 	}
-	news, byFile := m.news(asBefore, found, corrected)
-	if len(news) == 0 && !corrected {
+	news := m.news(found)
+	if len(news) == 0 {
 		return
 	}
-	if len(news) > 0 {
-		m.tell(when + strings.Join(news, ", "))
-	}
-	if len(byFile) > 0 {
-		m.tell("by the topology file " + strings.Join(byFile, ", "))
-	}
+	m.tell(when + strings.Join(news, ", "))
 	for _, err := range missing {
 		m.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
 	}
@@ -234,11 +211,10 @@ func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begu
 }
 
 // keepLabels keeps labels that the probe did not find again: VMware's programs may not answer right after a move. It
-// keeps none if the topology file is a new one, or if the machine has moved since the file was written: then the former
-// labels may be wrong.
-func (m *HostMachine) keepLabels(found *topology.Host, corrected bool) {
+// keeps none if the machine has moved since the topology file was written: then the former labels may be wrong.
+func (m *HostMachine) keepLabels(found *topology.Host) {
 	labels, sources := map[string]string{}, map[string]string{}
-	if !corrected && !m.facts.Moved(*found) {
+	if !m.facts.Moved(*found) {
 		maps.Copy(labels, m.self.Labels)
 		maps.Copy(sources, m.self.LabelSources)
 	}
@@ -247,13 +223,12 @@ func (m *HostMachine) keepLabels(found *topology.Host, corrected bool) {
 	found.Labels, found.LabelSources = labels, sources
 }
 
-// news describes what is new about this machine, and what is new because of another topology file: asBefore is what
-// was found, corrected by the file before.
-func (m *HostMachine) news(asBefore, found topology.Host, corrected bool) (news, byFile []string) {
+// news describes what is new about this machine.
+func (m *HostMachine) news(found topology.Host) (news []string) {
 	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
 		news = append(news, "its session is another one")
 	}
-	if text := changes(m.self.NICs, asBefore.NICs); text != "" {
+	if text := changes(m.self.NICs, found.NICs); text != "" {
 		news = append(news, text)
 		m.cfg.Daemon.NetworkChanged()
 	}
@@ -261,19 +236,13 @@ func (m *HostMachine) news(asBefore, found topology.Host, corrected bool) (news,
 		news = append(news, "data goes over "+found.Data)
 		m.cfg.Daemon.NetworkChanged()
 	}
-	if text := changes(asBefore.NICs, found.NICs); text != "" {
-		byFile = append(byFile, text)
-		m.cfg.Daemon.NetworkChanged()
-	}
-	if text := relabeled(m.self.Labels, found.Labels); text != "" && corrected && len(m.placed.labels) == 0 {
-		byFile = append(byFile, text)
-	} else if text != "" {
+	if text := relabeled(m.self.Labels, found.Labels); text != "" {
 		news = append(news, text)
 	}
 	if text := resized(m.self.Nodes, found.Nodes); text != "" {
 		news = append(news, text+" (ranks stay bound as they are)")
 	}
-	return append(news, otherGPUs(m.self.GPUs, found.GPUs)...), byFile
+	return append(news, otherGPUs(m.self.GPUs, found.GPUs)...)
 }
 
 // otherGPUs describes which GPUs are new, and which are gone.
@@ -294,8 +263,7 @@ func otherGPUs(before, after []topology.GPU) (news []string) {
 	return news
 }
 
-// placed is where this machine is since a move, and who reported that. It is newer than the topology file, until the
-// file is read again.
+// placed is where this machine is since a move, and who reported that. It is newer than the topology file.
 type placed struct {
 	labels  map[string]string
 	by      string

@@ -32,7 +32,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said
 	var out bytes.Buffer
 	job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}
 	cfg := Config{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out), Daemon: &quiet{}}
-	m = &HostMachine{cfg: cfg, job: job, self: self, facts: known, applied: known}
+	m = &HostMachine{cfg: cfg, job: job, self: self, facts: known}
 	return m, func() (lines []string) {
 		in := wire.NewReader(&out)
 		for {
@@ -112,13 +112,12 @@ func TestChangedInto(t *testing.T) {
 		"the topology file does not fit any more: line 5: h has no NIC e0")
 }
 
-// TestPlaced: labels that the end of a move brings win over those of the file, which may be from before it, until that
-// is written again.
+// TestPlaced: labels that the end of a move brings win over those of the file, which may be from before it.
 func TestPlaced(t *testing.T) {
 	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1, rack: r1, zone: z, by: vCenter}\n")
 	d.facts.Apply(&d.self)
 	observed(d, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Text: "moved from e1", Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"})
-	expect(t, said(), "zone of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it")
+	expect(t, said(), "zone of the topology file still counts after the move: if it is not so any more, correct the file for the next job")
 	for range 2 { // that it is looked at once more changes nothing
 		d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "after the pause ")
 		if want := (map[string]string{"esxi": "e2", "rack": "r2", "zone": "z"}); !maps.Equal(d.self.Labels, want) || d.self.LabelSources["esxi"] != "vCenter" {
@@ -126,66 +125,13 @@ func TestPlaced(t *testing.T) {
 		}
 	}
 	expect(t, said(), "after the pause esxi is e2, not e1, rack is r2, not r1")
-	again, err := facts.Parse([]byte("hosts:\n  h: {esxi: e3, rack: r2}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.facts, d.placed = again, placed{}
-	d.changedInto(t.Context(), topology.Host{Name: "h"}, time.Now(), "")
-	expect(t, said(), "by the topology file esxi is e3, not e2, zone is not known, was z")
-}
-
-// TestNewsByFile: of what is found when the topology file has changed, only what the file holds is attributed to it.
-func TestNewsByFile(t *testing.T) {
-	nics := func(mtu int, addrs ...string) []topology.NIC {
-		return []topology.NIC{{Name: "e0", Node: -1, Up: true, Speed: 10000, MTU: mtu, Addrs: addrs}, {Name: "e1", Node: -1, Up: true, Speed: 10000}}
-	}
-	d, said := onHost(t, topology.Host{Name: "h", NICs: nics(1500, "10.0.0.1/24")}, "hosts:\n  h: {rack: r1}\n")
-	d.facts.Apply(&d.self)
-	file, err := facts.Parse([]byte("hosts:\n  h: {rack: r2, nics: {e1: {speed_mbit: 25000}}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.facts = file
-	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: nics(1400, "10.0.0.1/24"), GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
-	expect(t, said(), "e0 has an MTU of 1400, not 1500, GPU A100 is new", "by the topology file e1 has 25000 Mbit/s, not 10000, rack is r2, not r1")
-	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: nics(1400), GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
-	expect(t, said(), "e0 has no address")
-
-	// Others find it at the other one now.
-	d.cfg.Daemon.(*quiet).nic = "e1"
-	moved := nics(1400)
-	moved[1].Addrs = []string{"10.1.0.1/24"}
-	d.changedInto(t.Context(), topology.Host{Name: "h", NICs: moved, GPUs: []topology.GPU{{Name: "A100"}}}, time.Now(), "")
-	expect(t, said(), "e1 has the addresses 10.1.0.1/24, data goes over e1")
-	if d.self.Data != "e1" {
-		t.Errorf("data goes over %q", d.self.Data)
-	}
-}
-
-// TestPlacedSinceFile: the end of a move that is reported while the machine is looked at because of another topology
-// file is newer than that file.
-func TestPlacedSinceFile(t *testing.T) {
-	d, said := onHost(t, topology.Host{Name: "h"}, "hosts:\n  h: {esxi: e1}\n")
-	d.facts.Apply(&d.self)
-	begun := time.Now()
-	over, end := context.WithCancel(t.Context())
-	end() // what it looks at there is of no use to the test
-	d.Learn(over, []byte("hosts:\n  h: {esxi: e3}\n"))
-	d.cfg.Loop.Wait()
-	observed(d, &wire.Migrating{Host: d.job.HostID, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e4"}, By: "vCenter"})
-	d.changedInto(t.Context(), topology.Host{Name: "h"}, begun, "")
-	expect(t, said(), "esxi is e4, not e1")
-	if d.self.LabelSources["esxi"] != "vCenter" {
-		t.Errorf("told by %v", d.self.LabelSources)
-	}
 }
 
 // TestMovedOnceMore: what the end of a move reported is not known to be true after another one of which only the
 // session speaks, or no one reports where it went: what the machine reports itself counts then, and the rest is
 // doubted.
 func TestMovedOnceMore(t *testing.T) {
-	const doubt = "esxi, rack still counts as vCenter reported it, although the machine may have been moved once more: if it is not so any more, the topology file says better, this job reads it again"
+	const doubt = "esxi, rack still counts as vCenter reported it, although the machine may have been moved once more: if it is not so any more, correct the topology file for the next job"
 	ends := &wire.Migrating{Host: 1, State: wire.MoveEnds, Labels: map[string]string{"esxi": "e2", "rack": "r2"}, By: "vCenter"}
 	d, said := onHost(t, topology.Host{Name: "h", Session: "0x1"}, "hosts:\n  h: {esxi: e1, rack: r1}\n")
 	d.facts.Apply(&d.self)

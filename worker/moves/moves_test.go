@@ -17,7 +17,7 @@ import (
 // TestLabelsAfterMove: a host that was moved reports which labels may not be true of where it is now.
 func TestLabelsAfterMove(t *testing.T) {
 	for file, want := range map[string][]string{
-		"hosts:\n  h: {esxi: e, rack: r, by: vCenter}\n":               {"esxi, rack of the topology file still counts after the move: if it is not so any more, write the file again, this job reads it"},
+		"hosts:\n  h: {esxi: e, rack: r, by: vCenter}\n":               {"esxi, rack of the topology file still counts after the move: if it is not so any more, correct the file for the next job"},
 		"hosts:\n  h: {esxi: e, session: '0x1'}\n  other: {esxi: e}\n": nil,
 	} {
 		var out bytes.Buffer
