@@ -59,6 +59,7 @@ type login struct {
 	HungUp func() bool                  // whether the host itself closed it in order; nil if that is never known
 	who    talk.Identity                // of the host
 	first  bool                         // its program is the daemon itself
+	took   time.Duration                // that the login took
 
 	reading resume.Moment // since when Read waits for output, zero while it does not
 	over    chan struct{} // closed once its output has ended and Status has returned
@@ -237,6 +238,7 @@ func (l *line) login(until context.Context) (*login, error) {
 func lasting(until context.Context, again func(context.Context) (*login, error)) (d *login, end func(), err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // keeps the function of ssh.OnAnswer
 	keep := context.AfterFunc(until, cancel)
+	began := time.Now()
 	d, err = again(ctx)
 	switch {
 	case !keep() && err == nil:
@@ -246,6 +248,7 @@ func lasting(until context.Context, again func(context.Context) (*login, error))
 		cancel()
 		return nil, nil, err
 	}
+	d.took = time.Since(began)
 	return d, cancel, nil
 }
 
@@ -261,8 +264,12 @@ func (l *line) mend(d *login) *login {
 		return nil
 	}
 	now := time.Now()
+	due := now
+	if l.blind { // a login that is known to be slow
+		due = now.Add(min(d.took, l.timing.LoginGrace))
+	}
 	l.note(func(a *liveness.Line) {
-		*a = liveness.Line{Broken: now, Unanswered: now, Blind: l.blind, HungUp: d.HungUp != nil && d.HungUp()}
+		*a = liveness.Line{Broken: now, Unanswered: due, Blind: l.blind, HungUp: d.HungUp != nil && d.HungUp()}
 	})
 	for pause := l.timing.RetryMin; l.ctx.Err() == nil; pause = l.longer(pause) {
 		next, err := l.once(l.ctx, func() { l.note(func(a *liveness.Line) { a.Unanswered = time.Time{} }) })

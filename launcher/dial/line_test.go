@@ -246,6 +246,32 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 	}
 }
 
+// TestLineLogsInSlowly: where only a finished login shows that a host answers, it has the time of its last one to do so.
+func TestLineLogsInSlowly(t *testing.T) {
+	const slow = 50 * time.Millisecond
+	for _, answers := range []bool{false, true} {
+		d := newDistant(t)
+		l, err := openLine(t.Context(), bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), answers, func(ctx context.Context) (*login, error) {
+			time.Sleep(slow)
+			return d.login(ctx)
+		}, d.login)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.says(t, l, "hello")
+		d.refuse.Store(true)
+		d.present().end(0, true)
+		for deadline := time.Now().Add(10 * time.Second); l.Away().Broken.IsZero() && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		a := l.Away()
+		if got := a.Unanswered.Sub(a.Broken); got < slow != answers || got > liveness.Default().LoginGrace {
+			t.Errorf("reports answers: %v; it has %v to answer", answers, got)
+		}
+		l.Close()
+	}
+}
+
 // TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
 // no one wants it any more; meanwhile the line reports since when it is away, and whether the host wanted that.
 func TestLineGoesOnLooking(t *testing.T) {

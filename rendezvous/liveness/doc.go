@@ -44,7 +44,8 @@
 // Who decides:
 //
 //   - Launcher: it cannot reach the host, or no peer that has met the host is heard. LoginGrace takes the place of
-//     HangUpGrace where only a finished login shows that a host answers.
+//     HangUpGrace where only a finished login shows that a host answers, after the time that its last login took, at
+//     most as long again.
 //   - Peers: one peer reports the silence, and the launcher has not heard the host for UnheardAfter either.
 //   - Ballot: the launcher hears the suspected host. A host goes at once if more than half of the voters report it and
 //     none of them suspects another. Otherwise, EvidenceGrace after the first report, the host that misses the most

@@ -75,7 +75,7 @@ type Contact struct {
 type Line struct {
 	Kept       bool      // there is one; otherwise the host ends with its connection
 	Broken     time.Time // when the connection ended; zero if it stands
-	Unanswered time.Time // since when the host has not answered; zero while it does
+	Unanswered time.Time // since when the host has not answered, though a login takes time; zero while it does
 	HungUp     bool      // the host has ended the connection
 	Blind      bool      // only a finished login shows that the host answers
 }

@@ -37,7 +37,7 @@ type Timing struct {
 	ReunionGrace   time.Duration // peers get this long to hear a host that was paused
 	RejoinGrace    time.Duration // hosts get this long to find each other in a start after one was silent
 	HangUpGrace    time.Duration // a host that ended its own connections gets this long to answer
-	LoginGrace     time.Duration // the same, where only a finished login shows that the host answers
+	LoginGrace     time.Duration // the same, beyond the time of its last login, where only a finished login shows that the host answers
 
 	// How long hosts do without their launcher.
 	MinLauncherLease time.Duration // the shortest, whatever their own lease
