@@ -45,6 +45,10 @@ func TestAddressChangeInUpload(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := c.Follow(append(tc.args, "-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")...)
+			if tc.bytes > 16<<20 { // the end takes longer than a look on a busy machine
+				c.Await("most of the upload", func() bool { return uploading(c) >= 16<<20 || j.Ended() })
+				j.Must(c.Launcher().SetLink(lab.Link{Rate: 3e6}))
+			}
 			for i := range tc.times {
 				c.Await("upload", func() bool { return uploading(c) >= tc.bytes || j.Ended() })
 				if j.Ended() {
@@ -53,6 +57,7 @@ func TestAddressChangeInUpload(t *testing.T) {
 				if err := c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))); err != nil {
 					t.Fatal(err)
 				}
+				j.Must(c.Launcher().SetLink(lab.Link{Rate: 30e6}))
 				t.Logf("moved with %d bytes there", uploading(c))
 				if tc.times > 1 {
 					time.Sleep(12 * time.Second) // it begins anew by then
