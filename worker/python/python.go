@@ -3,10 +3,10 @@
 package python
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"gorun/worker/rankenv"
@@ -33,10 +33,22 @@ func Describe(file string, env []string) map[string]string {
 	// Where this Python looks for packages, the first place first.
 	path, _ := rankenv.Lookup(env, "PYTHONPATH")
 	home, _ := rankenv.Lookup(env, "HOME")
-	sites := append(filepath.SplitList(path), prefix+"/lib/"+name+"/site-packages")
-	if settings, err := os.ReadFile(prefix + "/pyvenv.cfg"); err != nil || strings.Contains(string(settings), "include-system-site-packages = true") {
-		sites = slices.Concat(sites, []string{home + "/.local/lib/" + name + "/site-packages", "/usr/local/lib/" + name + "/dist-packages",
-			base + "/lib/" + name + "/site-packages", base + "/lib64/" + name + "/site-packages", base + "/lib/python3/dist-packages"})
+	user, _ := rankenv.Lookup(env, "PYTHONUSERBASE")
+	alone, _ := rankenv.Lookup(env, "PYTHONNOUSERSITE")
+	sites, packages := filepath.SplitList(path), name+"/site-packages"
+	settings, err := os.ReadFile(prefix + "/pyvenv.cfg")
+	if err == nil {
+		sites = append(sites, prefix+"/lib/"+packages)
+	}
+	if err != nil || strings.Contains(string(settings), "include-system-site-packages = true") {
+		if alone == "" {
+			sites = append(sites, cmp.Or(user, home+"/.local")+"/lib/"+packages)
+		}
+		// A distribution's Python looks below local first: Fedora's in its own directories, Debian's in another one.
+		for _, lib := range []string{"/local/lib64/" + packages, "/local/lib/" + packages, "/local/lib/" + name + "/dist-packages",
+			"/lib64/" + packages, "/lib/" + packages, "/lib/python3/dist-packages"} {
+			sites = append(sites, base+lib)
+		}
 	}
 	versions := map[string]string{"path": file, "Python": strings.TrimPrefix(name, "python")}
 	for _, dir := range sites {
