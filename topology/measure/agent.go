@@ -49,12 +49,13 @@ func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 		l.Close()
 		return fmt.Errorf("listen for packets: %w", err)
 	}
-	defer packets.Close()
-	packets.SetReadBuffer(received) // or as much of it as the host allows
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { Serve(ctx, l, Key(me.Secret, me.Host)) }) // the launcher notices a failure by the missing result
+	come := make(chan packet, received)
+	serving.Go(func() { drain(ctx, packets, come) })
 	defer serving.Wait()
+	defer packets.Close()
 	defer cancel()
 	if err := answers.Encode(Answer{Port: l.Addr().(*net.TCPAddr).Port, UDP: packets.LocalAddr().(*net.UDPAddr).Port}); err != nil {
 		return err
@@ -73,7 +74,7 @@ func Agent(ctx context.Context, in io.Reader, out io.Writer) error {
 		case len(order.Addrs) > 0:
 			err = send(ctx, order.Addrs[0], key, order.Bytes)
 		default:
-			answer.Packets, err = receive(packets, key), nil
+			answer.Packets, err = receive(come, key), nil
 		}
 		if err != nil {
 			answer.Error = err.Error()

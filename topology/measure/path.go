@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/sha256"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,8 +15,8 @@ const (
 	small   = 100  // bytes of a packet that any network carries
 	sample  = 200  // packets of that size, which show losses
 	settle  = 300 * time.Millisecond
-	// received is the buffer for packets. All that a probe sends fit, so a host that is busy loses none.
-	received = 1 << 20
+	// received is how many packets wait for an order to count them: more than a probe sends.
+	received = 1024
 )
 
 // usual packet sizes: jumbo frames, Ethernet, PPP and tunnels, the minimum of IPv6, less than that, and the size that
@@ -60,22 +61,49 @@ func send(ctx context.Context, to string, key []byte, bytes int) error {
 	return err
 }
 
-// receive returns what has come of the packets for this key, once no more do.
-func receive(conn *net.UDPConn, key []byte) (found Packets) {
-	tag, packet, count := sign(key, []byte("packet")), make([]byte, largest), 0
-	for end := time.Now().Add(answerTimeout); time.Now().Before(end); {
-		conn.SetReadDeadline(time.Now().Add(settle))
-		n, from, err := conn.ReadFromUDPAddrPort(packet)
+// packet is one that has come.
+type packet struct {
+	tag   []byte
+	bytes int
+}
+
+// drain hands over what comes until the connection is closed. The kernel's buffer has no room for all that a probe sends.
+func drain(ctx context.Context, conn *net.UDPConn, come chan<- packet) {
+	defer close(come)
+	read := make([]byte, largest)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(read)
 		if err != nil {
-			break
+			return
 		}
-		if n < len(tag) || !hmac.Equal(packet[:len(tag)], tag) {
+		select {
+		case come <- packet{slices.Clone(read[:min(n, sha256.Size)]), n + headers(from.Addr())}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// receive returns what has come of the packets for this key, once no more do.
+func receive(come <-chan packet, key []byte) (found Packets) {
+	tag, count := sign(key, []byte("packet")), 0
+	end := time.After(answerTimeout)
+	for open := true; open; {
+		var p packet
+		select {
+		case p, open = <-come:
+		case <-time.After(settle):
+			open = false
+		case <-end:
+			open = false
+		}
+		if !hmac.Equal(p.tag, tag) {
 			continue
 		}
-		if n += headers(from.Addr()); n == small {
+		if p.bytes == small {
 			count++
 		}
-		found.Arrive = max(found.Arrive, n)
+		found.Arrive = max(found.Arrive, p.bytes)
 	}
 	found.Lost = 1 - float64(min(count, sample))/sample
 	return found
