@@ -1,5 +1,6 @@
-// Package doctor judges whether a host is fit for a job. Gather reads what the host reports about itself; Judge checks
-// one host, Compare checks what must agree on all hosts, and JudgePaths what paths carry. Gather alone does I/O. The package changes nothing, measures nothing over the network, and starts no goroutine.
+// Package doctor judges whether a host is fit for a job. Gather reads what the host reports about itself; Judge checks one
+// host, Compare checks what must agree on all hosts, and JudgePaths what paths carry. Gather alone does I/O. The package
+// changes nothing, measures nothing over the network, and starts no goroutine.
 package doctor
 
 import (

@@ -69,9 +69,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 			f.GPULibraries = gpuLibraries(ctx, self)
 		}
 	}
-	lookup, cancel := context.WithTimeout(ctx, toolTimeout)
-	f.Resolved, _ = net.DefaultResolver.LookupHost(lookup, host.Hostname) // empty where it is unknown
-	cancel()
+	f.Resolved = resolve(ctx, host.Hostname)
 	f.Sshd = ParseSshd(runTool(ctx, "/usr/sbin/sshd", "-T"))
 	if len(f.Sshd) == 0 {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))
@@ -114,23 +112,49 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	return f, nil
 }
 
-// rooms returns what there is for files. Without inodes nothing is free.
-func rooms() (all []Room) {
+// resolve returns the addresses of a name, none where it is unknown. Gloo asks glibc, which knows more than files and DNS have,
+// such as the host's own name by nss-myhostname; this program's resolver may be Go's.
+func resolve(ctx context.Context, name string) (addrs []string) {
+	lookup, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	if addrs, _ = net.DefaultResolver.LookupHost(lookup, name); len(addrs) > 0 {
+		return addrs
+	}
+	for line := range strings.Lines(runTool(ctx, "getent", "ahosts", name)) {
+		if addr, _, _ := strings.Cut(line, " "); !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+// rooms returns what there is for files.
+func rooms() []Room {
 	cache, _ := os.UserCacheDir()
 	home, _ := os.UserHomeDir() // where the cache will be
-	for _, dirs := range [][]string{{"/tmp"}, {cache, home}, {"/dev/shm"}} {
+	all := []Room{roomIn("/tmp"), roomIn(cache, home), roomIn("/dev/shm")}
+	return slices.DeleteFunc(all, func(r Room) bool { return r.Dir == cache && r.Size == 0 }) // without a home, gorun uses /tmp
+}
+
+// roomIn returns what a directory has, or will have in the first of those above it that is there: nothing if none is.
+func roomIn(dir string, above ...string) Room {
+	for _, at := range append([]string{dir}, above...) {
 		var fs unix.Statfs_t
-		i := slices.IndexFunc(dirs, func(dir string) bool { return unix.Statfs(dir, &fs) == nil })
-		if i < 0 {
-			continue
+		if unix.Statfs(at, &fs) == nil {
+			return roomOf(dir, fs)
 		}
-		r := Room{Dir: dirs[0], Size: int64(fs.Blocks) * int64(fs.Bsize)}
-		if fs.Files == 0 || fs.Ffree > 0 {
-			r.Free = int64(fs.Bavail) * int64(fs.Bsize)
-		}
-		all = append(all, r)
 	}
-	return all
+	return Room{Dir: dir}
+}
+
+// roomOf is what a file system has for a directory. Blocks count in fragments, which FUSE tells apart. Without inodes nothing is free.
+func roomOf(dir string, fs unix.Statfs_t) Room {
+	unit := cmp.Or(int64(fs.Frsize), int64(fs.Bsize))
+	r := Room{Dir: dir, Size: int64(fs.Blocks) * unit}
+	if fs.Files == 0 || fs.Ffree > 0 {
+		r.Free = int64(fs.Bavail) * unit
+	}
+	return r
 }
 
 // nvidiaSilent is the finding about GPUs whose driver is stuck, or has no tools.

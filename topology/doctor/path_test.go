@@ -69,6 +69,7 @@ func TestJudgePaths(t *testing.T) {
 		{[]doctor.Tried{{Arrive: 100}, well}, "FAIL a path to b: packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes"},
 		{[]doctor.Tried{{Arrive: 9000, Lost: 0.05}, well}, "WARN a path to b: 5.0 % of the packets from eth0 to invalid IP are lost"},
 		{[]doctor.Tried{{Arrive: 9000, Bandwidth: 625e3}, well}, "WARN a path to b: 5 Mbit/s from eth0 to invalid IP is little for data"},
+		{[]doctor.Tried{{Arrive: 9000, Bandwidth: 94e6 / 8}, well}, "PASS a path to b: packets of 9000 bytes arrive, 94 Mbit/s"}, // a NIC of 100
 		{[]doctor.Tried{dropped, well}, "FAIL b ports: nothing arrives by TCP (i/o timeout) from a (eth0 invalid IP) at ports of b (eth1 invalid IP), as behind a firewall"},
 		{[]doctor.Tried{{}, well}, "FAIL b ports: nothing arrives by UDP from a "},
 		{[]doctor.Tried{{UDP: "not permitted"}, well}, "FAIL a ports: nothing arrives by UDP (not permitted) from a "},
