@@ -27,7 +27,7 @@ from typing import Any, Callable, TypeVar
 from . import message
 from . import slot as slot_module
 from .arena import Arena, Block, Region
-from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_ANSWER, MAX_IN_FLIGHT, SUM
+from .constants import ALLREDUCE, FLOAT32, FOLLOWS, JOIN, MAX_ANSWER, MAX_IN_FLIGHT, PEEK, SUM
 from .counters import counters
 from .errors import Aborted, GorunError, InvalidArgument, Shutdown, error
 from .session import Result, Session
@@ -306,6 +306,15 @@ class DaemonSession(Session):
         assert isinstance(result, Result)
         result.took = pending.took * 1000
         return result
+
+    def senders(self, name: str) -> tuple[int, ...]:
+        handle = self.submit(PEEK, name, 0, (), None, None)
+        try:
+            result = self._await(self._find(handle))  # which the daemon knows: no operation, and no wait for others
+        finally:
+            self._open.pop(handle, None)
+        assert isinstance(result, Result)
+        return result.rows
 
     def kept(self) -> None:
         if not self._sent_kept:

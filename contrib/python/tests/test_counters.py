@@ -42,6 +42,13 @@ class TestCounters(unittest.TestCase):
         self.assertEqual(self.read(counters.HIDDEN), hidden + 1_000)
         self.assertEqual(self.read(counters.OPERATIONS), 2)
 
+    def test_a_count_that_another_thread_has_overwritten(self) -> None:
+        self.counters.ran(4_000_000)
+        self.counters._words[counters.HIDDEN // 8] = 1_000_000
+        self.counters.shown(4_000_000, 4_000_000)
+        self.assertEqual(self.read(counters.COMMUNICATION), 4_000_000)
+        self.assertEqual(self.read(counters.HIDDEN), 0)
+
     def test_loading_counts_the_wait_for_each_item_and_not_the_work_on_it(self) -> None:
         def items():  # type: ignore[no-untyped-def]
             for i in range(3):

@@ -20,7 +20,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import gorun.torch.distributed  # registers the backend
-from gorun.counters import counters
+from gorun import basics
+from gorun.counters import ACTIVITY, SINCE, WAITING_IN_GORUN, counters
 
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")  # torch's, of names that are to go
@@ -368,6 +369,15 @@ def check_waiting():
         assert after["hidden"] >= before["hidden"], name
 
 
+def check_looking():
+    """Who waits for any sender looks for one again and again: that is one wait, and no operation."""
+    operations, began = counters.totals()["operations"], counters.waits()
+    assert basics.world().session.senders("of nobody") == ()
+    assert [counters._words[at // 8] for at in (ACTIVITY, SINCE)] == [WAITING_IN_GORUN, began]
+    assert counters.totals()["operations"] == operations
+    counters.blocked(began)
+
+
 def check_groups():
     """Groups that overlap; one of all ranks; one that others do not even hear of, while they go on."""
     for of in (range(0, size, 2), range(1, size), range(size), range(size)):
@@ -530,6 +540,7 @@ def main():
     check_functions()
     if size > 1:
         check_groups()
+        check_looking()
         check_waiting()
     check_autograd()
     check_memory()
