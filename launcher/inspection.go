@@ -35,8 +35,11 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, pa
 	case !p.started:
 		f.State = "has not started"
 		return f
-	case found == nil && h.Heard.Busy():
+	case found == nil && h.Heard.Busy(i.asked):
 		f.State, f.Unread = "nobody reads what it writes", true
+		return f
+	case found == nil && h.Heard.Last(time.Now()).After(i.asked):
+		f.State = "its host has not answered yet"
 		return f
 	case found == nil:
 		f.State, f.Silent = "its host does not answer", true

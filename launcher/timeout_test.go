@@ -57,4 +57,16 @@ func TestRankState(t *testing.T) {
 			t.Errorf("others wait for a rank that has ended, of %s: %+v", missing.Host, f)
 		}
 	}
+	h, asked := j.hosts[2], time.Now() // which has not answered
+	j.inspection.asked = asked
+	for want, heard := range map[string]func(){
+		"nobody reads what it writes":   func() { h.Heard.Has(asked.Add(-time.Second)) },
+		"its host has not answered yet": func() { h.Heard.Has(asked.Add(time.Second)) },
+		"its host does not answer":      func() { h.Heard.Reading(asked.Add(-time.Second)) },
+	} {
+		heard()
+		if f := j.inspection.finding(6, j.processes.at(6), h, j.stalls.answers, time.Hour); f.State != want || f.Unread != strings.HasPrefix(want, "nobody") || f.Silent != strings.HasSuffix(want, " answer") {
+			t.Errorf("got %+v, want %s", f, want)
+		}
+	}
 }

@@ -26,8 +26,11 @@ func (h *Heard) Has(now time.Time) {
 	h.busy.Store(true)
 }
 
-// Busy reports whether the launcher does not listen, since it handles what the host said last.
-func (h *Heard) Busy() bool { return h.busy.Load() }
+// Busy reports whether the launcher has not listened since a moment, as it handles what the host said last.
+func (h *Heard) Busy(since time.Time) bool {
+	at := h.at.Load()
+	return h.busy.Load() && at != nil && !at.After(since)
+}
 
 // Last returns when the host was last heard, which is now while the launcher does not listen; zero if it has not spoken
 // yet.
@@ -36,7 +39,7 @@ func (h *Heard) Last(now time.Time) time.Time {
 	switch {
 	case at == nil:
 		return time.Time{}
-	case h.Busy():
+	case h.busy.Load():
 		return now
 	}
 	return *at

@@ -127,7 +127,7 @@ func shared(f Finding, all []Finding) bool {
 // slowed reports whether something else than a lack of CPU time for its work keeps a rank from running, most of the time.
 func (f *Finding) slowed() bool {
 	c := f.cause()
-	return c.slows && c.share >= 0.5 && f.crowding() < 0.5
+	return c.slows && c.share >= 0.5 && (f.crowding() < 0.5 || !strings.HasPrefix(c.text, "gets too little CPU time"))
 }
 
 // stuck reports whether a rank does nothing, for long, or is slowed down much. One in an operation that its daemon knows waits for

@@ -159,7 +159,7 @@ func TestNothingIsWrong(t *testing.T) {
 			"no rank waits for another: ranks 0-1 on h, each of which waits for an operation for 10m0s at batches (train.py:12)"},
 		"memory from disk": {func(f *why.Finding) {
 			if f.Rank == 1 {
-				f.Signs, f.Does = &why.Signs{Window: second, Faults: 900}, []string{`has not called barrier "a", which others wait for`}
+				f.Signs, f.Does = &why.Signs{Window: second, Faults: 900, Ready: second * 6 / 10, CPU: second / 10, Main: second / 10}, []string{`has not called barrier "a", which others wait for`}
 			}
 		}, "the job is slowed down by rank 1 on h, which waits for its memory to come from disk, 900 pages per second (its memory limit, or the machine, is too small)"},
 		"memory from disk, which nobody waits for": {func(f *why.Finding) { f.Signs = &why.Signs{Window: second, Faults: int64(900 * f.Rank)} }, fine},
