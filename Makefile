@@ -23,7 +23,7 @@ KERAS3_OLD_VENV := $(CACHE)/tensorflow-2.18.1-jax-0.5.3
 KERAS2_VENV := $(CACHE)/tensorflow-2.15.1
 TENSORFLOWS ?= $(KERAS3_VENV) $(KERAS3_OLD_VENV) $(KERAS2_VENV) $(TORCH2_VENV)
 # A Python with Ray and Spark.
-RAY_VENV := $(CACHE)/ray-2.60.0-spark-4.3.0
+RAY_VENV := $(CACHE)/ray-client-2.60.0-spark-4.3.0
 # A program that reads bills of materials, for make release-check.
 SPDX_VENV := $(CACHE)/spdx-tools-0.8.5
 TORCH2_NP ?= 1 2 3 4
@@ -732,7 +732,7 @@ ray-ready: $(RAY_VENV)/ready
 $(RAY_VENV)/ready:
 	mkdir -p $(@D)
 	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; python3 -m venv $(@D); \
-		$(@D)/bin/pip -q install --disable-pip-version-check ray==2.60.0 pyspark==4.3.0 numpy==2.4.6; touch $@'
+		$(@D)/bin/pip -q install --disable-pip-version-check ray==2.60.0 grpcio==1.85.3 pyspark==4.3.0 numpy==2.4.6; touch $@'
 
 build/frameworks/ready:
 	/usr/bin/python3 -m venv --system-site-packages build/frameworks

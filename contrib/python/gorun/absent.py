@@ -11,8 +11,14 @@ _INSTEAD = {
     "dataset.shard(hvd.size(), hvd.rank()) gives each rank its part",
     "spark_estimators": "estimators of Spark: horovod.spark.run(train, ...) trains on the executors, where "
     "train() reads its part of the data with pyarrow or petastorm, from Parquet files that a DataFrame wrote",
+    "ray_train": "parts that ray.train.horovod is made of: Ray has ended its HorovodTrainer with Train V2. "
+    "horovod.ray.RayExecutor(settings, num_workers=N) runs the same train_loop_per_worker",
 }
-_MODULES = {"data": "tensorflow.data", "spark_estimators": "spark.keras, .torch, .lightning and .common"}
+_MODULES = {
+    "data": "tensorflow.data",
+    "spark_estimators": "spark.keras, .torch, .lightning and .common",
+    "ray_train": "ray.runner.Coordinator, ray.utils and ray.strategy",
+}
 
 
 def __getattr__(name: str) -> NoReturn:

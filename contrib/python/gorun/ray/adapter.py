@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from queue import Empty
 from typing import Any, Callable
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -139,17 +140,27 @@ class Daemons:
 
 @contextmanager
 def reports(callbacks: Sequence[Callable[[Any], Any]]) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
-    """Make a queue for ray_logger.log(), and a function that passes on what is in it."""
+    """Make a queue for ray_logger.log(), and a function that passes on what is in it.
+
+    The queue is on this process's node, so that it is lost with no other one. A job goes on without it.
+    """
     if not callbacks:
         yield None, lambda: None
         return
-    queue = Queue(actor_options={"num_cpus": 0})
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+    lost = False
 
     def deliver() -> None:
-        while True:
+        nonlocal lost
+        while not lost:
             try:
                 report = queue.get_nowait()
             except Empty:
+                return
+            except RayError as error:
+                lost = True
+                sys.stderr.write(f"gorun: warning: callbacks get no more reports: {first_line(error)}\n")
                 return
             for callback in callbacks:
                 callback(report)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from gorun.ray import elastic_v2
 
-__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery"]
+__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery", "TestDiscovery"]
 
 
 class RayHostDiscovery(elastic_v2.RayHostDiscovery):
@@ -17,6 +20,37 @@ class RayHostDiscovery(elastic_v2.RayHostDiscovery):
 
     def __init__(self, use_gpu: bool = False, cpus_per_slot: int = 1, gpus_per_slot: int | None = 1) -> None:
         super().__init__(use_gpu, cpus_per_slot, gpus_per_slot)
+
+
+class TestDiscovery(RayHostDiscovery):
+    """Some of the nodes of the Ray cluster, others every few seconds, to try an elastic job."""
+
+    def __init__(
+        self,
+        min_hosts: int,
+        max_hosts: int,
+        change_frequency_s: float,
+        use_gpu: bool = False,
+        cpus_per_slot: int = 1,
+        gpus_per_slot: int | None = 1,
+        verbose: bool = True,
+        _graceful: bool = True,
+    ) -> None:
+        super().__init__(use_gpu, cpus_per_slot, gpus_per_slot)
+        self._range, self._seconds, self._verbose = (min_hosts, max_hosts), change_frequency_s, verbose
+        self._chosen: set[str] = set()
+        self._until = 0.0
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return the number of slots of each node that takes part for now."""
+        there = super().find_available_hosts_and_slots()
+        least, most = (min(count, len(there)) for count in self._range)
+        if time.monotonic() >= self._until or len(self._chosen & set(there)) < least:
+            self._until = time.monotonic() + self._seconds
+            self._chosen = set(random.sample(sorted(there), random.randint(least, most)))
+            if self._verbose:
+                sys.stderr.write(f"gorun: TestDiscovery chooses {', '.join(sorted(self._chosen))}\n")
+        return {host: slots for host, slots in there.items() if host in self._chosen}
 
 
 @dataclasses.dataclass

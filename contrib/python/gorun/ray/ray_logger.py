@@ -6,6 +6,8 @@ import os
 import warnings
 from typing import Any
 
+from ray.exceptions import RayError
+
 _queue: Any = None
 _warned = False
 
@@ -24,8 +26,13 @@ def log(info_dict: dict[str, Any], chief_only: bool = True) -> None:
     first = basics.rank() == 0 if basics.is_initialized() else os.environ.get("HOROVOD_RANK") == "0"
     if chief_only and not first:
         return
+    why = "run() was given no callbacks"
     if _queue is not None:
-        _queue.put(info_dict)
-    elif not _warned:
+        try:
+            _queue.put(info_dict)
+            return
+        except RayError as error:
+            why = f"a report is lost: {error}"
+    if not _warned:
         _warned = True
-        warnings.warn("log: run() was given no callbacks", stacklevel=2)
+        warnings.warn(f"log: {why}", stacklevel=2)

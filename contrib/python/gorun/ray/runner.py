@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from gorun import absent
 from gorun.ray.elastic_v2 import ElasticAdapter, ElasticParams
 from gorun.ray.static import StaticAdapter, StaticParams
 
 __all__ = ["ElasticAdapter", "ElasticParams", "MiniSettings", "RayExecutor", "StaticAdapter", "StaticParams"]
+
+END_SECONDS = 20.0  # for the workers to end after Ctrl-C
 
 
 @dataclasses.dataclass
@@ -26,6 +30,11 @@ class MiniSettings:
     timeout_s: int = 300
     placement_group_timeout_s: int = 100
     elastic: bool = False
+
+    @property
+    def start_timeout(self) -> int:
+        """Return timeout_s, the seconds that the start may take."""
+        return self.timeout_s
 
 
 class RayExecutor:
@@ -115,7 +124,11 @@ class RayExecutor:
         fields = {field.name: getattr(self.params, field.name) for field in dataclasses.fields(self.params)}
         self._is_remote = bool(ray.util.client.ray.is_connected())
         if self._is_remote:  # this machine may not reach the nodes
-            adapter = ray.remote(self.params.adapter).options(num_cpus=0).remote(self.settings, **fields)  # type: ignore[attr-defined]
+            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+            made = ray.remote(self.params.adapter)
+            adapter = made.options(  # type: ignore[attr-defined]
+                num_cpus=0, max_concurrency=2, scheduling_strategy=here
+            ).remote(self.settings, **fields)
         else:
             adapter = self.params.adapter(self.settings, **fields)
         self._call_of(adapter, "start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
@@ -163,4 +176,18 @@ class RayExecutor:
 
     def _call_of(self, adapter: Any, method: str, *args: Any) -> Any:
         function = getattr(adapter, method)
-        return ray.get(function.remote(*args)) if self._is_remote else function(*args)
+        if not self._is_remote:
+            return function(*args)
+        try:
+            return ray.get(function.remote(*args))
+        except KeyboardInterrupt:
+            ray.wait([adapter.shutdown.remote()], timeout=END_SECONDS)  # beside the call that is interrupted
+            ray.kill(adapter)
+            self._adapter = None
+            raise
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Coordinator":
+        return absent.ray_train  # which raises the reason
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

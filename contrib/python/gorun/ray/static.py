@@ -285,43 +285,48 @@ class StaticAdapter(Adapter):
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Call a function with the executable of rank 0; return its result."""
-        if not self._workers:
-            raise RuntimeError("execute_single: start() comes first")
-        return ray.get(self._begin(self._workers[:1], fn))[0]
+        return self._results(self._submit(fn, 1))[0]
 
-    def _submit(self, fn: Callable[[Any], Any]) -> list[Any]:
-        if not self._workers:
-            raise RuntimeError("run: start() comes first")
-        return self._begin(self._workers, fn)
+    def _submit(self, fn: Callable[[Any], Any], count: int | None = None) -> list[Any]:
+        """Begin a call on the first workers, in a new world if an earlier one has failed.
 
-    def _begin(self, workers: Sequence[_Worker], fn: Callable[[Any], Any]) -> list[Any]:
-        """Begin a call, in a new world if an earlier one has failed; return the references to its results."""
+        It returns the references to the results.
+        """
+        if not self._workers:
+            raise RuntimeError(
+                "run: there are no workers: an interrupted call ends them (hint: shutdown(), then start())"
+            )
         ended = [reference for reference in self._calls if ray.wait([reference], timeout=0)[0]]
         self._calls = [reference for reference in self._calls if reference not in ended]
         if any(failure(reference) is not None for reference in ended):
             for worker in self._workers:  # before the function, as an actor does one after the other
                 worker.actor.reset.remote()
         function = ray.put(fn)
-        begun = [worker.actor.execute.remote(function) for worker in workers]
+        begun = [worker.actor.execute.remote(function) for worker in self._workers[:count]]
         self._calls += begun
         return begun
 
     def _results(self, references: list[Any], meanwhile: Callable[[], None] | None = None) -> list[Any]:
         """Wait for all results, or for the first failure and its consequences elsewhere; raise the cause.
 
-        It calls meanwhile again and again, the last time after the end.
+        It calls meanwhile again and again, the last time after the end. If that fails, or Ctrl-C ends the
+        wait, the workers end: Ray cannot interrupt what they run.
         """
         left, limit, failures = list(references), math.inf, []
-        while left and time.monotonic() < limit:
-            most = min(limit - time.monotonic(), LOOK_SECONDS if meanwhile else math.inf)
-            ended, left = ray.wait(left, timeout=None if math.isinf(most) else max(most, 0.0))
-            for reference in ended:
-                error = failure(reference)
-                if error is not None:
-                    failures.append((references.index(reference), error))
-                    limit = min(limit, time.monotonic() + OTHERS_SECONDS)
-            if meanwhile:
-                meanwhile()
+        try:
+            while left and time.monotonic() < limit:
+                most = min(limit - time.monotonic(), LOOK_SECONDS if meanwhile else math.inf)
+                ended, left = ray.wait(left, timeout=None if math.isinf(most) else max(most, 0.0))
+                for reference in ended:
+                    error = failure(reference)
+                    if error is not None:
+                        failures.append((references.index(reference), error))
+                        limit = min(limit, time.monotonic() + OTHERS_SECONDS)
+                if meanwhile:
+                    meanwhile()
+        except BaseException:
+            self._end()
+            raise
         if not failures:
             return ray.get(references)
         rank, error = next(((r, e) for r, e in failures if is_cause(e)), failures[0])
@@ -346,8 +351,9 @@ class StaticAdapter(Adapter):
         )
 
     def shutdown(self) -> None:
-        """End the job and its actors."""
-        if self._job is not None and not self._job.ended():
+        """End the job and its actors, and what they run."""
+        busy = any(not ray.wait([reference], timeout=0)[0] for reference in self._calls)
+        if self._job is not None and not self._job.ended() and not busy:
             left = [worker.actor.leave.remote() for worker in self._workers]
             ray.wait(left, num_returns=len(left), timeout=LEAVE_SECONDS)
             self._job.wait(LEAVE_SECONDS)

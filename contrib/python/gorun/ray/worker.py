@@ -63,6 +63,10 @@ class BaseHorovodWorker:
         """Call a function with the executable. If it fails, this rank leaves: no other waits for it."""
         try:
             return func(self.executable)
+        except SystemExit as error:  # Ray ends the process
+            if self._place is not None:
+                self._place.leave(place.status_of(error), f"SystemExit: {error}")
+            raise
         except BaseException:
             place.quit_world()
             raise
@@ -102,7 +106,7 @@ class BaseHorovodWorker:
             result = func(self.executable)
         except BaseException as error:
             try:
-                self._place.leave(1, f"{type(error).__name__}: {error}")
+                self._place.leave(place.status_of(error), f"{type(error).__name__}: {error}")
             finally:
                 self._place.close()
             raise

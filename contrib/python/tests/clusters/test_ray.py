@@ -4,9 +4,13 @@ PYTHONPATH has a gorun, and GORUN names its binary. Ray starts once, for all tes
 """
 
 import functools
+import importlib
 import os
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -14,13 +18,14 @@ import warnings
 from unittest import mock
 
 import ray
-from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger
+from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger, runner
+from horovod.ray.elastic import TestDiscovery
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from gorun.exceptions import HorovodInternalError
-from gorun.ray import static
+from gorun.ray import adapter, static
 
 OBJECT_STORE = 80 << 20  # bytes, the least that Ray takes
 
@@ -100,6 +105,38 @@ class Slow:
         return str, (self.text,)
 
 
+def lose():
+    """Report after the queue of reports was lost; return the warnings."""
+    import gorun.numpy as hvd
+    import gorun.ray.ray_logger
+
+    hvd.init()
+    if hvd.rank() == 0:
+        ray.kill(gorun.ray.ray_logger._queue.actor)
+    hvd.allreduce([1.0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            ray_logger.log({"rank": hvd.rank()}, chief_only=False)
+    return [str(warning.message).splitlines()[0] for warning in caught]
+
+
+def sleep(begun, seconds):
+    """Say that it has begun, and sleep."""
+    open(f"{begun}.{os.environ['HOROVOD_RANK']}", "x").close()
+    time.sleep(seconds)
+
+
+def leave(status):
+    """End one rank's process with a status, while the others wait for it."""
+    import gorun.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        sys.exit(status)
+    return hvd.allreduce([1.0]).tolist()
+
+
 def report(chief_only):
     """Report the rank."""
     import gorun.numpy as hvd
@@ -151,6 +188,21 @@ def left():
 def settings(**more):
     """Return settings for a machine that has other things to do."""
     return RayExecutor.create_settings(timeout_s=60, **more)
+
+
+def how(text):
+    """Return what gorun says about the end of a process that is no child of its own: Linux 6.15 tells."""
+    new = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
+    return text if new else "exited with status 1"
+
+
+def interrupt(begun, ranks, process=None):
+    """Press Ctrl-C once all ranks have begun."""
+    while not all(os.path.exists(f"{begun}.{rank}") for rank in range(ranks)):
+        if process is not None and process.poll() is not None:
+            return
+        time.sleep(0.1)
+    os.kill(process.pid if process else os.getpid(), signal.SIGINT)
 
 
 MARK = f"GORUN_TEST_OF_RAY={os.getpid()}"
@@ -224,6 +276,45 @@ class RayTest(unittest.TestCase):
         self.assertEqual(sorted(item["rank"] for item in seen), [0, 0, 0, 0, 1, 1])
         self.assertEqual(executor.run(report, [True]), [["log: run() was given no callbacks"], []])
 
+    def test_reports_are_kept_here(self):
+        here = ray.get_runtime_context().get_node_id()
+        for _ in range(4):
+            with adapter.reports([print]) as (queue, deliver):
+                queue.put(1)
+                there = ray._private.state.actors(queue.actor._actor_id.hex())
+                self.assertEqual(there["Address"]["NodeID"], here)
+                deliver()
+
+    def test_reports_are_lost(self):
+        for size in {"num_workers": 2}, {"min_workers": 2, "max_workers": 2}:
+            executor = self.executor(settings(), **size)
+            for warned in executor.run(lose, callbacks=[lambda _: None]):
+                self.assertEqual(len(warned), 1)
+                self.assertRegex(warned[0], "^log: a report is lost: ")
+            executor.shutdown()
+
+    def test_ctrl_c(self):
+        executor = self.executor(settings(), num_workers=2)
+        with tempfile.TemporaryDirectory() as folder:
+            for number, callbacks in enumerate(([], [print])):
+                begun = os.path.join(folder, str(number))
+                threading.Thread(target=interrupt, args=(begun, 2)).start()
+                with self.assertRaises(KeyboardInterrupt):
+                    executor.run(sleep, [begun, 60], callbacks=callbacks)
+                with self.assertRaisesRegex(RuntimeError, "^run: there are no workers: .*start"):
+                    executor.run(place, [0])
+                self.ends_at_once(executor)
+                executor.start()
+            self.assertEqual([total for *_, total in executor.run(place, [1])], [[3.0]] * 2)
+            executor.run_remote(sleep, [os.path.join(folder, "left"), 60])
+            self.ends_at_once(executor)
+
+    def ends_at_once(self, executor):
+        """Check that shutdown() does not wait for what runs."""
+        began = time.monotonic()
+        executor.shutdown()
+        self.assertLess(time.monotonic() - began, 9)
+
     def test_start_twice(self):
         executor = self.executor(settings(), num_workers=1)
         with self.assertRaisesRegex(RuntimeError, r"^start: the workers run already \(hint: shutdown"):
@@ -251,9 +342,40 @@ class RayTest(unittest.TestCase):
 
     def test_a_worker_is_killed(self):
         executor = self.executor(settings(), num_workers=4)
-        said = "^rank 1 on .*: its actor died: .*; the job has ended: rank 1 on"
-        with self.assertRaisesRegex(RuntimeError, said):
+        said = "^rank 1 on .*: its actor died: .*; the job has ended: rank 1 on .*"
+        with self.assertRaisesRegex(RuntimeError, said + how("was killed by signal 9")):
             executor.run(die, [1])
+        executor.shutdown()
+        executor.start()
+        with self.assertRaisesRegex(RuntimeError, said + "exited with status 3"):
+            executor.run(leave, [3])
+        executor.shutdown()
+        elastic = self.executor(settings(), min_workers=6)
+        with self.assertRaisesRegex(RuntimeError, "^run: .*exited with status 3"):
+            elastic.run(leave, [3])
+
+    def test_no_host_can_start(self):
+        executor = self.executor(settings(nics={"nonexist"}), num_workers=4, start=False)
+        with self.assertRaisesRegex(RuntimeError, "^start: 2 of 2 hosts failed; .*none of nonexist is up"):
+            executor.start()
+
+    def test_parts_of_ray_train(self):
+        said = r"^horovod.ray.*gorun has no .*RayExecutor\(settings"
+        with self.assertRaisesRegex(ImportError, said):
+            self.fail(runner.Coordinator)  # what ray.train.horovod imports first
+        for name in "utils", "strategy":
+            with self.assertRaisesRegex(ImportError, said):
+                importlib.import_module(f"horovod.ray.{name}")
+        self.assertEqual(runner.MiniSettings(timeout_s=7).start_timeout, 7)
+
+    def test_hosts_by_chance(self):
+        given = settings()
+        given.discovery = TestDiscovery(1, 2, 0.0, verbose=False)
+        sizes = {len(given.discovery.find_available_hosts_and_slots()) for _ in range(40)}
+        self.assertEqual(sizes, {1, 2})
+        given.discovery = TestDiscovery(3, 9, 1.0)
+        executor = self.executor(given, min_workers=6, override_discovery=False)
+        self.assertEqual(len(executor.run(place, [0])), 6)
 
     def test_a_node_is_gone_before_ray_says_so(self):
         adapter = static.StaticAdapter(settings(), num_workers=1)
@@ -357,6 +479,30 @@ class RayTest(unittest.TestCase):
                 RayExecutor(settings(), **given)
         with self.assertRaisesRegex(RuntimeError, "start.. comes first"):
             RayExecutor(settings(), num_workers=1).run(place)
+
+
+class ClientTest(unittest.TestCase):
+    def test_ray_client(self):
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_client.py")
+        patience = mock.patch.dict(os.environ, {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})
+        patience.start()
+        self.addCleanup(patience.stop)
+        cluster = Cluster()
+        self.addCleanup(cluster.shutdown)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        for client in {"ray_client_server_port": port, "include_dashboard": False}, {}:
+            cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE, **client)
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-B", program, f"ray://127.0.0.1:{port}", folder]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                self.addCleanup(process.kill)
+                interrupt(os.path.join(folder, "mark"), 4, process)
+                said = process.communicate(timeout=300)[0].splitlines()
+        self.assertEqual(said[0], f"static {[(rank, 4, [10.0]) for rank in range(4)]}")
+        self.assertRegex(said[1], r"^fails RayTaskError\(KeyError\): True: ")
+        self.assertEqual(said[2:4], ["interrupted KeyboardInterrupt", "at once True"])
+        self.assertEqual(said[4], "elastic [(0, 2, [3.0]), (1, 2, [3.0])]")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,2 @@
 from gorun.ray.runner import *
+from gorun.ray.runner import __getattr__

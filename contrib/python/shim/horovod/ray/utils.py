@@ -1,0 +1,1 @@
+from gorun.absent import ray_train
