@@ -1,6 +1,7 @@
 """Jobs whose ranks are processes that gorun did not start: gorun.seats, with this test as the engine."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -95,9 +96,22 @@ class SeatsTest(unittest.TestCase):
     def test_a_process_is_killed(self):
         ranks, running = self.three()
         ranks[2].kill()
-        self.assertEqual(running.wait(60), 1)
-        self.assertIn("rank 2 on two exited with status 1", running.failure())
+        ranks[2].wait()
+        self.ended_as(running, "killed by signal 9 (SIGKILL)", 137)
         self.assertIn(f"the process of this rank ended: pid {ranks[2].pid}", "\n".join(running._said))
+
+    def test_a_process_ends_with_a_status(self):
+        ranks, running = self.three()
+        say(ranks[2], "exit 3")
+        ranks[2].wait()
+        self.ended_as(running, "exited with status 3", 3)
+
+    def ended_as(self, running, how, status):
+        """Check that gorun says how the process of rank 2 has ended, if this kernel tells."""
+        if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15):
+            how, status = "exited with status 1", 1
+        self.assertEqual(running.wait(60), status)
+        self.assertRegex(running.failure(), rf"rank 2 on two (was )?{re.escape(how)}")
 
     def test_a_daemon_that_cannot_start(self):
         running = self.job(["-np", "1", "-H", "three"], lambda host, order, ended: ended("no such\nnode"))
@@ -107,6 +121,15 @@ class SeatsTest(unittest.TestCase):
     def test_the_step_is_the_callers(self):
         lost = mock.Mock(_said=["gorun: error: two: run: silent for 30s", "gorun: hint: is the host up?"])
         self.assertEqual(job.Job.failure(lost), "two: silent for 30s (hint: is the host up?)")
+
+    def test_every_host_fails(self):
+        process = self.engine("one", 0)
+        flags = ["-np", "2", "-H", "one,two", "--network-interfaces", "nonexist"]
+        running = self.job(flags)
+        self.assertNotEqual(running.wait(60), 0)
+        said = r"^2 of 2 hosts failed; one, two: start daemon: find address: none of nonexist is .* \(hint: "
+        self.assertRegex(running.failure(), said)
+        process.kill()
 
     def test_a_daemon_that_never_ends(self):
         asked = threading.Event()

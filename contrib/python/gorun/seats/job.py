@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import secrets
 import shlex
 import socket
@@ -29,7 +30,7 @@ KEPT_PREFIXES = ("GORUN_", "HOROVOD_")
 OF_ANOTHER_JOB = ("GORUN_CLUSTER", "GORUN_LAUNCHER", "GORUN_SOCKET", "GORUN_TOKEN", "GORUN_PROCESS")
 STOP_SECONDS = 15.0
 LOOK_SECONDS = 1.0  # between two looks whether gorun has ended
-LAST_LINES = 30
+LAST_LINES = 500  # an error may have a table of hosts below it
 SERVES = "gorun: starter"  # the threads that start daemons
 
 # Starts gorun on a host by an order, in a process of the engine there. At its end it calls the function, with
@@ -146,11 +147,20 @@ class Job:
 
     def failure(self) -> str:
         """Return what gorun said about the end of the job."""
-        errors = [line for line in self._said if line.startswith("gorun: error: ")]
+        whys: list[str] = []
+        hosts: dict[str, list[str]] = {}  # that failed, by step and reason: the table below an error
+        table = False
+        for line in self._said:
+            if line.startswith("gorun: error: "):
+                whys.append(line.partition(": error: ")[2])
+            elif table and line.startswith("    "):
+                host, _, why = re.sub(" {2,}", ": ", line.strip()).partition(": ")
+                hosts.setdefault(why, []).append(host)
+            table = line.split() == ["HOST", "STEP", "REASON"] or table and line.startswith("    ")
+        whys += [f"{', '.join(names)}: {why}" for why, names in hosts.items()]
         hints = [line for line in self._said if line.startswith("gorun: hint: ")]
-        # Callers add the step.
-        whys = [line.partition(": error: ")[2].replace(": run: ", ": ", 1) for line in errors]
-        text = "; ".join(whys) or "gorun was ended"
+        # Callers add the step "run".
+        text = "; ".join(why.replace(": run: ", ": ", 1) for why in whys) or "gorun was ended"
         return text + "".join(f" ({line.partition('gorun: ')[2]})" for line in hints[:1])
 
     def stop(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +19,8 @@ from gorun.seats import MOST_PLACES, TOKEN, address, user_of
 FIND_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
 HELLO_SECONDS = 10.0
+END_SECONDS = 2.0  # for the parent of a process to hear of its end
+PIDFD_GET_INFO, PIDFD_INFO_EXIT = 0xC040FF0B, 8  # <linux/pidfd.h>: the status is the last of its 64 bytes
 
 # What the daemon sets for a rank. All else belongs to this process. docs/reference/environment.md has each.
 PREFIXES = (
@@ -67,6 +72,37 @@ def _hand_over(connection: socket.socket, lines: BinaryIO, name: str, hello: byt
     return int(json.loads(answer)["pid"]) if answer else 0
 
 
+def ending(descriptor: int, seconds: float = END_SECONDS) -> int | None:
+    """Return how a process has ended, as os.waitpid says it; None if the kernel does not tell, before 6.15.
+
+    It is no child of this one. The kernel tells once the parent has heard.
+    """
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        found = bytearray(struct.pack("=Q56x", PIDFD_INFO_EXIT))
+        try:
+            fcntl.ioctl(descriptor, PIDFD_GET_INFO, found)
+        except ProcessLookupError:  # it has just ended
+            found = bytearray(64)
+        except OSError:
+            return None
+        if struct.unpack_from("=Q", found)[0] & PIDFD_INFO_EXIT:
+            return int(struct.unpack_from("=i", found, 60)[0])
+        time.sleep(PAUSE_SECONDS)
+    return None
+
+
+def end_as(status: int) -> int:
+    """End this process by the signal that has ended another one, or return its exit status, 1 for 0."""
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    return os.WEXITSTATUS(status) or 1
+
+
 def main() -> int:
     """Keep the place of a rank until the process that has taken it leaves or ends; return the exit status."""
     try:
@@ -76,12 +112,17 @@ def main() -> int:
         return 1
     signal.signal(STACKS, lambda number, _: os.kill(pid, number))
     try:
+        process = os.pidfd_open(pid)
+    except OSError:  # it has ended, or this kernel has no such call
+        process = -1
+    try:
         line = lines.readline()
     except OSError:
         line = b""
     if not line:
-        print(f"the process of this rank ended: pid {pid}", file=sys.stderr)
-        return 1
+        print(f"the process of this rank ended: pid {pid}", file=sys.stderr, flush=True)
+        status = ending(process)
+        return 1 if status is None else end_as(status)
     end = json.loads(line)
     if end["why"]:
         print(end["why"], file=sys.stderr)
