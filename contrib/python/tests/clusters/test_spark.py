@@ -308,6 +308,12 @@ class SparkTest(unittest.TestCase):
                 horovod.spark.run(place, (0,))
 
 
+def listens(port):
+    """Report whether something listens at a port of this machine."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
 class StandaloneTest(unittest.TestCase):
     """A master and two workers of Spark's own, which are processes of this machine."""
 
@@ -319,6 +325,10 @@ class StandaloneTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.master = f"spark://127.0.0.1:{self.port}"
         self.spark("master.Master", "--port", self.port, "--webui-port", "0")
+        until = time.monotonic() + 120
+        while not listens(int(self.port)):
+            self.assertLess(time.monotonic(), until, "the master does not start")
+            time.sleep(0.2)
         for number in "12":
             work = os.path.join(self.folder, number)
             self.spark("worker.Worker", "--webui-port", "0", "-c", "2", "-m", "1g", "-d", work, self.master)
@@ -334,16 +344,19 @@ class StandaloneTest(unittest.TestCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
 
-    def session(self, **more):
+    def session(self, dynamic):
         """Start an application with two executors."""
-        settings = {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.executor.cores": "2"}
-        settings |= {name.replace("_", "."): value for name, value in more.items()}
+        settings = {
+            "spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.executor.cores": "2",
+            "spark.dynamicAllocation.enabled": dynamic, "spark.dynamicAllocation.maxExecutors": "2",
+            "spark.dynamicAllocation.shuffleTracking.enabled": dynamic,
+        }  # fmt: skip
         session = SparkSession.builder.master(self.master).config(map=settings).getOrCreate()
         self.addCleanup(session.stop)
         session.sparkContext.setLogLevel("OFF")
 
     def test_two_workers(self):
-        self.session()
+        self.session("false")
         run = functools.partial(horovod.spark.run, place, (1,), num_proc=4, start_timeout=120)
         self.assertEqual(run(), [(rank, 4, 4, [10.0]) for rank in range(4)])
         elastic = horovod.spark.run_elastic(place, (1,), num_proc=4, start_timeout=120, stdout=io.StringIO())
@@ -352,10 +365,7 @@ class StandaloneTest(unittest.TestCase):
         )
 
     def test_dynamic_allocation(self):
-        self.session(
-            spark_dynamicAllocation_enabled="true", spark_dynamicAllocation_shuffleTracking_enabled="true",
-            spark_dynamicAllocation_maxExecutors="2",
-        )  # fmt: skip
+        self.session("true")
         with self.assertRaisesRegex(
             RuntimeError, "^run: Spark has no barrier stages with spark.dynamicAlloc"
         ):
