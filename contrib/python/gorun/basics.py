@@ -249,6 +249,11 @@ def rocm_built() -> bool:
     return False
 
 
+def sycl_built() -> bool:
+    """Return False."""
+    return False
+
+
 class HorovodBasics:
     """The functions of this module as methods, as Horovod's own modules use them."""
 
@@ -279,6 +284,7 @@ class HorovodBasics:
     ccl_built = staticmethod(ccl_built)
     cuda_built = staticmethod(cuda_built)
     rocm_built = staticmethod(rocm_built)
+    sycl_built = staticmethod(sycl_built)
 
     @staticmethod
     def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:

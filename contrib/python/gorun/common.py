@@ -22,6 +22,7 @@ from gorun.basics import (
     size,
     start_timeline,
     stop_timeline,
+    sycl_built,
 )
 from gorun.collectives import Adasum, Average, Sum
 from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -33,4 +34,5 @@ __all__ = [
     "global_process_set", "gloo_built", "gloo_enabled", "is_homogeneous", "is_initialized", "local_rank",
     "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank",
     "remove_process_set", "rocm_built", "shutdown", "size", "start_timeline", "stop_timeline",
+    "sycl_built",
 ]  # fmt: skip

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from gorun import basics, errors
+from gorun.constants import DECLARED
 from gorun.exceptions import HorovodInternalError
-from gorun.process_sets import ProcessSet, global_process_set
+from gorun.process_sets import UNREGISTERED, ProcessSet, global_process_set
 
 _MARKS = ("gorun: ", "HorovodInternalError: ")  # of native operations, of those that Python runs
 
@@ -51,6 +52,9 @@ def translated(error: tf.errors.OpError) -> HorovodInternalError:
 @contextlib.contextmanager
 def translate(process_set: ProcessSet = global_process_set) -> Iterator[None]:
     """Raise HorovodInternalError for operations of a process set that fail inside."""
+    number = process_set.process_set_id
+    if number and number < DECLARED and number not in basics.world().process_sets:  # a graph tells late
+        raise ValueError(UNREGISTERED)
     if not process_set.included():
         raise NoMember(None, None, f"Rank {basics.rank()} is not a member of the provided process set.")
     try:

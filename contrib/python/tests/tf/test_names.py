@@ -46,7 +46,8 @@ for hvd in (tf_hvd, tf_keras_hvd, keras_hvd):
     assert not hvd.mpi_built() and not hvd.mpi_enabled()
     refused(ValueError, hvd.mpi_threads_supported)
     assert hvd.nccl_built() == 0
-    assert not hvd.ddl_built() and not hvd.ccl_built() and not hvd.cuda_built() and not hvd.rocm_built()
+    built = hvd.ddl_built, hvd.ccl_built, hvd.cuda_built, hvd.rocm_built, hvd.sycl_built
+    assert not any(ask() for ask in built)
     refused(RuntimeError, hvd.broadcast_global_variables, 0)
 assert tf_hvd.Adasum == keras_hvd.Adasum == 2
 assert tf_hvd.is_homogeneous()
@@ -75,6 +76,9 @@ for hvd in (tf_hvd, tf_keras_hvd):
         for error in (tf.errors.InvalidArgumentError, ValueError):
             refused(error, lambda: tf_hvd.allreduce(tf.ones(1), process_set=last))  # noqa: B023
             refused(error, lambda: tf_hvd.allgather(tf.ones(1), process_set=last))  # noqa: B023
+    never = hvd.ProcessSet([rank])
+    never.process_set_id = 10
+    refused(ValueError, tf.function(lambda: tf_hvd.allreduce(tf.ones(1), process_set=never)))  # noqa: B023
     assert last.process_set_id > 0 and last.included() == (rank == size - 1) and last.ranks == [size - 1]
     if last.included():
         assert float(tf_hvd.allreduce(tf.constant(3.0), op=tf_hvd.Sum, process_set=last)) == 3.0
