@@ -130,12 +130,14 @@ func (f *Finding) slowed() bool {
 	return c.slows && c.share >= 0.5 && (f.crowding() < 0.5 || !strings.HasPrefix(c.text, "gets too little CPU time"))
 }
 
-// stuck reports whether a rank does nothing, for long, or is slowed down much. One in an operation that its daemon knows waits for
-// others, or for data.
+// stuck reports whether a rank does nothing, for long, or is slowed down much. One in an operation waits for others or for data, if
+// its daemon knows the operation.
 func (f *Finding) stuck() bool {
+	if f.Activity == inOperation {
+		return f.slowed() || f.Stays && len(f.Does) == 0
+	}
 	c := f.cause()
-	idles := c.share > 0 && !c.slows || f.Signs != nil && idle(f.Signs)
-	return f.slowed() || f.Stays && idles && (f.Activity != inOperation || len(f.Does) == 0)
+	return f.slowed() || f.Stays && (c.share > 0 && !c.slows || f.Signs != nil && idle(f.Signs))
 }
 
 // idle reports whether a process did nothing during the look, and had nothing to do.

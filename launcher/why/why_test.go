@@ -155,6 +155,7 @@ func TestNothingIsWrong(t *testing.T) {
 		}, fine},
 		"in an operation that no daemon knows": {func(f *why.Finding) {
 			f.Activity, f.Stays, f.For, f.Stack = "waits for an operation", true, 600e6, stack
+			f.Signs = &why.Signs{Window: second, Switches: 400, Main: second / 10, CPU: second / 10} // it looks for one that sends
 		},
 			"no rank waits for another: ranks 0-1 on h, each of which waits for an operation for 10m0s at batches (train.py:12)"},
 		"memory from disk": {func(f *why.Finding) {
