@@ -111,7 +111,7 @@ _linear.multiple_results = True
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> tuple[Any, Any]:
-    """Do the operation on tangents too: it is linear."""
+    """Do the operation on tangents too: it is linear. Adasum is not; its tangents go by Horovod's rule."""
     if not jnp.issubdtype(primals[0].dtype, jnp.inexact):
         results = _linear.bind(*primals, call=call)
         return results, [ad.Zero.from_primal_value(result) for result in results]
@@ -140,6 +140,8 @@ def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[A
     elif call.kind in ("allreduce", "broadcast"):
         results = _linear.bind(*front, call=call)
     else:  # which look at the first dimension
+        for array in front:
+            _shape(call, array.shape[1:])  # refuse what has none
         rows = _linear.bind(*(jnp.moveaxis(array, 0, -1) for array in front), call=call)
         results = [jnp.moveaxis(array, -1, 0) for array in rows]
     return results, [0] * len(results)

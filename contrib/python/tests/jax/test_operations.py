@@ -181,6 +181,11 @@ for way in both:
     equal(way(jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Sum)))(batch), np.outer([1, 2, 3], sums))
     assert way(jax.vmap(hvd.allgather))(batch).shape == (3, 2 * size * size)
     assert way(jax.vmap(hvd.reducescatter))(batch).shape == (3, 2)
+    try:
+        way(jax.vmap(hvd.allgather))(x)  # of elements, which have no rows
+    except IndexError:
+        continue
+    raise AssertionError("gathered what has no first dimension")
 loop = jax.jit(
     lambda x: jax.lax.scan(lambda c, _: (hvd.allreduce(c, op=hvd.Max), None), x, None, length=9)[0]
 )
