@@ -1,4 +1,4 @@
-/* For LD_PRELOAD before the sanitizers' libraries (`make sanitized`): MPItrampoline loads libgorun with RTLD_DEEPBIND, with which
+/* For LD_PRELOAD before the sanitizers' libraries (`make frameworks`): MPItrampoline loads libgorun with RTLD_DEEPBIND, with which
  * they end the program, as they could not replace functions of the C library there. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* What must hold for the functions of MPI that programs of JAX call, run as a program of 1, 2, 3… ranks (`make faces`), under
+/* What must hold for the functions of MPI that programs of JAX call, run as a program of 1, 2, 3… ranks (`make c FACES=yes`), under
  * the sanitizers of memory and of threads. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "mpitrampoline.c" /* MPItrampoline looks names up; there is no header with them */

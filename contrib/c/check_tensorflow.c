@@ -1,4 +1,4 @@
-/* What must hold for the operations of TensorFlow, run as a program of 1, 2, 3… ranks (`make faces`), under the sanitizers of memory
+/* What must hold for the operations of TensorFlow, run as a program of 1, 2, 3… ranks (`make c FACES=yes`), under the sanitizers of memory
  * and of threads, with stand-ins for TensorFlow's functions. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "check.h"

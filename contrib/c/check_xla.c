@@ -1,4 +1,4 @@
-/* What must hold for the custom calls of XLA, run as a program of 1, 2, 3… ranks (`make faces`), under the sanitizers of memory and
+/* What must hold for the custom calls of XLA, run as a program of 1, 2, 3… ranks (`make c FACES=yes`), under the sanitizers of memory and
  * of threads, with a stand-in for XLA. It prints what is wrong, and exits with 1. */
 #define _GNU_SOURCE
 #include "xla.c" /* for the types of the interface */

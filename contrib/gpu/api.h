@@ -1,6 +1,7 @@
 // The parts of CUDA's driver API and of NCCL that gorun calls, as cuda.h and nccl.h declare them. The stand-ins
-// implement these, and a test holds the binding in contrib/python/gorun/gpu against them. Where NVIDIA's headers are
-// installed, make gpu HEADERS=directories has the compiler hold these against them.
+// implement these, and a test holds the binding in contrib/python/gorun/gpu against them. Where NVIDIA's headers are,
+// those of nvidia-cuda-runtime-cu12 and nvidia-nccl-cu12, cc -DHEADERS -isystem DIR -fsyntax-only cuda.c holds these against
+// them, and so for ptx.c and nccl.c.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -44,7 +44,7 @@ func same(t *testing.T, path, text string) {
 	if old, err := os.ReadFile(path); err != nil {
 		t.Fatal(err)
 	} else if string(old) != text {
-		t.Errorf("%s differs from what the chart renders now: make chart UPDATE=1, and look at the difference", path)
+		t.Errorf("%s differs from what the chart renders now: make modules MODULES=helm UPDATE=1, and look at the difference", path)
 	}
 }
 

@@ -70,6 +70,6 @@ const plainHeader = `# A cluster of resident daemons as pods: jobs start in them
 # The image needs the gorun binary and Python with your program. The daemons find each other by the name of the headless
 # service, which has the addresses of all pods, ready or not, and they follow it when the StatefulSet is scaled.
 #
-# make chart UPDATE=1 writes this file from the Helm chart in contrib/helm.
+# make modules MODULES=helm UPDATE=1 writes this file from the Helm chart in contrib/helm.
 
 `

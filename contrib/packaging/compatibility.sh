@@ -1,13 +1,23 @@
 #!/bin/bash
 # Tries this gorun with an older one, on this machine:
 #
-#   contrib/packaging/compatibility.sh bin/gorun OLD OLD_SOURCE
+#   contrib/packaging/compatibility.sh bin/gorun REVISION
 #
-# OLD is the older binary, and OLD_SOURCE its source tree, whose C binding is compiled. docs/reference/compatibility.md
-# says which of them work together; this checks that those do, and that the others refuse each other in one clear line.
+# The older one is built from its revision, once, and its C binding is compiled. docs/reference/compatibility.md says
+# which of them work together; this checks that those do, and that the others refuse each other in one clear line.
 set -euo pipefail
 
-new=$(realpath "$1") old=$(realpath "$2") source=$(realpath "$3")
+new=$(realpath "$1") source=$PWD/build/baseline
+git cat-file -e "$2^{commit}" || { echo "compatibility: error: this clone lacks $2: git fetch --unshallow --tags" >&2; exit 1; }
+if [ "$(cat "$source/revision" 2>/dev/null)" != "$2" ]; then
+	rm -rf "$source"
+	mkdir -p "$source"
+	git archive "$2" | tar -x -C "$source"
+	case $2 in v*) version=${2#v} ;; *) version=0.0.0+$2 ;; esac
+	make -C "$source" build VERSION="$version"
+	echo "$2" >"$source/revision"
+fi
+old=$source/bin/gorun
 scratch=$(mktemp -d)
 cd "$scratch"
 export GORUN_ALLOW_ROOT=1 XDG_STATE_HOME=$scratch/state GORUN_CLUSTER_KEY_FILE=$scratch/key

@@ -1,10 +1,36 @@
 #!/bin/sh
-# Runs jobs whose programs are for arm64 in an emulator, as make arm64 does: arm64.sh QEMU
+# Compiles the C binding for arm64, and runs it and jobs in an emulator, as make arm64 does: arm64.sh QEMU
 # It prints what this machine cannot do, and why, on standard output.
 set -eu
 cd "$(dirname "$0")/../.."
 
 if [ "$1" != inside ]; then
+	GOARCH=arm64 go test -count=1 -exec "$1" ./collective/kernel ./worker/session/codec >&2
+	cc=${CC_ARM64:-$(command -v aarch64-linux-gnu-gcc)} || {
+		echo "arm64: C binding and jobs: no compiler, apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+		exit 0
+	}
+	mkdir -p build/arm64
+	# compile NAME SOURCE…
+	compile() {
+		name=$1
+		shift
+		"$cc" -static -std=c11 -O2 -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread \
+			-o "build/arm64/$name" "$@"
+	}
+	compile check-c contrib/c/check.c contrib/c/gorun.c
+	compile check-messages contrib/c/check_messages.c
+	compile example-c contrib/c/example.c contrib/c/gorun.c
+	"$1" build/arm64/check-messages testdata/rankproto.txt >&2
+	"$1" build/arm64/check-c >&2
+	GOARCH=arm64 go build -o build/arm64/gorank ./contrib/examples/gorank
+	rm -f build/arm64/check-library
+	if [ -e build/libgorun-arm64.so ]; then
+		cp build/libgorun-arm64.so build/arm64/libgorun.so
+		"$cc" -std=c11 -O2 -Wl,-rpath,"$PWD/build/arm64" -o build/arm64/check-library contrib/c/check.c build/arm64/libgorun.so
+	else
+		echo "arm64: libgorun: no compiler for it, make zig-ready"
+	fi
 	# In a user namespace of its own, which has its own table of emulators, so that the machine's does not change.
 	exec unshare --user --map-root-user --mount "$0" inside "$1"
 fi

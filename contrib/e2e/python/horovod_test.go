@@ -18,7 +18,7 @@ func newStockCluster(t *testing.T, hosts int) (python string, c *e2etest.Cluster
 	t.Helper()
 	python = os.Getenv("HOROVOD_PYTHON")
 	if python == "" {
-		t.Skip("set HOROVOD_PYTHON to a Python with stock Horovod, built with Gloo; make compat-lab builds one")
+		t.Skip("set HOROVOD_PYTHON to a Python with stock Horovod, built with Gloo; make compat builds one")
 	}
 	t.Parallel()
 	// Hosts of a lab have a /tmp of their own; the Python may lie there.

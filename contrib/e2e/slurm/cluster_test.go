@@ -37,7 +37,7 @@ type cluster struct {
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("a part of make slurm: it waits for Slurm")
+		t.Skip("a part of make test-all: it waits for Slurm")
 	}
 }
 

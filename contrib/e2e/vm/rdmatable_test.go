@@ -23,7 +23,7 @@ var tableRow = regexp.MustCompile(`(?m)^\| (\d) \|.*\| (-|\d+%) \|$`)
 // TestVMRDMATable prints the table of contrib/bench/rdma.py for one guest to four with Soft-RoCE.
 func TestVMRDMATable(t *testing.T) {
 	if !*vmTable {
-		t.Skip("a part of make bench-rdma-vm: four virtual machines with Soft-RoCE and nothing beside them")
+		t.Skip("a measurement: four virtual machines with Soft-RoCE and nothing beside them")
 	}
 	_, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute)

@@ -166,8 +166,8 @@ def main() -> None:
             (directory / file).write_text("\n".join(lines) + "\n")
         hosts = Hosts(args.lab, args.gorun, args.python)
         if why := hosts.up():
-            print(f"blocks of the documentation: {why}")  # make takes it for a skip
-            sys.exit(3)
+            print(f"Skipped on this machine: blocks of the documentation: {why}")
+            sys.exit(1 if os.environ.get("CI") else 0)
         try:
             output = hosts.run(script(found.steps), directory, args.timeout)
         finally:

@@ -72,7 +72,7 @@ class Sources:
         files = sorted({*pages(root).values(), root / "README.md"})
         self.texts = {path.relative_to(root).as_posix(): path.read_text() for path in files}
         makefile = (root / "Makefile").read_text()
-        self.targets = set(re.findall(r"^([a-z0-9][\w./-]*)(?: [\w./-]+)*:(?!=)", makefile, re.M))
+        self.targets = {t for m in re.findall(r"^([a-z0-9][\w./ -]*):(?!=)", makefile, re.M) for t in m.split()}
         self.top = {p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")}
         self.tests: dict[str, set[str]] = {}  # with the directories that have them
         self.variables: set[str] = set()
@@ -100,6 +100,17 @@ class Sources:
                     self.held(name, text)
                 for number, line, shell in code(text):
                     self.command(f"{name}:{number}", line, shell)
+        self.navigation()
+
+    def navigation(self) -> None:
+        """Check that the navigation has every page once, and nothing else. A page of their own lists the decisions."""
+        listed = re.findall(r"(\S+\.md)$", (self.root / "mkdocs.yml").read_text(), re.M)
+        records = {name for name in pages(self.root) if re.match(r"decisions/\d", name)}
+        for name in sorted({*listed} ^ {*pages(self.root)} - records | {n for n in listed if listed.count(n) > 1}):
+            self.faults.add("mkdocs.yml", f"the navigation has {name} {listed.count(name)} times")
+        table = (self.root / "docs/decisions/README.md").read_text() if records else ""
+        for name in sorted(n for n in records if f"({n.split('/')[1]})" not in table):
+            self.faults.add("docs/decisions/README.md", f"its table lacks {name}")
 
     def links(self, name: str, text: str) -> None:
         """Check that each link of a page leads to a file of the tree and to an anchor in it."""

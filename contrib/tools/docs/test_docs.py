@@ -6,12 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
-import readability
 import runnable
-from browse import Browser, chromium, served
-from built import Site
 from faults import Faults
 from flags import Flags
 from pages import Stage, blocks
@@ -31,6 +26,7 @@ class Tree(unittest.TestCase):
         self.write("Makefile", MAKEFILE)
         self.write("README.md", "# x\n\nIt is short.\n")
         self.write("docs/index.md", "# Home\n")
+        self.write("mkdocs.yml", "nav:\n  - Home: index.md\n")
         self.write("worker/x_test.go", 'package x\nfunc TestOne(t *testing.T) { os.Getenv("GORUN_ONE") }\n')
 
     def write(self, name: str, text: str) -> None:
@@ -42,19 +38,6 @@ class Tree(unittest.TestCase):
         self.write(name, text)
         faults = Faults()
         Sources(self.root, FLAGS, faults).check()
-        return faults.lines()
-
-    def sentence_faults(self, text: str) -> list[str]:
-        self.write("README.md", text)
-        faults = Faults()
-        readability.check(self.root, {"README.md": text}, faults)
-        return faults.lines()
-
-    def site_faults(self, html: str, nav: str = "  - Home: index.md\n") -> list[str]:
-        self.write("build/site/index.html", html)
-        self.write("mkdocs.yml", "nav:\n" + nav)
-        faults = Faults()
-        Site(self.root, faults).check()
         return faults.lines()
 
 
@@ -89,6 +72,7 @@ class Mistakes(Tree):
                 self.assertEqual(self.source_faults(f"# Home\n\n{good}\n"), [])
 
     def test_rows_are_held(self) -> None:
+        self.write("mkdocs.yml", "nav:\n  - index.md\n  - security.md\n")
         head = "| what | held by |\n|---|---|\n"
         self.write("worker/test_x.py", "class X:\n    def test_two(self):\n    def test_three(self):\n")
         self.write("other/test_x.py", "class X:\n    def test_three(self):\n")
@@ -105,42 +89,18 @@ class Mistakes(Tree):
             [found] = self.source_faults(bad, "docs/security.md")
             self.assertEqual(found.split(": ", 1)[1], fault)
 
-    def test_sentences(self) -> None:
-        self.assertEqual(self.sentence_faults("# x\n\n" + "It is short. " * 9), [])
-        [fault] = self.sentence_faults("Word " * 25 + "word. It is. " + "It is short. " * 9)
-        self.assertIn("a sentence of 26 words", fault)
-        [fault] = self.sentence_faults(("Word " * 19 + "word. ") * 3)
-        self.assertIn("20.0 words in the mean", fault)
-        [fault] = self.sentence_faults("It is short. " * 800)
-        self.assertIn("10400 bytes", fault)
-
-    def test_site(self) -> None:
-        for bad, good, fault in (
-            ('<a href="gone.html">', '<a href="index.html"><a href="https://x.org">',
-             "link to gone.html, which does not exist"),
-            ('<a href="#no">', '<p id="no"><a href="#no">', "link to #no: no such anchor"),
-            ('<script src="https://x.org/a.js"></script>', "", "loads https://x.org/a.js from another host"),
-            ('<link rel="stylesheet" href="//x.org/a.css">', "", "loads //x.org/a.css from another host"),
-            ('<img src="gone.svg">', '<img src="data:x">', "loads gone.svg, which does not exist"),
-            ("<p>see\n- one</p>", "<p>see</p><pre>- one</pre>", "shows Markdown: - one"),
-            ("<p>see [a](b.md)</p>", "<p><code>[a](b.md)</code></p>", "shows Markdown: ](b.md)"),
-        ):
-            with self.subTest(bad):
-                self.assertEqual([line.split(": ", 1)[1] for line in self.site_faults(bad)], [fault])
-                self.assertEqual(self.site_faults(good), [])
-        self.write("build/site/a.css", "@import '//x.org/b.css'; a { background: url(https://x.org/c.png) }")
-        self.assertEqual(len(self.site_faults("")), 2)
-
     def test_navigation(self) -> None:
         self.write("docs/a.md", "# A\n")
-        self.assertEqual(self.site_faults(""), ["mkdocs.yml: the navigation lacks a.md"])
-        self.assertEqual(self.site_faults("", "  - index.md\n  - S:\n    - A: a.md\n"), [])
-        self.assertEqual(len(self.site_faults("", "  - index.md\n  - a.md\n  - b.md\n  - a.md\n")), 2)
+        self.assertEqual(self.source_faults("# Home\n"), ["mkdocs.yml: the navigation has a.md 0 times"])
+        self.write("mkdocs.yml", "nav:\n  - index.md\n  - S:\n    - A: a.md\n")
+        self.assertEqual(self.source_faults("# Home\n"), [])
+        self.write("mkdocs.yml", "nav:\n  - index.md\n  - a.md\n  - b.md\n  - a.md\n")
+        self.assertEqual(len(self.source_faults("# Home\n")), 2)
         self.write("docs/decisions/README.md", "| [1](0001-x.md) |")
         self.write("docs/decisions/0001-x.md", "# 1\n")
         self.write("docs/decisions/0002-y.md", "# 2\n")
-        nav = "  - index.md\n  - a.md\n  - decisions/README.md\n"
-        self.assertEqual(self.site_faults("", nav), ["docs/decisions/README.md: its table lacks decisions/0002-y.md"])
+        self.write("mkdocs.yml", "nav:\n  - index.md\n  - a.md\n  - decisions/README.md\n")
+        self.assertEqual(self.source_faults("# Home\n"), ["docs/decisions/README.md: its table lacks decisions/0002-y.md"])
 
 
 class Staging(Tree):
@@ -206,29 +166,6 @@ class Runnable(Tree):
     def test_files(self) -> None:
         found = runnable.play("```python file=a.py\nx\n```\n```text output\ny\n```\n")
         self.assertEqual((found.files, found.steps), ({"a.py": ["x"]}, []))
-
-
-@unittest.skipUnless(chromium(), "apt-get install chromium")
-class Opened(Tree):
-    """Chromium finds what is wrong with a page."""
-
-    def test_browse(self) -> None:
-        head = '<!DOCTYPE html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        self.write("good.html", head + "<article><pre style='overflow: auto'>" + "x" * 999 + "</pre></article>")
-        self.write("bad.html", head + "<script>console.error('planted'); missing()</script><img src='gone.svg'>"
-                   "<img src='http://127.0.0.2:8009/a.svg'><article><p style='width: 999px'>xxx")
-        faults = Faults()
-        with served(self.root) as base, sync_playwright() as p:
-            browser = p.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-            page = Browser(browser.new_context(), base, faults)
-            page.open("good.html")
-            self.assertEqual(faults.lines(), [])
-            page.open("bad.html")
-            browser.close()
-        found = "\n".join(faults.lines())
-        for fault in ("console: planted", "script: missing is not defined", "picture gone.svg is broken", "status 404",
-                      "asks another host for http://127.0.0.2:8009/a.svg", "wider than a screen of 390 pixels: p xxx"):
-            self.assertIn(fault, found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page of a cluster, for live.py: a resident daemon with a job that runs and one that waits; a large cluster."""
+"""The page of a cluster, for test_live.py: a resident daemon with a job that runs and one that waits; a large cluster."""
 
 import datetime
 import json
@@ -13,10 +13,60 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, Route
+from playwright.sync_api import BrowserContext, Page, Request, Route
 
-from browse import Browser
 from faults import Faults
+
+NARROW, WIDE = 390, 1400
+# What a page must answer: pictures that did not load, and what sticks out at the right.
+BROKEN = "() => [...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.getAttribute('src'))"
+OVERFLOW = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return null;
+  const wide = [...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > width + 1);
+  return (wide.length ? wide[0].tagName.toLowerCase() + ' ' + wide[0].textContent.trim().slice(0, 40) : 'the page');
+}"""
+
+
+class Browser:
+    """Opens pages in one context, and notes what goes wrong."""
+
+    def __init__(self, context: BrowserContext, base: str, faults: Faults) -> None:
+        self.base, self.faults = base, faults
+        self.page: Page = context.new_page()
+        self.name = ""
+        self.page.on("console", lambda m: self.fault(f"console: {m.text}") if m.type == "error" else None)
+        self.page.on("pageerror", lambda e: self.fault(f"script: {e}"))
+        self.page.on("request", self.requested)
+        self.page.on("response", lambda r: self.fault(f"{r.url}: status {r.status}") if r.status >= 400 else None)
+        self.page.on("requestfailed", self.failed)
+
+    def fault(self, what: str) -> None:
+        """Note a fault of the open page."""
+        self.faults.add(self.name, what)
+
+    def requested(self, request: Request) -> None:
+        """Look where a request goes."""
+        if not request.url.startswith((self.base, "data:", "blob:", "about:")):
+            self.fault(f"asks another host for {request.url}")
+
+    def failed(self, request: Request) -> None:
+        """Look why a request failed. Leaving a page aborts what it still loads, which is no fault."""
+        if request.failure != "net::ERR_ABORTED":
+            self.fault(f"could not load {request.url}: {request.failure}")
+
+    def open(self, name: str) -> None:
+        """Open a page, and look at it at both widths."""
+        self.name = name
+        self.page.set_viewport_size({"width": NARROW, "height": 900})
+        self.page.goto(self.base + name, wait_until="load")
+        for width in (NARROW, WIDE):
+            self.page.set_viewport_size({"width": width, "height": 900})
+            for src in self.page.evaluate(BROKEN):
+                self.fault(f"picture {src} is broken")
+            if wide := self.page.evaluate(OVERFLOW):
+                self.fault(f"wider than a screen of {width} pixels: {wide}")
+
 
 SLOTS, RANKS = 3, 2
 LIMIT = 60  # seconds that a program may take to start, and to end
