@@ -83,7 +83,7 @@ func (f *Finding) cause() (best cause) {
 			"waits for Python's interpreter lock, which another of its threads holds", ", at " + other},
 		{lock && idle(s) && main != "" && other != "", waits, false,
 			fmt.Sprintf("is in a deadlock: its main thread waits for a lock at %s, another thread at %s", main, other), ""},
-		{f.Activity == "waits for data", max(waits, s.share(s.Main)), false, "waits for its data loader" + f.since(),
+		{f.Activity == "waits for data", max(waits, s.share(s.Main-s.Ready)), false, "waits for its data loader" + f.since(),
 			after(loader, " at ") + f.beside() + after(dead, "; a process that it started has died: ")},
 		{dead != "", waits, false, "goes on without a process that it started and that died: " + dead, after(at, "; it is at ")},
 		{s.Full != "", waits, false, "writes to a file system that is full, " + s.Full, after(at, ", at ")},

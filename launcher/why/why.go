@@ -146,7 +146,7 @@ func (f Finding) does() string {
 		return state
 	case f.Failed != "":
 		return "has failed: " + f.Failed
-	case cause.share > 0 && (f.Behind || f.Late != nil || f.stuck()): // else what is seen at the moment is no reason
+	case cause.share > 0 && (f.Behind || f.Late != nil || f.slowed() || f.stuck() && !cause.slows): // else it is no reason
 		return cause.text + cause.at
 	case f.Activity == "computes", f.Activity == "":
 		return state + after(f.Top(), " at ") + f.beside()

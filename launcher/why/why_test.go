@@ -133,6 +133,12 @@ func TestNothingIsWrong(t *testing.T) {
 	}{
 		"quiet":          {func(*why.Finding) {}, fine},
 		"a busy machine": {func(f *why.Finding) { f.Signs = busy }, fine},
+		"late in its loader on a busy machine": {func(f *why.Finding) {
+			f.Signs = &why.Signs{Window: second, Ready: second * 4 / 10, CPU: second * 55 / 100, Main: second * 55 / 100}
+			if f.Rank == 1 {
+				f.Late, f.Activity = &why.Lateness{Times: 90, Of: 100, Mean: 500_000}, "waits for data"
+			}
+		}, fine},
 		"late on a busy machine": {func(f *why.Finding) {
 			if f.Signs = busy; f.Rank == 1 {
 				f.Late = &why.Lateness{Times: 90, Of: 100, Mean: 500_000}
@@ -155,7 +161,7 @@ func TestNothingIsWrong(t *testing.T) {
 		}, fine},
 		"in an operation that no daemon knows": {func(f *why.Finding) {
 			f.Activity, f.Stays, f.For, f.Stack = "waits for an operation", true, 600e6, stack
-			f.Signs = &why.Signs{Window: second, Switches: 400, Main: second / 10, CPU: second / 10} // it looks for one that sends
+			f.Signs = &why.Signs{Window: second, Switches: 400, Main: second / 10, CPU: second / 10, Ready: second / 3} // it looks for one that sends
 		},
 			"no rank waits for another: ranks 0-1 on h, each of which waits for an operation for 10m0s at batches (train.py:12)"},
 		"memory from disk": {func(f *why.Finding) {
