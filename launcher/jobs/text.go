@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // States, in a list, of a job whose launcher runs.
@@ -88,10 +89,10 @@ func moment(t time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// Clean replaces control characters, with which a text from elsewhere could move the terminal's cursor.
+// Clean replaces what is not printed, with which a text from elsewhere could move the terminal's cursor.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r

@@ -6,9 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"gorun/launcher/jobs"
+	"gorun/topology"
 )
 
 // Styles of the terminal. The text has all that they show.
@@ -159,7 +161,7 @@ func (m Model) room() int { return m.height - len(m.head()) - 1 }
 func (m Model) head() []string {
 	now, before := m.latest()
 	record := now.state.Record
-	about := fmt.Sprintf("%s on %s, %s", count(record.Ranks, "rank"), count(len(record.Hosts), "host"), clock(now.at.Sub(record.Started)))
+	about := fmt.Sprintf("%s on %s, %s", topology.Count(record.Ranks, "rank"), topology.Count(len(record.Hosts), "host"), clock(now.at.Sub(record.Started)))
 	for _, h := range now.state.Hosts {
 		if h.Epoch > 1 {
 			about = fmt.Sprintf("epoch %d, ", h.Epoch) + about
@@ -169,7 +171,7 @@ func (m Model) head() []string {
 	if len(m.samples) == 0 {
 		about = "asks the launcher"
 	}
-	program := cut(clean("job "+m.label+"  "+record.Program), m.width-ansi.StringWidth(about)-2)
+	program := cut(jobs.Clean("job "+m.label+"  "+record.Program), m.width-ansi.StringWidth(about)-2)
 	gap := max(m.width-ansi.StringWidth(program)-ansi.StringWidth(about), 1)
 	lines := []string{bold + program + plain + strings.Repeat(" ", gap) + about, figures(now, before)}
 	return append(append(lines, m.ringLines()...), m.titles())
@@ -246,9 +248,9 @@ func (m Model) ringLines() []string {
 		if i == slowest {
 			arrow = fmt.Sprintf(" %s━ %s/s ⇒%s ", alarming, bytes(e.rate), plain)
 		}
-		part := clean(e.from) + arrow
+		part := jobs.Clean(e.from) + arrow
 		if i == len(ring)-1 {
-			part += clean(e.to)
+			part += jobs.Clean(e.to)
 		}
 		more := fmt.Sprintf("… %d more", len(ring)-i)
 		room := m.width - ansi.StringWidth(line)
@@ -313,11 +315,11 @@ func (m Model) line(r row, chosen bool) string {
 	name := "    " + strconv.Itoa(r.rank)
 	switch {
 	case r.rank < 0 && m.folded(r.host):
-		name = "▸ " + clean(r.host) + "  " + r.ranks
+		name = "▸ " + jobs.Clean(r.host) + "  " + r.ranks
 	case r.rank < 0:
-		name = "▾ " + clean(r.host) + "  " + r.ranks
+		name = "▾ " + jobs.Clean(r.host) + "  " + r.ranks
 	case m.flat:
-		name = fmt.Sprintf("%d %s", r.rank, clean(r.host))
+		name = fmt.Sprintf("%d %s", r.rank, jobs.Clean(r.host))
 	}
 	var b strings.Builder
 	b.WriteString(pad(cut(name, m.nameWidth()), m.nameWidth()))
@@ -331,7 +333,7 @@ func (m Model) line(r row, chosen bool) string {
 			b.WriteString(right(text, c.width))
 		}
 	}
-	b.WriteString(" " + clean(r.state))
+	b.WriteString(" " + jobs.Clean(r.state))
 	text := b.String()
 	switch {
 	case chosen: // one style for all of it
@@ -348,7 +350,7 @@ func (m Model) foot(all, last int) string {
 		return "/" + m.filter + inverted + " " + plain
 	}
 	if m.note != "" {
-		return alarming + clean(m.note) + plain
+		return alarming + jobs.Clean(m.note) + plain
 	}
 	text := "q quit  ? keys  / filter  <> sort  r reverse  space fold  t flat"
 	if m.filter != "" {
@@ -386,13 +388,6 @@ each CPU in use.
 Any key leads back.
 `
 
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
 // duration writes microseconds.
 func duration(us int64) string {
 	switch {
@@ -421,16 +416,6 @@ func bytes(n float64) string {
 		return fmt.Sprintf("%.0f %s", n, units[i])
 	}
 	return fmt.Sprintf("%.2g %s", n, units[i])
-}
-
-// clean replaces what a terminal does not print: a text from elsewhere must not move its cursor.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func cut(s string, width int) string { return ansi.Truncate(s, max(width, 0), "…") }

@@ -1,6 +1,10 @@
 package top
 
-import "fmt"
+import (
+	"fmt"
+
+	"gorun/launcher/jobs"
+)
 
 // paceFrom is the least share of time for which data must wait at an edge that sets the pace.
 const paceFrom = 0.2
@@ -58,5 +62,5 @@ func (m Model) ring() (ring []edge, slowest int) {
 
 // pace names the edge that sets the pace of a ring.
 func pace(e edge) string {
-	return fmt.Sprintf("%s → %s sets the pace: %.0f%% of the time data waits for it, at %s/s", clean(e.from), clean(e.to), 100*e.busy, bytes(e.path))
+	return fmt.Sprintf("%s → %s sets the pace: %.0f%% of the time data waits for it, at %s/s", jobs.Clean(e.from), jobs.Clean(e.to), 100*e.busy, bytes(e.path))
 }

@@ -9,6 +9,7 @@ import (
 
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
+	"gorun/topology"
 )
 
 // maxEvents is how many events a view keeps, the latest.
@@ -124,7 +125,7 @@ func changes(before, after jobs.State, now time.Time) (events []Event) {
 	}
 	hostChanges(before, after, now, note)
 	if e := epochOf(after); e > epochOf(before) {
-		note(now, "epoch", "epoch %d begins, with %s on %s", e, count(after.Record.Ranks, "rank"), count(len(after.Hosts), "host"))
+		note(now, "epoch", "epoch %d begins, with %s on %s", e, topology.Count(after.Record.Ranks, "rank"), topology.Count(len(after.Hosts), "host"))
 	}
 	rankChanges(before.Ranks, after.Ranks, now, note)
 	if r := after.Record; !r.Stopping.IsZero() && before.Record.Stopping.IsZero() {
@@ -194,13 +195,6 @@ func rankChanges(before, after []jobs.RankStatus, now time.Time, note noter) {
 	for _, state := range slices.Sorted(maps.Keys(ended)) {
 		note(now, "ended", "%s %s", ranks(ended[state]), jobs.Clean(state))
 	}
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 func ranks(numbers []int) string {
