@@ -88,7 +88,8 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 
 		DisableSliceFlagSeparator: true,
 		// The library has --help only where it has its own help command too.
-		Flags: append(flags, cli.HelpFlag),
+		Flags:  append(flags, cli.HelpFlag),
+		Before: applySettings,
 		Action: func(c *cli.Context) error {
 			o.read(c)
 			return launch(c.Context, o, hurry)
@@ -107,6 +108,7 @@ func commands(hurry <-chan struct{}) []*cli.Command {
 		attachCommand(), stopCommand(), cleanCommand()},
 		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand())
 	for _, c := range all {
+		c.Before = applySettings
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")
 		c.HideHelpCommand = true
 	}

@@ -55,6 +55,8 @@ var remedies = map[string]string{
 	"--ring-order measured: no hosts":                                                                    "Name hosts: `gorun topo -H host1,host2 --ring-order measured`.",
 	"--ring-order measured: only a job that starts its hosts by ssh, and keeps them, measures by itself": "Measure before: `gorun topo -H host1,host2 --measure --save FILE`, then `--topology FILE`.",
 	"--save without --measure":                                                                           "Only what is measured is saved: add `--measure`.",
+	"--set …: …":                                                                                         "`gorun help settings` says what each takes.",
+	"--set …: there is no such setting":                                                                  "`gorun help settings` lists them.",
 	"--simulate: only an allreduce can be simulated, not …":                                              "Leave the operation out, or `--simulate`.",
 	"--slots …: must be at least 1":                                                                      "Without `--slots` a daemon has a slot for each CPU.",
 	"--slots-per-host …: must be 1 to …":                                                                 "Without it each host of the script has the slots that the script prints.",

@@ -40,6 +40,8 @@ var topics = []topic{
 		"its state in hvd.elastic.run or gorun.elastic.\n  gorun -np 4 --min-np 2 -H host1:2,host2:2 python train.py"},
 	{name: "moves", title: "Hosts that are silent or move", about: "A virtual machine is silent while vMotion moves it. gorun waits for it, longer where the move was announced."},
 	{name: "job", title: "Ways to run", about: "gorun ps, top, logs, attach and stop are for jobs that run."},
+	{name: settingsTopic, title: "Settings", about: "Few jobs need these. --set KEY=VALUE gives one its value, once for each; --KEY VALUE does the same.\n" +
+		"  gorun --set grace=10 --set algorithm=ring -np 4 python train.py"},
 	{name: "horovodrun", title: "Flags of horovodrun", peer: true, about: "A link to gorun with the name horovodrun takes that command's place. gorun takes its flags too."},
 	{name: "mpirun", title: "Flags of mpirun and mpiexec", peer: true, about: "Command lines of Open MPI and Hydra (MPICH, Intel MPI) work as they are. MPI programs run too."},
 	{name: "torchrun", title: "Flags of torchrun", peer: true, about: "Ranks get RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. One gorun starts all hosts."},
@@ -96,6 +98,8 @@ func allFlags(w io.Writer, flags []cli.Flag) {
 	for _, t := range topics {
 		if t.peer {
 			peers = append(peers, t.name)
+		}
+		if t.peer || t.name == settingsTopic {
 			continue
 		}
 		if flags := t.flagsOf(flags); len(flags) > 0 {
@@ -103,7 +107,8 @@ func allFlags(w io.Writer, flags []cli.Flag) {
 			writeFlags(w, flags)
 		}
 	}
-	fmt.Fprintf(w, "\nFlags of other launchers are taken too: gorun help %s.\n", strings.Join(peers, ", "))
+	fmt.Fprint(w, "\nWhat few jobs need is tuned by --set KEY=VALUE: gorun help settings.\n")
+	fmt.Fprintf(w, "Flags of other launchers are taken too: gorun help %s.\n", strings.Join(peers, ", "))
 }
 
 // about gives flags a topic. Hidden ones without a topic are words of mpirun for what gorun has flags for.
