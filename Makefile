@@ -95,7 +95,7 @@ test-all:
 
 ##@ Parts of make test
 
-## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck, and what the pages of docs name
+## lint: gofmt, go vet (for macOS too), staticcheck, ruff, shellcheck, what the pages of docs name, and the budgets of lines
 RUFF := $(CACHE)/ruff-0.16.9
 lint: build
 	@$(PAGES)
@@ -104,6 +104,7 @@ lint: build
 	GOOS=darwin GOARCH=arm64 go vet ./cmd/... ./launcher/...
 	GOARCH=arm64 go vet ./collective/kernel
 	$(STATICCHECK) ./...
+	go test -count=1 ./contrib/tools/house
 	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
@@ -138,7 +139,6 @@ unit-gorun: build build/report
 	@CGO_ENABLED=$(if $(GORUN_RACE),1,0) $(call unit-of-gorun) $(GORUN_RACE) -timeout=20m -skip '$(SOURCES)'
 unit-sources: build/report
 	@$(call unit-of-gorun) -run '$(SOURCES)'
-	@$(REPORT) -packages ./contrib/tools/house go test -json $(UNIT_FLAGS)
 # The binding of libibverbs (build tag rdma) against Debian's headers, and against a stand-in for the library.
 unit-verbs: build/report
 	CGO_ENABLED=0 go vet -tags rdma ./collective/verbs/...
