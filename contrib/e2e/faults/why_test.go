@@ -213,9 +213,9 @@ func TestNothingIsWrong(t *testing.T) {
 					busy = append(busy, spin)
 				}
 			}
-			said := c.GorunBeside("why").Stdout
-			if !strings.HasPrefix(said, "nothing is wrong: ") || !strings.Contains(firstLine(said), "computing ") {
-				t.Errorf("%s, busy %v: %s", job, len(busy) > 0, said)
+			why := c.GorunBeside("why")
+			if said := why.Stdout; !strings.HasPrefix(said, "nothing is wrong: ") || !strings.Contains(firstLine(said), "computing ") {
+				t.Errorf("%s, busy %v: %s%s", job, len(busy) > 0, said, why.Stderr)
 			}
 		}
 		for _, spin := range busy {
