@@ -163,7 +163,7 @@ e2e: build build/report
 	$(if $(filter faults,$(FAMILIES)),$(MAKE) e2e-families FAMILIES=faults E2E_RUN='$(ALONE)' E2E_FLAGS="$(E2E_SHORT) -parallel=2" || failed=yes; \
 	$(MAKE) e2e-families FAMILIES=speed || failed=yes;) [ -z "$$failed" ]
 # Tests of family faults that need a machine for themselves: no rank may wait for half a second, or lack CPU time.
-ALONE := TestAddressChange|TestWhyNamesShortages
+ALONE := TestAddressChange|TestWhyNamesShortages|TestWhyNamesShortagesOfAHost
 E2E_FLAGS ?= $(E2E_SHORT) -p=3 -parallel=4
 e2e-families:
 	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$") $(if $(E2E_SKIP),-skip "^($(E2E_SKIP))$$")

@@ -68,12 +68,18 @@ var paths = []fault{
 func TestWhyNamesFaults(t *testing.T) { plant(t, faults, "host1,host2", 10) }
 
 // TestWhyNamesFaultsOfAHost does so where all ranks are on one host.
-func TestWhyNamesFaultsOfAHost(t *testing.T) {
-	plant(t, slices.Concat(faults, shortages), "host1:2", 6)
-}
+func TestWhyNamesFaultsOfAHost(t *testing.T) { plant(t, faults, "host1:2", 6) }
 
 // TestWhyNamesShortages does so for too little CPU time and bandwidth, which tests beside it would take too.
 func TestWhyNamesShortages(t *testing.T) { plant(t, slices.Concat(shortages, paths), "host1,host2", 4) }
+
+// TestWhyNamesShortagesOfAHost does so on one host.
+func TestWhyNamesShortagesOfAHost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a part of make test-all")
+	}
+	plant(t, shortages, "host1:2", 0)
+}
 
 // plant has each fault in a rank that a seed chooses, or in some of them in short tests. Nearly all are named, and nobody else is
 // blamed at any time.
@@ -95,7 +101,7 @@ func plant(t *testing.T, faults []fault, hosts string, short int) {
 		}
 	})
 	e2etest.DependsOn(t, "contrib/e2e/faults/testdata")
-	random := rand.New(rand.NewPCG(uint64(len(faults)), 42))
+	random := rand.New(rand.NewPCG(uint64(len(faults)), uint64(42+strings.Count(hosts, ":"))))
 	asked, wrong := 0, 0
 	for i, n := range random.Perm(len(faults)) {
 		rank := random.IntN(2)
