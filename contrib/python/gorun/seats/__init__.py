@@ -33,5 +33,10 @@ def address(token: str, host: str, index: int) -> str:
 
 def user_of(connection: socket.socket) -> int:
     """Return the number of the user at the other end: abstract sockets are open to all of a host."""
+    return peer_of(connection)[1]
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int, int]:
+    """Return the number of the process at the other end, and those of its user and group."""
     size = struct.calcsize("3i")
-    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from gorun.seats import MOST_PLACES, TOKEN, address, user_of
+from gorun.seats import MOST_PLACES, TOKEN, address, peer_of, user_of
 
 FIND_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
@@ -39,8 +39,11 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name in NAMES or name.startswith(PREFIXES)}
 
 
-def find(environ: Mapping[str, str], seconds: float = FIND_SECONDS) -> tuple[BinaryIO, int]:
-    """Hand the seat to a process of this host that waits for one; return what it sends, and its number."""
+def find(environ: Mapping[str, str], seconds: float = FIND_SECONDS) -> tuple[BinaryIO, int, int | None]:
+    """Hand the seat to a process of this host that waits for one.
+
+    Return what it sends, its number, and an open file for it.
+    """
     token, host, first = environ[TOKEN], environ["HOROVOD_HOSTNAME"], int(environ["GORUN_LOCAL_RANK"])
     hello = json.dumps({"environ": given(environ)}).encode() + b"\n"
     limit = time.monotonic() + seconds
@@ -48,28 +51,42 @@ def find(environ: Mapping[str, str], seconds: float = FIND_SECONDS) -> tuple[Bin
         for index in (first, *range(MOST_PLACES)):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 lines = connection.makefile("rb")  # which also keeps the connection open
-                pid = _hand_over(connection, lines, address(token, host, index), hello)
+                pid, process = _hand_over(connection, lines, address(token, host, index), hello)
             if pid:
-                return lines, pid
+                return lines, pid, process
             lines.close()
         if time.monotonic() > limit:
             raise TimeoutError(f"no process on {host} took the place of this rank within {seconds:.0f} s")
         time.sleep(PAUSE_SECONDS)
 
 
-def _hand_over(connection: socket.socket, lines: BinaryIO, name: str, hello: bytes) -> int:
-    """Return the number of the process that has taken the seat, 0 if none has."""
+def _hand_over(connection: socket.socket, lines: BinaryIO, name: str, hello: bytes) -> tuple[int, int | None]:
+    """Return the number of the process that has taken the seat, 0 if none has, and an open file for it."""
+    process = None
     try:
         connection.connect(name)
         if user_of(connection) != os.geteuid():
-            return 0
+            return 0, None
+        process = _opened(connection)  # now, as it may end soon
         connection.settimeout(HELLO_SECONDS)
         connection.sendall(hello)
         answer = lines.readline()
         connection.settimeout(None)
     except OSError:
-        return 0  # nobody is there, or another seat was faster
-    return int(json.loads(answer)["pid"]) if answer else 0
+        answer = b""  # nobody is there, or another seat was faster
+    if not answer:
+        if process is not None:
+            os.close(process)
+        return 0, None
+    return int(json.loads(answer)["pid"]), process
+
+
+def _opened(connection: socket.socket) -> int | None:
+    """Open the process at the other end; None where the kernel cannot, as for one of another namespace."""
+    try:
+        return os.pidfd_open(peer_of(connection)[0])
+    except OSError:
+        return None
 
 
 def ending(descriptor: int, seconds: float = END_SECONDS) -> int | None:
@@ -106,22 +123,18 @@ def end_as(status: int) -> int:
 def main() -> int:
     """Keep the place of a rank until the process that has taken it leaves or ends; return the exit status."""
     try:
-        lines, pid = find(os.environ)
+        lines, pid, process = find(os.environ)
     except TimeoutError as error:
         print(error, file=sys.stderr)
         return 1
     signal.signal(STACKS, lambda number, _: os.kill(pid, number))
-    try:
-        process = os.pidfd_open(pid)
-    except OSError:  # it has ended, or this kernel has no such call
-        process = -1
     try:
         line = lines.readline()
     except OSError:
         line = b""
     if not line:
         print(f"the process of this rank ended: pid {pid}", file=sys.stderr, flush=True)
-        status = ending(process)
+        status = None if process is None else ending(process)
         return 1 if status is None else end_as(status)
     end = json.loads(line)
     if end["why"]:
