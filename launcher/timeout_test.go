@@ -50,6 +50,7 @@ func TestRankState(t *testing.T) {
 			t.Errorf("rank %d: a wait of a minute is long where two are usual: %+v", tt.rank, f)
 		}
 	}
+	delete(j.stalls.answers.By, 1) // b has not said who is missing there
 	for _, missing := range all {
 		missing.Ranks = append(missing.Ranks, 5) // on b, which has ended
 		j.stalls.answers.By[0].Ops[1].Missing = []wire.Missing{missing}
