@@ -106,7 +106,7 @@ lint: build
 	$(STATICCHECK) ./...
 	go test -count=1 ./contrib/tools/house
 	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/kubernetes/controlplane/ready.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 ## fix: repair lint errors, where a program can
 fix: $(RUFF)/ready

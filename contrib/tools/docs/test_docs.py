@@ -100,7 +100,8 @@ class Mistakes(Tree):
         self.write("docs/decisions/0001-x.md", "# 1\n")
         self.write("docs/decisions/0002-y.md", "# 2\n")
         self.write("mkdocs.yml", "nav:\n  - index.md\n  - a.md\n  - decisions/README.md\n")
-        self.assertEqual(self.source_faults("# Home\n"), ["docs/decisions/README.md: its table lacks decisions/0002-y.md"])
+        lacking = "docs/decisions/README.md: its table lacks decisions/0002-y.md"
+        self.assertEqual(self.source_faults("# Home\n"), [lacking])
 
 
 class Staging(Tree):

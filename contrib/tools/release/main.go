@@ -26,7 +26,6 @@ type release struct {
 	date     time.Time
 	root     string // of the source
 	bin, out string
-	debOnly  bool
 	share    map[string][]byte // what accompanies the binary on every system, by name
 	notices  map[string][]byte // the licences of what each program links, by its name
 }
@@ -46,11 +45,10 @@ func main() {
 	flag.StringVar(&r.root, "root", ".", "`DIRECTORY` of the source")
 	flag.StringVar(&r.bin, "bin", "", "`DIRECTORY` with the binaries: gorun-linux-amd64 and so on")
 	flag.StringVar(&r.out, "out", "", "`DIRECTORY` for the files, in which wheels may be already")
-	flag.BoolVar(&r.debOnly, "deb", false, "only make the deb for this machine, of its binary alone")
 	flag.Parse()
 	r.date = time.Unix(*date, 0).UTC()
 	if r.version == "" || r.revision == "" || *date == 0 || r.bin == "" || r.out == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "usage: release -version VERSION -revision HASH -date SECONDS -bin DIRECTORY -out DIRECTORY [-root DIRECTORY] [-deb]")
+		fmt.Fprintln(os.Stderr, "usage: release -version VERSION -revision HASH -date SECONDS -bin DIRECTORY -out DIRECTORY [-root DIRECTORY]")
 		os.Exit(2)
 	}
 	if err := r.make(); err != nil {
@@ -63,9 +61,6 @@ func main() {
 func (r *release) make() error {
 	if err := r.gather(); err != nil {
 		return err
-	}
-	if r.debOnly {
-		return r.pack("deb", system{runtime.GOOS, runtime.GOARCH})
 	}
 	for _, s := range systems {
 		if err := r.tarball(s); err != nil {
