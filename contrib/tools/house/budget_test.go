@@ -14,15 +14,15 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    89630, // goal: 83000
-	"contrib Go": 10384, // goal: 9500
-	"Python":     22007, // goal: 19500
+	"core Go":    89672, // goal: 83000
+	"contrib Go": 10379, // goal: 9500
+	"Python":     22185, // goal: 19500
 	"C":          9889,  // goal: 9500
-	"tests":      97926, // goal: 88000
-	"tools":      3799,  // goal: 3000
+	"tests":      97961, // goal: 88000
+	"tools":      3794,  // goal: 3000
 	"Makefile":   400,
 	"targets":    45,
-	"flags":      76, // goal: 60
+	"flags":      60,
 }
 
 // partsOf returns the budgets that the lines of a file count for.
