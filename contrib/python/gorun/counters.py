@@ -140,7 +140,7 @@ class Counters:
         words, seen = self._words, min(blocked, took)
         words[OTHERS // 8] += blocked - seen
         words[COMMUNICATION // 8] += seen
-        words[HIDDEN // 8] = max(0, words[HIDDEN // 8] - seen)  # what ran() added may be lost to another thread
+        words[HIDDEN // 8] = max(0, words[HIDDEN // 8] - seen)  # another thread may have lost it
 
     def missed(self, began: int) -> None:
         """Count a wait for ranks that did not all come; the daemon's operation that follows counts as one."""

@@ -310,7 +310,7 @@ class DaemonSession(Session):
     def senders(self, name: str) -> tuple[int, ...]:
         handle = self.submit(PEEK, name, 0, (), None, None)
         try:
-            result = self._await(self._find(handle))  # which the daemon knows: no operation, and no wait for others
+            result = self._await(self._find(handle))  # no operation, and no wait for others
         finally:
             self._open.pop(handle, None)
         assert isinstance(result, Result)

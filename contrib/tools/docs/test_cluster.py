@@ -1,4 +1,4 @@
-"""The page of a cluster, for test_live.py: a resident daemon, a job that runs and one that waits; and a large cluster."""
+"""The page of a cluster, for test_live.py: a resident daemon, a job that runs, one that waits; and a large cluster."""
 
 import datetime
 import json
