@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"os/exec"
 	"sync"
+	"time"
 )
+
+// outputHeld is how long the last output of a program that has ended may take to arrive: long enough for a busy machine, and
+// not for ever, as what the program left behind may hold its streams open.
+const outputHeld = 10 * time.Second
 
 // StartBound starts a program of the user's that must not outlive this process, even if this one is killed. The caller
 // calls wait once.
@@ -31,7 +36,7 @@ func StartBound(cmd *exec.Cmd) (wait func() error, err error) {
 // runBound is StartBound for a program that ends by itself or by its context, with all that it prints.
 func runBound(cmd *exec.Cmd) (out, said []byte, err error) {
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, proxyHeld
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, outputHeld
 	wait, err := StartBound(cmd)
 	if err == nil {
 		err = wait()
