@@ -403,7 +403,7 @@ static void errors(void) {
 		CHECK(!gorun_use_wire(GORUN_WIRE_DEFAULT));
 		if (rank == 0) { /* the others submit later, so it is certainly in flight */
 			CHECK(!gorun_start_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM, &h));
-			CHECK(gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_INVALID);
+			CHECK(gorun_allreduce("twice", x, x, 1, GORUN_FLOAT32, GORUN_SUM) == GORUN_BUSY);
 			CHECK(says("in flight") && !gorun_barrier("twice is checked") && !gorun_wait(h, NULL));
 		} else {
 			CHECK(!gorun_barrier("twice is checked"));
@@ -442,7 +442,7 @@ static void taken(void) {
 				CHECK(!gorun_barrier("after taken")); /* all ranks come to it after the first */
 				usleep(5000);
 			}
-			CHECK(start(kind, &again) == GORUN_INVALID && says("in flight"));
+			CHECK(start(kind, &again) == GORUN_BUSY && says("in flight"));
 			for (int done = 0; round >= 3 && !done;)
 				CHECK(!gorun_test(h, &done));
 			if (round < 3)

@@ -109,7 +109,7 @@ static void *slow_rank(void *slot) {
 /* counting_in_slots: once all ranks have come, a rank waits for bytes; what is left to the daemon is counted there. */
 static int counting_in_slots(void) {
 	static unsigned char own[4096], others[4096];
-	struct slot slot = {.name = "grad", .type = GORUN_FLOAT32, .op = GORUN_SUM, .count = 1024, .bytes = 4096, .wide = 1,
+	struct slot slot = {.name = "grad", .type = GORUN_FLOAT32, .op = GORUN_SUM, .bytes = 4096, .wide = 1,
 			    .state = TAKEN, .in_region = 6, .out_region = 6};
 	gorun_call c = {.in = own, .out = own};
 	int met_all = 0, met_none = 1;
@@ -450,7 +450,7 @@ int main(int argc, char **argv) {
 			world.operations[i].stage = chance(4) ? OPEN : UNUSED;
 		slot.state = OFFERED;
 		world.operations[0].slot = &slot;
-		slot.type = GORUN_FLOAT32, slot.count = chance(300), slot.bytes = 4 * (size_t)slot.count;
+		slot.type = GORUN_FLOAT32, slot.bytes = 4 * (size_t)chance(300);
 		slot.may_wide = chance(2), slot.in_region = slot.out_region = 1;
 		world.local_size = 1 + (int)chance(4);
 		world.slots_awaited = chance(2);

@@ -25,6 +25,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,3 +57,4 @@
 #include "session/callbacks.h"
 #include "session/calls.h"
 #include "session/world.h"
+#include "session/binding.h"

@@ -43,7 +43,8 @@ typedef enum {
 	GORUN_INTERNAL = 5,
 	/* end table */
 	GORUN_LOST = 6, /* no connection to the daemon */
-	GORUN_MEMORY = 7
+	GORUN_MEMORY = 7,
+	GORUN_BUSY = 8 /* an operation of this name is in flight */
 } gorun_code;
 
 typedef enum {
@@ -143,7 +144,8 @@ int gorun_init(void);
 int gorun_init_companion(void);
 
 /* Leaves the job. Operations that need this rank fail on the other ranks. Waits of other threads here return
- * GORUN_SHUTDOWN. All memory from gorun_alloc is gone afterwards. */
+ * GORUN_SHUTDOWN. Memory from gorun_alloc stays until gorun_free; operations of a later
+ * world copy it, as any other memory. */
 int gorun_finalize(void);
 
 /* The text of the last failure in this thread; it stays until the next one. */
@@ -237,6 +239,13 @@ int gorun_start_scatter(const char *name, const void *in, int64_t rows, int64_t 
 int gorun_start_send(const char *name, const void *data, int64_t count, gorun_type type, int to, gorun_handle *handle);
 int gorun_start_recv(const char *name, void *data, int64_t count, gorun_type type, int from, gorun_handle *handle);
 
+/* A piece of a tensor that lies in several places. */
+typedef struct {
+	const void *in;
+	void *out;
+	size_t bytes;
+} gorun_piece;
+
 /* Any operation, with all its options. Begin with gorun_call_of, then set what the kind needs. The rules of the functions above
  * apply. */
 typedef struct {
@@ -255,6 +264,8 @@ typedef struct {
 	int nsplits;           /* as many as the set has ranks */
 	const int32_t *splits; /* alltoall, scatter: rows for each rank; add group: its ranks */
 	double prescale, postscale; /* reductions: factors of the input and of the result */
+	int npieces; /* allreduce, broadcast: in place of in and out, pieces that make up the tensor one after the other */
+	const gorun_piece *pieces;
 	int follows;                /* allreduce: a later one lists it in followers; it begins when that succeeds, and fails with it */
 	int nfollowers;
 	const gorun_handle *followers;
@@ -286,6 +297,9 @@ int gorun_then(gorun_handle handle, gorun_done done, void *arg);
 /* Sets *done to whether the operation has ended, successful or not. It does not wait. */
 int gorun_test(gorun_handle handle, int *done);
 
+/* Does what gorun_test does, but waits for the end so many seconds, and no longer than until a signal has come to this thread. */
+int gorun_test_for(gorun_handle handle, double seconds, int *done);
+
 /* Waits for the end of an operation and returns its code. result is NULL for kinds without a result. After a join, counts[0] is
  * the last rank; after add group, the set; after peek, counts holds `rows` ranks. */
 int gorun_wait(gorun_handle handle, gorun_result *result);
@@ -294,7 +308,7 @@ int gorun_wait(gorun_handle handle, gorun_result *result);
 int gorun_release(gorun_result *result);
 
 /* The version of this interface. It changes when programs compiled with an earlier gorun.h would no longer work. */
-#define GORUN_LIBRARY 1
+#define GORUN_LIBRARY 2
 int gorun_library(void);
 
 #pragma GCC visibility pop

@@ -32,6 +32,7 @@ else
 	exit
 fi
 made="$compiler $flags $(cat contrib/c/*.h contrib/c/session/*.h "$@" | cksum)"
+[ "$(uname -m)" != "$machine" ] || ln -sf "../../../build/libgorun-$arch.so" contrib/python/gorun/libgorun.so # for tests in this tree
 [ ! -e "$out" ] || [ "$(cat "$out.made" 2>/dev/null)" != "$made" ] || exit 0
 mkdir -p "$(dirname "$out")"
 # shellcheck disable=SC2086 # lists of words

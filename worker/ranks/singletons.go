@@ -48,7 +48,7 @@ var (
 	// begun matches what Open MPI opens in MPI_Init: version 4 its component for programs without an mpirun, all
 	// versions a file that they try shared memory with.
 	begun = regexp.MustCompile(`/mca_ess_singleton\.so$|^/dev/shm/open_mpi\.`)
-	// lone matches what gorun's module maps in a world of one (contrib/python/gorun/local.py).
+	// lone matches what gorun's module maps in a world of one (contrib/c/session/world.h).
 	lone = regexp.MustCompile(`^/memfd:gorun-alone\b`)
 	// stockHorovod matches a built Horovod, which finds the other ranks by a rendezvous or by MPI.
 	stockHorovod = regexp.MustCompile(`/horovod/\w+/mpi_lib[^/]*\.so$`)

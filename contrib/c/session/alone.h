@@ -91,24 +91,33 @@ static int alone(struct operation *o, const gorun_call *c, size_t bytes) {
 		return fail(GORUN_INVALID, "submit %s %s: root rank %d is not in a world of 1", kind, c->name, c->root);
 	if (rows && !c->ndim)
 		return fail(GORUN_INVALID, "submit %s %s: a scalar has no rows: give it one", kind, c->name);
-	if (c->nsplits && (c->nsplits != 1 || c->splits[0] != c->dims[0]))
+	if (c->nsplits && (c->nsplits != 1 || c->splits[0] < 0 || c->splits[0] > c->dims[0]))
 		return fail(GORUN_INVALID, "submit %s %s: splits are %d rows of %lld", kind, c->name, (int)c->splits[0],
 			    (long long)c->dims[0]);
 	if (c->set)
 		return fail(GORUN_INVALID, "submit %s %s: there is no process set %d in a world of 1", kind, c->name, c->set);
 	end_operation(o);
-	if (k == ALLREDUCE && bytes)
-		memmove(c->out, c->in, bytes);
-	if (k == ALLREDUCE && bytes)
-		return scale(c, c->out, bytes);
+	for (size_t at = 0, n; has_target(k) && at < bytes; at += n) {
+		gorun_piece p = piece_at(c, at, bytes - at);
+		n = p.bytes;
+		memmove(p.out, p.in, n);
+		int code = k == ALLREDUCE ? scale(c, p.out, n) : GORUN_OK;
+		if (code)
+			return code;
+	}
+	if (has_target(k))
+		return GORUN_OK;
 	if (k == JOIN) {
 		if (!(o->counts = calloc(1, sizeof *o->counts)))
 			return fail(GORUN_MEMORY, "submit %s: out of memory", kind);
-		o->rows = 1;
+		o->rows = o->ncounts = 1;
 		return GORUN_OK;
 	}
 	if (!has_result(k))
 		return GORUN_OK;
+	o->rows = c->nsplits ? c->splits[0] : c->ndim ? c->dims[0] : 1;
+	if (c->nsplits)
+		bytes = c->splits[0] ? bytes / (size_t)c->dims[0] * (size_t)c->splits[0] : 0;
 	o->own = malloc(bytes ? bytes : 1);
 	o->counts = reduces(k) ? NULL : malloc(sizeof *o->counts);
 	if (!o->own || (!reduces(k) && !o->counts))
@@ -117,8 +126,7 @@ static int alone(struct operation *o, const gorun_call *c, size_t bytes) {
 		memcpy(o->own, c->in, bytes);
 	o->data = o->own;
 	o->data_bytes = bytes;
-	o->rows = c->ndim ? c->dims[0] : 1;
 	if (o->counts)
-		o->counts[0] = c->dims[0];
+		o->counts[0] = o->rows, o->ncounts = 1;
 	return reduces(k) ? scale(c, o->own, bytes) : GORUN_OK;
 }

@@ -30,16 +30,18 @@ static struct block *take(struct region *r, size_t n) {
 	return NULL;
 }
 
-/* holder returns the arena region that holds n bytes at p; p itself is in it even if n is 0, as regions may be neighbours. */
-static struct region *holder(const void *p, size_t n) {
-	for (size_t i = 0; i < world.arena.count; i++) {
-		struct region *r = &world.arena.list[i];
+/* region_at returns the region that holds n bytes at p; p itself is in it even if n is 0, as regions may be neighbours. */
+static struct region *region_at(const struct regions *all, const void *p, size_t n) {
+	for (size_t i = 0; i < all->count; i++) {
+		struct region *r = &all->list[i];
 		size_t at = (uintptr_t)p - (uintptr_t)r->data;
 		if ((uintptr_t)p >= (uintptr_t)r->data && at < r->bytes && n <= r->bytes - at)
 			return r;
 	}
 	return NULL;
 }
+
+static struct region *holder(const void *p, size_t n) { return region_at(&world.arena, p, n); }
 
 static int answered(const void *request) { return ((const struct request *)request)->answered || world.state != JOINED; }
 
@@ -150,7 +152,7 @@ static int arena_give(struct region *r, struct block *b) {
 	}
 	if (b->offset < r->lowest->offset)
 		r->lowest = b;
-	if (r == world.arena.list || r->blocks->used || r->blocks->next || spare())
+	if (r == world.arena.list || r->pinned || r->blocks->used || r->blocks->next || spare())
 		return GORUN_OK;
 	uint32_t number = r->number;
 	discard(r);
@@ -172,13 +174,34 @@ void *gorun_alloc(size_t bytes) {
 	return p ? memset(p, 0, bytes) : NULL;
 }
 
+/* give_left frees a block of an earlier world, and unmaps its region with the last of them. */
+static void give_left(struct region *r, struct block *b) {
+	b->used = 0;
+	for (b = r->blocks; b; b = b->next)
+		if (b->used)
+			return;
+	discard(r);
+	*r = world.left.list[--world.left.count];
+}
+
 int gorun_free(void *memory) {
-	int code = enter();
-	if (code || !memory)
-		return code ? code : leave(GORUN_OK);
+	int code = GORUN_OK;
+	struct regions *from = &world.arena;
+	acquire();
 	struct region *r = holder(memory, 0);
+	if (!r && memory && world.state != FORKED)
+		r = region_at(from = &world.left, memory, 0);
 	for (struct block *b = r ? r->blocks : NULL; b; b = b->next)
-		if (b->used && r->data + b->offset == (unsigned char *)memory)
-			return leave(arena_give(r, b));
-	return leave(fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory));
+		if (b->used && r->data + b->offset == (unsigned char *)memory) {
+			if (from == &world.left)
+				give_left(r, b);
+			else if (!(code = ready()))
+				code = arena_give(r, b);
+			let_go();
+			return code;
+		}
+	if (memory && !(code = ready()))
+		code = fail(GORUN_INVALID, "free memory: %p is not from gorun_alloc, or freed already", memory);
+	let_go();
+	return code;
 }

@@ -75,7 +75,7 @@ static void fill_part(const struct part *p, const gorun_call *c) {
 	for (int r = 0; r < world.local_size; r++) {
 		size_t n, lo = share_of(p, r, &n);
 		if (r != world.local_rank)
-			memcpy(to + lo, (const unsigned char *)c->in + p->at + lo, n);
+			copy_in(to + lo, c, p->at + lo, n);
 	}
 	publish(filled(world.local_rank), p->number);
 }
@@ -83,11 +83,15 @@ static void fill_part(const struct part *p, const gorun_call *c) {
 /* reduce_part reduces this rank's share, for itself and for the others. */
 static void reduce_part(const struct slot *l, const struct part *p, const gorun_call *c) {
 	size_t n, lo = share_of(p, world.local_rank, &n);
-	struct sum s = {.outs = 2, .count = n / sizes[l->type]};
-	for (int r = 0; r < world.local_size; r++)
-		s.in[r] = r == world.local_rank ? (const unsigned char *)c->in + p->at + lo : part_of(r, p->number) + lo;
-	s.out[0] = (unsigned char *)c->out + p->at + lo, s.out[1] = result_of(world.local_rank, p->number);
-	add(l, &s);
+	struct sum s = {.outs = 2};
+	for (size_t at = 0, some; at < n; at += some) {
+		gorun_piece own = piece_at(c, p->at + lo + at, n - at);
+		some = own.bytes, s.count = some / sizes[l->type];
+		for (int r = 0; r < world.local_size; r++)
+			s.in[r] = r == world.local_rank ? own.in : part_of(r, p->number) + lo + at;
+		s.out[0] = own.out, s.out[1] = result_of(world.local_rank, p->number) + at;
+		add(l, &s);
+	}
 	publish(reduced(world.local_rank), p->number);
 }
 
@@ -96,7 +100,7 @@ static void take_part(const struct part *p, const gorun_call *c) {
 	for (int r = 0; r < world.local_size; r++) {
 		size_t n, lo = share_of(p, r, &n);
 		if (r != world.local_rank)
-			memcpy((unsigned char *)c->out + p->at + lo, result_of(r, p->number), n);
+			copy_out(result_of(r, p->number), c, p->at + lo, n);
 	}
 }
 
@@ -131,8 +135,8 @@ static int pass_belt(const struct slot *l, const gorun_call *c, int *how) {
 }
 
 /* leave_belt closes the belt for good, because the ranks are at different parts. */
-static void leave_belt(void) {
+static void leave_belt(int why) {
 	world.has_belt = 0;
-	__atomic_store_n(broken(world.local_rank), BELT_FAILED, __ATOMIC_SEQ_CST);
+	__atomic_store_n(broken(world.local_rank), (uint32_t)why, __ATOMIC_SEQ_CST);
 	rouse();
 }

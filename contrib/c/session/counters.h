@@ -35,12 +35,40 @@ void gorun_open_counters(void) {
 		note(COUNT_BEGAN, stamp());
 }
 
-/* waits notes that this rank waits, and returns the time. */
+static _Thread_local int helps; /* this thread waits while those of the program may compute */
+
+/* computed returns for how many nanoseconds the main thread has run, or could have run on a CPU less busy. */
+static uint64_t computed(void) {
+	char name[64], text[64] = "";
+	unsigned long long ran = 0, waited = 0;
+	snprintf(name, sizeof name, "/proc/self/task/%d/schedstat", (int)getpid());
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || read(fd, text, sizeof text - 1) < 0 || sscanf(text, "%llu %llu", &ran, &waited) != 2)
+		ran = waited = 0;
+	if (fd >= 0)
+		close(fd);
+	return ran + waited;
+}
+
+/* waits notes that this rank waits, and returns the time. If the thread only helps, its waits count as long as the main thread does
+ * not run, and never as what the rank does now. */
 static uint64_t waits(void) {
 	uint64_t began = stamp();
+	if (helps)
+		return began - computed();
 	note(COUNT_SINCE, began);
 	note(COUNT_ACTIVITY, COUNT_WAITING_IN_GORUN);
 	return began;
+}
+
+/* waited_for ends a wait that waits has begun, and returns its nanoseconds. */
+static uint64_t waited_for(uint64_t began) {
+	if (!helps) {
+		note(COUNT_ACTIVITY, COUNT_COMPUTING);
+		return stamp() - began;
+	}
+	int64_t passed = (int64_t)(stamp() - computed() - began);
+	return passed > 0 ? (uint64_t)passed : 0;
 }
 
 /* count_operation counts an operation that ran for took nanoseconds once all ranks had come, and how long this rank waited. */
@@ -54,8 +82,7 @@ static void count_operation(uint64_t blocked, uint64_t took) {
 
 /* waited counts a wait that waits has begun. */
 static void waited(uint64_t began, uint64_t took) {
-	count_operation(stamp() - began, took);
-	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+	count_operation(waited_for(began), took);
 }
 
 /* No thread waits for an operation with a callback (gorun_then). While the program submits more of them, it still computes. So
@@ -96,12 +123,10 @@ void gorun_count_event(int event) {
 /* missed counts a wait for ranks of which some did not come. The daemon then carries out the operation, and waited counts
  * it. */
 static void missed(uint64_t began) {
-	count(COUNT_OTHERS, stamp() - began);
-	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+	count(COUNT_OTHERS, waited_for(began));
 }
 
 /* moved counts the time since waits in which this rank reduced with the others, after all had come. */
 static void moved(uint64_t began) {
-	count(COUNT_COMMUNICATION, stamp() - began);
-	note(COUNT_ACTIVITY, COUNT_COMPUTING);
+	count(COUNT_COMMUNICATION, waited_for(began));
 }

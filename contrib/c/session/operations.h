@@ -1,21 +1,37 @@
 /* A part of gorun.c: operations from their submission to their end. */
 
+/* measure_pieces checks that pieces make up a tensor of n bytes. */
+static int measure_pieces(const gorun_call *c, uint64_t n) {
+	const char *kind = kinds[(int)c->kind];
+	if ((int)c->kind != ALLREDUCE && (int)c->kind != BROADCAST)
+		return fail(GORUN_INVALID, "submit %s %s: a tensor in pieces is for allreduce and broadcast", kind, c->name);
+	for (int i = 0; i < c->npieces; i++) {
+		const gorun_piece *p = &c->pieces[i];
+		if (p->bytes > n || p->bytes % sizes[c->type] || (p->bytes && (!p->in || !p->out)))
+			return fail(GORUN_INVALID, "submit %s %s: piece %d has %zu bytes, or no memory", kind, c->name, i, p->bytes);
+		n -= p->bytes;
+	}
+	return n ? fail(GORUN_INVALID, "submit %s %s: its pieces lack %llu bytes", kind, c->name, (unsigned long long)n) : GORUN_OK;
+}
+
 /* measure checks the memory of a call, and sets its size. */
 static int measure(const gorun_call *c, size_t *bytes) {
 	const char *kind = kinds[(int)c->kind];
 	uint64_t n;
 	if (!c->name || !*c->name || strlen(c->name) > MAX_NAME)
 		return fail(GORUN_INVALID, "submit %s: a name has 1 to %d bytes", kind, MAX_NAME);
-	if ((c->nsplits && !c->splits) || (c->nfollowers && !c->followers) || (c->ndim && !c->dims) ||
-	    c->nsplits < 0 || c->nfollowers < 0 || c->ndim < 0)
+	if ((c->nsplits && !c->splits) || (c->nfollowers && !c->followers) || (c->ndim && !c->dims) || (c->npieces && !c->pieces) ||
+	    c->nsplits < 0 || c->nfollowers < 0 || c->ndim < 0 || c->npieces < 0)
 		return fail(GORUN_INVALID, "submit %s %s: a list is missing", kind, c->name);
 	if ((size_t)c->nsplits + (size_t)c->nfollowers > (MAX_MESSAGE - 128 - MAX_NAME - 8 * MAX_DIMS) / 4)
 		return fail(GORUN_INVALID, "submit %s %s: splits for %d ranks do not fit a message", kind, c->name, c->nsplits + c->nfollowers);
 	if (((int)c->kind != ALLREDUCE || c->nsplits) && (c->follows || c->nfollowers))
 		return fail(GORUN_INVALID, "submit %s %s: only an allreduce follows, or is followed", kind, c->name);
+	if (c->nsplits && (int)c->kind != ALLTOALL && (int)c->kind != SCATTER && (int)c->kind != ADD_GROUP)
+		return fail(GORUN_INVALID, "submit %s %s: only alltoall and scatter have splits", kind, c->name);
 	*bytes = 0;
 	if (!has_tensor((int)c->kind))
-		return GORUN_OK;
+		return c->in || c->out || c->ndim ? fail(GORUN_INVALID, "submit %s %s: this operation has no tensor", kind, c->name) : GORUN_OK;
 	if (c->type < GORUN_UINT8 || c->type > GORUN_COMPLEX32)
 		return fail(GORUN_INVALID, "submit %s %s: unknown element type %d", kind, c->name, (int)c->type);
 	if (c->ndim > MAX_DIMS)
@@ -28,12 +44,14 @@ static int measure(const gorun_call *c, size_t *bytes) {
 			return fail(GORUN_INVALID, "submit %s %s: too many elements", kind, c->name);
 		n *= (uint64_t)c->dims[i];
 	}
+	*bytes = (size_t)n;
+	if (c->npieces)
+		return measure_pieces(c, n);
 	if (n && !c->in && (int)c->kind != RECV && ((int)c->kind != BROADCAST || c->root == world.rank))
 		return fail(GORUN_INVALID, "submit %s %s: no memory for %llu bytes", kind, c->name, (unsigned long long)n);
 	if (n && !c->out && has_target((int)c->kind))
 		return fail(GORUN_INVALID, "submit %s %s: no memory for the result of %llu bytes", kind, c->name,
 			    (unsigned long long)n);
-	*bytes = (size_t)n;
 	return GORUN_OK;
 }
 
@@ -120,6 +138,7 @@ static void close_operation(struct operation *o) {
 	free(o->text);
 	free(o->counts);
 	free(o->own);
-	o->text = NULL, o->counts = NULL, o->own = NULL;
+	free(o->pieces);
+	o->text = NULL, o->counts = NULL, o->own = NULL, o->pieces = NULL;
 	o->stage = UNUSED;
 }

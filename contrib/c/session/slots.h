@@ -56,7 +56,7 @@ static struct slot *slot_of(const char *name, int add) {
 /* may_wide reports whether a wide slot suits a call: its rank waits for the end, and the other ranks can map its tensors. */
 static int may_wide(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
-	return bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && holder(in, bytes) && holder(out, bytes) &&
+	return bytes <= (world.yields ? MAX_CROWD_BYTES : MAX_WIDE_BYTES) && !c->npieces && holder(in, bytes) && holder(out, bytes) &&
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
@@ -64,12 +64,21 @@ static int may_wide(const gorun_call *c, size_t bytes) {
 static int may_belt(const gorun_call *c, size_t bytes) {
 	const unsigned char *in = c->in, *out = c->out;
 	return world.has_belt && bytes > MAX_SLOT_BYTES && bytes <= MAX_BELT_BYTES &&
-	       (!holder(in, bytes) || !holder(out, bytes) || may_wide(c, bytes)) &&
+	       (c->npieces || !holder(in, bytes) || !holder(out, bytes) || may_wide(c, bytes)) &&
 	       (in == out || in + bytes <= out || out + bytes <= in);
 }
 
+/* shape_of returns a hash of what ranks compare beside type and reduction: the dimensions, and the root, by which bindings sign lists
+ * of tensors. */
+static uint64_t shape_of(const gorun_call *c) {
+	uint64_t hash = (uint64_t)(uint32_t)c->root ^ 14695981039346656037u;
+	for (int i = 0; i < c->ndim; i++)
+		hash = (hash ^ (uint64_t)c->dims[i]) * 1099511628211u;
+	return hash;
+}
+
 static int fits(const struct slot *l, const gorun_call *c) {
-	if (l->type != c->type || l->op != (int)c->op || l->wire != (int)c->wire || l->count != c->dims[0])
+	if (l->type != c->type || l->op != (int)c->op || l->wire != (int)c->wire || l->shape != shape_of(c))
 		return 0;
 	if (l->belt)
 		return may_belt(c, l->bytes);
@@ -80,9 +89,9 @@ static int fits(const struct slot *l, const gorun_call *c) {
 
 /* may_take reports whether slots suit a call. */
 static int may_take(const gorun_call *c, size_t bytes) {
-	if ((int)c->kind != ALLREDUCE || c->set || c->ndim != 1 || !bytes ||
+	if ((int)c->kind != ALLREDUCE || c->set || !bytes ||
 	    (bytes > MAX_SLOT_BYTES && !may_wide(c, bytes) && !may_belt(c, bytes)) ||
-	    c->prescale != 1 || c->postscale != 1 || c->root || c->follows || c->nfollowers)
+	    c->prescale != 1 || c->postscale != 1 || c->follows || c->nfollowers)
 		return 0;
 	switch (c->type) {
 	case GORUN_FLOAT32:
@@ -133,7 +142,7 @@ static void ring(int rank) {
 static int await_doorbell(void) {
 	struct pollfd fds[] = {{world.doorbell, POLLIN, 0}, {world.fd, POLLIN, 0}};
 	char byte;
-	int none = 0, code = GORUN_OK, wrong = poll(fds, 2, -1) < 0 && errno != EINTR ? errno : 0;
+	int none = 0, code = GORUN_OK, wrong = rest(fds, 2);
 	while (fds[0].revents && recv(world.doorbell, &byte, 1, MSG_DONTWAIT) >= 0)
 		;
 	if (!wrong && !fds[1].revents)
@@ -196,7 +205,7 @@ static void enter_slot(struct slot *l, const gorun_call *c) {
 	if (l->wide)
 		show(l, c);
 	else if (!l->belt)
-		memcpy(buffer(l, world.local_rank, l->use), c->in, l->bytes);
+		copy_in(buffer(l, world.local_rank, l->use), c, 0, l->bytes);
 	announce(l, 2 * l->use);
 }
 
@@ -220,11 +229,15 @@ static int all_here(const struct slot *l) {
 	return is_over() ? 0 : here;
 }
 
-static void reduce(const struct slot *l, void *out) {
-	struct sum s = {.out = {out}, .outs = 1, .count = (size_t)l->count};
-	for (int r = 0; r < world.local_size; r++)
-		s.in[r] = buffer(l, r, l->use);
-	add(l, &s);
+static void reduce(const struct slot *l, const gorun_call *c) {
+	struct sum s = {.outs = 1};
+	for (size_t at = 0, n; at < l->bytes; at += n) {
+		gorun_piece p = piece_at(c, at, l->bytes - at);
+		n = p.bytes, s.out[0] = p.out, s.count = n / sizes[l->type];
+		for (int r = 0; r < world.local_size; r++)
+			s.in[r] = buffer(l, r, l->use) + at;
+		add(l, &s);
+	}
 }
 
 /* sleep_until sleeps until the doorbell rings or a message of the daemon comes, which it takes. It does not sleep if look has
@@ -257,10 +270,17 @@ static int await(int (*look)(const struct slot *), const struct slot *l, int *ho
 		if (turn % 64 != 63 && !yields)
 			continue;
 		double t = now();
-		if (!since)
+		if (!since) {
 			since = t;
+			pause_host();
+		}
 		yields = yields || t - since >= SPIN;
-		if (t - since >= YIELD && (code = sleep_until(look, l)))
+		if (t - since < YIELD)
+			continue;
+		pause_host();
+		if (impatient())
+			return UNFINISHED;
+		if ((code = sleep_until(look, l)))
 			return code;
 	}
 	return GORUN_OK;

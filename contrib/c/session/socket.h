@@ -52,9 +52,23 @@ static struct operation *find(uint32_t handle) {
 	return o && o->stage == OPEN ? o : NULL;
 }
 
+static gorun_handle handle_of(const struct operation *o) { return (int64_t)o->generation << 32 | (o - world.operations); }
+
+/* record_end keeps when an operation has ended for a binding that asks. */
+static void record_end(const struct operation *o) {
+	if (world.ends_count == world.ends_room) {
+		struct end *all = world.ends_room ? realloc(world.ends, 2 * world.ends_room * sizeof *all) : NULL;
+		if (!all)
+			return;
+		world.ends = all, world.ends_room *= 2;
+	}
+	world.ends[world.ends_count++] = (struct end){handle_of(o), (int64_t)stamp(), o->took};
+}
+
 /* end_operation notes that an operation has ended. */
 static void end_operation(struct operation *o) {
 	o->stage = DONE;
+	record_end(o);
 	if (!o->then)
 		return;
 	o->counted = 1;
@@ -121,6 +135,7 @@ static int on_complete(const unsigned char *b, size_t n, int fd) {
 			return GORUN_OK;
 		}
 		memcpy(o->counts, b + 56 + 8 * ndim, rows * sizeof *o->counts);
+		o->ncounts = (int64_t)rows;
 	}
 	o->rows = ndim ? (int64_t)get64(b + 56) : has_tensor(o->kind) ? 0 : (int64_t)rows;
 	if (o->region == NO_REGION)
@@ -194,6 +209,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 	case WELCOME:
 		if (n != 60 || get32(b + 4) != VERSION)
 			return malformed(type, n);
+		world.epoch = get32(b + 8);
 		world.rank = (int)get32(b + 12), world.size = (int)get32(b + 16);
 		world.local_rank = (int)get32(b + 20), world.local_size = (int)get32(b + 24);
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
@@ -265,8 +281,14 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		if (n < 16 || n != 16 + (size_t)get32(b + 8))
 			return malformed(type, n);
 		return lose((int)get32(b + 4), "%.*s", (int)(n - 16), b + 16);
-	case CHANGED: /* hosts came or went: a program that keeps its world ignores that */
-		return n == 16 ? GORUN_OK : malformed(type, n);
+	case CHANGED: { /* hosts came or went: a program that keeps its world ignores that */
+		struct news *all = n == 16 ? realloc(world.news, (world.news_count + 1) * sizeof *all) : NULL;
+		if (!all)
+			return malformed(type, n);
+		world.news = all;
+		all[world.news_count++] = (struct news){get32(b + 4), get64(b + 8)};
+		return GORUN_OK;
+	}
 	case GOODBYE:
 		world.goodbye = 1;
 		return GORUN_OK;
@@ -285,23 +307,35 @@ static int receive(int flags, int *none) {
 	struct iovec part = {world.in, MAX_ANSWER};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	ssize_t n;
-	int fd = -1, code, from = world.fd;
+	int fd = -1, code, from = world.fd, ends = 0, wrong;
+	struct pollfd ready = {from, POLLIN, 0};
+	int limited = !flags && (guest.on || guest.limited || guest.until);
 	if (!flags)
 		let_go();
-	do
-		n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | flags);
-	while (n < 0 && errno == EINTR);
-	int wrong = errno;
+	do {
+		n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | (limited ? MSG_DONTWAIT : flags));
+		wrong = errno;
+		if (limited && n < 0 && (wrong == EAGAIN || wrong == EWOULDBLOCK)) {
+			pause_host();
+			ends = impatient();
+			wrong = ends ? EINTR : rest(&ready, 1);
+			wrong = wrong ? wrong : EINTR;
+		}
+	} while (n < 0 && wrong == EINTR && !ends);
 	if (!flags)
 		acquire();
+	if (ends)
+		return UNFINISHED;
 	if (n < 0 && flags && (wrong == EAGAIN || wrong == EWOULDBLOCK)) {
 		*none = 1;
 		return GORUN_OK;
 	}
 	if (n < 0 && wrong != ECONNRESET)
-		return lose(GORUN_LOST, "receive from gorun's daemon: %s", strerror(wrong));
+		return lose(GORUN_LOST, "the gorun daemon of this host is gone: %s", strerror(wrong));
 	if (n <= 0)
-		return world.lost ? fail(world.lost, "%s", world.lost_text) : lose(GORUN_LOST, "gorun's daemon closed the connection");
+		return world.lost ? fail(world.lost, "%s", world.lost_text)
+				  : lose(GORUN_LOST, "the gorun daemon of this host is gone: it closed the connection%s",
+					 world.size < 0 ? ": it does not expect this rank, or not with this GORUN_TOKEN" : "");
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof fd))
 			memcpy(&fd, CMSG_DATA(c), sizeof fd);

@@ -20,6 +20,7 @@ struct region {
 	struct block *blocks; /* NULL for results */
 	struct block *lowest; /* no block before it is free: with many operations in flight most are in use */
 	int rank;             /* the local rank that owns it, if it is not this one */
+	int pinned;           /* a device sees it: it stays */
 };
 
 struct regions {
@@ -36,11 +37,11 @@ struct slot {
 	int closed; /* slots of this name that a rank did not come to */
 	gorun_type type;
 	int op, wire;
-	int64_t count;
 	size_t bytes, stride;
 	uint64_t use;
 	unsigned char *words, *buffers;
 	int wide, belt;
+	uint64_t shape; /* hash */
 	uint32_t in_region, out_region; /* of this rank, in a wide slot: what the other ranks see */
 	int may_wide, may_belt;         /* this rank offers a wide slot, one on the belt */
 };
@@ -57,6 +58,8 @@ struct operation {
 	char *text;
 	struct block *block;   /* the copy in the arena of memory that the daemon cannot see */
 	void *staged, *target; /* where the copy is; where its content goes at the end, or NULL */
+	gorun_piece *pieces;   /* in place of target */
+	int npieces;
 	size_t bytes;
 	uint32_t took;   /* microseconds from when all ranks had submitted their parts */
 	uint32_t region; /* of the result */
@@ -64,6 +67,7 @@ struct operation {
 	size_t data_bytes;
 	int64_t rows;
 	int64_t *counts;
+	int64_t ncounts;
 	void *own; /* result memory in a world of one */
 	struct slot *slot; /* its rank offers to take this one next time */
 	int set, set_size; /* the process set that it adds or removes */
@@ -73,6 +77,14 @@ struct operation {
 	struct operation *later; /* the next one in world.due */
 	uint64_t name;     /* hash of its name, which is in flight until the rank has waited or tested; 0 for none */
 	uint32_t next;     /* the next operation in its list of world.names: its index plus 1, or 0 */
+};
+
+/* What a binding asks for: news of hosts, and when operations have ended. */
+struct news {
+	uint64_t flags, stamp;
+};
+struct end {
+	int64_t handle, stamp, took;
 };
 
 /* A request for memory, until it is answered. */
@@ -110,10 +122,18 @@ static struct {
 	int polling, bell;            /* it waits for messages, and for this descriptor */
 	uint32_t generation;
 	int fd; /* -1 in a world of one */
+	int alone; /* the process was forked in a world of one, and may begin another */
 	int rank, size, local_rank, local_size, cross_rank, cross_size;
+	uint32_t epoch;
+	struct news *news; /* not asked for yet */
+	size_t news_count;
+	struct end *ends; /* the same; room is 0 while no one asks */
+	size_t ends_count, ends_room;
+	int kept; /* the daemon knows that something was committed in this world */
 	int lost; /* a gorun_code: why every call fails from now on, with lost_text */
 	char lost_text[512];
 	struct regions arena, results, seen; /* seen: the memory of other ranks */
+	struct regions left;                 /* of earlier worlds, with blocks in use */
 	struct operation *operations; /* address space for MAX_IN_FLIGHT of them, so that none ever moves */
 	uint32_t count, hint;
 	uint32_t names[NAME_ROOM]; /* lists of operations whose names are in flight, by hash: the first index plus 1 */

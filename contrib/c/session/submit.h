@@ -1,23 +1,33 @@
 /* A part of gorun.c: how an operation is submitted. */
 
+#define QUICK 32768 /* bytes that are copied before another thread could have the host's lock */
+
 /* stage copies a tensor that the daemon cannot see into the arena. It releases the lock meanwhile. */
 static int stage(struct operation *o, gorun_call *c, size_t bytes) {
-	int receives = (int)c->kind == BROADCAST && c->root != world.rank;
-	if (!bytes || ((!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
+	int receives = ((int)c->kind == BROADCAST && c->root != world.rank) || (int)c->kind == RECV;
+	if (!bytes || (!c->npieces && (!c->in || holder(c->in, bytes)) && (!c->out || holder(c->out, bytes))))
 		return GORUN_OK;
 	if (!(o->block = arena_take(bytes, &o->staged)))
-		return GORUN_MEMORY;
-	if (!receives && c->in) {
+		return guest.raised ? UNFINISHED : GORUN_MEMORY;
+	if (c->npieces && !(o->pieces = malloc((size_t)c->npieces * sizeof *o->pieces)))
+		return fail(GORUN_MEMORY, "submit %s %s: out of memory", kinds[(int)c->kind], c->name);
+	if (c->npieces)
+		memcpy(o->pieces, c->pieces, (size_t)c->npieces * sizeof *o->pieces);
+	if (!receives) {
 		let_go();
-		memcpy(o->staged, c->in, bytes);
+		if (bytes > QUICK)
+			pause_host();
+		copy_in(o->staged, c, 0, bytes);
 		acquire();
 	}
 	o->bytes = bytes;
+	o->npieces = c->npieces;
 	o->target = c->out;
-	if (c->in)
-		c->in = o->staged;
-	if (c->out)
+	c->npieces = 0;
+	if (has_target((int)c->kind))
 		c->out = o->staged;
+	if ((int)c->kind != RECV)
+		c->in = o->staged;
 	return ready();
 }
 
@@ -70,6 +80,8 @@ static int set_size(uint32_t set) {
 }
 
 #define MET -1     /* the handle of an operation that was carried out in a slot */
+#define MISSED -2  /* the handle of a turn that the daemon must carry out */
+#define TURN 2     /* a call that waits, and is one of many that all ranks make in the same order in one slot on the belt */
 #define CURRENT -1 /* the set or compression that gorun_use_set or gorun_use_wire has chosen */
 
 static struct operation *held(gorun_handle handle, enum stage most) {
@@ -110,8 +122,8 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 	if (code || (code = measure(&c, &bytes)))
 		return code;
 	if ((int)c.kind == JOIN) {
-		while (world.meeting)
-			pthread_cond_wait(&met, &lock);
+		while (world.meeting && !(code = quits() ? UNFINISHED : ready()))
+			sleep_on(&met);
 		if ((code = ready()))
 			return code;
 		leave_slots();
@@ -121,21 +133,27 @@ static int submit_call(gorun_call c, int stays, gorun_handle *handle) {
 	/* Sets, and pairs of ranks, have names of their own. */
 	struct slot *l = c.set || (int)c.kind == SEND || (int)c.kind == RECV ? NULL : slot_of(c.name, takes);
 	if (in_flight(key) || (l && l == world.meeting))
-		return fail(GORUN_INVALID, "submit %s %s: an operation of this name is in flight", kinds[(int)c.kind], c.name);
-	if (l && l->state == TAKEN && takes && !world.meeting && fits(l, &c)) {
+		return fail(GORUN_BUSY, "submit %s %s: an operation of this name is in flight", kinds[(int)c.kind], c.name);
+	if (l && l->state == TAKEN && takes && !world.meeting && (stays == TURN ? l->belt && l->wire == (int)c.wire : fits(l, &c))) {
 		*handle = MET;
+		if (stays == TURN)
+			l->type = c.type, l->op = (int)c.op, l->bytes = bytes;
 		code = meet(l, &c, &done);
 		if (code || done)
 			return code;
 	} else if (l && l->state == TAKEN)
 		leave_slot(l);
+	if (stays == TURN) {
+		*handle = MISSED;
+		return GORUN_OK;
+	}
 	if (!(o = open_operation((int)c.kind, handle)))
 		return GORUN_MEMORY;
 	take_name(o, key);
 	o->set = (int)c.kind == REMOVE_GROUP ? c.root : c.set, o->set_size = c.nsplits;
 	if (l && l->state == OFFERED && takes) {
 		o->slot = l;
-		l->type = c.type, l->op = (int)c.op, l->wire = (int)c.wire, l->count = c.dims[0], l->bytes = bytes;
+		l->type = c.type, l->op = (int)c.op, l->wire = (int)c.wire, l->shape = shape_of(&c), l->bytes = bytes;
 		l->may_belt = may_belt(&c, bytes);
 		if ((l->may_wide = l->closed < MAX_WIDENED && may_wide(&c, bytes))) /* the memory stays until the operation has ended */
 			l->in_region = holder(c.in, bytes)->number, l->out_region = holder(c.out, bytes)->number;

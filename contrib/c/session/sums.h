@@ -1,5 +1,34 @@
 /* A part of gorun.c: how a rank adds up the tensors of the ranks of its host. */
 
+/* piece_at returns the part of a call's tensor that begins after so many bytes: as much as lies in one piece, n bytes at most. */
+static gorun_piece piece_at(const gorun_call *c, size_t at, size_t n) {
+	gorun_piece p = {c->in, c->out, at + n};
+	for (int i = 0; i < c->npieces; i++, at -= p.bytes)
+		if (at < (p = c->pieces[i]).bytes)
+			break;
+	p.bytes -= at;
+	if (p.bytes > n)
+		p.bytes = n;
+	p.in = p.in ? (const unsigned char *)p.in + at : NULL;
+	p.out = p.out ? (unsigned char *)p.out + at : NULL;
+	return p;
+}
+
+/* copy_in copies n bytes of a call's input from a place on, copy_out to its output. */
+static void copy_in(unsigned char *to, const gorun_call *c, size_t at, size_t n) {
+	for (gorun_piece p; n; to += p.bytes, at += p.bytes, n -= p.bytes) {
+		p = piece_at(c, at, n);
+		memcpy(to, p.in, p.bytes);
+	}
+}
+
+static void copy_out(const unsigned char *from, const gorun_call *c, size_t at, size_t n) {
+	for (gorun_piece p; n; from += p.bytes, at += p.bytes, n -= p.bytes) {
+		p = piece_at(c, at, n);
+		memcpy(p.out, from, p.bytes);
+	}
+}
+
 /* What a rank adds up in a slot: the sources of all ranks, into its own result or into every rank's. */
 struct sum {
 	const unsigned char *in[MAX_SLOT_RANKS];

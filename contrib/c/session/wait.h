@@ -16,6 +16,23 @@ int gorun_test(gorun_handle handle, int *done) {
 	return leave(GORUN_OK);
 }
 
+int gorun_test_for(gorun_handle handle, double seconds, int *done) {
+	struct operation *o;
+	int code = gorun_test(handle, done);
+	if (code || *done || (code = enter()))
+		return code;
+	if (!(o = held(handle, DONE)))
+		return leave(GORUN_INVALID);
+	begin_wait(seconds);
+	code = o->stage == OPEN ? until(ended, o) : GORUN_OK;
+	end_wait();
+	if (code == UNFINISHED || (!code && !(code = ready())))
+		code = GORUN_OK, *done = (o = held(handle, DONE)) && o->stage == DONE;
+	if (*done)
+		free_name(o);
+	return leave(code);
+}
+
 /* give_back frees a result. */
 static int give_back(struct operation *o) {
 	int code = GORUN_OK;
@@ -53,11 +70,15 @@ static int finish(struct operation *o, gorun_handle handle, gorun_result *result
 		close_operation(o);
 		return code;
 	}
-	if (o->target) {
+	if (o->target || o->npieces) {
+		gorun_call to = {.out = o->target, .pieces = o->pieces, .npieces = o->npieces};
 		o->stage = BUSY;
 		let_go();
-		memcpy(o->target, o->staged, o->bytes);
+		if (o->bytes > QUICK)
+			pause_host();
+		copy_out(o->staged, &to, 0, o->bytes);
 		acquire();
+		o->target = NULL, o->npieces = 0;
 	}
 	if ((code = note_set(o)) || (!has_result(o->kind) && !has_numbers(o->kind))) {
 		close_operation(o);

@@ -53,16 +53,33 @@ static int dial(const char *name) {
 	return failed ? fail(GORUN_LOST, "join world: connect to gorun's daemon: %s", strerror(errno)) : GORUN_OK;
 }
 
+/* leave_region unmaps a region of the arena, unless the program still uses memory in it. */
+static void leave_region(struct region *r) {
+	struct block *b = r->blocks;
+	while (b && !b->used)
+		b = b->next;
+	struct region *left = b ? add_region(&world.left) : NULL;
+	if (left)
+		*left = *r;
+	else if (!b)
+		discard(r);
+}
+
 /* drop frees what the session had. */
 static void drop(void) {
+	int shown = 0; /* results that have not been released: their memory stays */
 	for (uint32_t i = 0; i < world.count; i++) {
-		world.operations[i].staged = NULL; /* it goes with the arena */
-		if (world.operations[i].stage != UNUSED)
-			close_operation(&world.operations[i]);
+		struct operation *o = &world.operations[i];
+		shown |= o->stage == READABLE && o->region != NO_REGION;
+		if (o->stage != UNUSED && o->staged)
+			o->block->used = 0;
+		o->staged = NULL;
+		if (o->stage != UNUSED)
+			close_operation(o);
 	}
 	for (size_t i = 0; i < world.arena.count; i++)
-		discard(&world.arena.list[i]);
-	for (size_t i = 0; i < world.results.count; i++)
+		leave_region(&world.arena.list[i]);
+	for (size_t i = 0; i < world.results.count && !shown; i++)
 		discard(&world.results.list[i]);
 	for (size_t i = 0; i < world.seen.count; i++)
 		discard(&world.seen.list[i]);
@@ -75,6 +92,9 @@ static void drop(void) {
 	if (world.slots)
 		munmap(world.slots, world.slots_bytes);
 	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0, world.slots_awaited = 0;
+	free(world.news);
+	free(world.ends);
+	world.news = NULL, world.ends = NULL, world.news_count = world.ends_count = world.ends_room = 0, world.kept = 0;
 	free(world.sets);
 	world.sets = NULL, world.set_count = 0, world.set = 0, world.wire = 0;
 	if (world.operations)
@@ -98,6 +118,31 @@ static int welcomed(const void *unused) { return unused || world.size >= 1; }
 static int slots_came(const void *unused) { return unused || !world.slots_awaited; }
 static int said_goodbye(const void *unused) { return unused || world.goodbye; }
 
+/* tell_environment sends the variables that the daemon reads from the job's environment, and that a program may also set by itself. */
+static int tell_environment(void) {
+	static const char *const names[] = {"HOROVOD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_TIME_SECONDS",
+					    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"};
+	int code = GORUN_OK;
+	for (size_t i = 0; !code && i < sizeof names / sizeof *names; i++) {
+		const char *value = getenv(names[i]);
+		put32(world.out, ENV);
+		int n = value ? snprintf((char *)world.out + 4, 4096, "%s=%s", names[i], value) : 0;
+		if (n > 0 && n < 4096)
+			code = send_message(4 + (size_t)n);
+	}
+	return code;
+}
+
+/* show_alone maps memory by whose name a daemon sees that a rank, whose variables were taken away, is alone. */
+static void show_alone(void) {
+	static int shown;
+	int fd = shown ? -1 : (int)syscall(SYS_memfd_create, "gorun-alone", 1u);
+	if (fd >= 0 && !ftruncate(fd, 1))
+		shown = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
+	if (fd >= 0)
+		close(fd);
+}
+
 /* connect_daemon opens the session. */
 static int connect_daemon(const char *name, int companion) {
 	int code = GORUN_OK;
@@ -108,7 +153,7 @@ static int connect_daemon(const char *name, int companion) {
 		return fail(GORUN_MEMORY, "join world: out of memory");
 	if ((code = hello(world.out, companion)) || (code = dial(name)) || (code = send_message(64)) || (code = until(welcomed, NULL)))
 		return code;
-	if (world.batches && (code = send_pair(BATCH, 0)))
+	if ((code = tell_environment()) || (world.batches && (code = send_pair(BATCH, 0))))
 		return code;
 	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
 	if (!world.slots_awaited)
@@ -126,11 +171,17 @@ static int join_world(int companion) {
 	int code = GORUN_OK;
 	acquire();
 	gorun_open_counters(); /* before handlers of fork want the lock, as it adds one */
+	if (world.state == FORKED && world.alone) {
+		drop();
+		world.state = OUTSIDE;
+	}
 	if (world.state != OUTSIDE && world.state != ENDED)
 		code = fail(GORUN_INVALID, world.state == FORKED ? "join world: this process was forked after gorun_init"
 								 : "join world: gorun_init was called already");
 	else if (!watching && pthread_atfork(acquire, let_go, forked))
 		code = fail(GORUN_MEMORY, "join world: out of memory");
+	else if (!watching)
+		make_conditions();
 	if (code) {
 		let_go();
 		return code;
@@ -143,8 +194,10 @@ static int join_world(int companion) {
 	if (name && *name) {
 		code = connect_daemon(name, companion);
 	} else {
+		show_alone();
 		world.rank = world.local_rank = world.cross_rank = 0;
 		world.size = world.local_size = world.cross_size = 1;
+		world.epoch = 1;
 	}
 	if (code) {
 		drop();
@@ -157,6 +210,8 @@ static int join_world(int companion) {
 
 int gorun_init(void) { return join_world(0); }
 int gorun_init_companion(void) { return join_world(1); }
+
+#define FAREWELL_NS 5000000000 /* nanoseconds for the daemon's answer to BYE; it answers even if the world is gone */
 
 int gorun_finalize(void) {
 	int code = GORUN_OK;
@@ -176,11 +231,18 @@ int gorun_finalize(void) {
 	world.inside++;
 	__atomic_store_n(&world.state, LEAVING, __ATOMIC_RELAXED);
 	wake();
+	let_go();
+	pause_host(); /* other threads of it must come out */
+	acquire();
 	dismiss();
+	guest.deaf = 0, guest.limited = 0, guest.until = stamp() + FAREWELL_NS;
 	if (world.fd >= 0 && world.lost) /* there is no daemon to say goodbye to, and nothing to wait for */
 		shutdown(world.fd, SHUT_RDWR);
 	else if (world.fd >= 0 && !(code = send_pair(BYE, 0)))
 		code = until(said_goodbye, NULL);
+	if (code == UNFINISHED) /* the daemon does not answer, or the program has better things to do */
+		code = GORUN_OK;
+	guest.until = 0;
 	while (world.inside > 1) /* the other threads notice that the session is over */
 		pthread_cond_wait(&emptied, &lock);
 	drop();

@@ -32,57 +32,31 @@ def element_type(dtype: str) -> tuple[int, int]:
 
 
 class Binding(Protocol):
-    """The operations of a framework on its tensors. memory has exactly the bytes of the tensor."""
+    """The operations of a framework on its tensors."""
 
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
         """Return the framework's name of the element type, and the shape."""
 
-    def store(self, tensor: Any, memory: memoryview) -> None:
-        """Copy a tensor with any strides to memory; it is not empty."""
+    def plain(self, tensor: Any) -> Any:
+        """Return a tensor whose values lie in the host's memory one after the other, else such a copy."""
+
+    def address(self, tensor: Any) -> int:
+        """Return where the values of a plain tensor lie."""
+
+    def takes(self, tensor: Any, dtype: str, shape: Sequence[int]) -> bool:
+        """Report whether a result of a type and shape can be written to a tensor as plain memory."""
+
+    def empty(self, shape: Sequence[int], like: Any) -> Any:
+        """Return a new plain tensor of that shape and the type of another."""
+
+    def finished(self, tensor: Any, like: Any) -> Any:
+        """Return a tensor that empty() made, where another one is."""
+
+    def overwrite(self, target: Any, tensor: Any) -> None:
+        """Copy a tensor that empty() made into another."""
 
     def load(self, memory: memoryview, shape: Sequence[int], like: Any) -> Any:
         """Return a new tensor of that shape, otherwise like another, from memory that may be read-only."""
-
-    def load_into(self, memory: memoryview, tensor: Any) -> None:
-        """Overwrite a tensor from memory; it is not empty."""
-
-    # Only frameworks whose tensors are reduced need the following methods.
-
-    def gather(self, tensors: Sequence[Any], memory: memoryview) -> None:
-        """Copy tensors of one type to memory, one after the other."""
-
-    def scatter(
-        self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[Any]
-    ) -> None:
-        """Overwrite tensors of one type, with these numbers and sizes of elements, from memory."""
-
-    def empty(self, shape: Sequence[int], like: Any) -> Any:
-        """Return a new tensor of that shape, otherwise like another, for scatter() to overwrite."""
-
-    def cell(self, memory: memoryview, like: Any) -> Cell:
-        """Return what moves tensors of the type and shape of another to and from memory, again and again."""
-
-    adds: bool
-    """Whether the framework can add up tensors that lie in slots, by sums.Inputs."""
-
-    def flat(self, tensor: Any) -> Any:
-        """Return a flat array of NumPy's over the memory of a tensor, None if that is not possible.
-
-        Only a framework that adds has it.
-        """
-
-
-class Cell(Protocol):
-    """Memory for tensors of one type and shape."""
-
-    def fits(self, tensor: Any) -> bool:
-        """Report whether a tensor is of that type and shape."""
-
-    def put(self, tensor: Any) -> None:
-        """Copy a tensor that fits to the memory."""
-
-    def get(self, like: Any, target: Any | None) -> Any:
-        """Return the content of the memory, as a new tensor otherwise like another, or in target."""
 
 
 class DevicePath(Protocol):

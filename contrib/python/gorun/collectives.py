@@ -8,18 +8,18 @@ what the caller wants.
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
 from gorun import basics, constants
-from gorun.bindings import Binding, element_type, on_device, path_of
+from gorun.bindings import Binding, path_of
 from gorun.layout import pack
+from gorun.library import FOLLOWING, LEADING
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.staging import Staged, stage, with_rows
-from gorun.world import Operation, Ready, World
+from gorun.staging import Staged, with_rows
+from gorun.world import Operation, World
 
 # What front ends pass on as it is.
 __all__ = [
@@ -40,7 +40,6 @@ LogicalAnd = constants.LOGICAL_AND
 LogicalOr = constants.LOGICAL_OR
 LogicalXor = constants.LOGICAL_XOR
 
-_MOST_READY = 64 << 10  # bytes of a tensor whose memory is kept for the next one of its name
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
@@ -107,7 +106,7 @@ def allreduce(
 def allreduce_by_host(
     world: World, binding: Binding, tensors: Sequence[Any], targets: Sequence[Any] | None, name: str, op: int,
     prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any] = _as_is,
-    **options: Any,
+    now: bool = False, **options: Any,
 ) -> int:  # fmt: skip
     """Do what allreduce() does, under a complete name, through the memory of hosts."""
     operation = Operation(world, process_set.group())
@@ -122,95 +121,60 @@ def allreduce_by_host(
     if len(by_dtype) > 1:
         whole = pack([shape for _, shape in described], detail=[dtype for dtype, _ in described]).signature
     parts = list(by_dtype.values())
-    groups, of_them = ([[values[i] for i in members] for members in parts] for values in (tensors, described))
-    packs = list(zip(parts, stage(world, binding, groups, of_them)))
+    packs = []
+    for members in parts:
+        some, of_some = [tensors[i] for i in members], [described[i] for i in members]
+        into = None if targets is None else [targets[i] for i in members]
+        packs.append((members, Staged(binding, some, into, described=of_some)))
     for number, (_, staged) in reversed(list(enumerate(packs, 1))):
         if len(tensors) > 1:
             operation.explain(whole or staged.signature, described)
         if len(parts) > 1:
-            options["splits"] = constants.FOLLOWS if number > 1 else constants.LEADS
-        operation.request(
-            constants.ALLREDUCE, name if number == 1 else f"{name}.part{number}", staged.dtype,
-            staged.shape, staged.block, True, op=op, prescale=prescale, postscale=postscale,
-            root=whole or staged.signature, **options,
+            options["follows"] = FOLLOWING if number > 1 else LEADING
+        operation.stage(
+            constants.ALLREDUCE, name if number == 1 else f"{name}.part{number}", staged, op=op,
+            prescale=prescale, postscale=postscale, root=whole or staged.signature, **options,
         )  # fmt: skip
 
     def finish(_: Sequence[Any]) -> list[Any]:
         outputs: list[Any] = [None] * len(tensors)
         for members, staged in packs:
-            into = None if targets is None else [targets[i] for i in members]
-            for i, output in zip(members, staged.load() if into is None else staged.load_into(into)):
+            for i, output in zip(members, staged.load()):
                 outputs[i] = output
         return then(outputs)
 
+    if now and len(packs) == 1 and world.timeline is None:
+        return operation.launch_now(finish)
     return operation.launch(finish)
 
 
-def allreduce_soon(
-    binding: Binding,
-    tensor: Any,
-    target: Any | None,
-    *,
-    name: str | None,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: ProcessSet,
-) -> int:
-    """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
-    world = basics.world()
-    if name is not None and world.timeline is None and not on_device(tensor):
-        key = (process_set.group(), f"allreduce.{name}")
-        how = (op, prescale, postscale, world.session.wire)
-        ready = world.ready.pop(key, None)
-        if ready is not None and (ready.how != how or not ready.cell.fits(tensor)):
-            ready.block.free()
-            ready = None
-        if ready is None:
-            ready = _prepare(world, binding, tensor, key, how)
-        if ready is not None:
-            operation = Operation(world, key[0])
-            ready.cell.put(tensor)
-            return operation.repeat(ready, lambda _: ready.cell.get(tensor, target))
-    return allreduce_one(binding, tensor, target, name, op, prescale, postscale, process_set)
-
-
 def allreduce_one(
-    binding: Binding, tensor: Any, target: Any | None, name: str | None, op: int, prescale: float,
-    postscale: float, process_set: ProcessSet, **options: Any,
+    binding: Binding, tensor: Any, target: Any | None, *, name: str | None, op: int, prescale: float,
+    postscale: float, process_set: ProcessSet, now: bool = False,
 ) -> int:  # fmt: skip
-    """Start to reduce one tensor by the daemon."""
+    """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
     return allreduce(
         binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set, then=first, **options,
+        postscale=postscale, process_set=process_set, then=first, now=now and name is not None,
     )  # fmt: skip
 
 
-def _prepare(
-    world: World, binding: Binding, tensor: Any, key: tuple[int, str], how: tuple[int, float, float, int]
-) -> Ready | None:
-    """Prepare for an allreduce that may be repeated; None if its memory is not worth keeping."""
-    op, prescale, postscale, _ = how
-    if op not in range(Average, LogicalXor + 1):
-        raise ValueError(f"unknown reduction {op}")
-    dtype, shape = binding.describe(tensor)
-    number, itemsize = element_type(dtype)
-    nbytes = math.prod(shape) * itemsize
-    if not 0 < nbytes <= _MOST_READY:
-        return None
-    block = world.alloc(nbytes)
-    try:
-        request = world.session.encode(
-            constants.ALLREDUCE, key[1], number, shape, block, op=op, prescale=prescale, postscale=postscale,
-            group=key[0],
-        )  # fmt: skip
-        if request is not None:
-            return Ready(key, how, block, binding.cell(block.view, tensor), request)
-    except BaseException:
-        block.free()
-        raise
-    block.free()
-    return None
+def allreduce_now(binding: Binding, tensor: Any, target: Any | None, **how: Any) -> Any:
+    """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
+
+    From the second time on, the ranks of one host do it in a slot, or on the belt.
+    """
+    return basics.world().synchronize(allreduce_one(binding, tensor, target, now=True, **how))
+
+
+def grouped_allreduce_now(
+    binding: Binding, tensors: Sequence[Any], targets: Sequence[Any] | None, *, name: str | None, **how: Any
+) -> list[Any]:
+    """Reduce tensors together, and wait for them: a list of new ones, or the targets overwritten."""
+    handle = allreduce(
+        binding, tensors, targets, kind="grouped_allreduce", name=name, now=name is not None, **how
+    )
+    return basics.world().synchronize(handle)  # type: ignore[no-any-return]
 
 
 def broadcast(
@@ -244,22 +208,13 @@ def _broadcast_by_host(
 ) -> int:  # fmt: skip
     is_root = _is_root(world, root_rank, process_set)
     operation = Operation(world, process_set.group())
-    staged = Staged(world, binding, tensors, as_bytes=len(tensors) > 1)
-    if is_root:
-        staged.fill()
+    staged = Staged(binding, tensors, targets, as_bytes=len(tensors) > 1, reads=is_root)
     if len(tensors) > 1:
         operation.explain(staged.signature, [binding.describe(tensor) for tensor in tensors])
-    operation.request(
-        constants.BROADCAST, name, staged.dtype, staged.shape, staged.block,
-        True, root=root_rank, prescale=float(1 + staged.signature),
-    )  # fmt: skip
-
-    def finish(_: Sequence[Any]) -> list[Any]:
-        if targets is None:
-            return then(staged.load())
-        return then(targets if is_root and targets is tensors else staged.load_into(targets))
-
-    return operation.launch(finish)
+    operation.stage(
+        constants.BROADCAST, name, staged, root=root_rank, prescale=float(1 + staged.signature)
+    )
+    return operation.launch(lambda _: then(staged.load()))
 
 
 def allgather(
@@ -300,8 +255,8 @@ def _allgather_by_host(
     then: Callable[[Any], Any],
 ) -> int:  # fmt: skip
     operation = Operation(world, process_set.group())
-    for name, staged in zip(names, stage(world, binding, [[tensor] for tensor in tensors])):
-        operation.request(constants.ALLGATHER, name, staged.dtype, staged.shape, staged.block, False)
+    for name, tensor in zip(names, tensors):
+        operation.stage(constants.ALLGATHER, name, Staged(binding, [tensor], writes=False))
     return operation.launch(lambda results: then(with_rows(binding, results, tensors)))
 
 
@@ -348,11 +303,7 @@ def alltoall(
     name = world.name("alltoall", name, group)
 
     def by_host() -> int:
-        staged = Staged(world, binding, [tensor])
-        staged.fill()
-        operation.request(
-            constants.ALLTOALL, name, staged.dtype, staged.shape, staged.block, False, splits=splits
-        )
+        operation.stage(constants.ALLTOALL, name, Staged(binding, [tensor], writes=False), splits=splits)
         return operation.launch(lambda results: then(with_rows(binding, results, [tensor])[0]))
 
     path = path_of([tensor]) if shape and not operation.wrong else None
@@ -428,10 +379,10 @@ def _reducescatter_by_host(
     postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
 ) -> int:  # fmt: skip
     operation = Operation(world, process_set.group())
-    for name, staged in zip(names, stage(world, binding, [[tensor] for tensor in tensors])):
-        operation.request(
-            constants.REDUCESCATTER, name, staged.dtype, staged.shape, staged.block, False,
-            op=op, prescale=prescale, postscale=postscale,
+    for name, tensor in zip(names, tensors):
+        operation.stage(
+            constants.REDUCESCATTER, name, Staged(binding, [tensor], writes=False), op=op, prescale=prescale,
+            postscale=postscale,
         )  # fmt: skip
 
     def finish(results: Sequence[Any]) -> Any:
@@ -461,11 +412,9 @@ def reduce(
     group = process_set.group()
     is_root = _is_root(world, root_rank, process_set)
     operation = Operation(world, group)
-    staged = Staged(world, binding, [tensor])
-    staged.fill()
-    operation.request(
-        constants.REDUCE, world.name("reduce", name, group), staged.dtype, staged.shape, staged.block, False,
-        op=op, root=root_rank, prescale=prescale, postscale=postscale,
+    operation.stage(
+        constants.REDUCE, world.name("reduce", name, group), Staged(binding, [tensor], writes=False), op=op,
+        root=root_rank, prescale=prescale, postscale=postscale,
     )  # fmt: skip
     return operation.launch(
         lambda results: then(with_rows(binding, results, [tensor])[0][0] if is_root else None)
@@ -486,12 +435,8 @@ def gather(
     group = process_set.group()
     is_root = _is_root(world, root_rank, process_set)
     operation = Operation(world, group)
-    staged = Staged(world, binding, [tensor])
-    staged.fill()
-    operation.request(
-        constants.GATHER, world.name("gather", name, group), staged.dtype, staged.shape, staged.block, False,
-        root=root_rank,
-    )  # fmt: skip
+    staged = Staged(binding, [tensor], writes=False)
+    operation.stage(constants.GATHER, world.name("gather", name, group), staged, root=root_rank)
     return operation.launch(
         lambda results: then(with_rows(binding, results, [tensor])[0][0] if is_root else None)
     )
@@ -519,12 +464,8 @@ def scatter(
     operation = Operation(world, group)
     if is_root and splits is not None:
         options["splits"] = _dealt(operation, splits, shape[0] if shape else 0, process_set.size())
-    staged = Staged(world, binding, [tensor if is_root or not shape else tensor[:0]])
-    staged.fill()
-    operation.request(
-        constants.SCATTER, world.name("scatter", name, group), staged.dtype, staged.shape, staged.block,
-        False, **options,
-    )  # fmt: skip
+    staged = Staged(binding, [tensor if is_root or not shape else tensor[:0]], writes=False)
+    operation.stage(constants.SCATTER, world.name("scatter", name, group), staged, **options)
     return operation.launch(lambda results: then(with_rows(binding, results, [tensor])[0][0]))
 
 
@@ -535,12 +476,10 @@ def send(
     world = basics.world()
     _check_peer(world, rank)
     operation = Operation(world, 0)
-    staged = Staged(world, binding, [tensor])
-    staged.fill()
-    operation.request(
-        constants.SEND, world.name(f"send.{world.session.rank}.{rank}", name), staged.dtype, staged.shape,
-        staged.block, False, root=rank,
-    )  # fmt: skip
+    staged = Staged(binding, [tensor], writes=False)
+    operation.stage(
+        constants.SEND, world.name(f"send.{world.session.rank}.{rank}", name), staged, root=rank
+    )
     return operation.launch(lambda _: then(tensor))
 
 
@@ -551,12 +490,11 @@ def recv(
     world = basics.world()
     _check_peer(world, rank)
     operation = Operation(world, 0)
-    staged = Staged(world, binding, [tensor])
-    operation.request(
-        constants.RECV, world.name(f"send.{rank}.{world.session.rank}", name), staged.dtype, staged.shape,
-        staged.block, True, root=rank,
-    )  # fmt: skip
-    return operation.launch(lambda _: then(staged.load_into([tensor])[0]))
+    staged = Staged(binding, [tensor], [tensor], reads=False)
+    operation.stage(
+        constants.RECV, world.name(f"send.{rank}.{world.session.rank}", name), staged, root=rank
+    )
+    return operation.launch(lambda _: then(staged.load()[0]))
 
 
 def _is_root(world: World, root_rank: int, process_set: ProcessSet) -> bool:

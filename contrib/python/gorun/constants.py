@@ -94,9 +94,6 @@ PEEK = 15
 
 DECLARED = 1 << 30  # the first of as many numbers for groups that only their members know
 
-FOLLOWS = (-1,)  # splits of an allreduce that begins when another one has succeeded, and fails with it
-LEADS = (-2,)  # of the allreduce that they follow; World.submit() replaces it by the handles
-
 # How sums of floats travel between hosts.
 CODINGS = {
     # begin table: codings texts

@@ -7,6 +7,7 @@ or where the page cannot be opened, the numbers go into memory of this process, 
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import mmap
 import os
@@ -14,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Callable, TypeVar
 
 # Written by go generate ./worker/session/codec.
 # begin table: counters
@@ -99,6 +100,11 @@ class Counters:
         self._last_step = 0
         self._loading = 0  # the thread that waits for data
         self._loads = 0  # stamp
+        self.on_help: Callable[[int], object] = lambda _: None  # the library, which counts operations
+
+    def address(self) -> int:
+        """Return where the page is, for the library."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._words))
 
     def begin(self) -> None:
         """Count from now on. A second call does nothing."""
@@ -113,6 +119,7 @@ class Counters:
         Its waits count as long as the main thread does not run, and never as what the rank does now.
         """
         _thread.helps = True
+        self.on_help(1)
 
     def waits(self) -> int:
         """Note that the rank waits for an operation, and return the time."""

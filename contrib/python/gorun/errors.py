@@ -17,6 +17,10 @@ class Mismatch(GorunError):
     """The ranks submitted different signatures under one name."""
 
 
+class Busy(GorunError):
+    """An operation of this name is in flight."""
+
+
 class Shutdown(GorunError):
     """A rank left before it submitted its contribution, or this session was closed."""
 
@@ -25,11 +29,15 @@ class Aborted(GorunError):
     """The world ended: a host died, or the daemon of this host is gone."""
 
 
+LOST, MEMORY, BUSY = 6, 7, 8  # of the library
+
 _BY_CODE: dict[int, type[GorunError]] = {
     INVALID: InvalidArgument,
     MISMATCH: Mismatch,
     SHUTDOWN: Shutdown,
     ABORTED: Aborted,
+    LOST: Aborted,
+    BUSY: Busy,
 }
 
 

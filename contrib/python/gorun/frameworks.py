@@ -46,9 +46,8 @@ def imported() -> dict[str, str]:
 
 def described(found: dict[str, str], loads: bool) -> str:
     """Return frameworks with their versions, and what carries out their operations."""
-    by = {"Keras": ""}
-    by.update(dict.fromkeys(NATIVE, " by libgorun") if loads else {})
-    return ", ".join(f"{name} {found[name]}".strip() + by.get(name, " by Python") for name in found)
+    by = " by libgorun" if loads else ""
+    return ", ".join(f"{name} {found[name]}".strip() + (by if name != "Keras" else "") for name in found)
 
 
 def show() -> None:
@@ -56,9 +55,9 @@ def show() -> None:
     if not native.verbose():
         return
     found = imported()
-    loads = bool(set(NATIVE) & set(found)) and not native.reason()
     version = ".".join(map(str, sys.version_info[:3]))
-    print(f"gorun: Python {version}, {described(found, loads) or 'no framework'}", file=sys.stderr)
+    what = described(found, not native.reason()) or "no framework"
+    print(f"gorun: Python {version}, {what}", file=sys.stderr)
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
-"""libgorun, the native library: gorun's collectives for frameworks that call C, such as TensorFlow and JAX.
+"""libgorun, the native library, which carries out all operations: how it is loaded.
 
-The library comes with this package, which may lie in a zip, so it is loaded from memory. A process that uses
-it stays one rank: the library's session is a companion of Python's (worker/session/codec/PROTOCOL.md). Where
-it cannot be loaded Python does without.
+It comes with this package, which may lie in a zip, so it is loaded from memory. Frameworks that call C, such
+as TensorFlow and JAX, use the same session as Python. Where it cannot be loaded init() says why.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ import ctypes
 import os
 import pkgutil
 import threading
-from typing import Any
 
-from gorun import basics
 from gorun.exceptions import HorovodInternalError
 
-VARIABLE = "GORUN_NATIVE"  # 0 switches the library off
-VERSION = 1  # GORUN_LIBRARY in contrib/c/gorun.h
+VERSION = 2  # GORUN_LIBRARY in contrib/c/gorun.h
 
 _MFD_EXEC = 0x10  # unknown to kernels before 6.3, where every memfd may be executed
 _NAME = "libgorun.so"
@@ -28,7 +24,6 @@ class _State:
     library: ctypes.CDLL | None = None
     descriptor = -1
     reason = ""
-    world: Any = None  # that attach() has joined
 
 
 _state = _State()
@@ -67,18 +62,13 @@ def path() -> str:
 
 
 def attach() -> ctypes.CDLL:
-    """Join the world of init() with the library, unless that was done, and return it. shutdown() ends it."""
-    world = basics.world()
-    found = library()
-    if found is None:
-        raise HorovodInternalError(f"gorun's native library is not there: {_state.reason}")
-    with _lock:
-        if _state.world is not world and not speaks():
-            if found.gorun_init_companion():
-                raise HorovodInternalError(error())
-            _state.world = world
-            world.on_close(_detach)
-    return found
+    """Return the library, which is in the world of init()."""
+    from gorun import basics  # which imports this module
+
+    basics.world()
+    path()
+    assert _state.library is not None
+    return _state.library
 
 
 def error() -> str:
@@ -88,23 +78,7 @@ def error() -> str:
     return text.decode(errors="replace")
 
 
-def speaks() -> bool:
-    """Report whether the library has a session that attach() has not opened: code in C has joined."""
-    found = _state.library
-    return found is not None and _state.world is None and found.gorun_joined() != 0
-
-
-def _detach() -> None:
-    with _lock:
-        _state.world = None
-        assert _state.library is not None
-        _state.library.gorun_finalize()
-
-
 def _load() -> None:
-    if os.environ.get(VARIABLE) == "0":
-        _state.reason = f"{VARIABLE}=0 switches it off"
-        return
     try:
         data = pkgutil.get_data("gorun", _NAME)
     except FileNotFoundError:
@@ -132,10 +106,9 @@ def _load() -> None:
 
 
 def _forked() -> None:
-    """A child has no session; it may have been made while a thread held the lock."""
+    """A child may have been made while a thread held the lock."""
     global _lock
     _lock = threading.RLock()
-    _state.world = None
 
 
 os.register_at_fork(after_in_child=_forked)

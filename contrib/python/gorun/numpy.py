@@ -38,60 +38,30 @@ class _Numpy:
     def describe(self, tensor: np.ndarray) -> tuple[str, tuple[int, ...]]:
         return tensor.dtype.name, tensor.shape
 
-    def store(self, tensor: np.ndarray, memory: memoryview) -> None:
-        np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)[...] = tensor
+    def plain(self, tensor: np.ndarray) -> np.ndarray:
+        if tensor.flags.c_contiguous and tensor.dtype.isnative:
+            return tensor
+        return np.array(tensor, tensor.dtype.newbyteorder("="), order="C")
 
-    def load(self, memory: memoryview, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
-        return np.frombuffer(memory, like.dtype.newbyteorder("=")).reshape(shape).copy()
+    def address(self, tensor: np.ndarray) -> int:
+        return tensor.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
-    def load_into(self, memory: memoryview, tensor: np.ndarray) -> None:
-        tensor[...] = np.frombuffer(memory, tensor.dtype.newbyteorder("=")).reshape(tensor.shape)
-
-    def gather(self, tensors: Sequence[np.ndarray], memory: memoryview) -> None:
-        flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
-        np.concatenate([tensor.ravel() for tensor in tensors], out=flat)
-
-    def scatter(
-        self, memory: memoryview, itemsize: int, counts: Sequence[int], tensors: Sequence[np.ndarray]
-    ) -> None:
-        flat = np.frombuffer(memory, tensors[0].dtype.newbyteorder("="))
-        at = 0
-        for tensor, count in zip(tensors, counts):
-            tensor[...] = flat[at : at + count].reshape(tensor.shape)
-            at += count
+    def takes(self, tensor: np.ndarray, dtype: str, shape: Sequence[int]) -> bool:
+        flags = tensor.flags
+        plain = flags.c_contiguous and flags.writeable and tensor.dtype.isnative
+        return bool(plain) and tensor.shape == tuple(shape) and tensor.dtype.name == dtype
 
     def empty(self, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
         return np.empty(shape, like.dtype.newbyteorder("="))
 
-    adds = True
+    def finished(self, tensor: np.ndarray, like: np.ndarray) -> np.ndarray:
+        return tensor
 
-    def flat(self, tensor: np.ndarray) -> np.ndarray | None:
-        if not tensor.flags.c_contiguous or not tensor.dtype.isnative or not tensor.size:
-            return None
-        return tensor.reshape(-1)
+    def overwrite(self, target: np.ndarray, tensor: np.ndarray) -> None:
+        target[...] = tensor
 
-    def cell(self, memory: memoryview, like: np.ndarray) -> _Cell:
-        return _Cell(memory, like)
-
-
-class _Cell:
-    """bindings.Cell for arrays."""
-
-    def __init__(self, memory: memoryview, like: np.ndarray) -> None:
-        self._dtype, self._shape = like.dtype, like.shape
-        self._array = np.frombuffer(memory, like.dtype.newbyteorder("=")).reshape(like.shape)
-
-    def fits(self, tensor: np.ndarray) -> bool:
-        return tensor.shape == self._shape and tensor.dtype == self._dtype
-
-    def put(self, tensor: np.ndarray) -> None:
-        self._array[...] = tensor
-
-    def get(self, like: np.ndarray, target: np.ndarray | None) -> np.ndarray:
-        if target is None:
-            return self._array.copy()
-        target[...] = self._array
-        return target
+    def load(self, memory: memoryview, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
+        return np.frombuffer(memory, like.dtype.newbyteorder("=")).reshape(shape).copy()
 
 
 class _Operations(Operations[np.ndarray]):

@@ -8,6 +8,7 @@ handles untrusted data what you would not load from that data.
 from __future__ import annotations
 
 import collections
+import ctypes
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,14 +32,28 @@ class _Bytes:
     def describe(self, tensor: bytes | memoryview) -> tuple[str, tuple[int, ...]]:
         return "uint8", (len(tensor),)
 
-    def store(self, tensor: bytes | memoryview, memory: memoryview) -> None:
-        memory[:] = tensor
+    def plain(self, tensor: bytes | memoryview) -> bytes | memoryview:
+        return bytes(tensor) if isinstance(tensor, memoryview) and tensor.readonly else tensor
+
+    def address(self, tensor: bytes | memoryview) -> int:
+        if isinstance(tensor, bytes):
+            return ctypes.cast(ctypes.c_char_p(tensor), ctypes.c_void_p).value or 0
+        return ctypes.addressof(ctypes.c_char.from_buffer(tensor))
+
+    def takes(self, tensor: bytes | memoryview, dtype: str, shape: Sequence[int]) -> bool:
+        return isinstance(tensor, memoryview) and not tensor.readonly and len(tensor) == shape[0]
+
+    def empty(self, shape: Sequence[int], like: bytes | memoryview) -> memoryview:
+        return memoryview(bytearray(shape[0]))
 
     def load(self, memory: memoryview, shape: Sequence[int], like: bytes) -> bytes:
         return bytes(memory)
 
-    def load_into(self, memory: memoryview, tensor: memoryview) -> None:
-        tensor[:] = memory
+    def finished(self, tensor: memoryview, like: bytes) -> bytes:
+        return bytes(tensor)
+
+    def overwrite(self, target: memoryview, tensor: memoryview) -> None:
+        target[:] = tensor
 
 
 def broadcast_object(

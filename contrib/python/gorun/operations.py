@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from gorun import collectives, in_slots
+from gorun import collectives
 from gorun.basics import world
 from gorun.bindings import Binding
 from gorun.collectives import Average, choose_op, first
@@ -67,7 +67,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> int:
         """Start allreduce(); synchronize() returns its result, without gradient."""
-        return collectives.allreduce_soon(
+        return collectives.allreduce_one(
             self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -83,7 +83,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> int:
         """Start allreduce_(); synchronize() returns its result."""
-        return collectives.allreduce_soon(
+        return collectives.allreduce_one(
             self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -102,7 +102,7 @@ class Operations(Generic[Tensor]):
 
         All ranks pass tensors of the same type and shape, and the result has that shape.
         """
-        return in_slots.allreduce_now(
+        return collectives.allreduce_now(
             self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -118,7 +118,7 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Reduce a tensor over all ranks, overwrite it with the average (or op), and return it."""
-        return in_slots.allreduce_now(
+        return collectives.allreduce_now(
             self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
@@ -171,7 +171,7 @@ class Operations(Generic[Tensor]):
 
         If one reduction fails, all of them fail.
         """
-        outputs = in_slots.grouped_allreduce_now(
+        outputs = collectives.grouped_allreduce_now(
             self._binding, [self.convert(tensor) for tensor in tensors], None, name=name,
             op=choose_op(average, op), prescale=prescale_factor, postscale=postscale_factor,
             process_set=process_set,
@@ -190,7 +190,7 @@ class Operations(Generic[Tensor]):
     ) -> Any:
         """Do what grouped_allreduce() does, but overwrite the tensors with the results; return them."""
         tensors = list(tensors)
-        outputs = in_slots.grouped_allreduce_now(
+        outputs = collectives.grouped_allreduce_now(
             self._binding, tensors, tensors, name=name, op=choose_op(average, op), prescale=prescale_factor,
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip

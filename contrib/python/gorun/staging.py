@@ -1,106 +1,94 @@
-"""Tensors of any framework in blocks of the arena, which the daemon sees, and what comes back."""
+"""Tensors of any framework as memory that the library reads and writes, and what comes back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gorun.bindings import Binding, element_type
-from gorun.layout import alone, pack
-from gorun.world import World
-
-_ALIGN = 64  # bytes between tensors of different types
+from gorun.layout import pack
 
 
 class Staged:
-    """Tensors in one block: of one element type, or of any types as bytes."""
+    """Tensors of one element type, or of any types as bytes, and where the results go.
+
+    A result is written to its target, or to a new tensor, whose content goes to the target at the end where
+    it cannot lie there: the target may be on a device, have gaps, or be of another type.
+    """
 
     def __init__(
         self,
-        world: World,
         binding: Binding,
         tensors: Sequence[Any],
-        as_bytes: bool = False,
+        targets: Sequence[Any] | None = None,
+        *,
         described: Sequence[tuple[str, tuple[int, ...]]] | None = None,
+        as_bytes: bool = False,
+        reads: bool = True,
+        writes: bool = True,
     ) -> None:
-        self._binding = binding
-        self._tensors = tensors
+        self._binding, self._tensors, self._targets = binding, tensors, targets
         if described is None:
             described = [binding.describe(tensor) for tensor in tensors]
-        self._shapes = [shape for _, shape in described]
-        self._adjoin = len(tensors) > 1 and not as_bytes
         dtype = "uint8" if as_bytes else described[0][0]
-        self.dtype, self._itemsize = element_type(dtype)
-        if as_bytes:
-            sizes = [(math.prod(shape) * element_type(dtype)[1],) for dtype, shape in described]
-            self._layout = pack(sizes, _ALIGN, described)
-            self.shape: tuple[int, ...] = (self._layout.used,)
-        elif len(tensors) > 1:
-            self._layout = pack(self._shapes)
-            self.shape = (self._layout.used,)
-        else:
-            self.shape = self._shapes[0]  # so that the error of ranks which disagree shows both
-            self._layout = alone(math.prod(self.shape))
-        self.signature = self._layout.signature
-        nbytes = math.prod(self.shape) * self._itemsize
-        self.block = world.alloc(nbytes) if nbytes else None
+        self.dtype, itemsize = element_type(dtype)
+        self._described = described
+        self._sources = [binding.plain(tensor) for tensor in tensors] if reads else list(tensors)
+        self._outputs: list[Any] = []
+        if writes:
+            self._outputs = [self._output(i) for i in range(len(tensors))]
+        shapes = [shape for _, shape in described]
+        self.signature = 0
+        self.shape = shapes[0]  # so that the error of ranks which disagree shows both
+        self.options: dict[str, Any] = {}
+        sizes = [math.prod(shape) * element_type(name)[1] for name, shape in described]
+        if len(tensors) > 1:
+            layout = pack([(size,) for size in sizes], 1, described) if as_bytes else pack(shapes)
+            self.signature, self.shape = layout.signature, (layout.used,)
+            pieces: list[int] = []
+            for i, size in enumerate(sizes):
+                target = binding.address(self._outputs[i]) if size else 0
+                pieces += (binding.address(self._sources[i]) if reads and size else target, target, size)
+            self.options["pieces"] = pieces
+        elif sizes[0]:
+            self.options["nbytes"] = sizes[0]
+            if reads:
+                self.options["source"] = binding.address(self._sources[0])
+            if writes:
+                self.options["target"] = binding.address(self._outputs[0])
 
-    def fill(self) -> None:
-        """Copy the tensors into the block."""
-        if self.block is None:
-            return
-        if self._adjoin:
-            self._binding.gather(self._tensors, self.block.view)
-            return
-        for tensor, memory in zip(self._tensors, self._memories()):
-            if memory:
-                self._binding.store(tensor, memory)
+    def _output(self, i: int) -> Any:
+        binding, source, target = self._binding, self._sources[i], None
+        if self._targets is not None:
+            target = self._targets[i]
+            if target is source or binding.takes(target, *self._described[i]):
+                return target
+        return binding.empty(self._described[i][1], source)
+
+    def moved(self) -> bool:
+        """Report whether the memory of a target is no longer where the result was to be written."""
+        if self._targets is None:
+            return False
+        one = 0, self.options.get("target", 0), self.options.get("nbytes", 0)
+        pieces = self.options.get("pieces") or one
+        binding = self._binding
+        for i, (output, target) in enumerate(zip(self._outputs, self._targets)):
+            if output is not target or not pieces[3 * i + 2]:
+                continue
+            same = binding.takes(target, *self._described[i])
+            if not same or binding.address(target) != pieces[3 * i + 1]:
+                return True
+        return False
 
     def load(self) -> list[Any]:
-        """Return new tensors."""
-        if self._adjoin:
-            return self.load_into([*map(self._binding.empty, self._shapes, self._tensors)])
-        return [
-            self._binding.load(memory, shape, tensor)
-            for memory, shape, tensor in zip(self._memories(), self._shapes, self._tensors)
-        ]
-
-    def load_into(self, targets: Sequence[Any]) -> list[Any]:
-        """Overwrite the targets and return them."""
-        if self._adjoin and self.block is not None:
-            self._binding.scatter(self.block.view, self._itemsize, self._layout.counts, targets)
-            return list(targets)
-        for memory, target in zip(self._memories(), targets):
-            if memory:
-                self._binding.load_into(memory, target)
-        return list(targets)
-
-    def _memories(self) -> Iterator[memoryview]:
-        size = self._itemsize
-        view = memoryview(b"") if self.block is None else self.block.view
-        for offset, count in zip(self._layout.offsets, self._layout.counts):
-            yield view[offset * size : (offset + count) * size]
-
-
-def stage(
-    world: World,
-    binding: Binding,
-    groups: Sequence[Sequence[Any]],
-    described: Sequence[Sequence[tuple[str, tuple[int, ...]]] | None] | None = None,
-) -> list[Staged]:
-    """Copy groups of tensors, each of one element type, to blocks, or leave nothing behind."""
-    staged: list[Staged] = []
-    try:
-        for tensors, of_them in zip(groups, described or [None] * len(groups)):
-            staged.append(Staged(world, binding, tensors, described=of_them))
-            staged[-1].fill()
-    except BaseException:
-        for one in staged:
-            if one.block is not None:
-                one.block.free()
-        raise
-    return staged
+        """Return the results."""
+        if self._targets is None:
+            return [*map(self._binding.finished, self._outputs, self._tensors)]
+        for output, target in zip(self._outputs, self._targets):
+            if output is not target:
+                self._binding.overwrite(target, output)
+        return list(self._targets)
 
 
 def with_rows(

@@ -25,7 +25,7 @@ from gorun import constants
 from gorun.bindings import DTYPES
 
 if TYPE_CHECKING:
-    from gorun.session import Session
+    from gorun.session import Request, Session
 
 _KINDS = {
     constants.ALLREDUCE: "ALLREDUCE", constants.ALLGATHER: "ALLGATHER", constants.BROADCAST: "BROADCAST",
@@ -36,6 +36,7 @@ _KINDS = {
 }  # fmt: skip
 _TYPES = {number: name for name, number in DTYPES.items()}
 _END = "\n]\n"
+_LOOK_SECONDS = 0.1
 
 
 def path_of(file_path: str, rank: int) -> str:
@@ -57,17 +58,18 @@ class Timeline:
         self._epoch = time.time_ns()
         self._zero = time.monotonic_ns()
         self._rows: dict[str, int] = {}
-        self._submitted: queue.SimpleQueue[tuple[int, float, dict[str, Any]] | None] = queue.SimpleQueue()
-        self._ends: dict[int, tuple[float, int]] = {}  # by request: when, and how long it took
+        self._submitted: queue.SimpleQueue[tuple[int, float, dict[str, Any]]] = queue.SimpleQueue()
+        self._closing = threading.Event()
         about = {"name": f"rank {session.rank}", "start_time_since_epoch_in_micros": self._epoch // 1000}
         self._write([{"name": "process_name", "ph": "M", "pid": 0, "args": about}])
-        session.on_end = self._on_end
+        session.ends(0)  # those from now on
         self._thread = threading.Thread(target=self._run, name="gorun timeline", daemon=True)
         self._thread.start()
 
-    def submitted(self, number: int, since: float, **what: Any) -> None:
-        """Record a request of this rank that is about to be submitted, at a time from now()."""
-        self._submitted.put((number, since, what))
+    def submitted(self, handle: int, since: float, request: Request) -> None:
+        """Record a request of this rank that was submitted at a time from now()."""
+        what = {"kind": request.kind, "dtype": request.dtype, "shape": request.shape, "name": request.name}
+        self._submitted.put((handle, since, what))
 
     def now(self) -> float:
         """Return microseconds since the start of the record."""
@@ -75,12 +77,8 @@ class Timeline:
 
     def close(self) -> None:
         """Write the operations that have ended so far, and stop."""
-        self._submitted.put(None)
-        self._thread.join(5)  # it may wait for an operation that never ends, and then ends with the session
-        self._session.on_end = None
-
-    def _on_end(self, number: int, took: int) -> None:
-        self._ends[number] = self.now(), took
+        self._closing.set()
+        self._thread.join(5)
 
     def _run(self) -> None:
         try:
@@ -91,29 +89,31 @@ class Timeline:
             os.close(self._fd)
 
     def _record(self) -> None:
-        under_way: list[tuple[int, float, dict[str, Any]]] = []
-        more = True
-        while more or under_way:
-            while more and (not under_way or not self._submitted.empty()):
-                request = self._submitted.get()
-                if request is None:
-                    more = False
-                else:
-                    under_way.append(request)
-            # A request that ends without notice has failed, or is in a world of one.
-            first = under_way and (not more or self._session.attend(under_way[0][0]))
-            ended = [
-                request
-                for i, request in enumerate(under_way)
-                if request[0] in self._ends or not more or (first and i == 0)
-            ]
-            under_way = [request for request in under_way if request not in ended]
-            events = [event for request in ended for event in self._events(*request)]
+        under_way: dict[int, tuple[float, dict[str, Any]]] = {}
+        ends: dict[int, tuple[float, float]] = {}
+        while True:
+            last = self._closing.is_set() or (self._session.size == 1 and self._closing.wait(_LOOK_SECONDS))
+            for handle, stamp, took in self._session.ends(0 if last else _LOOK_SECONDS):
+                ends[handle] = (stamp - self._zero) / 1000, took / 1000
+            while not self._submitted.empty():
+                handle, since, what = self._submitted.get()
+                under_way[handle] = since, what
+            events = []
+            for handle in [*ends]:
+                if handle in under_way:
+                    events += self._events(*under_way.pop(handle), *ends.pop(handle))
+            if last:  # what no one knows the end of
+                for since, what in under_way.values():
+                    events += self._events(since, what, self.now(), 0)
             if events:
                 self._write(events)
+            if last:
+                self._session.ends(0, more=False)
+                return
 
-    def _events(self, number: int, since: float, what: dict[str, Any]) -> list[dict[str, Any]]:
-        end, took = self._ends.pop(number, (self.now(), 0))
+    def _events(
+        self, since: float, what: dict[str, Any], end: float, took: float
+    ) -> list[dict[str, Any]]:
         end = max(end, since)
         began = min(max(since, end - took), end)
         events: list[dict[str, Any]] = []

@@ -10,19 +10,20 @@ import collections
 import itertools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
-from gorun import errors, message
-from gorun.constants import LEADS
+from gorun import errors
 from gorun.counters import counters
 from gorun.exceptions import HorovodInternalError
+from gorun.library import BEGUN
+from gorun.session import Block, Request, Result, Ticket
+from gorun.staging import Staged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gorun.bindings import Cell
     from gorun.process_sets import ProcessSet
-    from gorun.session import Block, Encoded, Result, Session
+    from gorun.session import Session
     from gorun.timeline import Timeline
 
 NAMELESS_RING = 1 << 20  # the numbers of nameless operations repeat after this many
@@ -31,23 +32,8 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
-MOST_READY = 4096  # operations whose memory is kept for the next one of their name
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
-
-# Process set and name of a request, and the other arguments of the session.
-Part = tuple[tuple[int, str], "dict[str, Any]"]
-
-
-class Ready(NamedTuple):
-    """An allreduce of one tensor that may be repeated: its memory, and the session's encoding of it."""
-
-    key: tuple[int, str]  # process set and name
-    how: tuple[int, float, float, int]  # reduction, its factors, and how it travels
-    block: Block
-    cell: Cell
-    request: Encoded
-
 
 class World:
     """The session, its operations in flight by handle, and counters that are equal on all ranks."""
@@ -70,9 +56,6 @@ class World:
         self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
         self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be repeated
-        self._names: dict[tuple[int, str], int] = {}  # request in flight, by process set and name
-        self.ready: dict[tuple[int, str], Ready] = {}  # those not in flight, by process set and name
-        self._in_slots: dict[str, object] = {}  # operation in flight there, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -114,8 +97,6 @@ class World:
         self._closed = True
         self._abandoned.clear()
         self._cut_short.clear()
-        self._in_slots.clear()
-        self.ready.clear()
         self._operations.clear()  # without a waiter: they refer to this world and the script's tensors
 
     def alloc(self, nbytes: int) -> Block:
@@ -185,113 +166,42 @@ class World:
                 raise HorovodInternalError("the session is closed") from None
             raise ValueError(f"Handle {handle} was not created or has been cleared.") from None
 
-    def occupy(self, name: str, operation: object) -> None:
-        """Note an operation in the slot of a name, or raise ValueError if the name is in flight."""
-        if self._cut_short:
-            self._end_cut_short()
-        # setdefault is one step, whatever threads do.
-        if self._in_flight((0, name)) or self._in_slots.setdefault(name, operation) is not operation:
-            raise ValueError(DUPLICATE)
+    def submit(self, operation: Operation, requests: Sequence[Request]) -> None:
+        """Submit the requests of an operation under names that are free, all or none.
 
-    def check_slots(self, parts: Sequence[Part]) -> None:
-        """Raise ValueError if an operation is in the slot of a name."""
-        if self._cut_short:
-            self._end_cut_short()
-        if self._in_slots and any(key[0] == 0 and key[1] in self._in_slots for key, _ in parts):
-            raise ValueError(DUPLICATE)
-
-    def _in_flight(self, key: tuple[int, str]) -> bool:
-        """Report whether a name is taken: until this rank has waited for its request, or a poll saw it end.
-
-        So the program alone decides whether a name is taken, not the speed of the other ranks.
+        Only the end of the session, which cannot be known before, fails halfway.
         """
-        request = self._names.get(key)
-        return request is not None and self.session.has(request)
-
-    def leave(self, name: str, operation: object) -> None:
-        """Note that an operation has left the slot of a name."""
-        if self._in_slots.get(name) is operation:
-            self._in_slots.pop(name, None)
-
-    def submit(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
-        """Submit requests to the session under names that are free, all or none. Append each to submitted.
-
-        Only the end of the session or Ctrl-C, which cannot be known before, fails halfway. What is in
-        submitted then is in flight.
-        """
-        if self._abandoned:
-            self._sweep()
-        with self._lock:
-            for key, _ in parts:
-                if self._in_flight(key):
-                    raise ValueError(DUPLICATE)
-            if len(parts) > 1:
-                self._check(parts)
-            try:
-                self._hand_in(parts, submitted)
-            except BaseException:
-                if len(parts) > 1:
-                    self.session.desert()  # cancels the followers of a request that never comes
-                submitted[:] = [part for part in submitted if self.session.has(part[1])]
-                raise
-
-    def repeat(
-        self, operation: Operation, ready: Ready, submitted: list[tuple[tuple[int, str], int]]
-    ) -> int:
-        """Do what check_slots(), submit() and launch() do, with what is ready, in one step."""
-        if self._cut_short:
-            self._end_cut_short()
-        if self._abandoned:
-            self._sweep()
-        key = ready.key
-        with self._lock:
-            if self._in_flight(key) or (key[0] == 0 and key[1] in self._in_slots):
-                raise ValueError(DUPLICATE)
-            try:
-                self._begin(key, submitted, self.session.submit_encoded, ready.request)
-            except BaseException:
-                submitted[:] = [part for part in submitted if self.session.has(part[1])]
-                raise
-            handle = self._launched
-            self._operations[handle] = operation
-            self._launched += 1
-        return handle
-
-    def _hand_in(self, parts: Sequence[Part], submitted: list[tuple[tuple[int, str], int]]) -> None:
         timeline = self.timeline
-        for key, request in parts:
-            since = timeline.now() if timeline else 0.0
-            if request.get("splits") is LEADS:
-                request["splits"] = [number for _, number in submitted]
-            number = self._begin(key, submitted, self.session.submit, name=key[1], group=key[0], **request)
-            if timeline:
-                what = {field: request[field] for field in ("kind", "dtype", "shape")}
-                timeline.submitted(number, since, name=key[1], **what)
+        since = timeline.now() if timeline else 0.0
+        self._begin(self.session.start, requests, operation.tickets)
+        if timeline:
+            for request, ticket in zip(requests, operation.tickets):
+                timeline.submitted(ticket[0], since, request)
 
-    def _begin(
-        self, key: tuple[int, str], submitted: list[tuple[tuple[int, str], int]], submit: Callable[..., Any],
-        *encoded: Encoded, **request: Any,
-    ) -> int:  # fmt: skip
-        # Noted before: once submitted it has its memory and its name, even if Ctrl-C comes right then.
-        number = self.session.reserve()
-        submitted.append((key, number))
-        self._names[key] = number
+    def submit_now(self, operation: Operation, request: Request) -> bool:
+        """Submit an allreduce that the caller waits for at once. Report whether it has ended."""
+        return bool(self._begin(self.session.start_now, request, operation.tickets[0]))
+
+    def _begin(self, start: Callable[..., Any], *arguments: Any) -> Any:
+        if self._abandoned:
+            self._sweep()
         try:
-            submit(*encoded, handle=number, **request)
+            try:
+                return start(*arguments)
+            except errors.Busy:
+                self.sweep_names()
+                return start(*arguments)
+        except errors.Busy:
+            raise ValueError(DUPLICATE) from None
         except errors.InvalidArgument:
             raise
         except errors.GorunError as error:
             raise HorovodInternalError(str(error)) from error
-        return number
 
-    def _check(self, parts: Sequence[Part]) -> None:
-        """Refuse what the session would refuse in the middle."""
-        if self.session.room() < len(parts):
-            text = f"submit {parts[-1][0][1]}: with its {len(parts)} parts too many operations are in flight"
-            raise errors.InvalidArgument(text)
-        for (_, name), request in parts:
-            fields = [request[field] for field in ("kind", "dtype", "shape", "src", "dst")]
-            message.check(fields[0], name, *fields[1:], request.get("splits"))
+    def sweep_names(self) -> None:
+        """Free the names of operations that have ended, and that nobody can wait for, or need not."""
+        self._end_cut_short()
+        self._sweep()
 
     def _end_cut_short(self) -> None:
         """Free the names of waits that Ctrl-C cut short, if the operations have ended."""
@@ -319,20 +229,6 @@ class World:
         finally:
             with self._lock:
                 self._abandoned += left + abandoned
-
-    def keep(self, ready: Ready) -> None:
-        """Keep a finished allreduce for the next operation of its name."""
-        if len(self.ready) >= MOST_READY:
-            for old in (self.ready.pop(key, None) for key in list(self.ready)):
-                if old is not None:
-                    old.block.free()
-        self.ready[ready.key] = ready
-
-    def forget(self, key: tuple[int, str], number: int) -> None:
-        """Free the name of a request that ended."""
-        with self._lock:
-            if self._names.get(key) == number:
-                del self._names[key]
 
 
 def _end(operations: list[Operation], left: list[Operation], ended: Callable[[Operation], None]) -> None:
@@ -366,7 +262,6 @@ class Operation:
 
     request()  prepares a request
     launch()   submits all of them, as submit() does: begun() is true from the first one on
-    repeat()   does both for an allreduce that is ready
     over()     reports whether all have ended, and takes their results in order; poll() returns polled()
     wait()     waits for the others; then the operation has ended, and it returns the results or raises
     release()  frees the memory: the last step of wait(), or of World for an operation that was abandoned
@@ -378,17 +273,16 @@ class Operation:
     on_device = False
     wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
     _polled = False
-    _ready: Ready | None = None
-    _error: errors.GorunError | None = None
+    _error: BaseException | None = None
     _finish: Callable[[Sequence[Any]], Any]
 
     def __init__(self, world: World, group: int) -> None:
         self._world = world
         self._group = group
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
-        self._parts: list[Part] = []  # prepared, not submitted
-        self._requests: list[tuple[tuple[int, str], int]] = []
-        self._blocks: list[Block] = []
+        self._requests: list[Request] = []  # prepared, not submitted
+        self.tickets: list[Ticket] = []
+        self._memory: list[Block | Staged | None] = []  # of each request
         self._lock = threading.Lock()  # held by the thread that takes results
         self._results: list[Result | None] = []
 
@@ -403,31 +297,35 @@ class Operation:
         keep: bool = False,
         **options: Any,
     ) -> None:
-        """Prepare one request, which launch() submits.
+        """Prepare one request on a block, which launch() submits.
 
         in_place: its result replaces the input. keep: the caller owns the block. options: what else the kind
         has in PROTOCOL.md; the signature of an allreduce is its root, that of a broadcast its prescale.
         """
-        request = {"kind": kind, "dtype": dtype, "shape": tuple(shape), "src": block, **options}
-        request["dst"] = block if in_place else None
-        self._parts.append(((self._group, name), request))
-        if block is not None and not keep:
-            self._blocks.append(block)
+        if block is not None:
+            options["source"], options["nbytes"] = block.address, block.nbytes
+            if in_place:
+                options["target"] = block.address
+        self.prepare(kind, name, dtype, shape, None if keep else block, options)
 
-    def repeat(self, ready: Ready, finish: Callable[[Sequence[Any]], Any]) -> int:
-        """Submit what is ready, and nothing else, and return the handle, as launch() does."""
-        self._ready, self._finish = ready, finish
-        try:
-            return self._world.repeat(self, ready, self._requests)
-        except BaseException:
-            self._world.abandon(self)
-            raise
+    def stage(self, kind: int, name: str, staged: Staged, **options: Any) -> None:
+        """Prepare one request on tensors, which launch() submits."""
+        self.prepare(kind, name, staged.dtype, staged.shape, staged, {**staged.options, **options})
+
+    def prepare(
+        self, kind: int, name: str, dtype: int, shape: Sequence[int], memory: Block | Staged | None,
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Prepare one request with all its options; memory is what it works on."""
+        self._requests.append(Request(kind, name, dtype, shape, group=self._group, **options))
+        self.tickets.append(Ticket())
+        self._memory.append(memory)
 
     def explain(self, signature: int, tensors: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Keep types and shapes for the text of an error; other ranks only get their signature."""
         self._packed[signature] = tensors
 
-    def _explained(self, error: errors.GorunError) -> errors.GorunError:
+    def _explained(self, error: Exception) -> Exception:
         if not isinstance(error, errors.Mismatch):
             return error
         text = str(error)
@@ -441,7 +339,6 @@ class Operation:
     def launch(self, finish: Callable[[Sequence[Any]], Any]) -> int:
         """Submit all requests, or none, and return the handle. finish makes the result of their results."""
         try:
-            self._world.check_slots(self._parts)
             self.submit(finish)
             return self._world.launch(self)
         except BaseException as error:
@@ -450,15 +347,26 @@ class Operation:
                 raise ValueError(self.wrong) from None
             raise
 
-    def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
-        """Do what launch() does, for a caller that has the name and keeps the operation in any case."""
+    def launch_now(self, finish: Callable[[Sequence[Any]], Any]) -> int:
+        """Do what launch() does for one request, for a caller that waits at once."""
         self._finish = finish
-        parts, self._parts = self._parts, []
-        self._world.submit(parts, self._requests)
+        try:
+            if self._world.submit_now(self, self._requests.pop()):
+                self.tickets, self._results = [], [Result()]
+            return self._world.launch(self)
+        except BaseException:
+            self._world.abandon(self)
+            raise
+
+    def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
+        """Do what launch() does, for a caller that keeps the operation in any case."""
+        self._finish = finish
+        requests, self._requests = self._requests, []
+        self._world.submit(self, requests)
 
     def begun(self) -> bool:
-        """Report whether anything was submitted, or may have been when Ctrl-C came."""
-        return bool(self._requests)
+        """Report whether anything was submitted."""
+        return any([ticket[BEGUN] for ticket in self.tickets])
 
     def polled(self) -> bool:
         """Report what over() does, but False the first time.
@@ -473,16 +381,16 @@ class Operation:
         if self._lock.locked():
             return False  # another thread is about to know
         with self._lock:
-            while len(self._results) < len(self._requests):
-                if not self._world.session.poll(self._requests[len(self._results)][1]):
+            while len(self._results) < len(self.tickets):
+                if not self._world.session.attend(self.tickets[len(self._results)], 0):
                     return False
                 self._take()
         return True
 
     def attend(self, seconds: float) -> bool:
         """Wait at most this many seconds. Report whether every request ended; wait() takes the results."""
-        for _, number in self._requests:
-            while not self._world.session.attend(number, min(seconds, ATTEND_SECONDS)):
+        for ticket in self.tickets:
+            while not self._world.session.attend(ticket, max(0.0, min(seconds, ATTEND_SECONDS))):
                 if seconds <= 0:
                     return False
                 seconds -= ATTEND_SECONDS
@@ -496,7 +404,7 @@ class Operation:
         with self._lock:
             if self.ended:
                 return None
-            while len(self._results) < len(self._requests):
+            while len(self._results) < len(self.tickets):
                 self._take()
             try:
                 value = self._outcome()
@@ -515,7 +423,7 @@ class Operation:
             return self._finish(self._results)
         if self.wrong and isinstance(self._error, (errors.InvalidArgument, errors.Mismatch)):
             raise ValueError(self.wrong)
-        if isinstance(self._error, errors.InvalidArgument):
+        if isinstance(self._error, errors.InvalidArgument) or not isinstance(self._error, errors.GorunError):
             raise self._error
         raise HorovodInternalError(str(self._error)) from self._error
 
@@ -524,22 +432,25 @@ class Operation:
         for result in self._results:
             if result is not None and result.view is not None:
                 result.release()
-        for block in self._blocks:
-            block.free()
-        ready, self._ready = self._ready, None
-        if ready is not None:
-            self._world.keep(ready)
+        memories, self._memory = self._memory, []
+        for memory in memories:
+            if isinstance(memory, Block):
+                memory.free()
 
     def _take(self) -> None:
         """Wait for the next request, and keep its result or the first error."""
-        key, number = self._requests[len(self._results)]
+        number = len(self._results)
+        memory = self._memory[number] if self._memory else None
         result = None
+        moved = isinstance(memory, Staged) and memory.moved()
         try:
-            result = self._world.session.wait(number)
-        except errors.GorunError as error:
+            result = self._world.session.wait(self.tickets[number], not moved)
+            if moved:
+                self._error = self._error or RuntimeError("a tensor got other memory while it was in flight")
+        except (errors.GorunError, MemoryError) as error:
             # Without the traceback, which has this frame and so the operation, and the script's frames.
             self._error = self._error or self._explained(error).with_traceback(None)
         blocked, self.blocked = self.blocked, 0
-        counters.shown(blocked, result.took if result else 0)
+        if blocked:
+            counters.shown(blocked, result.took if result else 0)
         self._results.append(result)
-        self._world.forget(key, number)

@@ -1,5 +1,6 @@
 """A job in one process: every rank is a thread, and the engine a function of NumPy arrays."""
 
+import ctypes
 import itertools
 import mmap
 import threading
@@ -7,8 +8,8 @@ import threading
 import numpy as np
 
 from gorun import basics, constants, errors
-from gorun.arena import Arena, Region
-from gorun.session import Result, Session
+from gorun.library import BEGUN, FOLLOWING, memory
+from gorun.session import Block, Region, Result, Session
 
 NUMPY = {
     constants.UINT8: "u1", constants.INT8: "i1", constants.UINT16: "u2", constants.INT16: "i2",
@@ -43,7 +44,7 @@ class Engine:
             peers = self.waiting.setdefault(key, {})
             self.log.append((request["rank"], request["name"]))
             if request["rank"] in peers:
-                raise errors.InvalidArgument(f"submit {request['name']}: the name is in use")
+                raise errors.Busy(f"submit {request['name']}: the name is in use")
             peers[request["rank"]] = request
             members = self.groups[request["group"]]
             missing = [rank for rank in members if rank not in peers]
@@ -102,17 +103,10 @@ class Engine:
                     self.submit(follower)
 
 
-def array(request, block):
-    dtype = np.dtype(NUMPY[request["dtype"]])
-    if block is None:
-        return np.zeros(request["shape"], dtype)
-    return np.frombuffer(block.view, dtype, int(np.prod(request["shape"]))).reshape(request["shape"])
-
-
 def reduce(requests):
     head = requests[0]
     kind = np.dtype(NUMPY[head["dtype"]])
-    inputs = [array(r, r["src"]) for r in requests]
+    inputs = [r["src"] for r in requests]
     if head["prescale"] != 1.0:
         inputs = [(a * head["prescale"]).astype(kind) for a in inputs]
     total = inputs[0].copy()
@@ -130,18 +124,18 @@ def run(requests):
     if kind == constants.ALLREDUCE:
         total = reduce(requests)
         for r in requests:
-            array(r, r["dst"])[...] = total
+            r["dst"][...] = total
     elif kind == constants.BROADCAST:
-        data = next(array(r, r["src"]) for r in requests if r["rank"] == r["root"]).copy()
+        data = next(r["src"] for r in requests if r["rank"] == r["root"]).copy()
         for r in requests:
-            array(r, r["dst"])[...] = data
+            r["dst"][...] = data
     elif kind == constants.ALLGATHER:
-        inputs = [array(r, r["src"]) for r in requests]
+        inputs = [r["src"] for r in requests]
         rows = tuple(a.shape[0] for a in inputs)
         for r in requests:
             r["result"] = result(np.concatenate(inputs), rows)
     elif kind == constants.ALLTOALL:
-        pieces = [np.split(array(r, r["src"]), np.cumsum(r["splits"])[:-1]) for r in requests]
+        pieces = [np.split(r["src"], np.cumsum(r["splits"])[:-1]) for r in requests]
         for i, r in enumerate(requests):
             mine = [piece[i] for piece in pieces]
             r["result"] = result(np.concatenate(mine), tuple(a.shape[0] for a in mine))
@@ -164,66 +158,92 @@ class FakeSession(Session):
         self.cross_rank, self.cross_size = 0, 1
         self.epoch = 1
         self.requests = {}
-        self.numbers = itertools.count()
-        self.blocks = []  # all that were ever given out
+        self.numbers = itertools.count(1)
+        self.memories, self.regions = {}, {}  # by address: those of blocks that were not freed, and all
         self.told = []  # what news() will say
-        self.arena = Arena(lambda n: Region(next(self.numbers), mmap.mmap(-1, n)), Region.close)
+
+    def before(self, name):
+        """Raise, in a test, what keeps a request from being submitted."""
 
     def alloc(self, nbytes):
-        block = self.arena.alloc(nbytes)
-        block.view[:] = b"\xab" * nbytes
-        self.blocks.append(block)
+        array = mmap.mmap(-1, max(nbytes, 1))
+        array[:] = b"\xab" * len(array)
+        place = ctypes.addressof(ctypes.c_char.from_buffer(array))
+        self.memories[place] = array
+        block = Block((place,), nbytes, self.free, lambda place: self.regions[place])
+        self.regions[place] = Region(place, nbytes)
         return block
+
+    def free(self, place):
+        region = self.regions.pop(place)
+        if region.release is not None:
+            region.release()
+        del self.memories[place]
 
     def in_use(self):
         """Count operations in flight and blocks that were not freed."""
-        return len(self.requests), sum(block._arena is not None for block in self.blocks)
+        return len(self.requests), len(self.memories)
 
-    def submit(
-        self, kind, name, dtype, shape, src, dst, *, op=constants.SUM, root=0, prescale=1.0, postscale=1.0,
-        group=0, splits=None, handle=None,
-    ):  # fmt: skip
-        if not isinstance(shape, tuple) or (src is not None and len(src.view) < 1):
-            raise errors.InvalidArgument("bad request")
-        request = {
-            "rank": self.rank, "kind": kind, "name": name, "dtype": dtype, "shape": shape, "src": src,
-            "dst": dst, "op": op, "root": root, "prescale": prescale, "postscale": postscale,
-            "group": group, "splits": splits, "error": None, "result": None, "followers": [],
-        }  # fmt: skip
-        if kind == constants.ALLREDUCE and splits is not None and splits != constants.FOLLOWS:
-            request["followers"] = [self.requests[handle] for handle in splits]
-        if splits != constants.FOLLOWS:
-            self.engine.submit(request)
-        if handle is None:
-            handle = self.reserve()
-        self.requests[handle] = request
-        return handle
+    def start(self, requests, tickets):
+        followers = []
+        for request in requests:
+            request.check()
+        for request, ticket in zip(requests, tickets):
+            self.before(request.name)
+            options = {
+                "op": constants.SUM, "root": 0, "prescale": 1.0, "postscale": 1.0, "group": 0, "splits": None,
+                **request.options,
+            }  # fmt: skip
+            follows = options.pop("follows", 0)
+            pieces = options.pop("pieces", (request.source, request.target, request.nbytes))
+            if request.target and request.kind not in (constants.ALLREDUCE, constants.BROADCAST):
+                raise errors.InvalidArgument("bad request")
+            dtype = NUMPY.get(request.dtype, "u1")
+            data = b"".join(bytes(memory(at, n)) for at, _, n in zip(*[iter(pieces)] * 3) if at)
+            source = np.zeros(request.shape, dtype)
+            if data:
+                source = np.frombuffer(data, dtype, source.size).reshape(request.shape)
+            handle = next(self.numbers)
+            self.requests[handle] = one = {
+                "rank": self.rank, "kind": request.kind, "name": request.name, "dtype": request.dtype,
+                "shape": request.shape, "src": source, "dst": source.copy(), "pieces": pieces, "error": None,
+                "result": None, "followers": [] if follows == FOLLOWING else followers, **options,
+            }  # fmt: skip
+            try:
+                if follows == FOLLOWING:
+                    followers.append(one)
+                else:
+                    self.engine.submit(one)
+            except BaseException:
+                del self.requests[handle]
+                raise
+            ticket[0], ticket[BEGUN] = handle, 1
 
-    def reserve(self):
-        return next(self.numbers)
-
-    def has(self, handle):
-        return handle in self.requests
-
-    def poll(self, handle):
-        request = self.requests.get(handle)
+    def poll(self, ticket):
+        request = self.requests.get(ticket[0])
         return request is None or request["error"] is not None or request["result"] is not None
 
-    def attend(self, handle, seconds=None):
+    def attend(self, ticket, seconds=None):
         with self.engine.changed:
-            return self.engine.changed.wait_for(lambda: self.poll(handle), seconds)
+            return self.engine.changed.wait_for(lambda: self.poll(ticket), seconds)
 
     def lost(self):
         return self.engine.lost
 
-    def wait(self, handle):
+    def wait(self, ticket, copies=True):
         with self.engine.changed:
-            if not self.engine.changed.wait_for(lambda: self.poll(handle), PATIENCE):
+            if not self.engine.changed.wait_for(lambda: self.poll(ticket), PATIENCE):
                 waiting = {name: sorted(peers) for name, peers in self.engine.waiting.items()}
                 raise AssertionError(f"rank {self.rank} hangs; submitted so far: {waiting}")
-        request = self.requests.pop(handle)
+        request = self.requests.pop(ticket[0])
+        ticket[0] = 0
         if request["error"] is not None:
             raise request["error"]
+        data = memoryview(request["dst"].tobytes())
+        for _, target, nbytes in zip(*[iter(request["pieces"])] * 3):
+            if target and copies:
+                ctypes.memmove(target, bytes(data[:nbytes]), nbytes)
+            data = data[nbytes:]
         return request["result"]
 
     def add_group(self, ranks, number=0):
@@ -243,7 +263,10 @@ class FakeSession(Session):
 
     def close(self):
         self.engine.leave(self.rank)
-        self.arena.close()
+        for region in self.regions.values():
+            if region.release is not None:
+                region.release()
+                region.release = None
 
 
 class _ThreadState(threading.local):

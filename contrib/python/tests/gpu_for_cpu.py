@@ -12,7 +12,7 @@ from unittest import mock
 
 import gpu_standins
 
-from gorun import basics, in_slots
+from gorun import basics, turns
 from gorun.gpu import group
 from gorun.torch import gpu
 
@@ -30,7 +30,7 @@ def stand_in():
     gpu.current_stream = lambda tensor: mock.Mock(cuda_stream=0)
     gpu.ordinal_of = lambda tensor: ordinal()
     gpu.default_ordinal = ordinal
-    in_slots.turns = lambda *_: None  # which carry tensors in host memory
+    turns.turns = lambda *_: None  # which carry tensors in host memory
     gpu_standins.use()
     call = group.Group.call
 

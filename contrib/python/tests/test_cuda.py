@@ -15,7 +15,7 @@ from fake import run_ranks  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
 from gorun import basics  # noqa: E402
-from gorun.arena import Region  # noqa: E402
+from gorun.session import Region  # noqa: E402
 from gorun.torch import cuda  # noqa: E402
 
 
@@ -91,7 +91,7 @@ CPU = torch.device("cpu")
 
 class PinTest(unittest.TestCase):
     def region(self):
-        return Region(0, mmap.mmap(-1, 1 << 21))
+        return Region(1 << 21, 1 << 21)
 
     def test_once_until_unmapped(self):
         driver = FakeCuda()
@@ -99,7 +99,7 @@ class PinTest(unittest.TestCase):
         copies.pin(region)
         copies.pin(region)
         self.assertEqual(list(driver.registered.values()), [1 << 21])
-        region.close()
+        region.release()
         self.assertEqual(driver.registered, {})
 
     def test_refused(self):
@@ -109,7 +109,7 @@ class PinTest(unittest.TestCase):
         driver.refuse = 0
         copies.pin(region)
         self.assertEqual(driver.registered, {}, "asked again")
-        region.close()
+        region.release()
 
 
 class OrderTest(unittest.TestCase):
@@ -177,10 +177,10 @@ class OrderTest(unittest.TestCase):
 
     def test_memory_is_given_back_after_the_copies(self):
         driver = FakeCuda()
-        region = Region(0, mmap.mmap(-1, 1 << 21))
+        region = Region(1 << 21, 1 << 21)
         cuda.Copies(CPU, driver).pin(region)
         other = cuda.Copies(CPU, driver)
-        region.close()
+        region.release()
         self.assertEqual(driver.log[-1:], ["unregistered"])
         self.assertIn("copies are done", driver.log)
         del other

@@ -12,7 +12,7 @@ from unittest import mock
 from gorun import basics, elastic
 from gorun.elastic import HostUpdateResult, State
 from gorun.exceptions import HorovodInternalError
-from gorun.message import HostsChanged
+from gorun.session import HostsChanged
 
 PATIENCE = 20
 

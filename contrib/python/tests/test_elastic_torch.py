@@ -17,7 +17,7 @@ import gorun.torch as hvd  # noqa: E402
 from gorun import basics  # noqa: E402
 from gorun.elastic import HostUpdateResult, notification_manager  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
-from gorun.message import HostsChanged  # noqa: E402
+from gorun.session import HostsChanged  # noqa: E402
 
 
 class SyncBatchNormTest(unittest.TestCase):

@@ -50,7 +50,7 @@ class FrameworksTest(unittest.TestCase):
     def test_what_carries_out_their_operations(self):
         text = "TensorFlow 2.21.0 by libgorun, Keras 3.15.1, JAX by libgorun"
         self.assertEqual(self.answer(""), {"native": "", "frameworks": text})
-        text = "TensorFlow 2.21.0 by Python, Keras 3.15.1, JAX by Python"
+        text = "TensorFlow 2.21.0, Keras 3.15.1, JAX"
         self.assertEqual(self.answer("no memfd"), {"native": "no memfd", "frameworks": text})
 
     def said(self, **environ):
@@ -58,12 +58,15 @@ class FrameworksTest(unittest.TestCase):
             frameworks.show()
         return out.getvalue()
 
+    def by(self):
+        return "" if native.reason() else " by libgorun"
+
     def test_a_job_shows_what_it_has_imported(self):
         python = ".".join(map(str, sys.version_info[:3]))
         wanted = {"GORUN_VERBOSE": "1", "GORUN_LOCAL_RANK": "0"}
         self.assertEqual(self.said(**wanted), f"gorun: Python {python}, no framework\n")
         sys.modules["torch"] = types.SimpleNamespace(__version__="2.15.0")
-        self.assertEqual(self.said(**wanted), f"gorun: Python {python}, PyTorch 2.15.0 by Python\n")
+        self.assertEqual(self.said(**wanted), f"gorun: Python {python}, PyTorch 2.15.0{self.by()}\n")
         self.assertEqual(self.said(GORUN_VERBOSE="1", GORUN_LOCAL_RANK="1"), "")
         self.assertEqual(self.said(GORUN_VERBOSE="0", GORUN_LOCAL_RANK="0"), "")
 

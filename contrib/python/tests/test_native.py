@@ -32,14 +32,6 @@ for life in range(3):
     assert native.attach().gorun_joined()
 print("ok")
 """
-ATTACH = """
-from gorun import basics, native
-basics.init()
-try:
-    native.attach()
-except RuntimeError as error:
-    print(error)
-"""
 REFUSE = """
 def refuse(*arguments):
     raise PermissionError(errno.EACCES, "may not")
@@ -73,14 +65,6 @@ class NativeTest(unittest.TestCase):
     def test_loaded(self):
         self.assertEqual(run(SHOW), "True")
         self.assertEqual(run(LOADED), "ok")
-
-    def test_switched_off(self):
-        self.assertEqual(run(SHOW, GORUN_NATIVE="0"), "False GORUN_NATIVE=0 switches it off")
-        self.assertEqual(run(SHOW, GORUN_NATIVE="1"), "True")
-
-    def test_attach_says_why_not(self):
-        text = "gorun's native library is not there: GORUN_NATIVE=0 switches it off"
-        self.assertEqual(run(ATTACH, GORUN_NATIVE="0"), text)
 
     def test_broken(self):
         for change, said in (

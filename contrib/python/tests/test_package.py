@@ -21,7 +21,7 @@ class PackageTest(unittest.TestCase):
         self.binary = Path(self.folder.name) / "gorun"
         with zipfile.ZipFile(self.binary, "w", zipfile.ZIP_DEFLATED) as archive:
             for part in ("gorun", "shim"):
-                for path in sorted((ROOT / part).rglob("*.py")):
+                for path in sorted([*(ROOT / part).rglob("*.py"), *(ROOT / part).glob("*.so")]):
                     archive.write(path, path.relative_to(ROOT))
         self.binary.write_bytes(b"\x7fELF not really" * 1000 + self.binary.read_bytes())
 

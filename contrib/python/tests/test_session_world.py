@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -28,7 +27,7 @@ from gorun.constants import (  # noqa: E402
     INT32,
 )
 from gorun.errors import GorunError, InvalidArgument, Mismatch, Shutdown  # noqa: E402
-from gorun.session import Block, Session  # noqa: E402
+from gorun.session import Block, Session, Ticket  # noqa: E402
 
 
 class TestWorld(unittest.TestCase):
@@ -94,39 +93,6 @@ class TestWorld(unittest.TestCase):
             n = self.s.size
             self.assertEqual(list(blocks[name].view.cast("f")), [i * n, n * (n - 1) / 2])
 
-    def test_answer_read_by_another_thread(self) -> None:
-        """Who is about to sleep finds that another thread has just read its answer."""
-        last = self.s.rank == self.s.size - 1
-        late = None if last else self.s.submit(BARRIER, "late", 0, (), None, None)
-        other = threading.Thread(target=lambda: late is None or self.s.wait(late), daemon=True)
-        other.start()
-        read_once = getattr(self.s, "_read_once", None)
-
-        def slow(flags: tuple[int], *pending: object) -> bool:
-            if threading.current_thread() is not other and not flags[0] & socket.MSG_DONTWAIT:
-                time.sleep(0.002)  # the interpreter has let the other thread run
-            assert read_once is not None
-            return bool(read_once(flags, *pending))
-
-        def many() -> None:
-            for i in range(20):
-                self.barrier(f"answered {i}")
-
-        if read_once is not None:
-            self.s._read_once = slow  # type: ignore[attr-defined]
-        try:
-            waiter = threading.Thread(target=many, daemon=True)
-            waiter.start()
-            waiter.join(20)
-            self.assertFalse(waiter.is_alive(), "its answer came, and it sleeps")
-        finally:
-            if read_once is not None:
-                del self.s._read_once  # type: ignore[attr-defined]
-        if last:
-            self.barrier("late")
-        other.join(20)
-        self.assertFalse(other.is_alive())
-
     def test_broadcast(self) -> None:
         root = self.s.size - 1
         block = self.floats(1.5, 2.5) if self.s.rank == root else self.floats(0, 0)
@@ -156,9 +122,9 @@ class TestWorld(unittest.TestCase):
     def test_poll(self) -> None:
         h = self.s.submit(BARRIER, "polled", 0, (), None, None)
         deadline = time.monotonic() + 20
-        while not self.s.poll(h):
+        while not self.s.attend(h, 0):
             self.assertLess(time.monotonic(), deadline)
-        self.assertTrue(self.s.poll(h))
+        self.assertTrue(self.s.attend(h))
         self.s.wait(h)
 
     def test_threads(self) -> None:
@@ -211,7 +177,9 @@ class TestWorld(unittest.TestCase):
             with self.assertRaises(InvalidArgument, msg=str((kind, name, dtype, shape))):
                 self.s.submit(kind, name, dtype, shape, src, dst)
         with self.assertRaises(InvalidArgument):
-            self.s.wait(123456789)
+            h = Ticket()
+            h[0] = 123456789
+            self.s.wait(h)
         with self.assertRaises(ValueError):
             self.s.alloc(-1)
 

@@ -9,7 +9,7 @@
 // slice of all tensors, in memory that the daemon shows it (wide.go). Those in other memory go over a belt, part by
 // part: it fits the caches, and none of its pages is new.
 //
-// The ranks' end of slots is in worker/rank, contrib/python/gorun/slot.py and contrib/c/session/slots.h.
+// The ranks' end of slots is in worker/rank and contrib/c/session/slots.h.
 package slots
 
 import (

@@ -6,7 +6,6 @@ While the engine has a chunk, the next one comes from the GPU and the last one g
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Union
 
@@ -19,8 +18,7 @@ from gorun.world import Operation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gorun.arena import Region
-    from gorun.session import Block
+    from gorun.session import Block, Region
     from gorun.world import World
 
 CHUNK_BYTES = 4 << 20
@@ -86,7 +84,7 @@ class Shares:
         self, name: str, dtype: str, op: int, block: Block, address: int, nbytes: int,
         chunks: list[Operation],
     ) -> Steps:  # fmt: skip
-        host = ctypes.addressof(ctypes.c_ubyte.from_buffer(block.view))
+        host = block.address
         chunk = CHUNK_BYTES // itemsize(dtype) * itemsize(dtype)
         places = [(at, min(chunk, nbytes - at)) for at in range(0, nbytes, chunk)]
         arrived: list[Event] = []
@@ -119,7 +117,7 @@ class Shares:
         """Let the device read and write a region by itself; where it cannot, the driver copies."""
         if region.release is not None:  # this or torch's copies have asked before
             return
-        address = ctypes.addressof(ctypes.c_ubyte.from_buffer(region.view))
+        address = region.address
         try:
             self._device.pin(address, region.size)
         except Failed:

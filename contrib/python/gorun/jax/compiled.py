@@ -1,7 +1,7 @@
 """Operations inside of compiled programs: what jit, grad and vmap trace.
 
 On CPUs they are custom calls that XLA makes into libgorun (contrib/c/xla.c), and none of its threads waits.
-Where the library does not load, and on other devices, they are callbacks to Python, through host memory.
+On other devices they are callbacks to Python, through host memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,6 @@ TARGET = "gorun_"
 MARK = "gorun "  # begins the text of an error of libgorun, before its code
 
 
-class _Library:
-    """The native library, as far as this process has it."""
-
-    world: Any = None  # the one that its session belongs to
-    loaded: Any = None  # None: it was not tried; False: there is none
-
-
 def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """Join the job; a second call does nothing. Without gorun this process is a world of one.
 
@@ -46,19 +39,10 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     loaders.count()
 
 
-def attach() -> bool:
-    """Give the present world's session to the native library. Report whether compiled programs call it."""
-    if _Library.loaded is None:
-        _Library.loaded = native.library() or False
-        if _Library.loaded:
-            _register(_Library.loaded)
-    if not _Library.loaded:
-        return False
-    world = basics.world()
-    if _Library.world is not world:
-        native.attach()
-        _Library.world = world
-    return True
+@functools.cache
+def attach() -> None:
+    """Have compiled programs call the library."""
+    _register(native.attach())
 
 
 def _register(library: Any) -> None:
@@ -226,8 +210,7 @@ def _bind(call: Call, arrays: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(jnp.asarray(array) for array in _in_python(call, *arrays))  # by grad without jit
     shapes = [jax.ShapeDtypeStruct(_shape(call, array.shape), array.dtype) for array in arrays]
     on_host = functools.partial(_call_back, call, shapes)
-    if not attach():
-        return tuple(on_host(*arrays))
+    attach()
     return tuple(
         jax.lax.platform_dependent(
             *arrays, cpu=functools.partial(_call_native, call, shapes), default=on_host

@@ -1,14 +1,13 @@
-"""The collectives as TensorFlow operations: native ones where they can be loaded, else Python functions.
+"""The collectives as TensorFlow operations of libgorun.
 
-Both run on the CPU, are differentiable, and return the same:
+They run on the CPU, are differentiable, and return:
 
     allreduce(tensors, …) → tensors                      broadcast(tensors, …) → tensors
     allgather(tensors, …) → (tensors, rows by rank)      alltoall(tensor, splits, …) → (tensor, rows by rank)
     reducescatter(tensors, …) → tensors
 
-A native operation returns to TensorFlow at once and continues in gorun's daemon: any number may be in flight,
-in any order. A Python function holds a thread of TensorFlow, so a tf.function runs its functions one after
-the other. Ranks whose tf.functions have them in different orders wait for each other.
+An operation returns to TensorFlow at once and continues in gorun's daemon: any number may be in flight, in
+any order.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import sys
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any
 
 import tensorflow as tf
 
 from gorun import basics, collectives, native
-from gorun.counters import counters
+from gorun.exceptions import HorovodInternalError
 from gorun.process_sets import ProcessSet, global_process_set
 
 # What ask() can be asked. tensorflow.c knows the numbers of the first two as well.
@@ -168,218 +166,7 @@ def _same_row(result: Any, like: Any) -> Any:
     return result
 
 
-class ByPython:
-    """Operations that call Python, whose session carries them out."""
-
-    def ask(self, what: int, process_set: ProcessSet, name: str | None = None) -> Any:
-        """Return a fact as a tensor; in a graph, the one when the graph runs."""
-        number = process_set.process_set_id or 0
-        if tf.executing_eagerly():
-            return tf.constant(facts(process_set)[what])
-
-        def answer() -> Any:
-            import numpy as np
-
-            return np.int32(facts(set_of(number))[what])
-
-        value = tf.numpy_function(answer, [], tf.int32, name=name)
-        value.set_shape(())
-        return value
-
-    def count(self, event: int) -> Any:
-        """Return an operation of a graph that counts an event whenever it runs."""
-
-        def counted() -> Any:
-            import numpy as np
-
-            counters.event(event)
-            return np.int32(0)
-
-        return tf.numpy_function(counted, [], tf.int32)
-
-    def allreduce(
-        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
-        prescale: float, postscale: float,
-    ) -> list[Any]:  # fmt: skip
-        """Reduce tensors together."""
-        from gorun.numpy import _Numpy
-
-        name = _unique(name, scoped)
-
-        def reduce(*arrays: Any) -> list[Any]:
-            return collectives.allreduce(
-                _Numpy(), arrays, kind="allreduce" if len(arrays) == 1 else "grouped_allreduce", name=name,
-                op=op, prescale=prescale, postscale=postscale, process_set=process_set,
-            )  # fmt: skip
-
-        @tf.custom_gradient
-        def operation(*tensors: Any) -> Any:
-            def backward(*grads: Any) -> Any:
-                return _flat(self.allreduce(grads, _of(name), scoped, process_set, op, prescale, postscale))
-
-            return _flat(_call(reduce, tensors, _types(tensors), _shapes(tensors))), backward
-
-        return _list(operation(*tensors))
-
-    def allgather(
-        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet
-    ) -> tuple[list[Any], list[Any]]:
-        """Join each tensor with the other ranks'."""
-        import numpy as np
-
-        from gorun.numpy import _Numpy
-
-        name = _unique(name, scoped)
-
-        count = len(tensors)
-
-        def gather(*arrays: Any) -> int:
-            return collectives.allgather(
-                _Numpy(), arrays, name=name, process_set=process_set,
-                then=lambda got: [array for array, _ in got] + [np.array(rows, np.int32) for _, rows in got],
-            )  # fmt: skip
-
-        @tf.custom_gradient
-        def operation(*tensors: Any) -> Any:
-            types = [tensor.dtype for tensor in tensors] + [tf.int32] * count
-            shapes = [_open(tensor) for tensor in tensors] + [[None]] * count
-            outputs = _call(gather, tensors, types, shapes)
-
-            def backward(*grads: Any) -> Any:
-                rows, grads = outputs[count:], grads[:count]
-                return _flat(allgather_gradient(self, rows, grads, _of(name), scoped, process_set))
-
-            return tuple(outputs), backward
-
-        outputs = _list(operation(*tensors))
-        return outputs[:count], outputs[count:]
-
-    def broadcast(
-        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, root: int
-    ) -> list[Any]:
-        """Return the root's tensors."""
-        from gorun.numpy import _Numpy
-
-        name = _unique(name, scoped)
-
-        def send(*arrays: Any) -> int:
-            return collectives.broadcast(
-                _Numpy(), arrays, None, root, name=name, process_set=process_set
-            )
-
-        @tf.custom_gradient
-        def operation(*tensors: Any) -> Any:
-            def backward(*grads: Any) -> Any:
-                return _flat(broadcast_gradient(self, grads, _of(name), scoped, process_set, root))
-
-            return _flat(_call(send, tensors, _types(tensors), _shapes(tensors))), backward
-
-        return _list(operation(*tensors))
-
-    def alltoall(
-        self, tensor: Any, splits: Any, name: str | None, scoped: bool, process_set: ProcessSet
-    ) -> tuple[Any, Any]:
-        """Send rows to each rank."""
-        import numpy as np
-
-        from gorun.numpy import _Numpy
-
-        name = _unique(name, scoped)
-
-        def exchange(array: Any, splits: Any) -> int:
-            return collectives.alltoall(
-                _Numpy(), array, splits.tolist() if splits.size else None, name=name,
-                process_set=process_set, then=lambda got: [got[0], np.array(got[1], np.int32)],
-            )  # fmt: skip
-
-        @tf.custom_gradient
-        def operation(tensor: Any, splits: Any) -> Any:
-            inputs, types = [tensor, splits], [tensor.dtype, tf.int32]
-            result, rows = _call(exchange, inputs, types, [_open(tensor), [None]])
-
-            def backward(grad: Any, _: Any) -> Any:
-                return alltoall_gradient(self, tensor, rows, grad, _of(name), scoped, process_set), None
-
-            return (result, rows), backward
-
-        return operation(tensor, splits)
-
-    def reducescatter(
-        self, tensors: Sequence[Any], name: str | None, scoped: bool, process_set: ProcessSet, op: int,
-        prescale: float, postscale: float,
-    ) -> list[Any]:  # fmt: skip
-        """Reduce tensors and keep this rank's rows of each."""
-        from gorun.numpy import _Numpy
-
-        name = _unique(name, scoped)
-
-        def reduce(*arrays: Any) -> int:
-            return collectives.reducescatter(
-                _Numpy(), arrays, name=name, op=op, prescale=prescale, postscale=postscale,
-                process_set=process_set,
-            )  # fmt: skip
-
-        @tf.custom_gradient
-        def operation(*tensors: Any) -> Any:
-            def backward(*grads: Any) -> Any:
-                return _flat(
-                    reducescatter_gradient(
-                        self, grads, _of(name), scoped, process_set, op, prescale * postscale
-                    )
-                )
-
-            return _flat(_call(reduce, tensors, _types(tensors), map(_open, tensors))), backward
-
-        return _list(operation(*tensors))
-
-
-def _unique(name: str | None, scoped: bool) -> str | None:
-    """Return a name that no other operation of a graph has, as the node of a native one would have."""
-    if name is None or not scoped or tf.executing_eagerly():
-        return name
-    return tf.compat.v1.get_default_graph().unique_name(name)
-
-
-def _call(start: Callable[..., int], inputs: Sequence[Any], types: Sequence[Any], shapes: Any) -> list[Any]:
-    """Return the outputs of a Python function that starts an operation on arrays."""
-
-    def run(*arrays: Any) -> Any:
-        world = basics.world()
-        return world.synchronize(start(*arrays))
-
-    # Stateful, so that a tf.function runs one after the other, in order of the program: each holds a thread.
-    outputs = _list(tf.numpy_function(run, list(inputs), list(types), stateful=True))
-    if not tf.executing_eagerly():
-        for output, shape in zip(outputs, shapes):
-            output.set_shape(shape)
-    return outputs
-
-
-def _types(tensors: Sequence[Any]) -> list[Any]:
-    return [tensor.dtype for tensor in tensors]
-
-
-def _shapes(tensors: Sequence[Any]) -> list[Any]:
-    return [tensor.shape for tensor in tensors]
-
-
-def _open(tensor: Any) -> Any:
-    return [None, *tensor.shape[1:]] if tensor.shape.rank else None
-
-
-def _flat(values: Sequence[Any]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
-
-
-def _list(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, (list, tuple)) else [values]
-
-
-def _of(name: str | None) -> str | None:
-    return None if name is None else f"{name}_grad"
-
-
-# Gradients, for whichever engine.
+# Gradients.
 
 
 def allgather_gradient(
@@ -465,11 +252,6 @@ def _register_gradients(engine: Native) -> None:
     tf.no_gradient("GorunWorld")
 
 
-def _say(text: str) -> None:
-    if native.verbose():
-        print(f"gorun: {text}", file=sys.stderr)
-
-
 def _copied(path: str) -> str:
     """Return the path of a copy in memory."""
     with open(path, "rb") as file:
@@ -481,50 +263,36 @@ def _copied(path: str) -> str:
 
 
 @functools.cache
-def _native() -> Native | None:
-    """Load the native operations, once."""
-    if native.library() is None:
-        _say(f"TensorFlow: {native.reason()}: operations run by Python")
-        return None
+def _native() -> Native:
+    """Load the operations, once."""
+    # A copy: TensorFlow takes operations only of a library that was not loaded before.
+    path = _copied(native.path())
+    os.environ["_GORUN_TENSORFLOW"] = "1"  # has the library register them
     try:
-        # A copy: TensorFlow takes operations only of a library that was not loaded before.
-        path = _copied(native.path())
-        os.environ["_GORUN_TENSORFLOW"] = "1"  # has the library register them
-        try:
-            operations = tf.load_op_library(path)
-        finally:
-            del os.environ["_GORUN_TENSORFLOW"]
-        library = ctypes.CDLL(path)
-        engine = Native(operations, library)
-        if not hasattr(operations, "gorun_world"):
-            raise RuntimeError("TensorFlow lacks functions that the operations need")
+        operations = tf.load_op_library(path)
     except (OSError, RuntimeError, tf.errors.OpError) as error:
-        _say(f"TensorFlow: {error}: operations run by Python")
-        return None
+        raise HorovodInternalError(f"load gorun's operations of TensorFlow: {error}") from error
+    finally:
+        del os.environ["_GORUN_TENSORFLOW"]
+    if not hasattr(operations, "gorun_world"):
+        raise HorovodInternalError("this TensorFlow lacks functions that gorun's operations need")
+    engine = Native(operations, ctypes.CDLL(path))
     _register_gradients(engine)
     return engine
 
 
 class _State:
     session: Any = None  # of the world that the engine is for
-    engine: Any = None
 
 
 _state = _State()
 
 
-def current() -> Any:
+def current() -> Native:
     """Return the engine of the present world."""
     session = basics.world().session
+    engine = _native()
     if _state.session is not session:
-        _state.engine = _enter()
+        engine.enter(native.attach())
         _state.session = session
-    return _state.engine
-
-
-def _enter() -> Any:
-    loaded = _native()
-    if loaded is None:
-        return ByPython()
-    loaded.enter(native.attach())
-    return loaded
+    return engine

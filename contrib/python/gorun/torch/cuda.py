@@ -12,7 +12,6 @@ no thread.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from gorun.arena import Region
+    from gorun.session import Region
 
 
 _everywhere: weakref.WeakSet[Copies] = weakref.WeakSet()
@@ -68,7 +67,7 @@ class Copies:
         if region.release is not None:
             return
         runtime = self._cuda.cudart()
-        address = ctypes.addressof(ctypes.c_ubyte.from_buffer(region.view))
+        address = region.address
         if int(runtime.cudaHostRegister(address, region.size, 0)) == 0:
 
             def release() -> None:

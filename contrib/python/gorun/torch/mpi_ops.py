@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import torch
 
-from gorun import collectives, in_slots
+from gorun import collectives
 from gorun.basics import HorovodBasics, init, rank
 from gorun.collectives import *  # noqa: F403
 from gorun.collectives import Average, Sum, choose_op
@@ -107,7 +107,7 @@ def _allreduce_now(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> torch.Tensor:
-    return in_slots.allreduce_now(
+    return collectives.allreduce_now(
         _torch, tensor, None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
         process_set=process_set,
     )  # fmt: skip
@@ -161,7 +161,7 @@ def _grouped_allreduce_now(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> list[torch.Tensor]:
-    return in_slots.grouped_allreduce_now(
+    return collectives.grouped_allreduce_now(
         _torch, list(tensors), None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
         process_set=process_set,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Run by every rank of a real job: elastic training. Worlds begin anew, with the same ranks."""
 
+import itertools
 import os
 
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 import gorun.torch as hvd
 from gorun import basics
-from gorun.message import HostsChanged
+from gorun.session import HostsChanged
 
 STEPS = 24
 
@@ -61,7 +62,8 @@ def main():
                 raise hvd.HorovodInternalError("only I failed")  # the others learn of it by their operations
             if state.step == 15 and len(worlds) == 3 and rank == 0:
                 # The launcher's word, as if it had just arrived. Only the root's counts.
-                basics.world().session._hosts_changed.append(HostsChanged(2, 3))
+                told = itertools.chain([[HostsChanged(2, 3)]], itertools.repeat([]))
+                basics.world().session.news = told.__next__
             step(model, optimizer, state.step)
             state.step += 1
             state.notes.append(state.step)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 import gorun.numpy as hvd
-from gorun import basics, daemon
 from gorun.torch import broadcast_parameters
 
 hvd.init()
@@ -158,49 +157,6 @@ if size > 1:
         told(lambda x=many: hvd.alltoall_async(x, name="a2a"), "splits have 2147483649 rows for a rank")
         assert hvd.alltoall(np.full(size, rank), one, name="a2a")[0].tolist() == list(range(size))
         assert hvd.scatter(np.arange(size), size - 1, one, name="deal").tolist() == [rank]
-
-    # Of a group that a Ctrl-C cut short between two of its tensors nothing is left.
-    session, submit = basics.world().session, basics.world().session.submit
-    for cut, late in ((1, True), (2, False), (2, True), (3, False)):
-        calls = 0
-
-        def interrupted(*args, cut=cut, late=late, **options):
-            global calls
-            calls += 1
-            if calls == cut and not late:
-                raise KeyboardInterrupt
-            number = submit(*args, **options)
-            if calls == cut:
-                raise KeyboardInterrupt
-            return number
-
-        session.submit = interrupted
-        try:
-            hvd.grouped_allreduce_async(group(F, D, W), name="cut")
-            raise AssertionError("it was not interrupted")
-        except KeyboardInterrupt:
-            pass
-        finally:
-            session.submit = submit
-        since = time.monotonic()
-        while session._open:  # until the daemon has answered
-            assert time.monotonic() - since < 10, f"a group that was cut in part {cut} is in flight"
-            basics.world()._sweep()
-        agreed("cut", F, D, W)
-
-    # Where there is no room for all of a group, nothing of it is submitted.
-    hvd.barrier()
-    most, daemon.MAX_IN_FLIGHT = daemon.MAX_IN_FLIGHT, 2
-    try:
-        hvd.grouped_allreduce_async(group(F, D, W), name="full")
-        raise AssertionError("there was room for a group of three")
-    except ValueError as e:
-        assert "in flight" in str(e), e
-    finally:
-        daemon.MAX_IN_FLIGHT = most
-    agreed("full", F, D, W)
-    hvd.barrier()
-    assert not basics.world().session._open, "something of a refused group is in flight"
 
 hvd.shutdown()
 print(f"rank {rank} of {size}: ok")

@@ -17,14 +17,14 @@ import gorun.numpy as hvd
 import gorun.torch
 from gorun import basics
 from gorun.exceptions import HorovodInternalError
+from gorun.staging import Staged
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 
 
-def open_slots():
-    slots = basics.world().session.slots
-    return set() if slots is None else set(slots._open)
+def has_slot(name):
+    return basics.world().session.has_slot(name)
 
 
 def mine():
@@ -47,7 +47,7 @@ def recorded(mine):
 
 class Slots(unittest.TestCase):
     def setUp(self):
-        if SIZE == 1 or basics.world().session.slots is None:
+        if SIZE == 1 or not basics.world().session.has_belt:
             self.skipTest("there are no slots")
         timeline = mock.patch.dict(os.environ, {"HOROVOD_TIMELINE": "DYNAMIC"})
         timeline.start()
@@ -57,7 +57,7 @@ class Slots(unittest.TestCase):
         """Have a slot for sums of a name."""
         for _ in range(2):
             hvd.allreduce(np.ones(shape), name=name, op=hvd.Sum, **options)
-        self.assertIn(f"allreduce.{name}", open_slots())
+        self.assertTrue(has_slot(f"allreduce.{name}"))
 
 
 class Begun(Slots):
@@ -215,7 +215,7 @@ class Begun(Slots):
         with gorun.wire_compression("fp16"):
             for _ in range(2):
                 hvd.allreduce(np.ones(3, np.float32), name="thin", op=hvd.Sum)
-            self.assertIn("allreduce.thin", open_slots())
+            self.assertTrue(has_slot("allreduce.thin"))
             with recorded(RANK == 0):
                 handle = hvd.allreduce_async(np.ones(3, np.float32), name="thin", op=hvd.Sum)
         self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
@@ -234,12 +234,12 @@ class Begun(Slots):
         """It ends once, however many ask for it."""
         self.open("shared")
         calls = []
-        get = hvd._Cell.get
+        load = Staged.load
 
         def counted(*args):
             calls.append(args)
             time.sleep(0.01)
-            return get(*args)
+            return load(*args)
 
         got = []
 
@@ -250,7 +250,7 @@ class Begun(Slots):
             x = np.full(3, use + 1.0)
             got.clear()
             calls.clear()
-            with mock.patch.object(hvd._Cell, "get", counted):
+            with mock.patch.object(Staged, "load", counted):
                 handle = hvd.allreduce_async_(x, name="shared", op=hvd.Sum)
                 threads = [
                     threading.Thread(target=what, args=(handle,)) for what in (wait, wait, self.until_polled)
@@ -326,7 +326,7 @@ class Test(Slots):
                     x = (rng.standard_normal(shape) * 1000).astype(dtype)
                     name = f"bits.{np.dtype(dtype).name}.{op}.{shape}"
                     want = hvd.allreduce(x, name=name, op=op)
-                    self.assertIn(f"allreduce.{name}", open_slots())
+                    self.assertTrue(has_slot(f"allreduce.{name}"))
                     for _ in range(3):
                         got = hvd.allreduce(x, name=name, op=op)
                         self.assertEqual(got.tobytes(), want.tobytes(), name)
@@ -352,7 +352,7 @@ class Test(Slots):
             with self.subTest(use=use):
                 got = gorun.torch.allreduce(x, name="negated", op=hvd.Sum)
                 self.assertEqual(got.tolist(), [-SIZE * (SIZE + 1) / 2, -3.0 * SIZE])
-                self.assertIn("allreduce.negated", open_slots())
+                self.assertTrue(has_slot("allreduce.negated"))
 
     def test_other_tensors_under_the_name(self):
         for use in range(60):
@@ -406,18 +406,18 @@ class Test(Slots):
                 self.assertTrue((tensor == mean * SIZE).all(), i)
             self.assertTrue(parameter.requires_grad and parameter.grad_fn is None)
             if use:
-                self.assertIn("allreduce.m.5", open_slots())
+                self.assertTrue(has_slot("allreduce.m.5"))
 
     def test_failed_before_it_met_the_others(self):
         """An operation that ended in an exception was not submitted: the next one takes its place."""
         for use in range(9):
             if RANK == 0 and use % 3 == 2:
-                fails = mock.patch.object(hvd._Cell, "put", side_effect=MemoryError)
+                fails = mock.patch.object(hvd._Numpy, "address", side_effect=MemoryError)
                 with fails, self.assertRaises(MemoryError):
                     hvd.allreduce(np.ones(3), name="failed", op=hvd.Sum)
             got = hvd.allreduce(np.full(3, float(use)), name="failed", op=hvd.Sum)
             self.assertEqual(got.tolist(), [use * SIZE] * 3)
-            self.assertIn("allreduce.failed", open_slots())
+            self.assertTrue(has_slot("allreduce.failed"))
 
     def test_threads(self):
         wrong = []
@@ -442,7 +442,7 @@ class Test(Slots):
         for _ in range(3):
             hvd.allreduce(np.ones(2), name="interrupted", op=hvd.Sum)
         if RANK == 0:
-            self.assertIn("allreduce.interrupted", open_slots())
+            self.assertTrue(has_slot("allreduce.interrupted"))
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with self.assertRaises(KeyboardInterrupt):
@@ -488,7 +488,7 @@ class Worlds(Slots):
         time.sleep(0.2)  # the daemon has answered, and nobody has read that
         hvd.join()
         self.assertEqual(hvd.synchronize(first).tolist(), ALL)
-        self.assertEqual(open_slots(), set())
+        self.assertFalse(has_slot("allreduce.unread"))
         for use in range(5):
             time.sleep(0.05 * (RANK + use & 1))
             got = hvd.allreduce(mine() + use, name="unread", op=hvd.Sum)

@@ -46,12 +46,9 @@ def jobs(python):
         return on
     keras_3 = installed(python, "tf_keras")
     table = [("surface", np(1), ["test_surface.py"], {}, "surface: ok", 1)]
-    table += [(f"ops {n}", np(n), ["test_ops.py"], {}, "ok, native", n) for n in (1, 2, 3, 4)]
-    alone = (*np(2), "-x", "GORUN_NATIVE=0")
-    table += [("ops by Python", alone, ["test_ops.py"], {}, "ok, by Python", 2)]
+    table += [(f"ops {n}", np(n), ["test_ops.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [(f"training {n}", np(n), ["test_training.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [("counting", np(2), ["test_counting.py"], {}, ": ok", 2)]
-    table += [("counting by Python", alone, ["test_counting.py"], {}, ": ok", 2)]
     table += [("forks", np(2), ["test_forks.py"], {}, ": ok", 2)]
     table += [(f"names {n}", np(n), ["test_names.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]
     table += [(f"keras {n}", np(n), ["test_keras.py"], {}, ": ok", n) for n in (1, 2, 3, 4)]

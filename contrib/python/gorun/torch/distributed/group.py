@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from gorun import basics, collectives, constants, in_slots, process_sets
+from gorun import basics, collectives, constants, process_sets, turns
 from gorun.torch import sparse
 from gorun.torch.distributed.monitor import monitor
 from gorun.torch.distributed.works import (
@@ -88,7 +88,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._transfers: set[Transfer] = set()
         self._waiting = Waiting()
         # Where the ranks meet to carry large allreduces themselves, which all call in the same order.
-        self._turns = None if number else in_slots.turns(_torch, f"torch.{self._label}.turns")
+        self._turns = None if number else turns.turns(_torch, f"torch.{self._label}.turns")
         # Not every torch calls shutdown().
         weakref.finalize(self, self._waiting.put, None)
 
@@ -203,7 +203,7 @@ class ProcessGroup(dist.ProcessGroup):
         handle = self._add(first, opts) if first.is_sparse else self._reduce(tensors, opts)
         return self._work("all_reduce", handle, tensors, first)
 
-    def _carried(self, turns: in_slots.Turns, tensors: list[torch.Tensor], op: int) -> dist.Work:
+    def _carried(self, turns: turns.Turns, tensors: list[torch.Tensor], op: int) -> dist.Work:
         name = self._name()
 
         def start() -> int:
