@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -529,6 +531,52 @@ static void refused(void) {
 	CHECK(!gorun_free(memory));
 }
 
+/* pieces: a tensor that lies in several places, small and large, in slots, on the belt, and by the daemon. */
+static void pieces(void) {
+	static float x[3][300000];
+	for (int round = 0; round < 8; round++) {
+		const int64_t n[] = {round % 2 ? 7 : 300000, 0, round % 2 ? 1 : 70001}, dims[] = {n[0] + n[1] + n[2]};
+		gorun_piece list[3];
+		gorun_handle h;
+		for (int i = 0; i < 3; i++) {
+			list[i] = (gorun_piece){x[i], x[i], sizeof(float) * (size_t)n[i]};
+			for (int64_t j = 0; j < n[i]; j++)
+				x[i][j] = (float)((rank + 1) * (i + 1 + (int)(j % 9)));
+		}
+		gorun_call c = gorun_call_of(GORUN_ALLREDUCE, "pieces");
+		c.type = GORUN_FLOAT32, c.dims = dims, c.ndim = 1, c.pieces = list, c.npieces = 3;
+		CHECK(!gorun_start(&c, &h) && !gorun_wait(h, NULL));
+		for (int i = 0; i < 3; i++)
+			for (int64_t j = 0; j < n[i]; j++)
+				CHECK(x[i][j] == total() * (float)(i + 1 + (int)(j % 9)));
+		list[2].bytes -= sizeof(float);
+		CHECK(gorun_start(&c, &h) == GORUN_INVALID && says("pieces lack"));
+		c.kind = GORUN_ALLGATHER;
+		CHECK(gorun_start(&c, &h) == GORUN_INVALID && says("in pieces"));
+	}
+}
+
+static void on_alarm(int number) { (void)number; }
+
+/* limited: a wait ends after its time, and at a signal; the operation goes on. */
+static void limited(void) {
+	struct sigaction quick = {.sa_handler = on_alarm};
+	struct itimerval soon = {.it_value = {0, 100000}};
+	gorun_handle h = 0;
+	int ended = 1;
+	CHECK(!gorun_barrier("limits begin"));
+	if (rank == 0 && size > 1) {
+		CHECK(!gorun_start_barrier("limited", &h) && !gorun_test_for(h, 0.05, &ended) && !ended);
+		CHECK(!sigaction(SIGALRM, &quick, NULL) && !setitimer(ITIMER_REAL, &soon, NULL));
+		CHECK(!gorun_test_for(h, 1e6, &ended) && !ended);
+	}
+	CHECK(!gorun_barrier("limits end"));
+	if (h)
+		CHECK(!gorun_test_for(h, 1e6, &ended) && ended && !gorun_wait(h, NULL));
+	else
+		CHECK(!gorun_barrier("limited"));
+}
+
 int main(int argc, char **argv) {
 	CHECK(gorun_rank() == -1 && gorun_barrier("early") == GORUN_INVALID && says("gorun_init"));
 	CHECK(gorun_init() == GORUN_OK);
@@ -559,7 +607,13 @@ int main(int argc, char **argv) {
 	refused();
 	crowd(); /* it uses up the names that may have slots */
 	uneven();
+	pieces();
+	limited();
+	float *left = gorun_alloc(sizeof *left), *other = gorun_alloc(100 << 20);
+	CHECK(left && other);
+	*left = 7;
 	CHECK(gorun_finalize() == GORUN_OK);
+	CHECK(*left == 7 && !other[(25 << 20) - 1] && !gorun_free(left) && !gorun_free(other) && gorun_free(left) == GORUN_INVALID);
 	CHECK(gorun_barrier("late") == GORUN_INVALID && says("gorun_finalize"));
 	CHECK(!gorun_finalize());
 	if (rank == 0)
