@@ -28,8 +28,7 @@ class Ticket(ctypes.c_int64 * 9):  # type: ignore[misc]
     The library writes it within its calls, so it is right whenever Ctrl-C comes.
     """
 
-    kind = 0
-    shape: tuple[int, ...] = ()
+    __slots__ = ("kind", "shape")
 
 
 _HEAD = struct.Struct("=4Q3d12i")
