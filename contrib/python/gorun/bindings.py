@@ -43,6 +43,9 @@ class Binding(Protocol):
     def address(self, tensor: Any) -> int:
         """Return where the values of a plain tensor lie."""
 
+    def place(self, tensor: Any) -> Any:
+        """Return type, shape and address of a tensor that is plain and takes a result, else None."""
+
     def takes(self, tensor: Any, dtype: str, shape: Sequence[int]) -> bool:
         """Report whether a result of a type and shape can be written to a tensor as plain memory."""
 

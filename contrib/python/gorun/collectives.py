@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
 from gorun import basics, constants
-from gorun.bindings import Binding, path_of
+from gorun.bindings import Binding, on_device, path_of
 from gorun.layout import pack
 from gorun.library import FOLLOWING, LEADING
 from gorun.process_sets import ProcessSet, global_process_set
+from gorun.session import Request
 from gorun.staging import Staged, with_rows
-from gorun.world import Operation, World
+from gorun.world import Kept, Operation, World
 
 # What front ends pass on as it is.
 __all__ = [
@@ -40,6 +41,7 @@ LogicalAnd = constants.LOGICAL_AND
 LogicalOr = constants.LOGICAL_OR
 LogicalXor = constants.LOGICAL_XOR
 
+_MOST_KEPT = 4096  # encoded allreduces of a world
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
@@ -162,9 +164,32 @@ def allreduce_one(
 def allreduce_now(binding: Binding, tensor: Any, target: Any | None, **how: Any) -> Any:
     """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
 
-    From the second time on, the ranks of one host do it in a slot, or on the belt.
+    From the second time on, the ranks of one host do it in a slot, or on the belt. What is encoded for one
+    that overwrites its tensor is kept for the next one of its name.
     """
-    return basics.world().synchronize(allreduce_one(binding, tensor, target, now=True, **how))
+    world = basics.world()
+    name = how["name"]
+    if name is None or target is not tensor or world.timeline is not None or how["process_set"].group():
+        return world.synchronize(allreduce_one(binding, tensor, target, now=True, **how))
+    place = binding.place(tensor)
+    which = how["op"], how["prescale"], how["postscale"], world.session.wire, place
+    kept = world.kept.pop(name, None)
+    if kept is not None and place is not None and kept.which == which:
+        operation = Operation(world, 0)
+        operation.tickets = [kept.ticket]
+        if operation.repeat(kept.packed, lambda _: tensor):
+            world.kept[name] = kept
+            return tensor
+        return world.synchronize(world.launch(operation))
+    result = world.synchronize(allreduce_one(binding, tensor, target, now=True, **how))
+    if place is not None and len(world.kept) < _MOST_KEPT and not on_device(tensor):
+        staged = Staged(binding, [tensor], [tensor])
+        request = Request(
+            constants.ALLREDUCE, f"allreduce.{name}", staged.dtype, staged.shape, op=how["op"], group=0,
+            prescale=how["prescale"], postscale=how["postscale"], **staged.options,
+        )  # fmt: skip
+        world.kept[name] = Kept(world.session, which, request)
+    return result
 
 
 def grouped_allreduce_now(

@@ -46,6 +46,12 @@ class _Numpy:
     def address(self, tensor: np.ndarray) -> int:
         return tensor.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
+    def place(self, tensor: np.ndarray) -> Any:
+        flags = tensor.flags
+        if not (flags.c_contiguous and flags.writeable and tensor.dtype.isnative and tensor.size):
+            return None
+        return tensor.dtype, tensor.shape, self.address(tensor)
+
     def takes(self, tensor: np.ndarray, dtype: str, shape: Sequence[int]) -> bool:
         flags = tensor.flags
         plain = flags.c_contiguous and flags.writeable and tensor.dtype.isnative

@@ -30,6 +30,7 @@ from .constants import (
 )
 from .counters import counters
 from .library import (
+    BEGUN,
     BYTES,
     COUNT,
     COUNTS,
@@ -213,6 +214,14 @@ class Session(abc.ABC):
         self.start([request], [ticket])
         return False
 
+    def encode(self, request: Request, ticket: Ticket) -> Any:
+        """Return what repeat() submits, again and again."""
+        return request, ticket
+
+    def repeat(self, encoded: Any) -> bool:
+        """Do what start_now() does with what encode() has returned."""
+        return self.start_now(*encoded)
+
     def turn(self, request: Request, mark: int, seconds: float) -> bool:
         """Carry out an allreduce as one of many that all ranks make in the same order.
 
@@ -359,6 +368,16 @@ class _Native(Session):
 
     def start_now(self, request: Request, ticket: Ticket) -> bool:
         packed = self._packed(request, ticket, stays=1)
+        if code := self._library.start(packed, len(packed)):
+            raise self._error(code)
+        return ticket[HANDLE] == MET
+
+    def encode(self, request: Request, ticket: Ticket) -> Any:
+        return ticket, self._packed(request, ticket, stays=1)
+
+    def repeat(self, encoded: Any) -> bool:
+        ticket, packed = encoded
+        ticket[HANDLE] = ticket[BEGUN] = 0
         if code := self._library.start(packed, len(packed)):
             raise self._error(code)
         return ticket[HANDLE] == MET

@@ -35,6 +35,16 @@ DUPLICATE = (
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
 
+class Kept:
+    """An encoded allreduce of one tensor in place, which may be repeated while which is the same."""
+
+    __slots__ = ("packed", "ticket", "which")
+
+    def __init__(self, session: Session, which: tuple[Any, ...], request: Request) -> None:
+        self.which, self.ticket = which, Ticket()
+        self.packed = session.encode(request, self.ticket)
+
+
 class World:
     """The session, its operations in flight by handle, and counters that are equal on all ranks."""
 
@@ -56,6 +66,7 @@ class World:
         self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
         self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be repeated
+        self.kept: dict[str, Kept] = {}  # not in flight, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -181,6 +192,10 @@ class World:
     def submit_now(self, operation: Operation, request: Request) -> bool:
         """Submit an allreduce that the caller waits for at once. Report whether it has ended."""
         return bool(self._begin(self.session.start_now, request, operation.tickets[0]))
+
+    def repeat(self, packed: Any) -> bool:
+        """Submit an encoded allreduce that the caller waits for at once. Report whether it has ended."""
+        return bool(self._begin(self.session.repeat, packed))
 
     def _begin(self, start: Callable[..., Any], *arguments: Any) -> Any:
         if self._abandoned:
@@ -354,6 +369,15 @@ class Operation:
             if self._world.submit_now(self, self._requests.pop()):
                 self.tickets, self._results = [], [Result()]
             return self._world.launch(self)
+        except BaseException:
+            self._world.abandon(self)
+            raise
+
+    def repeat(self, packed: Any, finish: Callable[[Sequence[Any]], Any]) -> bool:
+        """Submit what is encoded for the only ticket. Report whether it has ended."""
+        self._finish = finish
+        try:
+            return self._world.repeat(packed)
         except BaseException:
             self._world.abandon(self)
             raise

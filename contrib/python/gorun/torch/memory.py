@@ -40,6 +40,12 @@ class Torch:
         """Return where the values of a plain tensor lie."""
         return tensor.data_ptr()
 
+    def place(self, tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, int] | None:
+        """Return type, shape and address of a plain tensor, else None."""
+        if not is_plain(tensor) or not tensor.numel():
+            return None
+        return tensor.dtype, tensor.shape, tensor.data_ptr()
+
     def takes(self, tensor: torch.Tensor, dtype: str, shape: Sequence[int]) -> bool:
         """Report whether a result of a type and shape can be written to a tensor as plain memory."""
         return is_plain(tensor) and tensor.shape == shape and self.describe(tensor)[0] == dtype
