@@ -8,19 +8,20 @@ what the caller wants.
 from __future__ import annotations
 
 import gc
+import math
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
 from gorun import basics, constants
-from gorun.bindings import Binding, on_device, path_of
+from gorun.bindings import Binding, element_type, on_device, path_of
 from gorun.layout import pack
 from gorun.library import FOLLOWING, LEADING
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.session import Request
-from gorun.staging import Staged, with_rows
-from gorun.world import Kept, Operation, World
+from gorun.staging import InPlace, Staged, with_rows
+from gorun.world import ENDED, Kept, Operation, World
 
 # What front ends pass on as it is.
 __all__ = [
@@ -41,7 +42,7 @@ LogicalAnd = constants.LOGICAL_AND
 LogicalOr = constants.LOGICAL_OR
 LogicalXor = constants.LOGICAL_XOR
 
-_MOST_KEPT = 4096  # encoded allreduces of a world
+_OPS = range(Average, LogicalXor + 1)
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
@@ -85,7 +86,7 @@ def allreduce(
 
     Tensors of one element type travel as one, so that all of them are reduced, or none.
     """
-    if op not in range(Average, LogicalXor + 1):
+    if op not in _OPS:
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
     name = world.name(kind, name, process_set.group())
@@ -152,44 +153,69 @@ def allreduce_by_host(
 
 def allreduce_one(
     binding: Binding, tensor: Any, target: Any | None, *, name: str | None, op: int, prescale: float,
-    postscale: float, process_set: ProcessSet, now: bool = False,
+    postscale: float, process_set: ProcessSet,
 ) -> int:  # fmt: skip
     """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
+    how = name, op, prescale, postscale, process_set
+    handle = _in_place(binding, tensor, *how) if target is tensor else None
+    return _allreduce_one(binding, tensor, target, *how) if handle is None else handle
+
+
+def allreduce_now(
+    binding: Binding, tensor: Any, target: Any | None, *, name: str | None, op: int, prescale: float,
+    postscale: float, process_set: ProcessSet,
+) -> Any:  # fmt: skip
+    """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
+
+    From the second time on, the ranks of one host do it in a slot, or on the belt.
+    """
+    now = name is not None
+    how = name, op, prescale, postscale, process_set, now
+    handle = _in_place(binding, tensor, *how) if target is tensor else None
+    if handle == ENDED:
+        return tensor
+    if handle is None:
+        handle = _allreduce_one(binding, tensor, target, *how)
+    return basics.world().synchronize(handle)
+
+
+def _allreduce_one(
+    binding: Binding, tensor: Any, target: Any | None, name: str | None, op: int, prescale: float,
+    postscale: float, process_set: ProcessSet, now: bool = False,
+) -> int:  # fmt: skip
     return allreduce(
         binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
-        postscale=postscale, process_set=process_set, then=first, now=now and name is not None,
+        postscale=postscale, process_set=process_set, then=first, now=now,
     )  # fmt: skip
 
 
-def allreduce_now(binding: Binding, tensor: Any, target: Any | None, **how: Any) -> Any:
-    """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
+def _in_place(
+    binding: Binding, tensor: Any, name: str | None, op: int, prescale: float, postscale: float,
+    process_set: ProcessSet, now: bool = False,
+) -> int | None:  # fmt: skip
+    """Start to reduce an ordinary tensor in place, and return its handle; None if allreduce() has to do it.
 
-    From the second time on, the ranks of one host do it in a slot, or on the belt. What is encoded for one
-    that overwrites its tensor is kept for the next one of its name.
+    It makes few objects, as its time is most of that of a small tensor. What is encoded is kept for the next
+    one of its name. now: the caller waits at once; the handle is ENDED if it need not.
     """
     world = basics.world()
-    name = how["name"]
-    if name is None or target is not tensor or world.timeline is not None or how["process_set"].group():
-        return world.synchronize(allreduce_one(binding, tensor, target, now=True, **how))
+    if world.timeline is not None or process_set.group() or op not in _OPS or on_device(tensor):
+        return None
     place = binding.place(tensor)
-    which = how["op"], how["prescale"], how["postscale"], world.session.wire, place
-    kept = world.kept.pop(name, None)
-    if kept is not None and place is not None and kept.which == which:
-        operation = Operation(world, 0)
-        operation.tickets = [kept.ticket]
-        if operation.repeat(kept.packed, lambda _: tensor):
-            world.kept[name] = kept
-            return tensor
-        return world.synchronize(world.launch(operation))
-    result = world.synchronize(allreduce_one(binding, tensor, target, now=True, **how))
-    if place is not None and len(world.kept) < _MOST_KEPT and not on_device(tensor):
-        staged = Staged(binding, [tensor], [tensor])
+    if place is None:
+        return None
+    which = now, op, prescale, postscale, world.session.wire, place
+    full = world.name("allreduce", name)
+    kept = world.kept.pop(full, None)
+    if kept is None or kept.which != which:
+        dtype, shape = binding.describe(tensor)
+        number, itemsize = element_type(dtype)
         request = Request(
-            constants.ALLREDUCE, f"allreduce.{name}", staged.dtype, staged.shape, op=how["op"], group=0,
-            prescale=how["prescale"], postscale=how["postscale"], **staged.options,
+            constants.ALLREDUCE, full, number, shape, place[-1], place[-1], math.prod(shape) * itemsize,
+            op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
-        world.kept[name] = Kept(world.session, which, request)
-    return result
+        kept = Kept(world.session, which, request, now)
+    return Operation(world, 0).repeat(kept, InPlace(binding, tensor, place), name is not None)
 
 
 def grouped_allreduce_now(
@@ -380,7 +406,7 @@ def reducescatter(
     If the rows do not divide evenly, each of the first ranks gets one more. targets: memory that the path of
     a device may use for the results.
     """
-    if op not in range(Average, LogicalXor + 1):
+    if op not in _OPS:
         raise ValueError(f"unknown reduction {op}")
     world = basics.world()
     names = _members(world.name("reducescatter", name, process_set.group()), len(tensors))
@@ -431,7 +457,7 @@ def reduce(
     then: Callable[[Any], Any] = _as_is,
 ) -> int:
     """Reduce a tensor over the ranks. The result is a new tensor on the root, None elsewhere."""
-    if op == Adasum or op not in range(Average, LogicalXor + 1):
+    if op == Adasum or op not in _OPS:
         raise ValueError(f"there is no reduction {op} for one rank")
     world = basics.world()
     group = process_set.group()

@@ -214,13 +214,17 @@ class Session(abc.ABC):
         self.start([request], [ticket])
         return False
 
-    def encode(self, request: Request, ticket: Ticket) -> Any:
-        """Return what repeat() submits, again and again."""
-        return request, ticket
+    def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
+        """Return what repeat() submits, again and again. now: the caller waits at once each time."""
+        return request, ticket, now
 
     def repeat(self, encoded: Any) -> bool:
-        """Do what start_now() does with what encode() has returned."""
-        return self.start_now(*encoded)
+        """Submit what encode() has returned. Report whether it has ended."""
+        request, ticket, now = encoded
+        if now:
+            return self.start_now(request, ticket)
+        self.start([request], [ticket])
+        return False
 
     def turn(self, request: Request, mark: int, seconds: float) -> bool:
         """Carry out an allreduce as one of many that all ranks make in the same order.
@@ -372,8 +376,9 @@ class _Native(Session):
             raise self._error(code)
         return ticket[HANDLE] == MET
 
-    def encode(self, request: Request, ticket: Ticket) -> Any:
-        return ticket, self._packed(request, ticket, stays=1)
+    def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
+        request.check()
+        return ticket, self._packed(request, ticket, stays=int(now))
 
     def repeat(self, encoded: Any) -> bool:
         ticket, packed = encoded

@@ -17,7 +17,7 @@ from gorun.counters import counters
 from gorun.exceptions import HorovodInternalError
 from gorun.library import BEGUN
 from gorun.session import Block, Request, Result, Ticket
-from gorun.staging import Staged
+from gorun.staging import InPlace, Staged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,17 +32,20 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
+ENDED = -1  # the handle of what nobody need wait for
+MOST_KEPT = 4096  # encoded allreduces of a world
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
+
 
 class Kept:
     """An encoded allreduce of one tensor in place, which may be repeated while which is the same."""
 
-    __slots__ = ("packed", "ticket", "which")
+    __slots__ = ("name", "packed", "ticket", "which")
 
-    def __init__(self, session: Session, which: tuple[Any, ...], request: Request) -> None:
-        self.which, self.ticket = which, Ticket()
-        self.packed = session.encode(request, self.ticket)
+    def __init__(self, session: Session, which: tuple[Any, ...], request: Request, now: bool) -> None:
+        self.which, self.name, self.ticket = which, request.name, Ticket()
+        self.packed = session.encode(request, self.ticket, now)
 
 
 class World:
@@ -193,9 +196,14 @@ class World:
         """Submit an allreduce that the caller waits for at once. Report whether it has ended."""
         return bool(self._begin(self.session.start_now, request, operation.tickets[0]))
 
-    def repeat(self, packed: Any) -> bool:
-        """Submit an encoded allreduce that the caller waits for at once. Report whether it has ended."""
-        return bool(self._begin(self.session.repeat, packed))
+    def repeat(self, kept: Kept) -> bool:
+        """Submit an encoded allreduce. Report whether it has ended."""
+        return bool(self._begin(self.session.repeat, kept.packed))
+
+    def keep(self, kept: Kept) -> None:
+        """Keep an encoded allreduce that is no longer in flight."""
+        if len(self.kept) < MOST_KEPT:
+            self.kept[kept.name] = kept
 
     def _begin(self, start: Callable[..., Any], *arguments: Any) -> Any:
         if self._abandoned:
@@ -297,7 +305,7 @@ class Operation:
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
         self._requests: list[Request] = []  # prepared, not submitted
         self.tickets: list[Ticket] = []
-        self._memory: list[Block | Staged | None] = []  # of each request
+        self._memory: list[Block | Staged | InPlace | None] = []  # of each request
         self._lock = threading.Lock()  # held by the thread that takes results
         self._results: list[Result | None] = []
 
@@ -373,13 +381,24 @@ class Operation:
             self._world.abandon(self)
             raise
 
-    def repeat(self, packed: Any, finish: Callable[[Sequence[Any]], Any]) -> bool:
-        """Submit what is encoded for the only ticket. Report whether it has ended."""
+    def repeat(self, kept: Kept, memory: InPlace, again: bool) -> int:
+        """Submit an encoded allreduce. Return its handle, or ENDED. again: keep it for the next one."""
+        world = self._world
+        self.tickets, self._memory = [kept.ticket], [memory]
+
+        def finish(_: Any) -> Any:
+            if again:
+                world.keep(kept)
+            return memory.tensor
+
         self._finish = finish
         try:
-            return self._world.repeat(packed)
+            if world.repeat(kept):
+                finish(None)
+                return ENDED
+            return world.launch(self)
         except BaseException:
-            self._world.abandon(self)
+            world.abandon(self)
             raise
 
     def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
@@ -466,7 +485,7 @@ class Operation:
         number = len(self._results)
         memory = self._memory[number] if self._memory else None
         result = None
-        moved = isinstance(memory, Staged) and memory.moved()
+        moved = isinstance(memory, (InPlace, Staged)) and memory.moved()
         try:
             result = self._world.session.wait(self.tickets[number], not moved)
             if moved:

@@ -16,10 +16,10 @@ import (
 var budgets = map[string]int{
 	"core Go":    89672, // goal: 83000
 	"contrib Go": 10379, // goal: 9500
-	"Python":     19578, // goal: 19500
-	"C":          10640, // goal: 9500; Python stands on it: 2,600 lines of Python went
+	"Python":     19723, // goal: 19500
+	"C":          10692, // goal: 9500; Python stands on it: 2,600 lines of Python went
 	"tests":      97961, // goal: 88000
-	"tools":      3794,  // goal: 3000
+	"tools":      3795,  // goal: 3000
 	"Makefile":   400,
 	"targets":    45,
 	"flags":      60,

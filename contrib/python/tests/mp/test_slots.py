@@ -17,7 +17,7 @@ import gorun.numpy as hvd
 import gorun.torch
 from gorun import basics
 from gorun.exceptions import HorovodInternalError
-from gorun.staging import Staged
+from gorun.world import World
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -234,12 +234,12 @@ class Begun(Slots):
         """It ends once, however many ask for it."""
         self.open("shared")
         calls = []
-        load = Staged.load
+        keep = World.keep
 
         def counted(*args):
             calls.append(args)
             time.sleep(0.01)
-            return load(*args)
+            keep(*args)
 
         got = []
 
@@ -250,7 +250,7 @@ class Begun(Slots):
             x = np.full(3, use + 1.0)
             got.clear()
             calls.clear()
-            with mock.patch.object(Staged, "load", counted):
+            with mock.patch.object(World, "keep", counted):
                 handle = hvd.allreduce_async_(x, name="shared", op=hvd.Sum)
                 threads = [
                     threading.Thread(target=what, args=(handle,)) for what in (wait, wait, self.until_polled)
