@@ -173,7 +173,7 @@ assert np.isclose(hvd.allreduce(float(rank)), (size - 1) / 2)
 assert np.isclose(hvd.allreduce(np.array([1.0]), op=hvd.Sum)[0], size)
 assert np.asarray(hvd.allgather([rank])).tolist() == list(range(size))
 assert hvd.broadcast(rank, 0) == 0
-assert hasattr(hvd.broadcast(1.0, 0), "device") == (BACKEND == "tensorflow"), "Horovod returns eager tensors"
+assert hasattr(hvd.broadcast(1.0, 0), "numpy") == (BACKEND == "tensorflow"), "Horovod returns eager tensors"
 mine = hvd.reducescatter(np.arange(2.0 * size), op=hvd.Sum)
 assert np.allclose(mine, size * np.arange(2.0) + 2 * rank * size)
 
