@@ -17,7 +17,7 @@ OTHERS = {
     ),
     "mpirun": (
         "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
-        "--prefix --tag-output "
+        "--prefix --tag-output --get-stack-traces "
         "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
         "--output --output-directory --report-pid --default-hostfile --use-hwthread-cpus "
         "--display-devel-allocation --display-devel-map --display-diffable-map --display-topo --do-not-launch "
@@ -29,7 +29,7 @@ OTHERS = {
         "--ntasks-per-core --mem-bind --distribution --gpus-per-task --gpus-per-node --gpus-per-socket --gpu-bind "
         "--export --chdir --error "
         "--input --label --unbuffered --multi-prog --kill-on-bad-exit --wait --overcommit --partition --account --qos "
-        "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate"
+        "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate --test-only"
     ),
     "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
     "git": "--ff-only --tags",
