@@ -163,7 +163,7 @@ inside rpm "$demo
 	[ ! -e /usr/bin/gorun ] && [ ! -e /usr/lib/systemd/system/gorun-worker@.service ]"
 
 step "wheel"
-wheel=$(only "gorun-*_$(uname -m).whl")
+wheel=$(only "*_$(uname -m).whl")
 inside wheel "$demo
 	python3 -m venv --system-site-packages /opt/fresh
 	/opt/fresh/bin/pip -q install --no-index --disable-pip-version-check /release/$wheel

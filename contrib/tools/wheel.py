@@ -24,6 +24,8 @@ PLATFORMS = {
 }
 # What is not ours comes with licences of its own: gorun version --licenses prints them.
 LICENSES = {"LICENSE": ROOT / "LICENSE", "THIRD_PARTY_LICENSES": ROOT / "cmd" / "gorun" / "THIRD_PARTY_LICENSES"}
+# The project's name for pip, which stands in pyproject.toml alone.
+NAME = r'^name = "(.*)"'
 COMMANDS = "[console_scripts]\ngorun = gorun.console:gorun\nhorovodrun = gorun.console:horovodrun\n"
 
 
@@ -57,7 +59,7 @@ def metadata(version: str) -> str:
     project = (PYTHON / "pyproject.toml").read_text(encoding="utf-8")
     lines = {
         "Metadata-Version": "2.4",
-        "Name": "gorun",
+        "Name": find(project, NAME),
         "Version": version,
         "Summary": find(project, r'^description = "(.*)"'),
         "Keywords": ",".join(re.findall(r'"(.*?)"', find(project, r"^keywords = \[(.*)\]"))),
@@ -80,7 +82,8 @@ def build(binary: Path, arch: str, out: Path) -> Path:
     files = contents(binary)
     version = find(files["gorun/_version.py"].decode(), r'^__version__ = "(.*)"')
     tag = f"py3-none-{PLATFORMS[arch]}"
-    info = f"gorun-{version}.dist-info"
+    name = re.sub(r"[-_.]+", "_", find((PYTHON / "pyproject.toml").read_text(encoding="utf-8"), NAME)).lower()
+    info = f"{name}-{version}.dist-info"
     tags = "".join(f"Tag: py3-none-{platform}\n" for platform in PLATFORMS[arch].split("."))
     files[f"{info}/METADATA"] = metadata(version).encode()
     files[f"{info}/WHEEL"] = (
@@ -88,21 +91,21 @@ def build(binary: Path, arch: str, out: Path) -> Path:
     )
     files[f"{info}/entry_points.txt"] = COMMANDS.encode()
     files[f"{info}/top_level.txt"] = b"gorun\nhorovod\n"
-    for name, path in LICENSES.items():
-        files[f"{info}/licenses/{name}"] = path.read_bytes()
+    for file, path in LICENSES.items():
+        files[f"{info}/licenses/{file}"] = path.read_bytes()
     record = f"{info}/RECORD"
     lines = []
-    for name, data in files.items():
+    for file, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        lines.append(f"{name},sha256={digest},{len(data)}\n")
+        lines.append(f"{file},sha256={digest},{len(data)}\n")
     files[record] = "".join([*lines, f"{record},,\n"]).encode()
 
     out.mkdir(parents=True, exist_ok=True)
-    wheel = out / f"gorun-{version}-{tag}.whl"
+    wheel = out / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            mode = 0o755 if name == "gorun/bin/gorun" else 0o644
+        for file, data in files.items():
+            entry = zipfile.ZipInfo(file, (1980, 1, 1, 0, 0, 0))
+            mode = 0o755 if file == "gorun/bin/gorun" else 0o644
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)

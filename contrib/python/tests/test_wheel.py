@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import site
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from tests_path import need
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARY = ROOT / "bin" / "gorun"
+NAME = re.search(r'^name = "(.*)"', (ROOT / "contrib/python/pyproject.toml").read_text(), re.MULTILINE)[1]
 SCRIPT = """
 import horovod, horovod.torch as hvd, torch
 hvd.init()
@@ -60,12 +62,12 @@ class WheelTest(unittest.TestCase):
 
     def test_name(self):
         version = r"\d+\.\d+\.\d+((a|b|rc)\d+)?(\+[0-9a-z.]+)?"
-        name = rf"^gorun-{version}-py3-none-manylinux2014_\w+\.musllinux_1_1_\w+\.whl$"
+        name = rf"^{NAME.replace('-', '_')}-{version}-py3-none-manylinux2014_\w+\.musllinux_1_1_\w+\.whl$"
         self.assertRegex(Path(self.wheel).name, name)
 
     def test_one_version(self):
         """Binary, package and metadata differ at most in how they write a pre-release."""
-        text = "import gorun, importlib.metadata as m; print(gorun.__version__, m.version('gorun'))"
+        text = f"import gorun, importlib.metadata as m; print(gorun.__version__, m.version('{NAME}'))"
         package, metadata = self.run_([self.bin / "python", "-c", text]).stdout.split()
         said = self.run_([self.bin / "gorun", "version"]).stdout.split()[1]
         for long, short in (("-alpha.", "a"), ("-beta.", "b"), ("-rc.", "rc")):
@@ -75,18 +77,18 @@ class WheelTest(unittest.TestCase):
 
     def test_metadata(self):
         text = """
-import importlib.metadata as m
-about = m.metadata("gorun")
+import importlib.metadata as m, sys
+about = m.metadata(sys.argv[1])
 for name in ("License-Expression", "License-File", "Requires-Python", "Description-Content-Type", "Summary"):
     assert about[name], name
 assert "MPL-2.0" in about["License-Expression"] and "horovodrun" in about.get_payload(), about
-files = {str(path) for path in m.files("gorun")}
+files = {str(path) for path in m.files(sys.argv[1])}
 folder = next(path for path in files if path.endswith("/METADATA")).rpartition("/")[0]
 for name in about.get_all("License-File"):
     assert f"{folder}/licenses/{name}" in files, name
 assert "gorun/py.typed" in files and not any("/tests/" in path for path in files)
 """
-        self.run_([self.bin / "python", "-c", text])
+        self.run_([self.bin / "python", "-c", text, NAME])
 
     def test_commands(self):
         need("torch")
@@ -104,7 +106,7 @@ assert "gorun/py.typed" in files and not any("/tests/" in path for path in files
         self.assertEqual(self.run_([self.bin / "python", "-c", text]).stdout, "[120, 120]\n")
 
     def test_uninstall_leaves_nothing(self):
-        listed = self.run_([self.bin / "python", "-m", "pip", "show", "--files", "gorun"]).stdout
+        listed = self.run_([self.bin / "python", "-m", "pip", "show", "--files", NAME]).stdout
         for name in ("gorun/bin/gorun", "horovod/torch/__init__.py", "gorun/torch/optimizer.py"):
             self.assertIn(name, listed)
 
