@@ -21,6 +21,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "reporting.md",
+    "SUPPORT.md": "support.md",
     "collective/link/PROTOCOL.md": "protocols/link.md",
     "rendezvous/wire/PROTOCOL.md": "protocols/wire.md",
     "worker/session/codec/PROTOCOL.md": "protocols/rank.md",
