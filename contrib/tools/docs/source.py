@@ -103,11 +103,13 @@ class Sources:
         self.navigation()
 
     def navigation(self) -> None:
-        """Check that the navigation has every page once, and nothing else. A page of their own lists the decisions."""
+        """Check that the navigation has every page once, and nothing else, and the first page each guide."""
         listed = re.findall(r"(\S+\.md)$", (self.root / "mkdocs.yml").read_text(), re.M)
         records = {name for name in pages(self.root) if re.match(r"decisions/\d", name)}
         for name in sorted({*listed} ^ {*pages(self.root)} - records | {n for n in listed if listed.count(n) > 1}):
             self.faults.add("mkdocs.yml", f"the navigation has {name} {listed.count(name)} times")
+        for name in (n for n in self.texts if n.startswith("docs/guides") and n[5:] not in self.texts["docs/index.md"]):
+            self.faults.add("docs/index.md", f"it does not link {name}")
         table = (self.root / "docs/decisions/README.md").read_text() if records else ""
         for name in sorted(n for n in records if f"({n.split('/')[1]})" not in table):
             self.faults.add("docs/decisions/README.md", f"its table lacks {name}")
