@@ -18,8 +18,8 @@ var budgets = map[string]int{
 	"contrib Go": 10400, // goal: 9500
 	"Python":     19800, // goal: 19500
 	"C":          10700, // goal: 9500; Python stands on it: 2,600 lines of Python went
-	"tests":      97000, // goal: 88000
-	"tools":      3800,  // goal: 3000
+	"tests":      97100, // goal: 88000
+	"tools":      3900,  // goal: 3000
 	"Makefile":   400,
 	"targets":    45,
 	"flags":      60,
