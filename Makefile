@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOWORK := off
 VERSION ?= $(shell contrib/tools/version.sh)
 # What users and other makes may set, and is empty otherwise. A make that has built gorun calls others with BUILT=yes.
-$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP,$(eval $(v) ?=))
+$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP NEEDS,$(eval $(v) ?=))
 
 # Large downloads and builds are made once per version, outside this tree. X/ready says that X is complete.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
@@ -53,18 +53,18 @@ GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
 ## build: make bin/gorun, one static binary that contains the Python binding and the programs for hosts
 build:
-	$(if $(BUILT),@:,$(anew))
+	@$(if $(BUILT),:,contrib/tools/need.sh go; $(STEPS) 1 'bin/gorun=$(anew)')
 gorun = VERSION=$(VERSION) ZIG=$(ZIG) contrib/tools/build.sh
 # A build for another machine, or by other flags, leaves its files in cmd/gorun and build.
 anew = $(gorun) linux $$(go env GOARCH) bin/gorun
 ## demo: two hosts made of this machine train a small network with 4 ranks over ssh
 demo:
-	contrib/demo/demo.sh
+	@contrib/demo/demo.sh
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 # The end-to-end tests that show most faults in little time.
 quick: build build/report
-	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(MAKE) e2e-families E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms' || failed=yes; \
+	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(STEPS) 1 jobs="$(MAKE) e2e-families E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms'" || failed=yes; \
 	$(again); [ -z "$$failed" ]
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
@@ -74,14 +74,14 @@ MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTH
 TESTS = python $(UNIT) unit-lab lint c module-vsphere module-grafana module-kubernetes
 test: build build/report
 	@rm -f build/skips build/figures
-	@failed=; $(BESIDE) $(TESTS) || failed=yes; $(MAKE) -k BUILT=yes e2e allocations || failed=yes; \
+	@failed=; $(BESIDE) $(TESTS) || failed=yes; BUILT=yes $(STEPS) 1 e2e allocations || failed=yes; \
 	if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
 	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; fi; \
 	$(again); [ -z "$$failed" ]
-# Makes targets beside each other; what each prints comes when it has ended. Many tests wait, so three keep two processors busy.
-BESIDE = $(MAKE) -k -j3 -Otarget BUILT=yes
-# Prints the tests that ran a second time.
+# A line for each step, and what it prints in build/log. Many tests wait, so three beside each other keep two processors busy.
+STEPS = MAKE='$(MAKE)' contrib/tools/steps.sh
+BESIDE = BUILT=yes $(STEPS) 3
 again = if [ -s build/again ]; then echo "Run a second time, alone, which a test of contrib/tools/report/again.txt, and two more, may be once:"; sort build/again; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
@@ -106,7 +106,7 @@ lint: build
 	$(STATICCHECK) ./...
 	go test -count=1 ./contrib/tools/house
 	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh contrib/tools/*.sh contrib/kubernetes/controlplane/ready.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/tools/steps.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh $(filter-out %/steps.sh,$(wildcard contrib/tools/*.sh)) contrib/kubernetes/controlplane/ready.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 ## fix: repair lint errors, where a program can
 fix: $(RUFF)/ready
@@ -190,8 +190,8 @@ c: build
 ## arm64: the arithmetic, the golden vectors of the rank protocol, the C binding and jobs of 1 to 3 ranks, for arm64 in an emulator
 QEMU_ARM64 ?= $(shell command -v qemu-aarch64-static qemu-aarch64 | head -1)
 arm64: build
-	@[ -n "$(QEMU_ARM64)" ] || echo "arm64: no emulator, apt-get install qemu-user-static" | tee -a build/skips
-	$(if $(QEMU_ARM64),$(gorun) linux arm64 build/arm64/gorun; $(anew); contrib/tools/arm64.sh $(QEMU_ARM64) | tee -a build/skips)
+	@contrib/tools/need.sh $(or $(QEMU_ARM64),qemu-aarch64-static:qemu-user-static)
+	$(gorun) linux arm64 build/arm64/gorun; $(anew); contrib/tools/arm64.sh $(QEMU_ARM64) | tee -a build/skips
 ## modules: the Go modules of their own in contrib: the watcher of vCenter against its simulator, the manifests and gorun-kubernetes, Grafana's board and alerts by Prometheus, the Helm chart (MODULES=vsphere; UPDATE=1 writes what the chart renders)
 MODULES ?= vsphere kubernetes grafana helm
 modules: $(MODULES:%=module-%)
@@ -292,7 +292,7 @@ vm: build
 
 ## provision: the role for Ansible and the user data for cloud-init: their linters, and first boots of machines with systemd (needs root and cloud-init)
 provision: build provision-ready $(RELEASE)/SHA256SUMS
-	cloud-init schema -c contrib/cloud-init/user-data
+	contrib/tools/need.sh root cloud-init && cloud-init schema -c contrib/cloud-init/user-data
 	cd contrib/ansible && PATH=$(ANSIBLE_VENV)/bin:$$PATH ansible-lint -q --offline --profile production; rm -rf .ansible
 	ANSIBLE=$(ANSIBLE_VENV) GORUN_DEB=$$(ls $(CURDIR)/$(RELEASE)/gorun_*_$$(go env GOARCH).deb) GORUN_E2E_BINARY=$(E2E_BINARY) \
 		go test -timeout=10m -count=1 -v -run 'TestAnsible|TestCloudInit' ./contrib/e2e/cluster
@@ -344,7 +344,7 @@ jax: build $(JAX_VENVS:%=%/ready)
 ## ray: horovod.ray, by actors of a Ray cluster of three nodes on this machine
 ## spark: horovod.spark, by tasks of three executors on this machine; needs Java (openjdk-17-jre-headless)
 ray spark: build ray-ready
-	PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim GORUN=$(CURDIR)/bin/gorun \
+	contrib/tools/need.sh $(if $(filter spark,$@),java:openjdk-17-jre-headless) && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim GORUN=$(CURDIR)/bin/gorun \
 		timeout 900 $(RAY_VENV)/bin/python -B contrib/python/tests/clusters/test_$@.py
 
 ##@ The rest
@@ -360,34 +360,34 @@ release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready $(ZIG)/ready
 	cd contrib/tools/release && go mod download
 provision-ready: $(ANSIBLE_VENV)/ready
 kubernetes-ready:
-	contrib/kubernetes/controlplane/ready.sh $(KUBERNETES)
+	contrib/tools/need.sh go && contrib/kubernetes/controlplane/ready.sh $(KUBERNETES)
 
 # A Python with the packages that contrib/tools/requirements names.
 VENV = python3 -m venv
 PIP = bin/pip -q install --disable-pip-version-check --no-cache-dir
 REQUIREMENTS = -r contrib/tools/requirements/$(notdir $(@D)).txt
 $(CACHE)/%/ready:
-	mkdir -p $(@D)
-	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; $(VENV) $(@D); $(@D)/$(PIP) $(REQUIREMENTS); touch $@'
+	@contrib/tools/need.sh venv $(NEEDS) && mkdir -p $(@D)
+	@$(STEPS) 1 "$(notdir $(@D))=flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; $(VENV) $(@D); $(@D)/$(PIP) $(REQUIREMENTS); touch $@'"
 $(DOCS_VENV)/ready: REQUIREMENTS = --require-hashes -r contrib/tools/docs/requirements.txt
 # Stock Horovod is compiled with its Gloo for Debian's torch, in 5 minutes.
-$(HOROVOD_VENV)/ready: VENV = export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
-	HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1; /usr/bin/python3 -m venv --system-site-packages
+$(HOROVOD_VENV)/ready: VENV = export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1; /usr/bin/python3 -m venv --system-site-packages
+$(HOROVOD_VENV)/ready: NEEDS = cmake c++:g++
 $(HOROVOD_VENV)/ready: PIP += --no-build-isolation
 $(TORCH2_VENV)/keras: $(TORCH2_VENV)/ready
 	flock $(@D) $(@D)/$(PIP) keras==3.15.1
 	touch $@
 build/frameworks/ready:
-	/usr/bin/python3 -m venv --system-site-packages $(@D)
+	contrib/tools/need.sh venv && /usr/bin/python3 -m venv --system-site-packages $(@D)
 	$(@D)/$(PIP) -r contrib/tools/requirements/frameworks.txt
 	$(@D)/$(PIP) --no-build-isolation --no-deps -r contrib/tools/requirements/frameworks-alone.txt
 	touch $@
 $(AXE):
-	mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js
+	contrib/tools/need.sh npm && mkdir -p $(@D) && cd $(@D) && npm pack -s axe-core@4.14.1 && tar xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js
 $(DEBIAN)/ready:
-	mkdir -p $(@D)/root
-	flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; mmdebstrap --quiet --variant=minbase \
-		--include=python3-numpy,python3-sklearn,python3-venv,rpm bookworm - | tar -C $(@D)/root -x; touch $@'
+	@contrib/tools/need.sh root mmdebstrap && mkdir -p $(@D)/root
+	@$(STEPS) 1 "$(notdir $(@D))=flock $(@D) $(SHELL) -euc '[ ! -e $@ ] || exit 0; mmdebstrap --quiet --variant=minbase \
+		--include=python3-numpy,python3-sklearn,python3-venv,rpm bookworm - | tar -C $(@D)/root -x; touch $@'"
 
 ## clean: remove everything that make made
 clean:
@@ -397,4 +397,4 @@ help:
 	@sed -n 's/^##@ /\n/p; s/^## /  /p' Makefile
 
 build/report: $(wildcard contrib/tools/report/*.go)
-	go build -o $@ ./contrib/tools/report
+	@go build -o $@ ./contrib/tools/report

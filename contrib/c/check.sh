@@ -7,7 +7,7 @@
 #	                                     the sanitizers of memory watch
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-command -v cc >/dev/null || { echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; exit; }
+command -v cc >/dev/null || { echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; [ -n "${BUILT:-}" ]; exit; } # asked for, it fails
 set -x
 memory=address,undefined
 strict=(-std=c11 -O1 -g -Wall -Wextra -Wconversion -Wno-sign-conversion -Wpedantic -Werror -pthread -rdynamic)

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.."
 os=$1 arch=$2 file=$3
 
 compile() { # OUT PACKAGE TAGS FLAGS
+	echo "$1 for $os on $arch"
 	GOOS=$os GOARCH=$arch go build -trimpath -buildvcs=false -tags "urfave_cli_no_docs,nethttpomithttp2,gorund$3" \
 		-ldflags "-s -w -X main.version=$VERSION $4" -o "$1" "$2"
 }

@@ -27,7 +27,7 @@ if [ -n "$zig" ] && [ -e "$zig/ready" ]; then
 elif command -v cc >/dev/null && [ "$(uname -sm)" = "Linux $machine" ]; then
 	compiler="cc"
 else
-	echo "libgorun: left out for $arch: no compiler, make zig-ready gets one"
+	echo "note: no C compiler, so gorun for $arch has no libgorun: apt-get install gcc, or make zig-ready"
 	rm -f "$out" "$out.made"
 	exit
 fi
