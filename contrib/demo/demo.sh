@@ -1,90 +1,83 @@
 #!/bin/bash
-# Shows gorun at work: two hosts made out of this machine, four ranks, one training run over ssh.
-# Where something is missing and cannot be installed, it reports that, and shows what works without it.
+# Shows gorun at work: two hosts made out of this machine, four ranks, one training run over ssh, and one that loses a host.
+# Without namespaces the hosts are two sshd's, without sshd this machine is the only one; without torch NumPy trains, and
+# without NumPy the standard library. It asks before it installs a package, and without a terminal installs none.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+
+# Whatever takes long, a line comes at least every ten seconds.
+if [ -z "${DEMO_SPEAKS-}" ]; then
+	DEMO_SPEAKS=yes "$0" | {
+		line=''
+		while code=0; IFS= read -r -t 8 part || code=$?; [ "$code" = 0 ] || [ "$code" -gt 128 ]; do
+			line+=$part
+			if [ "$code" != 0 ]; then echo "   ($SECONDS s)"; else printf '%s\n' "$line"; line=''; fi
+		done
+	}
+	exit
+fi
 
 lab=build/lab
 name=demo-$$
 venv=build/demo-venv
+began=$SECONDS
 
 # step announces the next step and about how long it takes.
 step() { printf '\n\033[1m== %s\033[0m (%s)\n' "$1" "$2"; }
 say() { printf '   %s\n' "$*"; }
+# quietly runs a command as a step: what it prints is shown if it fails.
+quietly() { contrib/tools/steps.sh 1 "$@" | sed -u 's/^/   /'; }
 
-# has checks whether a Python has all of some modules.
-has() {
-	local python=$1
-	shift
-	command -v "$python" >/dev/null && "$python" -c "import ${*// /,}" 2>/dev/null
-}
+is_root() { [ "$(id -u)" = 0 ]; }
 
 # choose sets python to one that has the modules, if there is one; python3 of Debian comes first, because
 # that is what apt-get installs modules for.
 choose() {
-	for python in /usr/bin/python3 python3 "$PWD/$venv/bin/python3"; do
-		has "$python" "$1" && return
+	for python in ${PYTHON:-/usr/bin/python3 python3} "$PWD/$venv/bin/python3"; do
+		command -v "$python" >/dev/null && "$python" -c "import $1" 2>/dev/null && return
 	done
-	python=''
+	return 1
 }
 
-is_root() { [ "$(id -u)" = 0 ]; }
-
-# fetch installs Debian packages, or says why not.
-fetch() {
-	if ! is_root || ! command -v apt-get >/dev/null; then
-		say "not possible here: that needs root, and apt-get"
-		return
-	fi
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends "$@" >build/demo.log 2>&1 ||
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends "$@"; } >>build/demo.log 2>&1 ||
-		say "not possible here; see build/demo.log"
+# offer asks whether to install what would make the demo better, if it may be installed.
+offer() {
+	local packages=() yes=
+	choose numpy || packages+=(python3-numpy)
+	command -v sshd >/dev/null || packages+=(openssh-server openssh-client)
+	{ command -v ip && command -v tc; } >/dev/null || ! is_root || packages+=(iproute2)
+	[ ${#packages[@]} -gt 0 ] || return 0
+	say "this machine lacks ${packages[*]}, and the demo shows less without them"
+	if ! [ -t 0 ] || ! is_root || ! command -v apt-get >/dev/null; then return; fi
+	read -r -p "   Install them with apt-get? [y/N] " yes
+	case $yes in [yY]*) ;; *) return ;; esac
+	quietly "packages=apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends ${packages[*]}" ||
+		say "so the demo goes on without them"
 }
 
-need_go() {
-	command -v go >/dev/null || { echo "demo: error: Go is missing; it is at https://go.dev/dl" >&2; exit 1; }
-}
-
-# find_python sets python and script: torch if it can be had as a package, numpy otherwise.
-find_python() {
-	choose numpy,sklearn,torch
-	if [ -z "$python" ]; then
-		step "Fetching torch and scikit-learn with apt-get" "a few minutes, once"
-		fetch python3 python3-torch python3-sklearn
-		choose numpy,sklearn,torch
-	fi
+# find_program sets python, and script to what it can train with; to nothing without NumPy.
+find_program() {
+	choose sys || { echo "demo: error: Python 3 is missing: apt-get install python3" >&2; exit 1; }
 	script=contrib/examples/digits_torch.py
-	[ -z "$python" ] || return 0
-
+	! choose torch,sklearn || return 0
 	script=contrib/examples/digits_numpy.py
-	choose numpy,sklearn
-	if [ -z "$python" ]; then
-		step "Fetching numpy and scikit-learn with pip into $venv" "a minute, once"
-		if ! { python3 -m venv "$venv" && "$venv/bin/pip" -q install --disable-pip-version-check numpy scikit-learn; }; then
-			echo "demo: error: no Python with numpy and scikit-learn, and none can be fetched" >&2
-			echo "demo: hint: install python3, python3-venv, or python3-numpy and python3-sklearn" >&2
-			exit 1
-		fi
-		choose numpy,sklearn
-	fi
-	say "no torch here, so the demo trains with numpy"
+	! choose numpy || return 0
+	if quietly "numpy=${PYTHON:-python3} -m venv $venv; $venv/bin/pip -q install --disable-pip-version-check --retries 1 --timeout 8 numpy" &&
+		choose numpy; then return; fi
+	say "no NumPy here, and pip cannot get it: gorun bench and a program of the standard library show what works"
+	choose sys
+	script=
 }
 
 # start_lab makes two hosts, or fails.
 start_lab() {
-	if ! { command -v ip && command -v tc && command -v sshd && command -v ssh; } >/dev/null; then
-		step "Fetching sshd and iproute2 with apt-get" "half a minute, once"
-		fetch openssh-server openssh-client iproute2 util-linux mount
-	fi
-	is_root || return 1
+	is_root && { command -v ip && command -v tc && command -v sshd && command -v ssh; } >/dev/null || return 1
 	step "Starting two hosts" "a second"
 	say "each has its own address, processes, home and sshd: see contrib/lab"
 	# A Python in a home is not seen by the hosts unless it is shared.
 	local share=() prefix
 	prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 	case $prefix in /root/* | /home/* | /tmp/*) share=(--share "$prefix") ;; esac
-	go build -o "$lab" ./contrib/lab/cmd/lab
-	"$lab" --name "$name" up "${share[@]}" 2 || return 1
+	quietly "lab=go build -o $lab ./contrib/lab/cmd/lab" && "$lab" --name "$name" up "${share[@]}" 2 || return 1
 	trap '"$lab" --name "$name" down' EXIT
 }
 
@@ -95,7 +88,7 @@ start_sshds() {
 	say "this machine stands for both: each has an address, an sshd and a key of its own"
 	local n port=$((20000 + $$ % 10000))
 	dir=$(mktemp -d) sshds=()
-	trap 'kill "${sshds[@]}"; rm -r "$dir"' EXIT
+	trap 'kill "${sshds[@]}" 2>/dev/null || :; rm -r "$dir"' EXIT
 	if is_root; then mkdir -p /run/sshd; fi
 	ssh-keygen -q -t ed25519 -N '' -f "$dir/login"
 	for n in 1 2; do
@@ -104,23 +97,55 @@ start_sshds() {
 			'StrictModes no' 'UsePAM no' 'PidFile none' 'PasswordAuthentication no' >"$dir/sshd$n"
 		"$(command -v sshd)" -D -e -f "$dir/sshd$n" 2>"$dir/log$n" &
 		sshds+=($!)
+		disown
 		printf '%s\n' "Host host$n" "HostName 127.0.0.$((n + 1))" "Port $port" "IdentityFile $dir/login" 'IdentitiesOnly yes' \
 			"UserKnownHostsFile $dir/known" 'StrictHostKeyChecking yes' >>"$dir/config"
 		echo "[127.0.0.$((n + 1))]:$port $(cut -d' ' -f1,2 "$dir/host$n.pub")" >>"$dir/known"
 	done
 	for n in $(seq 100); do
-		if grep -q 'Server listening' "$dir/log1" && grep -q 'Server listening' "$dir/log2"; then return; fi
+		if grep -q 'Server listening' "$dir/log1" && grep -q 'Server listening' "$dir/log2"; then break; fi
 		sleep 0.1
 	done
-	say "sshd does not start here: $(tail -1 "$dir/log1")"
-	return 1
+	for n in 1 2; do
+		if ! ssh -n -F "$dir/config" -o BatchMode=yes -o ConnectTimeout=8 "host$n" true >"$dir/ssh" 2>&1; then
+			say "sshd lets nobody in here: $(tail -qn 1 "$dir/ssh" "$dir/log$n" | paste -sd ' ')"
+			return 1
+		fi
+	done
+}
+
+# tree prints a process and all that descend from it, the youngest last.
+tree() {
+	local child
+	echo "$1"
+	# shellcheck disable=SC2013 # a line of words
+	for child in $(cat "/proc/$1/task/"*/children 2>/dev/null || :); do tree "$child"; done
+}
+
+# lose kills host2 and all that runs there; where this machine is the only host, the last rank.
+lose() {
+	if [ ${#run[@]} -gt 0 ]; then
+		say "lab kill 2"
+		"$lab" --name "$name" kill 2
+	elif [ ${#flags[@]} -gt 0 ]; then
+		say "kill -9 everything on host2"
+		mapfile -t victims < <(tree "${sshds[1]}")
+		kill -9 "${victims[@]}"
+	else
+		say "kill -9 a rank"
+		victims=()
+		for pid in $(tree "$job"); do if grep -q line.py "/proc/$pid/cmdline" 2>/dev/null; then victims+=("$pid"); fi; done
+		kill -9 "${victims[-1]}"
+	fi
 }
 
 PATH=$PATH:/usr/sbin # where sshd is
+contrib/tools/need.sh go
 mkdir -p build
-need_go
-find_python
-step "Building bin/gorun" "a minute the first time"
+step "Looking at this machine" "seconds; a minute if pip fetches NumPy"
+offer
+find_program
+step "Building bin/gorun" "a minute or two the first time"
 make build
 say "$(du -h bin/gorun | cut -f1) in one file, with its Python binding inside"
 
@@ -130,18 +155,40 @@ if start_lab; then
 elif start_sshds; then
 	flags=(--ssh-config "$dir/config")
 else
-	say "no hosts can be made here, so the four ranks run on this machine"
+	say "no hosts can be made here without sshd, so the four ranks run on this machine"
 	hosts=localhost:4
 fi
 
-step "Training with four ranks" "half a minute"
-say "gorun -v -np 4 -H $hosts $python $script"
-started=$SECONDS
-"${run[@]}" bin/gorun -v -np 4 -H "$hosts" "${flags[@]}" "$python" "$script"
+if [ -n "$script" ]; then
+	step "Training with four ranks" "half a minute"
+	say "gorun -v -np 4 -H $hosts $python $script"
+	"${run[@]}" bin/gorun -v -np 4 -H "$hosts" "${flags[@]}" "$python" "$script"
+else
+	step "Adding up arrays with four ranks" "half a minute"
+	say "gorun bench -np 4 -H $hosts --end 4M"
+	"${run[@]}" bin/gorun bench -np 4 -H "$hosts" --end 4M "${flags[@]}"
+fi
+
+step "Losing a host in the middle of a training" "half a minute"
+say "gorun -np 4 --min-np 2 -H $hosts $python contrib/demo/line.py"
+exec 3< <(exec "${run[@]}" bin/gorun -np 4 --min-np 2 -H "$hosts" "${flags[@]}" "$python" contrib/demo/line.py 2>&1)
+job=$! ended=""
+while read -r line <&3; do
+	echo "$line"
+	case $line in
+	*'step 20 of'*) lose ;;
+	*'trained to the end'*) ended=${line#*: } ;;
+	esac
+done
+if ! wait "$job" || [ -z "$ended" ]; then
+	echo "demo: error: the training did not go on" >&2
+	exit 1
+fi
 
 if [ ${#run[@]} -gt 0 ]; then
 	step "What is left on the hosts" "nothing should be, but the cached binary"
 	sleep 1 # sshd takes a moment to notice that its client has gone
 	"$lab" --name "$name" status
 fi
-printf '\nDone: the training took %d s.\n' "$((SECONDS - started))"
+printf '\nDone in %d s. The training went on without what was killed.\n' "$((SECONDS - began))"
+echo "Next: bin/gorun -np 4 -H HOST1:2,HOST2:2 python3 SCRIPT with hosts of yours; docs/index.md says more."
