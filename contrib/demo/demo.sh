@@ -86,7 +86,7 @@ start_sshds() {
 	command -v sshd >/dev/null && command -v ssh-keygen >/dev/null || return 1
 	step "Starting two hosts without namespaces" "a second"
 	say "this machine stands for both: each has an address, an sshd and a key of its own"
-	local n port=$((20000 + $$ % 10000))
+	local n port=$((20000 + RANDOM % 10000)) # not by $$, which containers share
 	dir=$(mktemp -d) sshds=()
 	trap 'kill "${sshds[@]}" 2>/dev/null || :; rm -r "$dir"' EXIT
 	if is_root; then mkdir -p /run/sshd; fi
