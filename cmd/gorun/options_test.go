@@ -63,7 +63,7 @@ func TestFieldsHaveFlags(t *testing.T) {
 	} {
 		filled := fieldsOf(tc.flags)
 		for _, f := range tc.flags {
-			if fieldOf(f) == nil {
+			if fieldOf(f) == nil && f.Names()[0] != "set" { // which sets other flags
 				t.Errorf("%T: --%s fills no field", tc.options, f.Names()[0])
 			}
 		}

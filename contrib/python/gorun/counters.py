@@ -108,8 +108,9 @@ class Counters:
 
     def begin(self) -> None:
         """Count from now on. A second call does nothing."""
-        if not self._words[BEGAN // 8]:
-            self._words[BEGAN // 8] = self._last_step = now()
+        if not self._last_step:
+            self._last_step = now()
+            self._words[BEGAN // 8] = self._words[BEGAN // 8] or self._last_step  # or the library has
             every, self._words[MAIN_SIGNAL // 8] = _offer_stacks(os.environ)
             self._words[SIGNAL // 8] = every
 

@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 from gorun import counters
 
@@ -41,6 +42,16 @@ class TestCounters(unittest.TestCase):
         self.counters.ran(1_000)
         self.assertEqual(self.read(counters.HIDDEN), hidden + 1_000)
         self.assertEqual(self.read(counters.OPERATIONS), 2)
+
+    def test_stacks_are_offered_though_the_library_has_begun(self) -> None:
+        self.counters._words[counters.BEGAN // 8] = 7
+        later = counters.Counters({"GORUN_COUNTERS": self.file.name})
+        with mock.patch.object(counters, "_offer_stacks", return_value=(47, 48)) as offer:
+            later.begin()
+            later.begin()
+        offer.assert_called_once()
+        self.assertEqual(self.read(counters.BEGAN), 7)
+        self.assertEqual((self.read(counters.SIGNAL), self.read(counters.MAIN_SIGNAL)), (47, 48))
 
     def test_a_count_that_another_thread_has_overwritten(self) -> None:
         self.counters.ran(4_000_000)
