@@ -18,7 +18,7 @@
  * of a copy in and a copy out. Until an operation is complete its memory must not be touched, nor freed.
  *
  * A process that was forked after gorun_init has no session: all functions return GORUN_INVALID there, and the memory
- * from gorun_alloc is the parent's. Fork before gorun_init, or exec.
+ * from gorun_alloc is the parent's. Fork before gorun_init, or exec. Outside of a job, the process may call gorun_init again.
  */
 #ifndef GORUN_H
 #define GORUN_H
