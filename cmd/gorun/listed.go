@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"gorun/launcher/follow"
@@ -43,7 +44,7 @@ func stoppedBy(cause error) string {
 	case ok && sig.sig == syscall.SIGHUP:
 		return "the end of its terminal (SIGHUP)"
 	}
-	return fmt.Sprint(cause)
+	return strings.TrimPrefix(fmt.Sprint(cause), "stopped by ") // as lists put that before it
 }
 
 // endText describes in a list of jobs the error with which one ended, "" for none.
