@@ -541,16 +541,12 @@ func TestSlowTerminal(t *testing.T) {
 func TestManyWriters(t *testing.T) {
 	var b bytes.Buffer
 	tty := gated{make(chan struct{}), &b}
-	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: tty, Tag: output.HorovodTag})
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
+	m := tty.mux(t)
 	var writers sync.WaitGroup
 	for range 40 {
 		writers.Go(func() {
 			for range 2 {
-				m.Write(0, wire.Stderr, line)
+				m.Write(0, wire.Stderr, mebibyte)
 			}
 		})
 	}
@@ -568,16 +564,12 @@ func TestManyWriters(t *testing.T) {
 func TestHurry(t *testing.T) {
 	var b bytes.Buffer
 	tty := gated{make(chan struct{}), &b}
-	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: tty, Tag: output.HorovodTag})
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
+	m := tty.mux(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for range 40 {
-			m.Write(0, wire.Stderr, line)
+			m.Write(0, wire.Stderr, mebibyte)
 		}
 	}()
 	m.Hurry()
@@ -604,6 +596,19 @@ type gated struct {
 }
 
 func (g gated) Write(p []byte) (int, error) { <-g.release; return g.to.Write(p) }
+
+// mux returns a Mux that writes all it shows there.
+func (g gated) mux(t *testing.T) *output.Mux {
+	t.Helper()
+	m, err := output.New(output.Config{Ranks: 1, Stdout: g, Stderr: g, Tag: output.HorovodTag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// mebibyte is a long line.
+var mebibyte = append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
 
 type broken struct{}
 
