@@ -694,16 +694,21 @@ class StepTest(unittest.TestCase):
         def body(rank):
             net = model()
             session = basics.world().session
-            for _ in range(30):
+            for _ in range(12):
                 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1))
                 for _ in range(2):
                     optimizer.zero_grad(set_to_none=True)
                     net(torch.ones(1, 5)).sum().backward()
                     optimizer.step()
                 del optimizer
-                assert session.in_use()[1] < 10, "the memory grows"
+                # One block more than the gradients' may wait for an operation to end.
+                assert session.in_use()[1] <= 2, f"the memory grows: {session.in_use()}"
 
-        run_ranks(2, body)
+        gc.disable()  # scripts may do so for their speed
+        try:
+            run_ranks(2, body)
+        finally:
+            gc.enable()
 
 
 class ConstructionTest(unittest.TestCase):

@@ -127,6 +127,7 @@ class Reducer:
             if parameter.requires_grad:
                 self._watch(name, parameter)
         before_join(self)
+        weakref.finalize(self, _leave_units, self._slots).atexit = False  # a unit and its slots name each other
 
     @property
     def process_set(self) -> ProcessSet:
@@ -268,8 +269,7 @@ class Reducer:
             if self._world is None and self._log is None:
                 self._log = autotune.log(_capacity())
             self._agreement, self._step.missing = None, {}
-            for slot in self._slots.values():
-                slot.unit = slot.home = slot.view = None  # the old ones are in the old world's memory
+            _leave_units(self._slots)  # the old ones are in the old world's memory
             self._world = world
         if not self._incomplete():
             self._agreement = None
@@ -359,6 +359,11 @@ def _nbytes(parameter: torch.Tensor) -> int:
 
 def _itemsize(dtype: torch.dtype) -> int:
     return element_type(type_name(dtype))[1]
+
+
+def _leave_units(slots: dict[int, Slot]) -> None:
+    for slot in slots.values():
+        slot.unit = slot.home = slot.view = None
 
 
 def _arrived(reducer: weakref.ref[Reducer], slot: Slot, *_: Any) -> None:
