@@ -132,7 +132,7 @@ deb=$(only "gorun_*_$arch.deb")
 inside deb "$demo
 	dpkg -i /release/$deb
 	demo gorun /usr/share/doc/gorun/examples/digits_numpy.py
-	grep -q '^ExecStart=/usr/bin/gorun worker' /usr/lib/systemd/system/gorun-worker@.service
+	grep -q '^ExecStart=!/usr/bin/gorun worker' /usr/lib/systemd/system/gorun-worker@.service
 	[ -z \"\$(find /etc/systemd -name 'gorun*')\" ] # the daemon is not enabled
 	dpkg --verify gorun
 	echo 'GORUN_WORKER=--slots 1' >/etc/gorun/worker.conf
