@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOWORK := off
 VERSION ?= $(shell contrib/tools/version.sh)
 # What users and other makes may set, and is empty otherwise. A make that has built gorun calls others with BUILT=yes.
-$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP NEEDS,$(eval $(v) ?=))
+$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS,$(eval $(v) ?=))
 
 # Large downloads and builds are made once per version, outside this tree. X/ready says that X is complete.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
@@ -62,7 +62,6 @@ demo:
 	@contrib/demo/demo.sh
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
-# The end-to-end tests that show most faults in little time.
 quick: build build/report
 	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(STEPS) 1 jobs="$(MAKE) e2e-families E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms'" || failed=yes; \
 	$(again); [ -z "$$failed" ]
@@ -85,7 +84,6 @@ BESIDE = BUILT=yes $(STEPS) 3
 again = if [ -s build/again ]; then echo "Run a second time, alone, which a test of contrib/tools/report/again.txt, and two more, may be once:"; sort build/again; fi
 
 ## test-all: make test and the long tests: waits at the scale of users, every seed and size, random orders, faults for minutes; each night
-# What lies in the cache by make ray-ready, provision-ready and kubernetes-ready.
 CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),spark)) \
 	$(if $(wildcard $(ANSIBLE_VENV)/ready),$(if $(shell command -v cloud-init),provision)) \
 	$(if $(wildcard $(KUBERNETES)/ready),test-kubernetes)
@@ -155,7 +153,6 @@ unit-lab: build/report
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
 
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
-# The binary is made once. The tests mostly wait, so many run at a time; package speed runs alone.
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
 e2e: build build/report
@@ -183,6 +180,10 @@ python: build
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
 	cd / && PYTHONPATH=$(CURDIR)/bin/gorun:$(CURDIR)/bin/gorun/shim $(PYTHON) -c 'import gorun, horovod'
+## pythons: make python by each Python from 3.9 on, with the standard library alone; deprecated features fail (PYTHONS=)
+PYTHONS ?= $(wildcard $(foreach n,9 10 11 12 13 14 15,/usr/bin/python3.$(n) $(HOME)/.pyenv/versions/3.$(n).*/bin/python))
+pythons: build
+	for python in $(PYTHONS); do echo $$python; $(MAKE) python BUILT=yes PYTHON="$$python -W error::DeprecationWarning -W error::SyntaxWarning" || exit 1; done
 ## c: the C binding under the sanitizers of memory and threads; FACES=yes: libgorun's operations of TensorFlow, XLA and MPI too
 c: build
 	contrib/c/check.sh binding
@@ -248,10 +249,6 @@ baseline:
 	@echo '$(BASELINE)'
 compatibility: build
 	PYTHON=$(PYTHON) contrib/packaging/compatibility.sh bin/gorun '$(BASELINE)'
-## licenses: write THIRD_PARTY_LICENSES in cmd/gorun and contrib/kubernetes; after a change of go.mod, tests fail until it is done
-licenses:
-	go run ./contrib/tools/licenses cmd/gorun/THIRD_PARTY_LICENSES
-	go run ./contrib/tools/licenses -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes
 
 ##@ Documentation
 
@@ -300,7 +297,6 @@ provision: build provision-ready $(RELEASE)/SHA256SUMS
 ##@ Measurements
 
 ## bench: gorun and its peers side by side on one host, a few sizes; a table in build/bench.md (BENCH="--lab 2 4": options of contrib/bench/peers.py)
-# Stock Horovod is a peer of the benchmarks where it is installed.
 STOCK = $(if $(wildcard $(HOROVOD_VENV)/ready)$(filter-out $(HOROVOD_VENV)/bin/python,$(HVD)),--horovod $(HVD))
 bench: build
 	$(PYTHON) -B contrib/bench/peers.py $(BENCH) $(STOCK)
@@ -327,6 +323,10 @@ torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 compat: build build/report $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 	$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD) $(COMPAT)
 	@HOROVOD_PYTHON=$(HVD) $(REPORT) -packages ./contrib/e2e/python go test -json -timeout=10m -count=1 -run TestStockHorovod
+
+## horovod-tests: Horovod's own parallel tests from a checkout, by ranks of gorun (HOROVOD_TESTS=DIR TESTS_PYTHON=python TESTS_NP="2 4" TESTS_HOSTS=host1:2,host2:2)
+horovod-tests: build
+	$(PYTHON) -B contrib/tools/horovod_suite.py --python $(or $(TESTS_PYTHON),$(PYTHON)) --np $(or $(TESTS_NP),2 4) $(TESTS_HOSTS:%=-H %) -- $(or $(HOROVOD_TESTS),$(error HOROVOD_TESTS=DIR names a checkout of Horovod))
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
 frameworks: build build/frameworks/ready tensorflow jax

@@ -12,7 +12,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// licenses are those of the modules in this binary. make licenses writes them.
+// licenses are those of the modules in this binary. go generate ./contrib/tools/licenses writes them.
 //
 //go:embed THIRD_PARTY_LICENSES
 var licenses string

@@ -1,6 +1,6 @@
 """Run Horovod's own parallel tests, as a checkout of Horovod has them, by ranks that gorun started.
 
-    python contrib/tools/horovod_suite.py --python /path/to/python [--np 2] [-H host1:2,host2:2] CHECKOUT [PATTERN ...]
+    python contrib/tools/horovod_suite.py --python /path/to/python [--np 2 4] [-H host1:2,host2:2] CHECKOUT [PATTERN ...]
 
 The Python has pytest and what the tests import besides horovod. Each file of CHECKOUT/test/parallel is a job whose
 ranks all run it, as its authors do with horovodrun, with this file as a plugin of pytest. A test fails if it fails in
@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the Python with pytest and the frameworks")
     parser.add_argument("--gorun", default=str(ROOT / "bin" / "gorun"))
-    parser.add_argument("--np", type=int, default=2)
+    parser.add_argument("--np", type=int, nargs="+", default=[2])
     parser.add_argument("--seconds", type=int, default=SECONDS, help="how long a test may take")
     parser.add_argument("-H", "--hosts", help="as for gorun")
     parser.add_argument("checkout", type=Path)
@@ -45,18 +45,21 @@ def main() -> int:
     if not files:
         parser.error(f"{args.checkout}/test/parallel has no such tests: name a checkout of Horovod")
     (ROOT / "build").mkdir(exist_ok=True)
-    counts = [_report(path.name, *_run(args, path)) for path in files]
-    total = [sum(column) for column in zip(*counts)]
-    print(f"all: {_line(total)}")
-    return int(total[0] + total[1] > 0)
+    wrong = 0
+    for size in args.np:
+        counts = [_report(path.name, *_run(args, size, path)) for path in files]
+        total = [sum(column) for column in zip(*counts)]
+        print(f"all, with {size} ranks: {_line(total)}")
+        wrong += total[0] + total[1]
+    return int(wrong > 0)
 
 
-def _run(args: argparse.Namespace, path: Path) -> tuple[Results, str]:
+def _run(args: argparse.Namespace, size: int, path: Path) -> tuple[Results, str]:
     """Return how the tests of a file ended, and why some may be missing."""
     results: Results = {}
     end = time.monotonic() + FILE_SECONDS
     while True:
-        job, ranks = _job(args, path, results, end - time.monotonic())
+        job, ranks = _job(args, size, path, results, end - time.monotonic())
         # A job ends in the test of the rank that got least far. What others did since is done again.
         last = min(ranks, key=len)
         for name in last:
@@ -70,20 +73,20 @@ def _run(args: argparse.Namespace, path: Path) -> tuple[Results, str]:
 
 
 def _job(
-    args: argparse.Namespace, path: Path, done: Results, seconds: float
+    args: argparse.Namespace, size: int, path: Path, done: Results, seconds: float
 ) -> tuple[subprocess.CompletedProcess[str], list[Results]]:
     """Run the tests of a file that are not done. Return how the job ended, and how the tests of each rank did."""
     with tempfile.TemporaryDirectory(prefix="horovod-suite-", dir=ROOT / "build") as directory:
         Path(directory, "done").write_text("\n".join(done))
         pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "horovod_suite", "--capture=sys"]
-        command = ["timeout", f"{max(seconds, 1):.0f}", args.gorun, "-np", str(args.np)]
+        command = ["timeout", f"{max(seconds, 1):.0f}", args.gorun, "-np", str(size)]
         command += ["-H", args.hosts] if args.hosts else []
         command += [args.python, "-B", *pytest, str(path.resolve())]
         environ = {**os.environ, "SUITE": directory, "SUITE_SECONDS": str(args.seconds), "OMP_NUM_THREADS": "1"}
         paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         job = subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace", check=False)
-        ranks: list[Results] = [{} for _ in range(args.np)]
+        ranks: list[Results] = [{} for _ in range(size)]
         for rank, results in enumerate(ranks):
             noted = Path(directory, str(rank))
             for line in noted.read_text().splitlines() if noted.exists() else []:

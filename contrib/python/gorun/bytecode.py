@@ -50,8 +50,11 @@ class Importer(zipimporter):
 
 
 def use(loader: Any, package: str) -> None:
-    """Let the package that a loader has loaded, and that lies there, import its modules in this way."""
-    if not isinstance(loader, zipimporter) or sys.implementation.cache_tag is None:
+    """Let the package that a loader has loaded, and that lies there, import its modules in this way.
+
+    Python 3.9 compiles modules of a zip by itself, and asks no importer for their code.
+    """
+    if not isinstance(loader, zipimporter) or sys.implementation.cache_tag is None or sys.version_info < (3, 10):
         return
 
     def importer(path: str) -> Importer:

@@ -6,12 +6,13 @@ import threading
 import unittest
 from unittest import mock
 
-import numpy as np
-import tests_path  # noqa: F401
-from fake import run_ranks
+from tests_path import need
 
-from gorun import basics, objects
-from gorun.elastic import ObjectState
+np = need("numpy")
+from fake import run_ranks  # noqa: E402
+
+from gorun import basics, objects  # noqa: E402
+from gorun.elastic import ObjectState  # noqa: E402
 
 
 class Copies:

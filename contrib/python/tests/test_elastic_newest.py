@@ -4,13 +4,15 @@ import random
 import unittest
 from unittest import mock
 
-import tests_path  # noqa: F401
-from fake import run_ranks
+from tests_path import need
 
-from gorun import basics
-from gorun.elastic import ObjectState, State, newest, run_fn
-from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from gorun.objects import allgather_object, broadcast_object
+need("numpy")
+from fake import run_ranks  # noqa: E402
+
+from gorun import basics  # noqa: E402
+from gorun.elastic import ObjectState, State, newest, run_fn  # noqa: E402
+from gorun.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: E402
+from gorun.objects import allgather_object, broadcast_object  # noqa: E402
 
 
 class Process:

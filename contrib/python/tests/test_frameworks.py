@@ -1,6 +1,7 @@
 """What gorun doctor, --check-build and -v say about frameworks."""
 
 import contextlib
+import email.message  # noqa: F401 (importlib.metadata needs it, and cannot find it where the test has its own path)
 import io
 import json
 import os

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests_path import need
 
 ROOT = Path(__file__).resolve().parent.parent
+keeps = unittest.skipIf(sys.version_info < (3, 10), "Python 3.9 has no place for a cache of modules in a zip")
 
 
 class PackageTest(unittest.TestCase):
@@ -68,6 +69,7 @@ class PackageTest(unittest.TestCase):
     def kept(self):
         return Path(self.folder.name) / ".cache" / "gorun" / sys.implementation.cache_tag
 
+    @keeps
     def test_compiles_a_module_once(self):
         first = self.compiled()
         self.assertLessEqual({"basics.py", "session.py", "objects.py"}, first)
@@ -80,6 +82,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.compiled(XDG_CACHE_HOME="relative"), set())
         self.assertFalse((Path(self.folder.name) / "relative").exists())
 
+    @keeps
     def test_compiles_what_has_changed(self):
         self.compiled()
         with zipfile.ZipFile(self.binary, "a") as archive, self.assertWarns(UserWarning):
@@ -96,6 +99,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.compiled(), {"session.py"})
         self.assertEqual(self.compiled(), set())
 
+    @keeps
     def test_takes_nothing_that_others_may_write(self):
         every = self.compiled()
         self.kept().chmod(0o770)
@@ -124,6 +128,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.compiled(PYTHONDONTWRITEBYTECODE="1"), every)
         self.assertFalse(self.kept().exists())
 
+    @keeps
     def test_forgets_a_file_that_was_not_finished(self):
         every = self.compiled()
         name = f"gorun.session.{sys.flags.optimize}"

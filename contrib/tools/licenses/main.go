@@ -8,6 +8,9 @@
 // texts. With -check it only reports whether FILE is what it would write.
 package main
 
+//go:generate go run . -dir ../../.. ../../../cmd/gorun/THIRD_PARTY_LICENSES
+//go:generate go run . -dir ../../kubernetes ../../kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes
+
 import (
 	"bytes"
 	"encoding/json"
@@ -67,7 +70,7 @@ func run(check bool, dir, file string) error {
 	}
 	was, err := os.ReadFile(file)
 	if err == nil && !bytes.Equal(was, text) {
-		err = fmt.Errorf("%s is not what the linked modules need: make licenses", file)
+		err = fmt.Errorf("%s is not what the linked modules need: go generate ./contrib/tools/licenses", file)
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestComplete fails when a linked module's licence is not in the file that gorun shows: make licenses.
+// TestComplete fails when a linked module's licence is not in the file that gorun shows: go generate.
 func TestComplete(t *testing.T) {
 	if err := run(true, ".", "../../../cmd/gorun/THIRD_PARTY_LICENSES"); err != nil {
 		t.Error(err)
@@ -29,7 +29,7 @@ func TestStale(t *testing.T) {
 	if err := os.WriteFile(cut, whole[:len(whole)-100], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(true, ".", cut); err == nil || !strings.Contains(err.Error(), "make licenses") {
+	if err := run(true, ".", cut); err == nil || !strings.Contains(err.Error(), "go generate") {
 		t.Errorf("a file without its end: %v", err)
 	}
 }

@@ -82,7 +82,7 @@ func (r *release) parts(program string, s system, notices []byte) (own part, use
 func modulePart(path, version, sum string, licenses map[string]string) (part, error) {
 	license, ok := licenses[path+" "+version]
 	if !ok {
-		return part{}, fmt.Errorf("THIRD_PARTY_LICENSES lacks %s %s: make licenses", path, version)
+		return part{}, fmt.Errorf("THIRD_PARTY_LICENSES lacks %s %s: go generate ./contrib/tools/licenses", path, version)
 	}
 	if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sum, "h1:")); err != nil || len(raw) != sha256.Size {
 		return part{}, fmt.Errorf("%s has a bad checksum %q", path, sum)
