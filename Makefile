@@ -20,7 +20,7 @@ ANSIBLE_VENV := $(CACHE)/ansible-2.19.4
 DOCS_VENV := $(CACHE)/docs-$(shell sha256sum contrib/tools/docs/requirements.txt | cut -c1-12)
 HOROVOD_VENV := $(CACHE)/horovod-0.28.1
 # A C compiler for both architectures and old versions of glibc. What is built for others has the library by it.
-ZIG := $(CACHE)/zig-0.16.0
+ZIG := $(CACHE)/ziglang-0.16.0
 DEBIAN := $(CACHE)/debian-bookworm-1
 KUBERNETES := $(CACHE)/kubernetes-1.34.2
 TORCH2 ?= $(TORCH2_VENV)/bin/python
@@ -148,7 +148,6 @@ allocations: build/report
 	@$(REPORT) -packages "./collective/... ./worker/..." go test -json -run Alloc
 	@$(REPORT) -packages "./topology ./launcher/metrics" go test -json -run InTime
 
-# The tests of the lab itself: hosts, networks and faults that other tests are made of.
 unit-lab: build/report
 	@CGO_ENABLED=$(if $(RACE),1,0) $(REPORT) -packages ./contrib/lab/... go test -json $(RACE) -count=1
 
@@ -355,8 +354,9 @@ torch2-ready: $(TORCH2_VENV)/ready
 frameworks-ready: $(patsubst $(TORCH2_VENV)/ready,$(TORCH2_VENV)/keras,$(TENSORFLOWS:%=%/ready))
 ray-ready: $(RAY_VENV)/ready
 horovod-ready: $(HOROVOD_VENV)/ready
-zig-ready: $(ZIG)/ready
-release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready $(ZIG)/ready
+zig-ready:
+	python3 contrib/tools/zig.py $(ZIG)
+release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready zig-ready
 	cd contrib/tools/release && go mod download
 provision-ready: $(ANSIBLE_VENV)/ready
 kubernetes-ready:

@@ -3,13 +3,13 @@
 #
 #   contrib/tools/library.sh amd64 build/libgorun-amd64.so
 #
-# By the zig of make zig-ready it needs glibc 2.17 and runs wherever Python finds that. By this machine's own compiler it is for
-# this machine's architecture and glibc, which is enough to work on gorun. Without either it is left out, and the Python
-# binding does without. A library that is up to date stays.
+# By the zig of make zig-ready, which ZIG names, it needs glibc 2.17 and runs wherever Python finds that. By this machine's
+# own compiler it is for this machine's architecture and glibc, which is enough to work on gorun. Where there is neither, it
+# gets zig. A library that is up to date stays.
 set -eu
 cd "$(dirname "$0")/../.."
 
-arch=$1 out=$2 zig=${ZIG:-}
+arch=$1 out=$2 zig=${ZIG:-build/zig}
 case $arch in
 amd64) machine=x86_64 ;;
 arm64) machine=aarch64 ;;
@@ -21,15 +21,15 @@ for name in gorun tensorflow xla mpitrampoline; do
 done
 flags="-std=c11 -O2 -fPIC -shared -fvisibility=hidden -s -Wl,--build-id=none -Wl,-soname,libgorun.so"
 
-if [ -n "$zig" ] && [ -e "$zig/ready" ]; then
-	compiler="$zig/bin/python -m ziglang cc -target $machine-linux-gnu.2.17"
-	export ZIG_GLOBAL_CACHE_DIR="$zig/cache" ZIG_LOCAL_CACHE_DIR="$zig/cache"
-elif command -v cc >/dev/null && [ "$(uname -sm)" = "Linux $machine" ]; then
+if [ ! -e "$zig/ready" ] && command -v cc >/dev/null && [ "$(uname -sm)" = "Linux $machine" ]; then
 	compiler="cc"
 else
-	echo "note: no C compiler, so gorun for $arch has no libgorun: apt-get install gcc, or make zig-ready"
-	rm -f "$out" "$out.made"
-	exit
+	python3 contrib/tools/zig.py "$zig" || {
+		echo "library: error: no C compiler for $machine: apt-get install gcc, or make zig-ready where there is a network" >&2
+		exit 1
+	}
+	compiler="$zig/ziglang/zig cc -target $machine-linux-gnu.2.17"
+	export ZIG_GLOBAL_CACHE_DIR="$zig/cache" ZIG_LOCAL_CACHE_DIR="$zig/cache"
 fi
 made="$compiler $flags $(cat contrib/c/*.h contrib/c/session/*.h "$@" | cksum)"
 [ "$(uname -m)" != "$machine" ] || ln -sf "../../../build/libgorun-$arch.so" contrib/python/gorun/libgorun.so # for tests in this tree

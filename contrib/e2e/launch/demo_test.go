@@ -64,7 +64,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestGuards: without Go, with one that is too old and may not fetch another, without a compiler and without venv, make says
+// TestGuards: without Go, with one that is too old and may not fetch another, without a compiler or a network, and without venv, make says
 // in a line what to do. What was asked for and cannot run fails.
 func TestGuards(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/tools", "contrib/c", "Makefile")
@@ -81,7 +81,7 @@ func TestGuards(t *testing.T) {
 		{"NoGo", []string{"go"}, "", "", []string{"make", "build"}, "error: Go is missing: install 1.", 2},
 		{"OldGo", nil, "go", old, []string{"make", "build"}, "error: Go is 1.21.4 here, and go.mod needs 1.", 2},
 		{"OldGoDemo", nil, "go", old, []string{"contrib/demo/demo.sh"}, "error: Go is 1.21.4 here, and go.mod needs 1.", 1},
-		{"NoCompiler", []string{"cc", "gcc", "clang"}, "", "", []string{"contrib/tools/library.sh", runtime.GOARCH, "build/libgorun-none.so"}, "note: no C compiler", 0},
+		{"NoCompiler", []string{"cc", "gcc", "clang"}, "", "", []string{"contrib/tools/library.sh", runtime.GOARCH, "build/libgorun-none.so"}, "library: error: no C compiler for ", 1},
 		{"NoCompilerForC", []string{"cc", "gcc", "clang"}, "", "", []string{"contrib/c/check.sh", "binding"}, "no C compiler, apt-get install gcc", 1},
 		{"NoVenv", nil, "python3", "exit 1", []string{"contrib/tools/need.sh", "venv"}, "error: python3 cannot make a venv: apt-get install python3-venv", 1},
 		{"NoKmod", []string{"depmod"}, "", "", []string{"contrib/tools/need.sh", "depmod:kmod"}, "error: depmod is missing: apt-get install kmod", 1},
@@ -92,7 +92,7 @@ func TestGuards(t *testing.T) {
 				own(t, root, test.program, test.text)
 			}
 			cmd := exec.Command("env", test.run...)
-			cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+filepath.Join(root, "own")+":"+filepath.Join(root, "path"), "ZIG=", "BUILT=", "MAKEFLAGS=", "DEMO_SPEAKS=")
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+filepath.Join(root, "own")+":"+filepath.Join(root, "path"), "ZIG="+t.TempDir(), "PIP_INDEX_URL=http://127.0.0.1:9/no", "BUILT=", "MAKEFLAGS=", "DEMO_SPEAKS=")
 			out, _ := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != test.code || strings.Count(string(out), test.want) != 1 {
 				t.Errorf("exit code %d, not %d, or no %q in\n%s", code, test.code, test.want, out)
