@@ -19,7 +19,7 @@ var budgets = map[string]int{
 	"Python":     19800, // goal: 19500
 	"C":          10700, // goal: 9500; Python stands on it: 2,600 lines of Python went
 	"tests":      97100, // goal: 88000
-	"tools":      3900,  // goal: 3000
+	"tools":      4000,  // goal: 3000; zig.py, as without libgorun there is no Python binding
 	"Makefile":   400,
 	"targets":    45,
 	"flags":      60,
