@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOWORK := off
 VERSION ?= $(shell contrib/tools/version.sh)
 # What users and other makes may set, and is empty otherwise. A make that has built gorun calls others with BUILT=yes.
-$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS,$(eval $(v) ?=))
+$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS RELEASE_KEY,$(eval $(v) ?=))
 
 # Large downloads and builds are made once per version, outside this tree. X/ready says that X is complete.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
@@ -215,28 +215,28 @@ wheel: zig-ready
 # gorun for Linux into a directory, and its wheels into another one. The one for amd64 is the last, which macOS embeds.
 wheels = for pair in arm64:aarch64 amd64:x86_64; do binary=$(1)/gorun-linux-$${pair%:*}; $(gorun) linux $${pair%:*} $$binary; \
 	$(PYTHON) contrib/tools/wheel.py --binary $$binary --arch $${pair\#*:} --out $(2); done
-## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-kubernetes, a bill of materials and checksums
+## release: make every file of a release in build/release: tarballs, wheels, deb, rpm, an OCI image, gorun-kubernetes, notes, a bill of materials, provenance and checksums (VERSION=1.2.3 of a clean commit; RELEASE_KEY=FILE signs)
 # The same source and version give the same bytes anywhere, with the same Go and the same zlib of Python.
 RELEASE = build/release/$(VERSION)
 # The date of the files: the commit's. A source without git needs SOURCE_DATE_EPOCH and REVISION to give the same bytes.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(shell date +%s))
 REVISION ?= $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)
-release: zig-ready
-	rm -rf build/release
-	@mkdir -p build/release/bin $(RELEASE)
+packed = build/pack -version $(VERSION) -revision $(REVISION) -date $(SOURCE_DATE_EPOCH) -bin build/release/bin -out $(RELEASE) $(RELEASE_KEY:%=-key %)
+release:
+	@contrib/tools/need.sh go $(if $(RELEASE_KEY),ssh-keygen:openssh-client) && go -C contrib/tools/release build -o ../../../build/pack .
+	@$(if $(filter file,$(origin VERSION)),:,$(packed) -cut) && $(MAKE) zig-ready
+	rm -rf build/release && mkdir -p build/release/bin $(RELEASE)
 	$(call wheels,build/release/bin,$(RELEASE))
 	for arch in amd64 arm64; do $(gorun) darwin $$arch build/release/bin/gorun-darwin-$$arch; done
 	for system in linux-amd64 linux-arm64 darwin-amd64 darwin-arm64; do \
 		GOOS=$${system%-*} GOARCH=$${system#*-} go -C contrib/kubernetes build -trimpath -buildvcs=false -ldflags '-s -w' \
 			-o ../../build/release/bin/gorun-kubernetes-$$system ./gorun-kubernetes; done
-	go -C contrib/tools/release build -o ../../../build/release/pack .
-	build/release/pack -version $(VERSION) -revision $(REVISION) -date $(SOURCE_DATE_EPOCH) -bin build/release/bin -out $(RELEASE)
-	$(anew)
+	@$(anew) && $(packed)
 ## release-check: install each file of build/release in a fresh root, and run a job of two ranks there (needs root)
 $(RELEASE)/SHA256SUMS:
 	$(MAKE) release
 release-check: release-ready $(RELEASE)/SHA256SUMS
-	SPDX=$(SPDX_VENV)/bin/pyspdxtools contrib/packaging/check.sh $(RELEASE) '$(VERSION)' $(DEBIAN)/root
+	(cd contrib/tools/release && go vet . && go test -count=1 .) && SPDX=$(SPDX_VENV)/bin/pyspdxtools contrib/packaging/check.sh $(RELEASE) '$(VERSION)' $(DEBIAN)/root
 ## release-again: make the release a second time, in another directory with an empty build cache and without a network, and compare (needs root)
 release-again: $(RELEASE)/SHA256SUMS
 	contrib/packaging/again.sh $(RELEASE) '$(VERSION)' $(REVISION) $(SOURCE_DATE_EPOCH)

@@ -119,22 +119,38 @@ func expression(notices []byte) string {
 	return strings.Join(slices.Compact(names), " AND ")
 }
 
-// sum writes SHA256SUMS of every file of the release, in the form that sha256sum -c reads.
-func (r *release) sum() error {
+// A checked file has a SHA-256, in hexadecimal digits.
+type checked struct{ name, sum string }
+
+// sums returns the checksum of each file that is there, but for that of checksums and its signature.
+func (r *release) sums() ([]checked, error) {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var list bytes.Buffer
+	var all []checked
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "SHA256SUMS") || !e.Type().IsRegular() {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(r.out, e.Name()))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(data), e.Name())
+		all = append(all, checked{e.Name(), fmt.Sprintf("%x", sha256.Sum256(data))})
+	}
+	return all, nil
+}
+
+// sum writes SHA256SUMS of every file of the release, in the form that sha256sum -c reads.
+func (r *release) sum() error {
+	all, err := r.sums()
+	if err != nil {
+		return err
+	}
+	var list bytes.Buffer
+	for _, c := range all {
+		fmt.Fprintf(&list, "%s  %s\n", c.sum, c.name)
 	}
 	return os.WriteFile(r.file("SHA256SUMS"), list.Bytes(), 0o644)
 }

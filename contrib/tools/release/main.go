@@ -3,9 +3,10 @@
 //	release -version 1.2.3 -date 1790000000 -revision HASH -bin build/release/bin -out build/release/1.2.3
 //
 // For each system it packs a tarball; for Linux also a deb, an rpm and a part of an OCI image. gorun-kubernetes
-// gets tarballs and packages of its own. It writes an SPDX bill of materials, which it reads from the binaries, and at
-// last SHA256SUMS of every file in the output directory, the wheels among them. The files do not depend on when or
-// where they are made, so everyone gets the same ones.
+// gets tarballs and packages of its own. It writes the changelog's notes, an SPDX bill of materials, which it reads from
+// the binaries, the provenance, and at last SHA256SUMS of every file in the output directory, the wheels among them. The
+// files do not depend on when or where they are made, so everyone gets the same ones. -key signs the sums. -cut writes
+// nothing: it only fails if the source may not become this version.
 package main
 
 import (
@@ -26,6 +27,7 @@ type release struct {
 	date     time.Time
 	root     string // of the source
 	bin, out string
+	key      string            // file of the ssh key that signs, or nothing
 	share    map[string][]byte // what accompanies the binary on every system, by name
 	notices  map[string][]byte // the licences of what each program links, by its name
 }
@@ -45,13 +47,19 @@ func main() {
 	flag.StringVar(&r.root, "root", ".", "`DIRECTORY` of the source")
 	flag.StringVar(&r.bin, "bin", "", "`DIRECTORY` with the binaries: gorun-linux-amd64 and so on")
 	flag.StringVar(&r.out, "out", "", "`DIRECTORY` for the files, in which wheels may be already")
+	flag.StringVar(&r.key, "key", "", "`FILE` of the ssh key that signs, or of its public half if an agent has it")
+	cut := flag.Bool("cut", false, "only look whether this source may become the version")
 	flag.Parse()
 	r.date = time.Unix(*date, 0).UTC()
 	if r.version == "" || r.revision == "" || *date == 0 || r.bin == "" || r.out == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "usage: release -version VERSION -revision HASH -date SECONDS -bin DIRECTORY -out DIRECTORY [-root DIRECTORY]")
+		fmt.Fprintln(os.Stderr, "usage: release -version VERSION -revision HASH -date SECONDS -bin DIRECTORY -out DIRECTORY [-root DIRECTORY] [-key FILE] [-cut]")
 		os.Exit(2)
 	}
-	if err := r.make(); err != nil {
+	step := r.make
+	if *cut {
+		step = r.refuse
+	}
+	if err := step(); err != nil {
 		fmt.Fprintln(os.Stderr, "release: error:", err)
 		os.Exit(1)
 	}
@@ -86,7 +94,16 @@ func (r *release) make() error {
 	if err := r.bill(); err != nil {
 		return fmt.Errorf("make bill of materials: %w", err)
 	}
-	return r.sum()
+	if err := r.notes(); err != nil {
+		return fmt.Errorf("cut notes: %w", err)
+	}
+	if err := r.provenance(); err != nil {
+		return fmt.Errorf("write provenance: %w", err)
+	}
+	if err := r.sum(); err != nil {
+		return err
+	}
+	return r.sign(os.Stdout)
 }
 
 // binary returns the path of gorun for a system.
