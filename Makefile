@@ -63,21 +63,22 @@ demo:
 
 ## quick: lint, the unit tests of what changed, and a few jobs on lab hosts: under two minutes once everything is built
 quick: build build/report
-	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(STEPS) 1 jobs="$(MAKE) e2e-families E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms'" || failed=yes; \
+	@failed=; $(BESIDE) lint $(UNIT) || failed=yes; $(STEPS) 1 jobs="$(MAKE) e2e-families E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestPowerOff|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms|TestLosesHost'" || failed=yes; \
 	$(again); [ -z "$$failed" ]
 
 ## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
-# Tests that a machine cannot run are skipped with the reason; where CI is set, only what .ci/run cannot install may be missing.
+# Tests that a machine cannot run are skipped with the reason, those of contrib/e2e/loopback never; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a measurement:|a part of make torch2|a part of make provision:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
 TESTS = python $(UNIT) unit-lab lint c module-vsphere module-grafana module-kubernetes
 test: build build/report
 	@rm -f build/skips build/figures
 	@failed=; $(BESIDE) $(TESTS) || failed=yes; BUILT=yes $(STEPS) 1 e2e allocations || failed=yes; \
-	if [ -s build/skips ]; then echo "Skipped on this machine:"; sed 's/^/  /' build/skips; \
+	if [ -s build/skips ]; then echo "Not run on this machine:"; $(by_reason) build/skips | sort; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \
 	echo "May not be skipped where CI is set:"; cat build/wrongly-skipped; failed=yes; fi; fi; \
 	$(again); [ -z "$$failed" ]
+by_reason = awk '{ r = $$0; sub(/^([^ ]*: |.*\.\.\. skipped )/, "", r); n[r]++; one[r] = $$0 } END { for (r in n) print "  " (n[r] > 1 ? n[r] " tests: " r : one[r]) }'
 # A line for each step, and what it prints in build/log. Many tests wait, so three beside each other keep two processors busy.
 STEPS = MAKE='$(MAKE)' contrib/tools/steps.sh
 BESIDE = BUILT=yes $(STEPS) 3
@@ -396,5 +397,4 @@ clean:
 help:
 	@sed -n 's/^##@ /\n/p; s/^## /  /p' Makefile
 
-build/report: $(wildcard contrib/tools/report/*.go)
-	@go build -o $@ ./contrib/tools/report
+build/report: $(wildcard contrib/tools/report/*.go); @go build -o $@ ./contrib/tools/report

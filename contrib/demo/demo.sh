@@ -22,13 +22,13 @@ name=demo-$$
 venv=build/demo-venv
 began=$SECONDS
 
+# shellcheck source=contrib/demo/sshds.sh
+. contrib/demo/sshds.sh
 # step announces the next step and about how long it takes.
 step() { printf '\n\033[1m== %s\033[0m (%s)\n' "$1" "$2"; }
 say() { printf '   %s\n' "$*"; }
 # quietly runs a command as a step: what it prints is shown if it fails.
 quietly() { contrib/tools/steps.sh 1 "$@" | sed -u 's/^/   /'; }
-
-is_root() { [ "$(id -u)" = 0 ]; }
 
 # choose sets python to one that has the modules, if there is one; python3 of Debian comes first, because
 # that is what apt-get installs modules for.
@@ -81,47 +81,6 @@ start_lab() {
 	trap '"$lab" --name "$name" down' EXIT
 }
 
-# start_sshds makes two hosts without namespaces, or fails: an sshd on 127.0.0.2 and one on 127.0.0.3.
-start_sshds() {
-	command -v sshd >/dev/null && command -v ssh-keygen >/dev/null || return 1
-	step "Starting two hosts without namespaces" "a second"
-	say "this machine stands for both: each has an address, an sshd and a key of its own"
-	local n port=$((20000 + RANDOM % 10000)) # not by $$, which containers share
-	dir=$(mktemp -d) sshds=()
-	trap 'kill "${sshds[@]}" 2>/dev/null || :; rm -r "$dir"' EXIT
-	if is_root; then mkdir -p /run/sshd; fi
-	ssh-keygen -q -t ed25519 -N '' -f "$dir/login"
-	for n in 1 2; do
-		ssh-keygen -q -t ed25519 -N '' -f "$dir/host$n"
-		printf '%s\n' "ListenAddress 127.0.0.$((n + 1)):$port" "HostKey $dir/host$n" "AuthorizedKeysFile $dir/login.pub" \
-			'StrictModes no' 'UsePAM no' 'PidFile none' 'PasswordAuthentication no' >"$dir/sshd$n"
-		"$(command -v sshd)" -D -e -f "$dir/sshd$n" 2>"$dir/log$n" &
-		sshds+=($!)
-		disown
-		printf '%s\n' "Host host$n" "HostName 127.0.0.$((n + 1))" "Port $port" "IdentityFile $dir/login" 'IdentitiesOnly yes' \
-			"UserKnownHostsFile $dir/known" 'StrictHostKeyChecking yes' >>"$dir/config"
-		echo "[127.0.0.$((n + 1))]:$port $(cut -d' ' -f1,2 "$dir/host$n.pub")" >>"$dir/known"
-	done
-	for n in $(seq 100); do
-		if grep -q 'Server listening' "$dir/log1" && grep -q 'Server listening' "$dir/log2"; then break; fi
-		sleep 0.1
-	done
-	for n in 1 2; do
-		if ! ssh -n -F "$dir/config" -o BatchMode=yes -o ConnectTimeout=8 "host$n" true >"$dir/ssh" 2>&1; then
-			say "sshd lets nobody in here: $(tail -qn 1 "$dir/ssh" "$dir/log$n" | paste -sd ' ')"
-			return 1
-		fi
-	done
-}
-
-# tree prints a process and all that descend from it, the youngest last.
-tree() {
-	local child
-	echo "$1"
-	# shellcheck disable=SC2013 # a line of words
-	for child in $(cat "/proc/$1/task/"*/children 2>/dev/null || :); do tree "$child"; done
-}
-
 # lose kills host2 and all that runs there; where this machine is the only host, the last rank.
 lose() {
 	if [ ${#run[@]} -gt 0 ]; then
@@ -129,8 +88,7 @@ lose() {
 		"$lab" --name "$name" kill 2
 	elif [ ${#flags[@]} -gt 0 ]; then
 		say "kill -9 everything on host2"
-		mapfile -t victims < <(tree "${sshds[1]}")
-		kill -9 "${victims[@]}"
+		lose_host2
 	else
 		say "kill -9 a rank"
 		victims=()
@@ -152,11 +110,15 @@ say "$(du -h bin/gorun | cut -f1) in one file, with its Python binding inside"
 run=() flags=() hosts=host1:2,host2:2
 if start_lab; then
 	run=("$lab" --name "$name" run)
-elif start_sshds; then
-	flags=(--ssh-config "$dir/config")
 else
-	say "no hosts can be made here without sshd, so the four ranks run on this machine"
-	hosts=localhost:4
+	step "Starting two hosts without namespaces" "a second"
+	say "this machine stands for both: each has an address, an sshd and a key of its own"
+	if start_sshds; then
+		flags=(--ssh-config "$dir/config")
+	else
+		say "so the four ranks run on this machine"
+		hosts=localhost:4
+	fi
 fi
 
 if [ -n "$script" ]; then

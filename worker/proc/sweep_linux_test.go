@@ -187,6 +187,11 @@ func sleeper(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
+// mayMakeNamespaces: containers keep root from it.
+func mayMakeNamespaces() bool {
+	return os.Getuid() == 0 && exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").Run() == nil
+}
+
 // TestNextSupervisorSweeps: a supervisor ends what a dead job has left, of which it knows nothing, and nothing else: not what
 // belongs to a job that lives, or to another user, nor what carries a limit that someone else has set.
 func TestNextSupervisorSweeps(t *testing.T) {
@@ -197,7 +202,7 @@ func TestNextSupervisorSweeps(t *testing.T) {
 		return bytes.HasPrefix(args, []byte("setpriv"))
 	}
 	const script = "setsid sleep %[1]d & sleep %[1]d & (env -i setsid sh -c 'PATH=/usr/bin:/bin; (sleep %[1]d <&- >&- 2>&- &) ; exit' &); "
-	root := os.Getuid() == 0
+	root := mayMakeNamespaces()
 	more, want := "", 3
 	if root { // who else may change the user, or make a namespace of processes
 		more = fmt.Sprintf("setpriv --reuid 65534 --clear-groups sleep %d & unshare --pid --fork setsid sleep %d & ", foreign, dead)
@@ -240,8 +245,8 @@ func TestNextSupervisorSweeps(t *testing.T) {
 // TestSweepInside: who sweeps in a container that a rank has made, where its daemon cannot be seen, spares what the rank has
 // there; so does who sweeps outside of a container in which a dead job has left something, for that is another host.
 func TestSweepInside(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("to make a namespace of processes takes root")
+	if !mayMakeNamespaces() {
+		t.Skip("a namespace of processes takes root, and in a container --privileged")
 	}
 	exe, err := os.Executable()
 	if err != nil {
