@@ -37,8 +37,8 @@ func meetingOfTwo(t *testing.T) (*Session, *slot, *Operation, *counters.Page, fu
 	}
 	const bytes = 8192
 	m := &Memory{Bytes: make([]byte, bytes), region: 1}
-	l := &slotTable{memory: make([]byte, codec.SlotsBytes+2*codec.BeltArea), ranks: 2, doorbell: doorbell[0],
-		seen: map[regionOf][]byte{{1, 7}: make([]byte, bytes)}, belt: belt{there: true}}
+	l := &slotTable{memory: make([]byte, codec.SlotsBytes), ranks: 2, doorbell: doorbell[0],
+		seen: map[regionOf][]byte{{1, 7}: make([]byte, bytes)}}
 	o := &Operation{Kind: collective.Allreduce, Name: "grad", Type: kernel.Float32, Op: kernel.Sum,
 		Shape: []int{bytes / 4}, In: Piece{Memory: m, Bytes: bytes}, Out: Piece{Memory: m, Bytes: bytes}}
 	x := &slot{state: slotTaken, at: 2 * codec.SlotLine}
@@ -50,39 +50,33 @@ func meetingOfTwo(t *testing.T) (*Session, *slot, *Operation, *counters.Page, fu
 // TestMeetingCounts: once all ranks have come, what a rank waits for is communication.
 func TestMeetingCounts(t *testing.T) {
 	const slow = 20 * time.Millisecond
-	for _, onBelt := range []bool{false, true} {
-		s, x, o, page, ring := meetingOfTwo(t)
-		x.wide, x.onBelt = !onBelt, onBelt
-		l := s.slots
-		*l.word(x, 1) = 2 // it is there already,
-		*field[uint32](l, x, 1, codec.WideIn) = 7
-		*field[uint32](l, x, 1, codec.WideOut) = 7
-		*l.count(1, codec.BeltFilled) = 1
-		mine, others := field[uint64](l, x, 0, codec.SlotDone), field[uint64](l, x, 1, codec.SlotDone)
-		if onBelt {
-			mine, others = l.count(0, codec.BeltReduced), l.count(1, codec.BeltReduced)
+	s, x, o, page, ring := meetingOfTwo(t)
+	x.wide = true
+	l := s.slots
+	*l.word(x, 1) = 2 // it is there already,
+	*field[uint32](l, x, 1, codec.WideIn) = 7
+	*field[uint32](l, x, 1, codec.WideOut) = 7
+	mine, others := field[uint64](l, x, 0, codec.SlotDone), field[uint64](l, x, 1, codec.SlotDone)
+	go func() { // but slow at its share
+		for i := 0; i < 10000 && atomic.LoadUint64(mine) == 0; i++ {
+			time.Sleep(time.Millisecond)
 		}
-		go func() { // but slow at its share
-			for i := 0; i < 10000 && atomic.LoadUint64(mine) == 0; i++ {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(slow)
-			atomic.StoreUint64(others, 1)
-			ring()
-		}()
-		if met, err := s.meet(x, o); !met || err != nil {
-			t.Fatalf("on the belt %v: %v, %v", onBelt, met, err)
-		}
-		if got := page.Read(); got.Communication < slow || got.Operations != 1 || got.Activity != counters.Computing {
-			t.Errorf("on the belt %v: %+v", onBelt, got)
-		}
+		time.Sleep(slow)
+		atomic.StoreUint64(others, 1)
+		ring()
+	}()
+	if met, err := s.meet(x, o); !met || err != nil {
+		t.Fatalf("%v, %v", met, err)
+	}
+	if got := page.Read(); got.Communication < slow || got.Operations != 1 || got.Activity != counters.Computing {
+		t.Errorf("%+v", got)
 	}
 }
 
 // TestMissedMeetingCounts: the daemon carries out the operation, and the wait for it counts it.
 func TestMissedMeetingCounts(t *testing.T) {
 	s, x, o, page, _ := meetingOfTwo(t)
-	x.onBelt = true
+	x.wide = true
 	*s.slots.word(x, 1) = 1 // the other rank has given up the slot
 	if met, err := s.meet(x, o); met || err != nil || x.state != slotOffered {
 		t.Fatalf("%v, %v, state %d", met, err, x.state)

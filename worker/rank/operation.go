@@ -3,9 +3,6 @@ package rank
 import (
 	"fmt"
 	"hash/maphash"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -85,65 +82,18 @@ func (s *Session) Do(o *Operation) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	sent := o
-	if o.isOrdinary() {
-		copied, err := s.stage(o)
-		if err != nil {
-			return Outcome{}, err
-		}
-		sent = copied
-	}
-	handle, err := s.submit(sent, s.slots.offer(x, o))
+	handle, err := s.submit(o, s.slots.offer(x, o))
 	if err != nil {
 		return Outcome{}, err
 	}
-	outcome, err := s.Wait(handle)
-	if err == nil && o.Out.Memory != nil && !o.Out.shared() {
-		copy(o.Out.bytes(), sent.Out.bytes())
-	}
-	return outcome, err
-}
-
-// isOrdinary reports whether a tensor lies in memory that the daemon cannot see.
-func (o *Operation) isOrdinary() bool {
-	return o.In.Memory != nil && !o.In.shared() || o.Out.Memory != nil && !o.Out.shared()
-}
-
-// stage turns an operation on ordinary memory into one on memory that the daemon sees. It keeps that memory for the next.
-func (s *Session) stage(o *Operation) (*Operation, error) {
-	n := max(o.In.Bytes, o.Out.Bytes)
-	if s.staged == nil || len(s.staged.Bytes) < n {
-		if s.staged != nil {
-			if err := s.Free(s.staged); err != nil {
-				return nil, err
-			}
-			s.staged = nil
-		}
-		m, err := s.Alloc(n)
-		if err != nil {
-			return nil, err
-		}
-		s.staged = m
-	}
-	sent := *o
-	if o.In.Memory != nil {
-		sent.In = Piece{Memory: s.staged, Bytes: o.In.Bytes}
-		copy(sent.In.bytes(), o.In.bytes())
-	}
-	if o.Out.Memory != nil {
-		sent.Out = Piece{Memory: s.staged, Bytes: o.Out.Bytes}
-	}
-	return &sent, nil
+	return s.Wait(handle)
 }
 
 // Submit starts an operation; Wait must be called for its handle. It keeps nothing of o. Its name is in flight until
-// Wait or Test has reported the end, however fast the others are.
+// Wait has reported the end, however fast the others are.
 func (s *Session) Submit(o *Operation) (handle uint32, err error) {
 	if err := s.check(o); err != nil {
 		return 0, err
-	}
-	if o.isOrdinary() {
-		return 0, fmt.Errorf("submit %s: a tensor in ordinary memory, which only Do takes", o.Name)
 	}
 	s.slots.close(o)
 	handle, err = s.submit(o, slotOffer{})
@@ -184,7 +134,7 @@ func (s *Session) submit(o *Operation, offers slotOffer) (handle uint32, err err
 	handle = s.number()
 	call := codec.Call{Handle: handle, Kind: o.Kind, Type: o.Type, Op: o.Op, Coding: o.Coding, Root: int32(o.Root), Group: o.Group,
 		Pre: o.Pre, Post: o.Post, In: o.In.place(), Out: o.Out.place(),
-		TakesSlot: offers.slot, TakesWide: offers.wide, TakesBelt: offers.belt}
+		TakesSlot: offers.slot, TakesWide: offers.wide}
 	s.out = codec.AppendSubmit(s.out[:0], &call, o.Shape, o.Splits, o.Name)
 	if offers.slot {
 		s.slots.offered = handle
@@ -199,39 +149,6 @@ func (s *Session) submit(o *Operation, offers slotOffer) (handle uint32, err err
 		s.carries[handle] = true
 	}
 	return handle, nil
-}
-
-// Test reports whether an operation has ended, well or not, without waiting; Wait must still be called.
-func (s *Session) Test(handle uint32) (bool, error) {
-	for {
-		if _, ended := s.done[handle]; ended {
-			s.free(handle)
-			return true, nil
-		}
-		if !s.open[handle] {
-			return false, fmt.Errorf("test operation: no handle %d", handle)
-		}
-		heard, err := s.glance()
-		if err != nil {
-			return false, fmt.Errorf("test operation: %w", err)
-		}
-		if !heard {
-			return false, nil
-		}
-	}
-}
-
-// glance takes a message of the daemon, and reports whether there was one.
-func (s *Session) glance() (bool, error) {
-	if s.gone != nil {
-		return false, s.gone
-	}
-	fds := [...]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
-	var n int
-	if err := retry(func() (err error) { n, err = unix.Poll(fds[:], 0); return err }); err != nil || n == 0 {
-		return false, os.NewSyscallError("poll", err)
-	}
-	return true, s.receive(nil)
 }
 
 // Wait returns when the operation is complete. A *collective.Error is its failure, and others may go on.

@@ -4,8 +4,7 @@
 // the protocol.
 //
 // Tensors lie in memory that the rank shares with the daemon (Session.Alloc), and nothing is copied on the way to it.
-// Tensors in other memory (Ordinary) go over a belt on one host, or are copied. Ranks meet by the name of an operation,
-// in any order.
+// Ranks meet by the name of an operation, in any order.
 //
 // On one host, small allreduces that come again under the same name cost no system call: the ranks carry them out in a
 // shared-memory slot. Another operation costs one send, one receive, and the wake-up of the receive. The receive blocks
@@ -15,7 +14,7 @@
 //   - session.go: joining, memory, leaving
 //   - operation.go: submitting operations and waiting for them
 //   - receive.go: the messages of the daemon
-//   - slots.go, wide.go, belt.go: the rank's end of shared-memory slots
+//   - slots.go, wide.go: the rank's end of shared-memory slots
 //
 // Tests of both ends of a session are in worker/session.
 package rank
@@ -51,11 +50,10 @@ type Session struct {
 	results  map[uint32][]byte           // result regions, which this rank may only read
 	memories map[*Memory]bool
 	carries  map[uint32]bool // of operations whose completion may bring a descriptor
-	names    map[name]bool   // in flight, by Submit: until Wait or Test has reported the end
+	names    map[name]bool   // in flight, by Submit: until Wait has reported the end
 	named    map[uint32]name // the same by handle
 	gone     error           // why the world has ended
 	slots    *slotTable      // nil where there are none
-	staged   *Memory         // for an operation on ordinary memory; may be nil
 	counts   counters.Writer
 }
 

@@ -50,7 +50,6 @@ type slotTable struct {
 	seen        map[regionOf][]byte // memory of the other ranks
 	buffers     [][]byte            // scratch
 	results     [][]byte            // scratch
-	belt        belt
 }
 
 type slotState uint8
@@ -70,8 +69,7 @@ type slot struct {
 	at      int // where its words begin
 	stride  int // from one of its buffers to the next
 
-	offersWide, offersBelt bool
-	wide, onBelt           bool
+	offersWide, wide bool
 }
 
 // openSlots asks for the slots of the world, if there are any.
@@ -101,7 +99,6 @@ func (s *Session) openSlots() error {
 	if err != nil {
 		return fmt.Errorf("open slots: %w", err)
 	}
-	l.belt.there = w.Belt && len(l.memory) >= codec.SlotsBytes+l.ranks*codec.BeltArea
 	s.slots = l // from here on release gives it back
 	if err := l.hangDoorbell(); err != nil {
 		return fmt.Errorf("open slots: %w", err)
@@ -178,12 +175,6 @@ func (l *slotTable) suits(o *Operation) bool {
 	if l.yields {
 		most = codec.MaxCrowdBytes
 	}
-	if !o.In.shared() || !o.Out.shared() { // a wide slot cannot take it, and the belt is faster than the daemon
-		most = codec.MaxSlotBytes
-		if l.belt.there {
-			most = codec.MaxBeltBytes
-		}
-	}
 	if o.Kind != collective.Allreduce || o.Group != 0 || o.Root != 0 || o.Pre != 0 && o.Pre != 1 || o.Post != 0 && o.Post != 1 {
 		return false
 	}
@@ -230,9 +221,6 @@ func (l *slotTable) fits(x *slot, o *Operation) bool {
 	if x.wide { // the other ranks can map this memory only
 		same = same && x.call.In.number() == o.In.number() && x.call.Out.number() == o.Out.number() && !overlap(o.In, o.Out)
 	}
-	if x.onBelt { // with another thread there, or once it has failed, all go to the daemon
-		same = same && l.belt.there && !overlap(o.In, o.Out)
-	}
 	return same
 }
 
@@ -272,7 +260,7 @@ func (l *slotTable) give(x *slot) {
 
 // slotOffer is what a rank offers with an operation for the next one of its name.
 type slotOffer struct {
-	slot, wide, belt bool
+	slot, wide bool
 }
 
 // offer decides what this rank offers with an operation; x is the slot of its name.
@@ -282,9 +270,8 @@ func (l *slotTable) offer(x *slot, o *Operation) slotOffer {
 	}
 	x.keep(o)
 	l.next = x
-	x.offersWide = x.reopens < maxWidened && o.In.shared() && o.Out.shared()
-	x.offersBelt = l.belt.there && o.In.Bytes > codec.MaxSlotBytes && !overlap(o.In, o.Out)
-	return slotOffer{true, x.offersWide, x.offersBelt}
+	x.offersWide = x.reopens < maxWidened
+	return slotOffer{true, x.offersWide}
 }
 
 // leave gives up all slots for good.
@@ -322,13 +309,13 @@ func (x *slot) keep(o *Operation) {
 
 // take takes the slot that the daemon assigned to a name.
 func (l *slotTable) take(x *slot, offset int) error {
-	wide, onBelt := offset&codec.WideSlot != 0, offset&codec.BeltSlot != 0
-	if wide && !x.offersWide || onBelt && (wide || !x.offersBelt) || !wide && !onBelt && x.call.In.Bytes > codec.MaxSlotBytes {
+	wide := offset&codec.WideSlot != 0
+	if wide && !x.offersWide || !wide && x.call.In.Bytes > codec.MaxSlotBytes {
 		return codec.Malformed("slot at %d for %d bytes", offset, x.call.In.Bytes)
 	}
-	offset &^= codec.WideSlot | codec.BeltSlot
+	offset &^= codec.WideSlot
 	stride := codec.SlotStride(x.call.In.Bytes)
-	if wide || onBelt {
+	if wide {
 		stride = 0
 	}
 	need := l.ranks * (codec.SlotLine + 2*stride)
@@ -336,7 +323,7 @@ func (l *slotTable) take(x *slot, offset int) error {
 		return codec.Malformed("slot at %d of %d bytes", offset, len(l.memory))
 	}
 	if x.state == slotOffered {
-		x.state, x.at, x.stride, x.use, x.wide, x.onBelt = slotTaken, offset, stride, 0, wide, onBelt
+		x.state, x.at, x.stride, x.use, x.wide = slotTaken, offset, stride, 0, wide
 	}
 	return nil
 }
@@ -344,12 +331,10 @@ func (l *slotTable) take(x *slot, offset int) error {
 // enter begins a use of a slot.
 func (l *slotTable) enter(x *slot, o *Operation) {
 	x.use++
-	switch {
-	case x.onBelt:
-	case x.wide:
+	if x.wide {
 		x.keep(o)
 		l.show(x)
-	default:
+	} else {
 		copy(l.buffer(x, l.self), o.In.bytes())
 	}
 	l.announce(x, 2*x.use)
@@ -440,20 +425,17 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("wait for %s: %w", o.Name, err)
 	}
-	if !x.wide && !x.onBelt {
+	if !x.wide {
 		l.reduce(x, o)
 		return true, nil
 	}
 	defer s.counts.Moved(s.counts.Waits())
-	if x.onBelt {
-		return true, s.passBelt(x, o)
-	}
 	if err := l.reduceSlice(x); err != nil {
 		return false, err
 	}
 	how, err = s.await(func() meeting { return l.slicesDone(x) })
 	if err == nil && how == broken { // the tensors are overwritten in part
-		err = l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) })
+		err = l.deserted(x)
 	}
 	return true, err
 }

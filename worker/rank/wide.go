@@ -125,10 +125,10 @@ func (l *slotTable) leftEarly(x *slot, rank int) bool {
 }
 
 // deserted returns the error of an operation that ranks left in the middle, and names them.
-func (l *slotTable) deserted(x *slot, left func(rank int) bool) error {
+func (l *slotTable) deserted(x *slot) error {
 	var who []string
 	for rank := range l.ranks {
-		if left(rank) {
+		if l.leftEarly(x, rank) {
 			who = append(who, strconv.Itoa(rank))
 		}
 	}

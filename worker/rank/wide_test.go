@@ -24,7 +24,7 @@ func TestWhoLeftWideSlotEarly(t *testing.T) {
 		t.Fatalf("%v, and two have left", how)
 	}
 	const want = "allreduce grad: rank 1, 3 of this host ended in the middle of it, and the tensor holds no result"
-	if got := l.deserted(x, func(rank int) bool { return l.leftEarly(x, rank) }).Error(); got != want {
+	if got := l.deserted(x).Error(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

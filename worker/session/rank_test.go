@@ -67,11 +67,6 @@ func TestRank(t *testing.T) {
 		if _, err := r.Wait(second); err != nil {
 			return err
 		}
-		for ended := false; !ended; {
-			if ended, err = r.Test(first); err != nil {
-				return err
-			}
-		}
 		if _, err := r.Wait(first); err != nil {
 			return err
 		}
@@ -80,9 +75,6 @@ func TestRank(t *testing.T) {
 		}
 		if _, err := r.Wait(first); err == nil {
 			t.Error("a handle can be waited for twice")
-		}
-		if _, err := r.Test(first); err == nil {
-			t.Error("a handle can be tested after it was waited for")
 		}
 		for range 300 { // more than a rank may have at once
 			more, err := r.Alloc(1 << 16)
@@ -100,7 +92,7 @@ func TestRank(t *testing.T) {
 	})
 }
 
-// A name is in flight until its rank has waited or tested, however fast the other one is.
+// A name is in flight until its rank has waited, however fast the other one is.
 func TestRankNames(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
@@ -132,23 +124,11 @@ func TestRankNames(t *testing.T) {
 				if _, err := r.Do(&op); err == nil || !strings.Contains(err.Error(), "in flight") {
 					t.Errorf("%s, round %d: done again: %v", op.Name, round, err)
 				}
-				for ended := round < 3; !ended; {
-					if ended, err = r.Test(handle); err != nil {
-						return err
-					}
-				}
-				if round < 3 {
-					if _, err := r.Wait(handle); err != nil {
-						return err
-					}
+				if _, err := r.Wait(handle); err != nil {
+					return err
 				}
 				if _, err := r.Do(&op); err != nil {
 					return err
-				}
-				if round >= 3 {
-					if _, err := r.Wait(handle); err != nil {
-						return err
-					}
 				}
 			}
 		}
