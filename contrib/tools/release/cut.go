@@ -94,16 +94,15 @@ func (r *release) provenance() error {
 		{"name": "source", "digest": object{"gitCommit": r.revision}},
 		{"name": "go", "uri": "pkg:golang/stdlib@" + strings.TrimPrefix(runtime.Version(), "go")},
 	}
-	compilers, err := filepath.Glob(filepath.Join(r.root, "contrib/tools/requirements/zig-*.txt"))
-	if err != nil || len(compilers) != 1 {
-		return fmt.Errorf("find the C compiler's requirement: %d: %w", len(compilers), err)
-	}
-	compiler, err := os.ReadFile(compilers[0])
+	compiler, err := os.ReadFile(filepath.Join(r.root, "contrib/tools/zig.py"))
 	if err != nil {
 		return err
 	}
-	name, version, _ := strings.Cut(strings.TrimSpace(string(compiler)), "==")
-	sources = append(sources, object{"name": "zig", "uri": "pkg:pypi/" + name + "@" + version})
+	version := regexp.MustCompile(`(?m)^VERSION = "(.*)"$`).FindSubmatch(compiler)
+	if version == nil {
+		return errors.New("contrib/tools/zig.py names no VERSION")
+	}
+	sources = append(sources, object{"name": "zig", "uri": "pkg:pypi/ziglang@" + string(version[1])})
 	return create(r.file("gorun-"+r.version+".provenance.json"), func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", " ")

@@ -30,7 +30,7 @@ func source(t *testing.T, version string) *release {
 	r := &release{version: version, revision: "0123", date: time.Unix(1790000000, 0), root: t.TempDir(), out: t.TempDir()}
 	for name, text := range map[string]string{
 		filepath.Join(r.root, "CHANGELOG.md"):                               changes,
-		filepath.Join(r.root, "contrib/tools/requirements/zig-0.1.txt"):     "ziglang==0.1\n",
+		filepath.Join(r.root, "contrib/tools/zig.py"):                       "VERSION = \"0.1\"\n",
 		filepath.Join(r.out, "gorun-1.2.0-linux-amd64.tar.gz"):              "a tarball",
 		filepath.Join(r.out, "gorun-1.2.0-py3-none-manylinux_2_17_any.whl"): "a wheel",
 	} {
@@ -116,11 +116,15 @@ func TestSigned(t *testing.T) {
 		Subject   []struct{ Name string }
 		Predicate struct {
 			BuildDefinition struct {
-				ResolvedDependencies []struct{ Digest map[string]string }
+				ResolvedDependencies []struct {
+					URI    string
+					Digest map[string]string
+				}
 			}
 		}
 	}
-	if err := json.Unmarshal(data, &s); err != nil || len(s.Subject) != 3 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "0123" {
+	if err := json.Unmarshal(data, &s); err != nil || len(s.Subject) != 3 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != "0123" ||
+		s.Predicate.BuildDefinition.ResolvedDependencies[2].URI != "pkg:pypi/ziglang@0.1" {
 		t.Errorf("the provenance is %s, %v", data, err)
 	}
 	if lines := run(t, r.out, "sha256sum", "-c", "SHA256SUMS"); bytes.Count(lines, []byte(": OK\n")) != 4 {
