@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOWORK := off
 VERSION ?= $(shell contrib/tools/version.sh)
 # What users and other makes may set, and is empty otherwise. A make that has built gorun calls others with BUILT=yes.
-$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS RELEASE_KEY,$(eval $(v) ?=))
+$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS RELEASE_KEY CC_ARM64,$(eval $(v) ?=))
 
 # Large downloads and builds are made once per version, outside this tree. X/ready says that X is complete.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
@@ -45,6 +45,10 @@ $(if $(filter 0,$(MAKELEVEL)),$(shell rm -f build/again))
 REPORT = build/report -skips build/skips -figures build/figures -again build/again
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
+
+# What a target needs comes before what takes time. What was asked for and is skipped has failed.
+need-%: ; @contrib/tools/need.sh $(subst @,:,$(subst +, ,$*))
+asked = { tee build/asked; ! grep -B1 -e '--- SKIP' build/asked || { echo "error: this was asked for, and was skipped"; exit 1; }; }
 
 # Every target that a line below documents, and those that make what they need ready.
 .PHONY: $(shell sed -n 's/^\#\# \([a-z0-9-]*\):.*/\1/p; s/^\([a-z0-9]*-ready\):.*/\1/p' Makefile)
@@ -155,7 +159,7 @@ unit-lab: build/report
 ## e2e: the end-to-end tests, of the built binary on lab hosts; they need root, sshd and iproute2 (FAMILIES="launch vm" E2E_SHORT=)
 E2E_SHORT ?= -short
 E2E_BINARY ?= $(CURDIR)/bin/gorun
-e2e: build build/report
+e2e: $(if $(BUILT),,need-lab) build build/report
 	@failed=; $(MAKE) e2e-families E2E_SKIP='$(ALONE)' || failed=yes; \
 	$(if $(filter faults,$(FAMILIES)),$(MAKE) e2e-families FAMILIES=faults E2E_RUN='$(ALONE)' E2E_FLAGS="$(E2E_SHORT) -parallel=2" || failed=yes; \
 	$(MAKE) e2e-families FAMILIES=speed || failed=yes;) [ -z "$$failed" ]
@@ -166,7 +170,7 @@ e2e-families:
 	@GORUN_E2E_BINARY=$(E2E_BINARY) $(REPORT) -packages "$(FAMILIES:%=./contrib/e2e/%)" go test -json -count=1 -timeout=40m $(E2E_FLAGS) $(if $(E2E_RUN),-run "^($(E2E_RUN))$$") $(if $(E2E_SKIP),-skip "^($(E2E_SKIP))$$")
 ## e2e-race: end-to-end tests by a binary with the race detector, launcher and daemons alike (RACE_FAMILIES="cluster elastic")
 # Script tests have it too (make unit), but on one machine. A program in which it finds a race exits with status 66.
-e2e-race: build/report
+e2e-race: need-lab+cc@gcc build/report
 	@mkdir -p build/race
 	CGO_ENABLED=1 GOFLAGS=-race $(gorun) linux $$(go env GOARCH) build/race/gorun
 	$(anew)
@@ -190,8 +194,7 @@ c: build
 	$(if $(FACES),contrib/c/check.sh faces)
 ## arm64: the arithmetic, the golden vectors of the rank protocol, the C binding and jobs of 1 to 3 ranks, for arm64 in an emulator
 QEMU_ARM64 ?= $(shell command -v qemu-aarch64-static qemu-aarch64 | head -1)
-arm64: build
-	@contrib/tools/need.sh $(or $(QEMU_ARM64),qemu-aarch64-static:qemu-user-static)
+arm64: $(if $(QEMU_ARM64),,need-qemu-aarch64-static@qemu-user-static) $(if $(CC_ARM64),,need-aarch64-linux-gnu-gcc@gcc-aarch64-linux-gnu) build
 	$(gorun) linux arm64 build/arm64/gorun; $(anew); contrib/tools/arm64.sh $(QEMU_ARM64) | tee -a build/skips
 ## modules: the Go modules of their own in contrib: the watcher of vCenter against its simulator, the manifests and gorun-kubernetes, Grafana's board and alerts by Prometheus, the Helm chart (MODULES=vsphere; UPDATE=1 writes what the chart renders)
 MODULES ?= vsphere kubernetes grafana helm
@@ -201,7 +204,7 @@ module-%: build build/report
 	cd contrib/$* && go vet ./... && UPDATE=$(UPDATE) GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
 ## test-kubernetes: the manifests and jobs of gorun --kubernetes, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
-test-kubernetes: build kubernetes-ready module-helm
+test-kubernetes: need-lab build kubernetes-ready module-helm
 	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet && go build -o ../../build/gorun-kubernetes ./gorun-kubernetes
 	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) KUBELET=$(CURDIR)/build/kubelet \
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
@@ -236,17 +239,16 @@ release:
 ## release-check: install each file of build/release in a fresh root, and run a job of two ranks there (needs root)
 $(RELEASE)/SHA256SUMS:
 	$(MAKE) release
-release-check: release-ready $(RELEASE)/SHA256SUMS
+release-check: need-lab+cc@gcc release-ready $(RELEASE)/SHA256SUMS
 	(cd contrib/tools/release && go vet . && go test -count=1 .) && SPDX=$(SPDX_VENV)/bin/pyspdxtools contrib/packaging/check.sh $(RELEASE) '$(VERSION)' $(DEBIAN)/root
 ## release-again: make the release a second time, in another directory with an empty build cache and without a network, and compare (needs root)
-release-again: $(RELEASE)/SHA256SUMS
+release-again: need-lab $(RELEASE)/SHA256SUMS
 	contrib/packaging/again.sh $(RELEASE) '$(VERSION)' $(REVISION) $(SOURCE_DATE_EPOCH)
 
 ## compatibility: try this gorun with the last release: which of their parts work together, and how others refuse each other (BASELINE=REVISION)
 # Before the first release the baseline is the commit that raised the control protocol last.
 BASELINE ?= $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null),4042687d3a4fb1c435d494f8fb213e9722153c4c)
-baseline:
-	@echo '$(BASELINE)'
+baseline: ; @echo '$(BASELINE)'
 compatibility: build
 	PYTHON=$(PYTHON) contrib/packaging/compatibility.sh bin/gorun '$(BASELINE)'
 
@@ -255,7 +257,7 @@ compatibility: build
 ## docs: build the documentation site and check it: links, flags, targets and tests that pages name, runnable blocks on lab hosts, and the live page of a job in Chromium
 DOCS := $(DOCS_VENV)/bin/python -B contrib/tools/docs
 AXE := $(CACHE)/axe-core-4.14.1/axe.min.js
-docs: build docs-site $(AXE)
+docs: need-lab build docs-site $(AXE)
 	$(DOCS)/test_docs.py -q
 	go build -o build/lab ./contrib/lab/cmd/lab
 	$(DOCS)/runnable.py --lab $(CURDIR)/build/lab --python $(PYTHON)
@@ -263,8 +265,7 @@ docs: build docs-site $(AXE)
 # Generated pages are as new as the code, and pages name what exists. The generator of the site is not needed.
 PAGES = contrib/tools/api.py --check && $(PYTHON) -B contrib/tools/docs/check.py
 ## docs-site: only build the documentation site: open build/site/index.html, it needs no server
-docs-site: docs-ready
-	$(DOCS)/build.py
+docs-site: docs-ready ; $(DOCS)/build.py
 ## reference: write the pages of docs/reference, and the help that tests compare with, from the code; a unit test or make docs fails while they are older
 reference:
 	UPDATE_REFERENCE=1 UPDATE_HELP=1 go test ./cmd/gorun -count=1 -run '^(TestReference|TestHelp)$$'
@@ -277,22 +278,22 @@ fuzz:
 	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's,/[^/]*:func , ,' | while read -r package name; do \
 		echo "$$name in $$package"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(FUZZTIME),10s) $$package; done
 ## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; run TRIALS=200 jobs of random kinds under random faults; some of each is part of the tests
-soak: build
+soak: need-lab build
 	go test -timeout=24h -count=1 -run 'TestOperations' ./rendezvous/epoch -seeds 5000 -seed $(or $(SEED),0)
 	go test -timeout=24h -count=1 -v -run 'TestSoak' ./contrib/e2e/elastic -long -soak $(or $(SOAK),3m) -soak-seed $(or $(SEED),0)
 	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
 	go test -timeout=2h -count=1 -parallel=4 -v -run TestTrials ./contrib/e2e/elastic -trials $(or $(TRIALS),200) -trial-seed $(or $(SEED),0)
 ## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) break, and compare every operation with TCP
-vm: build
-	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(or $(MOVES),1) -kills $(or $(KILLS),30)
+vm: need-vm build
+	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(or $(MOVES),1) -kills $(or $(KILLS),30) | $(asked)
 
 ## provision: the role for Ansible and the user data for cloud-init: their linters, and first boots of machines with systemd (needs root and cloud-init)
-provision: build provision-ready $(RELEASE)/SHA256SUMS
-	contrib/tools/need.sh root cloud-init && cloud-init schema -c contrib/cloud-init/user-data
+provision: need-lab+cloud-init+systemctl@systemd build provision-ready $(RELEASE)/SHA256SUMS
+	cloud-init schema -c contrib/cloud-init/user-data
 	cd contrib/ansible && PATH=$(ANSIBLE_VENV)/bin:$$PATH ansible-lint -q --offline --profile production; rm -rf .ansible
 	ANSIBLE=$(ANSIBLE_VENV) GORUN_DEB=$$(ls $(CURDIR)/$(RELEASE)/gorun_*_$$(go env GOARCH).deb) GORUN_E2E_BINARY=$(E2E_BINARY) \
-		go test -timeout=10m -count=1 -v -run 'TestAnsible|TestCloudInit' ./contrib/e2e/cluster
+		go test -timeout=10m -count=1 -v -run 'TestAnsible|TestCloudInit' ./contrib/e2e/cluster | $(asked)
 
 ##@ Measurements
 
@@ -304,7 +305,7 @@ bench: build
 bench-check: build
 	$(PYTHON) -B contrib/bench/check.py $(or $(OLD),HEAD~1)
 ## bench-launch: launches of 2, 16 and 64 ranks by gorun, Open MPI and MPICH (needs root); a table in build/bench-launch.md
-bench-launch: build
+bench-launch: need-lab build
 	$(PYTHON) -B contrib/bench/launch.py
 ## rings: tables of rings on simulated clusters of 4 to 1024 hosts (ours, PCCL's objective, the host list's), and of one or several over two NICs
 rings:
@@ -320,7 +321,7 @@ torch2: build $(if $(filter $(TORCH2_VENV)/%,$(TORCH2)),torch2-ready)
 	PYTHONPATH=contrib/python:contrib/python/shim $(TORCH2) -B -m unittest discover -s contrib/python/tests -p 'test_gpu_*.py'
 	for which in $(or $(SUITE:%=--backend=%),--part); do $(TORCH2) -B contrib/tools/torch_suite.py $$which || exit 1; done
 ## compat: Horovod scripts timed under gorun and under stock Horovod, a table in build/compat.md, and programs of stock Horovod itself, started by gorun on lab hosts (HVD=a Python with it, COMPAT="--quick --rounds 1")
-compat: build build/report $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
+compat: need-lab build build/report $(if $(filter $(HOROVOD_VENV)/%,$(HVD)),horovod-ready)
 	$(PYTHON) -B contrib/bench/scripts.py --horovod $(HVD) $(COMPAT)
 	@HOROVOD_PYTHON=$(HVD) $(REPORT) -packages ./contrib/e2e/python go test -json -timeout=10m -count=1 -run TestStockHorovod
 
@@ -329,18 +330,18 @@ horovod-tests: build
 	$(PYTHON) -B contrib/tools/horovod_suite.py --python $(or $(TESTS_PYTHON),$(PYTHON)) --np $(or $(TESTS_NP),2 4) $(TESTS_HOSTS:%=-H %) -- $(or $(HOROVOD_TESTS),$(error HOROVOD_TESTS=DIR names a checkout of Horovod))
 
 ## frameworks: programs of accelerate, DeepSpeed, JAX, mpi4py, TensorFlow and transformers, in build/frameworks beside Debian's python3-torch, on lab hosts
-frameworks: build build/frameworks/ready tensorflow jax
+frameworks: need-lab build build/frameworks/ready tensorflow jax
 	contrib/c/check.sh faces
 	contrib/c/check.sh sanitized $(KERAS3_VENV)/bin/python $(VERSION)
-	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python
+	FRAMEWORKS_PYTHON=$(CURDIR)/build/frameworks/bin/python go test -timeout=10m -count=1 -v -run TestFrameworks ./contrib/e2e/python | $(asked)
 ## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 and 2.18 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs; TENSORFLOWS=: some of the Pythons)
 tensorflow: build frameworks-ready
 	for python in $(TENSORFLOWS:%=%/bin/python); do \
 		$$python -B contrib/tools/imports.py && $(PYTHON) -B contrib/python/tests/tf/run.py $$python $(PARTS) || exit 1; done
 ## jax: the tests of gorun.jax, and JAX's own programs on the engine, on lab hosts (JAX_VENVS=)
 JAX_VENVS ?= $(CACHE)/jax-0.5.3 $(CACHE)/jax-0.10.2
-jax: build $(JAX_VENVS:%=%/ready)
-	for venv in $(JAX_VENVS); do JAX_PYTHON=$$venv/bin/python go test -timeout=20m -count=1 -run TestJAX ./contrib/e2e/python || exit 1; done
+jax: need-lab build $(JAX_VENVS:%=%/ready)
+	for venv in $(JAX_VENVS); do JAX_PYTHON=$$venv/bin/python go test -timeout=20m -count=1 -v -run TestJAX ./contrib/e2e/python | $(asked) || exit 1; done
 ## ray: horovod.ray, by actors of a Ray cluster of three nodes on this machine
 ## spark: horovod.spark, by tasks of three executors on this machine; needs Java (openjdk-17-jre-headless)
 ray spark: build ray-ready
@@ -355,9 +356,8 @@ torch2-ready: $(TORCH2_VENV)/ready
 frameworks-ready: $(patsubst $(TORCH2_VENV)/ready,$(TORCH2_VENV)/keras,$(TENSORFLOWS:%=%/ready))
 ray-ready: $(RAY_VENV)/ready
 horovod-ready: $(HOROVOD_VENV)/ready
-zig-ready:
-	python3 contrib/tools/zig.py $(ZIG)
-release-ready: $(DEBIAN)/ready $(SPDX_VENV)/ready zig-ready
+zig-ready: ; python3 contrib/tools/zig.py $(ZIG)
+release-ready: need-go+venv $(DEBIAN)/ready $(SPDX_VENV)/ready zig-ready
 	cd contrib/tools/release && go mod download
 provision-ready: $(ANSIBLE_VENV)/ready
 kubernetes-ready:

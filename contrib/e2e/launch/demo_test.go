@@ -84,7 +84,9 @@ func TestGuards(t *testing.T) {
 		{"NoCompiler", []string{"cc", "gcc", "clang"}, "", "", []string{"contrib/tools/library.sh", runtime.GOARCH, "build/libgorun-none.so"}, "library: error: no C compiler for ", 1},
 		{"NoCompilerForC", []string{"cc", "gcc", "clang"}, "", "", []string{"contrib/c/check.sh", "binding"}, "no C compiler, apt-get install gcc", 1},
 		{"NoVenv", nil, "python3", "exit 1", []string{"contrib/tools/need.sh", "venv"}, "error: python3 cannot make a venv: apt-get install python3-venv", 1},
-		{"NoKmod", []string{"depmod"}, "", "", []string{"contrib/tools/need.sh", "depmod:kmod"}, "error: depmod is missing: apt-get install kmod", 1},
+		{"NoKmod", []string{"depmod"}, "", "", []string{"make", "vm"}, "error: depmod is missing: apt-get install kmod", 2},
+		{"NoSshd", []string{"sshd"}, "", "", []string{"make", "soak"}, "error: sshd is missing: apt-get install openssh-server", 2},
+		{"NoNamespaces", nil, "unshare", "exit 1", []string{"make", "e2e"}, "error: hosts of a lab need namespaces: in a container, --privileged", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := demoRoot(t, test.without)
