@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import runnable
 from faults import Faults
 from flags import Flags
-from pages import Stage, blocks
+from pages import ROOT, Stage, blocks
 from source import Sources, slug
 
 FLAGS = Flags({"--help", "--np", "--elastic", "--tag-output"}, {"topo": {"--help", "--svg"}, "bench": {"--help"}})
@@ -167,6 +168,17 @@ class Runnable(Tree):
     def test_files(self) -> None:
         found = runnable.play("```python file=a.py\nx\n```\n```text output\ny\n```\n")
         self.assertEqual((found.files, found.steps), ({"a.py": ["x"]}, []))
+
+
+class PictureTest(unittest.TestCase):
+    """The picture of a lost host is that of its recording."""
+
+    def test_drawn_anew(self) -> None:
+        sys.path.insert(0, str(ROOT / "contrib" / "demo"))
+        import picture
+
+        drawn = picture.draw((ROOT / "contrib" / "demo" / "loss.cast").read_text())
+        self.assertEqual(drawn, (ROOT / "docs" / "pictures" / "loss.svg").read_text())
 
 
 if __name__ == "__main__":
