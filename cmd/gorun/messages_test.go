@@ -335,7 +335,8 @@ var unheld = map[string][]string{
 			"firewalls between them, and --ssh-config aliases that hide addresses",
 	},
 	"two things must meet within a moment": {
-		"the job's launcher is gone", "the daemon hung up",
+		"the job's launcher is gone", "the daemon hung up", "ask %s for jobs: the daemons do not agree on who keeps the queue",
+		"add what was measured to the topology file: %w",
 		"clean up: exit code %d: %s",
 	},
 }

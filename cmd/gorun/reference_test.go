@@ -32,7 +32,6 @@ func TestReference(t *testing.T) {
 		"reference/environment.md":     environmentPage(),
 		"reference/topology-file.md":   topologyPage(),
 		"reference/events.schema.json": eventsSchema(t),
-		"troubleshooting.md":           troubleshootingPage(t),
 	}
 	for name, want := range pages {
 		hold(t, filepath.Join(docs, name), want)
