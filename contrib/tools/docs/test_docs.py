@@ -10,8 +10,8 @@ from pathlib import Path
 import runnable
 from faults import Faults
 from flags import Flags
-from pages import ROOT, Stage, blocks
-from source import Sources, slug
+from pages import ROOT
+from source import Sources
 
 FLAGS = Flags({"--help", "--np", "--elastic", "--tag-output"}, {"topo": {"--help", "--svg"}, "bench": {"--help"}})
 MAKEFILE = "build: x\n\tgo build\nx:\ntest-all:\n"
@@ -72,71 +72,6 @@ class Mistakes(Tree):
                 self.assertEqual([line.split(": ", 1)[1] for line in found], [fault])
                 self.assertEqual(self.source_faults(f"# Home\n\n{good}\n"), [])
 
-    def test_rows_are_held(self) -> None:
-        self.write("mkdocs.yml", "nav:\n  - index.md\n  - security.md\n")
-        head = "| what | held by |\n|---|---|\n"
-        self.write("worker/test_x.py", "class X:\n    def test_two(self):\n    def test_three(self):\n")
-        self.write("other/test_x.py", "class X:\n    def test_three(self):\n")
-        good = head + "| a | `TestOne`, `test_two` |\n| b | not gorun's |\n| c | `test_three` of `other` |\n"
-        self.assertEqual(self.source_faults(good, "docs/security.md"), [])
-        for bad, fault in (
-            ("| a |\n|---|\n", "the last column of a table is not called held by"),
-            (head + "| a | b |\n", "no test holds this row, and it is not said to be not gorun's"),
-            (head + "| a | b | `TestOne` |\n", "a row with another number of cells than its table"),
-            (head + "| a | `test_four` |\n", "test_four is a test of nothing"),
-            (head + "| a | `test_three` |\n", "test_three is a test of other, worker"),
-            (head + "| a | `TestOne` of `other` |\n", "TestOne is a test of worker"),
-        ):
-            [found] = self.source_faults(bad, "docs/security.md")
-            self.assertEqual(found.split(": ", 1)[1], fault)
-
-    def test_navigation(self) -> None:
-        self.write("docs/a.md", "# A\n")
-        self.assertEqual(self.source_faults("# Home\n"), ["mkdocs.yml: the navigation has a.md 0 times"])
-        self.write("mkdocs.yml", "nav:\n  - index.md\n  - S:\n    - A: a.md\n")
-        self.assertEqual(self.source_faults("# Home\n"), [])
-        self.write("mkdocs.yml", "nav:\n  - index.md\n  - a.md\n  - b.md\n  - a.md\n")
-        self.assertEqual(len(self.source_faults("# Home\n")), 2)
-        self.write("docs/decisions/README.md", "| [1](0001-x.md) |")
-        self.write("docs/decisions/0001-x.md", "# 1\n")
-        self.write("docs/decisions/0002-y.md", "# 2\n")
-        self.write("mkdocs.yml", "nav:\n  - index.md\n  - a.md\n  - decisions/README.md\n")
-        lacking = "docs/decisions/README.md: its table lacks decisions/0002-y.md"
-        self.assertEqual(self.source_faults("# Home\n"), [lacking])
-
-
-class Staging(Tree):
-    """Pages become what the generator reads."""
-
-    def convert(self, text: str) -> str:
-        self.write("docs/guides/a.md", text)
-        return Stage(self.root, self.root / "out").convert("guides/a.md", text)
-
-    def test_lists(self) -> None:
-        self.assertEqual(
-            self.convert("see\n- one\n  more\n  - two\n- three\n\nend\n"),
-            "see\n\n- one\n    more\n    - two\n- three\n\nend\n",
-        )
-        self.assertEqual(self.convert("on node\n0. It is\n"), "on node\n0. It is\n")
-        fenced = self.convert("1. one\n   ```bash runnable\n   x\n   ```\n")
-        self.assertEqual(fenced, "1. one\n    ```bash\n    x\n    ```\n")
-
-    def test_links(self) -> None:
-        self.assertEqual(self.convert("[a](../index.md#x)"), "[a](../index.md#x)\n")
-        self.assertEqual(self.convert("[a](../../README.md)"), "[a](../index.md)\n")
-        self.assertEqual(self.convert("[`a`\nb](../../worker/x_test.go)"), "`a`\nb\n")
-        self.assertEqual(self.convert("`[a](../../README.md)`"), "`[a](../../README.md)`\n")
-
-        self.assertEqual(self.convert("```` ```x ```` [a](../../README.md)"), "```` ```x ```` [a](../index.md)\n")
-
-    def test_blocks(self) -> None:
-        [first, second] = blocks("a\n```bash runnable\nx\n```\n~~~\n```\n~~~\n")
-        self.assertEqual((first.line, first.info, first.lines), (2, "bash runnable", ["x"]))
-        self.assertEqual(second.lines, ["```"])
-
-    def test_slug(self) -> None:
-        self.assertEqual(slug("What `--np` does, and [why](x.md)"), "what---np-does-and-why")
-
 
 class Runnable(Tree):
     """Blocks run in one shell, and stop a page at the first command that fails."""
@@ -164,10 +99,6 @@ class Runnable(Tree):
             with self.subTest(bad):
                 [line] = self.run_page(bad)
                 self.assertIn(fault, line)
-
-    def test_files(self) -> None:
-        found = runnable.play("```python file=a.py\nx\n```\n```text output\ny\n```\n")
-        self.assertEqual((found.files, found.steps), ({"a.py": ["x"]}, []))
 
 
 class PictureTest(unittest.TestCase):

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -16,21 +15,6 @@ func TestComplete(t *testing.T) {
 	script, err := os.ReadFile("../build.sh")
 	if err != nil || !strings.Contains(string(script), `-tags "`+tags+`,gorund$3" `) {
 		t.Errorf("build.sh builds with other tags than %s: %v", tags, err)
-	}
-}
-
-// TestStale: a file that lacks a module's text is reported.
-func TestStale(t *testing.T) {
-	whole, err := os.ReadFile("../../../cmd/gorun/THIRD_PARTY_LICENSES")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cut := filepath.Join(t.TempDir(), "cut")
-	if err := os.WriteFile(cut, whole[:len(whole)-100], 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(true, ".", cut); err == nil || !strings.Contains(err.Error(), "go generate") {
-		t.Errorf("a file without its end: %v", err)
 	}
 }
 
@@ -63,18 +47,5 @@ func TestReport(t *testing.T) {
 	none := make("none", map[string]string{"LICENSE": "All rights reserved.", "a/b/x.go": ""})
 	if _, err := report([]module{one, none}); err == nil || !strings.Contains(err.Error(), "none v1.0.0") {
 		t.Errorf("a module without a licence: %v", err)
-	}
-}
-
-func TestIdentify(t *testing.T) {
-	for text, want := range map[string][]string{
-		"Redistribution and use in source and binary forms. Neither the name of": {"BSD-3-Clause"},
-		"Redistribution and use in source\n and binary forms":                    {"BSD-2-Clause"},
-		"Apache License\n  Version 2.0, January 2004":                            {"Apache-2.0"},
-		"all rights reserved": nil,
-	} {
-		if got := identify(text); !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 	}
 }

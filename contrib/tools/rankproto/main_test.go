@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,24 +65,5 @@ func TestEveryMessage(t *testing.T) {
 	})
 	if types != len(named) {
 		t.Errorf("%d types of messages, and %d in the table", types, len(named))
-	}
-}
-
-// TestDamagedFiles wants an error for marks that do not fit.
-func TestDamagedFiles(t *testing.T) {
-	for text, want := range map[string]string{
-		"# begin table: kinds\n":                                    "no end",
-		"# begin table: kinds\n# begin table: codes\n# end table\n": "out of turn",
-		"# end table\n":                             "out of turn",
-		"# begin table: wheels\n# end table\n":      "unknown table",
-		"# begin table: kinds bytes\n# end table\n": "cannot be written",
-	} {
-		path := filepath.Join(t.TempDir(), "x.py")
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := read(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want %q", text, err, want)
-		}
 	}
 }
