@@ -1,10 +1,7 @@
 package session_test
 
 import (
-	"bytes"
 	"context"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"gorun/collective"
@@ -69,26 +66,4 @@ func (h *host) serve(t testing.TB, engine session.Engine, ranks []int) {
 		<-stopped
 		h.pool.Close()
 	})
-}
-
-// TestPythonKinds runs the binding's tests of the operations with results of their own, from the rank's call to
-// the real engine and back.
-func TestPythonKinds(t *testing.T) {
-	for _, size := range []int{1, 2, 3, 4} {
-		h := startReal(t, size)
-		h.begin()
-		var ranks []*exec.Cmd
-		var outs []*bytes.Buffer
-		for rank := range size {
-			cmd, out := h.python(t, rank, "-m", "unittest", "tests.test_session_kinds")
-			ranks, outs = append(ranks, cmd), append(outs, out)
-		}
-		for rank, cmd := range ranks {
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("rank %d of %d: %v\n%s", rank, size, err, outs[rank])
-			} else if !strings.Contains(outs[rank].String(), "\nOK\n") {
-				t.Errorf("rank %d of %d ran no tests:\n%s", rank, size, outs[rank])
-			}
-		}
-	}
 }

@@ -63,16 +63,6 @@ class NumpyTest(unittest.TestCase):
 
         self.each(body)
 
-    def test_asynchronous(self):
-        def body(rank, size):
-            handles = [hvd.allreduce_async(np.full(i, i), name=str(i), op=hvd.Sum) for i in range(5)]
-            for i, handle in enumerate(handles):
-                assert np.array_equal(hvd.synchronize(handle), np.full(i, i * size))
-                with self.assertRaises(ValueError):
-                    hvd.poll(handle)
-
-        self.each(body)
-
     def test_moving(self):
         def body(rank, size):
             got = hvd.allgather(np.full((rank, 2), rank, "i2"))

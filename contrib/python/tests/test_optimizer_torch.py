@@ -1,4 +1,7 @@
-"""DistributedOptimizer: what it computes must be what one process would with all the data."""
+"""DistributedOptimizer where a test must see inside: memory, names, failures and interrupts.
+
+mp/test_optimizers.py trains with each optimizer and option in a real job.
+"""
 
 import collections
 import copy
@@ -71,15 +74,6 @@ def distributed_sgd(net, **options):
 OPTIMIZERS = {
     "sgd": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda ps: torch.optim.Adam(ps, lr=0.01),
-    "adamw": lambda ps: torch.optim.AdamW(ps, lr=0.01),
-    "rmsprop": lambda ps: torch.optim.RMSprop(ps, lr=0.01),
-    "adagrad": lambda ps: torch.optim.Adagrad(ps, lr=0.1),
-    "adadelta": lambda ps: torch.optim.Adadelta(ps),
-    "adamax": lambda ps: torch.optim.Adamax(ps),
-    "nadam": lambda ps: torch.optim.NAdam(ps),
-    "radam": lambda ps: torch.optim.RAdam(ps),
-    "asgd": lambda ps: torch.optim.ASGD(ps),
-    "rprop": lambda ps: torch.optim.Rprop(ps, lr=0.01),
 }
 
 
@@ -105,31 +99,6 @@ def close(parameters, want, tolerance=1e-5):
 
 
 class EquivalenceTest(unittest.TestCase):
-    def test_every_optimizer(self):
-        for name, make in OPTIMIZERS.items():
-            for size in (1, 2, 4):
-                with self.subTest(name, size=size):
-                    want = single(make, size, 6)
-
-                    def body(rank, make=make, size=size, want=want):
-                        net = model(seed=0 if rank == 0 else rank)  # others start elsewhere
-                        hvd.broadcast_parameters(net.state_dict(), 0)
-                        optimizer = hvd.DistributedOptimizer(
-                            make(net.parameters()), named_parameters=net.named_parameters()
-                        )
-                        for step in range(6):
-                            x, y = batch(step, size)
-                            optimizer.zero_grad()
-                            F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
-                            optimizer.step()
-                        close(net.parameters(), want)
-                        return [p.detach() for p in net.parameters()]
-
-                    # Rprop goes by the sign of tiny differences, the others must agree to the last bit too.
-                    results = run_ranks(size, body)
-                    for result in results:
-                        assert all(torch.equal(a, b) for a, b in zip(result, results[0]))
-
     def test_options(self):
         """Each row trains two ranks in another way that must come to the same weights."""
         make = OPTIMIZERS["sgd"]
@@ -139,10 +108,6 @@ class EquivalenceTest(unittest.TestCase):
             "grads to none": ({}, none, 1e-5),
             "grads to zero": ({}, zero, 1e-5),
             "no names": ({"named_parameters": None}, none, 1e-5),
-            "predivide": ({"gradient_predivide_factor": 2.0}, zero, 1e-5),
-            "num_groups": ({"groups": 2}, zero, 1e-5),
-            "half": ({"compression": hvd.Compression.fp16}, zero, 1e-2),
-            "half, grads to none": ({"compression": hvd.Compression.fp16}, none, 1e-2),
             "own compressor": ({"compression": Negating}, zero, 1e-5),
             "own compressor, grads to none": ({"compression": Negating}, none, 1e-5),
         }
@@ -161,28 +126,6 @@ class EquivalenceTest(unittest.TestCase):
                     close(net.parameters(), want, tolerance)
 
                 run_ranks(2, body)
-
-    def test_several_passes_a_step(self):
-        """Two ranks with two passes each come to what one does with all four batches."""
-        make = OPTIMIZERS["sgd"]
-        want = single(make, 4, 5)
-        for zeroing in ({"set_to_none": True}, {"set_to_none": False}):
-
-            def body(rank, zeroing=zeroing):
-                net = model()
-                optimizer = hvd.DistributedOptimizer(
-                    make(net.parameters()), net.named_parameters(), backward_passes_per_step=2
-                )
-                for step in range(5):
-                    x, y = batch(step, 4)
-                    optimizer.zero_grad(**zeroing)
-                    for i in range(2):
-                        part = 2 * rank + i
-                        (F.mse_loss(net(share(x, part)), share(y, part)) / 2).backward()
-                    optimizer.step()
-                close(net.parameters(), want)
-
-            run_ranks(2, body)
 
     def test_channels_last_and_odd_strides(self):
         def body(rank):
@@ -275,59 +218,6 @@ class StepTest(unittest.TestCase):
                 now = [p.grad.data_ptr() for p in net.parameters()]
                 assert places in (None, now), "gradients moved"
                 places = now
-
-        run_ranks(2, body)
-
-    def test_names_do_not_depend_on_the_order_of_hooks(self):
-        """Ranks run their two branches in different order, and one of them not at all in some steps."""
-
-        class Branches(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a, self.b, self.unused = nn.Linear(3, 1), nn.Linear(3, 1), nn.Linear(3, 1)
-
-            def forward(self, x, order):
-                out = [getattr(self, name)(x) for name in order]
-                return sum(out)
-
-        def body(rank):
-            net = Branches()
-            hvd.broadcast_parameters(net.state_dict(), 0)
-            groups = [[p] for p in net.parameters()]
-            optimizer = hvd.DistributedOptimizer(
-                torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), groups=groups
-            )
-            for step in range(4):
-                optimizer.zero_grad()
-                order = ("ab", "ba", "a", "b")[(step + rank) % 4]
-                net(torch.ones(2, 3) * (rank + 1), order).sum().backward()
-                optimizer.step()
-            assert net.unused.weight.grad is not None and not net.unused.weight.grad.any()
-            return [p.detach().clone() for p in net.parameters()]
-
-        first, *others = run_ranks(4, body)
-        for other in others:
-            assert all(torch.equal(a, b) for a, b in zip(first, other))
-
-    def test_clipping_between_synchronize_and_step(self):
-        def body(rank):
-            net = model()
-            twin = model()
-            optimizer = distributed_sgd(net, lr=0.5)
-            plain = torch.optim.SGD(twin.parameters(), lr=0.5)
-            for step in range(3):
-                x, y = batch(step, 2)
-                optimizer.zero_grad()
-                F.mse_loss(net(share(x, rank)), share(y, rank)).backward()
-                optimizer.synchronize()
-                nn.utils.clip_grad_norm_(net.parameters(), 0.01)
-                with optimizer.skip_synchronize():
-                    optimizer.step()
-                plain.zero_grad()
-                F.mse_loss(twin(x), y).backward()
-                nn.utils.clip_grad_norm_(twin.parameters(), 0.01)
-                plain.step()
-            close(net.parameters(), [p.detach() for p in twin.parameters()])
 
         run_ranks(2, body)
 
@@ -493,34 +383,6 @@ class StepTest(unittest.TestCase):
             table(torch.tensor([rank])).sum().backward()
 
         run_ranks(2, body)
-
-    def test_sparse_gradients(self):
-        for as_dense in (False, True):
-
-            def body(rank, as_dense=as_dense):
-                generator = torch.Generator().manual_seed(3)
-                table, twin = nn.Embedding(8, 3, sparse=True), nn.Embedding(8, 3)
-                with torch.no_grad():
-                    table.weight.copy_(torch.randn(8, 3, generator=generator))
-                    twin.weight.copy_(table.weight)
-                optimizer = hvd.DistributedOptimizer(
-                    torch.optim.SGD(table.parameters(), lr=0.1), sparse_as_dense=as_dense
-                )
-                plain = torch.optim.SGD(twin.parameters(), lr=0.1)
-                for step in range(4):
-                    words = [torch.tensor([r, step, r + step]) for r in range(2)]
-                    optimizer.zero_grad()
-                    if not (step == 2 and rank == 1):  # this rank sits one step out
-                        table(words[rank]).square().sum().backward()
-                    optimizer.step()
-                    assert table.weight.grad.is_sparse
-                    plain.zero_grad()
-                    used = words[:1] if step == 2 else words
-                    (sum(twin(w).square().sum() for w in used) / 2).backward()
-                    plain.step()
-                assert torch.allclose(table.weight, twin.weight, atol=1e-6)
-
-            run_ranks(2, body)
 
     def test_sparse_gradients_that_no_rank_had_at_first(self):
         """They travel as dense ones, and are sparse again, which some optimizers insist on."""
@@ -736,23 +598,6 @@ class ConstructionTest(unittest.TestCase):
             self.assertEqual(len(optimizer.state), len(list(net.parameters())))
 
         run_ranks(1, body)
-
-    def test_names_of_parameters(self):
-        """Programs look them up in _parameter_names, as in Horovod's optimizer."""
-
-        def body(rank):
-            model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-            for op in hvd.Average, hvd.Adasum:
-                plain = torch.optim.SGD(model.parameters(), lr=0.1)
-                names = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)._parameter_names
-                assert names == {p: name for name, p in model.named_parameters()}
-                parts = torch.optim.SGD([{"params": part.parameters()} for part in model], lr=0.1)
-                names = hvd.DistributedOptimizer(parts, op=op)._parameter_names
-                want = [f"allreduce.noname.{group}.{i}" for group in (0, 1) for i in (0, 1)]
-                assert [names[p] for p in model.parameters()] == want, names
-                assert copy.deepcopy(parts).state_dict()["param_groups"]
-
-        run_ranks(2, body)
 
     def test_bad_arguments(self):
         net = model()
