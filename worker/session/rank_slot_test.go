@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,90 +234,6 @@ func TestRankLeavesSlot(t *testing.T) {
 	}
 }
 
-// Operations in slots and others may be waited for in any order, and a rank that waits for something else still finds
-// out that someone does not come to a slot.
-func TestRankWaitsAcrossSlots(t *testing.T) {
-	h, _ := startCounted(t, 2)
-	ranks(t, h, func(r *rank.Session) error {
-		v, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
-		barrier := rank.Operation{Kind: collective.Barrier, Name: "b"}
-		for k := range 50 {
-			v.set(func(int) float32 { return 1 })
-			x, err := r.Submit(&v.op)
-			if err != nil {
-				return err
-			}
-			b, err := r.Submit(&barrier)
-			if err != nil {
-				return err
-			}
-			first, second := x, b
-			if (k+r.Welcome.Rank)%2 == 0 {
-				first, second = b, x
-			}
-			for _, handle := range []uint32{first, second} {
-				if _, err := r.Wait(handle); err != nil {
-					return err
-				}
-			}
-			if err := v.check(func(int) float32 { return 2 }); err != nil {
-				return err
-			}
-		}
-		if _, err := r.Submit(&v.op); err != nil {
-			return err
-		}
-		if _, err := r.Submit(&v.op); err == nil || !strings.Contains(err.Error(), "in flight") {
-			return fmt.Errorf("a name twice in flight: %v", err)
-		}
-		return nil
-	})
-	// Rank 0 is in the slot but waits for a barrier; rank 1 brings another tensor, and comes to the barrier only after
-	// the error, for which rank 0 has to go to the daemon.
-	ranks(t, restart(t), func(r *rank.Session) error {
-		v, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
-		for range 3 {
-			if _, err := r.Do(&v.op); err != nil {
-				return err
-			}
-		}
-		barrier := rank.Operation{Kind: collective.Barrier, Name: "b"}
-		if r.Welcome.Rank == 0 {
-			x, err := r.Submit(&v.op)
-			if err != nil {
-				return err
-			}
-			if _, err := r.Do(&barrier); err != nil {
-				return err
-			}
-			if _, err := r.Wait(x); err == nil {
-				return errors.New("a sum with another tensor")
-			}
-			return nil
-		}
-		other, err := newVector(r, "x", 5)
-		if err != nil {
-			return err
-		}
-		if _, err := r.Do(&other.op); err == nil {
-			return errors.New("a sum with another tensor")
-		}
-		_, err = r.Do(&barrier)
-		return err
-	})
-}
-
-func restart(t *testing.T) *host {
-	h, _ := startCounted(t, 2)
-	return h
-}
-
 // A rank that waits in a slot hears of the one that left, and of the end of its context.
 func TestRankInSlotIsReleased(t *testing.T) {
 	for _, name := range []string{"leaves", "context"} {
@@ -369,51 +284,6 @@ func TestRankInSlotIsReleased(t *testing.T) {
 				t.Errorf("the operation of one rank of two ended with %v", err)
 			}
 		})
-	}
-}
-
-// Who comes to a slot goes to the daemon if someone never comes, also while others may still come: the last of those
-// wakes no one.
-func TestRankMissesOneOfTwo(t *testing.T) {
-	h, engine := startCounted(t, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	given := make(chan struct{}) // the slot, up, by rank 1, which rings no one here
-	ended := make(chan error, 1)
-	go func() {
-		ended <- func() error {
-			r, err := rank.Join(ctx, h.name, 2, token(2))
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			v, err := newVector(r, "x", 4)
-			if err == nil {
-				_, err = r.Do(&v.op)
-			}
-			<-given
-			if err == nil {
-				_, err = r.Do(&v.op)
-			}
-			return err
-		}()
-	}()
-	others := []*slotClient{joinSlots(t, h, 0), joinSlots(t, h, 1)}
-	for _, c := range others {
-		c.submit("x", 4, true)
-	}
-	var at uint64
-	for _, c := range others {
-		at = c.slot()
-	}
-	atomic.StoreUint64(others[1].word(at+64), 1)
-	close(given)
-	eventually(t, "the part of rank 2 at the daemon", func() bool { return engine.of("x") == 4 })
-	for _, c := range others {
-		c.submit("x", 4, false)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -502,76 +372,6 @@ func TestRankSlotAlloc(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// What a rank has in a slot when it joins is in the sum, whether the others come to the slot or not, and whatever they
-// do first; and nothing else of it is.
-func TestRankJoinsWithPartInSlot(t *testing.T) {
-	for _, how := range []string{"one joins too", "all come", "another sum first", "all join"} {
-		t.Run(how, func(t *testing.T) {
-			h, _ := startCounted(t, 3)
-			joined := make(chan struct{})
-			ranks(t, h, func(r *rank.Session) error {
-				x, err := newVector(r, "x", 4)
-				if err != nil {
-					return err
-				}
-				y, err := newVector(r, "y", 4)
-				if err != nil {
-					return err
-				}
-				mine := float32(int(1) << r.Welcome.Rank)
-				sum := func(v *vector, want float32) error {
-					v.set(func(int) float32 { return mine })
-					if _, err := r.Do(&v.op); err != nil {
-						return err
-					}
-					return v.check(func(int) float32 { return want })
-				}
-				for range 5 {
-					if err := errors.Join(sum(x, 7), sum(y, 7)); err != nil {
-						return err
-					}
-				}
-				if _, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "b"}); err != nil {
-					return err
-				}
-				join := rank.Operation{Kind: collective.Join, Name: "join"}
-				if r.Welcome.Rank == 0 {
-					x.set(func(int) float32 { return mine })
-					part, err := r.Submit(&x.op)
-					if err != nil {
-						return err
-					}
-					end, err := r.Submit(&join)
-					if err != nil {
-						return err
-					}
-					close(joined)
-					if _, err := r.Wait(end); err != nil {
-						return err
-					}
-					if _, err := r.Wait(part); err != nil {
-						return fmt.Errorf("the part in the slot: %w", err)
-					}
-					want := map[string]float32{"one joins too": 5, "all come": 7, "another sum first": 7, "all join": 1}[how]
-					return errors.Join(x.check(func(int) float32 { return want }), sum(x, 7))
-				}
-				<-joined
-				time.Sleep(20 * time.Millisecond) // until the daemon has heard of it, and no sooner for what is right
-				switch {
-				case how == "one joins too" && r.Welcome.Rank == 2:
-					err = errors.Join(sum(x, 5), sum(x, 4), sum(y, 4))
-				case how == "all come":
-					err = errors.Join(sum(x, 7), sum(x, 6), sum(y, 6))
-				case how == "another sum first":
-					err = errors.Join(sum(y, 6), sum(x, 7), sum(y, 6), sum(x, 6))
-				}
-				_, end := r.Do(&join)
-				return errors.Join(err, end, sum(x, 7)) // a round of all again
-			})
-		})
-	}
 }
 
 // A rank that waits for another one for long sleeps, in a slot too.

@@ -143,48 +143,6 @@ func shortAndLong(r *rank.Session) (short, long *vector, err error) {
 	return short, long, err
 }
 
-// Ranks that joined come to no slot again, and what they left there is no part of a later sum.
-func TestRankJoins(t *testing.T) {
-	h, _ := startCounted(t, 3)
-	ranks(t, h, func(r *rank.Session) error {
-		short, long, err := shortAndLong(r)
-		if err != nil {
-			return err
-		}
-		sum := func(k, of int) error {
-			for _, v := range []*vector{short, long} {
-				v.set(func(i int) float32 { return float32(i + k) })
-				if _, err := r.Do(&v.op); err != nil {
-					return err
-				}
-				if err := v.check(func(i int) float32 { return float32(of * (i + k)) }); err != nil {
-					return fmt.Errorf("%s, %d, of %d ranks: %w", v.op.Name, k, of, err)
-				}
-			}
-			return nil
-		}
-		for k := range 4 {
-			if err := sum(k, 3); err != nil {
-				return err
-			}
-		}
-		for k := range r.Welcome.Rank { // rank 0 joins at once, rank 2 has two steps more
-			if err := sum(k, 2-k); err != nil {
-				return err
-			}
-		}
-		if _, err := r.Do(&rank.Operation{Kind: collective.Join, Name: "join"}); err != nil {
-			return err
-		}
-		for k := range 6 {
-			if err := sum(k, 3); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // When a rank frees memory, the others unmap it.
 func TestFreedMemoryIsHidden(t *testing.T) {
 	h, _ := startCounted(t, 2)
