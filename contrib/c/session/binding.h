@@ -81,6 +81,8 @@ int gorun_binding_pin(const void *memory, int64_t *place) {
 	return r ? GORUN_OK : GORUN_INVALID;
 }
 
+static int64_t *ticket_of(const struct packed *head) { return (int64_t *)(uintptr_t)head->ticket; }
+
 /* unpack returns the call at a place. */
 static gorun_call unpack(const unsigned char *b, struct packed *head) {
 	memcpy(head, b, sizeof *head);
@@ -110,13 +112,18 @@ static int refuse_any(const unsigned char *b, const unsigned char *end) {
 
 /* gorun_binding_start submits calls, all or none: only the end of the session, or of memory, which cannot be known before, fails
  * halfway. Then their tickets tell which were submitted; they fail if they follow a call that was not. stays: the caller waits for the
- * only call at once, which may be carried out in a slot (MET), perhaps as one of many that all ranks make there in the same order (TURN),
- * with a mark that must be equal. There it waits so many seconds for the others to come, or for ever if that is negative. */
+ * only call at once, which may be carried out in a slot (it returns MET), perhaps as one of many that all ranks make there in the same
+ * order (TURN), with a mark that must be equal. There it waits so many seconds for the others to come, or for ever if that is negative.
+ */
 int gorun_binding_start(const unsigned char *packed, int n) {
 	const unsigned char *end = packed + n;
 	gorun_handle *leads = NULL;
 	struct packed head;
-	int done = 0;
+	int done = 0, met = 0;
+	for (const unsigned char *b = packed; b < end; b += head.whole) {
+		memcpy(&head, b, sizeof head);
+		ticket_of(&head)[HANDLE] = ticket_of(&head)[BEGUN] = 0;
+	}
 	go_in();
 	int code = enter();
 	if (code)
@@ -137,7 +144,7 @@ int gorun_binding_start(const unsigned char *packed, int n) {
 		if (head.follows == LEADING)
 			c.followers = leads, c.nfollowers = done;
 		if (!(code = submit_call(c, head.stays, &handle)))
-			((int64_t *)(uintptr_t)head.ticket)[BEGUN] = 1, *(int64_t *)(uintptr_t)head.ticket = handle;
+			ticket_of(&head)[BEGUN] = 1, ticket_of(&head)[HANDLE] = handle, met = handle == MET;
 		if (!code && leads)
 			leads[done++] = handle;
 		if (code && done && head.follows && !world.lost && world.state == JOINED) {
@@ -150,7 +157,7 @@ int gorun_binding_start(const unsigned char *packed, int n) {
 	}
 	free(leads);
 	guest.mark = guest.until = 0;
-	return come_out(leave(code));
+	return come_out(leave(!code && met ? MET : code));
 }
 
 /* enter_any does what enter does, also in a session that is lost: what had ended before has a result. */

@@ -307,20 +307,22 @@ static int receive(int flags, int *none) {
 	struct iovec part = {world.in, MAX_ANSWER};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	ssize_t n;
-	int fd = -1, code, from = world.fd, ends = 0, wrong;
+	int fd = -1, code, from = world.fd, ends = 0, wrong, first = guest.on;
 	struct pollfd ready = {from, POLLIN, 0};
-	int limited = !flags && (guest.on || guest.limited || guest.until);
 	if (!flags)
 		let_go();
 	do {
-		n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | (limited ? MSG_DONTWAIT : flags));
+		int at_once = first || (guest.until && !guest.deaf); /* what is there already costs no change of the host's lock */
+		n = recvmsg(from, &message, MSG_CMSG_CLOEXEC | (at_once ? MSG_DONTWAIT : flags));
 		wrong = errno;
-		if (limited && n < 0 && (wrong == EAGAIN || wrong == EWOULDBLOCK)) {
+		if (!flags && n < 0 && (wrong == EAGAIN || wrong == EWOULDBLOCK || wrong == EINTR)) {
 			pause_host();
-			ends = impatient();
-			wrong = ends ? EINTR : rest(&ready, 1);
+			guest.signalled |= wrong == EINTR;
+			ends = (!first || wrong == EINTR) && impatient();
+			wrong = !ends && guest.until && !guest.deaf ? rest(&ready, 1) : EINTR;
 			wrong = wrong ? wrong : EINTR;
 		}
+		first = 0;
 	} while (n < 0 && wrong == EINTR && !ends);
 	if (!flags)
 		acquire();

@@ -43,7 +43,8 @@ static int dial(const char *name) {
 		return fail(GORUN_INVALID, "join world: GORUN_SOCKET is too long");
 	memcpy(address.sun_path + 1, name, n);
 	world.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (world.fd < 0)
+	const struct timeval slice = {0, SLICE * 1000};
+	if (world.fd < 0 || setsockopt(world.fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice))
 		return fail(GORUN_LOST, "join world: socket: %s", strerror(errno));
 	int failed;
 	do

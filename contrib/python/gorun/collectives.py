@@ -19,9 +19,9 @@ from gorun.bindings import Binding, element_type, on_device, path_of
 from gorun.layout import pack
 from gorun.library import FOLLOWING, LEADING
 from gorun.process_sets import ProcessSet, global_process_set
-from gorun.session import Request
-from gorun.staging import InPlace, Staged, with_rows
-from gorun.world import ENDED, Kept, Operation, World
+from gorun.session import Request, Ticket
+from gorun.staging import Staged, with_rows
+from gorun.world import Operation, Repeated, World
 
 # What front ends pass on as it is.
 __all__ = [
@@ -43,6 +43,7 @@ LogicalOr = constants.LOGICAL_OR
 LogicalXor = constants.LOGICAL_XOR
 
 _OPS = range(Average, LogicalXor + 1)
+ENDED = -1  # the handle of what nobody need wait for
 _MOST_ROWS = (1 << 31) - 1  # for one rank
 
 
@@ -152,70 +153,63 @@ def allreduce_by_host(
 
 
 def allreduce_one(
-    binding: Binding, tensor: Any, target: Any | None, *, name: str | None, op: int, prescale: float,
-    postscale: float, process_set: ProcessSet,
+    binding: Binding, tensor: Any, *, name: str | None, op: int, prescale: float, postscale: float,
+    process_set: ProcessSet, target: Any | None = None, now: bool = False,
 ) -> int:  # fmt: skip
     """Start to reduce one tensor; the handle's result is a new tensor, or the target overwritten."""
-    how = name, op, prescale, postscale, process_set
-    handle = _in_place(binding, tensor, *how) if target is tensor else None
-    return _allreduce_one(binding, tensor, target, *how) if handle is None else handle
-
-
-def allreduce_now(
-    binding: Binding, tensor: Any, target: Any | None, *, name: str | None, op: int, prescale: float,
-    postscale: float, process_set: ProcessSet,
-) -> Any:  # fmt: skip
-    """Reduce one tensor, and wait for it: a new tensor, or the target overwritten.
-
-    From the second time on, the ranks of one host do it in a slot, or on the belt.
-    """
-    now = name is not None
-    how = name, op, prescale, postscale, process_set, now
-    handle = _in_place(binding, tensor, *how) if target is tensor else None
-    if handle == ENDED:
-        return tensor
-    if handle is None:
-        handle = _allreduce_one(binding, tensor, target, *how)
-    return basics.world().synchronize(handle)
-
-
-def _allreduce_one(
-    binding: Binding, tensor: Any, target: Any | None, name: str | None, op: int, prescale: float,
-    postscale: float, process_set: ProcessSet, now: bool = False,
-) -> int:  # fmt: skip
     return allreduce(
         binding, [tensor], None if target is None else [target], name=name, op=op, prescale=prescale,
         postscale=postscale, process_set=process_set, then=first, now=now,
     )  # fmt: skip
 
 
-def _in_place(
+def allreduce_now(binding: Binding, tensor: Any, *, name: str | None, **how: Any) -> Any:
+    """Reduce one tensor, and wait for it: a new tensor.
+
+    From the second time on, the ranks of one host do it in a slot, or on the belt.
+    """
+    handle = allreduce_one(binding, tensor, name=name, now=name is not None, **how)
+    return basics.world().synchronize(handle)
+
+
+def allreduce_in_place(
     binding: Binding, tensor: Any, name: str | None, op: int, prescale: float, postscale: float,
     process_set: ProcessSet, now: bool = False,
-) -> int | None:  # fmt: skip
-    """Start to reduce an ordinary tensor in place, and return its handle; None if allreduce() has to do it.
+) -> int:  # fmt: skip
+    """Start to reduce one tensor in place. Return its handle.
 
     It makes few objects, as its time is most of that of a small tensor. What is encoded is kept for the next
     one of its name. now: the caller waits at once; the handle is ENDED if it need not.
     """
     world = basics.world()
-    if world.timeline is not None or process_set.group() or op not in _OPS or on_device(tensor):
-        return None
-    place = binding.place(tensor)
-    if place is None:
-        return None
-    which = now, op, prescale, postscale, world.session.wire, place
-    full = world.name("allreduce", name)
-    kept = world.kept.pop(full, None)
-    if kept is None or kept.which != which:
+    session = world.session
+    place = None
+    if process_set is global_process_set and world.timeline is None and not on_device(tensor):
+        place = binding.place(tensor)
+    which = now, op, prescale, postscale, session.wire, place
+    kept = world.kept.pop(name, None)  # type: ignore[arg-type]
+    if kept is None or kept[0] != which:
         dtype, shape = binding.describe(tensor)
+        if place is None or op not in _OPS or 0 in shape:
+            return allreduce_one(
+                binding, tensor, name=name, op=op, prescale=prescale, postscale=postscale,
+                process_set=process_set, target=tensor, now=now,
+            )  # fmt: skip
         number, itemsize = element_type(dtype)
         request = Request(
-            constants.ALLREDUCE, full, number, shape, place[-1], place[-1], math.prod(shape) * itemsize,
-            op=op, prescale=prescale, postscale=postscale,
+            constants.ALLREDUCE, world.name("allreduce", name), number, shape, place[-1], place[-1],
+            math.prod(shape) * itemsize, op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
-        kept = Kept(world.session, which, request, now)
-    return Operation(world, 0).repeat(kept, InPlace(binding, tensor, place), name is not None)
+        ticket = Ticket()
+        kept = which, [ticket], session.encode(request, ticket, now)
+    try:
+        if world.begin(session.repeat, kept[2]):
+            world.keep(name, kept)
+            return ENDED
+        return world.launch(Repeated(world, name, kept, binding, tensor))
+    except BaseException:
+        world.abandon(Repeated(world, name, kept, binding, tensor))
+        raise
 
 
 def grouped_allreduce_now(

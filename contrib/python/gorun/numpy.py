@@ -48,7 +48,7 @@ class _Numpy:
 
     def place(self, tensor: np.ndarray) -> Any:
         flags = tensor.flags
-        if not (flags.c_contiguous and flags.writeable and tensor.dtype.isnative and tensor.size):
+        if not (flags.c_contiguous and flags.writeable and tensor.dtype.isnative):
             return None
         return tensor.dtype, tensor.shape, self.address(tensor)
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from gorun import collectives
 from gorun.basics import world
 from gorun.bindings import Binding
-from gorun.collectives import Average, choose_op, first
+from gorun.collectives import ENDED, Average, choose_op, first
 from gorun.process_sets import ProcessSet, global_process_set
 
 Tensor = TypeVar("Tensor")
@@ -68,7 +68,7 @@ class Operations(Generic[Tensor]):
     ) -> int:
         """Start allreduce(); synchronize() returns its result, without gradient."""
         return collectives.allreduce_one(
-            self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
+            self._binding, self.convert(tensor), name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
 
@@ -83,9 +83,9 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> int:
         """Start allreduce_(); synchronize() returns its result."""
-        return collectives.allreduce_one(
-            self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
-            postscale=postscale_factor, process_set=process_set,
+        return collectives.allreduce_in_place(
+            self._binding, tensor, name, choose_op(average, op), prescale_factor, postscale_factor,
+            process_set,
         )  # fmt: skip
 
     def allreduce(
@@ -103,7 +103,7 @@ class Operations(Generic[Tensor]):
         All ranks pass tensors of the same type and shape, and the result has that shape.
         """
         return collectives.allreduce_now(
-            self._binding, self.convert(tensor), None, name=name, op=choose_op(average, op),
+            self._binding, self.convert(tensor), name=name, op=choose_op(average, op),
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
 
@@ -118,10 +118,11 @@ class Operations(Generic[Tensor]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """Reduce a tensor over all ranks, overwrite it with the average (or op), and return it."""
-        return collectives.allreduce_now(
-            self._binding, tensor, tensor, name=name, op=choose_op(average, op), prescale=prescale_factor,
-            postscale=postscale_factor, process_set=process_set,
+        handle = collectives.allreduce_in_place(
+            self._binding, tensor, name, choose_op(average, op), prescale_factor, postscale_factor,
+            process_set, name is not None,
         )  # fmt: skip
+        return tensor if handle == ENDED else self.synchronize(handle)  # type: ignore[no-any-return]
 
     def grouped_allreduce_async(
         self,

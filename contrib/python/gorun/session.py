@@ -30,7 +30,6 @@ from .constants import (
 )
 from .counters import counters
 from .library import (
-    BEGUN,
     BYTES,
     COUNT,
     COUNTS,
@@ -38,6 +37,7 @@ from .library import (
     HANDLE,
     MET,
     ROWS,
+    STAYS,
     TOOK,
     TURN,
     UNFINISHED,
@@ -299,6 +299,10 @@ class Session(abc.ABC):
         copies: what belongs into memory that is not the library's is brought there.
         """
 
+    def ended(self, ticket: Ticket) -> bool:
+        """Wait for an operation that brings no result. Report whether it succeeded; wait() tells why not."""
+        return False
+
     @abc.abstractmethod
     def close(self) -> None:
         """Leave the world. Operations in flight fail; a second call does nothing."""
@@ -371,34 +375,34 @@ class _Native(Session):
             raise self._error(code)
 
     def start_now(self, request: Request, ticket: Ticket) -> bool:
-        packed = self._packed(request, ticket, stays=1)
-        if code := self._library.start(packed, len(packed)):
-            raise self._error(code)
-        return ticket[HANDLE] == MET
+        return self.repeat(self._prepared(request, ticket, stays=STAYS))
+
+    def _prepared(self, request: Request, ticket: Ticket, **how: Any) -> Callable[[], int]:
+        packed = self._packed(request, ticket, **how)
+        return functools.partial(self._library.start, packed, len(packed))
 
     def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
         request.check()
-        return ticket, self._packed(request, ticket, stays=int(now))
+        return self._prepared(request, ticket, stays=int(now))
 
     def repeat(self, encoded: Any) -> bool:
-        ticket, packed = encoded
-        ticket[HANDLE] = ticket[BEGUN] = 0
-        if code := self._library.start(packed, len(packed)):
+        code = encoded()
+        if code and code != MET:
             raise self._error(code)
-        return ticket[HANDLE] == MET
+        return bool(code)
 
     def turn(self, request: Request, mark: int, seconds: float) -> bool:
         ticket = Ticket()
-        packed = self._packed(request, ticket, stays=TURN, mark=mark, seconds=seconds)
-        if code := self._library.start(packed, len(packed)):
-            raise self._error(code)
-        return ticket[HANDLE] == MET
+        return self.repeat(self._prepared(request, ticket, stays=TURN, mark=mark, seconds=seconds))
 
     def has_slot(self, name: str) -> bool:
         return bool(self._library.has_slot(name.encode()))
 
     def attend(self, ticket: Ticket, seconds: float | None = None) -> bool:
         return bool(self._library.attend(ticket, -1.0 if seconds is None else seconds))
+
+    def ended(self, ticket: Ticket) -> bool:
+        return not self._library.wait(ticket, 1)
 
     def wait(self, ticket: Ticket, copies: bool = True) -> Result:
         if code := self._library.wait(ticket, copies):

@@ -91,19 +91,6 @@ class Staged:
         return list(self._targets)
 
 
-class InPlace:
-    """An ordinary tensor that its result overwrites."""
-
-    __slots__ = ("_binding", "_place", "tensor")
-
-    def __init__(self, binding: Binding, tensor: Any, place: Any) -> None:
-        self._binding, self.tensor, self._place = binding, tensor, place
-
-    def moved(self) -> bool:
-        """Report whether the tensor's memory is no longer where the result was to be written."""
-        return bool(self._binding.place(self.tensor) != self._place)
-
-
 def with_rows(
     binding: Binding, results: Sequence[Any], likes: Sequence[Any]
 ) -> list[tuple[Any, tuple[int, ...]]]:

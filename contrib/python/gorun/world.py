@@ -17,11 +17,12 @@ from gorun.counters import counters
 from gorun.exceptions import HorovodInternalError
 from gorun.library import BEGUN
 from gorun.session import Block, Request, Result, Ticket
-from gorun.staging import InPlace, Staged
+from gorun.staging import Staged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gorun.bindings import Binding
     from gorun.process_sets import ProcessSet
     from gorun.session import Session
     from gorun.timeline import Timeline
@@ -32,20 +33,12 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
-ENDED = -1  # the handle of what nobody need wait for
-MOST_KEPT = 4096  # encoded allreduces of a world
+# An encoded allreduce of a tensor in place, for as long as the first item is the same, which ends with the
+# tensor's place; its tickets; and what the session repeats.
+Kept = tuple[tuple[Any, ...], list[Ticket], Any]
+MOST_KEPT = 4096
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
-
-
-class Kept:
-    """An encoded allreduce of one tensor in place, which may be repeated while which is the same."""
-
-    __slots__ = ("name", "packed", "ticket", "which")
-
-    def __init__(self, session: Session, which: tuple[Any, ...], request: Request, now: bool) -> None:
-        self.which, self.name, self.ticket = which, request.name, Ticket()
-        self.packed = session.encode(request, self.ticket, now)
 
 
 class World:
@@ -69,7 +62,7 @@ class World:
         self._operations: dict[int, Operation] = {}
         self._abandoned: list[Operation] = []
         self._cut_short: list[Operation] = []  # by Ctrl-C, in a wait that may not be repeated
-        self.kept: dict[str, Kept] = {}  # not in flight, by name
+        self.kept: dict[str, Kept] = {}  # encoded allreduces that are not in flight, by name
         self._lock = threading.Lock()
 
     def serial(self, kind: str) -> int:
@@ -187,25 +180,22 @@ class World:
         """
         timeline = self.timeline
         since = timeline.now() if timeline else 0.0
-        self._begin(self.session.start, requests, operation.tickets)
+        self.begin(self.session.start, requests, operation.tickets)
         if timeline:
             for request, ticket in zip(requests, operation.tickets):
                 timeline.submitted(ticket[0], since, request)
 
     def submit_now(self, operation: Operation, request: Request) -> bool:
         """Submit an allreduce that the caller waits for at once. Report whether it has ended."""
-        return bool(self._begin(self.session.start_now, request, operation.tickets[0]))
+        return bool(self.begin(self.session.start_now, request, operation.tickets[0]))
 
-    def repeat(self, kept: Kept) -> bool:
-        """Submit an encoded allreduce. Report whether it has ended."""
-        return bool(self._begin(self.session.repeat, kept.packed))
+    def keep(self, name: str | None, kept: Kept) -> None:
+        """Keep an encoded allreduce for the next one of its name."""
+        if name is not None and len(self.kept) < MOST_KEPT:
+            self.kept[name] = kept
 
-    def keep(self, kept: Kept) -> None:
-        """Keep an encoded allreduce that is no longer in flight."""
-        if len(self.kept) < MOST_KEPT:
-            self.kept[kept.name] = kept
-
-    def _begin(self, start: Callable[..., Any], *arguments: Any) -> Any:
+    def begin(self, start: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the session that submits, when the names of what nobody waits for are free."""
         if self._abandoned:
             self._sweep()
         try:
@@ -296,6 +286,7 @@ class Operation:
     on_device = False
     wrong = ""  # an error of this rank's arguments, which the engine reports to all ranks
     _polled = False
+    _results: list[Result | None] | tuple[()] = ()
     _error: BaseException | None = None
     _finish: Callable[[Sequence[Any]], Any]
 
@@ -305,9 +296,8 @@ class Operation:
         self._packed: dict[int, Sequence[tuple[str, Sequence[int]]]] = {}
         self._requests: list[Request] = []  # prepared, not submitted
         self.tickets: list[Ticket] = []
-        self._memory: list[Block | Staged | InPlace | None] = []  # of each request
+        self._memory: list[Block | Staged | None] = []  # of each request
         self._lock = threading.Lock()  # held by the thread that takes results
-        self._results: list[Result | None] = []
 
     def request(
         self,
@@ -381,26 +371,6 @@ class Operation:
             self._world.abandon(self)
             raise
 
-    def repeat(self, kept: Kept, memory: InPlace, again: bool) -> int:
-        """Submit an encoded allreduce. Return its handle, or ENDED. again: keep it for the next one."""
-        world = self._world
-        self.tickets, self._memory = [kept.ticket], [memory]
-
-        def finish(_: Any) -> Any:
-            if again:
-                world.keep(kept)
-            return memory.tensor
-
-        self._finish = finish
-        try:
-            if world.repeat(kept):
-                finish(None)
-                return ENDED
-            return world.launch(self)
-        except BaseException:
-            world.abandon(self)
-            raise
-
     def submit(self, finish: Callable[[Sequence[Any]], Any]) -> None:
         """Do what launch() does, for a caller that keeps the operation in any case."""
         self._finish = finish
@@ -470,6 +440,11 @@ class Operation:
             raise self._error
         raise HorovodInternalError(str(self._error)) from self._error
 
+    def _moved(self, number: int) -> bool:
+        """Report whether the memory that a request writes to is no longer where it was."""
+        memory = self._memory[number] if self._memory else None
+        return isinstance(memory, Staged) and memory.moved()
+
     def release(self) -> None:
         """Free all memory, after the end."""
         for result in self._results:
@@ -483,9 +458,8 @@ class Operation:
     def _take(self) -> None:
         """Wait for the next request, and keep its result or the first error."""
         number = len(self._results)
-        memory = self._memory[number] if self._memory else None
         result = None
-        moved = isinstance(memory, (InPlace, Staged)) and memory.moved()
+        moved = self._moved(number)
         try:
             result = self._world.session.wait(self.tickets[number], not moved)
             if moved:
@@ -496,4 +470,35 @@ class Operation:
         blocked, self.blocked = self.blocked, 0
         if blocked:
             counters.shown(blocked, result.took if result else 0)
+        self._results = self._results or []
         self._results.append(result)
+
+
+class Repeated(Operation):
+    """The allreduce of one ordinary tensor in place, which was submitted as it was encoded."""
+
+    _packed: dict[int, Any] = {}
+
+    def __init__(self, world: World, name: str | None, kept: Kept, binding: Binding, tensor: Any) -> None:
+        self._world, self._name, self._kept, self._binding, self._tensor = world, name, kept, binding, tensor
+        self.tickets = kept[1]
+        self._lock = threading.Lock()
+
+    def wait(self) -> Any:
+        """Do what Operation.wait() does, in less time if nothing is the matter."""
+        with self._lock:
+            if not (self.ended or self._results or self.blocked or self._moved(0)):
+                if self._world.session.ended(self.tickets[0]):
+                    return self._finish(())
+        return super().wait()
+
+    def _moved(self, number: int) -> bool:
+        return bool(self._binding.place(self._tensor) != self._kept[0][-1])
+
+    def _finish(self, results: Sequence[Any]) -> Any:
+        self.ended = True  # before another one may have the ticket
+        self._world.keep(self._name, self._kept)
+        return self._tensor
+
+    def release(self) -> None:
+        """Do nothing: the tensor is the caller's."""

@@ -40,11 +40,18 @@ class Torch:
         """Return where the values of a plain tensor lie."""
         return tensor.data_ptr()
 
-    def place(self, tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, int] | None:
-        """Return type, shape and address of a plain tensor, else None."""
-        if not is_plain(tensor) or not tensor.numel():
-            return None
-        return tensor.dtype, tensor.shape, tensor.data_ptr()
+    @staticmethod
+    def place(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, int] | None:
+        """Return type, shape and address of a tensor, None if is_plain() does not hold."""
+        if (
+            tensor.is_cpu
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not tensor.is_conj()
+        ):
+            return tensor.dtype, tensor.shape, tensor.data_ptr()
+        return None
 
     def takes(self, tensor: torch.Tensor, dtype: str, shape: Sequence[int]) -> bool:
         """Report whether a result of a type and shape can be written to a tensor as plain memory."""
@@ -81,13 +88,7 @@ def overwrite(target: torch.Tensor, source: torch.Tensor) -> None:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Report whether a tensor's values lie in memory from data_ptr() on, and are not computed when read."""
-    return (
-        tensor.is_cpu
-        and tensor.layout is torch.strided
-        and tensor.is_contiguous()
-        and not tensor.is_neg()
-        and not tensor.is_conj()
-    )
+    return Torch.place(tensor) is not None
 
 
 def type_name(dtype: torch.dtype) -> str:

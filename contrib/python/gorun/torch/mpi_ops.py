@@ -108,7 +108,7 @@ def _allreduce_now(
     process_set: ProcessSet,
 ) -> torch.Tensor:
     return collectives.allreduce_now(
-        _torch, tensor, None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
+        _torch, tensor, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
         process_set=process_set,
     )  # fmt: skip
 
