@@ -54,7 +54,9 @@ def use(loader: Any, package: str) -> None:
 
     Python 3.9 compiles modules of a zip by itself, and asks no importer for their code.
     """
-    if not isinstance(loader, zipimporter) or sys.implementation.cache_tag is None or sys.version_info < (3, 10):
+    if sys.version_info < (3, 10) or sys.implementation.cache_tag is None:
+        return
+    if not isinstance(loader, zipimporter):
         return
 
     def importer(path: str) -> Importer:

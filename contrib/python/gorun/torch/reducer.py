@@ -127,7 +127,8 @@ class Reducer:
             if parameter.requires_grad:
                 self._watch(name, parameter)
         before_join(self)
-        weakref.finalize(self, _leave_units, self._slots).atexit = False  # a unit and its slots name each other
+        # A unit and its slots name each other, and would wait for Python's collector.
+        weakref.finalize(self, _leave_units, self._slots).atexit = False
 
     @property
     def process_set(self) -> ProcessSet:
