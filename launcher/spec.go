@@ -36,6 +36,7 @@ type Spec struct {
 
 	Dial   talk.Dialer
 	Relay  talk.Relay // nil if every host gets the binary by itself
+	Files  talk.Files // what hosts get before their ranks start; nil if they have what ranks run
 	Stdin  io.Reader  // nil for none
 	Output Output
 	// Progress, if not nil, is called with how far the start has come.

@@ -47,7 +47,8 @@ func (s *state) suspended(now time.Time) bool {
 		s.late = now
 	}
 	return slices.ContainsFunc(s.hosts, func(h *host) bool {
-		return s.alive.MayReturn(now, s.contact(now, h), s.late, s.limits())
+		return s.alive.MayReturn(now, s.contact(now, h), s.late, s.limits()) ||
+			h.ready == nil && h.Supplied(s.spec.StartTimeout) // its files are on their way
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"gorun/worker/pauses"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
+	"gorun/worker/shipped"
 	"gorun/worker/stall"
 	"gorun/worker/tune"
 )
@@ -28,8 +29,10 @@ type daemon struct {
 	log   *journal
 
 	job      *wire.Job
-	ready    *wire.Ready // that was sent
-	flown    bool        // what the flight recorder has was sent, as the job ends
+	ready    *wire.Ready    // that was sent
+	files    *shipped.Store // of the job's tree; nil if it has none
+	tree     string         // where that is on this host
+	flown    bool           // what the flight recorder has was sent, as the job ends
 	machine  *machine.HostMachine
 	member   *member.Membership
 	peers    *peerWatch

@@ -132,6 +132,9 @@ func (d *daemon) open(ctx context.Context) error {
 		Lease: d.peers.lease, Program: d.cfg.Program, Binary: d.cfg.Binary, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
+	if err := d.getTree(ctx); err != nil {
+		return err
+	}
 	addrs, err := d.net.FirstAddresses(interfaces)
 	if err != nil {
 		return err
@@ -154,6 +157,9 @@ func (d *daemon) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if ready.Files, err = d.serveTree(ctx); err != nil {
+		return err
+	}
 	d.ready = ready
 	if err := d.out.Write(ready); err != nil {
 		return err
@@ -167,8 +173,8 @@ func (d *daemon) open(ctx context.Context) error {
 
 // python describes the Python that the ranks of the job will be.
 func (d *daemon) python() map[string]string {
-	env := slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
-	file, _ := proc.Find(d.job.Argv[0], env, d.job.Dir) // a rank will say what is wrong
+	argv, dir, env := d.job.Tree.At(d.tree, d.job.Argv, d.job.Dir, slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env))
+	file, _ := proc.Find(argv[0], env, dir) // a rank will say what is wrong
 	return python.Describe(file, env)
 }
 
@@ -213,7 +219,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe,
+	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree,
 		Env: d.cfg.Env, Cgroup: d.cfg.Cgroup, Daemon: ranksDaemon{d},
 		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
@@ -387,6 +393,9 @@ func (d *daemon) close() error {
 		d.member.Close()
 	}
 	d.loop.Wait()
+	if d.files != nil {
+		d.files.Close()
+	}
 	if d.engine != nil {
 		d.engine.results.Close()
 	}

@@ -156,7 +156,7 @@ func showPrograms(o *cleanFlags, names []string, found [][]cached.Program, answe
 		for _, p := range found[i] {
 			used := p.Used.Local().Format(time.DateTime)
 			fmt.Fprintf(w, "%s\t%s\t%.1f MB\t%s\t%s\n",
-				output.Printable(host), output.Printable(p.Hash()), float64(p.Size)/1e6, used, o.programState(p))
+				output.Printable(host), output.Printable(p.Kind()+p.Hash()), float64(p.Size)/1e6, used, o.programState(p))
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -170,6 +170,8 @@ func showPrograms(o *cleanFlags, names []string, found [][]cached.Program, answe
 
 func (o *cleanFlags) programState(p cached.Program) string {
 	switch {
+	case p.Removed && p.Written:
+		return o.does() + ", with what ranks wrote into it"
 	case p.Removed:
 		return o.does()
 	case p.InUse:

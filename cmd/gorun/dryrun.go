@@ -21,7 +21,7 @@ import (
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
 // secrets, and the output of a dry run is what people paste into issues.
-func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, notes []string) error {
+func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tree, elastic bool, notes []string) error {
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
@@ -34,6 +34,7 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, elastic bool, 
 	}
 	describeJob(&b, spec, elastic, hereOf(ctx, o, spec))
 	describeEnv(&b, spec, localEnv(o))
+	b.WriteString(describeTree(tree))
 	if o.cluster != "" {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}

@@ -15,7 +15,7 @@ func (o *jobFlags) table() []cli.Flag {
 	return withSettings(slices.Concat(about("hosts", o.placeTable()), about("binding", o.bindTable()), about("ssh", o.sshTable()), about("ssh", o.launcherTable()),
 		about("cluster", o.clusterTable("start the job by the resident daemons of a cluster, one of which is at `HOST[:PORT]`, instead of ssh")),
 		about("kubernetes", o.kubernetesTable()),
-		about("program", o.programTable()), about("output", o.streamTable()), about("time", o.lifetimeTable()), about("topology", o.ringTable()),
+		about("program", append(o.programTable(), o.shipTable()...)), about("output", o.streamTable()), about("time", o.lifetimeTable()), about("topology", o.ringTable()),
 		about("elastic", o.elasticTable()), about("moves", o.silenceTable()), about("network", o.networkTable()), about("job", o.otherTable()),
 		about("mpirun", o.mpirunTable()), about("torchrun", o.torchrunTable()), about("horovodrun", slices.Concat(o.horovodTable(), o.knobTable()))))
 }

@@ -23,6 +23,7 @@ import (
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/register"
+	"gorun/launcher/ship"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 )
@@ -205,6 +206,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		defer func() { end(err) }()
 		p.listed = listed
 	}
+	tree, more, err := o.collect(ctx, programs)
+	if err != nil {
+		return err
+	}
+	notes = append(notes, more...)
 	var mux *output.Mux
 	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
 	if err != nil {
@@ -222,7 +228,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec := p.spec(placement, programs)
 	if o.dryRun {
-		return dryRun(ctx, o, spec, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
+		return dryRun(ctx, o, spec, tree, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
 	}
 	if spec.Readers, err = readersOf(o, len(placement.Ranks), varying != nil); err != nil {
 		return err
@@ -236,6 +242,9 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		return err
 	}
 	spec.Dial = dial
+	if tree != nil {
+		spec.Files = ship.New(tree)
+	}
 	if d, ok := dial.(*dialer); ok {
 		defer d.close()
 		d.speakThrough(mux)
@@ -413,6 +422,9 @@ func checkFlags(o *jobFlags) error {
 		return err
 	}
 	if err := checkGPUPath(o.GPUPath); err != nil {
+		return err
+	}
+	if err := checkShip(o); err != nil {
 		return err
 	}
 	if o.JAX != "" && o.JAX != "gorun" {

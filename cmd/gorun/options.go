@@ -87,6 +87,8 @@ type programFlags struct {
 	gpus              string
 	strict            bool
 	noShim            bool
+	ship              bool
+	shipDir           string
 	module            bool
 }
 

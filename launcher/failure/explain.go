@@ -149,7 +149,7 @@ func (e *RankError) NextStep() string {
 	case strings.Contains(tail, "can't open file") && e.Host == "localhost":
 		return "the file is not in this directory: give its path, or choose another directory with --wdir"
 	case strings.Contains(tail, "can't open file"):
-		return fmt.Sprintf("gorun does not copy programs: put the script on %s at the same path", e.Host)
+		return fmt.Sprintf("put the script on %s at the same path, or have gorun send it: gorun --ship", e.Host)
 	case strings.Contains(tail, "No module named 'gorun'"):
 		return pathLost + "; or this binary carries no Python binding: build it with make"
 	case strings.Contains(tail, "No module named 'horovod'"):

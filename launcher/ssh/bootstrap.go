@@ -191,39 +191,39 @@ func (u *upload) settled(ok bool) {
 
 // provide delivers the binary to the host in the best way available.
 func (u *upload) provide(compressed bool, place string) {
-	there, delivery, err := u.await(place)
+	there, from, err := u.await(place)
 	switch {
 	case err != nil:
 		return // serve reports the error
 	case there:
 		io.WriteString(u.to, "0\n") // the next marker shows whether it arrived
 		return
-	case delivery.from == nil:
+	case from == "":
 		u.send(compressed)
 		return
 	}
-	host, port, _ := net.SplitHostPort(delivery.from.address)
+	host, port, _ := net.SplitHostPort(from)
 	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, u.client.spread.token)
 }
 
 // await waits until the binary is there or can be delivered.
-func (u *upload) await(place string) (there bool, w delivery, err error) {
+func (u *upload) await(place string) (there bool, from string, err error) {
 	defer u.hold()()
 	spread := u.client.spread
 	there, filled, err := spread.claim(u.ctx, u.binary.SHA256, place)
 	if err != nil {
-		return false, delivery{}, err
+		return false, "", err
 	}
 	u.filled = filled
 	if there {
-		return true, delivery{}, nil
+		return true, "", nil
 	}
-	w, left, err := spread.acquire(u.ctx)
+	from, left, err := spread.acquire(u.ctx)
 	if err != nil {
-		return false, delivery{}, err
+		return false, "", err
 	}
 	u.release = left
-	return false, w, nil
+	return false, from, nil
 }
 
 // hold sends the host a sign of life now and then, while there is nothing else to send.

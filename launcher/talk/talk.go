@@ -31,6 +31,7 @@ const sweepLimit = 5 * time.Second
 type Config struct {
 	Dial     Dialer
 	Relay    Relay         // nil if every host gets the binary by itself
+	Files    Files         // nil if hosts have what ranks run
 	Version  string        // of this binary; daemons of another version are refused
 	Env      []string      // of the launcher; filtered for the ranks
 	Interval time.Duration // between two messages that only show that the launcher is there
@@ -74,6 +75,8 @@ type Conversation struct {
 	job   wire.Job
 	ranks atomic.Pointer[[]wire.Rank] // that it runs or ran
 
+	supply supply
+
 	adopt *adoption // nil unless another launcher has started the daemon
 
 	answered atomic.Bool            // true once the host has answered, even if the start failed later
@@ -89,7 +92,7 @@ type adoption struct {
 
 // New returns a conversation before it begins. job is what the daemon gets, as far as it is known before.
 func New(conf Config, job wire.Job) Conversation {
-	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox()}
+	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox(), supply: supply{files: conf.Files}}
 }
 
 // Adopt makes the conversation take over the daemon of a session. silence is how long the daemon may fail to answer; 0
@@ -200,6 +203,9 @@ func (c *Conversation) jobFor(d *Daemon) *wire.Job {
 		job.Relay = c.conf.Relay.Word()
 	}
 	job.Env = plan.UserEnv(c.conf.Env, d.Remote)
+	if c.conf.Files != nil && d.Remote { // on this machine they are where they are
+		job.Tree = c.conf.Files.Tree()
+	}
 	return &job
 }
 
@@ -218,6 +224,11 @@ func (c *Conversation) open(d *Daemon, in *wire.Reader, job *wire.Job) *failure.
 
 // read reports what the daemon sends, until it sends Done or is lost.
 func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, job *wire.Job, to reporter) {
+	c.supply.to = &c.Queue
+	c.supply.tell = func(sent, of int64) {
+		c.conf.Note("gorun: %s gets %d MB of files, has %d MB", c.job.Name, of/1e6, sent/1e6)
+	}
+	defer c.supply.end(false)
 	for {
 		c.Heard.Reading(time.Now())
 		msg, err := in.Read()
@@ -242,6 +253,12 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 				c.conf.Output.Write(m.Process, m.Stream, m.Data)
 			}
 			continue
+		case *wire.AskFiles:
+			c.supply.ask(line, m)
+			continue
+		case *wire.MoreFiles:
+			c.supply.more()
+			continue
 		case *wire.Ready:
 			c.offer(m, job)
 		case *wire.Started:
@@ -261,13 +278,21 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 	}
 }
 
-// offer has other hosts get the binary from a daemon that hands it out.
+// offer has other hosts get the binary, and the files of the job's tree, from a daemon that hands them out.
 func (c *Conversation) offer(ready *wire.Ready, job *wire.Job) {
-	if ready.Relay <= 0 || job.Relay == "" || len(ready.Data) == 0 {
+	defer c.supply.end(true) // once others can get the files here
+	if len(ready.Data) == 0 {
 		return
 	}
-	if ip, _, err := net.SplitHostPort(ready.Data[0]); err == nil {
+	ip, _, err := net.SplitHostPort(ready.Data[0])
+	if err != nil {
+		return
+	}
+	if ready.Relay > 0 && job.Relay != "" {
 		c.conf.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
+	}
+	if ready.Files > 0 && job.Tree != nil {
+		c.conf.Files.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Files)))
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 // marker is the file in a program's directory whose time is the time of the last use.
 const marker = "used"
 
-// Program is an uploaded program.
+// Program is an uploaded program, or a tree of files of one.
 type Program struct {
 	Dir     string    `json:"dir"`
 	Size    int64     `json:"size"`
@@ -44,12 +44,22 @@ type Program struct {
 	Marked  bool      `json:"marked"`
 	InUse   bool      `json:"in_use"` // on this host
 	Removed bool      `json:"removed"`
+	Tree    bool      `json:"tree"`    // files of a user's program, rather than gorun
+	Written bool      `json:"written"` // ranks have written into the tree
 }
 
 // Hash returns the beginning of the hash that names the program.
 func (p Program) Hash() string {
 	hash := filepath.Base(p.Dir)
 	return hash[:min(12, len(hash))]
+}
+
+// Kind returns what comes before the hash of a tree, so that people tell it from gorun.
+func (p Program) Kind() string {
+	if p.Tree {
+		return "files "
+	}
+	return ""
 }
 
 // MayRun reports whether the program may be in use, or about to be.
@@ -78,11 +88,7 @@ func Places(getenv func(name string) string) (dirs []string) {
 
 // List returns the programs in a directory of the user's, those used last first.
 func List(dir string) (all []Program) {
-	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() {
-		return nil
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+	if !isOwn(dir) {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -96,6 +102,16 @@ func List(dir string) (all []Program) {
 	}
 	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
 	return all
+}
+
+// isOwn reports whether a directory is there, and the user's.
+func isOwn(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
 }
 
 func read(dir string) Program {
@@ -124,13 +140,15 @@ func read(dir string) Program {
 // findRunning notes which programs this host executes.
 func findRunning(all []Program) {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	links = append(links, dirs...)
 	for _, link := range links {
 		exe, err := os.Readlink(link)
 		if err != nil {
 			continue // another user's, or it has ended
 		}
 		for i := range all {
-			all[i].InUse = all[i].InUse || strings.HasPrefix(exe, all[i].Dir+"/")
+			all[i].InUse = all[i].InUse || strings.HasPrefix(exe+"/", all[i].Dir+"/")
 		}
 	}
 }
@@ -140,13 +158,22 @@ func findRunning(all []Program) {
 func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all []Program) {
 	for _, dir := range dirs {
 		here := List(dir)
+		if isOwn(dir) {
+			here = append(here, listTrees(dir)...)
+		}
 		findRunning(here)
 		for i := range here {
 			p := &here[i]
+			if p.Tree {
+				p.measure()
+			}
 			if p.MayRun(now) || now.Sub(p.Used) < unused {
 				continue
 			}
 			p.Removed = !remove || os.RemoveAll(p.Dir) == nil
+		}
+		if remove {
+			sweepFiles(dir, now)
 		}
 		all = append(all, here...)
 	}
@@ -162,6 +189,7 @@ func Tend(ctx context.Context, exe string) {
 	}
 	mark(dir)
 	limit(filepath.Dir(dir), time.Now())
+	limitTrees(filepath.Dir(dir), time.Now())
 	tick := time.NewTicker(markInterval)
 	defer tick.Stop()
 	for {

@@ -31,11 +31,24 @@ type relay struct {
 	binary   string
 }
 
-// openRelay listens at an address for hosts that want the binary.
-func openRelay(ctx context.Context, bind, word string, program []byte, binary string) (*relay, error) {
+// ListenFor listens at this host's address for hosts that want something.
+func (n *Network) ListenFor(ctx context.Context, what string) (net.Listener, error) {
+	return listenFor(ctx, n.bind, what)
+}
+
+func listenFor(ctx context.Context, bind, what string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(bind, "0"))
 	if err != nil {
-		return nil, fmt.Errorf("listen for hosts that miss the binary: %w", err)
+		return nil, fmt.Errorf("listen for hosts that miss %s: %w", what, err)
+	}
+	return l, nil
+}
+
+// openRelay listens at an address for hosts that want the binary.
+func openRelay(ctx context.Context, bind, word string, program []byte, binary string) (*relay, error) {
+	l, err := listenFor(ctx, bind, "the binary")
+	if err != nil {
+		return nil, err
 	}
 	return &relay{listener: l, word: word, program: program, binary: binary}, nil
 }

@@ -33,7 +33,8 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
 		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
 		GPUPath: job.GPUPath}
-	_, f.Dir = programOf(job, rank, "")
+	argv, dir := programOf(job, rank, "")
+	_, f.Dir, _ = job.Tree.At(s.cfg.Tree, argv, dir, nil)
 	host := cfg.Daemon.Host()
 	if self, ok := member.Peer(roster, job.HostID); ok && len(self.Data) > 0 && !job.Alone {
 		at, _ := netip.ParseAddrPort(self.Data[0])

@@ -60,6 +60,7 @@ type Config struct {
 	Log    *slog.Logger
 	Exe    string   // gorun, which Python imports its binding from
 	Env    []string // of the daemon
+	Tree   string   // where the job's tree is on this host
 	Cgroup *proc.Cgroup
 
 	Daemon   Daemon

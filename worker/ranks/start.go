@@ -111,6 +111,7 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 	inherit, facts := s.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(s.cfg.Env), s.cfg.Job.Env), rank.Env)
 	argv, dir := programOf(s.cfg.Job, rank, deviceOf(env, gpus, rank.LocalRank))
+	argv, dir, env = s.cfg.Job.Tree.At(s.cfg.Tree, argv, dir, env)
 	bound := s.cpus.binding.of(rank)
 	notified := make(chan struct{})
 	p := s.processes.of(rank.Process)

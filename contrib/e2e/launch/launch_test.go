@@ -71,7 +71,7 @@ func TestMistakes(t *testing.T) {
 		{"no program", []string{"-H", "host1,host2", "no-such-python", "x.py"}, 127,
 			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*no-such-python`, `(?m)^gorun: hint: install the program on host[12]`}},
 		{"no script", []string{"-H", "host1,host2", e2etest.Python, "missing.py"}, 2,
-			[]string{`(?m)^gorun: error: rank [01] on host[12] exited with status 2`, `(?m)^gorun: hint: gorun does not copy programs`}},
+			[]string{`(?m)^gorun: error: rank [01] on host[12] exited with status 2`, `(?m)^gorun: hint: put the script on host[12] at the same path`}},
 		{"no directory", []string{"-H", "host1,host2", "--wdir", "/no/such/dir", "true"}, 1,
 			[]string{`(?m)^gorun: error: rank [01] on host[12] could not start: .*/no/such/dir`, `(?m)^gorun: hint: make it on host[12]`}},
 		{"refused port", []string{"-H", "host1", "-p", "2", "true"}, 255,

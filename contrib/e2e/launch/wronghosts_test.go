@@ -34,7 +34,7 @@ func TestWrongHosts(t *testing.T) {
 			want: `rank \d on host\d could not start: /opt/none/bin/python3: no such file or directory`, hint: "install the program on host"},
 		{name: "no Python behind a virtual environment", spoil: "ln -s /opt/none/python3 /run/python3", fix: "rm /run/python3", hosts: "host2", flags: "/run/python3 x.py", code: 127,
 			want: "rank 0 on host2 could not start: /run/python3: a link to /opt/none/python3, which is not there", hint: "a virtual environment needs the Python that it was made from"},
-		{name: "no script", flags: "python3 none.py", code: 2, want: `rank \d on host\d exited with status 2`, hint: "gorun does not copy programs: put the script on host"},
+		{name: "no script", flags: "python3 none.py", code: 2, want: `rank \d on host\d exited with status 2`, hint: "put the script on host"},
 		{name: "no directory", flags: "--wdir /opt/none true", code: 1, want: "working directory /opt/none: no such file or directory", hint: "--wdir"},
 		{name: "home is read-only", spoil: home("ro"), fix: "umount -l /root", flags: "true"},
 		{name: "home is full", spoil: home("size=64k"), fix: "umount -l /root", flags: "true"},

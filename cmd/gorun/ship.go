@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher"
+	"gorun/launcher/ship"
+	"gorun/rendezvous/wire"
+)
+
+// shipTable binds the flags that have hosts get the program.
+func (o *jobFlags) shipTable() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "ship", Destination: &o.ship, Usage: "have hosts get the directory of the script, or the git worktree that it is in, and run the ranks there; what git ignores, environments and secrets stay here"},
+		&cli.PathFlag{Name: "ship-dir", Destination: &o.shipDir, Usage: "have hosts get this `DIRECTORY`, as --ship does"},
+	}
+}
+
+// ships reports whether hosts get the program.
+func (o *jobFlags) ships() bool { return o.ship || o.shipDir != "" }
+
+// checkShip refuses what cannot take the program along.
+func checkShip(o *jobFlags) error {
+	switch {
+	case !o.ships():
+		return nil
+	case o.detach && o.cluster != "":
+		return &usageError{errors.New("--ship: the launcher of a detached job of a cluster runs on another machine, which lacks the files"), "leave out --detach, or put the program where all hosts have it"}
+	case o.kubernetes:
+		return &usageError{errors.New("--ship: pods get the program by their image"), "build an image with it, or mount a volume by --pod-template"}
+	}
+	return nil
+}
+
+// collect returns the files that hosts get, nil if none. The notes are for the user.
+func (o *jobFlags) collect(ctx context.Context, programs []program) (*wire.Tree, []string, error) {
+	if !o.ships() {
+		return nil, nil, nil
+	}
+	dir, err := o.shipped(ctx, programs)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, notes, err := ship.Collect(ctx, dir)
+	if err != nil {
+		return nil, nil, &usageError{fmt.Errorf("--ship: %w", err), ""}
+	}
+	for i, note := range notes {
+		notes[i] = "gorun: note: --ship: " + note
+	}
+	return tree, notes, nil
+}
+
+// shipped returns the directory that hosts get.
+func (o *jobFlags) shipped(ctx context.Context, programs []program) (string, error) {
+	dir := programs[0].Dir
+	if o.shipDir != "" {
+		dir = o.shipDir
+	} else if script := scriptOf(programs[0].Program); script != "" {
+		dir = filepath.Dir(script)
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if info, statErr := os.Stat(dir); err == nil && statErr == nil && !info.IsDir() {
+		err = fmt.Errorf("%s: not a directory", dir)
+	}
+	if err != nil {
+		return "", &usageError{fmt.Errorf("--ship: %w", err), ""}
+	}
+	if o.shipDir == "" {
+		dir = ship.Worktree(ctx, dir)
+	}
+	if home, _ := os.UserHomeDir(); dir == "/" || dir == home {
+		return "", &usageError{fmt.Errorf("--ship would send all of %s", dir), "--ship-dir names the directory of the program"}
+	}
+	return dir, nil
+}
+
+// scriptOf returns the path of the script that a program runs: the first of its words that is a file here, "" if there is none.
+func scriptOf(p launcher.Program) string {
+	for i, word := range p.Argv {
+		if word == "-m" {
+			return ""
+		}
+		if strings.HasPrefix(word, "-") || i == 0 && !strings.Contains(word, "/") {
+			continue
+		}
+		if !filepath.IsAbs(word) {
+			word = filepath.Join(p.Dir, word)
+		}
+		if info, err := os.Stat(word); err == nil && info.Mode().IsRegular() && (i > 0 || !installed(word)) {
+			return word
+		}
+	}
+	return ""
+}
+
+// installed reports whether a program is an interpreter, rather than the user's own.
+func installed(name string) bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(name)), "pyvenv.cfg"))
+	return strings.HasPrefix(filepath.Base(name), "python") || !errors.Is(err, fs.ErrNotExist)
+}
+
+// describeTree returns what a dry run says of the files.
+func describeTree(t *wire.Tree) string {
+	if t == nil {
+		return ""
+	}
+	all := make([]int, len(t.Files))
+	for i := range all {
+		all[i] = i
+	}
+	return fmt.Sprintf("hosts get %s: %d files, %.1f MB\n", t.Root, len(t.Files), float64(t.Bytes(all))/1e6)
+}

@@ -1,0 +1,123 @@
+package ship
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gorun/rendezvous/wire"
+)
+
+func write(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		os.MkdirAll(filepath.Dir(path), 0o755)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func names(t *wire.Tree) string {
+	var all []string
+	for _, f := range t.Files {
+		all = append(all, f.Path)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestCollect: in a worktree and outside of one, what git ignores stays, as do environments, caches and secrets that nobody has named.
+func TestCollect(t *testing.T) {
+	files := map[string]string{
+		"train.py": "", "lib/a.py": "", "lib/__pycache__/a.pyc": "", "data/x": "", "data/kept": "", "tracked.log": "", "other.log": "", "notes/n": "",
+		"env/pyvenv.cfg": "", "env/lib/p.py": "", "conda/conda-meta/history": "", ".env": "", "lib/id_rsa": "", "tls.key": "",
+		".gitignore": "data/*\n!data/kept\n*.log\n", ".gorunignore": "/notes/\n!tls.key\n",
+	}
+	for _, inside := range []bool{false, true} {
+		root := t.TempDir()
+		write(t, root, files)
+		want := ".gitignore .gorunignore data/kept lib/a.py tls.key train.py"
+		if inside {
+			script := "git init -q . && git add -f tracked.log && git add train.py notes"
+			if out, err := exec.CommandContext(t.Context(), "sh", "-c", "cd "+root+" && "+script).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			want = strings.Replace(want, "train.py", "tracked.log train.py", 1)
+		}
+		tree, notes, err := Collect(t.Context(), root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(tree); got != want {
+			t.Errorf("in a worktree %v: %s\nwant %s", inside, got, want)
+		}
+		if err := tree.Check(); err != nil {
+			t.Error(err)
+		}
+		if len(notes) != 2 || !strings.Contains(strings.Join(notes, "\n"), "lib/id_rsa may be secret") {
+			t.Errorf("notes %q", notes)
+		}
+		if got := Worktree(t.Context(), filepath.Join(root, "lib")); inside == (got == filepath.Join(root, "lib")) {
+			t.Errorf("in a worktree %v: %s", inside, got)
+		}
+	}
+}
+
+// TestCollectBad: what cannot be sent is one line that says what to do.
+func TestCollectBad(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{"a": "1"})
+	large := filepath.Join(root, "large.bin")
+	f, err := os.Create(large)
+	if err == nil {
+		err = f.Truncate(5 << 30)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, _, err := Collect(t.Context(), root); err == nil || !strings.Contains(err.Error(), "large.bin with 5.0 GB: leave it out by a line of .gorunignore") {
+		t.Errorf("5 GB: %v", err)
+	}
+	os.Remove(large)
+	for range mostNotes + 2 {
+		os.Symlink("nowhere", filepath.Join(root, "l"+strings.Repeat("x", len(names(mustCollect(t, root))))))
+	}
+	if _, notes, _ := Collect(t.Context(), root); len(notes) != mostNotes || !strings.Contains(notes[mostNotes-1], "3 more files") {
+		t.Errorf("notes %q", notes)
+	}
+	if os.Geteuid() != 0 {
+		os.Chmod(filepath.Join(root, "a"), 0)
+		if _, _, err := Collect(t.Context(), root); err == nil || !strings.Contains(err.Error(), ".gorunignore") {
+			t.Errorf("a file that cannot be read: %v", err)
+		}
+	}
+}
+
+func mustCollect(t *testing.T, root string) *wire.Tree {
+	t.Helper()
+	tree, _, err := Collect(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// TestOpen: files come one after the other, and one that became shorter is an error.
+func TestOpen(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{"a": "one", "b": "", "c": "three"})
+	b := New(mustCollect(t, root))
+	all, err := io.ReadAll(b.Open([]int{2, 1, 0}))
+	if err != nil || string(all) != "threeone" {
+		t.Errorf("%q, %v", all, err)
+	}
+	write(t, root, map[string]string{"a": "o"})
+	if _, err := io.ReadAll(b.Open([]int{0})); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("a file that became shorter: %v", err)
+	}
+}

@@ -1,0 +1,149 @@
+package talk
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+// Files are those of a job's tree, on the launcher's machine.
+type Files interface {
+	Tree() *wire.Tree
+	// Acquire waits for a host that has them, or returns "" for the launcher. The caller calls release afterwards.
+	Acquire(ctx context.Context) (address string, release func(ok bool), err error)
+	// Offer adds a host that has them, at host:port.
+	Offer(address string)
+	// Open returns what files hold, one after the other.
+	Open(files []int) io.ReadCloser
+}
+
+const (
+	pieceSize = 1 << 20
+	// pieces is how many of them may be on their way.
+	pieces = 4
+	// A host that gets files for longer than tellAfter is told of, and then every tellEvery.
+	tellAfter = 2 * time.Second
+	tellEvery = 10 * time.Second
+)
+
+// supply gives a daemon the files that it asks for. The reading side of a conversation calls its methods.
+type supply struct {
+	files Files
+	to    *Mailbox
+	tell  func(sent, of int64) // how far it is
+	moved atomic.Int64         // when a piece was sent last, in nanoseconds
+
+	room    chan struct{} // a token for each piece that may be sent
+	cancel  context.CancelFunc
+	release chan func(ok bool) // of the source that the daemon uses
+	work    sync.WaitGroup
+}
+
+// ask takes what a daemon lacks, and where it did not get it.
+func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
+	s.end(m.Not == "")
+	for _, i := range m.Missing {
+		if s.files == nil || i < 0 || i >= len(s.files.Tree().Files) {
+			return
+		}
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.room, s.release = make(chan struct{}, pieces), make(chan func(bool), 1)
+	for range pieces {
+		s.room <- struct{}{}
+	}
+	release, room := s.release, s.room
+	s.work.Go(func() {
+		address, left, err := s.files.Acquire(ctx)
+		if err != nil {
+			return
+		}
+		release <- left
+		s.moved.Store(time.Now().UnixNano())
+		if address != "" {
+			s.to.Put(&wire.Files{At: address})
+			return
+		}
+		if err := s.send(ctx, m.Missing, room); err != nil {
+			s.to.Put(&wire.Files{Error: err.Error()})
+		}
+	})
+}
+
+// more takes the daemon's word that it has a piece.
+func (s *supply) more() {
+	select {
+	case s.room <- struct{}{}:
+	default: // more than it got
+	}
+}
+
+// end ends what is under way.
+func (s *supply) end(ok bool) {
+	if s.cancel == nil {
+		return
+	}
+	s.cancel()
+	s.work.Wait()
+	select {
+	case release := <-s.release:
+		release(ok)
+	default:
+	}
+	s.cancel = nil
+}
+
+func (s *supply) send(ctx context.Context, files []int, room <-chan struct{}) error {
+	from, of := s.files.Open(files), s.files.Tree().Bytes(files)
+	defer from.Close()
+	var sent int64
+	tell := time.NewTimer(tellAfter)
+	defer tell.Stop()
+	for {
+		select {
+		case <-room:
+		case <-tell.C:
+			s.tell(sent, of)
+			tell.Reset(tellEvery)
+			continue
+		case <-ctx.Done():
+			return nil
+		}
+		piece := make([]byte, pieceSize)
+		n, err := io.ReadFull(from, piece)
+		if n > 0 {
+			sent += int64(n)
+			s.to.Put(&wire.Files{Data: packed(piece[:n]), Size: n})
+			s.moved.Store(time.Now().UnixNano())
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// packed returns a piece by deflate if that is shorter.
+func packed(piece []byte) []byte {
+	var to bytes.Buffer
+	w, _ := flate.NewWriter(&to, flate.BestSpeed) // the level is known
+	w.Write(piece)
+	if w.Close(); to.Len() < len(piece) {
+		return to.Bytes()
+	}
+	return piece
+}
+
+// Supplied reports whether the daemon has got files of the tree within a time.
+func (c *Conversation) Supplied(within time.Duration) bool {
+	return time.Since(time.Unix(0, c.supply.moved.Load())) < within
+}

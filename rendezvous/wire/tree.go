@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Tree is a directory of the launcher's machine, which every host of the job gets before its ranks start.
+type Tree struct {
+	Root  string     `msgpack:"root"` // its path on the launcher's machine
+	Files []TreeFile `msgpack:"files"`
+}
+
+// TreeFile is a file in a Tree, or a symbolic link.
+type TreeFile struct {
+	Path string `msgpack:"p"` // below Root
+	Size int64  `msgpack:"s"`
+	Hash []byte `msgpack:"h"` // SHA-256 of what it holds; none for a link
+	Exec bool   `msgpack:"x"` // it may be executed
+	Link string `msgpack:"l"` // where a link leads to
+}
+
+// Check returns what is wrong with a tree that came from elsewhere.
+func (t *Tree) Check() error {
+	if !filepath.IsAbs(t.Root) {
+		return errors.New("check tree: its root is no absolute path")
+	}
+	files := make(map[string]bool, len(t.Files))
+	for _, f := range t.Files {
+		if !filepath.IsLocal(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "." || f.Size < 0 || (len(f.Hash) != sha256.Size) == (f.Link == "") {
+			return fmt.Errorf("check tree: %q is no file of it", f.Path)
+		}
+		if files[f.Path] {
+			return fmt.Errorf("check tree: %q is there twice", f.Path)
+		}
+		files[f.Path] = true
+	}
+	for _, f := range t.Files {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if files[dir] {
+				return fmt.Errorf("check tree: %q is below a file", f.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// Name identifies the tree by what it holds.
+func (t *Tree) Name() string {
+	h := sha256.New()
+	for _, f := range t.Files {
+		fmt.Fprintf(h, "%q %d %x %t %q\n", f.Path, f.Size, f.Hash, f.Exec, f.Link)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Bytes is the size of some of its files.
+func (t *Tree) Bytes(files []int) (n int64) {
+	for _, i := range files {
+		n += t.Files[i].Size
+	}
+	return n
+}
+
+// At returns a program, its working directory and its environment where the tree is at another path. Relative paths hold if
+// the working directory is in the tree. What else names the tree, or something in it, gets its path there.
+func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv []string, newDir string, newEnv []string) {
+	if t == nil {
+		return argv, dir, env
+	}
+	moved := func(name string) (string, bool) {
+		below, err := filepath.Rel(t.Root, name)
+		return filepath.Join(root, below), err == nil && filepath.IsLocal(below)
+	}
+	newDir, inside := moved(dir)
+	if !inside {
+		newDir = dir
+	}
+	newArgv = slices.Clone(argv)
+	for i, arg := range argv {
+		name := arg
+		if !filepath.IsAbs(arg) && !inside && t.has(filepath.Join(dir, arg)) {
+			name = filepath.Join(dir, arg)
+		}
+		if to, is := moved(name); is && filepath.IsAbs(name) {
+			newArgv[i] = to
+		}
+	}
+	newEnv = slices.Clone(env)
+	for i, kv := range env {
+		if list, is := strings.CutPrefix(kv, "PYTHONPATH="); is {
+			parts := filepath.SplitList(list)
+			for n, part := range parts {
+				if to, is := moved(part); is && filepath.IsAbs(part) {
+					parts[n] = to
+				}
+			}
+			newEnv[i] = "PYTHONPATH=" + strings.Join(parts, string(filepath.ListSeparator))
+		}
+	}
+	return newArgv, newDir, newEnv
+}
+
+// has reports whether an absolute path is that of a file in the tree.
+func (t *Tree) has(name string) bool {
+	below, err := filepath.Rel(t.Root, name)
+	return err == nil && slices.ContainsFunc(t.Files, func(f TreeFile) bool { return f.Path == below })
+}
+
+// AskFiles asks for files of the job's Tree, by their places in it. The answers are Files.
+type AskFiles struct {
+	Missing []int  `msgpack:"missing"`
+	Not     string `msgpack:"not"` // a host that did not have them; "" at first
+}
+
+// Files is the next piece of the files that a daemon asked for, one after the other, or where they are.
+type Files struct {
+	At    string `msgpack:"at"`    // address of a host that has all files, which the daemon asks instead
+	Data  []byte `msgpack:"data"`  // packed by deflate, if that is shorter than Size
+	Size  int    `msgpack:"size"`  // of the piece, in bytes
+	Error string `msgpack:"error"` // why there is no more
+}
+
+// MoreFiles takes a piece, and so asks for another one.
+type MoreFiles struct{}
+
+func (*AskFiles) kind() byte  { return 100 }
+func (*Files) kind() byte     { return 101 }
+func (*MoreFiles) kind() byte { return 102 }

@@ -1,0 +1,78 @@
+package cached
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Trees and Files are the directories, in a directory of programs, of trees that launchers have sent and of what their files
+// hold: hard links to the same contents. A tree was used last at the time of its directory.
+const (
+	Trees = "trees"
+	Files = "files"
+)
+
+// listTrees returns the trees in a directory of the user's, those used last first.
+func listTrees(dir string) (all []Program) {
+	entries, _ := os.ReadDir(filepath.Join(dir, Trees))
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() && isHash().MatchString(e.Name()) {
+			all = append(all, Program{Dir: filepath.Join(dir, Trees, e.Name()), Used: info.ModTime(), Marked: true, Tree: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
+	return all
+}
+
+// measure finds out how large a tree is, and whether ranks have written into it.
+func (p *Program) measure() {
+	filepath.WalkDir(p.Dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && e.Name() == "__pycache__" {
+			return fs.SkipDir
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			p.Size += info.Size()
+			p.Written = p.Written || links(info) == 1
+		}
+		return nil
+	})
+}
+
+func links(info fs.FileInfo) uint64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(stat.Nlink)
+	}
+	return 0
+}
+
+// limitTrees removes trees that nobody has used for a while, but for those that ranks have written into.
+func limitTrees(dir string, now time.Time) {
+	all := listTrees(dir)
+	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool { return now.Sub(p.Used) < keepUnused })
+	findRunning(old)
+	for _, p := range old {
+		if p.measure(); !p.InUse && !p.Written {
+			os.RemoveAll(p.Dir)
+		}
+	}
+	if len(old) > 0 {
+		sweepFiles(dir, now)
+	}
+}
+
+// sweepFiles removes contents that are in no tree, unless some have come lately: their tree may not be there yet.
+func sweepFiles(dir string, now time.Time) {
+	if info, err := os.Stat(filepath.Join(dir, Files)); err != nil || now.Sub(info.ModTime()) < uploadTimeout {
+		return
+	}
+	names, _ := filepath.Glob(filepath.Join(dir, Files, "*", "*"))
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil && links(info) == 1 {
+			os.Remove(name)
+		}
+	}
+}

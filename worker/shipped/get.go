@@ -1,0 +1,126 @@
+package shipped
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"gorun/rendezvous/wire"
+)
+
+const (
+	// mostPiece bounds a piece that is unpacked.
+	mostPiece = 4 << 20
+	// signInterval is how often a daemon shows the launcher that it is there while it waits for files.
+	signInterval = 500 * time.Millisecond
+)
+
+var errOver = errors.New("the job ended before all files were here")
+
+// Get gets the missing files of a tree from the launcher, or from a host that the launcher names, by the key that Serve has
+// there. in is what the launcher sends; if it stops the job, that is an error.
+func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wire.Message, out *wire.Writer) error {
+	sign := time.NewTicker(signInterval)
+	defer sign.Stop()
+	launcher := &launcher{in: in, out: out, sign: sign.C}
+	for not := ""; ; {
+		missing := s.Missing(t)
+		if len(missing) == 0 {
+			return nil
+		}
+		if err := out.Write(&wire.AskFiles{Missing: missing, Not: not}); err != nil {
+			return err
+		}
+		first, err := launcher.next(nil)
+		if err != nil {
+			return err
+		}
+		if not = first.At; not != "" {
+			ctx, cancel := context.WithCancel(ctx)
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				s.fromHost(ctx, not, key, t, missing) // what it lacks, or fails to send, is asked for again
+			}()
+			_, err = launcher.next(over)
+			cancel()
+			<-over
+		} else {
+			launcher.piece = first
+			_, err = s.Take(t, missing, launcher)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// launcher reads the pieces of files that the launcher sends.
+type launcher struct {
+	in    <-chan wire.Message
+	out   *wire.Writer
+	sign  <-chan time.Time
+	piece *wire.Files // not unpacked yet
+	left  []byte
+}
+
+// next waits for the next message about files, or until over is closed.
+func (l *launcher) next(over <-chan struct{}) (*wire.Files, error) {
+	for {
+		select {
+		case <-over:
+			return nil, nil
+		case <-l.sign:
+			l.out.Write(&wire.Alive{})
+		case m, ok := <-l.in:
+			_, stop := m.(*wire.Stop)
+			if !ok || stop {
+				return nil, errOver
+			}
+			if files, is := m.(*wire.Files); is && files.Error != "" {
+				return nil, errors.New(files.Error)
+			} else if is {
+				return files, nil
+			}
+		}
+	}
+}
+
+// Read implements io.Reader.
+func (l *launcher) Read(b []byte) (n int, err error) {
+	if len(l.left) == 0 {
+		if l.piece == nil {
+			if l.piece, err = l.next(nil); err != nil {
+				return 0, err
+			}
+		}
+		if l.left, err = unpack(l.piece); err != nil {
+			return 0, err
+		}
+		l.piece = nil
+		l.out.Write(&wire.MoreFiles{})
+	}
+	n = copy(b, l.left)
+	l.left = l.left[n:]
+	return n, nil
+}
+
+// unpack returns what a piece holds.
+func unpack(f *wire.Files) ([]byte, error) {
+	if f.Size <= 0 || f.Size > mostPiece || len(f.Data) > f.Size {
+		return nil, fmt.Errorf("the launcher sent a piece of %d bytes in %d", f.Size, len(f.Data))
+	}
+	if len(f.Data) == f.Size {
+		return f.Data, nil
+	}
+	data := make([]byte, f.Size)
+	from := flate.NewReader(bytes.NewReader(f.Data))
+	if _, err := io.ReadFull(from, data); err != nil {
+		return nil, fmt.Errorf("unpack a piece: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,217 @@
+package shipped
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gorun/rendezvous/keytls"
+	"gorun/rendezvous/wire"
+	"gorun/worker/cached"
+)
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	home := t.TempDir()
+	s, err := Open(func(name string) string { return map[string]string{"HOME": home}[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func treeOf(contents ...string) *wire.Tree {
+	t := &wire.Tree{Root: "/home/me"}
+	for i, c := range contents {
+		hash := sha256.Sum256([]byte(c))
+		t.Files = append(t.Files, wire.TreeFile{Path: "d/" + string(rune('a'+i)), Size: int64(len(c)), Hash: hash[:], Exec: i == 1})
+	}
+	t.Files = append(t.Files, wire.TreeFile{Path: "link", Link: "d/a"})
+	return t
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+// TestContents: what has another hash, or is cut short, is not kept; a tree is mended; equal contents are asked for once.
+func TestContents(t *testing.T) {
+	s, tree := newStore(t), treeOf("one", "two", "one", "")
+	missing := s.Missing(tree)
+	if len(missing) != 3 {
+		t.Fatalf("missing %v, want three of four files", missing)
+	}
+	for _, sent := range []string{"onetwx", "onetw"} {
+		if kept, err := s.Take(tree, missing, strings.NewReader(sent)); err == nil || kept != 1 || len(s.Missing(tree)) != 2 {
+			t.Errorf("%q: kept %d: %v", sent, kept, err)
+		}
+		os.RemoveAll(filepath.Join(s.dir, cached.Files))
+		os.Mkdir(filepath.Join(s.dir, cached.Files), 0o700)
+	}
+	if kept, err := s.Take(tree, missing, strings.NewReader("onetwo")); err != nil || kept != 3 {
+		t.Fatalf("kept %d: %v", kept, err)
+	}
+	dir, err := s.Build(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read(t, dir, "d/a")+read(t, dir, "d/b")+read(t, dir, "d/c")+read(t, dir, "link") != "onetwooneone" {
+		t.Error("the tree has other contents")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "d/b")); err != nil || info.Mode().Perm() != 0o555 {
+		t.Errorf("a program: %v, %v", info, err)
+	}
+	for _, name := range []string{"d/a", "link"} {
+		os.Remove(filepath.Join(dir, name))
+		os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600)
+	}
+	os.WriteFile(filepath.Join(dir, "d/result"), []byte("kept"), 0o600)
+	os.Chmod(filepath.Join(dir, "d/b"), 0o755)
+	os.WriteFile(filepath.Join(dir, "d/b"), []byte("TWO"), 0o755) // through the link to the contents
+	if missing = s.Missing(tree); len(missing) != 1 {
+		t.Fatalf("missing %v after one was changed in place", missing)
+	}
+	if _, err := s.Take(tree, missing, strings.NewReader("two")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Build(tree); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, dir, "d/a") + read(t, dir, "d/b") + read(t, dir, "link") + read(t, dir, "d/result"); got != "onetwoonekept" {
+		t.Errorf("the tree is not mended: %q", got)
+	}
+}
+
+// conversation is a daemon's with its launcher.
+type conversation struct {
+	in    chan wire.Message
+	asked chan wire.Message
+	err   chan error
+}
+
+func converse(t *testing.T, s *Store, tree *wire.Tree, key []byte) *conversation {
+	c := &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}
+	r, w := io.Pipe()
+	go func() {
+		for in := wire.NewReader(r); ; {
+			m, err := in.Read()
+			if err != nil {
+				return
+			}
+			if _, alive := m.(*wire.Alive); !alive {
+				c.asked <- m
+			}
+		}
+	}()
+	go func() { c.err <- s.Get(t.Context(), tree, key, c.in, wire.NewWriter(w)); w.Close() }()
+	return c
+}
+
+// TestGet: files come in pieces from the launcher, packed or not, or from a host; where that fails, the launcher is asked again.
+func TestGet(t *testing.T) {
+	key := bytes.Repeat([]byte{1}, keytls.SeedSize)
+	long := strings.Repeat("x", 5000)
+	tree := treeOf("one", "two", long)
+	first := newStore(t)
+	c := converse(t, first, tree, key)
+	if ask := (<-c.asked).(*wire.AskFiles); len(ask.Missing) != 3 || ask.Not != "" {
+		t.Fatalf("asked %+v", ask)
+	}
+	var packed bytes.Buffer
+	w, _ := flate.NewWriter(&packed, flate.BestSpeed)
+	io.WriteString(w, "wo"+long)
+	w.Close()
+	c.in <- &wire.Files{Data: []byte("onet"), Size: 4}
+	c.in <- &wire.Files{Data: packed.Bytes(), Size: 2 + len(long)}
+	if err := <-c.err; err != nil {
+		t.Fatal(err)
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- first.Serve(ctx, l, tree, key) }()
+	second := newStore(t)
+	c = converse(t, second, tree, key)
+	<-c.asked
+	c.in <- &wire.Files{At: l.Addr().String()}
+	if err := <-c.err; err != nil || len(second.Missing(tree)) != 0 {
+		t.Errorf("from a host: %v", err)
+	}
+
+	third := newStore(t)
+	c = converse(t, third, tree, bytes.Repeat([]byte{2}, keytls.SeedSize)) // who has another key gets nothing
+	<-c.asked
+	c.in <- &wire.Files{At: l.Addr().String()}
+	if ask := (<-c.asked).(*wire.AskFiles); ask.Not != l.Addr().String() || len(ask.Missing) != 3 {
+		t.Errorf("asked %+v after a host refused", ask)
+	}
+	c.in <- &wire.Stop{}
+	if err := <-c.err; !errors.Is(err, errOver) {
+		t.Errorf("stopped: %v", err)
+	}
+	cancel()
+	if err := <-over; err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+
+	for _, bad := range []*wire.Files{{Size: -1}, {Size: mostPiece + 1, Data: []byte("x")}, {Size: 1, Data: []byte("xx")}, {Size: 9, Data: []byte("x")}, {Error: "gone"}} {
+		c = converse(t, newStore(t), tree, key)
+		<-c.asked
+		c.in <- bad
+		if err := <-c.err; err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+}
+
+// TestTreesAreCleaned: trees that nobody uses go, but for those that ranks have written into, and contents without a tree.
+func TestTreesAreCleaned(t *testing.T) {
+	s := newStore(t)
+	tree, written := treeOf("one", "two"), treeOf("three", "two")
+	var dirs []string
+	for _, tree := range []*wire.Tree{tree, written} {
+		missing := s.Missing(tree)
+		text := map[int]string{2: "onetwo", 1: "three"}[len(missing)]
+		if _, err := s.Take(tree, missing, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := s.Build(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	os.WriteFile(filepath.Join(dirs[1], "result"), []byte("r"), 0o600)
+	old := time.Now().Add(-48 * time.Hour)
+	for _, dir := range append(dirs, filepath.Join(s.dir, cached.Files)) {
+		os.Chtimes(dir, old, old)
+	}
+	found := cached.Clean([]string{s.dir}, time.Hour, time.Now(), false)
+	if len(found) != 2 || !found[0].Removed || !found[0].Tree || found[0].Written == found[1].Written {
+		t.Errorf("found %+v", found)
+	}
+	cached.Clean([]string{s.dir}, time.Hour, time.Now(), true)
+	left, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", "*"))
+	if len(left) != 0 {
+		t.Errorf("left %q", left)
+	}
+}

@@ -1,0 +1,198 @@
+// Package shipped keeps the files of programs that launchers have sent to this host, and gets those that are missing.
+//
+// Contents lie in the directory files of the user's cache, named by their hash, and trees in the directory trees, made of
+// hard links to them. So a tree of which the host has most costs little, and a file is sent once. What ranks write into a
+// tree stays there.
+package shipped
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/cached"
+)
+
+// written is the time of all contents. One that has another was changed since it came.
+var written = time.Unix(1_000_000_000, 0)
+
+// Store is a directory of contents and trees. Others may not look into it.
+type Store struct {
+	root *os.Root
+	dir  string
+}
+
+// Open opens the store in the first of the user's directories that has one or takes one.
+func Open(getenv func(name string) string) (*Store, error) {
+	var errs error
+	for _, dir := range cached.Places(getenv) {
+		s, err := open(dir)
+		if err == nil {
+			return s, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return nil, fmt.Errorf("open cache of files: %w", errs)
+}
+
+func open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("%s is not this user's alone", dir)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{cached.Files, cached.Trees} {
+		if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			root.Close()
+			return nil, err
+		}
+	}
+	return &Store{root, dir}, nil
+}
+
+// Close closes the store.
+func (s *Store) Close() error { return s.root.Close() }
+
+// contents returns the name of what a file holds, in the store.
+func contents(f wire.TreeFile) string {
+	hash := hex.EncodeToString(f.Hash)
+	if f.Exec {
+		hash += "x"
+	}
+	return path.Join(cached.Files, hash[:2], hash)
+}
+
+// has returns what the store has of a file, nil if it lacks it or if somebody has written to it since.
+func (s *Store) has(f wire.TreeFile) fs.FileInfo {
+	info, err := s.root.Lstat(contents(f))
+	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size || !info.ModTime().Equal(written) {
+		return nil
+	}
+	return info
+}
+
+// Missing returns the files of a tree whose contents are not here. Of equal ones it returns one.
+func (s *Store) Missing(t *wire.Tree) (missing []int) {
+	s.root.Chtimes(cached.Files, time.Now(), time.Now()) // or somebody removes what has no tree yet
+	asked := map[string]bool{}
+	for i, f := range t.Files {
+		if f.Link == "" && !asked[contents(f)] && s.has(f) == nil {
+			asked[contents(f)] = true
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// Take reads files of a tree, one after the other, and keeps those that have the right hash. It returns how many it has
+// kept: one that has another hash, or is cut short, is an error.
+func (s *Store) Take(t *wire.Tree, files []int, from io.Reader) (kept int, err error) {
+	for _, i := range files {
+		if err := s.take(t.Files[i], from); err != nil {
+			return kept, fmt.Errorf("get %s: %w", t.Files[i].Path, err)
+		}
+		kept++
+	}
+	return kept, nil
+}
+
+func (s *Store) take(f wire.TreeFile, from io.Reader) error {
+	name := contents(f)
+	if err := s.root.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	partial := fmt.Sprintf("%s.%d", name, os.Getpid())
+	to, err := s.root.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer s.root.Remove(partial) // unless it has its name by then
+	hash := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(from, f.Size))
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	if n < f.Size {
+		return io.ErrUnexpectedEOF
+	}
+	if !bytes.Equal(hash.Sum(nil), f.Hash) {
+		return errors.New("it has changed since the job was started")
+	}
+	mode := fs.FileMode(0o444)
+	if f.Exec {
+		mode = 0o555
+	}
+	return errors.Join(s.root.Chmod(partial, mode), s.root.Chtimes(partial, written, written), s.root.Rename(partial, name))
+}
+
+// Open returns what a file holds.
+func (s *Store) Open(f wire.TreeFile) (*os.File, error) { return s.root.Open(contents(f)) }
+
+// Build makes a tree of contents that are all here, and returns its path. It mends what former jobs have changed in it.
+func (s *Store) Build(t *wire.Tree) (string, error) {
+	at := path.Join(cached.Trees, t.Name())
+	for _, f := range t.Files {
+		if err := s.place(path.Join(at, f.Path), f); err != nil {
+			return "", fmt.Errorf("make %s: %w", f.Path, err)
+		}
+	}
+	err := s.root.MkdirAll(at, 0o700) // of a tree without files
+	return filepath.Join(s.dir, at), errors.Join(err, s.Mark(t))
+}
+
+// Mark notes that a tree is used now.
+func (s *Store) Mark(t *wire.Tree) error {
+	now := time.Now()
+	return s.root.Chtimes(path.Join(cached.Trees, t.Name()), now, now)
+}
+
+func (s *Store) place(at string, f wire.TreeFile) error {
+	here, err := s.root.Lstat(at)
+	if err != nil {
+		if err := s.root.MkdirAll(path.Dir(at), 0o700); err != nil {
+			return err
+		}
+	}
+	if f.Link != "" {
+		if to, err := s.root.Readlink(at); err == nil && to == f.Link {
+			return nil
+		}
+		if here != nil {
+			s.root.RemoveAll(at)
+		}
+		return but(fs.ErrExist, s.root.Symlink(f.Link, at))
+	}
+	if here != nil && os.SameFile(here, s.has(f)) {
+		return nil
+	}
+	if here != nil {
+		s.root.RemoveAll(at)
+	}
+	return but(fs.ErrExist, s.root.Link(contents(f), at)) // another job makes the same tree
+}
+
+func but(expected, err error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
