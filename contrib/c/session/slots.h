@@ -1,9 +1,13 @@
 /* A part of gorun.c: slots, where the ranks of a host reduce without the daemon: "Slots" in PROTOCOL.md. */
 
-/* How many seconds a rank polls before it sleeps; a wake-up takes about as long. It yields the CPU in the second part of them,
- * and in the first too if ranks outnumber CPUs. */
+/* How many seconds a rank polls before it sleeps, at least and at most. After SPIN it yields the CPU meanwhile, and from the beginning if
+ * ranks outnumber CPUs. Where that was in vain others have work for the CPUs, and who polls on loses its turn to them. So the next wait
+ * polls for SHORT only, and each one after it for twice as long, until one is in vain again. */
+#define SHORT 5e-6
 #define SPIN 50e-6
 #define YIELD 200e-6
+
+static double patience = YIELD;
 
 static double now(void) {
 	struct timespec t;
@@ -252,8 +256,9 @@ static int sleep_until(int (*look)(const struct slot *), const struct slot *l) {
 
 /* await calls look until it returns 1, or -1 because a rank will never come. It runs without the lock. */
 static int await(int (*look)(const struct slot *), const struct slot *l, int *how) {
-	double since = 0;
+	double since = 0, most = patience;
 	int yields = world.yields, code;
+	patience = most < YIELD ? 2 * most : YIELD;
 	for (uint32_t turn = 0; !(*how = look(l)); turn++) {
 		if (__atomic_load_n(&world.lost, __ATOMIC_RELAXED) || __atomic_load_n(&world.state, __ATOMIC_RELAXED) != JOINED) {
 			acquire();
@@ -275,8 +280,9 @@ static int await(int (*look)(const struct slot *), const struct slot *l, int *ho
 			pause_host();
 		}
 		yields = yields || t - since >= SPIN;
-		if (t - since < YIELD)
+		if (t - since < most)
 			continue;
+		patience = SHORT;
 		pause_host();
 		if (impatient())
 			return UNFINISHED;
