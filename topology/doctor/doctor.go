@@ -21,7 +21,7 @@ type Facts struct {
 	Version string        `json:"version"` // of gorun
 	Kernel  string        `json:"kernel"`
 	Python  string        `json:"python"` // output of python3 --version, "" if there is none
-	Native  string        `json:"native"` // NativeLoads, or why libgorun does not load, "" if unknown
+	Native  string        `json:"native"` // NativeLoads and from where, or why libgorun does not load, "" if unknown
 
 	// Frameworks lists what python3 has, with versions and what carries out their operations; "" for none.
 	Frameworks string    `json:"frameworks"`
@@ -57,14 +57,14 @@ type Facts struct {
 	Ibverbs string `json:"ibverbs"`
 }
 
-// NativeLoads stands for a libgorun that Python can load.
+// NativeLoads begins the word of a libgorun that Python can load.
 const NativeLoads = "loads"
 
 func nativeFix(why string) string {
 	if strings.Contains(why, "comes without it") {
 		return "make zig-ready build, and use that gorun"
 	}
-	return "sysctl -w vm.memfd_noexec=0, and a Python 3.9 or newer for glibc 2.17 or newer"
+	return "a Python 3.9 or newer for glibc 2.17 or newer, and a cache ($XDG_CACHE_HOME) from which the user may execute"
 }
 
 // Room is what a directory has for files, in bytes.
@@ -122,7 +122,7 @@ func Judge(f Facts) []Finding {
 	j.check("python", f.Python != "", f.Python, Warn, "there is no python3", "apt-get install python3")
 	if f.Python != "" {
 		why := cmp.Or(f.Native, "python3 cannot import gorun")
-		j.check("libgorun", f.Native == NativeLoads, f.Native, Warn, "TensorFlow and JAX do without: "+why, nativeFix(f.Native))
+		j.check("libgorun", strings.HasPrefix(f.Native, NativeLoads), f.Native, Warn, "programs in Python cannot join a job: "+why, nativeFix(f.Native))
 		j.add("frameworks", Pass, cmp.Or(f.Frameworks, "python3 has none"), "")
 	}
 	j.check("open files", f.NoFile >= leastFiles, fmt.Sprint("limit ", f.NoFile), Warn, fmt.Sprintf("limit %d is less than %d", f.NoFile, leastFiles), "echo '* - nofile 65536' >/etc/security/limits.d/gorun.conf")

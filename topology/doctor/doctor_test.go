@@ -41,7 +41,7 @@ func TestJudge(t *testing.T) {
 		{"python", func(f *doctor.Facts) { f.Python = "" }, "python", doctor.Warn, "no python3", "apt-get install python3"},
 		{"old python", func(f *doctor.Facts) { f.Native = "" }, "libgorun", doctor.Warn, "cannot import gorun", "3.9"},
 		{"no library", func(f *doctor.Facts) { f.Native = "this package comes without it" }, "libgorun", doctor.Warn, "comes without it", "make zig-ready"},
-		{"library", func(f *doctor.Facts) { f.Native = "failed to map segment" }, "libgorun", doctor.Warn, "failed to map", "memfd_noexec"},
+		{"library", func(f *doctor.Facts) { f.Native = "failed to map segment" }, "libgorun", doctor.Warn, "failed to map", "XDG_CACHE_HOME"},
 		{"files", func(f *doctor.Facts) { f.NoFile = 1024 }, "open files", doctor.Warn, "limit 1024", "nofile 65536"},
 		{"processes", func(f *doctor.Facts) { f.NProc = 100 }, "processes", doctor.Warn, "limit 100", "nproc 65536"},
 		{"shm", func(f *doctor.Facts) { f.Room[1] = doctor.Room{Dir: "/dev/shm", Free: 64 << 20, Size: 8 << 30} }, "/dev/shm", doctor.Warn, "64 MiB of 8.0 GiB free are little for the workers", "mount -o remount"},

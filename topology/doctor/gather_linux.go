@@ -30,14 +30,14 @@ const gpuTimeout = 20 * time.Second
 // askBinding has the binding in a binary load libgorun and look for frameworks.
 const askBinding = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import frameworks; frameworks.main()"
 
-// Python returns what the python3 of this host can load of gorun, NativeLoads or why not, and its frameworks; "" for both
+// Python returns what the python3 of this host can load of gorun, NativeLoads and from where, or why not, and its frameworks; "" for both
 // if it cannot import the binding in that binary.
 func Python(ctx context.Context, binary string) (native, frameworks string) {
-	var answer struct{ Native, Frameworks string }
+	var answer struct{ Native, Origin, Frameworks string }
 	if json.Unmarshal([]byte(runTool(ctx, "python3", "-c", askBinding, binary)), &answer) != nil {
 		return "", ""
 	}
-	return cmp.Or(answer.Native, NativeLoads), answer.Frameworks
+	return cmp.Or(answer.Native, NativeLoads+" "+answer.Origin), answer.Frameworks
 }
 
 // askGPUs has the binding in a binary look at what NCCL would need.

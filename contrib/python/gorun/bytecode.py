@@ -7,6 +7,7 @@ neither to it nor to its directory, and if it was made of the same source by the
 from __future__ import annotations
 
 import contextlib
+import errno
 import marshal
 import os
 import sys
@@ -68,7 +69,8 @@ def use(loader: Any, package: str) -> None:
     sys.path_importer_cache.pop(package, None)  # the one that has found this module
 
 
-def _folder() -> str:
+def folder() -> str:
+    """Return the directory of the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     cache = cache if cache.startswith("/") else os.path.expanduser("~/.cache")
     return f"{cache}/gorun/{sys.implementation.cache_tag}"
@@ -77,46 +79,47 @@ def _folder() -> str:
 def _own(descriptor: int) -> None:
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "it is not the user's own, or others may write to it")
 
 
-def _open_folder() -> int:
-    folder = os.open(_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def open_folder(make: bool = True) -> int:
+    """Open that directory, which nobody else may write to. make: make it first, if it is not there."""
+    path = folder()
+    for above in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path), path) if make else ():
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(above, 0o700)
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _own(folder)
+        _own(opened)
     except BaseException:
-        os.close(folder)
+        os.close(opened)
         raise
-    return folder
+    return opened
 
 
 def _read(name: str) -> bytes:
-    folder = _open_folder()
+    here = open_folder(make=False)
     try:
-        with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
+        with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=here), "rb") as file:
             _own(file.fileno())
             return file.read()
     finally:
-        os.close(folder)
+        os.close(here)
 
 
 def _write(name: str, data: bytes) -> None:
-    path = _folder()
-    for above in os.path.dirname(os.path.dirname(path)), os.path.dirname(path), path:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(above, 0o700)
-    folder = _open_folder()
+    here = open_folder()
     try:
         new = f"{name}.new"
         try:
-            to = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            to = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=here)
         except FileExistsError:  # another rank writes it
-            began = os.stat(new, dir_fd=folder, follow_symlinks=False).st_mtime
+            began = os.stat(new, dir_fd=here, follow_symlinks=False).st_mtime
             if time.time() - began > _WRITING:
-                os.unlink(new, dir_fd=folder)
+                os.unlink(new, dir_fd=here)
             return
         with open(to, "wb") as file:
             file.write(data)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(new, name, src_dir_fd=here, dst_dir_fd=here)
     finally:
-        os.close(folder)
+        os.close(here)

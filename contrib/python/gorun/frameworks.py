@@ -57,13 +57,16 @@ def show() -> None:
     found = imported()
     version = ".".join(map(str, sys.version_info[:3]))
     what = described(found, not native.reason()) or "no framework"
+    if native.origin() not in ("", "from memory"):
+        what += f", libgorun {native.origin()}"
     print(f"gorun: Python {version}, {what}", file=sys.stderr)
 
 
 def main() -> None:
     """Print what gorun doctor asks for."""
-    reason = native.reason()
-    json.dump({"native": reason, "frameworks": described(installed(), not reason)}, sys.stdout)
+    reason, found = native.reason(), installed()
+    answer = {"native": reason, "origin": native.origin(), "frameworks": described(found, not reason)}
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """libgorun, the native library, which carries out all operations: how it is loaded.
 
-It comes with this package, which may lie in a zip, so it is loaded from memory. Frameworks that call C, such
-as TensorFlow and JAX, use the same session as Python. Where it cannot be loaded init() says why.
+It comes with this package, which may lie in a zip, so it is loaded from memory or, where memory may not be
+executed, from a file without a name in the user's cache. Frameworks that call C, such as TensorFlow and JAX,
+use the same session as Python. Where it cannot be loaded init() says why.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ctypes
 import os
 import pkgutil
 import threading
+from typing import Callable
 
+from gorun import bytecode
 from gorun.exceptions import HorovodInternalError
 
 VERSION = 2  # GORUN_LIBRARY in contrib/c/gorun.h
@@ -23,6 +26,7 @@ class _State:
     tried = False
     library: ctypes.CDLL | None = None
     descriptor = -1
+    origin = "from memory"
     reason = ""
 
 
@@ -48,6 +52,11 @@ def reason() -> str:
     return _state.reason
 
 
+def origin() -> str:
+    """Return from where the library was loaded, "" if it was not."""
+    return "" if library() is None else _state.origin
+
+
 def verbose() -> bool:
     """Report whether this process shows what carries out its operations: one of each host, for gorun -v."""
     wanted = os.environ.get("GORUN_VERBOSE", "0") not in ("", "0")
@@ -59,6 +68,13 @@ def path() -> str:
     if library() is None:
         raise HorovodInternalError(f"gorun's native library is not there: {_state.reason}")
     return f"/proc/self/fd/{_state.descriptor}"
+
+
+def copied() -> str:
+    """Return such a path of a copy, which is another library to a framework."""
+    with open(path(), "rb") as file:
+        data = file.read()
+    return f"/proc/self/fd/{_written(_in_memory if _state.origin == _State.origin else _in_cache, data)}"
 
 
 def attach() -> ctypes.CDLL:
@@ -87,22 +103,56 @@ def _load() -> None:
         _state.reason = "this package comes without it"
         return
     try:
-        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | _MFD_EXEC)
-    except OSError:
-        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        found = _loaded(_in_memory, data)
+    except OSError as refused:
+        _state.origin = f"from a file in {bytecode.folder()}, as memory refuses: {refused}"
+        try:
+            found = _loaded(_in_cache, data)
+        except OSError as error:
+            raise OSError(f"{refused}; and {bytecode.folder()} refuses: {error}") from error
+    version = found.gorun_library()
+    if version != VERSION:
+        raise OSError(f"it has version {version}, and this package needs {VERSION}")
+    found.gorun_error.restype = ctypes.c_char_p
+    _state.library = found
+
+
+def _in_memory() -> int:
     try:
-        os.truncate(descriptor, len(data))
+        return os.memfd_create(_NAME, os.MFD_CLOEXEC | _MFD_EXEC)
+    except OSError:
+        return os.memfd_create(_NAME, os.MFD_CLOEXEC)
+
+
+def _in_cache() -> int:
+    import tempfile  # takes time
+
+    folder = bytecode.open_folder()
+    try:
+        with tempfile.TemporaryFile(dir=f"/proc/self/fd/{folder}") as file:  # nobody else can open it
+            return os.dup(file.fileno())
+    finally:
+        os.close(folder)
+
+
+def _written(make: Callable[[], int], data: bytes) -> int:
+    descriptor = make()
+    try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
-        found = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-        version = found.gorun_library()
-        if version != VERSION:
-            raise OSError(f"it has version {version}, and this package needs {VERSION}")
     except BaseException:
         os.close(descriptor)
         raise
-    found.gorun_error.restype = ctypes.c_char_p
-    _state.descriptor, _state.library = descriptor, found
+    return descriptor
+
+
+def _loaded(make: Callable[[], int], data: bytes) -> ctypes.CDLL:
+    _state.descriptor = _written(make, data)
+    try:
+        return ctypes.CDLL(f"/proc/self/fd/{_state.descriptor}")
+    except BaseException:
+        os.close(_state.descriptor)
+        raise
 
 
 def _forked() -> None:

@@ -44,15 +44,15 @@ class FrameworksTest(unittest.TestCase):
 
     def answer(self, reason):
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            with mock.patch.object(native, "reason", lambda: reason):
+            with mock.patch.multiple(native, reason=lambda: reason, origin=lambda: ""):
                 frameworks.main()
         return json.loads(out.getvalue())
 
     def test_what_carries_out_their_operations(self):
         text = "TensorFlow 2.21.0 by libgorun, Keras 3.15.1, JAX by libgorun"
-        self.assertEqual(self.answer(""), {"native": "", "frameworks": text})
+        self.assertEqual(self.answer(""), {"native": "", "origin": "", "frameworks": text})
         text = "TensorFlow 2.21.0, Keras 3.15.1, JAX"
-        self.assertEqual(self.answer("no memfd"), {"native": "no memfd", "frameworks": text})
+        self.assertEqual(self.answer("no memfd"), {"native": "no memfd", "origin": "", "frameworks": text})
 
     def said(self, **environ):
         with contextlib.redirect_stderr(io.StringIO()) as out, mock.patch.dict(os.environ, environ):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -32,12 +33,29 @@ for life in range(3):
     assert native.attach().gorun_joined()
 print("ok")
 """
+# Has the kernel refuse memfd_create to this process, by seccomp.
 REFUSE = """
-def refuse(*arguments):
-    raise PermissionError(errno.EACCES, "may not")
-os.memfd_create = refuse
+import ctypes, errno, os, platform, struct
+number = {"x86_64": 319, "aarch64": 279}[platform.machine()]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)]
+filter = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+program = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(filter))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+assert libc.prctl(22, 2, program) == 0, os.strerror(ctypes.get_errno())  # seccomp
 """
-# The kernel, or a policy, may keep memory from being executed; another libc does not know the symbols.
+REFUSED = REFUSE + """
+from gorun import native
+print(native.origin() or native.reason())
+"""
+INIT = """
+import gorun.numpy as hvd
+try:
+    hvd.init()
+except ValueError as error:
+    print(error)
+"""
+# A policy may keep memory from being executed; another libc does not know the symbols.
 BROKEN = """
 import errno, os, pkgutil
 from gorun import native
@@ -70,10 +88,29 @@ class NativeTest(unittest.TestCase):
         for change, said in (
             ("pkgutil.get_data = lambda *a: None", "comes without it"),
             ("pkgutil.get_data = lambda *a: b'\\x7fELF and no more'", "/proc/self/fd/"),
-            (REFUSE, "may not"),
             ("native.VERSION = 99", "and this package needs 99"),
         ):
             self.assertIn(said, run(BROKEN.format(change)))
+
+
+    def test_memory_that_may_not_be_executed(self):
+        """The library then is a file in the user's cache that nobody else can open. Nothing of it stays."""
+        with tempfile.TemporaryDirectory() as home:
+            origin = run(REFUSED, HOME=home)
+            folder = Path(home, ".cache/gorun", sys.implementation.cache_tag)
+            self.assertIn(f"from a file in {folder}", origin)
+            self.assertIn("Operation not permitted", origin)
+            self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+            self.assertEqual([path for path in folder.iterdir() if not path.name.startswith("gorun.")], [])
+            self.assertEqual(run(REFUSE + LOADED, HOME=home), "ok")
+            folder.chmod(0o777)
+            self.assertIn("others may write to it", run(REFUSED, HOME=home))
+
+    def test_neither_memory_nor_a_cache(self):
+        said = run(REFUSED, XDG_CACHE_HOME="/dev/null/x")
+        self.assertRegex(said, r"^.*not permitted.*; and /dev/null/x/gorun/.* refuses: .*Not a directory.*$")
+        said = run(f"{REFUSE}\n{INIT}", XDG_CACHE_HOME="/dev/null/x")
+        self.assertRegex(said, "^Horovod initialization failed. gorun's native library is not there: .*not p")
 
 
 if __name__ == "__main__":

@@ -252,21 +252,11 @@ def _register_gradients(engine: Native) -> None:
     tf.no_gradient("GorunWorld")
 
 
-def _copied(path: str) -> str:
-    """Return the path of a copy in memory."""
-    with open(path, "rb") as file:
-        content = file.read()
-    copy = os.memfd_create("gorun: TensorFlow")
-    with open(copy, "wb", closefd=False) as file:
-        file.write(content)
-    return f"/proc/self/fd/{copy}"
-
-
 @functools.cache
 def _native() -> Native:
     """Load the operations, once."""
     # A copy: TensorFlow takes operations only of a library that was not loaded before.
-    path = _copied(native.path())
+    path = native.copied()
     os.environ["_GORUN_TENSORFLOW"] = "1"  # has the library register them
     try:
         operations = tf.load_op_library(path)
