@@ -28,7 +28,7 @@ type benchFlags struct {
 }
 
 // notOfBench are flags of a launch that are of no use to a benchmark, or would be in its way.
-var notOfBench = []string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "ship", "ship-dir", "rank-wrapper", "hydra-hostfile",
+var notOfBench = []string{"version", "no-horovod-shim", "output-filename", "prefix-output-with-timestamp", "wdir", "ship", "ship-dir", "env-file", "rank-wrapper", "hydra-hostfile",
 	"tag", "only-ranks", "merge-stderr", "color", "json-events", "timeout", "dry-run", "x", "genv", "env", "module", "configfile", "stdin", "max-restarts",
 	"prepend-pattern", "outfile-pattern", "errfile-pattern", "kubernetes", "image", "namespace", "context", "kubernetes-options", "pod-template"}
 

@@ -32,7 +32,7 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tre
 	if o.maxRestarts > 0 && !elastic {
 		spec.Programs = restarted(spec.Programs, 0, o.maxRestarts)
 	}
-	describeJob(&b, spec, elastic, hereOf(ctx, o, spec))
+	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, o.fromFile))
 	describeEnv(&b, spec, localEnv(o))
 	b.WriteString(describeTree(tree))
 	if o.cluster != "" {
@@ -62,8 +62,8 @@ func hereOf(ctx context.Context, o *jobFlags, spec launcher.Spec) func(host stri
 }
 
 // describeJob shows which rank runs where, and the variables that differ between ranks. envOf returns what ranks on a
-// host get from here.
-func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf func(host string) []string) {
+// host get from here; of variables in secret, only the names are shown.
+func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf func(host string) []string, secret []string) {
 	p := spec.Placement
 	fmt.Fprintf(b, "%s on %s; nothing is started\n", topology.Count(len(p.Ranks), "rank"), topology.Count(len(p.Hosts), "host"))
 	for i, h := range p.Hosts {
@@ -76,7 +76,7 @@ func describeJob(b *strings.Builder, spec launcher.Spec, elastic bool, envOf fun
 			program := spec.ProgramOf(rank)
 			r := wire.Rank{Rank: rank, LocalRank: p.Ranks[rank].LocalRank}
 			placed := without(rankenv.Placed(factsOf(p, rank, elastic)), program.Env)
-			env := slices.Concat(placed, namesOfInherited(program.Env, spec.Env))
+			env := slices.Concat(placed, namesOfInherited(program.Env, secret))
 			gpu := strconv.Itoa(r.LocalRank)
 			if set, ok := valueOf(slices.Concat(given, program.Env), "CUDA_VISIBLE_DEVICES"); ok && len(spec.GPUs) > 0 {
 				gpu = set

@@ -89,6 +89,8 @@ type programFlags struct {
 	noShim            bool
 	ship              bool
 	shipDir           string
+	envFile           string
+	fromFile          []string // what it sets
 	module            bool
 }
 

@@ -26,6 +26,7 @@ func (o *jobFlags) programTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "wdir", Destination: &o.dir, Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},
 		&cli.StringSliceFlag{Name: "x", Destination: &o.variables, Usage: "set a variable for the ranks: `NAME=VALUE`, or NAME or a pattern ('NCCL_*') for what is set here; may be given more than once"},
+		&cli.PathFlag{Name: "env-file", Destination: &o.envFile, Usage: "set the variables that `FILE` has for the ranks: a line NAME=VALUE each, as in .env; -x wins"},
 		&cli.BoolFlag{Name: "env-none", Destination: &o.envNone, Aliases: []string{"genvnone", "envnone"}, Usage: "pass on nothing of this environment but what -x names"},
 		&cli.GenericFlag{Name: "genv", Value: &o.genv, Usage: "Hydra's -x, for all of several programs: `NAME VALUE`", Hidden: true},
 		&cli.GenericFlag{Name: "env", Value: &o.env, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},

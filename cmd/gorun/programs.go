@@ -32,6 +32,12 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.envFile != "" {
+		if o.fromFile, err = readEnvFile(o.envFile); err != nil {
+			return nil, nil, err
+		}
+		common = slices.Concat(o.fromFile, common)
+	}
 	p.Env, notes = slices.Concat(common, p.Env), append(notes, more...)
 	programs = append(programs, p)
 	for rest != nil {

@@ -7,6 +7,7 @@ package shipped
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -120,7 +121,7 @@ func (s *Store) take(f wire.TreeFile, from io.Reader) error {
 	if err := s.root.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	partial := fmt.Sprintf("%s.%d", name, os.Getpid())
+	partial := name + "." + rand.Text() // hosts may share a home
 	to, err := s.root.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
