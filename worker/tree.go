@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"gorun/rendezvous/wire"
 	"gorun/worker/rankenv"
 	"gorun/worker/shipped"
 )
@@ -13,8 +14,8 @@ import (
 // markInterval is how often a daemon marks the tree of its job as used, so that gorun clean keeps it.
 const markInterval = time.Hour
 
-// getTree has the files of the job's tree come to this host.
-func (d *daemon) getTree(ctx context.Context) error {
+// getTree has the files of the job's tree come to this host, unless ctx ends before.
+func (d *daemon) getTree(ctx, work context.Context) error {
 	t := d.job.Tree
 	if t == nil {
 		return nil
@@ -36,9 +37,15 @@ func (d *daemon) getTree(ctx context.Context) error {
 	if err := d.files.Get(ctx, t, key, d.inbox.messages, d.out); err != nil {
 		return fmt.Errorf("get the files of %s: %w", t.Root, err)
 	}
-	if d.tree, err = d.files.Build(t); err != nil {
+	dir, changed, err := d.files.Build(t)
+	if err != nil {
 		return err
 	}
+	d.tree = dir
+	for _, name := range changed {
+		d.out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
+	}
+	d.files.Limit()
 	d.loop.Go(func() {
 		tick := time.NewTicker(markInterval)
 		defer tick.Stop()
@@ -46,7 +53,7 @@ func (d *daemon) getTree(ctx context.Context) error {
 			select {
 			case <-tick.C:
 				d.files.Mark(t)
-			case <-ctx.Done():
+			case <-work.Done():
 				return
 			}
 		}

@@ -78,7 +78,7 @@ func Run(ctx context.Context, cfg Config) error {
 			return context.Cause(ctx)
 		}
 	}
-	err := d.open(work)
+	err := d.open(ctx, work)
 	if err != nil {
 		failed := &wire.Failed{Step: "start daemon", Text: err.Error(), Peer: d.job.HostID}
 		if _, ok := errors.AsType[*network.UnknownNICsError](err); ok {
@@ -109,8 +109,9 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// open starts everything that listens and reports Ready.
-func (d *daemon) open(ctx context.Context) error {
+// open starts everything that listens and reports Ready. It ends early with end, if files have to come first; what it starts goes
+// on until ctx ends.
+func (d *daemon) open(end, ctx context.Context) error {
 	job := d.job
 	if len(job.Secret) != 32 || job.HostID < 0 || len(job.Argv) == 0 || job.Slots < 0 || job.Slots > 1<<16 {
 		return errors.New("check job: incomplete")
@@ -132,7 +133,7 @@ func (d *daemon) open(ctx context.Context) error {
 		Lease: d.peers.lease, Program: d.cfg.Program, Binary: d.cfg.Binary, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
-	if err := d.getTree(ctx); err != nil {
+	if err := d.getTree(end, ctx); err != nil {
 		return err
 	}
 	addrs, err := d.net.FirstAddresses(interfaces)

@@ -372,7 +372,7 @@ func TestDaemonStopped(t *testing.T) {
 // TestIncompleteJob: a job without a secret or a program does not begin.
 func TestIncompleteJob(t *testing.T) {
 	d := &daemon{job: &wire.Job{}}
-	if err := d.open(t.Context()); err == nil || err.Error() != "check job: incomplete" {
+	if err := d.open(t.Context(), t.Context()); err == nil || err.Error() != "check job: incomplete" {
 		t.Errorf("open: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,21 +52,35 @@ func (o *jobFlags) collect(ctx context.Context, programs []program) (*wire.Tree,
 	if err != nil {
 		return nil, nil, &usageError{fmt.Errorf("--ship: %w", err), ""}
 	}
+	for _, p := range programs[1:] {
+		if below, err := filepath.Rel(dir, p.Dir); err != nil || !filepath.IsLocal(below) {
+			notes = append(notes, fmt.Sprintf("%s, where another program runs, is not sent", p.Dir))
+		}
+	}
 	for i, note := range notes {
 		notes[i] = "gorun: note: --ship: " + note
 	}
 	return tree, notes, nil
 }
 
-// shipped returns the directory that hosts get.
-func (o *jobFlags) shipped(ctx context.Context, programs []program) (string, error) {
-	dir := programs[0].Dir
+// shipped returns the directory that hosts get, and resolves links in the programs' working directories, as it does in that.
+func (o *jobFlags) shipped(ctx context.Context, programs []program) (dir string, err error) {
+	for i, p := range programs {
+		if real, err := filepath.EvalSymlinks(p.Dir); err == nil {
+			programs[i].Dir = real
+		}
+	}
+	dir = programs[0].Dir
+	script, err := scriptOf(programs[0].Program)
+	if err != nil {
+		return "", err
+	}
 	if o.shipDir != "" {
 		dir = o.shipDir
-	} else if script := scriptOf(programs[0].Program); script != "" {
+	} else if script != "" {
 		dir = filepath.Dir(script)
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err = filepath.Abs(dir)
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
@@ -77,38 +90,44 @@ func (o *jobFlags) shipped(ctx context.Context, programs []program) (string, err
 	if err != nil {
 		return "", &usageError{fmt.Errorf("--ship: %w", err), ""}
 	}
-	if o.shipDir == "" {
-		dir = ship.Worktree(ctx, dir)
+	home, _ := os.UserHomeDir()
+	tooMuch := func(dir string) bool { return dir == "/" || dir == home }
+	if top := ship.Worktree(ctx, dir); o.shipDir == "" && top != "" {
+		dir = top
+	} else if from := programs[0].Dir; o.shipDir == "" && strings.HasPrefix(dir, from+"/") && !tooMuch(from) {
+		dir = from // the script finds other files from there
 	}
-	if home, _ := os.UserHomeDir(); dir == "/" || dir == home {
+	if tooMuch(dir) {
 		return "", &usageError{fmt.Errorf("--ship would send all of %s", dir), "--ship-dir names the directory of the program"}
 	}
 	return dir, nil
 }
 
-// scriptOf returns the path of the script that a program runs: the first of its words that is a file here, "" if there is none.
-func scriptOf(p launcher.Program) string {
+// scriptOf returns the path of the script that a program runs: the first of its words that is a file here, but for a program that
+// is installed. It returns "" if there is none, and an error for a script of Python that is not here.
+func scriptOf(p launcher.Program) (string, error) {
 	for i, word := range p.Argv {
-		if word == "-m" {
-			return ""
-		}
-		if strings.HasPrefix(word, "-") || i == 0 && !strings.Contains(word, "/") {
-			continue
-		}
+		name := word
 		if !filepath.IsAbs(word) {
-			word = filepath.Join(p.Dir, word)
+			name = filepath.Join(p.Dir, word)
 		}
-		if info, err := os.Stat(word); err == nil && info.Mode().IsRegular() && (i > 0 || !installed(word)) {
-			return word
+		switch info, err := os.Stat(name); {
+		case word == "-m" || word == "-c":
+			return "", nil
+		case strings.HasPrefix(word, "-"), i == 0 && !strings.Contains(word, "/"):
+		case err == nil && info.Mode().IsRegular() && !interpreter(name) && (i > 0 || strings.HasPrefix(name, p.Dir+"/")):
+			return name, nil
+		case err != nil && strings.HasSuffix(word, ".py"):
+			return "", &usageError{fmt.Errorf("--ship: %s is not in %s", word, p.Dir), "name the script as on this machine"}
 		}
 	}
-	return ""
+	return "", nil
 }
 
-// installed reports whether a program is an interpreter, rather than the user's own.
-func installed(name string) bool {
+// interpreter reports whether a program is one of an environment of Python.
+func interpreter(name string) bool {
 	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(name)), "pyvenv.cfg"))
-	return strings.HasPrefix(filepath.Base(name), "python") || !errors.Is(err, fs.ErrNotExist)
+	return err == nil || strings.HasPrefix(filepath.Base(name), "python")
 }
 
 // describeTree returns what a dry run says of the files.

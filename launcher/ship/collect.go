@@ -33,23 +33,24 @@ const ignoreFile = ".gorunignore"
 // never are files that are not sent, and secret those that are only if they are named. Both are patterns of their last names.
 var (
 	never  = []string{".git", "__pycache__", "*.pyc"}
-	secret = []string{".env", ".env.*", ".netrc", ".pypirc", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx"}
+	secret = []string{".env", ".env.*", ".envrc", ".netrc", ".pypirc", ".git-credentials", ".ssh", ".aws", ".gnupg", ".kube",
+		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx"}
 )
 
-// Worktree returns the directory of the git worktree that a directory is in, or the directory itself.
+// Worktree returns the directory of the git worktree that a directory is in, "" if there is none.
 func Worktree(ctx context.Context, dir string) string {
 	out, err := git(ctx, dir, "rev-parse", "--show-toplevel")
 	if top := strings.TrimSuffix(string(out), "\n"); err == nil && filepath.IsAbs(top) {
 		return top
 	}
-	return dir
+	return ""
 }
 
 // Collect finds the files of a directory, but for those that git ignores or .gorunignore names, environments of Python, and what
 // may be secret. The notes are for the user: a line for each file that is not sent although nobody has excluded it.
 func Collect(ctx context.Context, root string) (tree *wire.Tree, notes []string, err error) {
-	c := collection{root: root, tree: &wire.Tree{Root: root}}
-	if c.ignored, err = ignored(ctx, root); err != nil {
+	c := collection{root: root, tree: &wire.Tree{Root: root}, ignored: map[string]bool{}}
+	if err := c.ignore(ctx, root); err != nil {
 		return nil, nil, err
 	}
 	text, err := os.ReadFile(filepath.Join(root, ignoreFile))
@@ -61,7 +62,8 @@ func Collect(ctx context.Context, root string) (tree *wire.Tree, notes []string,
 			c.named = append(c.named, name)
 		}
 	}
-	if err := filepath.WalkDir(root, c.visit); err != nil {
+	visit := func(name string, entry fs.DirEntry, err error) error { return c.visit(ctx, name, entry, err) }
+	if err := filepath.WalkDir(root, visit); err != nil {
 		return nil, nil, err
 	}
 	if n := len(c.notes); n > mostNotes {
@@ -69,8 +71,11 @@ func Collect(ctx context.Context, root string) (tree *wire.Tree, notes []string,
 	}
 	for i := range c.tree.Files {
 		if f := &c.tree.Files[i]; f.Link == "" {
-			if f.Hash, err = hash(filepath.Join(root, f.Path)); err != nil {
-				return nil, nil, fmt.Errorf("%w: leave it out by a line of %s", err, ignoreFile)
+			if f.Hash, err = hash(filepath.Join(root, f.Path), f.Size); err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return nil, nil, fmt.Errorf("read %s: %w: leave it out by a line of %s", f.Path, err, ignoreFile)
 			}
 		}
 	}
@@ -87,7 +92,7 @@ type collection struct {
 	notes   []string
 }
 
-func (c *collection) visit(name string, entry fs.DirEntry, err error) error {
+func (c *collection) visit(ctx context.Context, name string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: leave it out by a line of %s", err, ignoreFile)
 	}
@@ -99,13 +104,18 @@ func (c *collection) visit(name string, entry fs.DirEntry, err error) error {
 	if entry.IsDir() {
 		skip = fs.SkipDir
 	}
-	switch {
-	case c.ignored[below], matches(never, entry.Name()), entry.IsDir() && environment(name):
+	switch named := c.isNamed(below, entry.IsDir()); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case matches(never, entry.Name()), entry.IsDir() && environment(name), c.isIgnored(below) && !named:
 		return skip
-	case matches(secret, entry.Name()) && !slices.Contains(c.named, below) && !slices.Contains(c.named, entry.Name()):
+	case matches(secret, entry.Name()) && !named:
 		c.notes = append(c.notes, fmt.Sprintf("%s may be secret, and is not sent: a line !%s in %s has it sent", below, below, ignoreFile))
 		return skip
 	case entry.IsDir():
+		if _, err := os.Lstat(filepath.Join(name, ".git")); err == nil { // a submodule has rules of its own
+			return c.ignore(ctx, name)
+		}
 		return nil
 	}
 	info, err := entry.Info()
@@ -140,6 +150,23 @@ func (c *collection) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
+// isNamed reports whether the user has named a file in .gorunignore, by its path or its last name, or something in a directory.
+func (c *collection) isNamed(below string, dir bool) bool {
+	return slices.ContainsFunc(c.named, func(name string) bool {
+		return name == below || name == path.Base(below) || dir && strings.HasPrefix(name, below+"/")
+	})
+}
+
+// isIgnored reports whether a file, or a directory that it is in, is ignored.
+func (c *collection) isIgnored(below string) bool {
+	for ; below != "."; below = path.Dir(below) {
+		if c.ignored[below] {
+			return true
+		}
+	}
+	return false
+}
+
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
 }
@@ -151,8 +178,17 @@ func environment(dir string) bool {
 	return venv == nil || conda == nil
 }
 
-// ignored returns what git ignores in a directory, and what .gorunignore says. Only git knows what the lines of these files mean.
-func ignored(ctx context.Context, root string) (map[string]bool, error) {
+// ignore notes what git ignores in a directory, and what .gorunignore says. Only git knows what the lines of these files mean.
+func (c *collection) ignore(ctx context.Context, dir string) error {
+	names, err := ignored(ctx, dir)
+	for _, name := range names {
+		below, relErr := filepath.Rel(c.root, filepath.Join(dir, name))
+		c.ignored[below] = relErr == nil
+	}
+	return err
+}
+
+func ignored(ctx context.Context, root string) (names []string, err error) {
 	var where []string
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, without(root)
@@ -168,18 +204,18 @@ func ignored(ctx context.Context, root string) (map[string]bool, error) {
 		}
 		where = []string{"--git-dir=" + scratch, "--work-tree=" + root}
 	}
-	all := map[string]bool{}
 	for _, which := range [][]string{{"--others", "--exclude-standard"}, {"--others", "--cached", "--exclude-per-directory=" + ignoreFile}} {
 		out, err := git(ctx, root, slices.Concat(where, []string{"ls-files", "-z", "--ignored", "--directory"}, which)...)
 		if err != nil {
 			return nil, err
 		}
 		for name := range bytes.SplitSeq(out, []byte{0}) {
-			all[strings.TrimSuffix(string(name), "/")] = true
+			if len(name) > 0 {
+				names = append(names, string(name))
+			}
 		}
 	}
-	delete(all, "")
-	return all, nil
+	return names, nil
 }
 
 // without is the error for a directory whose files only git could read, nil if it has none.
@@ -192,8 +228,9 @@ func without(root string) error {
 	return nil
 }
 
+// git runs git in a directory, whatever repository the environment names.
 func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd := exec.CommandContext(ctx, "env", append([]string{"-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "git"}, args...)...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -204,13 +241,14 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-func hash(name string) ([]byte, error) {
+// hash returns the hash of so many bytes of a file: one that grows is sent as it was.
+func hash(name string, size int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	h := sha256.New()
-	_, err = io.Copy(h, file)
+	_, err = io.CopyN(h, file, size)
 	return h.Sum(nil), err
 }

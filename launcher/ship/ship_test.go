@@ -35,14 +35,15 @@ func TestCollect(t *testing.T) {
 	files := map[string]string{
 		"train.py": "", "lib/a.py": "", "lib/__pycache__/a.pyc": "", "data/x": "", "data/kept": "", "tracked.log": "", "other.log": "", "notes/n": "",
 		"env/pyvenv.cfg": "", "env/lib/p.py": "", "conda/conda-meta/history": "", ".env": "", "lib/id_rsa": "", "tls.key": "",
-		".gitignore": "data/*\n!data/kept\n*.log\n", ".gorunignore": "/notes/\n!tls.key\n",
+		".gitignore": "data/*\n!data/kept\n*.log\n/named.log\nbuilt/\n", ".gorunignore": "/notes/\n!tls.key\n!named.log\n!built/x.so\n",
+		"named.log": "", "built/x.so": "", "built/x.o": "", "sub/.gitignore": "y\n", "sub/x": "", "sub/y": "",
 	}
 	for _, inside := range []bool{false, true} {
 		root := t.TempDir()
 		write(t, root, files)
-		want := ".gitignore .gorunignore data/kept lib/a.py tls.key train.py"
+		want := ".gitignore .gorunignore built/x.so data/kept lib/a.py named.log sub/.gitignore sub/x tls.key train.py"
 		if inside {
-			script := "git init -q . && git add -f tracked.log && git add train.py notes"
+			script := "git init -q . && git init -q sub && git add -f tracked.log && git add train.py notes"
 			if out, err := exec.CommandContext(t.Context(), "sh", "-c", "cd "+root+" && "+script).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -61,7 +62,7 @@ func TestCollect(t *testing.T) {
 		if len(notes) != 2 || !strings.Contains(strings.Join(notes, "\n"), "lib/id_rsa may be secret") {
 			t.Errorf("notes %q", notes)
 		}
-		if got := Worktree(t.Context(), filepath.Join(root, "lib")); inside == (got == filepath.Join(root, "lib")) {
+		if got := Worktree(t.Context(), filepath.Join(root, "lib")); inside == (got == "") {
 			t.Errorf("in a worktree %v: %s", inside, got)
 		}
 	}

@@ -77,8 +77,12 @@ func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 	})
 }
 
-// more takes the daemon's word that it has a piece.
+// more takes the daemon's word that it has a piece, or some bytes from another host.
 func (s *supply) more() {
+	s.moved.Store(time.Now().UnixNano())
+	if s.room == nil {
+		return
+	}
 	select {
 	case s.room <- struct{}{}:
 	default: // more than it got

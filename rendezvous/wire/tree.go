@@ -69,7 +69,8 @@ func (t *Tree) Bytes(files []int) (n int64) {
 }
 
 // At returns a program, its working directory and its environment where the tree is at another path. Relative paths hold if
-// the working directory is in the tree. What else names the tree, or something in it, gets its path there.
+// the working directory is below Root. Other words of the program that name a file of the tree, or a directory that has one,
+// get its path there, and so do those of PYTHONPATH.
 func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv []string, newDir string, newEnv []string) {
 	if t == nil {
 		return argv, dir, env
@@ -82,13 +83,14 @@ func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv
 	if !inside {
 		newDir = dir
 	}
+	there := t.names()
 	newArgv = slices.Clone(argv)
 	for i, arg := range argv {
 		name := arg
-		if !filepath.IsAbs(arg) && !inside && t.has(filepath.Join(dir, arg)) {
+		if !filepath.IsAbs(arg) && !inside {
 			name = filepath.Join(dir, arg)
 		}
-		if to, is := moved(name); is && filepath.IsAbs(name) {
+		if to, is := moved(name); is && there[filepath.Clean(name)] {
 			newArgv[i] = to
 		}
 	}
@@ -97,7 +99,7 @@ func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv
 		if list, is := strings.CutPrefix(kv, "PYTHONPATH="); is {
 			parts := filepath.SplitList(list)
 			for n, part := range parts {
-				if to, is := moved(part); is && filepath.IsAbs(part) {
+				if to, is := moved(part); is && there[filepath.Clean(part)] {
 					parts[n] = to
 				}
 			}
@@ -107,10 +109,15 @@ func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv
 	return newArgv, newDir, newEnv
 }
 
-// has reports whether an absolute path is that of a file in the tree.
-func (t *Tree) has(name string) bool {
-	below, err := filepath.Rel(t.Root, name)
-	return err == nil && slices.ContainsFunc(t.Files, func(f TreeFile) bool { return f.Path == below })
+// names returns the paths, on the launcher's machine, of the files and of their directories.
+func (t *Tree) names() map[string]bool {
+	all := map[string]bool{}
+	for _, f := range t.Files {
+		for name := filepath.Join(t.Root, f.Path); !all[name] && len(name) >= len(t.Root); name = filepath.Dir(name) {
+			all[name] = true
+		}
+	}
+	return all
 }
 
 // AskFiles asks for files of the job's Tree, by their places in it. The answers are Files.

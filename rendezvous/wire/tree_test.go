@@ -45,6 +45,8 @@ func TestTreeAt(t *testing.T) {
 		{"/home/me/proj/sub", "python ../train.py /home/me/proj/sub/x", "/c/t/sub", "python ../train.py /c/t/sub/x"},
 		{"/home/me", "python proj/train.py proj/none", "/home/me", "python /c/t/train.py proj/none"},
 		{"/tmp", "/home/me/proj/train.py /home/me/project", "/tmp", "/c/t/train.py /home/me/project"},
+		{"/home/me/proj", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /home/me/proj", "/c/t", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /c/t"},
+		{"/home/me/proj/runs", "python ../train.py", "/c/t/runs", "python ../train.py"},
 	} {
 		argv, dir, env := tree("train.py", "sub/x").At("/c/t", strings.Fields(tc.argv), tc.dir, []string{"A=/home/me/proj", "PYTHONPATH=/x:/home/me/proj/sub:"})
 		if got := strings.Join(argv, " "); got != tc.want || dir != tc.wantDir || !slices.Equal(env, []string{"A=/home/me/proj", "PYTHONPATH=/x:/c/t/sub:"}) {

@@ -167,7 +167,11 @@ func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all
 			if p.Tree {
 				p.measure()
 			}
-			if p.MayRun(now) || now.Sub(p.Used) < unused {
+			least := unused
+			if p.Written && unused > 0 {
+				least = max(unused, keepUnmarked) // the results may be somebody's
+			}
+			if p.MayRun(now) || now.Sub(p.Used) < least {
 				continue
 			}
 			p.Removed = !remove || os.RemoveAll(p.Dir) == nil
@@ -189,7 +193,6 @@ func Tend(ctx context.Context, exe string) {
 	}
 	mark(dir)
 	limit(filepath.Dir(dir), time.Now())
-	limitTrees(filepath.Dir(dir), time.Now())
 	tick := time.NewTicker(markInterval)
 	defer tick.Stop()
 	for {

@@ -16,6 +16,9 @@ const (
 	Files = "files"
 )
 
+// Sent is the time of everything that was sent. What has another was written on this host.
+var Sent = time.Unix(1_000_000_000, 0)
+
 // listTrees returns the trees in a directory of the user's, those used last first.
 func listTrees(dir string) (all []Program) {
 	entries, _ := os.ReadDir(filepath.Join(dir, Trees))
@@ -36,7 +39,7 @@ func (p *Program) measure() {
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			p.Size += info.Size()
-			p.Written = p.Written || links(info) == 1
+			p.Written = p.Written || !info.ModTime().Equal(Sent)
 		}
 		return nil
 	})
@@ -49,13 +52,15 @@ func links(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// limitTrees removes trees that nobody has used for a while, but for those that ranks have written into.
-func limitTrees(dir string, now time.Time) {
+// LimitTrees removes trees of a directory that nobody has used for a while, but for those that ranks have written into.
+func LimitTrees(dir string, now time.Time) {
 	all := listTrees(dir)
 	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool { return now.Sub(p.Used) < keepUnused })
 	findRunning(old)
 	for _, p := range old {
-		if p.measure(); !p.InUse && !p.Written {
+		p.measure()
+		info, err := os.Stat(p.Dir) // another job may have begun to use it
+		if !p.InUse && !p.Written && err == nil && info.ModTime().Equal(p.Used) {
 			os.RemoveAll(p.Dir)
 		}
 	}

@@ -3,9 +3,14 @@ package ranks
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
+	"strings"
+	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
@@ -111,7 +116,9 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 	inherit, facts := s.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(s.cfg.Env), s.cfg.Job.Env), rank.Env)
 	argv, dir := programOf(s.cfg.Job, rank, deviceOf(env, gpus, rank.LocalRank))
-	argv, dir, env = s.cfg.Job.Tree.At(s.cfg.Tree, argv, dir, env)
+	if argv, dir, env = s.cfg.Job.Tree.At(s.cfg.Tree, argv, dir, env); s.cfg.Job.Tree != nil {
+		dir = s.workIn(dir)
+	}
 	bound := s.cpus.binding.of(rank)
 	notified := make(chan struct{})
 	p := s.processes.of(rank.Process)
@@ -124,6 +131,20 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 		p.memory = signs.MemoryOf(p.pid)
 	}
 	close(notified)
+}
+
+// workIn returns the working directory of a rank whose program was sent: in the tree it may have no files, and elsewhere it
+// may be on the launcher's machine alone.
+func (s *Starter) workIn(dir string) string {
+	if strings.HasPrefix(dir, s.cfg.Tree+"/") {
+		os.MkdirAll(dir, 0o700) // or the rank says what is wrong
+		return dir
+	}
+	missing := func() bool { _, err := os.Stat(dir); return errors.Is(err, fs.ErrNotExist) }
+	if is, known := proc.Within(time.Second, missing); known && is {
+		return s.cfg.Tree
+	}
+	return dir
 }
 
 // programOf returns what a rank runs and where: its own program or the job's, behind the user's wrapper.

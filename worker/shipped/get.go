@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -26,11 +28,20 @@ var errOver = errors.New("the job ended before all files were here")
 func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wire.Message, out *wire.Writer) error {
 	sign := time.NewTicker(signInterval)
 	defer sign.Stop()
-	launcher := &launcher{in: in, out: out, sign: sign.C}
+	launcher := &launcher{over: ctx.Done(), in: in, out: out, sign: sign.C}
+	if err := s.Begin(t); err != nil {
+		return err
+	}
 	for not := ""; ; {
 		missing := s.Missing(t)
 		if len(missing) == 0 {
 			return nil
+		}
+		if t.Bytes(missing) == 0 {
+			if _, err := s.Take(t, missing, strings.NewReader("")); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := out.Write(&wire.AskFiles{Missing: missing, Not: not}); err != nil {
 			return err
@@ -42,13 +53,17 @@ func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wir
 		if not = first.At; not != "" {
 			ctx, cancel := context.WithCancel(ctx)
 			over := make(chan struct{})
+			var there error
 			go func() {
 				defer close(over)
-				s.fromHost(ctx, not, key, t, missing) // what it lacks, or fails to send, is asked for again
+				there = s.fromHost(ctx, not, key, t, missing, &launcher.came)
 			}()
 			_, err = launcher.next(over)
 			cancel()
 			<-over
+			if _, own := errors.AsType[*localError](there); own && err == nil { // else it is asked for again
+				err = there
+			}
 		} else {
 			launcher.piece = first
 			_, err = s.Take(t, missing, launcher)
@@ -61,6 +76,8 @@ func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wir
 
 // launcher reads the pieces of files that the launcher sends.
 type launcher struct {
+	over  <-chan struct{}
+	came  atomic.Int64 // bytes that another host has sent
 	in    <-chan wire.Message
 	out   *wire.Writer
 	sign  <-chan time.Time
@@ -70,12 +87,19 @@ type launcher struct {
 
 // next waits for the next message about files, or until over is closed.
 func (l *launcher) next(over <-chan struct{}) (*wire.Files, error) {
-	for {
+	for told := l.came.Load(); ; {
 		select {
 		case <-over:
 			return nil, nil
+		case <-l.over:
+			return nil, errOver
 		case <-l.sign:
-			l.out.Write(&wire.Alive{})
+			if now := l.came.Load(); now > told {
+				told = now
+				l.out.Write(&wire.MoreFiles{}) // the start takes longer, and is not late
+			} else {
+				l.out.Write(&wire.Alive{})
+			}
 		case m, ok := <-l.in:
 			_, stop := m.(*wire.Stop)
 			if !ok || stop {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gorun/collective/admit"
@@ -27,8 +28,8 @@ var errKey = errors.New("the other side has another key")
 
 func channel(key []byte) (*tls.Config, error) { return keytls.New(key, "gorun-files/1", errKey) }
 
-// fromHost takes files from another host that serves them.
-func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wire.Tree, files []int) error {
+// fromHost takes files from another host that serves them, and counts their bytes.
+func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wire.Tree, files []int, came *atomic.Int64) error {
 	config, err := channel(key)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wir
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	slow := patient{conn}
+	slow := patient{conn, came}
 	if err := wire.NewWriter(slow).Write(&wire.AskFiles{Missing: files}); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (s *Store) Serve(ctx context.Context, l net.Listener, t *wire.Tree, key []b
 			proven := tls.Server(guest, config)
 			if proven.HandshakeContext(ctx) == nil {
 				guest.Known()
-				s.give(patient{proven}, t)
+				s.give(patient{proven, new(atomic.Int64)}, t)
 			}
 		})
 	}
@@ -102,11 +103,16 @@ func (s *Store) give(guest io.ReadWriter, t *wire.Tree) error {
 }
 
 // patient is a connection on which bytes must move now and then.
-type patient struct{ net.Conn }
+type patient struct {
+	net.Conn
+	came *atomic.Int64 // bytes that were read
+}
 
 func (p patient) Read(b []byte) (int, error) {
 	p.SetDeadline(time.Now().Add(silence))
-	return p.Conn.Read(b)
+	n, err := p.Conn.Read(b)
+	p.came.Add(int64(n))
+	return n, err
 }
 
 func (p patient) Write(b []byte) (int, error) {

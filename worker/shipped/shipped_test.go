@@ -66,7 +66,7 @@ func TestContents(t *testing.T) {
 	if kept, err := s.Take(tree, missing, strings.NewReader("onetwo")); err != nil || kept != 3 {
 		t.Fatalf("kept %d: %v", kept, err)
 	}
-	dir, err := s.Build(tree)
+	dir, _, err := s.Build(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,12 @@ func TestContents(t *testing.T) {
 	if _, err := s.Take(tree, missing, strings.NewReader("two")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Build(tree); err != nil {
+	_, changed, err := s.Build(tree)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if len(changed) != 3 || read(t, dir, "d/a.changed") != "mine" || read(t, dir, "d/b.changed") != "TWO" {
+		t.Errorf("what was changed is not kept: %q", changed)
 	}
 	if got := read(t, dir, "d/a") + read(t, dir, "d/b") + read(t, dir, "link") + read(t, dir, "d/result"); got != "onetwoonekept" {
 		t.Errorf("the tree is not mended: %q", got)
@@ -125,6 +129,9 @@ func converse(t *testing.T, s *Store, tree *wire.Tree, key []byte) *conversation
 // TestGet: files come in pieces from the launcher, packed or not, or from a host; where that fails, the launcher is asked again.
 func TestGet(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, keytls.SeedSize)
+	if err := <-converse(t, newStore(t), treeOf("", ""), key).err; err != nil { // nothing to ask for
+		t.Error(err)
+	}
 	long := strings.Repeat("x", 5000)
 	tree := treeOf("one", "two", long)
 	first := newStore(t)
@@ -194,7 +201,7 @@ func TestTreesAreCleaned(t *testing.T) {
 		if _, err := s.Take(tree, missing, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
-		dir, err := s.Build(tree)
+		dir, _, err := s.Build(tree)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,10 +213,10 @@ func TestTreesAreCleaned(t *testing.T) {
 		os.Chtimes(dir, old, old)
 	}
 	found := cached.Clean([]string{s.dir}, time.Hour, time.Now(), false)
-	if len(found) != 2 || !found[0].Removed || !found[0].Tree || found[0].Written == found[1].Written {
+	if len(found) != 2 || !found[0].Tree || found[0].Written == found[1].Written || found[0].Removed != !found[0].Written {
 		t.Errorf("found %+v", found)
 	}
-	cached.Clean([]string{s.dir}, time.Hour, time.Now(), true)
+	cached.Clean([]string{s.dir}, 0, time.Now(), true)
 	left, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", "*"))
 	if len(left) != 0 {
 		t.Errorf("left %q", left)

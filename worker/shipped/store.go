@@ -25,7 +25,7 @@ import (
 )
 
 // written is the time of all contents. One that has another was changed since it came.
-var written = time.Unix(1_000_000_000, 0)
+var written = cached.Sent
 
 // Store is a directory of contents and trees. Others may not look into it.
 type Store struct {
@@ -55,7 +55,7 @@ func open(dir string) (*Store, error) {
 		return nil, err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("%s is not this user's alone", dir)
+		return nil, fmt.Errorf("open cache %s: others may write there, or it is another user's", dir)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -93,7 +93,6 @@ func (s *Store) has(f wire.TreeFile) fs.FileInfo {
 
 // Missing returns the files of a tree whose contents are not here. Of equal ones it returns one.
 func (s *Store) Missing(t *wire.Tree) (missing []int) {
-	s.root.Chtimes(cached.Files, time.Now(), time.Now()) // or somebody removes what has no tree yet
 	asked := map[string]bool{}
 	for i, f := range t.Files {
 		if f.Link == "" && !asked[contents(f)] && s.has(f) == nil {
@@ -119,17 +118,20 @@ func (s *Store) Take(t *wire.Tree, files []int, from io.Reader) (kept int, err e
 func (s *Store) take(f wire.TreeFile, from io.Reader) error {
 	name := contents(f)
 	if err := s.root.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return &localError{err}
 	}
 	partial := name + "." + rand.Text() // hosts may share a home
-	to, err := s.root.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	to, err := s.root.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return &localError{err}
 	}
 	defer s.root.Remove(partial) // unless it has its name by then
 	hash := sha256.New()
-	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(from, f.Size))
-	if err = errors.Join(err, to.Close()); err != nil {
+	n, err := io.Copy(io.MultiWriter(local{to}, hash), io.LimitReader(from, f.Size))
+	if err := to.Close(); err != nil {
+		return &localError{err}
+	}
+	if err != nil {
 		return err
 	}
 	if n < f.Size {
@@ -142,22 +144,38 @@ func (s *Store) take(f wire.TreeFile, from io.Reader) error {
 	if f.Exec {
 		mode = 0o555
 	}
-	return errors.Join(s.root.Chmod(partial, mode), s.root.Chtimes(partial, written, written), s.root.Rename(partial, name))
+	if s.has(f) != nil {
+		return nil // another job has got it meanwhile
+	}
+	if err := errors.Join(s.root.Chmod(partial, mode), s.root.Chtimes(partial, written, written), s.root.Rename(partial, name)); err != nil {
+		return &localError{err}
+	}
+	return nil
+}
+
+// localError is a fault of this host's cache, whoever sends.
+type localError struct{ error }
+
+func (e *localError) Unwrap() error { return e.error }
+
+// local writes to this host's cache.
+type local struct{ io.Writer }
+
+func (l local) Write(b []byte) (int, error) {
+	n, err := l.Writer.Write(b)
+	if err != nil {
+		err = &localError{err}
+	}
+	return n, err
 }
 
 // Open returns what a file holds.
 func (s *Store) Open(f wire.TreeFile) (*os.File, error) { return s.root.Open(contents(f)) }
 
-// Build makes a tree of contents that are all here, and returns its path. It mends what former jobs have changed in it.
-func (s *Store) Build(t *wire.Tree) (string, error) {
-	at := path.Join(cached.Trees, t.Name())
-	for _, f := range t.Files {
-		if err := s.place(path.Join(at, f.Path), f); err != nil {
-			return "", fmt.Errorf("make %s: %w", f.Path, err)
-		}
-	}
-	err := s.root.MkdirAll(at, 0o700) // of a tree without files
-	return filepath.Join(s.dir, at), errors.Join(err, s.Mark(t))
+// Begin notes that a tree is about to be used, and its contents with it, so that nobody removes them.
+func (s *Store) Begin(t *wire.Tree) error {
+	now := time.Now()
+	return errors.Join(s.root.MkdirAll(path.Join(cached.Trees, t.Name()), 0o700), s.root.Chtimes(cached.Files, now, now), s.Mark(t))
 }
 
 // Mark notes that a tree is used now.
@@ -166,34 +184,72 @@ func (s *Store) Mark(t *wire.Tree) error {
 	return s.root.Chtimes(path.Join(cached.Trees, t.Name()), now, now)
 }
 
-func (s *Store) place(at string, f wire.TreeFile) error {
+// Limit removes trees that nobody has used for a while.
+func (s *Store) Limit() { cached.LimitTrees(s.dir, time.Now()) }
+
+// Build makes a tree of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
+// the right ones, with another name: Build returns their paths.
+func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
+	at := path.Join(cached.Trees, t.Name())
+	for _, f := range t.Files {
+		name := path.Join(at, f.Path)
+		differs, err := s.place(name, f)
+		if err != nil {
+			return "", nil, fmt.Errorf("make %s: %w", f.Path, err)
+		}
+		if differs {
+			changed = append(changed, filepath.Join(s.dir, name+aside))
+		}
+	}
+	return filepath.Join(s.dir, at), changed, s.Mark(t)
+}
+
+// aside ends the name of a file that a former job has changed.
+const aside = ".changed"
+
+// place puts a file of a tree in its place, and reports whether something else was there, which it keeps.
+func (s *Store) place(at string, f wire.TreeFile) (differs bool, err error) {
 	here, err := s.root.Lstat(at)
 	if err != nil {
 		if err := s.root.MkdirAll(path.Dir(at), 0o700); err != nil {
-			return err
+			return false, err
+		}
+	} else {
+		to, _ := s.root.Readlink(at)
+		if f.Link != "" && to == f.Link || f.Link == "" && (os.SameFile(here, s.has(f)) || untouched(here, f)) {
+			return false, nil
+		}
+		s.root.RemoveAll(at + aside)
+		if err := s.root.Rename(at, at+aside); err != nil {
+			return false, err
 		}
 	}
 	if f.Link != "" {
-		if to, err := s.root.Readlink(at); err == nil && to == f.Link {
-			return nil
-		}
-		if here != nil {
-			s.root.RemoveAll(at)
-		}
-		return but(fs.ErrExist, s.root.Symlink(f.Link, at))
+		err = s.root.Symlink(f.Link, at)
+	} else if err = s.root.Link(contents(f), at); err != nil && !errors.Is(err, fs.ErrExist) { // not every file system has links
+		err = s.copy(f, at)
 	}
-	if here != nil && os.SameFile(here, s.has(f)) {
-		return nil
+	if errors.Is(err, fs.ErrExist) { // another job makes the same tree
+		err = nil
 	}
-	if here != nil {
-		s.root.RemoveAll(at)
-	}
-	return but(fs.ErrExist, s.root.Link(contents(f), at)) // another job makes the same tree
+	return here != nil, err
 }
 
-func but(expected, err error) error {
-	if errors.Is(err, expected) {
-		return nil
+// untouched reports whether a file is what was placed, as a link or as a copy.
+func untouched(here fs.FileInfo, f wire.TreeFile) bool {
+	return here.Mode().IsRegular() && here.Size() == f.Size && here.ModTime().Equal(written)
+}
+
+func (s *Store) copy(f wire.TreeFile, at string) error {
+	from, err := s.Open(f)
+	if err != nil {
+		return err
 	}
-	return err
+	defer from.Close()
+	to, err := s.root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close(), s.root.Chtimes(at, written, written))
 }
