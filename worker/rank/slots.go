@@ -20,8 +20,9 @@ import (
 // come to the same decision.
 
 const (
-	maxReopens = 16 // slots of one name, when different tensors come under it: each takes memory for good
-	maxWidened = 4  // how many of them may be wide: a plain one does not care where a tensor lies
+	maxReopens  = 16 // slots of one name, when different tensors come under it: each takes memory for good
+	slotDecided = 40 // offset in the first line of a slot
+	maxWidened  = 4  // how many of them may be wide: a plain one does not care where a tensor lies
 
 	// How long a rank polls before it sleeps; a wake-up takes about as long. It yields the CPU in the second part of that
 	// time, and in the first too if ranks outnumber CPUs.
@@ -391,6 +392,15 @@ func (l *slotTable) meeting(x *slot) meeting {
 	return how
 }
 
+// settle reports whether a use of a wide slot takes place: not if a rank has given up before any saw that all had come.
+func (l *slotTable) settle(x *slot) bool {
+	goal, decided := 2*x.use, (*uint64)(unsafe.Pointer(&l.memory[x.at+slotDecided]))
+	for was := atomic.LoadUint64(decided); was < goal; was = atomic.LoadUint64(decided) {
+		atomic.CompareAndSwapUint64(decided, was, goal)
+	}
+	return atomic.LoadUint64(decided) == goal
+}
+
 // reduce makes the result.
 func (l *slotTable) reduce(x *slot, o *Operation) {
 	l.buffers = l.buffers[:0]
@@ -416,7 +426,7 @@ func (s *Session) meet(x *slot, o *Operation) (met bool, err error) {
 	l.enter(x, o)
 	began := s.counts.Waits()
 	how, err := s.await(func() meeting { return l.meeting(x) })
-	if how == broken {
+	if how == broken || how == complete && x.wide && !l.settle(x) {
 		s.counts.Missed(began)
 		x.close()
 		return false, nil

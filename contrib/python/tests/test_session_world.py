@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import os
-import signal
 import sys
 import threading
 import time
@@ -206,42 +205,6 @@ class TestWorld(unittest.TestCase):
         handles = [self.s.submit(ALLREDUCE, f"m{i}", INT32, (1,), p, p) for i, p in enumerate(parts)]
         for h in reversed(handles):
             self.s.wait(h)
-
-    def test_keyboard_interrupt(self) -> None:
-        """Interrupts strike anywhere in wait; every operation still ends and the session goes on."""
-        struck, armed = 0, False
-
-        class Struck(Exception):
-            pass
-
-        def handler(number: int, frame: object) -> None:
-            if armed:  # else the timer ran out while it was being stopped
-                raise Struck
-
-        old = signal.signal(signal.SIGALRM, handler)
-        block = self.floats(1)
-        try:
-            for i in range(300):
-                h = self.s.submit(ALLREDUCE, f"k{i}", FLOAT32, (1,), block, block)
-                while True:
-                    try:
-                        try:
-                            armed = True
-                            signal.setitimer(signal.ITIMER_REAL, 0.00001 * (1 + i % 30))
-                            self.s.wait(h)
-                        finally:
-                            armed = False
-                            signal.setitimer(signal.ITIMER_REAL, 0)
-                        break
-                    except Struck:
-                        struck += 1
-                    except InvalidArgument:
-                        break  # wait had ended, its result was lost on the way to us
-        finally:
-            signal.signal(signal.SIGALRM, old)
-        if self.s.size > 1:  # else there is nothing to wait for
-            self.assertGreater(struck, 0)
-        self.barrier("after the interrupts")
 
     def test_fork(self) -> None:
         if self.s.size == 1:

@@ -298,24 +298,6 @@ class Begun(Slots):
             self.assertFalse(thread.is_alive())
         self.assertEqual(wrong, [])
 
-    def test_interrupted(self):
-        """A wait that Ctrl-C cut short can be taken up again, as often as one likes."""
-        self.open("again")
-        handle = hvd.allreduce_async(np.ones(3), name="again", op=hvd.Sum) if RANK == 0 else None
-        if RANK == 0:
-            signal.signal(signal.SIGALRM, signal.default_int_handler)
-            for after in (0.00002, 0.0001, 0.001, 0.02):
-                with self.assertRaises(KeyboardInterrupt):
-                    # Once more where it comes just before a system call that waits, which does not see it.
-                    signal.setitimer(signal.ITIMER_REAL, after, 1.0)
-                    hvd.synchronize(handle)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            hvd.barrier()
-        else:
-            hvd.barrier()
-            handle = hvd.allreduce_async(np.ones(3), name="again", op=hvd.Sum)
-        self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * 3)
-
 
 class Test(Slots):
     def test_same_bits_as_without(self):
