@@ -26,7 +26,7 @@ import binaries
 import growth
 import programs
 import running
-from programs import BUILD, ROOT, Program, Setting, Sizes
+from programs import BUILD, GORUN_PRIVATE, GORUN_TORCH, ROOT, Program, Setting, Sizes
 
 
 class Failed(Exception):
@@ -99,7 +99,13 @@ def micros(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
 
 
-def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | None = None) -> list[str]:
+def spread(row: dict) -> str:
+    return f"{micros(row['p50_us'])} ({micros(row['low'])}–{micros(row['high'])})"
+
+
+def table(
+    setting: Setting, own: str, results: dict, limit: dict[int, float] | None = None, spreads: bool = False
+) -> list[str]:
     """own is the program the others are compared with; limit is the least time in µs by size."""
     others = [name for name in results if name != own]
     head = ["size", f"{own} (spread)"]
@@ -109,7 +115,7 @@ def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | N
         head += [name, f"{name} / {own}"]
     lines = [f"## {setting.title}", "", "| " + " | ".join(head) + " |", "|" + "---:|" * len(head)]
     for size, row in results[own].items():
-        cells = [human(size), f"{micros(row['p50_us'])} ({micros(row['low'])}–{micros(row['high'])})"]
+        cells = [human(size), spread(row)]
         if limit:
             least = limit.get(size)
             cells += [micros(least), f"{100 * least / row['p50_us']:.0f} %"] if least else ["", ""]
@@ -120,7 +126,7 @@ def table(setting: Setting, own: str, results: dict, limit: dict[int, float] | N
                 continue
             # An own cost is a difference, and may be none on a busy machine.
             ratio = f"{theirs['p50_us'] / row['p50_us']:.2f}" if row["p50_us"] > 0 else ""
-            cells += [micros(theirs["p50_us"]), ratio]
+            cells += [spread(theirs) if spreads else micros(theirs["p50_us"]), ratio]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -238,7 +244,7 @@ class Bench:
         elif private := [rows for name, rows in results.items() if name in programs.PRIVATE_LIMITS and rows]:
             sizes_of = dict.fromkeys(size for rows in private for size in rows)
             limit = {size: min(rows[size]["p50_us"] for rows in private if size in rows) for size in sizes_of}
-        self.lines += table(setting, names[0], results, limit)
+        self.lines += table(setting, names[0], results, limit, bool(self.args.busy))
         if sizes is programs.OVERLAP:
             self.lines += hidden(results)
         self.lines += cpu_table(setting, results)
@@ -262,11 +268,19 @@ class Bench:
         ):
             self.measure(Setting(f"{title}, 1 host, {ranks} ranks", ranks), sizes, [*python, *more])
 
+    def beside(self, ranks: int, sizes: Sizes) -> None:
+        """Measures gorun from C and from Python, on a quiet machine and on a busy one."""
+        names = [GORUN_PRIVATE, GORUN_TORCH]
+        names += [program.name for program in self.found if ", beside" in program.name]
+        self.measure(Setting(f"1 host, {ranks} ranks, ordinary memory", ranks), sizes, names)
+        names[:2] = names[1::-1]  # Python has more rows
+        self.measure(Setting(f"1000 sums of 4 B, 1 host, {ranks} ranks", ranks), programs.MANY, names)
+
     def private(self, ranks: int, sizes: Sizes) -> None:
         """Measures tensors in ordinary memory, from C and from Python, beside two limits of the machine."""
         peers = [programs.OPEN_MPI, programs.MPICH, programs.GLOO, programs.HOROVOD]
         title = f"1 host, {ranks} ranks, ordinary memory"
-        names = [programs.GORUN_PRIVATE, programs.GORUN_TORCH, *programs.PRIVATE_LIMITS, *peers]
+        names = [GORUN_PRIVATE, GORUN_TORCH, *programs.PRIVATE_LIMITS, *peers]
         rows = self.args.rows
         if rows in ("all", "sizes"):
             self.measure(Setting(title, ranks), sizes, names)
@@ -337,6 +351,12 @@ def main() -> None:
         action="store_true",
         help="only tensors in ordinary memory on one host, beside its limits",
     )
+    parser.add_argument(
+        "--busy",
+        type=int,
+        default=0,
+        help="only gorun from C and from Python, also beside so many busy processes",
+    )
     parser.add_argument("--lab", type=int, nargs="*", default=[], help="numbers of lab hosts, a rank each")
     parser.add_argument(
         "--mbit", type=int, nargs="*", default=[0], help="rates of the lab hosts' links, 0 for no limit"
@@ -379,10 +399,15 @@ def main() -> None:
                 program for program in own if program.name not in (programs.GORUN_C, programs.GORUN_PRIVATE)
             ]
         found += [binaries.by(program, f"{program.name}, old", binary, library) for program in own]
+    if args.busy:
+        names = GORUN_PRIVATE, GORUN_TORCH
+        found += [programs.beside(program, args.busy) for program in found if program.name in names]
     sizes = Sizes(args.begin, args.end, args.factor)
     bench = Bench(args, found)
     for setting in settings(args):
-        if args.private:
+        if args.busy:
+            bench.beside(setting.ranks, sizes)
+        elif args.private:
             bench.private(setting.ranks, sizes)
         elif setting.hosts or args.operation != "allreduce":
             bench.operation(args.operation, setting, sizes)

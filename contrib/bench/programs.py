@@ -118,6 +118,25 @@ def gorun_c_program(setting: Setting) -> list[str]:
     return [str(BUILD / "gorun_c")]
 
 
+# Runs a command beside so many processes that are busy.
+BESIDE = """
+busy=$1; shift
+while [ "$busy" -gt 0 ]; do while :; do :; done & own="$own $!"; busy=$((busy - 1)); done
+"$@"; code=$?
+kill $own
+exit $code
+"""
+
+
+def beside(program: Program, busy: int) -> Program:
+    """The same program, on a machine that has something else to do."""
+
+    def command(setting: Setting, sizes: Sizes, seconds: float) -> list[str]:
+        return ["sh", "-c", BESIDE, "sh", str(busy), *program.command(setting, sizes, seconds)]
+
+    return Program(f"{program.name}, beside {busy} busy processes", program.version, command)
+
+
 def private_limit(way: str) -> Callable[[Setting, Sizes, float], list[str]]:
     """The limit of one host for tensors in memory of each rank alone, by a way of limit.c."""
     return lambda setting, sizes, seconds: [
