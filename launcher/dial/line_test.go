@@ -275,6 +275,7 @@ func TestLineLogsInSlowly(t *testing.T) {
 // TestLineGoesOnLooking: a host that does not answer after its connection ended is looked for until it does, or until
 // no one wants it any more; meanwhile the line reports since when it is away, and whether the host wanted that.
 func TestLineGoesOnLooking(t *testing.T) {
+	t.Parallel()
 	for _, hungUp := range []bool{false, true} {
 		d := newDistant(t)
 		l := d.open(t)
@@ -311,6 +312,7 @@ func TestLineGoesOnLooking(t *testing.T) {
 
 // TestLineWaitsForBusyHost: a host that answers is not lost, however long it takes to let anyone in.
 func TestLineWaitsForBusyHost(t *testing.T) {
+	t.Parallel()
 	d := newDistant(t)
 	first, err := d.login(t.Context())
 	if err != nil {
@@ -340,6 +342,7 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 // TestLineDoubts: a connection that is silent without an end is replaced, also if no one answers at first, as at the
 // address that the host had before. That is not waited for as long as for a host that has answered.
 func TestLineDoubts(t *testing.T) {
+	t.Parallel()
 	d := newDistant(t)
 	first, err := d.login(t.Context())
 	if err != nil {

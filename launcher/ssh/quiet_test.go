@@ -113,6 +113,7 @@ func TestHostsSideEndsByItself(t *testing.T) {
 // TestHostWaitsForOthers: a host waits for as long as another login fills its directory, which its launcher reports to
 // it, and that one may take its time.
 func TestHostWaitsForOthers(t *testing.T) {
+	t.Parallel()
 	client, _ := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t, "sleep", "grep"), "")
 	ssh.Hasty(client)
 	b := program(64 << 10)
@@ -141,6 +142,7 @@ func TestHostWaitsForOthers(t *testing.T) {
 // TestSilentConnection: a connection of which nothing comes any more is ended, so that another one may take its place,
 // but not one that is slow.
 func TestSilentConnection(t *testing.T) {
+	t.Parallel()
 	srv, h := startServer(t), newHome(t)
 	srv.mute, srv.unheard = true, true
 	client := h.client(t)
@@ -161,6 +163,7 @@ func TestSilentConnection(t *testing.T) {
 
 // TestSlowLogin: a host with slow login files gets one command beside its first, however long that takes.
 func TestSlowLogin(t *testing.T) {
+	t.Parallel()
 	srv, h := startServer(t), newHome(t)
 	srv.env = []string{"XDG_CACHE_HOME=" + h.path("cache")}
 	srv.login = "echo >>" + h.path("logins") + "; sleep 3; "
@@ -174,6 +177,7 @@ func TestSlowLogin(t *testing.T) {
 
 // TestHostGivesUp: when the host's side has ended by itself, in the middle of what it unpacks, another try may go well.
 func TestHostGivesUp(t *testing.T) {
+	t.Parallel()
 	srv, h := startServer(t), newHome(t)
 	cache := h.path("cache")
 	srv.env, srv.stall = []string{"XDG_CACHE_HOME=" + cache}, 1<<20
