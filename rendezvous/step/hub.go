@@ -316,7 +316,9 @@ func (c *Conn) run(ctx context.Context, args []string) (*Session, error) {
 		case <-c.begun:
 			return s, nil
 		case <-c.done:
-			err = c.err
+			if err = c.err; err == nil {
+				return s, nil // it has begun too
+			}
 		case <-late.C:
 			err = ErrBroken
 		}

@@ -196,6 +196,34 @@ func TestEarlyOutput(t *testing.T) {
 	}
 }
 
+// TestShortCommand: a command that has ended before anybody looks is a session too.
+func TestShortCommand(t *testing.T) {
+	for range 20 { // either end may be noticed first
+		here, there := net.Pipe()
+		c := newConn(here, bufio.NewReader(here))
+		ended := make(chan error, 1)
+		go func() {
+			to := &framer{to: there}
+			to.send(started, nil)
+			to.send(exited, binary.LittleEndian.AppendUint32(nil, 7))
+			_, err := io.Copy(io.Discard, there)
+			ended <- err
+		}()
+		c.serve()
+		s, err := c.run(t.Context(), []string{"true"})
+		if err != nil || s == nil {
+			t.Fatalf("got %v, %v", s, err)
+		}
+		if code, err := s.Wait(); code != 7 || err != nil {
+			t.Errorf("code %d, %v", code, err)
+		}
+		s.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // counted counts how often a connection is closed.
 type counted struct {
 	net.Conn
