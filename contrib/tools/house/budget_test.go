@@ -14,11 +14,11 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    90900, // goal: 83000; programs that hosts get
+	"core Go":    91100, // goal: 83000; programs that hosts get
 	"contrib Go": 10600, // goal: 9500; 180 for provenance, notes and the signature of a release
 	"Python":     19800, // goal: 19500
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
-	"tests":      94800, // goal: 88000
+	"tests":      94900, // goal: 88000
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
