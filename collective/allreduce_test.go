@@ -10,6 +10,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 )
 
 // worlds are layouts with configurations that make the engine use all its strategies.
@@ -230,7 +231,7 @@ func TestAnyOrder(t *testing.T) {
 				}
 			}
 			for _, e := range c.engines {
-				eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+				must.Soon(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
 			}
 			if c.mesh.refused > 0 {
 				t.Errorf("%d segments were refused", c.mesh.refused)

@@ -10,6 +10,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // rowsFor is what a rank has for another one, in a world of ranks that have little or much.
@@ -29,7 +30,7 @@ func TestAlltoall(t *testing.T) {
 			first, second := c.alltoall("b", 2, 0), c.alltoall("c", 3000, 1)
 			second()
 			first()
-			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 		})
 	}
 }

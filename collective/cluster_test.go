@@ -14,6 +14,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -281,9 +282,7 @@ func newMixedCluster(t *testing.T, l layout, seed uint64, config func(host int) 
 		cfg := config(i)
 		cfg.Transport, cfg.Record = c.mesh.ends[i], true
 		e := collective.New(cfg)
-		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: l.size()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: l.size()}))
 		c.mesh.ends[i].handler = e
 		c.engines = append(c.engines, e)
 		running.Go(func() {
@@ -360,16 +359,4 @@ func (c *cluster) submit(rank int, r collective.Request) *promise {
 		c.t.Fatalf("submit %s: %v", p.what, err)
 	}
 	return p
-}
-
-// eventually polls until f is true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // declare has a rank declare a group.
@@ -96,8 +97,6 @@ func TestDeclaredGroupEndsWithTheWorld(t *testing.T) {
 	if _, err := c.try(0, collective.Request{Kind: collective.AddGroup, Group: 1 << 30, Shape: []int{0}}); err == nil || err.Error() != "over" {
 		t.Errorf("declared in a world that is over: %v", err)
 	}
-	if err := c.engines[0].SetWorld(collective.EngineWorld{Epoch: 9, Hosts: []collective.HostRanks{{Name: "h", Ranks: []int{0, 1}}}, Size: 2}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.engines[0].SetWorld(collective.EngineWorld{Epoch: 9, Hosts: []collective.HostRanks{{Name: "h", Ranks: []int{0, 1}}}, Size: 2}))
 	c.declare(0, 1<<30, []int{0, 1})
 }

@@ -11,6 +11,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // A control message that never comes ends the world once too many came after it, instead of being waited for.
@@ -64,7 +65,7 @@ func TestEarlySegmentsFitTheTensor(t *testing.T) {
 				in[rank] = bytes.Repeat([]byte{byte(rank + 1)}, n)
 				promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: in[rank], Out: in[rank]}))
 			}
-			eventually(t, "somebody sends to host 1", func() bool { return op.Load() != 0 })
+			must.Soon(t, "somebody sends to host 1", func() bool { return op.Load() != 0 })
 			for range test.count {
 				h := link.Header{Kind: link.Data, Epoch: 1, Op: op.Load(), Gen: 1 << 20, Step: 1, Offset: test.offset, Length: 64}
 				c.engines[0].Deliver(1, h, make([]byte, 64))
@@ -108,7 +109,7 @@ func TestEarlySegmentsHaveALimit(t *testing.T) {
 			return from == 2 && to == 0 && h.Kind == link.Control
 		})
 		promises := gather(100)
-		eventually(t, "somebody sends to host 1", sent.Load)
+		must.Soon(t, "somebody sends to host 1", sent.Load)
 		c.mesh.setHold(nil)
 		for _, p := range promises {
 			r := p.wait()

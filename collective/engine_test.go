@@ -15,6 +15,7 @@ import (
 	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 )
 
 var epochStart = time.Unix(1000, 0)
@@ -181,7 +182,7 @@ func TestPending(t *testing.T) {
 		Missing: []collective.Absent{{Host: "host1", Ranks: []int{1}}}}}
 	var got []collective.Stall
 	now := epochStart
-	eventually(t, "host 1 knows that only rank 1 is missing", func() bool {
+	must.Soon(t, "host 1 knows that only rank 1 is missing", func() bool {
 		got = c.engines[0].Pending(now)
 		now = now.Add(time.Second)
 		return reflect.DeepEqual(got, want)
@@ -204,7 +205,7 @@ func TestStraySegments(t *testing.T) {
 	c.mesh.setHold(func(from, _ int, h link.Header) bool { return from == 1 && h.Kind == link.Data })
 	finish := c.allreduce("x", kernel.Int8, kernel.Sum, 1000, 1, 1)
 	var real link.Header
-	eventually(t, "host 2's data is under way", func() bool {
+	must.Soon(t, "host 2's data is under way", func() bool {
 		c.mesh.mu.Lock()
 		defer c.mesh.mu.Unlock()
 		for _, l := range c.mesh.edges[[2]int{1, 0}].queue {
@@ -212,7 +213,7 @@ func TestStraySegments(t *testing.T) {
 		}
 		return real.Kind == link.Data
 	})
-	eventually(t, "the operation runs", func() bool {
+	must.Soon(t, "the operation runs", func() bool {
 		other := real
 		other.Gen++
 		_, err := e.Place(1, other)

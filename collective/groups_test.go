@@ -9,6 +9,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // everywhere submits the same request on every rank and returns what waits for all of them.
@@ -198,7 +199,7 @@ func TestGroupAheadOfAHost(t *testing.T) {
 	early := c.submit(0, collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: "x", Group: 1, Type: kernel.Uint8, Shape: []int{1}, In: out, Out: out})
 	// What the host sends after that waits with it, in order.
 	barrier := c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"})
-	eventually(t, "the third host has what the first one says", func() bool {
+	must.Soon(t, "the third host has what the first one says", func() bool {
 		c.mesh.mu.Lock()
 		defer c.mesh.mu.Unlock()
 		e := c.mesh.edges[[2]int{0, 2}]
@@ -256,7 +257,7 @@ func TestRemoveGroup(t *testing.T) {
 		t.Errorf("the next group has number %d, want %d", again, id+1)
 	}
 	for _, e := range c.engines {
-		eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+		must.Soon(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // A host that is far ahead stops sending contributions with its ready messages: the operations after that are exchanged
@@ -38,7 +39,7 @@ func TestFewContributionsAreSentAhead(t *testing.T) {
 				Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: b, Out: b}))
 		}
 		if rank == 0 {
-			eventually(t, "host 1 has declared all", c.mesh.idle)
+			must.Soon(t, "host 1 has declared all", c.mesh.idle)
 			got := 0
 			carried.Range(func(any, any) bool { got++; return true })
 			if got != 1<<20/n {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 )
 
 // A host that sends a part of another size is not of this job: every rank hears of it, and nothing
@@ -13,16 +14,12 @@ import (
 func TestInlineContributionsMustFit(t *testing.T) {
 	for _, sent := range []int{3, 8} {
 		e := New(Config{Transport: nowhere{}})
-		if err := e.SetWorld(twoHosts); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.SetWorld(twoHosts))
 		var heard tally
 		for _, rank := range twoHosts.Hosts[twoHosts.Self].Ranks {
 			r := part("x")
 			r.Client, r.In, r.Out = &heard, make([]byte, 4), make([]byte, 4)
-			if err := e.Submit(rank, *r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, e.Submit(rank, *r))
 		}
 		msg := appendReady(nil, 0, 0, []Request{*part("x")}, []int{2})
 		msg[inlineAt] = byte(sent)
@@ -30,9 +27,7 @@ func TestInlineContributionsMustFit(t *testing.T) {
 		err := e.negotiation.hear(20, append(msg, make([]byte, sent)...))
 		todo := e.drain(nil)
 		e.mu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		e.follow(todo)
 		var failed *Error
 		if len(heard) != 2 || !errors.As(heard[0].Err, &failed) || failed.Code != CodeInternal || !strings.Contains(failed.Text, "bytes with its ready message") {

@@ -11,6 +11,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // do submits and waits.
@@ -204,7 +205,7 @@ func TestJoinNextRound(t *testing.T) {
 		b[0] = 1
 		sums = append(sums, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
 	}
-	eventually(t, "host 2 knows of the sum", func() bool { return len(c.engines[1].Pending(epochStart)) == 2 })
+	must.Soon(t, "host 2 knows of the sum", func() bool { return len(c.engines[1].Pending(epochStart)) == 2 })
 	if sums[0].done() || sums[1].done() {
 		t.Fatal("the sum ended without rank 1")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 func TestBroadcast(t *testing.T) {
@@ -97,7 +98,7 @@ func TestAllgather(t *testing.T) {
 					r.Buffer.Release()
 				}
 			}
-			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 func TestLeave(t *testing.T) {
@@ -49,7 +50,7 @@ func checkLeave(c *cluster) {
 	}
 	// Ranks that come later fail at once.
 	for rank := range size - 1 {
-		eventually(t, "new operations are refused", func() bool {
+		must.Soon(t, "new operations are refused", func() bool {
 			p, err := c.try(rank, collective.Request{Kind: collective.Barrier, Name: "later"})
 			if err == nil { // the news is under way and will end it
 				err = p.wait().Err
@@ -58,7 +59,7 @@ func checkLeave(c *cluster) {
 		})
 	}
 	for _, e := range c.engines {
-		eventually(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+		must.Soon(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
 	}
 }
 
@@ -82,7 +83,7 @@ func TestLeaveAfterReady(t *testing.T) {
 				promises = append(promises, sum(rank))
 			}
 			c.engines[0].Leave(1, leaver)
-			eventually(t, "all hosts know that the rank left", c.mesh.idle)
+			must.Soon(t, "all hosts know that the rank left", c.mesh.idle)
 			for _, ranks := range c.layout[1:] {
 				for _, rank := range ranks {
 					promises = append(promises, sum(rank))
@@ -111,7 +112,7 @@ func TestAbort(t *testing.T) {
 			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
 		}
 	}
-	eventually(t, "only host 3's data is under way", func() bool {
+	must.Soon(t, "only host 3's data is under way", func() bool {
 		c.mesh.mu.Lock()
 		defer c.mesh.mu.Unlock()
 		for k, e := range c.mesh.edges {
@@ -137,9 +138,7 @@ func TestAbort(t *testing.T) {
 	// The next epoch works, and has nothing of the last.
 	e := c.engines[0]
 	err := e.SetWorld(collective.EngineWorld{Epoch: 2, Hosts: []collective.HostRanks{{ID: 0, Name: "host1", Ranks: []int{0, 1}}}, Size: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := e.Place(1, link.Header{Kind: link.Data, Epoch: 1, Length: 64}); err == nil {
 		t.Error("a segment of the last epoch was placed")
 	}
@@ -164,7 +163,7 @@ func TestAbortAfterTheResult(t *testing.T) {
 			Op: kernel.Sum, Shape: []int{n}, In: in, Out: in}))
 		gathers = append(gathers, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "y", Type: kernel.Uint8, Shape: []int{n}, In: own}))
 	}
-	eventually(t, "all is under way, nothing is acknowledged", func() bool {
+	must.Soon(t, "all is under way, nothing is acknowledged", func() bool {
 		return c.mesh.idle() && len(c.engines[0].Pending(epochStart))+len(c.engines[1].Pending(epochStart)) == 0
 	})
 	if sums[0].done() || sums[1].done() || kept.Load() == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // local is a world of one host whose ranks run one operation after the other.
@@ -30,9 +31,7 @@ func newLocal(t testing.TB, ranks, n int) *local {
 
 func newLocalWith(t testing.TB, ranks, n int, cfg collective.Config) *local {
 	l := &local{engine: collective.New(cfg), done: make(chan struct{}, 1)}
-	if err := l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}))
 	for range ranks {
 		b := make([]byte, n)
 		for i := range b {
@@ -79,16 +78,12 @@ func BenchmarkLocal(b *testing.B) {
 // A local operation ends although no one runs the workers.
 func TestWithoutWorkers(t *testing.T) {
 	e := collective.New(collective.Config{Inline: -1})
-	if err := e.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: []int{0}}}, Size: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: []int{0}}}, Size: 1}))
 	p := &promise{t: t, what: "sum", ch: make(chan collective.Result, 1)}
 	b := make([]byte, 1<<20)
 	err := e.Submit(0, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8, Op: kernel.Sum, Pre: 1, Post: 1,
 		Shape: []int{len(b)}, In: b, Out: b, Handle: 42, Client: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if r := p.wait(); r.Err != nil {
 		t.Error(r.Err)
 	}

@@ -15,6 +15,7 @@ import (
 	"gorun/collective/kernel"
 	"gorun/collective/link"
 	"gorun/collective/tcp"
+	"gorun/contrib/must"
 )
 
 // realWorld is a world of hosts with real links over loopback.
@@ -38,25 +39,19 @@ func newRealWorld(t testing.TB, hosts, ranks int, cfg collective.Config) *realWo
 	var options tcp.Options
 	for i := range hosts {
 		listener, err := options.Listen(ctx, "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		addrs[i] = listener.Addr().String()
 		handler := &lateHandler{}
 		mesh, err := link.NewMesh(link.Config{Self: i, Job: "test", Key: make([]byte, 32), Listener: listener, Handler: handler,
 			Dial: func(ctx context.Context, peer, _ int) (net.Conn, error) { return options.Dial(ctx, addrs[peer:peer+1]) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		cfg := cfg
 		cfg.Transport = mesh
 		e := collective.New(cfg)
 		handler.LinkProber = collective.NewLinkProber(e, mesh)
 		w.probers = append(w.probers, handler.LinkProber)
 		world.Self = i
-		if err := e.SetWorld(world); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.SetWorld(world))
 		w.engines, w.meshes = append(w.engines, e), append(w.meshes, mesh)
 		running.Go(func() { mesh.Run(ctx) })
 		running.Go(func() { e.Run(ctx) })
@@ -145,9 +140,7 @@ func TestOverRealLinks(t *testing.T) {
 					for rank := range buffers {
 						buffers[rank] = encode(kernel.Int32, inputs[rank])
 					}
-					if err := w.round(g, buffers); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, w.round(g, buffers))
 					for rank, b := range buffers {
 						if !bytes.Equal(b, want) {
 							t.Fatalf("%d elements: rank %d has another result", n, rank)
@@ -170,9 +163,7 @@ func BenchmarkLinks(b *testing.B) {
 					buffers[i] = make([]byte, n)
 				}
 				run := func() {
-					if err := w.round(g, buffers); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, w.round(g, buffers))
 				}
 				run()
 				b.SetBytes(int64(n))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 func readyOf(parts []Request, ranks ...int) []byte {
@@ -23,9 +24,7 @@ func TestReadyRoundTrip(t *testing.T) {
 	taller := gather
 	taller.Shape = []int{1, 2}
 	m, err := readReady(readyOf([]Request{sum, gather, sum, taller}, 4, 5, 6, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if m.group != 3 || m.serial != 7 || string(m.name) != "grad.0" || m.variants != 2 {
 		t.Fatalf("read %+v", m)
 	}

@@ -8,6 +8,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 	"gorun/worker/shm"
 )
 
@@ -124,9 +125,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				measure(&u)
 			}
 		}
-		if err := submit(2, collective.Request{Kind: collective.Join, Client: joined{}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, submit(2, collective.Request{Kind: collective.Join, Client: joined{}}))
 		for _, rows := range []int{3, 12 << 10} {
 			u := usesOf(rows, 1, g)[0]
 			u.name, u.parts[2] = u.name+" without a rank that joined", collective.Request{}
@@ -164,9 +163,7 @@ func TestLinksAllocateNothing(t *testing.T) {
 			}
 			buffers := [][]byte{make([]byte, n), make([]byte, n), make([]byte, n)}
 			round := func() {
-				if err := w.round(g, buffers); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.round(g, buffers))
 			}
 			for range 20 {
 				round()

@@ -13,6 +13,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // pauseAll stops all engines and returns when all are quiet.
@@ -22,16 +23,14 @@ func (c *cluster) pauseAll(number uint32) {
 	for _, e := range c.engines {
 		e.Pause(number, func() { quiet.Add(1) })
 	}
-	eventually(c.t, "all hosts are quiet", func() bool { return int(quiet.Load()) == len(c.engines) })
+	must.Soon(c.t, "all hosts are quiet", func() bool { return int(quiet.Load()) == len(c.engines) })
 }
 
 // resumeAll lets all engines go on, one after the other, in another order of the hosts if there is one.
 func (c *cluster) resumeAll(number uint32, order []int, hosts []int) {
 	c.t.Helper()
 	for _, host := range hosts {
-		if err := c.engines[host].Resume(number, order); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Do(c.t, c.engines[host].Resume(number, order))
 	}
 }
 
@@ -186,7 +185,7 @@ func TestRingChanges(t *testing.T) {
 					order = rng.Perm(hosts)
 				}
 				c.resumeAll(number+1, order, rng.Perm(hosts))
-				eventually(t, "the ranks go on", func() bool { return rounds.Load() > seen+1 || t.Failed() })
+				must.Soon(t, "the ranks go on", func() bool { return rounds.Load() > seen+1 || t.Failed() })
 			}
 			done.Store(true)
 			working.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // What is measured over loopback is not exact, but a cost, and probes never reach an engine: with every
@@ -17,9 +18,7 @@ func TestMeasure(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cost, err := w.probers[0].Measure(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !cost.Sound() || cost.Alpha > 0.1 || cost.Beta > 1e-6 {
 		t.Errorf("loopback costs %+v", cost)
 	}

@@ -10,6 +10,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/flight"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // TestFlight: the recorder has what ended and what waits, with who came when.
@@ -19,16 +20,12 @@ func TestFlight(t *testing.T) {
 	buffers := [][]byte{make([]byte, 64), make([]byte, 64), make([]byte, 64), make([]byte, 64)}
 	const rounds = 3
 	for range rounds {
-		if err := w.round(g, buffers); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.round(g, buffers))
 	}
 	last := heard(make(chan error, 2))
 	for rank := range 3 { // not the last one
 		r := collective.Request{Kind: collective.Barrier, Name: "end", Client: last}
-		if err := w.engines[rank/2].Submit(rank, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.engines[rank/2].Submit(rank, r))
 	}
 	for host, e := range w.engines {
 		_, all := e.Flight(100)

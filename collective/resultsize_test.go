@@ -9,6 +9,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // A result that is too large for a host ends with the same error on all ranks, and no host takes memory for it; what
@@ -64,7 +65,7 @@ func TestRoom(t *testing.T) {
 					t.Errorf("memory was taken %d times for what nobody gets", made.Load())
 				}
 				c.allreduce("r", kernel.Float32, kernel.Sum, 1000, 1, 1)()
-				eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+				must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 			}
 		})
 	}
@@ -173,7 +174,7 @@ func TestSpillIsWaitedFor(t *testing.T) {
 			end(p, rank == 1)
 		}
 		next := submit("b")
-		eventually(t, "all that can be is under way", c.mesh.idle)
+		must.Soon(t, "all that can be is under way", c.mesh.idle)
 		if slices.ContainsFunc(next, (*promise).done) {
 			t.Fatal("an operation ended without memory to pass through")
 		}
@@ -188,6 +189,6 @@ func TestSpillIsWaitedFor(t *testing.T) {
 		for rank, p := range next {
 			end(p, rank == 1 || broken)
 		}
-		eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 	}
 }

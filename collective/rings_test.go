@@ -11,6 +11,7 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 )
 
 // ringed gives the engines of a cluster rings in random orders, and returns what data segments were meant for.
@@ -26,9 +27,7 @@ func ringed(t *testing.T, c *cluster, seed uint64) (rails func() map[int]int) {
 		rings = append(rings, collective.ParallelRing{Order: rng.Perm(len(hosts)), Share: 1 + rng.IntN(3)})
 	}
 	for i, e := range c.engines {
-		if err := e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: c.layout.size(), Rings: rings}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.SetWorld(collective.EngineWorld{Epoch: 1, Hosts: hosts, Self: i, Size: c.layout.size(), Rings: rings}))
 	}
 	return func() map[int]int {
 		c.mesh.mu.Lock()
@@ -88,9 +87,7 @@ func TestRings(t *testing.T) {
 				}
 				order := rand.New(rand.NewPCG(uint64(hosts), 4)).Perm(hosts)
 				for _, e := range c.engines {
-					if err := e.Resume(7, order); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, e.Resume(7, order))
 				}
 				check("over one ring")
 				if seen := rails(); seen[0] == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // rootedWorlds are 1 to 9 hosts, and hosts with several ranks.
@@ -29,7 +30,7 @@ func eachRootedWorld(t *testing.T, f func(t *testing.T, c *cluster, size int)) {
 			refs := new(atomic.Int64)
 			c := newCluster(t, l, 31, collective.Config{Segment: 256, Alloc: counting{refs}})
 			f(t, c, l.size())
-			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // share returns the rows [from, to) that the i-th of n ranks gets of rows.
@@ -43,7 +44,7 @@ func TestReduceScatter(t *testing.T) {
 				}
 			}
 			c.reduceScatter("rows of nothing", kernel.Int32, kernel.Sum, []int{7, 0}, 1, 1)()
-			eventually(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/launcher/elastic"
 	"gorun/launcher/plan"
@@ -27,9 +28,7 @@ func TestElasticVariables(t *testing.T) {
 	hosts := make(chan []elastic.DiscoveredHost, 1)
 	hosts <- []elastic.DiscoveredHost{{Name: "a", Slots: 1}}
 	policy, err := elastic.Policy{NP: 1, Listed: true, ResetLimit: -1}.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, _, err = start(t, context.Background(), s, func(spec *launcher.Spec) {
 		spec.Placement = plan.Placement{}
 		spec.Elastic = &launcher.ElasticSpec{Policy: policy, Hosts: hosts, Admit: func(int, string) error { return nil }}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/talk"
@@ -24,9 +25,7 @@ func TestJobAfterTakeOver(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		begin := func(snapshot []byte) *job {
 			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{Listed: listed}}, Snapshot: snapshot})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(j.membership.tick.Stop)
 			return j
 		}
@@ -58,9 +57,7 @@ func TestMoveAfterTakeOver(t *testing.T) {
 	dial := adopter(func(silence time.Duration) { asked = silence })
 	begin := func(snapshot []byte) *job {
 		j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Snapshot: snapshot, Replicator: &kept, Dial: dial})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(j.membership.tick.Stop)
 		return j
 	}
@@ -107,9 +104,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 	kept := keeper{}
 	spec := func() *Spec { return &Spec{Elastic: &ElasticSpec{}, Replicator: &kept} }
 	first, err := newJob(spec())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer first.membership.tick.Stop()
 	first.addHost("a")
 	first.replicate(nil)
@@ -119,9 +114,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 		"take over job: process 7 has ended, of 0":           func(l *snapshot) { l.Exited = []int{7} },
 	} {
 		var l snapshot
-		if err := json.Unmarshal(kept.snapshot, &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(kept.snapshot, &l))
 		s := spec()
 		spoil(&l)
 		if s.Snapshot, err = json.Marshal(l); err != nil {
@@ -159,18 +152,12 @@ func (k *keeper) Answering(time.Duration) (of, left int, patience time.Duration)
 func TestHungUpAfterTakeOver(t *testing.T) {
 	spec := &Spec{Elastic: &ElasticSpec{Admit: func(int, string) error { return nil }}}
 	members, err := elastic.New(elastic.Config{}).Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	spec.Snapshot, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
 		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t", Leaving: true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	j, err := newJob(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	a, b := j.hosts[0], j.hosts[1]
 	if !a.adopted || a.session != "s" || a.leaving || !b.leaving || b.Job().HostID != 1 || b.Job().Name != "b" || b.Job().ID != "job" || !b.Job().Elastic {
@@ -182,9 +169,7 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 func TestLeaseOfLauncher(t *testing.T) {
 	k := &keeper{}
 	j, err := newJob(&Spec{Elastic: &ElasticSpec{}, Replicator: k})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	if j.replicate(nil); k.lease != liveness.Default().Lease {
 		t.Errorf("lease %v", k.lease)
@@ -203,9 +188,7 @@ func TestMinority(t *testing.T) {
 	k := &keeper{answering: 2}
 	j, err := newJob(&Spec{Replicator: k, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
 		Elastic: &ElasticSpec{Admit: func(int, string) error { return nil }, World: func(int, []string) { worlds++ }}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	j.addHost("a").ready = &wire.Ready{}
 	began := time.Now()

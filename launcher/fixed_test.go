@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
@@ -23,9 +24,7 @@ func TestFixedWorldIsThePlacement(t *testing.T) {
 			parts = append(parts, plan.Part{Hosts: list[rng.IntN(len(list)):], Ranks: 1})
 		}
 		want, err := plan.PlaceParts(parts, plan.Policy{RankByNode: rng.IntN(2) == 0, Oversubscribe: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		c := newMembership(&Spec{Placement: want})
 		c.tick.Stop()
 		var got plan.Placement

@@ -21,6 +21,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
@@ -203,36 +204,22 @@ func TestLaunchMemory(t *testing.T) {
 func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 	home := t.TempDir()
 	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	block, err := gossh.MarshalPrivateKey(private, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(home, ".ssh"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, ".ssh", "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.MkdirAll(filepath.Join(home, ".ssh"), 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(home, ".ssh", "id_ed25519"), pem.EncodeToMemory(block), 0o600))
 	config := filepath.Join(home, "config")
-	if err := os.WriteFile(config, []byte("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(config, []byte("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"), 0o600))
 	client, err := ssh.New(ssh.Config{Home: home, ConfigFile: config, Port: f.listener.Addr().(*net.TCPAddr).Port, LocalUser: "u", ConnectTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	var list []hosts.ListedHost
 	for i := range n {
 		list = append(list, hosts.ListedHost{Name: fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250), Slots: 1})
 	}
 	placement, err := plan.Place(list, n, plan.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rec := &recorder{}
 	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Version: "test",
 		StartTimeout: 2 * time.Minute, JobOptions: wire.JobOptions{Grace: time.Second}, Output: rec, Note: func(string, ...any) {},
@@ -248,16 +235,12 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 				heap = m.HeapAlloc + m.StackInuse
 			}
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return heap
 }
 
 func cpuTime(t testing.TB) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 	"gorun/launcher/talk"
 	"gorun/rendezvous/wire"
@@ -37,9 +38,7 @@ func TestDoomedWorlds(t *testing.T) {
 			var notes strings.Builder
 			j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 2, MinNP: 1, ResetLimit: -1}, Admit: func(int, string) error { return nil }},
 				Output: mum{}, Note: func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer j.membership.tick.Stop()
 			for id, name := range []string{"a", "b"} {
 				j.addHost(name)

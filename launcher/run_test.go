@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
@@ -179,9 +180,7 @@ func (r *recorder) Tail(rank int) []string {
 func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.Spec)) (*recorder, []string, error) {
 	t.Helper()
 	placement, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 4, plan.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rec := &recorder{}
 	var notes []string
 	spec := launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Env: []string{"X=1", "SSH_TTY=t"}, Version: "test", JobOptions: wire.JobOptions{Verbose: true, Grace: time.Second},
@@ -215,9 +214,7 @@ func TestSuccess(t *testing.T) {
 		c.end()
 	})}
 	rec, notes, err := start(t, t.Context(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(rec.lines) != 4 {
 		t.Errorf("output %q", rec.lines)
 	}
@@ -815,9 +812,7 @@ func TestRanksBeginAnew(t *testing.T) {
 		c.end()
 	})}
 	_, notes, err := start(t, t.Context(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 4, ring: a → b → (a)") {
 		t.Errorf("notes lack the last ring:\n%s", all)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/rendezvous/wire"
 )
@@ -56,9 +57,7 @@ func TestStallNamesCrossings(t *testing.T) {
 	}
 	s := &script{t: t, daemons: map[string]func(*conversation){"a": daemon(true), "b": daemon(false)}}
 	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := strings.Join(notes, "\n")
 	for _, want := range []string{
 		`gorun: stall: the same name, different operations: ranks 0,1 on a in allreduce "x", ranks 2,3 on b in broadcast "x"; call the same one on all of them`,
@@ -132,9 +131,7 @@ func TestStallNamesRanks(t *testing.T) {
 		s.Verbose = false
 		s.Number = func() int { return 7 }
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := strings.Join(notes, "\n")
 	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 have waited up to 61 s for rank 3 on b
 gorun: hint: gorun why 7 shows what they do

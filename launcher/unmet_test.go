@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/talk"
@@ -21,9 +22,7 @@ import (
 func TestUnmetHosts(t *testing.T) {
 	var notes []string
 	j, err := newJob(&Spec{Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 2, MinNP: 2, Timeout: 10 * time.Hour}}, Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	h := j.addHost("a")
 	j.membership.policy.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}}})
@@ -62,9 +61,7 @@ func (nowhere) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 // TestTriedAgain: however often a host is tried that was never up, the job has one host of its number.
 func TestTriedAgain(t *testing.T) {
 	j, err := newJob(&Spec{Dial: nowhere{}, Note: func(string, ...any) {}, Elastic: &ElasticSpec{Policy: elastic.Policy{NP: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	var talks sync.WaitGroup
 	defer talks.Wait()

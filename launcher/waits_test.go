@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/plan"
@@ -186,9 +187,7 @@ func TestCutOff(t *testing.T) {
 	var notes []string
 	j, err := newJob(&Spec{Note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
 		Placement: plan.Placement{Hosts: []plan.PlacedHost{{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}}}, Ranks: make([]plan.PlacedRank, 2)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer j.membership.tick.Stop()
 	j.membership.policy.Step(0, elastic.Discovered{Hosts: j.membership.first})
 	j.addHost("a")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/probe/probetest"
 )
@@ -38,9 +39,7 @@ func TestPlace(t *testing.T) {
 	} {
 		h := probetest.Probe(t, filepath.Join("probe", "testdata", tc.machine+".txtar"))
 		bind, err := topology.ParseBind(tc.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		bound, err := bind.Place(h, tc.devices)
 		if err != nil {
 			t.Errorf("%s by %s: %v", tc.machine, tc.to, err)
@@ -78,9 +77,7 @@ func TestPlaceAll(t *testing.T) {
 			}
 			for _, to := range []string{"hwthread", "core", "core:2", "numa", "socket", "core:overload-allowed"} {
 				bind, err := topology.ParseBind(to)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				bound, err := bind.Place(h, devices)
 				if err != nil {
 					if !strings.Contains(err.Error(), " has ") || to == "numa" || to == "socket" || bind.Overload {
@@ -128,9 +125,7 @@ func TestBesideChosenNICs(t *testing.T) {
 	}{{nil, "[8]"}, {[]string{"a"}, "[0 1]"}, {[]string{"a", "b"}, "[0 1 4 5]"}, {[]string{"none"}, "[]"}} {
 		bind := topology.Bind{To: topology.BindCore, NICs: tc.nics}
 		bound, err := bind.Place(h, make([]string, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := fmt.Sprint(bind.Beside(h, bound)); got != tc.want {
 			t.Errorf("data over %v: the engine runs on %s, should on %s", tc.nics, got, tc.want)
 		}
@@ -166,9 +161,7 @@ func TestAlong(t *testing.T) {
 	}
 	b := topology.Bind{To: topology.BindCore, NICs: []string{"a", "b", "c"}}
 	bound, err := b.Place(h, make([]string, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	engine := b.Beside(h, bound)
 	rails := topology.Rails([]topology.Host{h})
 	along := b.Along(h, rails, engine)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 )
 
@@ -14,9 +15,7 @@ func TestOrderBy(t *testing.T) {
 		{From: 3, To: 0, Bandwidth: gbit}, {From: 0, To: 2, Bandwidth: gbit / 9}, {From: 1, To: 3, Bandwidth: gbit / 9}}
 	for by, want := range map[string][]int{"host": {0, 1, 2, 3}, "topology": {0, 1, 3, 2}, "measured": {0, 1, 2, 3}, "": {0, 1, 2, 3}} {
 		parsed, err := topology.ParseBy(by)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ring := topology.OrderBy(t.Context(), parsed, hosts, edges)
 		if !slices.Equal(ring.Order, want) || len(ring.Why) != len(want) {
 			t.Errorf("by %q: %+v, should be %v", by, ring, want)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 )
 
@@ -21,9 +22,7 @@ func TestThousandHostsInTime(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	busy := func() time.Duration {
 		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &u); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Getrusage(syscall.RUSAGE_THREAD, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	hosts := thousandHosts()

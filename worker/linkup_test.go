@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -14,9 +15,7 @@ import (
 // opened.
 func newGate(t *testing.T, to string, open <-chan struct{}) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
@@ -70,9 +69,7 @@ func TestLinksTakeLong(t *testing.T) {
 	for id, c := range hosts {
 		mine := roster
 		mine.Ranks = []wire.Rank{{Process: id, Rank: id, CrossRank: id, CrossSize: 2}}
-		if err := c.to.Write(&mine); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.to.Write(&mine))
 		reading.Go(func() {
 			told := false
 			for {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -87,9 +88,7 @@ func await[M wire.Message](c *conversation) M {
 // stop asks the daemon to stop and waits for its end.
 func (c *conversation) stop() {
 	c.t.Helper()
-	if err := c.to.Write(&wire.Stop{}); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Do(c.t, c.to.Write(&wire.Stop{}))
 	await[*wire.Done](c)
 	if err := c.end(); err != nil {
 		c.t.Error(err)
@@ -125,9 +124,7 @@ func (c *conversation) enter(later bool, argv []string, joiners ...wire.Peer) {
 	}
 	job := &wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), Name: "here", Alone: true, Elastic: c.elastic, Slots: 1, Argv: argv, Dir: "/", JobOptions: wire.JobOptions{Grace: time.Second}}
 	for _, m := range []wire.Message{&wire.Alive{}, job, &wire.Alive{}} {
-		if err := c.to.Write(m); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Do(c.t, c.to.Write(m))
 	}
 	ready := await[*wire.Ready](c)
 	peers := append([]wire.Peer{{Name: "here", Gossip: ready.Gossip, Data: ready.Data, Ranks: []int{0}}}, joiners...)
@@ -162,9 +159,7 @@ func TestWorldLater(t *testing.T) {
 	var socket, token string
 	for socket == "" {
 		m, err := c.from.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		switch m := m.(type) {
 		case *wire.Output:
 			if _, err := fmt.Sscan(string(m.Data), &socket, &token); err != nil {
@@ -187,9 +182,7 @@ func TestWorldLater(t *testing.T) {
 	}()
 	await[*wire.Wanted](c)
 	for _, m := range []wire.Message{&wire.Form{Epoch: 2}, &wire.Form{Epoch: 1}, &wire.Form{Epoch: 1}} { // only the second sends anything
-		if err := c.to.Write(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.to.Write(m))
 	}
 	if w := await[*wire.Committed](c).World; w.Epoch != 1 {
 		t.Errorf("world %+v", w)
@@ -229,9 +222,7 @@ func TestPauseBeforeWorld(t *testing.T) {
 	c := startDaemon(t)
 	c.enter(true, []string{"sh", "-c", "read line"}, wire.Peer{ID: 1, Name: "there", Gossip: "127.0.0.1:1", Data: []string{"127.0.0.1:1"}, Ranks: []int{1}})
 	await[*wire.Started](c)
-	if err := c.to.Write(&wire.Migrating{State: wire.MoveEnds, Text: "was moved"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.to.Write(&wire.Migrating{State: wire.MoveEnds, Text: "was moved"}))
 	if m := await[*wire.Migrating](c); m.State != wire.MoveEnds || m.Text != "was moved" {
 		t.Errorf("the daemon says %+v", m)
 	}
@@ -300,9 +291,7 @@ func TestShutDown(t *testing.T) {
 	c := startDaemonWith(t, running, Config{shutdownGrace: 2 * time.Second})
 	c.elastic = true
 	c.begin("sleep", "1000")
-	if err := syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM))
 	time.Sleep(100 * time.Millisecond) // the rank ends first
 	stop(errors.New("stopped by SIGTERM"))
 	if f := await[*wire.Failed](c); f.Text != "stopped by SIGTERM" {
@@ -318,9 +307,7 @@ func TestShutDown(t *testing.T) {
 	c = startDaemon(t)
 	c.elastic = true
 	c.begin("sleep", "1000")
-	if err := syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(await[*wire.Started](c).PID, syscall.SIGTERM))
 	if e := await[*wire.Exited](c); e.Asked || e.Code != 143 {
 		t.Errorf("exit %+v", e)
 	}
@@ -342,9 +329,7 @@ func TestDaemonStopped(t *testing.T) {
 	stop(proc.ErrSupervisorDied)
 	for {
 		m, err := c.from.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, ended := m.(*wire.Exited); ended {
 			t.Fatal("the rank's end comes first")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestCompletionKeys presses the tab key in the shells that are installed.
@@ -40,18 +41,14 @@ func TestCompletionKeys(t *testing.T) {
 				"fish": func() { fishCompletion(&text, app) },
 			}[tt.shell]()
 			for name, text := range map[string]string{"_gorun": text.String(), "hosts.of.mine": "", "train.program": "", "gorun": "#!/bin/sh\n[ $2 = jobs ] && echo 4711 || printf 'node1\\nother2\\n'\n"} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 			}
 			term := e2etest.NewTerminal(t)
 			cmd := exec.Command(program, tt.args...)
 			cmd.Dir = dir
 			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TERM=xterm", "PS1=$ ", "LANG=C.UTF-8"}
 			term.Run(cmd)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			defer cmd.Wait()
 			defer cmd.Process.Kill()
 			term.Types(tt.setup + "; echo set'' up\r")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -228,7 +229,5 @@ func sources(t *testing.T, visit func(dir, file string, f *ast.File)) {
 		visit(dir, rel, f)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/plan"
 	"gorun/worker/rankenv"
 )
@@ -60,9 +61,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	if len(found) < 60 {
 		t.Errorf("found %d variables only: this test looks in the wrong places", len(found))
@@ -136,9 +135,7 @@ func eachDir(t *testing.T, root string, visit func(dir string)) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // variablesIn returns the names of variables that a file reads by a literal, and all literals that are such a name of ours.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -33,9 +35,7 @@ func scripts(t *testing.T) []string {
 	var out []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSpace(line)
 			if m := commandLine.FindStringSubmatch(line); m != nil && !expected.MatchString(line) {
@@ -112,18 +112,14 @@ func TestHintsNameWhatExists(t *testing.T) {
 		note(c.Flags)
 	}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	hints := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, hint := range hintsIn(file) {
 			hints++
 			for _, m := range hinted.FindAllStringSubmatch(hint, -1) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -20,19 +21,13 @@ import (
 func TestGoRank(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/examples/gorank")
 	binary, err := e2etest.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	source, err := os.ReadFile(filepath.Join(e2etest.Root(), "contrib/examples/gorank/main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	name := strings.TrimSuffix(reflect.TypeFor[wire.Job]().PkgPath(), "/rendezvous/wire")
 	mod := "module example.org/outside\n\ngo 1.26.0\n\nrequire " + name + " v0.0.0\n\nreplace " + name + " => " + e2etest.Root() + "\n"
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644)))
 	program := filepath.Join(dir, "gorank")
 	build := exec.Command("go", "build", "-mod=mod", "-o", program, ".")
 	build.Dir = dir

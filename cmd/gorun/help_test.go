@@ -11,6 +11,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gorun/contrib/must"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -55,15 +57,11 @@ func TestHelp(t *testing.T) {
 		file := filepath.Join("testdata", "help", name+".txt")
 		seen[file] = true
 		if os.Getenv("UPDATE_HELP") != "" {
-			if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, page.Bytes(), 0o644))
 			continue
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if page.String() != string(want) {
 			t.Errorf("%s differs from %s: UPDATE_HELP=1 go test ./cmd/gorun -run TestHelp writes it anew\n%s", name, file, &page)
 		}

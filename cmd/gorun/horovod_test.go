@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -86,9 +88,7 @@ func TestKnobs(t *testing.T) {
 // TestKnobsComplete: TestKnobs leaves no flag out.
 func TestKnobsComplete(t *testing.T) {
 	source, err := os.ReadFile("horovod_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, k := range knobs {
 		for _, name := range slices.Concat(k.names, k.opposed) {
 			if !strings.Contains(string(source), "--"+name) {
@@ -100,9 +100,7 @@ func TestKnobsComplete(t *testing.T) {
 
 func TestPrecedence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("params:\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\nstall_check: {enabled: false}\nautotune:\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("params:\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\nstall_check: {enabled: false}\nautotune:\n"), 0o600))
 	err := parse(t, []string{"gorun", "--config-file", file, "--cycle-time-ms", "7", "--no-hierarchical-allreduce", "true"}, func(o *jobFlags) {
 		s, err := readSettings(o)
 		want := []string{"HOROVOD_CYCLE_TIME=7", "HOROVOD_CACHE_CAPACITY=2048", "HOROVOD_HIERARCHICAL_ALLREDUCE=0", "HOROVOD_STALL_CHECK_DISABLE=1"}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 const openMPI = "mpirun.openmpi"
@@ -130,9 +131,7 @@ func TestBindsAsMPI(t *testing.T) {
 		t.Skip("one CPU leaves nothing to choose")
 	}
 	binary, err := e2etest.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// cpus returns how many CPUs each of two ranks has, and how many both have.
 	cpus := func(run func(*testing.T, *regexp.Regexp, int, ...string) [][]string, argv ...string) string {
 		t.Helper()

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // spoken are the packages whose errors and hints users read.
@@ -254,15 +256,11 @@ func expectations(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	files, err := filepath.Glob("testdata/script/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unescape := strings.NewReplacer(`\`, "", "''", "'")
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		golden := false
 		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSpace(line)

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestPeerFlags holds the tables of other launchers' flags against gorun's own: none that gorun has is in them, and
@@ -46,9 +48,7 @@ func TestHorovodFlagsHaveAPlace(t *testing.T) {
 func onPage(t *testing.T, page, flag string) bool {
 	t.Helper()
 	text, err := os.ReadFile(docs + "migrate/" + page + ".md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	named := regexp.MustCompile("[` ]--?" + regexp.QuoteMeta(flag) + "[` =]")
 	for line := range strings.Lines(string(text)) {
 		if column, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && named.MatchString(column) {

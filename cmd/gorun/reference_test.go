@@ -17,6 +17,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/urfave/cli/v2"
 
+	"gorun/contrib/must"
 	"gorun/launcher/output"
 	"gorun/topology/facts"
 	"gorun/worker/rankenv"
@@ -48,9 +49,7 @@ func hold(t *testing.T, file, want string) {
 		err = os.WriteFile(file, []byte(want), 0o644)
 		got = []byte(want)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if string(got) != want {
 		t.Errorf("%s is older than the code: make reference writes it anew", file)
 	}
@@ -60,9 +59,7 @@ func hold(t *testing.T, file, want string) {
 func holdPart(t *testing.T, file, name, want string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	begin, end := "<!-- generated: "+name+" -->\n", "<!-- end of "+name+" -->\n"
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
@@ -256,9 +253,7 @@ func eventSchema(t *testing.T) *jsonschema.Schema {
 	}
 	for _, kind := range eventKinds {
 		s, err := jsonschema.ForType(reflect.TypeOf(kind.of), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s.Properties["event"] = &jsonschema.Schema{Const: jsonschema.Ptr[any](kind.name)}
 		s.Title, s.Description = kind.name, kind.when
 		s.AdditionalProperties = nil // fields may be added
@@ -270,9 +265,7 @@ func eventSchema(t *testing.T) *jsonschema.Schema {
 func eventsSchema(t *testing.T) string {
 	t.Helper()
 	text, err := json.MarshalIndent(eventSchema(t), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text) + "\n"
 }
 
@@ -291,17 +284,11 @@ func jobEvents(t *testing.T, args []string) []byte {
 // TestEventsFollowSchema: the events of jobs match the schema in the docs, and have every field that it requires.
 func TestEventsFollowSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "reference/events.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &schema))
 	valid, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	seen := map[string]bool{}
 	for _, args := range [][]string{
 		{"-np", "2", "--json", "sh", "-c", "echo hello; sleep .2"},

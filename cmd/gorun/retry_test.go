@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
@@ -79,9 +80,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 // TestHungUpIsExplained: a daemon that hangs up is there, so no hint asks whether it is.
 func TestHungUpIsExplained(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
@@ -89,9 +88,7 @@ func TestHungUpIsExplained(t *testing.T) {
 		}
 	}()
 	key, err := standing.ParseKey(fmt.Appendf(nil, "%x", sha256.Sum256(nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = standing.Client{Key: key}.Members(t.Context(), l.Addr().String())
 	host, ok := errors.AsType[*failure.HostError](explainCluster(l.Addr().String(), err))
 	if !ok || !errors.Is(host.Err, standing.ErrHungUp) || !strings.Contains(host.Hint, "its log says why") {

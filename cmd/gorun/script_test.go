@@ -8,6 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) {
@@ -19,9 +20,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/python")
 	binding, err := filepath.Abs("../../contrib/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestControlGroups: a launcher does not start where a control group, or one above it, leaves it too few threads.
@@ -11,13 +13,9 @@ func TestControlGroups(t *testing.T) {
 	mount := t.TempDir()
 	write := func(dir, most, used string) {
 		dir = filepath.Join(mount, dir)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(dir, 0o755))
 		for name, text := range map[string]string{"pids.max": most, "pids.current": used} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644))
 		}
 	}
 	write("user/small", "12", "5")

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/facts"
 )
@@ -11,9 +12,7 @@ import (
 // TestWarnsOfMovedHosts: the warning names each host that the file may be wrong about, and the hint comes once.
 func TestWarnsOfMovedHosts(t *testing.T) {
 	file, err := facts.Parse([]byte("hosts:\n  a: {session: '0x1'}\n  b: {session: '0x2'}\n  c: {session: '0x3'}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ring := ringPlan{file: "f.yaml", File: file}
 	hosts := []topology.Host{{Name: "a", Session: "0x9"}, {Name: "b", Session: "0x2"}, {Name: "c", Session: "0x8"}}
 	const text = " was moved or started again since f.yaml was written: its labels and edges there do not count\n"

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/discover"
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
@@ -61,9 +62,7 @@ var troubles = []error{
 // a host, and each mistake in a command line, with … for what was given; and no mistake that nothing reports.
 func TestTroublesAreExplained(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "troubleshooting.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	page := string(text)
 	explained := map[string]bool{}
 	for _, err := range troubles {

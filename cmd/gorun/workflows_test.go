@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestWorkflowsNameCommits: a tag of an action can be moved to other code.
@@ -17,9 +19,7 @@ func TestWorkflowsNameCommits(t *testing.T) {
 	pinned := regexp.MustCompile(`@[0-9a-f]{40} # v[0-9.]+$`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for line := range strings.Lines(string(text)) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(strings.TrimSpace(line)) {
 				t.Errorf("%s: %s", file, strings.TrimSpace(line))

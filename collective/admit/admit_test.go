@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 )
 
 func TestOrigin(t *testing.T) {
@@ -124,17 +125,13 @@ func TestHostileTalk(t *testing.T) {
 // TestHostileUser: the kernel tells whose a connection is, but not of one that is closed; other users are not heard.
 func TestHostileUser(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer plain.Close()
 	addr := plain.Addr().String()
 	accept := func() net.Conn {
 		t.Helper()
 		conn, err := plain.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
@@ -160,9 +157,7 @@ func TestHostileUser(t *testing.T) {
 	stranger := admittest.As(t, 12345, addr)
 	mine := admittest.As(t, os.Getuid(), addr)
 	got, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer got.Close()
 	if got.RemoteAddr().String() != mine.LocalAddr().String() || len(refused) != 1 || !strings.Contains(refused[0], "user 12345 connects from") {
 		t.Errorf("%v comes in, refused %q", got.RemoteAddr(), refused)

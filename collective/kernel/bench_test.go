@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // Bytes per second are bytes of one buffer: a sum of two moves three of them, or four when the CPU reads
@@ -54,9 +55,7 @@ func BenchmarkLevels(b *testing.B) {
 				}
 				b.Run(fmt.Sprintf("%s/%s/%s", level, typ, op), func(b *testing.B) {
 					restore, err := kernel.Force(level)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, err)
 					defer restore()
 					b.SetBytes(size)
 					for b.Loop() {

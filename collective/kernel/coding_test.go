@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 var allCodings = []kernel.Coding{kernel.CodingFloat16, kernel.CodingBFloat16, kernel.CodingInt8}
@@ -219,9 +220,7 @@ func BenchmarkCodings(b *testing.B) {
 			for name, f := range map[string]func(){"encode": func() { c.Encode(kernel.Float32, coded, src) }, "decode": func() { c.Decode(kernel.Float32, dst, coded) }} {
 				b.Run(fmt.Sprintf("%s/%s/%s", level, c, name), func(b *testing.B) {
 					restore, err := kernel.Force(level)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, err)
 					defer restore()
 					b.SetBytes(size)
 					b.ReportAllocs()

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestEncodings compares each instruction that neon_arm64.h encodes with what another assembler makes of its comment.
@@ -21,9 +23,7 @@ func TestEncodings(t *testing.T) {
 		t.Skip("no other assembler for arm64: apt-get install binutils-aarch64-linux-gnu")
 	}
 	header, err := os.ReadFile("neon_arm64.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var source, lines []string
 	var words []uint32
 	for line := range strings.Lines(string(header)) {
@@ -62,9 +62,7 @@ func TestEncodings(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	file, err := elf.Open(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	code, err := file.Section(".text").Data()
 	if err != nil || len(code) != 4*len(words) {

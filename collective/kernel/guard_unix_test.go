@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 // guarded returns memory between two pages that no one may touch.
@@ -16,14 +17,10 @@ func guarded(t *testing.T, size int) []byte {
 	page := unix.Getpagesize()
 	size = (size + page - 1) / page * page
 	memory, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(memory) })
 	for _, guard := range [][]byte{memory[:page], memory[size+page:]} {
-		if err := unix.Mprotect(guard, unix.PROT_NONE); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mprotect(guard, unix.PROT_NONE))
 	}
 	return memory[page : size+page]
 }

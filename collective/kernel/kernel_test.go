@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 var allTypes = []kernel.Type{kernel.Uint8, kernel.Int8, kernel.Uint16, kernel.Int16, kernel.Uint32, kernel.Int32,
@@ -108,9 +109,7 @@ func onAll(t *testing.T, f func(level string)) {
 	t.Helper()
 	for _, level := range levels(t) {
 		restore, err := kernel.Force(level)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		func() {
 			defer restore()
 			f(level)

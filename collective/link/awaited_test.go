@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of
@@ -17,9 +18,7 @@ func TestAwaited(t *testing.T) {
 	nodes[1].reach(0, "127.0.0.1:1")
 	join(t, nodes...)
 	mesh, out := nodes[0].mesh, &outbox{t: t}
-	if err := mesh.Open([]int{9}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, mesh.Open([]int{9}))
 	idle := func() bool { _, waits := mesh.Awaited()[1]; return !waits }
 
 	out.send(mesh, 9, 1, 1)
@@ -27,12 +26,12 @@ func TestAwaited(t *testing.T) {
 		t.Errorf("of a peer that was never reached: %v, %v", at, waits)
 	}
 	out.send(mesh, 1, 2, 1)
-	eventually(t, "an acknowledgement", idle)
+	must.Soon(t, "an acknowledgement", idle)
 
 	p.ln.Close() // there is no other way
 	p.freeze()
 	out.send(mesh, 1, 4, 100_000)
-	eventually(t, "silence", func() bool {
+	must.Soon(t, "silence", func() bool {
 		first, waits := mesh.Awaited()[1]
 		time.Sleep(200 * time.Millisecond)
 		return waits && !first.IsZero() && mesh.Awaited()[1].Equal(first)
@@ -54,7 +53,7 @@ func TestAwaitedReader(t *testing.T) {
 		out.send(mesh, 1, uint64(op), 100_000)
 	}
 	last, answers := time.Time{}, 0
-	eventually(t, "answers of a peer that does not read", func() bool {
+	must.Soon(t, "answers of a peer that does not read", func() bool {
 		at, waits := mesh.Awaited()[1]
 		if !waits {
 			t.Fatal("it has acknowledged what it did not read")
@@ -66,8 +65,8 @@ func TestAwaitedReader(t *testing.T) {
 		return answers == 5
 	})
 	goOn()
-	eventually(t, "the rest", func() bool { return out.acked.Load() == int64(count) })
-	eventually(t, "the delivery of all", func() bool { return nodes[1].inbox.delivered.Load() >= int64(count) })
+	must.Soon(t, "the rest", func() bool { return out.acked.Load() == int64(count) })
+	must.Soon(t, "the delivery of all", func() bool { return nodes[1].inbox.delivered.Load() >= int64(count) })
 	if n := nodes[1].inbox.delivered.Load(); n != int64(count) {
 		t.Errorf("%d of %d segments were delivered", n, count)
 	}

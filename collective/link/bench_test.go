@@ -11,6 +11,7 @@ import (
 
 	"gorun/collective/link"
 	"gorun/collective/tcp"
+	"gorun/contrib/must"
 )
 
 const (
@@ -90,9 +91,7 @@ func benchmarkNodes(b testing.TB, streams int, handlers [2]link.Handler, configu
 func BenchmarkThroughput(b *testing.B) {
 	b.Run("conn", func(b *testing.B) {
 		ln, err := tcp.Options{}.Listen(b.Context(), "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		defer ln.Close()
 		in, out := newBuffers(), newBuffers()
 		done := make(chan error)
@@ -109,9 +108,7 @@ func BenchmarkThroughput(b *testing.B) {
 			done <- nil
 		}()
 		c, err := tcp.Options{}.Dial(b.Context(), []string{ln.Addr().String()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		b.SetBytes(segmentSize)
 		for i := 0; b.Loop(); i++ {
 			if _, err := c.Write(out[i%buffers]); err != nil {
@@ -119,9 +116,7 @@ func BenchmarkThroughput(b *testing.B) {
 			}
 		}
 		c.(*net.TCPConn).CloseWrite()
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, <-done)
 		c.Close()
 	})
 	for _, streams := range []int{1, 2, 4, 8} {
@@ -164,9 +159,7 @@ func benchmarkRoundTrip(b *testing.B, size int, configure func(*link.Config)) {
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("conn/64", func(b *testing.B) {
 		ln, err := tcp.Options{}.Listen(b.Context(), "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		defer ln.Close()
 		done := make(chan struct{})
 		go func() {
@@ -179,9 +172,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 128))
 		}()
 		c, err := tcp.Options{}.Dial(b.Context(), []string{ln.Addr().String()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		buf := make([]byte, 128) // as many bytes as a segment of 64
 		for b.Loop() {
 			if _, err := c.Write(buf); err != nil {

@@ -3,6 +3,8 @@ package link
 import (
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // TestChoked: only streams that came up after others were stuck, and carried nothing themselves, show that large
@@ -47,9 +49,7 @@ func TestNarrower(t *testing.T) {
 // are.
 func TestBlockedNoLonger(t *testing.T) {
 	m, err := NewMesh(Config{Key: make([]byte, 32), Handler: struct{ Handler }{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := newLink(m, 1, 1)
 	defer l.cancel()
 	send := func() { l.win.add(&Segment{state: segmentState{wire: make([]byte, 600)}}) }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // traffic sends segments both ways between two nodes until stopped.
@@ -42,8 +43,8 @@ func (tr *traffic) finish(t *testing.T, nodes []*node) {
 	tr.wg.Wait()
 	for i, n := range nodes[:2] {
 		want := int64(tr.sent[i])
-		eventually(t, "all acknowledged", func() bool { return tr.outs[i].acked.Load() == want })
-		eventually(t, "all delivered", func() bool { return nodes[1-i].inbox.delivered.Load() == want })
+		must.Soon(t, "all acknowledged", func() bool { return tr.outs[i].acked.Load() == want })
+		must.Soon(t, "all delivered", func() bool { return nodes[1-i].inbox.delivered.Load() == want })
 		s, _ := n.mesh.Status(nodes[1-i].id)
 		if s.Unacked != 0 || s.Queued != 0 || s.SentSegments != tr.sent[i] {
 			t.Errorf("host %d: sent %d, status %+v", n.id, tr.sent[i], s)
@@ -80,7 +81,7 @@ func TestKilledStreams(t *testing.T) {
 			}
 		}
 		if rng.IntN(4) > 0 { // let some happen at once
-			eventually(t, "progress", func() bool { return nodes[0].inbox.delivered.Load() > before+int64(rng.IntN(10)) })
+			must.Soon(t, "progress", func() bool { return nodes[0].inbox.delivered.Load() > before+int64(rng.IntN(10)) })
 		}
 	}
 	tr.finish(t, nodes)
@@ -104,13 +105,13 @@ func TestBreaksAfterProgress(t *testing.T) {
 	knock(t, nodes[1].addr())
 	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 	for i := range uint64(breaks + 1) {
-		eventually(t, fmt.Sprintf("another stream after %d breaks", i), func() bool {
+		must.Soon(t, fmt.Sprintf("another stream after %d breaks", i), func() bool {
 			s, _ := nodes[0].mesh.Status(1)
 			return s.Attached > i
 		})
 		for _, n := range nodes { // the side that dials goes by what it has heard
 			before := n.inbox.delivered.Load()
-			eventually(t, "progress", func() bool { return n.inbox.delivered.Load() > before+2 })
+			must.Soon(t, "progress", func() bool { return n.inbox.delivered.Load() > before+2 })
 		}
 		if i == breaks {
 			break
@@ -126,9 +127,7 @@ func TestBreaksAfterProgress(t *testing.T) {
 func knock(t *testing.T, addr string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	c.(*net.TCPConn).CloseWrite()
 	c.SetReadDeadline(time.Now().Add(patience))
@@ -173,7 +172,7 @@ func TestDamagedStreams(t *testing.T) {
 				p.freeze() // so that no stream is spared
 			}
 			tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
-			eventually(t, "damage", func() bool {
+			must.Soon(t, "damage", func() bool {
 				return hits.Load() > blows && told[0].Load() > damages && told[1].Load() > damages
 			})
 			for _, p := range proxies {
@@ -206,11 +205,11 @@ func TestHalfOpenStreamsAreReplaced(t *testing.T) {
 	tr := startTraffic(t, nodes, length)
 	for range 3 {
 		before := nodes[0].inbox.delivered.Load()
-		eventually(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > before+100 })
+		must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > before+100 })
 		p.freeze()
 	}
 	before := nodes[1].inbox.delivered.Load()
-	eventually(t, "traffic after the freeze", func() bool { return nodes[1].inbox.delivered.Load() > before+100 })
+	must.Soon(t, "traffic after the freeze", func() bool { return nodes[1].inbox.delivered.Load() > before+100 })
 	tr.finish(t, nodes)
 	if s, _ := nodes[0].mesh.Status(1); s.Attached <= 4 {
 		t.Errorf("no stream was replaced: %+v", s)
@@ -229,13 +228,13 @@ func TestSlowStreamCarriesLess(t *testing.T) {
 	nodes[0].reach(1, p.ln.Addr().String())
 	nodes[1].reach(0, "127.0.0.1:1")
 	join(t, nodes...)
-	eventually(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	must.Soon(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
 	const count, size = 400, 100_000
 	out := &outbox{t: t}
 	for op := range uint64(count) {
 		out.send(nodes[0].mesh, 1, op, size)
 	}
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == count })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == count })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := int64(0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // TestManyFallbacks: a host that sends to many others for the first time leaves them time to dial, the more of them there
@@ -25,20 +26,16 @@ func TestManyFallbacks(t *testing.T) {
 	var all []int
 	for id := range peers {
 		peer := newNode(t, id, func(c *link.Config) { c.Dial = nil }) // it never dials
-		if err := peer.mesh.Open([]int{last.id}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, peer.mesh.Open([]int{last.id}))
 		last.reach(id, peer.addr())
 		all = append(all, id)
 	}
-	if err := last.mesh.Open(all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, last.mesh.Open(all))
 	began := time.Now()
 	for _, id := range all {
 		last.mesh.Send(id, &link.Segment{Header: link.Header{Kind: link.Control, Op: 1}, Payload: pattern(1, 8)})
 	}
-	eventually(t, "a stream to each", func() bool {
+	must.Soon(t, "a stream to each", func() bool {
 		for _, id := range all {
 			if s, _ := last.mesh.Status(id); s.Attached == 0 {
 				return false

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // unheard has nothing heard of peer 9.
@@ -26,26 +27,22 @@ func unheard(c *link.Config) {
 func TestHungUp(t *testing.T) {
 	nodes := newNodes(t, 3, unheard)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	gone.Close()
 	nodes[0].reach(8, gone.Addr().String())
-	if err := nodes[0].mesh.Open([]int{8, 9}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nodes[0].mesh.Open([]int{8, 9}))
 	out := &outbox{t: t}
 	out.send(nodes[0].mesh, 8, 1, 1)
 	out.send(nodes[0].mesh, 9, 2, 1)
 	hungUp := func() []int { return slices.Sorted(slices.Values(nodes[0].mesh.HungUp())) }
-	eventually(t, "the refusal", func() bool { return slices.Equal(hungUp(), []int{8}) })
+	must.Soon(t, "the refusal", func() bool { return slices.Equal(hungUp(), []int{8}) })
 	nodes[1].stop()
-	eventually(t, "the end of a peer", func() bool { return slices.Equal(hungUp(), []int{1, 8}) })
+	must.Soon(t, "the end of a peer", func() bool { return slices.Equal(hungUp(), []int{1, 8}) })
 	before, _ := nodes[0].mesh.Status(2)
 	for c := nodes[2].ln.pick(0); c != nil; c = nodes[2].ln.pick(0) {
 		c.Close() // of connections, not of the peer
 	}
-	eventually(t, "other streams", func() bool {
+	must.Soon(t, "other streams", func() bool {
 		now, _ := nodes[0].mesh.Status(2)
 		return now.Attached >= before.Attached+4 && slices.Equal(hungUp(), []int{1, 8})
 	})

@@ -3,6 +3,8 @@ package link_test
 import (
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // A link's figures of the path to its peer agree with how long it took to send much over it.
@@ -12,14 +14,14 @@ func TestStatusTellsOfTheWay(t *testing.T) {
 	nodes[0].reach(1, p.ln.Addr().String())
 	nodes[1].reach(0, "127.0.0.1:1")
 	join(t, nodes...)
-	eventually(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	must.Soon(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
 	const count, size = 300, 200_000
 	out := &outbox{t: t}
 	began := time.Now()
 	for op := range uint64(count) {
 		out.send(nodes[0].mesh, 1, op, size)
 	}
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == count })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == count })
 	whole := float64(count*size) / time.Since(began).Seconds()
 	s, _ := nodes[0].mesh.Status(1)
 	rate := float64(s.BusyBytes) / s.BusyTime.Seconds()

@@ -16,6 +16,7 @@ import (
 
 	"gorun/collective/link"
 	"gorun/collective/tcp"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,16 +24,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 2 * time.Minute
 
 var testKey = bytes.Repeat([]byte{7}, 32)
-
-// eventually waits until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after %v: %s", patience, what)
-		}
-	}
-}
 
 // node is a mesh with everything around it.
 type node struct {
@@ -88,9 +79,7 @@ func newNode(t testing.TB, id int, configure func(*link.Config)) *node {
 	n := &node{t: t, id: id, route: map[int]string{}, lost: make(chan error, 8), stopped: make(chan struct{})}
 	n.inbox = &inbox{t: t, self: id, got: map[uint64]int{}}
 	ln, err := tcp.Options{}.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n.ln = &recorder{Listener: ln}
 	cfg := link.Config{
 		Self: id, Job: "job", Key: testKey, Handler: n.inbox, Listener: n.ln, Dial: n.dial,
@@ -343,14 +332,12 @@ func TestSegmentsArriveOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			for _, a := range nodes {
-				if err := a.mesh.Flush(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.mesh.Flush(ctx))
 			}
 			each := int64(count * (c.nodes - 1))
-			eventually(t, "all owners know", func() bool { return out.acked.Load() == each*int64(c.nodes) })
+			must.Soon(t, "all owners know", func() bool { return out.acked.Load() == each*int64(c.nodes) })
 			for _, a := range nodes {
-				eventually(t, "all is delivered", func() bool { return a.inbox.delivered.Load() == each })
+				must.Soon(t, "all is delivered", func() bool { return a.inbox.delivered.Load() == each })
 				s, ok := a.mesh.Status((a.id + 1) % c.nodes)
 				if !ok || s.ReceivedSegments != count || s.SentSegments != count || s.Unacked != 0 || s.Queued != 0 || s.Heard.IsZero() {
 					t.Errorf("status %+v", s)
@@ -384,8 +371,8 @@ func TestRefusedSegmentsAreAcknowledged(t *testing.T) {
 	for op := range uint64(30) {
 		out.send(nodes[0].mesh, 1, op, length(op))
 	}
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == 30 })
-	eventually(t, "the others delivered", func() bool { return nodes[1].inbox.delivered.Load() == 20 })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == 30 })
+	must.Soon(t, "the others delivered", func() bool { return nodes[1].inbox.delivered.Load() == 20 })
 	if s, _ := nodes[1].mesh.Status(0); s.Refused != 10 {
 		t.Errorf("%d refused, want 10", s.Refused)
 	}
@@ -402,8 +389,8 @@ func TestSendFromDeliver(t *testing.T) {
 		}
 	})
 	out.send(nodes[0].mesh, 1, 0, 10)
-	eventually(t, "the last answer", func() bool { return nodes[0].inbox.delivered.Load() == count })
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == 2*count })
+	must.Soon(t, "the last answer", func() bool { return nodes[0].inbox.delivered.Load() == count })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == 2*count })
 }
 
 func TestSendWithoutLinkIsDropped(t *testing.T) {
@@ -439,8 +426,8 @@ func TestSmallSegmentsOvertake(t *testing.T) {
 		}
 		out.send(nodes[0].mesh, 1, large, 100)
 		close(queued)
-		eventually(t, "all acknowledged", func() bool { return out.acked.Load() == large+1 })
-		eventually(t, "all delivered", func() bool { return nodes[1].inbox.delivered.Load() == large+1 })
+		must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == large+1 })
+		must.Soon(t, "all delivered", func() bool { return nodes[1].inbox.delivered.Load() == large+1 })
 		if n := before.Load(); n > large*3/4 {
 			t.Errorf("%d streams: the small segment came after %d large ones", streams, n)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // opened returns nodes whose links have no streams.
@@ -23,9 +24,7 @@ func opened(t *testing.T, n int) []*node {
 				peers = append(peers, b.id)
 			}
 		}
-		if err := a.mesh.Open(peers); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.mesh.Open(peers))
 	}
 	return nodes
 }
@@ -47,7 +46,7 @@ func TestStreamsComeWithTraffic(t *testing.T) {
 			t.Helper()
 			op++
 			out.send(nodes[from].mesh, to, op, n)
-			eventually(t, "acknowledged", func() bool { return out.acked.Load() == int64(op) })
+			must.Soon(t, "acknowledged", func() bool { return out.acked.Load() == int64(op) })
 		}
 		send(100)
 		send(64 << 10)
@@ -57,7 +56,7 @@ func TestStreamsComeWithTraffic(t *testing.T) {
 		for range 20 {
 			send(200 << 10)
 		}
-		eventually(t, "all streams", func() bool { return streams(nodes[from], to) == 4 && streams(nodes[to], from) == 4 })
+		must.Soon(t, "all streams", func() bool { return streams(nodes[from], to) == 4 && streams(nodes[to], from) == 4 })
 		for _, n := range nodes[:2] {
 			if n := streams(n, 2); n != 0 {
 				t.Errorf("%d streams to a host that nobody spoke to", n)
@@ -88,7 +87,7 @@ func TestBothSidesSpeakAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == n*(n-1)*count })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == n*(n-1)*count })
 	for _, a := range nodes {
 		if got := a.inbox.delivered.Load(); got != (n-1)*count {
 			t.Errorf("host %d got %d segments, want %d", a.id, got, (n-1)*count)
@@ -124,9 +123,9 @@ func TestReach(t *testing.T) {
 	}
 	out := &outbox{t: t}
 	out.send(nodes[1].mesh, 0, 1, 5000)
-	eventually(t, "acknowledged over another stream", func() bool { return out.acked.Load() == 1 })
+	must.Soon(t, "acknowledged over another stream", func() bool { return out.acked.Load() == 1 })
 	both(func(m *link.Mesh, peers []int) error { return m.Connect(ctx, peers) })
-	eventually(t, "all streams", func() bool { return streams(nodes[0], 1) == 4 && streams(nodes[1], 0) == 4 })
+	must.Soon(t, "all streams", func() bool { return streams(nodes[0], 1) == 4 && streams(nodes[1], 0) == 4 })
 }
 
 // TestNarrowLinksSurviveFlaps: streams break at random while links widen; every segment arrives once.
@@ -159,7 +158,7 @@ func TestNarrowLinksSurviveFlaps(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all acknowledged", func() bool { return out.acked.Load() == 2*count })
+	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == 2*count })
 	close(stop)
 	breaker.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // One large segment at a time always goes over the same stream, unless that is slow.
@@ -23,12 +24,12 @@ func TestSlowStreamRests(t *testing.T) {
 		}
 	}), other}
 	join(t, nodes...)
-	eventually(t, "four streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	must.Soon(t, "four streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
 	const segments, size = 60, 256 << 10
 	out := &outbox{t: t, limit: make(chan struct{}, 1)}
 	for op := range uint64(segments) {
 		out.send(nodes[0].mesh, 1, op, size)
-		eventually(t, "acknowledged", func() bool { return out.acked.Load() == int64(op+1) })
+		must.Soon(t, "acknowledged", func() bool { return out.acked.Load() == int64(op+1) })
 	}
 	var slow int64
 	for _, n := range p.passed {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // beside is a Handler that looks, in the goroutine of a stream's reader, on which CPUs it may run, and of which policy
@@ -54,9 +55,7 @@ func (b *beside) Deliver(_ int, h link.Header, payload []byte) {
 // where there are two, TestVMBinding asks.
 func TestStreamsBeside(t *testing.T) {
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SchedGetaffinity(0, &all))
 	var cpus []int
 	for cpu := range 1 << 10 {
 		if all.IsSet(cpu) {
@@ -91,14 +90,14 @@ func TestStreamsBeside(t *testing.T) {
 		})
 	}
 	up.Wait()
-	eventually(t, "all streams are up", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams })
+	must.Soon(t, "all streams are up", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams })
 	for network := 1; network <= networks; network++ {
 		for range each {
 			a.mesh.Send(1, &link.Segment{Header: link.Header{Kind: link.Data, Op: uint64(network)}, Payload: make([]byte, 256<<10), Rail: network})
 		}
 	}
 	for network := 1; network <= networks; network++ {
-		eventually(t, "segments arrive", func() bool {
+		must.Soon(t, "segments arrive", func() bool {
 			handler.mu.Lock()
 			defer handler.mu.Unlock()
 			return handler.segments[uint64(network)] == each

@@ -5,24 +5,20 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // To look at the way to a peer allocates nothing: on a busy machine every operation does so.
 func TestPathProbe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	peer, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer peer.Close()
 	const n = 4711
 	if _, err := conn.Write(make([]byte, n)); err != nil {

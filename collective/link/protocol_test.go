@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"gorun/collective/admit"
+	"gorun/contrib/must"
 )
 
 // TestProtocol checks the tables of PROTOCOL.md against the code.
 func TestProtocol(t *testing.T) {
 	b, err := os.ReadFile("PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := string(b)
 	magic := func(n uint32) string { return string([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}) }
 	want := []string{
@@ -52,9 +51,7 @@ func TestProtocol(t *testing.T) {
 		}
 	}
 	cfg := Config{Key: make([]byte, 32), Handler: &nowhere{}}
-	if err := cfg.fill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cfg.fill())
 	for _, line := range []string{
 		fmt.Sprintf("within %.0f seconds, and at most %d unauthenticated", cfg.HandshakeTimeout.Seconds(), admit.All),
 		fmt.Sprintf("after %d segments, %d MiB or %d ms", cfg.AckSegments, cfg.AckBytes>>20, cfg.AckDelay.Milliseconds()),

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // proxy passes connections on until it is frozen; then existing ones stay open, but dead.
@@ -30,9 +32,7 @@ type hold func(conn int, dialer bool, nth int, said []byte)
 
 func newProxy(t *testing.T, target string, slow func(i int) time.Duration) *proxy {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := &proxy{ln: ln, target: target, frozen: make(chan struct{}), slow: slow}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {

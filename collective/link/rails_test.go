@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // counted counts what is written to a connection.
@@ -78,7 +79,7 @@ func TestRails(t *testing.T) {
 	up.Wait()
 	var pins sync.Map
 	b.mesh.Pin(func(stream int) { pins.Store(stream, true) })
-	eventually(t, "all streams are up", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams })
+	must.Soon(t, "all streams are up", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams })
 	send := func(rail int) {
 		for range each {
 			a.mesh.Send(1, &link.Segment{Header: link.Header{Kind: link.Data}, Payload: make([]byte, payload), Rail: rail})
@@ -88,9 +89,9 @@ func TestRails(t *testing.T) {
 		return wrote[rail].Load() + wrote[rail+networks].Load()
 	}
 	send(1)
-	eventually(t, "segments for network 1 arrive", handler.got(each))
+	must.Soon(t, "segments for network 1 arrive", handler.got(each))
 	counts := func(rail int, bytes int64) { // which may be after it arrived
-		eventually(t, "all that was sent is counted", func() bool { return on(rail) >= bytes })
+		must.Soon(t, "all that was sent is counted", func() bool { return on(rail) >= bytes })
 	}
 	counts(1, each*payload)
 	if on(2) >= payload {
@@ -98,7 +99,7 @@ func TestRails(t *testing.T) {
 	}
 	before := on(1)
 	send(2)
-	eventually(t, "segments for network 2 arrive", handler.got(2*each))
+	must.Soon(t, "segments for network 2 arrive", handler.got(2*each))
 	for stream := 1; stream <= 4; stream++ {
 		if _, ok := pins.Load(stream); !ok && wrote[stream].Load() > 2*payload {
 			t.Errorf("nobody was told to pin stream %d, which carried %d bytes", stream, wrote[stream].Load())
@@ -115,10 +116,10 @@ func TestRails(t *testing.T) {
 		conns[stream].Close()
 	}
 	mu.Unlock()
-	eventually(t, "network 2 is down", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams-2 })
+	must.Soon(t, "network 2 is down", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams-2 })
 	before = on(1)
 	send(2)
 	send(0)
-	eventually(t, "segments for a network that is down arrive", handler.got(4*each))
+	must.Soon(t, "segments for a network that is down arrive", handler.got(4*each))
 	counts(1, before+2*each*payload)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // Encrypted links lose nothing either when their streams are killed.
@@ -22,7 +23,7 @@ func TestEncryptedStreamsAreKilled(t *testing.T) {
 	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 	for k := 0; k < 20; k++ {
 		before := nodes[0].inbox.delivered.Load()
-		eventually(t, "a stream to kill", func() bool {
+		must.Soon(t, "a stream to kill", func() bool {
 			// Host 1 dials only when host 0 takes long to, so there may never be another one at host 0.
 			c := nodes[k%2].ln.pick(k)
 			if c == nil {
@@ -36,7 +37,7 @@ func TestEncryptedStreamsAreKilled(t *testing.T) {
 			}
 			return c.Close() == nil
 		})
-		eventually(t, "progress", func() bool { return nodes[0].inbox.delivered.Load() > before+5 })
+		must.Soon(t, "progress", func() bool { return nodes[0].inbox.delivered.Load() > before+5 })
 	}
 	tr.finish(t, nodes)
 }

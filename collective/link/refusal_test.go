@@ -12,6 +12,7 @@ import (
 
 	"gorun/collective/admit/admittest"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 func TestWrongKeyOrJobIsRefused(t *testing.T) {
@@ -98,9 +99,7 @@ func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
 	nodes[1].reach(0, nodes[0].addr())
 	for i := range 12 {
 		c, err := net.Dial("tcp", nodes[1].addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		switch i % 3 {
 		case 0: // says nothing
@@ -112,9 +111,7 @@ func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
 	}
 	join(t, nodes...)
 	silent, err := net.Dial("tcp", nodes[1].addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer silent.Close()
 	silent.SetReadDeadline(time.Now().Add(patience))
 	if n, err := silent.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {

@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 func TestAddressChange(t *testing.T) {
 	nodes := newNodes(t, 2, func(c *link.Config) { c.ProgressTimeout = 200 * time.Millisecond })
 	tr := startTraffic(t, nodes, length)
-	eventually(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > 100 })
+	must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > 100 })
 	// Host 1 can no longer be reached where it was, and its streams are gone: it must come by itself.
 	nodes[0].reach(1, "127.0.0.1:1")
 	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
 		c.Close()
 	}
 	before := nodes[0].inbox.delivered.Load()
-	eventually(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > before+100 })
+	must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > before+100 })
 	tr.finish(t, nodes)
 }
 
@@ -41,7 +42,7 @@ func TestKick(t *testing.T) {
 			nodes[self].mesh.Kick(1 - self)
 		}
 		for _, self := range kicking { // to the other side, one that has just come up there may be new enough
-			eventually(t, "new streams", func() bool {
+			must.Soon(t, "new streams", func() bool {
 				s, _ := nodes[self].mesh.Status(1 - self)
 				return s.Attached >= before[self]+4
 			})
@@ -63,7 +64,7 @@ func TestRenew(t *testing.T) {
 		}
 		return local.String() == gone
 	})
-	eventually(t, "a new stream", func() bool {
+	must.Soon(t, "a new stream", func() bool {
 		now, _ := nodes[0].mesh.Status(1)
 		return now.Attached == before.Attached+1 && now.Streams == 4
 	})
@@ -100,7 +101,7 @@ func TestKickAbandonsAHangingDial(t *testing.T) {
 	}
 	block.Store(false)
 	nodes[0].mesh.Kick(1)
-	eventually(t, "streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	must.Soon(t, "streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
 }
 
 // TestKickedOften: a host that is paused for moments renews its links again and again, faster than an attempt succeeds.
@@ -132,7 +133,7 @@ func TestKickedOften(t *testing.T) {
 	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
 		c.Close()
 	}
-	eventually(t, "streams", func() bool {
+	must.Soon(t, "streams", func() bool {
 		nodes[0].mesh.Kick(1)
 		s, _ := nodes[0].mesh.Status(1)
 		return s.Attached >= before.Attached+streams

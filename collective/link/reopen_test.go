@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 func TestRestartedPeerIsLost(t *testing.T) {
@@ -33,8 +34,8 @@ func TestRestartedPeerIsLost(t *testing.T) {
 		t.Error(err)
 	}
 	out.send(nodes[0].mesh, 1, 3, 100_000)
-	eventually(t, "delivery", func() bool { return again.inbox.delivered.Load() == 1 })
-	eventually(t, "acknowledgement", func() bool { return out.acked.Load() == 1 })
+	must.Soon(t, "delivery", func() bool { return again.inbox.delivered.Load() == 1 })
+	must.Soon(t, "acknowledgement", func() bool { return out.acked.Load() == 1 })
 }
 
 // When the world changes, every host forgets and connects again, each in its own time.
@@ -79,7 +80,7 @@ func TestReopenedLinks(t *testing.T) {
 func TestForgetReleasesMemory(t *testing.T) {
 	nodes := newNodes(t, 2, nil)
 	tr := startTraffic(t, nodes, length)
-	eventually(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > 50 })
+	must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > 50 })
 	tr.stop.Store(true)
 	nodes[0].mesh.Forget(1)
 	// Senders must not wait for room that never comes.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // courier passes connections on like proxy does, each message of a handshake when it wants to: what was sent later may
@@ -114,10 +115,10 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 			}
 			time.Sleep(time.Duration(random(15)) * time.Millisecond)
 		}
-		eventually(t, "another stream", func() bool { return attached() > before })
+		must.Soon(t, "another stream", func() bool { return attached() > before })
 	}
 	for i, n := range nodes {
-		eventually(t, "all streams", func() bool { s, _ := n.mesh.Status(1 - i); return s.Streams == 4 })
+		must.Soon(t, "all streams", func() bool { s, _ := n.mesh.Status(1 - i); return s.Streams == 4 })
 	}
 	tr.finish(t, nodes)
 	for i, n := range nodes {
@@ -170,7 +171,7 @@ func TestLateConnections(t *testing.T) {
 				})
 				dials.reach(1-id, c.ln.Addr().String())
 				join(t, nodes...)
-				eventually(t, "all streams", func() bool { s, _ := dials.mesh.Status(1 - id); return s.Streams == 4 })
+				must.Soon(t, "all streams", func() bool { s, _ := dials.mesh.Status(1 - id); return s.Streams == 4 })
 				late.Store(true)
 				dials.mesh.Kick(1 - id) // whose proofs are under way
 				var held []int
@@ -197,21 +198,17 @@ func TestLateConnections(t *testing.T) {
 					t.Fatalf("lost: %v, want %v", err, want)
 				}
 				stays.mesh.Forget(id)
-				if err := errors.Join(stays.mesh.Connect(ctx, []int{id}), <-connected); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(stays.mesh.Connect(ctx, []int{id}), <-connected))
 				for _, n := range nodes {
-					eventually(t, "all streams", func() bool { s, _ := n.mesh.Status(nodes[0].id + nodes[1].id - n.id); return s.Streams == 4 })
+					must.Soon(t, "all streams", func() bool { s, _ := n.mesh.Status(nodes[0].id + nodes[1].id - n.id); return s.Streams == 4 })
 				}
 				tr := startTraffic(t, nodes, length)
-				eventually(t, "traffic", func() bool { return stays.inbox.delivered.Load() > 50 })
+				must.Soon(t, "traffic", func() bool { return stays.inbox.delivered.Load() > 50 })
 				before, _ := stays.mesh.Status(id)
 				delivered := stays.inbox.delivered.Load()
 				close(release)
 				recorded, err := net.Dial("tcp", stays.addr())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer recorded.Close()
 				if _, err := recorded.Write(c.first); err != nil {
 					t.Fatal(err)
@@ -223,8 +220,8 @@ func TestLateConnections(t *testing.T) {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Error("a recorded connection is not refused")
 				}
-				eventually(t, "the end of the late connections", func() bool { return c.over(held) })
-				eventually(t, "traffic", func() bool { return stays.inbox.delivered.Load() > delivered+200 })
+				must.Soon(t, "the end of the late connections", func() bool { return c.over(held) })
+				must.Soon(t, "traffic", func() bool { return stays.inbox.delivered.Load() > delivered+200 })
 				tr.finish(t, nodes)
 				now, _ := stays.mesh.Status(id)
 				if now.Attached != before.Attached || now.Streams != 4 || now.Lost != nil || len(stays.lost) > 0 {

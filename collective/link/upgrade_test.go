@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/collective/link"
+	"gorun/contrib/must"
 )
 
 // carrier counts a megabyte as delivered before it carries anything.
@@ -98,7 +99,7 @@ func TestReopenAgainAndAgain(t *testing.T) {
 		}
 	})
 	slow.Store(true)
-	eventually(t, "an upgraded stream", func() bool {
+	must.Soon(t, "an upgraded stream", func() bool {
 		nodes[0].mesh.Reopen(1, 1)
 		nodes[1].mesh.Reopen(0, 1)
 		status, _ := nodes[0].mesh.Status(1)
@@ -172,6 +173,6 @@ func TestUpgradedIsChecked(t *testing.T) {
 		}
 	})
 	tr := startTraffic(t, nodes, length)
-	eventually(t, "damage", func() bool { return found.Load() >= damages })
+	must.Soon(t, "damage", func() bool { return found.Load() >= damages })
 	tr.finish(t, nodes)
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective/tcp"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,9 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func listen(t *testing.T, o tcp.Options) net.Listener {
 	t.Helper()
 	l, err := o.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -31,9 +30,7 @@ func listen(t *testing.T, o tcp.Options) net.Listener {
 func closed(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -42,17 +39,11 @@ func closed(t *testing.T) string {
 func deaf(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	addr := (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*unix.SockaddrInet4).Port}).String()
 	for range 8 {
 		c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
@@ -83,9 +74,7 @@ func TestDialTriesAllAddresses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			c, err := o.Dial(ctx, addrs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			if c.RemoteAddr().String() != good {
 				t.Errorf("connected to %v", c.RemoteAddr())
@@ -148,13 +137,9 @@ func option(t *testing.T, c net.Conn, level, name int) int {
 	t.Helper()
 	var v int
 	raw, err := c.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	raw.Control(func(fd uintptr) { v, err = unix.GetsockoptInt(int(fd), level, name) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -162,13 +147,9 @@ func congestion(t *testing.T, c net.Conn) string {
 	t.Helper()
 	var v string
 	raw, err := c.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	raw.Control(func(fd uintptr) { v, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimRight(v, "\x00")
 }
 
@@ -177,14 +158,10 @@ func TestOptions(t *testing.T) {
 	o := tcp.Options{Congestion: "reno", UserTimeout: 7 * time.Second, KeepAlive: 4 * time.Second, Unsent: 100_000, Source: "127.0.0.2"}
 	l := listen(t, o)
 	a, err := o.Dial(t.Context(), []string{l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer a.Close()
 	b, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer b.Close()
 	if ip := b.RemoteAddr().(*net.TCPAddr).IP.String(); ip != "127.0.0.2" {
 		t.Errorf("dialed from %s", ip)
@@ -215,8 +192,6 @@ func TestUnknownCongestionControl(t *testing.T) {
 	o := tcp.Options{Congestion: "no-such-thing"}
 	l := listen(t, o)
 	c, err := o.Dial(t.Context(), []string{l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c.Close()
 }

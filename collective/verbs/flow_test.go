@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // side is one end of a simulated queue pair.
@@ -74,9 +76,7 @@ var steps = []func(t *testing.T, s *side, rng *rand.Rand, total uint64) bool{
 			return false
 		}
 		s.acks--
-		if err := s.flow.complete(Completion{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.flow.complete(Completion{}))
 		if s.flow.mustReport() {
 			s.post(t, 0, 0)
 		}
@@ -88,9 +88,7 @@ var steps = []func(t *testing.T, s *side, rng *rand.Rand, total uint64) bool{
 		}
 		n := 1 + rng.IntN(len(s.arrivals))
 		for _, c := range s.arrivals[:n] {
-			if err := s.flow.complete(c); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.flow.complete(c))
 		}
 		s.arrivals = s.arrivals[n:]
 		s.receives += n
@@ -164,21 +162,15 @@ func TestFlowCountsOn(t *testing.T) {
 			t.Fatalf("no room in round %d", i)
 		}
 		imm := a.send(n)
-		if err := errors.Join(a.complete(Completion{}), b.complete(Completion{Receive: true, Bytes: n, Imm: imm})); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(a.complete(Completion{}), b.complete(Completion{Receive: true, Bytes: n, Imm: imm})))
 		b.consume(n)
-		if err := errors.Join(a.complete(Completion{Receive: true, Imm: b.send(0)}), b.complete(Completion{})); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(a.complete(Completion{Receive: true, Imm: b.send(0)}), b.complete(Completion{})))
 		a.consume(0)
 		if a.consumed != a.written || a.granted != a.sent {
 			t.Fatalf("round %d: %d of %d bytes, %d of %d messages", i, a.consumed, a.written, a.granted, a.sent)
 		}
 		if b.unposted() < 2 { // a reports, as its Conn would
-			if err := errors.Join(b.complete(Completion{Receive: true, Imm: a.send(0)}), a.complete(Completion{})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(b.complete(Completion{Receive: true, Imm: a.send(0)}), a.complete(Completion{})))
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func TestParseTuning(t *testing.T) {
@@ -44,9 +46,7 @@ func TestChoose(t *testing.T) {
 	infiniband := Port{Device: "ib0", Number: 2, Active: true, MTU: 4096, GIDs: []GID{{Index: 0, Value: [16]byte{0xfe, 0x80, 1}}}}
 	tuned := func(text string) Tuning {
 		tuning, err := ParseTuning(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return tuning
 	}
 	for name, c := range map[string]struct {

@@ -19,6 +19,7 @@ import (
 	"gorun/collective/tcp"
 	"gorun/collective/verbs"
 	"gorun/collective/verbs/verbstest"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,9 +37,7 @@ var localhost = netip.MustParseAddr("127.0.0.1")
 func connected(t *testing.T, to netip.Addr) (a, b net.Conn) {
 	t.Helper()
 	l, err := tcp.Options{}.Listen(t.Context(), netip.AddrPortFrom(to, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	if a, err = (tcp.Options{}).Dial(t.Context(), []string{l.Addr().String()}); err != nil {
 		t.Fatal(err)
@@ -65,9 +64,7 @@ func upgradedAt(t *testing.T, one, other *verbs.Transport, at netip.Addr) (a, b 
 	wg.Go(func() { b, failed = other.Upgrade(t.Context(), accepted, 0, 1) })
 	a, err := one.Upgrade(t.Context(), plain, 1, 1)
 	wg.Wait()
-	if err := errors.Join(err, failed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, failed))
 	return a, b
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // ownerVariable makes the test binary own a lab until it is killed; see TestOwnerKilled.
@@ -50,12 +51,8 @@ func TestOwnerKilled(t *testing.T) {
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), ownerVariable+"=1")
 	out, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, owner.Start())
 	var s lab.State
 	err = json.NewDecoder(out).Decode(&s)
 	if err == nil {
@@ -69,9 +66,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 	owner.Process.Kill()
 	owner.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eventually(t, func() string {
 		for _, p := range []lab.Identity{s.Rack, s.Hosts[0].First, s.Hosts[1].First} {
 			if p.Alive() {
@@ -100,9 +95,7 @@ func eventually(t *testing.T, f func() string) {
 func run(t *testing.T, h *lab.LabHost, args ...string) string {
 	t.Helper()
 	out, err := h.Exec(t.Context(), args[0], args[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -122,12 +115,8 @@ for f in "/tmp/t", "/dev/shm/s", "/root/r", "/root/.cache/gorun/hash/gorun": ope
 print(flush=True); time.sleep(1000)`
 	cmd := h.Command(t.Context(), "/usr/bin/python3", "-c", script)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	out.Read(make([]byte, 1))
 	list := h.Leftovers()
 	left := strings.Join(list, "\n")
@@ -160,9 +149,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	before := look()
 	l, err := lab.New(t.Context(), 2, lab.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var pids []int
 	for _, h := range append(l.Hosts(), l.Launcher()) {
 		pids = append(pids, h.Processes()[0].PID)
@@ -170,9 +157,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err := l.Host(1).Freeze(); err != nil { // a stopped process must end as well
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Close())
 	if err := l.Close(); err != nil {
 		t.Errorf("second close: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/failover"
 	"gorun/launcher/failover/failovertest"
 	"gorun/launcher/jobs"
@@ -37,9 +38,7 @@ func TestElectorsHearOfRunningJobs(t *testing.T) {
 			Superseded: func(uint64) { t.Error("there is another launcher") },
 		})
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return k, &Launcher{replicator: k, ready: w}, bufio.NewReader(r)
 	}

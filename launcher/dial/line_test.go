@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/failure"
 	"gorun/launcher/ssh"
 	"gorun/rendezvous/liveness"
@@ -52,19 +53,13 @@ type fakeLogin struct {
 func newDistant(t *testing.T) *distant {
 	t.Helper()
 	id, _, err := newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := &distant{stream: resume.NewRelay(), session: resume.Session{Cluster: "test", ID: id, Slots: 1}}
 	f, err := d.session.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l, err := net.FileListener(f)
 	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, over := context.WithCancel(context.Background())
 	d.over = over
 	d.wg.Go(func() {
@@ -92,9 +87,7 @@ func TestHangUp(t *testing.T) {
 	}
 	ctx, hangUp = context.WithCancel(t.Context())
 	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, d.login)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ends := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, d.stream)
@@ -177,13 +170,9 @@ func (f *fakeLogin) Close() error { return f.conn.Close() }
 func (d *distant) open(t *testing.T) *line {
 	t.Helper()
 	_, token, err := newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	first, err := d.login(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := newLine(token, first, liveness.Default(), true, d.login)
 	t.Cleanup(func() { l.Close() })
 	return l
@@ -255,9 +244,7 @@ func TestLineLogsInSlowly(t *testing.T) {
 			time.Sleep(slow)
 			return d.login(ctx)
 		}, d.login)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		d.says(t, l, "hello")
 		d.refuse.Store(true)
 		d.present().end(0, true)
@@ -315,13 +302,9 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 	t.Parallel()
 	d := newDistant(t)
 	first, err := d.login(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, token, err := newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
 		ssh.Answered(ctx)
 		timer := time.NewTimer(3 * liveness.Default().AnswerTimeout)
@@ -345,13 +328,9 @@ func TestLineDoubts(t *testing.T) {
 	t.Parallel()
 	d := newDistant(t)
 	first, err := d.login(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, token, err := newSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	waited := make(chan time.Duration, 1)
 	var looked atomic.Bool
 	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
@@ -430,9 +409,7 @@ func TestBegun(t *testing.T) {
 		}
 		ctx, hurry := context.WithCancel(t.Context())
 		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		tc.first(d)
 		if tc.hurry {
 			hurry()

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestOrderFile: an order is in a new file, for the user alone.
@@ -13,9 +15,7 @@ func TestOrderFile(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		file, err := writeOrder(dir, []byte("order\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		info, err := os.Stat(file)
 		if err != nil || info.Mode().Perm() != 0o600 || filepath.Dir(file) != dir || seen[file] {
 			t.Errorf("%s: %v, %v", file, info, err)
@@ -30,19 +30,13 @@ func TestOrderFile(t *testing.T) {
 // TestOrderFileIsRefused: no order is where others could read or replace it.
 func TestOrderFileIsRefused(t *testing.T) {
 	open := t.TempDir()
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(open, 0o777))
 	link := filepath.Join(t.TempDir(), "steps")
-	if err := os.Symlink(t.TempDir(), link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(t.TempDir(), link))
 	others := "/usr"
 	if os.Geteuid() == 0 {
 		others = t.TempDir()
-		if err := os.Chown(others, 12345, -1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(others, 12345, -1))
 	}
 	for dir, want := range map[string]string{
 		"":     "there is no cache directory: set HOME or XDG_CACHE_HOME",

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/dial"
 )
 
@@ -15,9 +16,7 @@ func TestReadBinary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gorun")
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o700))
 	}
 	write(path, "one")
 	b, err := dial.ReadBinary(path, "Linux x86_64")()
@@ -26,26 +25,20 @@ func TestReadBinary(t *testing.T) {
 		t.Fatalf("got %+v, %v", b, err)
 	}
 	in, err := b.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer in.Close()
 	if text, err := io.ReadAll(in); string(text) != "one" || err != nil {
 		t.Errorf("got %q, %v", text, err)
 	}
 
 	write(path+".new", "two")
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path+".new", path))
 	const replaced = "was replaced after gorun had begun: start gorun again"
 	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("replaced by another file: %v", err)
 	}
 	b, err = dial.ReadBinary(path, "")()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	write(path, "three")
 	if _, err := b.Open(); err == nil || !strings.Contains(err.Error(), replaced) {
 		t.Errorf("written anew: %v", err)
@@ -57,9 +50,7 @@ func TestReadBinary(t *testing.T) {
 	}
 	for range 2 { // for two hosts
 		in, err := held.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if text, err := io.ReadAll(in); string(text) != "one" || err != nil {
 			t.Errorf("of memory: got %q, %v", text, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/hosts"
 	"gorun/launcher/scheduler"
 	"gorun/launcher/ssh"
@@ -81,17 +82,11 @@ func stepsBy(t *testing.T, script string, template string) (s *Steps, runs strin
 	t.Helper()
 	dir := t.TempDir()
 	command := filepath.Join(dir, "command")
-	if err := os.WriteFile(command, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(command, []byte(script), 0o700))
 	l, err := scheduler.Parse(command + template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s = &Steps{Launcher: l, Exe: exe, Binary: ReadBinary(exe, ""), Dir: filepath.Join(dir, "orders"),
 		Env: append(os.Environ(), "RUNS="+filepath.Join(dir, "runs"), "DIR="+dir)}
 	t.Cleanup(s.Close)
@@ -179,17 +174,13 @@ func TestStepBringsBinary(t *testing.T) {
 	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")
 	s.Launcher.Exact = true
 	text, err := os.ReadFile(s.Exe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sum := sha256.Sum256(text)
 	b := ssh.Binary{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
 	s.Binary = func() (ssh.Binary, error) { return b, nil }
 	s.Env = append(s.Env, "XDG_CACHE_HOME=", "HIDDEN="+s.Exe)
 	mask, err := exec.Command("/bin/sh", "-c", "umask").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for round := range 2 {
 		var all sync.WaitGroup
 		for _, host := range []string{"a", "b"} {
@@ -222,14 +213,10 @@ func TestStepFollowsNoLink(t *testing.T) {
 	program := "#!/bin/sh\necho started\n"
 	for _, file := range [][2]string{{"bin/id", "#!/bin/sh\necho " + name + "\n"}, {"gorun/sum/gorun", program}, {"gorun/sum/ok", ""}} {
 		path := filepath.Join(home, file[0])
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file[1]), 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file[1]), 0o700)))
 	}
 	shared := "/tmp/gorun-" + name
-	if err := os.Symlink(filepath.Join(home, "gorun"), shared); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(filepath.Join(home, "gorun"), shared))
 	defer os.Remove(shared)
 	for cache, want := range map[string]string{home: "started\n", filepath.Join(home, "bin/id"): "no place for the binary on "} {
 		cmd := exec.Command("/bin/sh", "-c", runScript, "gorun", "/none", "1", "sum", fmt.Sprint(len(program)))
@@ -305,9 +292,7 @@ func TestStepAgain(t *testing.T) {
 // TestStepsWithoutCommand: what is wrong with the command itself.
 func TestStepsWithoutCommand(t *testing.T) {
 	s, _ := stepsBy(t, oneByOne, " {host} {program}")
-	if err := os.Remove(s.Launcher.Program()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(s.Launcher.Program()))
 	if _, err := greet(t, s, "a"); err == nil || !strings.Contains(err.Error(), "a: start step: run ") {
 		t.Errorf("got %v", err)
 	}
@@ -377,13 +362,9 @@ func TestStepOfStubbornCommand(t *testing.T) {
 	impatient(t)
 	s, _ := stepsBy(t, stubborn, " {host} {program}")
 	fifo := filepath.Join(filepath.Dir(s.Dir), "alive")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	alive, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer alive.Close()
 	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
 		t.Errorf("got %q, %v", out, err)

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/discover"
 	"gorun/launcher/hosts"
 )
@@ -74,12 +75,8 @@ func TestWatch(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file+".new", []byte(text), 0o600))
+		must.Do(t, os.Rename(file+".new", file))
 	}
 	write("a:1\n")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -102,9 +99,7 @@ func TestWatch(t *testing.T) {
 			write("")
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := strings.Join(lists, " "); got != "[{a 1}] [{a 1} {b 2}] []" {
 		t.Errorf("lists %s", got)
 	}

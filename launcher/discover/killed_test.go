@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/discover"
 	"gorun/launcher/hosts"
 )
@@ -25,22 +26,14 @@ func TestLauncherIsKilled(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			// The file is a FIFO that each of the processes holds: it comes to its end when the last of them is gone.
 			fifo := filepath.Join(t.TempDir(), "held")
-			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Mkfifo(fifo, 0o600))
 			launcher := exec.Command(os.Args[0], "-test.run=^TestLauncherIsKilled$")
 			launcher.Env = append(os.Environ(), "DISCOVER_TEST_RUN="+kind, "HELD="+fifo)
-			if err := launcher.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, launcher.Start())
 			read, err := os.Open(fifo) // waits for who writes
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer read.Close()
-			if err := read.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, read.SetReadDeadline(time.Now().Add(30*time.Second)))
 			buf := make([]byte, len("both"))
 			if n, err := read.Read(buf); string(buf[:n]) != "both" {
 				t.Fatalf("read %q, %v", buf[:n], err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	e "gorun/launcher/elastic"
 )
 
@@ -19,9 +20,7 @@ type job struct {
 func newJob(t *testing.T, cfg e.Config) *job {
 	t.Helper()
 	p, err := cfg.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cfg.Policy = p
 	return &job{T: t, m: e.New(cfg)}
 }
@@ -465,9 +464,7 @@ func TestReason(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	j := elasticJob(t, e.Policy{NP: 2, MinNP: 1, ResetLimit: -1})
 	m, _, err := e.Restore(e.Config{Policy: e.Policy{NP: 2, MinNP: 1, ResetLimit: -1, Timeout: time.Minute}}, snapshotOf(t, j.m))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, m := range []*e.Machine{j.m, m} {
 		var got []e.Action
 		for _, a := range m.Step(time.Minute, e.Interrupted{Why: "a roster was lost"}) {
@@ -491,9 +488,7 @@ func TestInterrupted(t *testing.T) {
 func snapshotOf(t *testing.T, m *e.Machine) []byte {
 	t.Helper()
 	text, err := m.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return text
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/elastic"
 )
 
@@ -98,9 +99,7 @@ const goal = 25
 func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	policy, err := policy.Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &sim{T: t, seed: seed, rng: rng, policy: policy, faults: faults,
 		calm:  []int{6, 60}[rng.IntN(2)],
 		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/authority"
 )
 
@@ -29,12 +30,8 @@ func TestPromisesOutliveThePower(t *testing.T) {
 		return
 	}
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(disk, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(disk, 16<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(disk, nil, 0o600))
+	must.Do(t, os.Truncate(disk, 16<<20))
 	run := func(name string, args ...string) error {
 		out, err := exec.Command(name, args...).CombinedOutput()
 		if err != nil {
@@ -54,17 +51,11 @@ func TestPromisesOutliveThePower(t *testing.T) {
 	})
 	h := StatesOf(at, "here")
 	for promised := range uint64(3) {
-		if err := h.Save(authority.State{Job: "ab", Promised: promised + 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.Save(authority.State{Job: "ab", Promised: promised + 1}))
 		cutPower(t, at)
-		if err := run("umount", at); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, run("umount", at))
 		mounted = false
-		if err := run("mount", "-o", "loop", disk, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, run("mount", "-o", "loop", disk, at))
 		mounted = true
 		if all, err := h.Load(); err != nil || len(all) != 1 || all[0].Promised != promised+1 {
 			t.Fatalf("after it promised term %d: %+v, %v", promised+1, all, err)
@@ -76,9 +67,7 @@ func TestPromisesOutliveThePower(t *testing.T) {
 func cutPower(t *testing.T, at string) {
 	t.Helper()
 	dir, err := os.Open(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer dir.Close()
 	const shutdown, withoutJournal = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 	if err := unix.IoctlSetPointerInt(int(dir.Fd()), shutdown, withoutJournal); err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/authority"
 )
 
@@ -13,9 +14,7 @@ func TestStatesOfEarlierVersion(t *testing.T) {
 	state := t.TempDir()
 	former := filepath.Join(state, "heirs")
 	for _, host := range []string{"a", "b"} {
-		if err := (States{filepath.Join(former, host)}).Save(authority.State{Job: "ab", Holder: host}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (States{filepath.Join(former, host)}).Save(authority.State{Job: "ab", Holder: host}))
 	}
 	for range 2 {
 		all, err := StatesOf(state, "a").Load()
@@ -26,9 +25,7 @@ func TestStatesOfEarlierVersion(t *testing.T) {
 	if left, err := os.ReadDir(former); err != nil || len(left) != 1 || left[0].Name() != "b" {
 		t.Errorf("of the other host: %v, %v", left, err)
 	}
-	if err := StatesOf(state, "b").Save(authority.State{Job: "cd"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, StatesOf(state, "b").Save(authority.State{Job: "cd"}))
 	if all, err := StatesOf(state, "b").Load(); err != nil || len(all) != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}

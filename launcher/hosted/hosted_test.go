@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/detached"
 	"gorun/launcher/failover"
 	"gorun/launcher/failover/failovertest"
@@ -65,9 +66,7 @@ func TestLauncherOutOfReach(t *testing.T) {
 	members := []wire.MemberState{{Host: "a", Addr: a}, {Host: "b", Addr: b}, {Host: "gone", Addr: "127.0.0.1:1"}}
 	left := func(job string, code int, over bool) *wire.Keep {
 		text, err := json.Marshal(failover.Handover{Name: "gone/7", Request: &wire.Detach{Program: "train.py"}, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "gone", Slots: 1}}, Code: code})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return &wire.Keep{Job: job, Term: 2, Seq: 1, Holder: "gone", Electors: []string{"gone", "a", "b"}, LeaseMS: 60000, Over: over, Value: text}
 	}
 	var texts []string
@@ -104,13 +103,9 @@ func TestLauncherOutOfReach(t *testing.T) {
 	}
 	// A host takes over, of which all know who have a store in common.
 	store, err := host("a").store()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, lock, err := store.Create(jobs.Record{Name: "gone/7", Program: "train.py", Ranks: 3, Hosts: []string{"a", "b"}, Authority: "ab", Term: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer lock.Close()
 	if got := shown(); len(got) != 1 || !strings.HasPrefix(got[0], "gone/7 train.py 3 [a b]: running, on ") {
 		t.Errorf("shown is %q", got)
@@ -127,13 +122,9 @@ func TestNameIsNotGivenAgain(t *testing.T) {
 	failovertest.Daemon(t, key, "b", b, join)
 	a.Client = standing.Client{Key: key, Version: failovertest.Version}
 	store, err := b.store()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, lock, err := store.Create(jobs.Record{Name: "a/1", Program: "p", Ended: time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lock.Close()
 	for deadline := time.Now().Add(20 * time.Second); len(failover.Members(t.Context(), a.Client, a.Origin.Addr)) < 2; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -155,24 +146,18 @@ func TestNameIsNotGivenAgain(t *testing.T) {
 func TestDesertedRecord(t *testing.T) {
 	h := hostAt(t.TempDir(), "here")
 	store, err := h.store()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, r := range []jobs.Record{{Authority: "ab", Term: 1, PID: 1, Machine: "here", Abandoned: "a launcher says so"}, {Authority: "cd", Term: 1, Machine: "here", Abandoned: "another job"},
 		{Authority: "ab", Term: 2, Machine: "there", Abandoned: "a host with the same home"}} {
 		r.Ended = time.Now()
 		_, lock, err := store.Create(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		lock.Close()
 	}
 	s := authority.State{Job: "ab", Term: 3, Holder: "a", Electors: []string{"a", "b", "here"}, Value: []byte(`{"name":"a/1"}`)}
 	said := func() (all []string) {
 		list, err := store.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, r := range list {
 			all = append(all, r.Abandoned)
 		}
@@ -180,16 +165,12 @@ func TestDesertedRecord(t *testing.T) {
 		return all
 	}
 	before := said()
-	if err := h.QuorumLost(s, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.QuorumLost(s, 1))
 	if all := said(); len(all) != len(before)+1 || !slices.Contains(all, "too few hosts are left to elect its launcher (1 of 3)") {
 		t.Fatalf("records %q", all)
 	}
 	for range 2 {
-		if err := h.QuorumBack(s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.QuorumBack(s))
 		if all := said(); !slices.Equal(all, before) {
 			t.Errorf("records %q, want %q", all, before)
 		}

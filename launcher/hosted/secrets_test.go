@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/detached"
 	"gorun/launcher/failover"
 	"gorun/launcher/jobs"
@@ -71,9 +72,7 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 		if successor {
 			value := fmt.Sprintf(`{"name": "a/1", "request": {"program": "p", "env": ["PASSWORD=%s"]}, "launcher": "a secret of the job"}`, secret)
 			from, err := failover.NewSuccession(authority.State{Job: "ab"}, authority.Snapshot{Value: []byte(value)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			errand, want = failover.Errand{From: from}, "goes on"
 		}
 		cmd, d, err := h.start(t.Context(), request, errand, jobs.Record{Program: "p"})
@@ -84,17 +83,13 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 		if in, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/0", cmd.Process.Pid)); err != nil || !strings.HasPrefix(in, "socket:") {
 			t.Errorf("the errand comes by %s, which others of the user can open, %v", in, err)
 		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Process.Kill())
 		cmd.Wait()
 		clean("it was killed")
 	}
 	over := authority.State{Job: "ab", Over: true, Value: []byte(fmt.Sprintf(
 		`{"name": "a/1", "started": "2026-01-02T03:04:05Z", "request": {"program": "p", "args": ["p"], "env": ["PASSWORD=%s"]}, "launcher": "a secret of the job", "code": 7}`, secret))}
-	if err := h.Save(over); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.Save(over))
 	clean("an elector knows that it has ended")
 	all, err := h.Load()
 	if err != nil || len(all) != 1 {

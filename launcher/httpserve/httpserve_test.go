@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 )
 
 // TestNames: a server for other machines is called by any address, and by its own names.
@@ -27,9 +28,7 @@ func TestNames(t *testing.T) {
 // client that has authenticated keeps its connection. Another name than the server's own is not answered.
 func TestHostileHTTP(t *testing.T) {
 	l, host, err := Listen(":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := Start(l, host, &http.Server{ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Known(r)
 		io.WriteString(w, r.RemoteAddr)
@@ -42,9 +41,7 @@ func TestHostileHTTP(t *testing.T) {
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Address(), nil)
 		r.Host = name
 		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		if answer.StatusCode != want || err != nil {

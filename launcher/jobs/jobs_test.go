@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 )
 
@@ -23,9 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func create(t *testing.T, s jobs.Store, r jobs.Record) (jobs.Job, *os.File) {
 	t.Helper()
 	j, lock, err := s.Create(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { lock.Close() })
 	return j, lock
 }
@@ -45,9 +44,7 @@ func TestStore(t *testing.T) {
 	if r, err := first.Load(); err != nil || r.State != jobs.Lost {
 		t.Errorf("a job whose launcher was killed: %+v, %v", r, err)
 	}
-	if err := second.Save(jobs.Record{ID: 2, Program: "b", Started: now, Ended: now, Code: 7}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, second.Save(jobs.Record{ID: 2, Program: "b", Started: now, Ended: now, Code: 7}))
 	if _, r, err := s.Find("2", false); err != nil || r.State != jobs.Ended || r.Code != 7 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -58,9 +55,7 @@ func TestStore(t *testing.T) {
 		t.Error("a path is no number")
 	}
 	// After a month it is forgotten, and its number is not used again.
-	if err := second.Save(jobs.Record{ID: 2, Started: now, Ended: now.Add(-31 * 24 * time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, second.Save(jobs.Record{ID: 2, Started: now, Ended: now.Add(-31 * 24 * time.Hour)}))
 	create(t, s, jobs.Record{Started: now})
 	all, err := s.List()
 	if err != nil || len(all) != 2 || all[0].ID != 1 || all[1].ID != 3 {
@@ -92,25 +87,17 @@ func TestNoAnswer(t *testing.T) {
 func TestDescriptorsRunOut(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: t.TempDir()}, jobs.Record{})
 	server, err := j.Serve(jobs.Handler{Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 7}} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer server.End(0)
 	next, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	number := uint64(next.Fd())
 	next.Close()
 	var usual unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &usual))
 	j.Dial = func(ctx context.Context) (net.Conn, error) {
 		few := unix.Rlimit{Cur: number + 1, Max: usual.Max} // room for the client's end alone
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
 		defer time.AfterFunc(100*time.Millisecond, func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &usual) })
 		return j.Connect(ctx)
 	}
@@ -136,9 +123,7 @@ func TestControl(t *testing.T) {
 		},
 		Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	socket := filepath.Join(j.Dir, "control")
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v", info, err)
@@ -154,9 +139,7 @@ func TestControl(t *testing.T) {
 	}
 	for _, bad := range []string{"{\n", "{\"do\":\"dance\"}\n", strings.Repeat("x", 10000), ""} {
 		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		conn.Write([]byte(bad))
 		conn.Close()
 	}
@@ -169,9 +152,7 @@ func TestControl(t *testing.T) {
 		code <- n
 	}()
 	// The end may come before the question: then the record has it, which is written first.
-	if err := j.Save(jobs.Record{Ended: time.Now(), Code: 7}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, j.Save(jobs.Record{Ended: time.Now(), Code: 7}))
 	ended := make(chan struct{})
 	go func() { s.End(7); close(ended) }()
 	if n := <-code; n != 7 {
@@ -187,25 +168,19 @@ func TestControl(t *testing.T) {
 func TestTail(t *testing.T) {
 	j, lock := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), "jobs")}, jobs.Record{Started: time.Now()})
 	f, err := os.Create(j.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	f.WriteString("one\ntwo\nthree\n")
 	for lines, want := range map[int]string{-1: "one\ntwo\nthree\n", 0: "", 2: "two\nthree\n", 9: "one\ntwo\nthree\n"} {
 		tail, err := j.Tail(lines, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := io.ReadAll(tail); err != nil || string(got) != want {
 			t.Errorf("the last %d lines: %q, %v", lines, got, err)
 		}
 		tail.Close()
 	}
 	busy, err := j.Tail(1, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer busy.Close()
 	f.WriteString("more\n")
 	if got, err := io.ReadAll(busy); err != nil || string(got) != "three\n" {
@@ -214,9 +189,7 @@ func TestTail(t *testing.T) {
 	f.Truncate(int64(len("one\ntwo\nthree\n")))
 	f.Seek(0, io.SeekEnd)
 	tail, err := j.Tail(1, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := make(chan string)
 	go func() {
 		b, err := io.ReadAll(tail)
@@ -232,13 +205,9 @@ func TestTail(t *testing.T) {
 	}
 	tail.Close()
 	other, _ := create(t, jobs.Store{Dir: filepath.Dir(j.Dir)}, jobs.Record{Started: time.Now()})
-	if err := os.WriteFile(other.Output(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(other.Output(), nil, 0o600))
 	endless, err := other.Tail(-1, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	done := make(chan error)
 	go func() {
 		_, err := endless.Read(make([]byte, 1))

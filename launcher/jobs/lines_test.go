@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 )
 
@@ -109,9 +110,7 @@ func TestEndsOfOutput(t *testing.T) {
 	}
 	e.Write(2, false, []byte("no end"))
 	job := jobs.Job{Dir: t.TempDir()}
-	if err := job.Leave(&e, "it failed"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, job.Leave(&e, "it failed"))
 	b, _ := os.ReadFile(job.Output())
 	text := string(b)
 	if !strings.HasPrefix(text, "[0]<stderr>:the reason, in two pieces\n[2]<stdout>:xxx") ||
@@ -127,9 +126,7 @@ func TestEndsOfOutput(t *testing.T) {
 			e.Write(rank, false, append(bytes.Repeat([]byte("y"), 60<<10), '\n'))
 		}
 	}
-	if err := job.Leave(&e, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, job.Leave(&e, ""))
 	if info, _ := os.Stat(job.Output()); info.Size() < 50<<20 || info.Size() > 64<<20 || info.Mode() != 0o600 {
 		t.Errorf("%d bytes, %v", info.Size(), info.Mode())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/metrics"
 	"gorun/rendezvous/standing"
@@ -35,9 +36,7 @@ func TestDaemon(t *testing.T) {
 				{Record: jobs.Record{ID: 8, Ranks: 1, Hosts: []string{"host0"}}},
 			}
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	for !asked.Load() {
 		time.Sleep(time.Millisecond)
@@ -75,9 +74,7 @@ func TestDaemon(t *testing.T) {
 		}
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}

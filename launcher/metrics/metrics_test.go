@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/metrics"
 )
@@ -55,9 +56,7 @@ func (j job) Counted() map[string]int { return map[string]int{"stall": 4, "moved
 func serve(t *testing.T, j job) string {
 	t.Helper()
 	s, err := metrics.Serve(":0", "1.2.3", j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -72,14 +71,10 @@ func serve(t *testing.T, j job) string {
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r.StatusCode, string(b)
 }
 
@@ -127,9 +122,7 @@ func TestScrape(t *testing.T) {
 		t.Error("an escape sequence passes")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -150,14 +143,10 @@ func TestMistakes(t *testing.T) {
 // TestHostileName: a page of another site, whose name leads here, reads nothing.
 func TestHostileName(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), "GET", serve(t, job{1})+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Host = "evil.example"
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); answer.StatusCode != http.StatusMisdirectedRequest || err != nil || strings.Contains(string(text), "gorun_") {
 		t.Errorf("%s, %v\n%s", answer.Status, err, text)

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/output"
 	"gorun/rendezvous/wire"
 )
@@ -44,20 +45,9 @@ func (t *terminal) String() string {
 	return t.buf.String()
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-	}
-}
-
 func finish(t *testing.T, m *output.Mux) {
 	t.Helper()
-	if err := m.Finish(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Finish(context.Background()))
 }
 
 var noon = func() time.Time { return time.Date(2026, 6, 5, 12, 0, 0, 0, time.UTC) }
@@ -73,9 +63,7 @@ func TestMux(t *testing.T) {
 	host := func(rank int) string { return fmt.Sprintf("host%d", rank+1) }
 	template := func(s string) output.Tag {
 		tag, err := output.TemplateTag(s, host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return tag
 	}
 	out, errs := wire.Stdout, wire.Stderr
@@ -171,9 +159,7 @@ func TestMux(t *testing.T) {
 			var stdout, stderr terminal
 			tt.cfg.Stdout, tt.cfg.Stderr, tt.cfg.Now = &stdout, &stderr, noon
 			m, err := output.New(tt.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, p := range tt.pieces {
 				m.Write(p.rank, p.stream, []byte(p.text))
 			}
@@ -195,14 +181,10 @@ func TestUntagged(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		file, err := os.Create(filepath.Join(t.TempDir(), "both"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		const ranks = 4
 		m, err := output.New(output.Config{Ranks: ranks, Stdout: file, Stderr: file})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var text [ranks][]byte // what is left to write
 		var lines []string
 		for rank := range text {
@@ -231,9 +213,7 @@ func TestUntagged(t *testing.T) {
 		}
 		finish(t, m)
 		written, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		file.Close()
 		got := slices.Sorted(strings.Lines(string(written)))
 		slices.Sort(lines)
@@ -255,9 +235,7 @@ func TestTemplateErrors(t *testing.T) {
 func TestOrder(t *testing.T) {
 	var tty terminal
 	m, err := output.New(output.Config{Ranks: 2, Stdout: &tty, Stderr: writer{&tty}, Tag: output.HorovodTag})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var want strings.Builder
 	for i := range 1000 {
 		stream := wire.Stdout + wire.OutputStream(i/3%2)
@@ -279,9 +257,7 @@ func TestManyRanks(t *testing.T) {
 	const ranks, lines = 64, 500
 	stdout := &terminal{}
 	m, err := output.New(output.Config{Ranks: ranks, Stdout: stdout, Stderr: io.Discard, Tag: output.HorovodTag, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var wg sync.WaitGroup
 	for rank := range ranks {
 		wg.Go(func() {
@@ -331,12 +307,8 @@ func TestDiverted(t *testing.T) {
 			}
 			return filepath.Join(dir, fmt.Sprint("out.", rank/2))
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Add(2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, m.Add(2))
 	m.Write(0, wire.Stdout, []byte("a"))
 	m.Write(1, wire.Stdout, []byte("b\r\n"))
 	m.Write(2, wire.Stdout, []byte("\x00"))
@@ -360,9 +332,7 @@ func TestFiles(t *testing.T) {
 	}{{1, "rank.0"}, {2, "rank.1"}, {10, "rank.9"}, {11, "rank.10"}, {100, "rank.99"}, {101, "rank.100"}} {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
 		m, err := output.New(output.Config{Ranks: tt.ranks, Stdout: io.Discard, Stderr: io.Discard, Tag: output.HorovodTag, Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		m.Write(tt.ranks-1, wire.Stdout, []byte("as it\r is"))
 		m.Close(tt.ranks - 1)
 		m.Write(tt.ranks-1, wire.Stdout, []byte(", again\n"))
@@ -381,9 +351,7 @@ func TestFiles(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rank.1"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "rank.1"), nil, 0o666))
 	_, err := output.New(output.Config{Ranks: 2, Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "make output directory: mkdir "+dir+"/rank.1") {
 		t.Errorf("a file is in the way: %v", err)
@@ -392,9 +360,7 @@ func TestFiles(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	m, err := output.New(output.Config{Ranks: 2, Stdout: io.Discard, Stderr: io.Discard, Tag: output.HorovodTag, Tail: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := m.Tail(0); len(got) != 0 {
 		t.Errorf("before anything: %q", got)
 	}
@@ -421,16 +387,14 @@ func TestStatus(t *testing.T) {
 	const erase = "\r\x1b[K"
 	var stdout, stderr terminal
 	m, err := output.New(output.Config{Ranks: 2, Stdout: &stdout, Stderr: &stderr, Tag: output.HorovodTag, Status: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// Each step waits for its drawing: states that follow too closely on each other are skipped.
 	want := ""
 	step := func(do func(), drawn string) {
 		t.Helper()
 		do()
 		want += drawn
-		eventually(t, fmt.Sprintf("%q after %q", drawn, stderr.String()), func() bool { return stderr.String() == want })
+		must.Soon(t, fmt.Sprintf("%q after %q", drawn, stderr.String()), func() bool { return stderr.String() == want })
 	}
 	step(func() { m.Status("one") }, "one")
 	step(func() { m.Status("one") }, "")
@@ -454,9 +418,7 @@ func TestStatus(t *testing.T) {
 
 	var plain terminal
 	m, err = output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &plain})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m.Status("one")
 	finish(t, m)
 	if plain.String() != "" {
@@ -483,11 +445,9 @@ func TestStatus(t *testing.T) {
 func TestStatusGoes(t *testing.T) {
 	var stderr terminal
 	m, err := output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &stderr, Status: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m.Status("one")
-	eventually(t, "status", func() bool { return stderr.String() == "one" })
+	must.Soon(t, "status", func() bool { return stderr.String() == "one" })
 	finish(t, m)
 	if stderr.String() != "one\r\x1b[K" {
 		t.Errorf("%q", stderr.String())
@@ -504,9 +464,7 @@ func (b blocked) Write(p []byte) (int, error) { <-b.release; return len(p), nil 
 func TestSlowTerminal(t *testing.T) {
 	tty := blocked{make(chan struct{})}
 	m, err := output.New(output.Config{Ranks: 1, Stdout: tty, Stderr: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var mu sync.Mutex
 	written := 0
 	ended := make(chan struct{})
@@ -520,7 +478,7 @@ func TestSlowTerminal(t *testing.T) {
 		}
 	}()
 	count := func() int { mu.Lock(); defer mu.Unlock(); return written }
-	eventually(t, "the queue is full", func() bool { return count() >= 4<<20 })
+	must.Soon(t, "the queue is full", func() bool { return count() >= 4<<20 })
 	if n := count(); n > 9<<20 { // one batch under way, one queued
 		t.Errorf("%d bytes taken by a terminal that takes none", n)
 	}
@@ -552,9 +510,7 @@ func TestManyWriters(t *testing.T) {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { close(tty.release) })
 	writers.Wait()
-	if err := m.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Finish(t.Context()))
 	if n := bytes.Count(b.Bytes(), []byte("\n")); n != 80 {
 		t.Errorf("%d of 80 lines arrived", n)
 	}
@@ -575,9 +531,7 @@ func TestHurry(t *testing.T) {
 	m.Hurry()
 	<-ended
 	close(tty.release)
-	if err := m.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Finish(t.Context()))
 	if n := b.Len(); n < 16<<20 || n > 34<<20 { // one batch under way, one queued
 		t.Errorf("%d bytes of 40 MiB were kept", n)
 	}
@@ -601,9 +555,7 @@ func (g gated) Write(p []byte) (int, error) { <-g.release; return g.to.Write(p) 
 func (g gated) mux(t *testing.T) *output.Mux {
 	t.Helper()
 	m, err := output.New(output.Config{Ranks: 1, Stdout: g, Stderr: g, Tag: output.HorovodTag})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return m
 }
 
@@ -618,9 +570,7 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestBrokenTerminal(t *testing.T) {
 	dir := t.TempDir()
 	m, err := output.New(output.Config{Ranks: 1, Stdout: broken{}, Stderr: io.Discard, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 3 {
 		m.Write(0, wire.Stdout, []byte("line\n"))
 	}
@@ -659,14 +609,10 @@ gorun: the last lines rank 3 wrote to standard error:
 // byte; the goal of 10 MB/s is far below.
 func BenchmarkMux(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer null.Close()
 	m, err := output.New(output.Config{Ranks: 64, Stdout: null, Stderr: null, Tag: output.HorovodTag})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	data := bytes.Repeat(append(bytes.Repeat([]byte("x"), 79), '\n'), 51)
 	b.SetBytes(64 * int64(len(data)))
 	b.ReportAllocs()
@@ -677,9 +623,7 @@ func BenchmarkMux(b *testing.B) {
 		}
 		wg.Wait()
 	}
-	if err := m.Finish(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, m.Finish(context.Background()))
 }
 
 // fullDisk takes nothing.
@@ -691,9 +635,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestFullDisk(t *testing.T) {
 	var stderr terminal
 	m, err := output.New(output.Config{Ranks: 2, Tag: output.HorovodTag, Stdout: fullDisk{}, Stderr: &stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 3 {
 		m.Write(1, wire.Stdout, []byte("a\n"))
 	}
@@ -715,17 +657,11 @@ func TestFullDiskOfFiles(t *testing.T) {
 		t.Skip("this system has no /dev/full")
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "rank.0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/full", filepath.Join(dir, "rank.0", "stdout")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "rank.0"), 0o755))
+	must.Do(t, os.Symlink("/dev/full", filepath.Join(dir, "rank.0", "stdout")))
 	var stdout, stderr terminal
 	m, err := output.New(output.Config{Ranks: 1, Tag: output.HorovodTag, Dir: dir, Stdout: &stdout, Stderr: &stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m.Write(0, wire.Stdout, []byte("a\n"))
 	m.Write(0, wire.Stdout, []byte("b\n"))
 	if err := m.Finish(t.Context()); !errors.Is(err, syscall.ENOSPC) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 )
@@ -25,9 +26,7 @@ func TestPlace(t *testing.T) {
 		{"a:2,b", 3, map[string][]int{"a": {0, 1}, "b": {2}}},
 	} {
 		list, err := hosts.ParseList(tc.hosts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		p, err := plan.Place(list, tc.np, plan.Policy{})
 		if err != nil {
 			t.Errorf("%s -np %d: %v", tc.hosts, tc.np, err)
@@ -54,9 +53,7 @@ func TestTooFewSlots(t *testing.T) {
 // TestCrossRanks is the example of Horovod's documentation: a:2,b:1.
 func TestCrossRanks(t *testing.T) {
 	p, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 1}}, 3, plan.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for rank, want := range []plan.PlacedRank{
 		{Rank: 0, LocalRank: 0, CrossRank: 0, CrossSize: 2, Host: 0},
 		{Rank: 1, LocalRank: 1, CrossRank: 0, CrossSize: 1, Host: 0},

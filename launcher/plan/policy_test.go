@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 )
@@ -35,9 +36,7 @@ func TestPlaceByPolicy(t *testing.T) {
 		{"a:2,b:2", 3, "core", "", "a[0 1] b[2]"},
 	} {
 		list, err := hosts.ParseList(tt.hosts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		policy, err := plan.ParsePolicy(tt.mapBy, tt.rankBy)
 		if err != nil {
 			t.Errorf("%s %s: %v", tt.mapBy, tt.rankBy, err)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
@@ -24,9 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRecordOfManyWriters: what the launcher's loop and the Replicator's goroutines record at once is all there.
 func TestRecordOfManyWriters(t *testing.T) {
 	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{Program: "true"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer lock.Close()
 	d := &Registration{job: job}
 	if d.record, err = job.Load(); err != nil {
@@ -58,9 +57,7 @@ func TestRecordOfManyWriters(t *testing.T) {
 // two is lost.
 func TestRecordOfHostsApart(t *testing.T) {
 	job, lock, err := jobs.Store{Dir: t.TempDir()}.Create(jobs.Record{State: jobs.Running})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer lock.Close()
 	d := &Registration{job: job, askUsage: make(chan struct{}, 1), ranks: []jobs.RankStatus{{Host: "host2", State: "runs"}, {Rank: 1, Host: "host3", State: "runs"}}}
 	d.record.State, d.record.Ranks = jobs.Running, 2
@@ -158,9 +155,7 @@ func TestForeground(t *testing.T) {
 // TestForegroundWaitsForNoDisk: a job runs and ends though its record cannot be kept, or its file system hangs.
 func TestForegroundWaitsForNoDisk(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	began := time.Now()
 	Begin(jobs.Store{Dir: filepath.Join(file, "jobs")}, jobs.Record{}).End(0, "")
 	if waited := time.Since(began); waited > endTimeout/2 {
@@ -189,9 +184,7 @@ func TestForegroundDiskFull(t *testing.T) {
 	}
 	defer exec.Command("umount", dir).Run()
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func(former *os.File) { os.Stderr = former }(os.Stderr)
 	os.Stderr = to
 	store := jobs.Store{Dir: filepath.Join(dir, "jobs")}
@@ -229,9 +222,7 @@ func TestOwned(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if err := os.Chown(own, 1, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chown(own, 1, 1))
 	if owned(filepath.Join(own, "a")) {
 		t.Error("in the home of another user, too")
 	}

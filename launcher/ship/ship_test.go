@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -16,9 +17,7 @@ func write(t *testing.T, root string, files map[string]string) {
 	for name, text := range files {
 		path := filepath.Join(root, name)
 		os.MkdirAll(filepath.Dir(path), 0o755)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 }
 
@@ -50,9 +49,7 @@ func TestCollect(t *testing.T) {
 			want = strings.Replace(want, "train.py", "tracked.log train.py", 1)
 		}
 		tree, notes, err := Collect(t.Context(), root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := names(tree); got != want {
 			t.Errorf("in a worktree %v: %s\nwant %s", inside, got, want)
 		}
@@ -77,9 +74,7 @@ func TestCollectBad(t *testing.T) {
 	if err == nil {
 		err = f.Truncate(5 << 30)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f.Close()
 	if _, _, err := Collect(t.Context(), root); err == nil || !strings.Contains(err.Error(), "large.bin with 5.0 GB: leave it out by a line of .gorunignore") {
 		t.Errorf("5 GB: %v", err)
@@ -102,9 +97,7 @@ func TestCollectBad(t *testing.T) {
 func mustCollect(t *testing.T, root string) *wire.Tree {
 	t.Helper()
 	tree, _, err := Collect(t.Context(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return tree
 }
 

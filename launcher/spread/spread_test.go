@@ -4,14 +4,14 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+
+	"gorun/contrib/must"
 )
 
 func take(t *testing.T, s *Spread) (from string, leave func(bool)) {
 	t.Helper()
 	from, leave, err := s.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return from, leave
 }
 

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -56,9 +57,7 @@ func uploads(b *ssh.Binary) *atomic.Int64 {
 func converse(t testing.TB, conn *ssh.Conn, b ssh.Binary, umask string) {
 	t.Helper()
 	s, err := conn.Bootstrap(testContext(t), b, []string{"worker", "--x=a b", "$HOME", "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	talk(t, s, umask)
 }
 
@@ -69,9 +68,7 @@ func talk(t testing.TB, s *ssh.Session, umask string) {
 	wg.Go(func() { io.WriteString(s.Stdin, input); s.Stdin.Close() })
 	out, err := io.ReadAll(s.Stdout)
 	wg.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := "args:worker --x=a b $HOME *\numask:" + umask + "\n" + input; string(out) != want {
 		t.Fatalf("output of %d bytes, want %d: %.200q", len(out), len(want), out)
 	}
@@ -173,13 +170,9 @@ func lookPath(name string) (string, bool) {
 func later(t *testing.T, a, b string) {
 	t.Helper()
 	st, err := os.Stat(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	old := st.ModTime().Add(-1e10)
-	if err := os.Chtimes(b, old, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(b, old, old))
 }
 
 // wantFiles waits for them: the mark of a binary that is on disk is put there beside the program that runs already.
@@ -258,9 +251,7 @@ func bareTools(t *testing.T, more ...string) string {
 		if !ok {
 			t.Fatalf("no %s", tool)
 		}
-		if err := os.Symlink(p, filepath.Join(bin, filepath.Base(tool))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(p, filepath.Join(bin, filepath.Base(tool))))
 	}
 	return bin
 }
@@ -302,9 +293,7 @@ func TestBootstrapOncePerDirectory(t *testing.T) {
 // A directory whose name was made but never written, as by a power cut, is one that no other login leads to.
 func TestBootstrapDirectoryWithoutName(t *testing.T) {
 	client, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
-	if err := os.MkdirAll(filepath.Join(cache, "gorun"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(cache, "gorun"), 0o700))
 	writeFile(t, filepath.Join(cache, "gorun", "id"), nil, 0o600)
 	converse(t, connect(t, client, "h"), program(100<<10), "0027")
 }
@@ -312,9 +301,7 @@ func TestBootstrapDirectoryWithoutName(t *testing.T) {
 // handOut listens as a host does that has the binary, and counts how often it was asked.
 func handOut(t *testing.T, word string, body []byte) (address string, asked *atomic.Int64) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var wg sync.WaitGroup
 	asked = new(atomic.Int64)
 	wg.Go(func() {
@@ -347,9 +334,7 @@ func TestBootstrapRelayed(t *testing.T) {
 			client, cache := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t, strings.TrimSpace(string(python))), "")
 			b := program(300 << 10)
 			in, err := b.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			body, _ := io.ReadAll(in)
 			if title == "other" {
 				body = []byte("#!/bin/sh\necho intruder\n")
@@ -467,9 +452,7 @@ func TestHostileUpload(t *testing.T) {
 func toolsWithout(t *testing.T, missing string) string {
 	dir := t.TempDir()
 	all, err := filepath.Glob("/usr/bin/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, program := range all {
 		if name := filepath.Base(program); name != missing {
 			os.Symlink(program, filepath.Join(dir, name))
@@ -586,7 +569,7 @@ func TestBootstrapInPieces(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			defer cancel()
-			eventually(t, func() bool { return taken.Load() >= ssh.PieceSize })
+			must.Soon(t, "a piece is taken", func() bool { return taken.Load() >= ssh.PieceSize })
 			time.Sleep(50 * time.Millisecond)
 		})
 		_, err := conn.Bootstrap(ctx, b, nil)
@@ -609,7 +592,7 @@ func TestBootstrapCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 0 })
+	must.Soon(t, "the upload's file is gone", func() bool { return len(find(t, cache, ".up-*")) == 0 })
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
 
 	// The same while the bytes are on their way.
@@ -620,7 +603,7 @@ func TestBootstrapCancelled(t *testing.T) {
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		eventually(t, func() bool {
+		must.Soon(t, "the upload has begun", func() bool {
 			for _, f := range find(t, cache, ".up-*") {
 				if st, err := os.Stat(f); err == nil && st.Size() > 100<<10 {
 					return true
@@ -636,7 +619,7 @@ func TestBootstrapCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 0 })
+	must.Soon(t, "the upload's file is gone", func() bool { return len(find(t, cache, ".up-*")) == 0 })
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
 }
 

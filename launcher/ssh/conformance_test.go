@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	gossh "golang.org/x/crypto/ssh"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -353,9 +354,7 @@ func TestLikeSSH(t *testing.T) {
 		return words[0] + " " + words[1]
 	}
 	allowed, _, _, _, err := gossh.ParseAuthorizedKey([]byte(read("id")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	many := "MaxStartups 100:30:200\nAuthorizedKeysFile " + shared + "/authorized\n"
 	writeFile(t, filepath.Join(shared, "authorized"), []byte(read("id")+"\n"+read("rsa")+"\n"), 0o644)
 	plain := startSSHD(t, allowed, many+strings.ReplaceAll("HostKey DIR/host\nHostKey DIR/hostrsa\nHostKey DIR/hostec\n", "DIR", shared))
@@ -455,9 +454,7 @@ while b := s.recv(65536):
 // TestStockConfigurations logs in with what distributions install, to a host that is new, and says nothing but that.
 func TestStockConfigurations(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/stock.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range []string{"debian-12", "ubuntu-24.04", "rhel-8", "rhel-9", "fedora-42"} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := sshdHome(t, "")

@@ -16,6 +16,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -50,9 +51,7 @@ func TestLostConnectionIsNotAnExitCode(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	conn := connect(t, h.client(t), srv.addr)
 	s, err := conn.Start(testContext(t), "kill -9 $$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if code, err := s.Wait(); err == nil || code != -1 {
 		t.Errorf("code %d, error %v", code, err)
 	}
@@ -61,14 +60,10 @@ func TestLostConnectionIsNotAnExitCode(t *testing.T) {
 func TestConnectErrors(t *testing.T) {
 	h := newHome(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	closed.Close()
 	web, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer web.Close()
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -139,7 +134,7 @@ func TestHangAtLogin(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, func() bool { return arrived() == len(bad) })
+		must.Soon(t, "all have arrived", func() bool { return arrived() == len(bad) })
 		soon, done := context.WithTimeout(ctx, 10*time.Second)
 		defer done()
 		if err := try(soon, good); err != nil {
@@ -317,9 +312,7 @@ func TestIdentityFiles(t *testing.T) {
 	connect(t, h.client(t), srv.addr)
 
 	srv.allowed = func(string, gossh.PublicKey) bool { return false }
-	if err := os.Chmod(h.path("keys/job"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(h.path("keys/job"), 0o644))
 	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "there is no key to offer",
 		"~/keys/job: its permissions 0644 let others read it", "~/keys/gone: no such file")
 }
@@ -429,18 +422,12 @@ func startAgent(t *testing.T, keys ...agent.AddedKey) (socket string) {
 	t.Helper()
 	ring := agent.NewKeyring()
 	for _, k := range keys {
-		if err := ring.Add(k); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ring.Add(k))
 	}
 	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l, err := net.Listen("unix", dir+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -505,9 +492,7 @@ func TestCertificate(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	ca := newSigner(t)
 	cert := &gossh.Certificate{Key: h.key.PublicKey(), CertType: gossh.UserCert, ValidPrincipals: []string{h.LocalUser}, ValidBefore: gossh.CertTimeInfinity}
-	if err := cert.SignCert(rand.Reader, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cert.SignCert(rand.Reader, ca))
 	writeFile(t, h.path(".ssh/id_ed25519-cert.pub"), gossh.MarshalAuthorizedKey(cert), 0o644)
 	checker := gossh.CertChecker{IsUserAuthority: func(k gossh.PublicKey) bool { return sameKey(ca)("", k) }}
 	srv.conf.PublicKeyCallback = checker.Authenticate
@@ -562,7 +547,7 @@ Host *
 		t.Errorf("%d and %d logins to the bastions, want one each", a, b)
 	}
 	connect(t, c, "direct")
-	eventually(t, func() bool { return target.logins.Load() == 13 })
+	must.Soon(t, "13 logins", func() bool { return target.logins.Load() == 13 })
 }
 
 func TestBastionFailures(t *testing.T) {
@@ -587,14 +572,12 @@ func TestBastionReconnects(t *testing.T) {
 	c := h.client(t)
 	conn := connect(t, c, "node")
 	s, err := conn.Start(testContext(t), "cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	bastion.conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
 	if _, err := s.Wait(); err == nil {
 		t.Error("no error though the bastion went away")
 	}
-	eventually(t, func() bool {
+	must.Soon(t, "the next bastion is reached", func() bool {
 		conn, err := c.Connect(testContext(t), "node")
 		if err == nil {
 			conn.Close()
@@ -636,9 +619,7 @@ func TestProxyCommandFails(t *testing.T) {
 	command := func(text string) {
 		t.Helper()
 		writeFile(t, h.path("proxy.sh"), []byte("echo tried >>"+tries+"\n"+text+"\n"), 0o600)
-		if err := os.RemoveAll(tries); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(tries))
 	}
 	script := "sh " + h.path("proxy.sh")
 	h.config(t, "Host box\n HostName 127.0.0.1\n Port 1\n ProxyCommand "+script+"\n"+
@@ -683,9 +664,7 @@ func TestCancelClosesTheSession(t *testing.T) {
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s, err := conn.Start(ctx, "cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cancel(stop)
 	if _, err := s.Wait(); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
@@ -695,21 +674,10 @@ func TestCancelClosesTheSession(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("condition not met in time")
-		}
-	}
-}
-
 func readText(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(b)
 }
 

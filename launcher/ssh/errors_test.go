@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gorun/contrib/must"
+
 	gossh "golang.org/x/crypto/ssh"
 )
 
@@ -47,21 +49,15 @@ func TestTwoMachinesAtOneAddress(t *testing.T) {
 	keys := make([]gossh.PublicKey, 2)
 	for i := range keys {
 		public, _, err := ed25519.GenerateKey(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if keys[i], err = gossh.NewPublicKey(public); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s, err := c.settingsFor(t.Context(), "h", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	k, at := newHostKeys(c.cfg, nil), &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 22}
-	if err := k.check(s, at, keys[0], nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.check(s, at, keys[0], nil))
 	var e *Error
 	if err := k.check(s, at, keys[1], nil); !errors.As(err, &e) || e.Step != StepHostKey ||
 		!strings.HasPrefix(e.Err.Error(), "CHANGED since it was accepted a moment ago: is now ") || e.Hint != "two machines answer at this address" {

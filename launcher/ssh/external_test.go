@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestSystemSSHHangsUp: the last line of the system's ssh shows whether the host has ended the connection, unless
@@ -12,9 +14,7 @@ import (
 func TestSystemSSHHangsUp(t *testing.T) {
 	needsSSH(t)
 	config := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(config, []byte("Host far\n ProxyJump near\nHost quiet\n LogLevel ERROR\nHost *\n MACs umac-64@openssh.com\n VerifyHostKeyDNS yes\n UserKnownHostsFile a b\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(config, []byte("Host far\n ProxyJump near\nHost quiet\n LogLevel ERROR\nHost *\n MACs umac-64@openssh.com\n VerifyHostKeyDNS yes\n UserKnownHostsFile a b\n"), 0o600))
 	const closed = "Connection to box closed by remote host.\r\n"
 	for _, tc := range []struct {
 		command []string
@@ -37,13 +37,9 @@ func TestSystemSSHHangsUp(t *testing.T) {
 		{[]string{"./my-ssh"}, "box", closed, false},
 	} {
 		c, err := New(Config{LocalUser: "me", Home: t.TempDir(), ConfigFile: config, Command: tc.command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		conn, err := c.Connect(t.Context(), tc.host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := conn.HungUp(tc.said); got != tc.want {
 			t.Errorf("%v %s says %q: hung up %v", tc.command, tc.host, tc.said, got)
 		}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func mustEnter(t *testing.T, g *gate, key string) *pass {
 	t.Helper()
 	p, err := g.enter(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return p
 }
 

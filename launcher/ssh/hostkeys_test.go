@@ -13,6 +13,7 @@ import (
 	gossh "golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -80,13 +81,9 @@ func TestStrictHostKey(t *testing.T) {
 func TestKnownAlgorithmIsAskedFor(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	second, err := gossh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	srv.conf.AddHostKey(second)
 	h.config(t, "StrictHostKeyChecking yes\n")
 	for _, key := range []gossh.Signer{second, srv.key} {
@@ -161,17 +158,11 @@ func TestHostCertificate(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	ca := newSigner(t)
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // another type than the authority's
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	key, err := gossh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cert := &gossh.Certificate{Key: key.PublicKey(), CertType: gossh.HostCert, ValidPrincipals: []string{"127.0.0.1"}, ValidBefore: gossh.CertTimeInfinity}
-	if err := cert.SignCert(rand.Reader, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cert.SignCert(rand.Reader, ca))
 	if srv.key, err = gossh.NewCertSigner(cert, key); err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +174,7 @@ func TestHostCertificate(t *testing.T) {
 	other := startServer(t)
 	foreign := *cert
 	foreign.ValidPrincipals = []string{"another"}
-	if err := foreign.SignCert(rand.Reader, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, foreign.SignCert(rand.Reader, ca))
 	if other.key, err = gossh.NewCertSigner(&foreign, key); err != nil {
 		t.Fatal(err)
 	}
@@ -194,9 +183,7 @@ func TestHostCertificate(t *testing.T) {
 	users := startServer(t)
 	user := *cert
 	user.CertType = gossh.UserCert
-	if err := user.SignCert(rand.Reader, ca); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, user.SignCert(rand.Reader, ca))
 	if users.key, err = gossh.NewCertSigner(&user, key); err != nil {
 		t.Fatal(err)
 	}

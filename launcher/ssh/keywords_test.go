@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestKeywords: the page of docs has the keywords that the code has, and OpenSSH prints no other.
 func TestKeywords(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/ssh-config.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for class, title := range map[class]string{obeyed: "Obeyed", without: "Of no effect", refused: "Refused"} {
 		_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")

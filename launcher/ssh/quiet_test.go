@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -34,9 +35,7 @@ func stuck(ctx context.Context, b ssh.Binary, bytes int64) func() (io.ReadCloser
 func running(t *testing.T, text string) (found []string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range lines {
 		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), text) {
 			found = append(found, filepath.Dir(name)+": "+string(line))
@@ -90,8 +89,8 @@ func TestHostsSideEndsByItself(t *testing.T) {
 					_, err := conn.Bootstrap(ctx, b, nil)
 					ended <- err
 				}()
-				eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 1 })
-				eventually(t, func() bool { return len(running(t, b.SHA256)) > 0 })
+				must.Soon(t, "the upload's file is there", func() bool { return len(find(t, cache, ".up-*")) == 1 })
+				must.Soon(t, "the binary runs", func() bool { return len(running(t, b.SHA256)) > 0 })
 				for deadline := time.Now().Add(40 * time.Second); len(find(t, cache, ".up-*")) > 0 || len(running(t, b.SHA256)) > 0; time.Sleep(50 * time.Millisecond) {
 					if time.Now().After(deadline) {
 						t.Errorf("after %v there are %q and %q", time.Since(began), find(t, cache, ".up-*"), running(t, b.SHA256))
@@ -188,5 +187,5 @@ func TestHostGivesUp(t *testing.T) {
 	if _, err := connect(t, client, srv.addr).Bootstrap(testContext(t), b, nil); !errors.Is(err, ssh.ErrBroken) {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, func() bool { return len(find(t, cache, ".up-*")) == 0 && len(running(t, b.SHA256)) == 0 })
+	must.Soon(t, "nothing of the upload is left", func() bool { return len(find(t, cache, ".up-*")) == 0 && len(running(t, b.SHA256)) == 0 })
 }

@@ -21,6 +21,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -51,13 +52,9 @@ type server struct {
 func newSigner(t testing.TB) gossh.Signer {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	signer, err := gossh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return signer
 }
 
@@ -224,13 +221,9 @@ func writeKey(t testing.TB, path string) gossh.Signer {
 	t.Helper()
 	private := newRawKey(t)
 	block, err := gossh.MarshalPrivateKey(private, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	signer, err := gossh.NewSignerFromKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	writeFile(t, path, pem.EncodeToMemory(block), 0o600)
 	writeFile(t, path+".pub", gossh.MarshalAuthorizedKey(signer.PublicKey()), 0o644)
 	return signer
@@ -254,21 +247,15 @@ pHcYaEmP1TP+QjmNO5JaYRcbS21XH5ZNXyGvl4giyWxx2q4H/3l930GKEcpQpMPbbh3Xsb
 func writeLockedKey(t testing.TB, path string) gossh.Signer {
 	t.Helper()
 	signer, err := gossh.ParsePrivateKeyWithPassphrase([]byte(lockedKey), []byte(lockedPassphrase))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	writeFile(t, path, []byte(lockedKey), 0o600)
 	return signer
 }
 
 func writeFile(t testing.TB, path string, text []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.WriteFile(path, text, mode))
 }
 
 // home is a user with one key and an ssh_config.
@@ -287,9 +274,7 @@ func newHome(t testing.TB) *home {
 	}
 	h := &home{dir: hostHome(t), notes: new(bytes.Buffer)}
 	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h.key = writeKey(t, filepath.Join(h.dir, ".ssh/id_ed25519"))
 	h.Config = ssh.Config{
 		Home: h.dir, LocalUser: me.Username, LookupEnv: os.LookupEnv, ConnectTimeout: 20 * time.Second,
@@ -327,9 +312,7 @@ func (h *home) client(t testing.TB) *ssh.Client {
 		cfg.ConfigFile = "~/.ssh/config" // of this home
 	}
 	c, err := ssh.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -339,9 +322,7 @@ func connect(t testing.TB, c *ssh.Client, host string) *ssh.Conn {
 	t.Helper()
 	settle()
 	conn, err := c.Connect(testContext(t), host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -389,26 +370,18 @@ func testContext(t testing.TB) context.Context {
 func output(t testing.TB, conn *ssh.Conn, command string) (string, int) {
 	t.Helper()
 	s, err := conn.Start(testContext(t), command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.Stdin.Close()
 	out, err := io.ReadAll(s.Stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	code, err := s.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(out), code
 }
 
 func newRawKey(t testing.TB) *ed25519.PrivateKey {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &private
 }

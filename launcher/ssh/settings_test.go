@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
+
 	gossh "golang.org/x/crypto/ssh"
 )
 
@@ -28,9 +30,7 @@ func testClient(t *testing.T, cfg Config, files map[string]string) *Client {
 	}
 	writeFiles(t, cfg.Home, files)
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -40,9 +40,7 @@ func clientWithoutSSH(t *testing.T, cfg Config, files map[string]string) *Client
 	writeFiles(t, cfg.Home, files)
 	cfg.SystemDir = filepath.Join(cfg.Home, "etc")
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c.config.program = ""
 	return c
 }
@@ -51,12 +49,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
@@ -73,9 +67,7 @@ func TestNoHome(t *testing.T) {
 	for _, home := range []string{"", "."} {
 		c := clientWithoutSSH(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": "Host *\nProxyCommand false\n", ".ssh/known_hosts": "", ".ssh/id_rsa": ""})
 		s, err := c.settingsFor(t.Context(), "a", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if s.proxyCommand != "" {
 			t.Errorf("%q: its ProxyCommand is %q", home, s.proxyCommand)
 		}
@@ -128,9 +120,7 @@ Include %d/etc/ssh_config
 	get := func(host string) *settings {
 		t.Helper()
 		s, err := c.settingsFor(t.Context(), host, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return s
 	}
 	a := get("a")
@@ -191,17 +181,13 @@ func TestOneQuestionForHostsAlike(t *testing.T) {
 		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": tc.config + "\n"})
 		asked := filepath.Join(home, "asked")
 		wrapper := filepath.Join(home, "ssh")
-		if err := os.WriteFile(wrapper, []byte("#!/bin/sh\necho >>"+asked+"\nexec "+c.config.program+" \"$@\"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(wrapper, []byte("#!/bin/sh\necho >>"+asked+"\nexec "+c.config.program+" \"$@\"\n"), 0o700))
 		c.config.program = wrapper
 		var last string
 		for range 2 {
 			for _, host := range tc.hosts {
 				s, err := c.settingsFor(t.Context(), host, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				last = s.addr()
 			}
 		}
@@ -230,9 +216,7 @@ func TestFlagsBeatConfig(t *testing.T) {
 	c := testClient(t, Config{Home: home, LocalUser: "me", Port: 7, User: "flag", IdentityFiles: []string{"~/k"}, ConnectTimeout: time.Second},
 		map[string]string{".ssh/config": "Host *\n Port 8\n User file\n IdentityFile ~/f\n ConnectTimeout 9\n StrictHostKeyChecking no\n"})
 	s, err := c.settingsFor(t.Context(), "h", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if s.port != 7 || s.user != "flag" || s.timeout != time.Second || !s.anyKey || s.requiredKeys != 1 ||
 		!reflect.DeepEqual(s.explicitKeys, []string{home + "/k", home + "/f"}) {
 		t.Errorf("got %+v", s)
@@ -248,9 +232,7 @@ func TestFlagsBeatConfig(t *testing.T) {
 func TestConfigFiles(t *testing.T) {
 	needsSSH(t)
 	me, err := osuser.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	home := t.TempDir()
 	files := map[string]string{
 		".ssh/config": "Host *\n User ours\n",
@@ -276,9 +258,7 @@ func TestConfigFiles(t *testing.T) {
 	if _, err := New(Config{Home: home, ConfigFile: "~/absent"}); err == nil || !strings.Contains(err.Error(), "~/absent") {
 		t.Errorf("missing file: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(home, "endless"), make([]byte, maxText+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(home, "endless"), make([]byte, maxText+1), 0o600))
 	if _, err := New(Config{Home: home, ConfigFile: "~/endless"}); err == nil || err.Error() != "load ssh config: read ~/endless: more than 4 MiB" {
 		t.Errorf("file without an end: %v", err)
 	}
@@ -314,9 +294,7 @@ func TestQuestionGivenUp(t *testing.T) {
 	c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{
 		"ssh": "#!/bin/sh\nif mkdir " + home + "/first; then exec sleep 100; fi\nexec " + newResolver(Config{}).program + " \"$@\"\n"})
 	c.config.program = filepath.Join(home, "ssh")
-	if err := os.Chmod(c.config.program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(c.config.program, 0o700))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -369,9 +347,7 @@ func TestOldNames(t *testing.T) {
 			"ssh": "#!/bin/sh\necho debug1: Reading configuration data " + home + "/.ssh/config >&2\n" +
 				"printf 'user u\\nhostname h\\npubkeyacceptedkeytypes ssh-ed25519\\nrsaminsize 3072\\nchallengeresponseauthentication no\\nother no\\n'"})
 		c.config.program = filepath.Join(home, "ssh")
-		if err := os.Chmod(c.config.program, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(c.config.program, 0o700))
 		s, err := c.settingsFor(t.Context(), "h", false)
 		if fmt.Sprint(err) != want || err == nil && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
 			t.Errorf("%q: %+v, %v", written, s, err)
@@ -396,9 +372,7 @@ func TestWithoutSSH(t *testing.T) {
 		home := t.TempDir()
 		c := clientWithoutSSH(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": tc.config})
 		if tc.mode != 0 {
-			if err := os.Chmod(filepath.Join(home, ".ssh/config"), tc.mode); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(filepath.Join(home, ".ssh/config"), tc.mode))
 		}
 		s, err := c.settingsFor(t.Context(), "h", false)
 		got := fmt.Sprint(err)
@@ -464,9 +438,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		home := t.TempDir()
 		path := filepath.Join(home, "c")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		c, err := New(Config{Home: home, LocalUser: "u", ConfigFile: path})
 		if err != nil {
 			return

@@ -18,6 +18,7 @@ import (
 
 	gossh "golang.org/x/crypto/ssh"
 
+	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
 
@@ -57,15 +58,11 @@ func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
 	writeKey(t, filepath.Join(dir, "host_key"))
 	writeFile(t, filepath.Join(dir, "authorized_keys"), gossh.MarshalAuthorizedKey(allowed), 0o644)
 	writeFile(t, filepath.Join(d.home, ".bashrc"), []byte("echo 'Welcome to .bashrc'\nprintf 'no newline'\n"), 0o644)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(dir, 0o755))
 	// A port chosen by the kernel may be taken by someone else before sshd binds it.
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, d.port, _ = net.SplitHostPort(l.Addr().String())
 		l.Close()
 		hostKey := "HostKey " + dir + "/host_key"
@@ -93,16 +90,10 @@ SetEnv HOME=%s XDG_CACHE_HOME=%s/.cache
 func (d *sshd) start(t testing.TB, program, config string) bool {
 	cmd := exec.Command(program, "-D", "-e", "-f", config)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	addresses := bytes.Count(text, []byte("ListenAddress "))
 	ready := make(chan bool, 1)
 	tell := func(ok bool) {
@@ -158,9 +149,7 @@ func TestSSHD(t *testing.T) {
 		t.Errorf("got %q and %d", out, code)
 	}
 	s, err := conn.Start(testContext(t), "kill -TERM $$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if code, err := s.Wait(); code != 128+15 || err != nil {
 		t.Errorf("command killed by TERM: %d %v", code, err)
 	}
@@ -183,9 +172,7 @@ func TestSSHDRefusals(t *testing.T) {
 	c := h.client(t)
 	conn := connect(t, c, "box")
 	s, err := conn.Start(testContext(t), "cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = conn.Start(testContext(t), "cat")
 	wantError(t, err, "box", ssh.StepOpenChannel, "MaxSessions")
 	s.Stdin.Close()
@@ -266,9 +253,7 @@ func TestSSHDAuthenticationIsNotRetried(t *testing.T) {
 	h, d := sshdHome(t, "LogLevel VERBOSE")
 	writeKey(t, h.path("keys", "other"))
 	h.IdentityFiles = []string{h.path("keys", "other")}
-	if err := os.Remove(h.path(".ssh", "id_ed25519")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(h.path(".ssh", "id_ed25519")))
 	c := h.client(t)
 	const hosts = 12
 	var wg sync.WaitGroup
@@ -315,9 +300,7 @@ type relay struct {
 func startRelay(t testing.TB, to string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &relay{Listener: l}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -357,15 +340,11 @@ func TestBytesOfABootstrap(t *testing.T) {
 	c := h.client(t)
 	bootstrap := func() int64 {
 		conn, err := c.Connect(testContext(t), "box")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		before := r.sent.Load()
 		s, err := conn.Bootstrap(testContext(t), b, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer s.Wait()
 		defer s.Stdin.Close()
 		return r.sent.Load() - before
@@ -475,26 +454,20 @@ func TestSSHAgentProgram(t *testing.T) {
 		t.Skip("needs ssh-agent: install openssh-client")
 	}
 	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer os.RemoveAll(dir)
 	h.Agent = filepath.Join(dir, "s")
 	cmd := exec.Command(agentProgram, "-D", "-a", h.Agent)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
-	eventually(t, func() bool { _, err := os.Stat(h.Agent); return err == nil })
+	must.Soon(t, "the agent listens", func() bool { _, err := os.Stat(h.Agent); return err == nil })
 	add := exec.Command(adder, h.path(".ssh/id_ed25519"))
 	add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+h.Agent)
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("ssh-add: %s", out)
 	}
 	for _, f := range []string{"id_ed25519", "id_ed25519.pub"} {
-		if err := os.Remove(h.path(".ssh", f)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(h.path(".ssh", f)))
 	}
 	connect(t, h.client(t), "box")
 }
@@ -502,14 +475,10 @@ func TestSSHAgentProgram(t *testing.T) {
 // start bootstraps bin on box, as one host of a launch does, and ends it.
 func start(b *testing.B, c *ssh.Client, bin ssh.Binary) {
 	conn, err := c.Connect(testContext(b), "box")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer conn.Close()
 	s, err := conn.Bootstrap(testContext(b), bin, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	s.Stdin.Close()
 	if _, err := s.Wait(); err != nil {
 		b.Fatal(err)
@@ -522,9 +491,7 @@ func BenchmarkLogin(b *testing.B) {
 	c := h.client(b)
 	for b.Loop() {
 		conn, err := c.Connect(testContext(b), "box")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		if _, code := output(b, conn, "true"); code != 0 {
 			b.Fatal(code)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 )
 
@@ -102,9 +103,7 @@ func TestFrames(t *testing.T) {
 			}
 			file := filepath.Join("testdata", name+".txt")
 			if *update {
-				if err := os.WriteFile(file, []byte(plainText.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(plainText.String()), 0o644))
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || plainText.String() != string(want) {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 )
 
@@ -55,17 +56,13 @@ type terminal struct {
 func open(t *testing.T, width, height uint16) *terminal {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	x := &terminal{user: os.NewFile(uintptr(fd), "terminal")}
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if x.program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +85,7 @@ func open(t *testing.T, width, height uint16) *terminal {
 
 func (x *terminal) resize(t *testing.T, width, height uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(x.program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.IoctlSetWinsize(int(x.program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}))
 }
 
 func (x *terminal) text() string {
@@ -122,9 +117,7 @@ func (x *terminal) types(t *testing.T, keys string) {
 func (x *terminal) state(t *testing.T) unix.Termios {
 	t.Helper()
 	s, err := unix.IoctlGetTermios(int(x.program.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return *s
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
 )
@@ -92,9 +93,7 @@ func TestThousandRanks(t *testing.T) {
 		began := time.Now()
 		v = v.next(s, now)
 		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, best = b, min(best, time.Since(began))
 	}
 	t.Logf("%d bytes in %v", len(text), best)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
 )
@@ -52,9 +53,7 @@ func (j job) Lines(_ context.Context, after int64) (jobs.Lines, error) {
 func serve(t testing.TB, address string, source Source) *Server {
 	t.Helper()
 	s, err := Serve(address, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -166,15 +165,11 @@ func TestNetwork(t *testing.T) {
 		"large": {s.URL(), strings.Repeat("x", 32<<10), 431},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tt.url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Header.Set("X-Large", tt.header)
 		r.Close = true
 		a, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b, err := io.ReadAll(a.Body)
 		a.Body.Close()
 		if err != nil || a.StatusCode != tt.want {
@@ -188,9 +183,7 @@ func TestState(t *testing.T) {
 	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
 	w := answer(s, "GET", "/api/state", header, nil)
 	var v View
-	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(w.Body.Bytes(), &v))
 	if v.Job.ID != 7 || v.Job.Epoch != 1 || len(v.Ranks) != 5 || len(v.Hosts) != 3 || v.Hosts[0].Ranks != "0-1" || v.Hosts[2].Next != "host0" {
 		t.Errorf("%+v", v)
 	}
@@ -199,9 +192,7 @@ func TestState(t *testing.T) {
 	}
 	w = answer(s, "POST", "/api/why", header, nil)
 	var a Answer
-	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(w.Body.Bytes(), &a))
 	if !strings.HasPrefix(a.Verdict, "the job waits for rank 1 on host0") || strings.Contains(a.Verdict, "\x1b") || len(a.Evidence) != 1 || len(a.Stacks) != 1 || a.Stacks[0].Frames[0] != "f (/a/train.py:3)" {
 		t.Errorf("%+v", a)
 	}
@@ -211,9 +202,7 @@ func TestState(t *testing.T) {
 func TestCluster(t *testing.T) {
 	var wrong error
 	s, err := ServeCluster(":0", func(context.Context) (any, error) { return map[string]int{"hosts": 3}, wrong })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	header := map[string]string{"Authorization": "Bearer " + s.guard.token}
 	state := func() string { return answer(s, "GET", "/api/cluster", header, nil).Body.String() }
@@ -263,15 +252,11 @@ func TestMistakes(t *testing.T) {
 // TestSize: the page is small, and asks no other machine for anything.
 func TestSize(t *testing.T) {
 	entries, err := embedded.ReadDir("page")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	size := 0
 	for _, e := range entries {
 		b, err := embedded.ReadFile("page/" + e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		size += len(b)
 		for _, outside := range []string{"https://", "src=\"//", "innerHTML", "eval("} {
 			if bytes.Contains(b, []byte(outside)) {

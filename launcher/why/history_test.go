@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/launcher/why"
 )
 
@@ -241,9 +242,7 @@ func TestRecording(t *testing.T) {
 		Sums: []why.Sum{{Host: "host1", Name: "loss", Bytes: 4, Ranks: []int{0, 1}, Times: []uint64{9, 9}},
 			{Host: "host1", Name: "norm", Bytes: 8, Ranks: []int{0, 1}, Times: []uint64{9, 8}}}}
 	var b bytes.Buffer
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Write(&b))
 	got, err := why.Read(strings.NewReader(b.String()))
 	if err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("%v: read\n%+v\nwant\n%+v", err, got, r)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gorun/contrib/must"
+
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(t *testing.T, path string) *Log {
 	t.Helper()
 	l, err := Open(path, "host1", func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -31,9 +31,7 @@ func open(t *testing.T, path string) *Log {
 func entries(t *testing.T, path string) (all []Entry) {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
 		var e Entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -70,9 +68,7 @@ func TestLog(t *testing.T) {
 // TestAgain: a log goes on where it ended, for its user alone.
 func TestAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, []byte(`{"what":"before"}`+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(`{"what":"before"}`+"\n"), 0o644))
 	l := open(t, path)
 	l.Write(Entry{What: "after"})
 	l.Close()
@@ -91,9 +87,7 @@ func TestMoved(t *testing.T) {
 	l.Write(Entry{What: "first"})
 	for len(entries(t, path)) == 0 { // until it is written
 	}
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path, path+".old"))
 	l.Write(Entry{What: "second"})
 	l.Close()
 	if before, after := entries(t, path+".old"), entries(t, path); len(before) != 1 || len(after) != 1 || after[0].What != "second" {
@@ -144,9 +138,7 @@ func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
 	for _, err := range []error{unix.Mkfifo(pipe, 0o600), os.Symlink(file, link), os.WriteFile(file, nil, 0o600)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	for _, path := range []string{dir, pipe, link, filepath.Join(file, "log"), "/dev/null"} {
 		if l, err := Open(path, "", func(error) {}); err == nil {
@@ -166,15 +158,9 @@ func TestWarns(t *testing.T) {
 		defer mu.Unlock()
 		warnings = append(warnings, err)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.Remove(path))
+	must.Do(t, os.Mkdir(path, 0o700))
 	l.Write(Entry{What: "start"})
 	l.Write(Entry{What: "start"})
 	l.Close()

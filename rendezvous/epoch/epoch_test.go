@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
@@ -202,9 +203,7 @@ func TestOrdered(t *testing.T) {
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
 		a, err := m.Step(ev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if a.Order != nil {
 			asked = append(asked, *a.Order)
 		}

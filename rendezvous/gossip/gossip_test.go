@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/gossip"
 )
 
@@ -19,9 +20,7 @@ func start(t *testing.T, id int, key []byte) *gossip.Gossip {
 	t.Helper()
 	g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1",
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -50,9 +49,7 @@ func TestMembersAndMessages(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	a, b, c := start(t, 0, key), start(t, 1, key), start(t, 2, key)
 	for _, g := range []*gossip.Gossip{b, c} {
-		if err := g.Join(t.Context(), []string{a.Addr()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, g.Join(t.Context(), []string{a.Addr()}))
 	}
 	joined := func(peer int) func(gossip.Event) bool {
 		return func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == peer }
@@ -61,9 +58,7 @@ func TestMembersAndMessages(t *testing.T) {
 	await(t, c, joined(1)) // learned from a
 
 	big := bytes.Repeat([]byte("x"), 100_000) // does not fit a packet
-	if err := c.Send(1, big); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Send(1, big))
 	ev := await(t, b, func(ev gossip.Event) bool { return ev.Kind == gossip.Message })
 	if ev.Peer != 2 || !bytes.Equal(ev.Message, big) {
 		t.Errorf("got %d bytes from host %d", len(ev.Message), ev.Peer)
@@ -79,9 +74,7 @@ func TestOpenedLater(t *testing.T) {
 	listen := func(id int) *gossip.Gossip {
 		g, err := gossip.Listen(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1",
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return g
 	}
 	a, never := listen(0), listen(2)
@@ -109,16 +102,12 @@ func TestOpenedLater(t *testing.T) {
 	joined := make(chan error, 1)
 	go func() { joined <- b.Join(t.Context(), []string{a.Addr()}) }()
 	conn, err := net.Dial("tcp", never.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if err := never.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := a.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Open())
 	if err := a.Open(); err == nil {
 		t.Error("opened twice")
 	}
@@ -145,9 +134,7 @@ func TestLease(t *testing.T) {
 			member := func(id int) *gossip.Gossip {
 				g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: lease,
 					Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				return g
 			}
 			a := member(0)
@@ -156,9 +143,7 @@ func TestLease(t *testing.T) {
 			for id := range lost {
 				g := member(1 + id)
 				others = append(others, g)
-				if err := g.Join(t.Context(), []string{a.Addr()}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, g.Join(t.Context(), []string{a.Addr()}))
 				await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
 			}
 			since := time.Now()
@@ -191,27 +176,19 @@ func TestMovedMember(t *testing.T) {
 	member := func(id int) *gossip.Gossip {
 		g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Lease: 2 * time.Second,
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { g.Close() })
 		return g
 	}
 	a, b := member(0), member(1)
-	if err := b.Join(t.Context(), []string{a.Addr()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.Join(t.Context(), []string{a.Addr()}))
 	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined })
 	// Where a now believes b to be there is no host; it is silent for a as long as that lasts.
-	if err := a.Route(1, "127.0.0.1:1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Route(1, "127.0.0.1:1"))
 	if err := a.Send(1, []byte("lost")); err == nil {
 		t.Error("a message reached a member that is not where it was sent to")
 	}
-	if err := a.Route(1, b.Addr()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Route(1, b.Addr()))
 	if err := a.Send(1, []byte("found")); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 )
 
 const label = "gorun/hostile"
@@ -26,13 +27,9 @@ func member(t testing.TB, id int) *Gossip {
 	t.Helper()
 	g, err := Listen(Config{ID: id, Job: strings.TrimPrefix(label, "gorun/"), Key: hostileKey, Bind: "127.0.0.1", Advertise: "127.0.0.1",
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g.config.CIDRsAllowed = []net.IPNet{{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}}
-	if err := g.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.Open())
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -45,13 +42,9 @@ func member(t testing.TB, id int) *Gossip {
 func sealed(t testing.TB, plain []byte, vsn byte, stream bool) []byte {
 	t.Helper()
 	block, err := aes.NewCipher(hostileKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var header []byte
 	if stream {
 		header = binary.BigEndian.AppendUint32([]byte{encrypted}, uint32(1+12+len(plain)+16))
@@ -68,13 +61,9 @@ func labelHeader() []byte { return append([]byte{244, byte(len(label))}, label..
 func send(t testing.TB, g *Gossip, message []byte) {
 	t.Helper()
 	raw, err := net.Dial("tcp", g.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	conn, err := g.transport.introduce(t.Context(), raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	conn.Write(message)
@@ -104,25 +93,17 @@ func TestHostileStreams(t *testing.T) {
 	attack := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHostileStreams$")
 	attack.Env = append(os.Environ(), attacked+"="+a.Addr())
 	until, err := attack.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	begun, err := attack.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := attack.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, attack.Start())
 	defer attack.Wait()
 	defer until.Close()
 	if _, err := begun.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := b.Join(t.Context(), []string{a.Addr()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.Join(t.Context(), []string{a.Addr()}))
 	again := time.NewTicker(time.Second / 2) // a message may be lost
 	defer again.Stop()
 	for size := 1 << 20; ; {
@@ -159,9 +140,7 @@ func TestHostileMessages(t *testing.T) {
 		send(t, g, m)
 	}
 	conn, err := net.Dial("udp", g.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	for _, m := range [][]byte{sealed(t, nil, 1, false), sealed(t, padded, 0, false), sealed(t, bad, 0, false), labelHeader(), {0}} {
 		conn.Write(m)
@@ -190,9 +169,7 @@ func FuzzGossip(f *testing.F) {
 		}
 	}()
 	conn, err := net.Dial("udp", g.Addr())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	defer conn.Close()
 	f.Fuzz(func(t *testing.T, text []byte, vsn byte, stream, key bool) {
 		if key {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/liveness"
 )
 
@@ -28,16 +29,12 @@ func TestLeaseOfMany(t *testing.T) {
 	var all []*Gossip
 	for id := range count {
 		g, err := Start(Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1", Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer g.Close()
 		if all = append(all, g); id == 0 {
 			continue
 		}
-		if err := g.Join(t.Context(), []string{all[0].Addr()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, g.Join(t.Context(), []string{all[0].Addr()}))
 	}
 	// A host that knows all of them waits for some 30 s and not for 39 s.
 	first := all[0]

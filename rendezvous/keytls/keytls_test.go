@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/keytls"
 )
 
@@ -16,9 +17,7 @@ var errRefused = errors.New("another key")
 func config(t *testing.T, seed byte, protocol string) *tls.Config {
 	t.Helper()
 	c, err := keytls.New(bytes.Repeat([]byte{seed}, keytls.SeedSize), protocol, errRefused)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/keytls"
 )
 
@@ -20,9 +21,7 @@ func ring(t *testing.T, keys ...byte) *keytls.Ring {
 		all = append(all, bytes.Repeat([]byte{k}, 32))
 	}
 	r, err := keytls.NewRing(all, "x", errRefused)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -108,9 +107,7 @@ func TestHostileGuess(t *testing.T) {
 			done <- err
 		}()
 		c := tls.Client(b, strange())
-		if err := c.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Handshake())
 		shown = append(shown, c.ConnectionState().PeerCertificates[0].RawSubjectPublicKeyInfo)
 		if _, err := c.Write(make([]byte, keytls.MaxKeys*32)); err != nil {
 			t.Fatal(err)
@@ -132,9 +129,7 @@ func TestHostileGuess(t *testing.T) {
 // TestHostileRelay: a relay without the key that speaks TLS with both sides, and passes on their proofs, is refused by both.
 func TestHostileRelay(t *testing.T) {
 	own, err := keytls.New(bytes.Repeat([]byte{9}, 32), "x", errRefused)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	own.VerifyConnection, own.ClientAuth = nil, tls.NoClientCert
 	s, c := meet(t, ring(t, 1), ring(t, 1), func(toServer, toClient net.Conn) {
 		server, client := tls.Client(toServer, strange()), tls.Server(toClient, own)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 	"gorun/rendezvous/kvhttp"
 )
 
@@ -27,9 +28,7 @@ func TestMain(m *testing.M) {
 func seal(t *testing.T, key string) *tls.Config {
 	t.Helper()
 	config, err := kvhttp.Seal([]byte(strings.Repeat(key, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return config
 }
 
@@ -37,9 +36,7 @@ func seal(t *testing.T, key string) *tls.Config {
 func serve(t *testing.T) (string, *http.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- kvhttp.New().Serve(ctx, l, seal(t, "k")) }()
@@ -57,18 +54,12 @@ func serve(t *testing.T) (string, *http.Client) {
 func do(t *testing.T, client *http.Client, method, url, body string) (int, string, int64) {
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return resp.StatusCode, string(b), resp.ContentLength
 }
 
@@ -123,9 +114,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestHostileStore(t *testing.T) {
 	addr, client := serve(t)
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	fmt.Fprint(c, "PUT /global/0 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
 	if b, _ := io.ReadAll(c); bytes.Contains(b, []byte("200")) {
@@ -154,9 +143,7 @@ func TestHostileUserOfTheHost(t *testing.T) {
 	}
 	store, client := serve(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var refused atomic.Int32
 	m := kvhttp.NewMember(client, kvhttp.StockPlace{Store: store}, nil)

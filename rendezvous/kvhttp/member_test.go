@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // recorded is what stock Horovod 0.28.1 sent: one interface, and two with three addresses.
@@ -69,19 +71,13 @@ type rank struct {
 func (r rank) do(method, path, body string) (int, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.addr+path, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	answer, err := client.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, err)
 	if answer.StatusCode == 200 && answer.ContentLength != int64(len(text)) {
 		r.t.Errorf("%s %s: Content-Length %d for %d bytes", method, path, answer.ContentLength, len(text))
 	}
@@ -93,9 +89,7 @@ func (r rank) do(method, path, body string) (int, string) {
 func TestMember(t *testing.T) {
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return l
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,9 +97,7 @@ func TestMember(t *testing.T) {
 	store, door, news := listen(), listen(), listen()
 	defer news.Close()
 	seal, err := Seal(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client := Client(seal)
 	defer client.CloseIdleConnections()
 	go func() { ended <- New().Serve(ctx, store, seal) }()
@@ -140,9 +132,7 @@ func TestMember(t *testing.T) {
 	// The rank sends where it listens; the answer carries its key.
 	port := news.Addr().(*net.TCPAddr).Port
 	place, err := base64.StdEncoding.DecodeString(recorded[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	at := bytes.Index(place, []byte{'M', 0xbb, 0x9c})
 	binary.LittleEndian.PutUint16(place[at+1:], uint16(port))
 	world, over := context.WithCancel(ctx)
@@ -152,9 +142,7 @@ func TestMember(t *testing.T) {
 		t.Errorf("where it listens: %d", code)
 	}
 	conn, err := news.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	head := make([]byte, 36)
 	if _, err := io.ReadFull(conn, head); err != nil {

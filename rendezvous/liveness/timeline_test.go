@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // TestTimeline: what the package documentation lists happens, after how many seconds. Four hosts run a job with the
@@ -14,9 +16,7 @@ import (
 // others may come.
 func TestTimeline(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dies := func(id int, hangsUp bool) func(*network) {
 		return func(w *network) { w.dead[id], w.hungUp[id] = true, hangsUp }
 	}

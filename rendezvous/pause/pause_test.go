@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 )
@@ -242,9 +243,7 @@ func TestPatience(t *testing.T) {
 	step := func(m *pause.Machine, ev pause.Event) pause.Actions {
 		t.Helper()
 		got, err := m.Step(ev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return got
 	}
 	world := pause.Event{World: &pause.WorldHosts{Epoch: 1, Members: []int{1, 0}}}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
+
 	"go.uber.org/goleak"
 )
 
@@ -27,14 +29,10 @@ func newSession(t *testing.T) (Session, net.Listener) {
 	rand.Read(id)
 	s := Session{Cluster: "test", ID: fmt.Sprintf("%x", id), Slots: 3}
 	f, err := s.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	l, err := net.FileListener(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s, l
 }
 
@@ -216,9 +214,7 @@ func TestWhoWaits(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { serve(t, l, far, p) })
 		conn, err := s.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		conn.Write(bytes.Repeat([]byte("k"), TokenSize))
 		wg.Go(func() { near.Carry(conn, conn) })
 		near.Write([]byte("x"))
@@ -344,9 +340,7 @@ func TestWhoWaits(t *testing.T) {
 			t.Errorf("told of %v and %v", first, second)
 		}
 		next, err := s.Adopt(2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		next.Write(bytes.Repeat([]byte("o"), TokenSize))
 		ends(far, ErrSuperseded)
 		select {
@@ -364,9 +358,7 @@ func TestWhoWaits(t *testing.T) {
 	t.Run("order", func(t *testing.T) {
 		s, _, far, conn, wait := begin(long)
 		w, err := s.Watch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s.End(1)
 		ends(far, ErrOrder)
 		conn.Close()
@@ -394,9 +386,7 @@ func TestWhoWaits(t *testing.T) {
 		p.Orphan = 0
 		s, near, far, conn, wait := begin(p)
 		next, err := s.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		next.Write(bytes.Repeat([]byte("k"), TokenSize))
 		conn.Close()
 		var wg sync.WaitGroup
@@ -421,9 +411,7 @@ func TestLateAcknowledgement(t *testing.T) {
 	s := New()
 	s.Write([]byte("abcdef"))
 	base, out := s.unacknowledged()
-	if err := s.acknowledged(4, 6); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.acknowledged(4, 6))
 	if base != 0 || string(out) != "abcdef" {
 		t.Errorf("from byte %d, the next launcher would be sent %q", base, out)
 	}
@@ -456,9 +444,7 @@ func TestTakenOver(t *testing.T) {
 		} else {
 			conn, err = s.Adopt(term)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		conn.Write(bytes.Repeat([]byte{byte(term)}, TokenSize))
 		var carrying sync.WaitGroup
 		carrying.Go(func() { near.Carry(conn, conn) })
@@ -630,9 +616,7 @@ func TestStaleConnections(t *testing.T) {
 		token := make([]byte, TokenSize)
 		dial := func() *Line {
 			line, err := s.Dial()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			line.Write(token)
 			return line
 		}

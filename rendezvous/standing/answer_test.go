@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -14,9 +15,7 @@ import (
 // then sends nothing, which is not waited for without an end; one that takes none may not be.
 func TestNoAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -29,9 +28,7 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}()
 	key, err := ParseKey([]byte(aKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client := Client{Key: key, knownHostTimeout: time.Second, startTimeout: 100 * time.Millisecond}
 	try := func(what, addr string, want bool) {
 		t.Helper()
@@ -45,13 +42,9 @@ func TestNoAnswer(t *testing.T) {
 	<-done
 	try("a host that refuses", l.Addr().String(), false)
 	channel, err := key.channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	heard := make(chan error, 1)
 	go func() {
 		conn, err := mute.Accept()

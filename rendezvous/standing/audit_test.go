@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/audit"
 	"gorun/rendezvous/standing"
 )
@@ -18,9 +19,7 @@ import (
 func noted(t *testing.T, path, what string) (found []audit.Entry) {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range bytes.Lines(b) {
 		var e audit.Entry
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -38,19 +37,15 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	log, err := audit.Open(path, "a", func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer log.Close()
 	var stats func() standing.Stats
 	a := startWith(t, "127.0.0.1:0", standing.Config{Name: "a", Slots: 2, Audit: log, Observe: func(f func() standing.Stats) { stats = f }})
 	b := start(t, "b", 2, a.gossip)
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
 	l := a.reserve(2)
 	s, err := l.Start(t.Context(), l.Shares()[0].Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := l.Start(t.Context(), "a"); err == nil {
 		t.Error("a job has more slots than it was given")
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -39,9 +40,7 @@ func (d *disk) QuorumBack(authority.State) error             { d.returned.Add(1)
 // job that it knew when it began is taken back, once, when its launcher is heard.
 func TestFullDisk(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	heirs, ready, ended := &disk{}, make(chan string, 1), make(chan error, 1)
 	go func() {

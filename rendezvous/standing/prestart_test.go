@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/standing"
 )
 
@@ -47,9 +48,7 @@ func (m *member) who(s *standing.DaemonStream) int {
 		m.t.Fatal(err)
 	}
 	number, err := strconv.Atoi(string(said[len(m.mark):]))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	return number
 }
 
@@ -63,16 +62,14 @@ func TestSpare(t *testing.T) {
 	run := func() (number int) {
 		t.Helper()
 		s, err := l.Start(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer s.Close()
 		echo(t, s)
 		return a.who(s)
 	}
 	spare := func() (number, pid int) {
 		t.Helper()
-		poll(t, "spare daemon", func() bool {
+		must.Soon(t, "spare daemon", func() bool {
 			all := a.daemons()
 			for number, pid = range all {
 			}
@@ -91,10 +88,8 @@ func TestSpare(t *testing.T) {
 		}
 	}
 	number, pid := spare()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	poll(t, "end of it", func() bool {
+	must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
+	must.Soon(t, "end of it", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 		return err != nil // of all of its threads
 	})
@@ -116,7 +111,7 @@ func TestSpare(t *testing.T) {
 func TestSpareOfAnother(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
-	poll(t, "spare", func() bool { return len(a.daemons()) == 1 })
+	must.Soon(t, "spare", func() bool { return len(a.daemons()) == 1 })
 	a.leave()
 	<-a.ended
 	if left := a.daemons(); len(left) > 0 {

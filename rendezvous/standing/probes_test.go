@@ -8,18 +8,15 @@ import (
 	"testing/synctest"
 
 	"gorun/collective/admit"
+	"gorun/contrib/must"
 )
 
 // TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
 func TestProbes(t *testing.T) {
 	key, err := ParseKey([]byte(aKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	channel, err := key.channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, tt := range map[string]struct {
 		client  func(net.Conn)
 		refused uint64

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -80,9 +81,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	var jobs []*ticket
 	for _, ranks := range []int{6, 8, 1} {
 		x := &ticket{request: wire.Reserve{Ranks: ranks}}
-		if err := q.add(x); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, q.add(x))
 		jobs = append(jobs, x)
 	}
 	q.grant()
@@ -170,13 +169,9 @@ func TestGrow(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if err := q.add(job); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, q.add(job))
 	step("a:2,c:2,b:1")
-	if err := q.add(later); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, q.add(later))
 	q.hosts = of("a:2,b:2")
 	step("a:2,b:1")
 	q.hosts = of("a:2,b:2,d:4")

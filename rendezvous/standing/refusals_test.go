@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
@@ -76,9 +77,7 @@ func TestRefusals(t *testing.T) {
 // TestTakenOver: a launcher that was replaced has its job in the queue no more.
 func TestTakenOver(t *testing.T) {
 	q := queue{hosts: of("a:4")}
-	if err := q.add(&ticket{request: wire.Reserve{Job: "x", Term: 2, Ranks: 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, q.add(&ticket{request: wire.Reserve{Job: "x", Term: 2, Ranks: 1}}))
 	if err := q.add(&ticket{request: wire.Reserve{Job: "x", Term: 1, Ranks: 1}}); err == nil || !strings.Contains(err.Error(), "another launcher has taken the job over") {
 		t.Errorf("the former launcher: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/standing"
@@ -38,18 +39,14 @@ func TestKeyRotation(t *testing.T) {
 			return true
 		}
 	}
-	poll(t, "cluster of two", both(old))
+	must.Soon(t, "cluster of two", both(old))
 	l, err := launcher("old", "new").Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 2}, nil) // as of a file with both
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	var streams []*standing.DaemonStream
 	for _, host := range []string{"a", "b"} {
 		s, err := l.Start(t.Context(), host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer s.Close()
 		echo(t, s)
 		streams = append(streams, s)
@@ -67,12 +64,12 @@ func TestKeyRotation(t *testing.T) {
 		a.leave()
 		<-a.ended
 		a = startWith(t, a.addr, standing.Config{Key: key, Name: "a", Slots: 1, Port: a.gossipPort(), Join: []string{b.gossip}})
-		poll(t, "cluster of two on the way to "+strings.Join(step.keys, ","), both(launcher("old", "new")))
+		must.Soon(t, "cluster of two on the way to "+strings.Join(step.keys, ","), both(launcher("old", "new")))
 		b.leave()
 		<-b.ended
 		b = startWith(t, b.addr, standing.Config{Key: key, Name: "b", Slots: 1, Port: b.gossipPort(), Join: []string{a.gossip}})
 		for _, c := range step.in {
-			poll(t, "cluster of two with "+strings.Join(step.keys, ","), both(c))
+			must.Soon(t, "cluster of two with "+strings.Join(step.keys, ","), both(c))
 		}
 		for _, c := range step.out {
 			if _, err := c.Members(t.Context(), a.addr); !errors.Is(err, standing.ErrKey) {
@@ -92,9 +89,7 @@ func TestKeyRotation(t *testing.T) {
 func (m *member) gossipPort() int {
 	m.t.Helper()
 	addr, err := net.ResolveTCPAddr("tcp", m.gossip)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	return addr.Port
 }
 
@@ -102,13 +97,9 @@ func (m *member) gossipPort() int {
 func TestKeyChannelOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	other, err := keytls.New(bytes.Repeat([]byte{1}, keytls.SeedSize), "gorun-cluster/1", errors.New("another key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -135,9 +126,7 @@ type tap struct {
 func newTap(t *testing.T, to string) *tap {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tapped := &tap{Listener: l}
 	var passing sync.WaitGroup
 	passing.Go(func() {
@@ -172,7 +161,7 @@ func TestHostileReplay(t *testing.T) {
 	a := start(t, "a", 1)
 	way := newTap(t, a.gossip)
 	gone := start(t, "gone", 1, way.Addr().String())
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
 	gone.stop()
 	<-gone.ended
 	a.stop()
@@ -198,11 +187,9 @@ func TestHostileReplay(t *testing.T) {
 			startAt(t, gone.addr, "another", 1, b.gossip)
 			want = 2
 		}
-		poll(t, "cluster before the replay", func() bool { return len(b.jobs().Members) == want })
+		must.Soon(t, "cluster before the replay", func() bool { return len(b.jobs().Members) == want })
 		conn, err := net.Dial("tcp", b.gossip)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		conn.Write(sent)
 		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the stream is not refused: %v", err)
@@ -215,13 +202,9 @@ func TestHostileReplay(t *testing.T) {
 		_, port, _ := net.SplitHostPort(gone.addr)
 		number, _ := strconv.Atoi(port)
 		meta, err := wire.Marshal(&wire.ClusterMember{Port: number, Version: "v", Slots: 1, Born: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ghost, err := gossip.Start(gossip.Config{Name: "gone", Job: "cluster", Key: key.GossipKey(), Bind: "127.0.0.1", Meta: meta, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ghost.TryJoin(b.gossip)
 		select {
 		case <-heard:

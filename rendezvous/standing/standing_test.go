@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -122,9 +123,7 @@ func startAt(t *testing.T, addr, name string, slots int, join ...string) *member
 func startWith(t *testing.T, addr string, cfg standing.Config) *member {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	now, ready := make(chan struct{}), make(chan string, 1)
 	m := &member{t: t, addr: l.Addr().String(), stop: func() { cancel(nil) }, leave: func() { cancel(standing.ErrLeave) }, kill: sync.OnceFunc(func() { close(now) }), ended: make(chan struct{}), mark: fmt.Sprintf("%s-%d.", l.Addr(), os.Getpid())}
@@ -160,22 +159,10 @@ func startWith(t *testing.T, addr string, cfg standing.Config) *member {
 	return m
 }
 
-// poll waits until f is true.
-func poll(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s", what)
-		}
-	}
-}
-
 func (m *member) jobs() *wire.Jobs {
 	m.t.Helper()
 	j, err := client.Jobs(m.t.Context(), m.addr)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	return j
 }
 
@@ -184,9 +171,7 @@ func (m *member) reserve(ranks int) *standing.Lease {
 	ctx, cancel := context.WithTimeout(m.t.Context(), 20*time.Second)
 	defer cancel()
 	l, err := client.Reserve(ctx, m.addr, wire.Reserve{Ranks: ranks, User: "u"}, nil)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, err)
 	return l
 }
 
@@ -205,7 +190,7 @@ func TestJobs(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	b := start(t, "b", 2, a.gossip)
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
 
 	first := b.reserve(3) // a keeps the queue: b reports it
 	defer first.Close()
@@ -215,13 +200,11 @@ func TestJobs(t *testing.T) {
 	var streams []*standing.DaemonStream
 	for _, share := range first.Shares() {
 		s, err := first.Start(t.Context(), share.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		echo(t, s)
 		streams = append(streams, s)
 	}
-	poll(t, "used slots", func() bool {
+	must.Soon(t, "used slots", func() bool {
 		m := b.jobs().Members
 		return m[0].Used == 2 && m[1].Used == 1
 	})
@@ -254,9 +237,7 @@ func TestJobs(t *testing.T) {
 	second := <-granted
 	defer second.Close()
 	s, err := second.Start(t.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	echo(t, s)
 	s.Close()
 }
@@ -293,9 +274,7 @@ func TestStoppedWaiter(t *testing.T) {
 	}
 	defer second.Close()
 	s, err := second.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	echo(t, s)
 	s.Close()
 }
@@ -306,9 +285,7 @@ func TestHostsCountByThemselves(t *testing.T) {
 	l := a.reserve(2)
 	defer l.Close()
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	again, err := l.Start(t.Context(), "a") // it has no more than it was given
 	var refused *standing.RefusedError
@@ -342,9 +319,7 @@ func TestRefusals(t *testing.T) {
 	}
 	// A peer that proves nothing hears nothing of ours, and does not disturb.
 	conn, err := net.Dial("tcp", a.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	conn.Write([]byte("\x05\x00\x00\x00hello"))
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
@@ -371,9 +346,7 @@ func TestHostileKeepNoneOut(t *testing.T) {
 	idle := func(from string, n int) (conns []net.Conn) {
 		for range n {
 			c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", a.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { c.Close() })
 			conns = append(conns, c)
 		}
@@ -410,14 +383,12 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
 	b := start(t, "b", 1, a.gossip)
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
 	l := a.reserve(2)
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a.stop()
-	poll(t, "word of it", func() bool { return b.jobs().Members[0].Draining }) // and b keeps the queue now
+	must.Soon(t, "word of it", func() bool { return b.jobs().Members[0].Draining }) // and b keeps the queue now
 	_, err = client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil)
 	if no, ok := errors.AsType[*standing.RefusedError](err); !ok || !no.Small || no.Text != "the cluster has b:1 (not counted: a, which ends when its jobs have ended): no room for 2 ranks" {
 		t.Errorf("a host that drains still counts, or nobody says that it does not: %v", err)
@@ -431,7 +402,7 @@ func TestDrain(t *testing.T) {
 	s.Close()
 	l.Close()
 	<-a.ended
-	poll(t, "word of its end", func() bool { return len(b.jobs().Members) == 1 })
+	must.Soon(t, "word of its end", func() bool { return len(b.jobs().Members) == 1 })
 	b.reserve(1).Close()
 }
 
@@ -445,9 +416,7 @@ func TestStopAtOnce(t *testing.T) {
 			l := a.reserve(1)
 			defer l.Close()
 			s, err := l.Start(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer s.Close()
 			if i%2 == 0 {
 				echo(t, s)
@@ -467,7 +436,7 @@ func TestStopAtOnce(t *testing.T) {
 // awaitShares waits until an elastic job has these slots.
 func awaitShares(t *testing.T, l *standing.Lease, want string) {
 	t.Helper()
-	poll(t, want, func() bool {
+	must.Soon(t, want, func() bool {
 		var list []string
 		for _, s := range l.Shares() {
 			list = append(list, fmt.Sprintf("%s:%d", s.Host, s.Slots))
@@ -481,9 +450,7 @@ func TestElastic(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
 	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1, Elastic: true, Most: 3}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	awaitShares(t, l, "a:1")
 	b := start(t, "b", 1, a.gossip)
@@ -506,12 +473,12 @@ func TestKeeperGoes(t *testing.T) {
 	t.Parallel()
 	b := start(t, "b", 2)
 	c := start(t, "c", 2, b.gossip)
-	poll(t, "cluster of two", func() bool { return len(b.jobs().Members) == 2 && len(c.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(b.jobs().Members) == 2 && len(c.jobs().Members) == 2 })
 	l := c.reserve(3)
 	defer l.Close()
 	jobs := func(m *member, want string) {
 		t.Helper()
-		poll(t, want, func() bool {
+		must.Soon(t, want, func() bool {
 			j, err := client.Jobs(t.Context(), m.addr)
 			if err != nil || len(j.Jobs) != 1 {
 				return false
@@ -526,7 +493,7 @@ func TestKeeperGoes(t *testing.T) {
 	jobs(c, "b:2,c:1")
 	a := start(t, "a", 2, c.gossip) // the first by name
 	jobs(c, "b:2,c:1")
-	poll(t, "word of the new keeper", func() bool { return len(b.jobs().Members) == 3 })
+	must.Soon(t, "word of the new keeper", func() bool { return len(b.jobs().Members) == 3 })
 	jobs(a, "b:2,c:1")
 	a.stop()
 	<-a.ended
@@ -539,7 +506,7 @@ func TestQueueHolderIsLost(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	b := start(t, "b", 2, a.gossip)
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
 	held := b.reserve(3)
 	said := make(chan string, 100)
 	type outcome struct {
@@ -585,12 +552,12 @@ func TestReturnsElsewhere(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	b := start(t, "b", 1, a.gossip)
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 })
 	b.leave() // which reports it to none
 	<-b.ended
 	begin := time.Now()
 	c := start(t, "b", 3, a.gossip)
-	poll(t, "one in its place", func() bool {
+	must.Soon(t, "one in its place", func() bool {
 		all := a.jobs().Members
 		return len(all) == 2 && all[1].Host == "b" && all[1].Addr == c.addr && all[1].Slots == 3
 	})
@@ -600,9 +567,7 @@ func TestReturnsElsewhere(t *testing.T) {
 	l := a.reserve(5)
 	defer l.Close()
 	s, err := l.Start(t.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	echo(t, s)
 	s.Close()
 }
@@ -613,14 +578,10 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
 	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	echo(t, s)
 	for range 3 {
 		if _, err := s.Write([]byte("before,")); err != nil {
@@ -638,7 +599,7 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 		timeout.Stop()
-		poll(t, "word of its slots", func() bool {
+		must.Soon(t, "word of its slots", func() bool {
 			j, err := client.Jobs(t.Context(), a.addr)
 			return err == nil && len(j.Members) == 1 && j.Members[0].Used == 1 && len(j.Jobs) == 1
 		})
@@ -646,7 +607,7 @@ func TestRestart(t *testing.T) {
 	echo(t, s)
 	s.Close()
 	l.Close()
-	poll(t, "its end", func() bool {
+	must.Soon(t, "its end", func() bool {
 		j, err := client.Jobs(t.Context(), a.addr)
 		return err == nil && j.Members[0].Used == 0
 	})
@@ -662,9 +623,7 @@ func TestForgottenConnection(t *testing.T) {
 	w := newWall(t, a.addr)
 	l.By("a", w.addr)
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	echo(t, s)
 	w.forget()
@@ -691,9 +650,7 @@ type wall struct {
 func newWall(t *testing.T, to string) *wall {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	w := &wall{addr: l.Addr().String(), known: map[net.Conn]bool{}}
 	var passing sync.WaitGroup
 	passing.Go(func() {
@@ -754,9 +711,7 @@ func TestLastLineIsShown(t *testing.T) {
 	l := a.reserve(1)
 	defer l.Close()
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	s.Write([]byte("xy"))
 	timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
@@ -773,18 +728,14 @@ func TestKilledLauncher(t *testing.T) {
 	l := a.reserve(1)
 	defer l.Close()
 	s, err := l.Start(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	echo(t, s)
 	standing.Vanish(s)
 	l.Close()
 	next := a.reserve(1)
 	defer next.Close()
 	again, err := next.Start(t.Context(), "a") // which waits for the slot, but not for ever
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Close()
 	echo(t, again)
 }
@@ -802,7 +753,7 @@ func TestFollowsNames(t *testing.T) {
 		t.Errorf("%d members before the name has addresses", n)
 	}
 	addrs.Store(&[]string{"127.0.0.1:1", a.gossip, b.gossip})
-	poll(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
+	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
 	c := startWith(t, "127.0.0.1:0", standing.Config{Name: "c", Slots: 1, Look: look})
-	poll(t, "cluster of three", func() bool { return len(a.jobs().Members) == 3 && len(c.jobs().Members) == 3 })
+	must.Soon(t, "cluster of three", func() bool { return len(a.jobs().Members) == 3 && len(c.jobs().Members) == 3 })
 }

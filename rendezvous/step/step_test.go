@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 )
 
 // TestMain lets hosts give a launcher up soon.
@@ -29,9 +30,7 @@ func TestMain(m *testing.M) {
 func host(t *testing.T, h *Hub, name string) (ended chan error) {
 	t.Helper()
 	o, err := ReadOrder(bytes.NewReader(h.Order(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if o.Host == "" {
 		o.Host = "n1"
 	}
@@ -52,9 +51,7 @@ func served(t *testing.T, o Order) (ended chan error) {
 func listen(t *testing.T) *Hub {
 	t.Helper()
 	h, err := Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(h.Close)
 	return h
 }
@@ -65,9 +62,7 @@ func shell(t *testing.T, h *Hub, host, script, input string) (code int, stdout, 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s, err := h.Run(ctx, host, []string{"/bin/sh", "-c", script})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	var complaints []byte
 	var reading sync.WaitGroup
@@ -103,9 +98,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s, err := h.Run(ctx, "n1", []string{"/nonexistent/gorun"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	go io.Copy(io.Discard, s.Stdout)
 	said, _ := io.ReadAll(s.Stderr)
 	if code, err := s.Wait(); code != 127 || err != nil || !strings.Contains(string(said), "no such file") {
@@ -149,24 +142,16 @@ func TestEqualLabels(t *testing.T) {
 func TestEarlyOutput(t *testing.T) {
 	h := listen(t)
 	raw, err := net.Dial("tcp", h.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer raw.Close()
 	config, err := channel(h.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	conn := tls.Client(raw, config)
-	if err := writeLine(conn, greeting{"n1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writeLine(conn, greeting{"n1"}))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := h.take(ctx, "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	to := &framer{to: conn}
 	to.send(output, []byte("early"))
 	time.Sleep(50 * time.Millisecond) // in which the hub may read it; the test holds without
@@ -182,14 +167,10 @@ func TestEarlyOutput(t *testing.T) {
 		t.Errorf("got %q, %v", out, err)
 	}
 	var next request
-	if err := readLine(bufio.NewReaderSize(conn, maxLine), &next); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, readLine(bufio.NewReaderSize(conn, maxLine), &next))
 	to.send(started, nil)
 	to.send(exited, binary.LittleEndian.AppendUint32(nil, 7))
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-got)
 	defer s.Close()
 	if code, err := s.Wait(); code != 7 || err != nil {
 		t.Errorf("code %d, %v", code, err)
@@ -252,9 +233,7 @@ func TestCut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	file := t.TempDir() + "/ended"
 	s, err := h.Run(ctx, "n1", []string{"/bin/sh", "-c", "cat >/dev/null; echo yes >" + file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cancel()
 	if _, err := s.Wait(); !errors.Is(err, ErrBroken) {
 		t.Errorf("cut off: %v", err)
@@ -274,7 +253,7 @@ func TestBreak(t *testing.T) {
 	h := listen(t)
 	host(t, h, "")
 	shell(t, h, "n1", "true", "")
-	await(t, func() bool {
+	must.Soon(t, "the connection is idle", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.hosts["n1"].idle) == 1 && h.hosts["n1"].conns == 1
@@ -289,15 +268,6 @@ func TestBreak(t *testing.T) {
 	}
 }
 
-func await(t *testing.T, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not happen")
-		}
-	}
-}
-
 // TestEnds: a step process ends when its launcher orders that, or is gone, but not while a child runs.
 func TestEnds(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
@@ -305,7 +275,7 @@ func TestEnds(t *testing.T) {
 		ended := host(t, h, "")
 		shell(t, h, "n1", "true", "")
 		if absent, _ := h.Absent("n1"); absent {
-			await(t, func() bool { absent, _ := h.Absent("n1"); return !absent })
+			must.Soon(t, "the host is absent no more", func() bool { absent, _ := h.Absent("n1"); return !absent })
 		}
 		dir := t.TempDir()
 		if !ordered {
@@ -314,7 +284,7 @@ func TestEnds(t *testing.T) {
 			if _, err := h.Run(ctx, "n1", []string{"/bin/sh", "-c", "while [ ! -e " + dir + "/end ]; do sleep 0.05; done"}); err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.hosts["n1"].idle) > 0 })
+			must.Soon(t, "an idle connection", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.hosts["n1"].idle) > 0 })
 			h.listener.Close() // as the kernel does it for a launcher that was killed
 			h.mu.Lock()
 			for c := range h.conns {
@@ -326,9 +296,7 @@ func TestEnds(t *testing.T) {
 				t.Fatalf("it ends before its child: %v", err)
 			case <-time.After(3 * timing.BrokenGrace):
 			}
-			if err := os.WriteFile(dir+"/end", nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(dir+"/end", nil, 0o600))
 		} else {
 			h.Close()
 		}
@@ -347,9 +315,7 @@ func TestEnds(t *testing.T) {
 func TestKey(t *testing.T) {
 	h := listen(t)
 	o, err := ReadOrder(bytes.NewReader(h.Order("n1")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	o.Key = bytes.Repeat([]byte{1}, len(o.Key))
 	if err := <-served(t, o); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), ErrKey.Error()) {
 		t.Errorf("got %v", err)
@@ -363,9 +329,7 @@ func TestKey(t *testing.T) {
 func TestStranger(t *testing.T) {
 	h := listen(t)
 	conn, err := net.Dial("tcp", h.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	conn.Write([]byte(`{"host":"n1"}` + "\n"))
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -427,9 +391,7 @@ func FuzzFrames(f *testing.F) {
 			if err != nil {
 				break
 			}
-			if err := to.send(kind, data); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, to.send(kind, data))
 		}
 		if !bytes.HasPrefix(text, again.Bytes()) {
 			t.Errorf("%q became %q", text, again.Bytes())

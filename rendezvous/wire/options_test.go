@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -13,13 +14,9 @@ func TestJobTravelsWhole(t *testing.T) {
 	job := new(wire.Job)
 	fill(t, reflect.ValueOf(job).Elem())
 	var sent bytes.Buffer
-	if err := wire.NewWriter(&sent).Write(job); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, wire.NewWriter(&sent).Write(job))
 	got, err := wire.NewReader(&sent).Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !reflect.DeepEqual(got, job) {
 		t.Errorf("sent %+v\n got %+v", job, got)
 	}

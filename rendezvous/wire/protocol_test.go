@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestProtocol checks that the tables of PROTOCOL.md list every message with its type number and its fields.
 func TestProtocol(t *testing.T) {
 	text, err := os.ReadFile("PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if title := fmt.Sprintf("# The control protocol, version %d\n", Proto); !strings.HasPrefix(string(text), title) {
 		t.Errorf("PROTOCOL.md does not begin with %q", title)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
@@ -84,9 +85,7 @@ func TestRoundTrip(t *testing.T) {
 	var buf bytes.Buffer
 	w := wire.NewWriter(&buf)
 	for _, m := range messages {
-		if err := w.Write(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Write(m))
 	}
 	r := wire.NewReader(iotest.OneByteReader(&buf))
 	for _, want := range messages {
@@ -109,13 +108,9 @@ func TestEncodedOnce(t *testing.T) {
 	w := wire.NewWriter(&buf)
 	want := &wire.Log{Text: "hi"}
 	e, err := wire.Encode(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 3 {
-		if err := w.Write(e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Write(e))
 	}
 	r := wire.NewReader(&buf)
 	for range 3 {
@@ -153,9 +148,7 @@ func TestBadFrames(t *testing.T) {
 func FuzzUnmarshal(f *testing.F) {
 	for _, m := range messages {
 		b, err := wire.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		f.Add(b)
 	}
 	f.Add([]byte("7\x82\xa5peers\xdd\xdd\xdd\xdd\xdd\xdd\xdd")) // an array of four billion

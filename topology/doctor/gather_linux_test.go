@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"gorun/contrib/must"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,17 +19,13 @@ func TestAskNvidia(t *testing.T) {
 		"-q) printf '\\nGPU 00000000:3B:00.0\\n    Persistence Mode : Disabled\\n';;\n" +
 		"'topo -p2p r') printf ' \\tGPU0\\tGPU1\\t\\n GPU0\\tX\\tOK\\t\\n GPU1\\tOK\\tX\\t\\n';;\n" +
 		"*) exit 2;;\nesac\n"
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	states, peers, silent := askNvidia(t.Context())
 	if silent != "" || len(states) != 1 || states[0].Persistence != "Disabled" || peers.Pairs != 1 || len(peers.Refused) != 0 {
 		t.Errorf("got %+v and %+v", states, peers)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexit 15\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\nexit 15\n"), 0o755))
 	if states, _, silent := askNvidia(t.Context()); len(states) != 0 || silent != nvidiaSilent {
 		t.Errorf("of a driver that does not answer: %+v, %q", states, silent)
 	}
@@ -42,9 +40,7 @@ func TestResolve(t *testing.T) {
 	dir := t.TempDir()
 	const script = "#!/bin/sh\n[ \"$*\" = 'ahosts r2box.invalid' ] || exit 2\n" +
 		"printf '10.0.0.7       STREAM r2box.invalid\\n10.0.0.7       DGRAM\\nfd00::7        STREAM\\n'\n"
-	if err := os.WriteFile(filepath.Join(dir, "getent"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "getent"), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for name, want := range map[string][]string{"r2box.invalid": {"10.0.0.7", "fd00::7"}, "none.invalid": nil, "127.0.0.1": {"127.0.0.1"}} {
 		if got := resolve(t.Context(), name); !slices.Equal(got, want) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/facts"
 )
@@ -28,17 +29,13 @@ edges:
 
 func TestOverride(t *testing.T) {
 	f, err := facts.Parse([]byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	old := map[string]string{"rack": "r0", "owner": "x"}
 	hosts := []topology.Host{
 		{Name: "host1", Labels: old, NICs: []topology.NIC{{Name: "ens192", Node: -1, Speed: 10000}}, GPUs: []topology.GPU{{Node: -1}}},
 		{Name: "host2"}, {Name: "root@host3"}, {Name: "host4"}}
 	for i := range hosts {
-		if err := f.Override(&hosts[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Override(&hosts[i]))
 	}
 	want := []topology.Host{
 		{Name: "host1", Labels: map[string]string{"esxi": "esx-07", "rack": "r1", "owner": "x"}, LabelSources: map[string]string{"esxi": "topology file", "rack": "topology file"},
@@ -57,9 +54,7 @@ func TestOverride(t *testing.T) {
 	for host, want := range map[string]string{"nics: {eth7: {node: 0}}": "line 2: a has no NIC eth7", "gpus: {3: {node: 0}}": "line 2: a has no GPU 3",
 		"nics: {e: {node: 7}}": "line 2: a has no NUMA node 7"} {
 		f, err := facts.Parse([]byte("hosts:\n  a: {" + host + "}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := f.Override(&topology.Host{Name: "a", NICs: []topology.NIC{{Name: "e"}}, Nodes: []topology.Node{{ID: 0}}}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, should be %s", host, err, want)
 		}
@@ -72,14 +67,10 @@ func TestSessions(t *testing.T) {
 	hosts := []topology.Host{{Name: "a", Session: "0x1", Labels: map[string]string{"esxi": "e1", "rack": "r1"}}, {Name: "b", Session: "0x2"}, {Name: "c"}}
 	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e6}, {From: 1, To: 2, Bandwidth: 1e6}, {From: 0, To: 2, Bandwidth: 1e6}}
 	f, err := facts.Parse(facts.Write(hosts, edges))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for session, moved := range map[string]bool{"0x1": false, "": false, "0x7": true} { // unknown is not another one
 		now := []topology.Host{{Name: "a", Session: session}, hosts[1], hosts[2]}
-		if err := f.Override(&now[0]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Override(&now[0]))
 		want := edges
 		if moved {
 			want = edges[1:2]
@@ -89,9 +80,7 @@ func TestSessions(t *testing.T) {
 		}
 	}
 	f, err = facts.Parse([]byte("hosts: {a: {session: '0x1', nics: {e0: {node: 1}}}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h := topology.Host{Name: "a", Session: "0x2", Nodes: []topology.Node{{ID: 1}}, NICs: []topology.NIC{{Name: "e0", Node: -1}}, Labels: map[string]string{"esxi": "told by itself"}}
 	if err := f.Override(&h); err != nil || h.NICs[0].Node != 1 || h.Labels["esxi"] != "told by itself" {
 		t.Errorf("%v, %+v", err, h)
@@ -101,9 +90,7 @@ func TestSessions(t *testing.T) {
 // TestApply: of a host that has lost a device, all else in the file still holds.
 func TestApply(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a:\n    rack: r1\n    nics:\n      e0: {node: 0}\n      e1: {node: 0, speed_mbit: 25000}\n      e2: {node: 7, speed_mbit: 100}\n    gpus:\n      0: {node: 0}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h := topology.Host{Name: "a", Nodes: []topology.Node{{ID: 0}}, NICs: []topology.NIC{{Name: "e1", Node: -1}, {Name: "e2", Node: -1}}}
 	var said []string
 	for _, err := range f.Apply(&h) {
@@ -128,9 +115,7 @@ func TestApply(t *testing.T) {
 // TestUnlistedOfEdges: a misspelt host at the end of an edge is one, too, once.
 func TestUnlistedOfEdges(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a: {}\nedges:\n- {from: a, to: b, mbit: 1}\n- {from: root@c, to: a, mbit: 1}\n- {from: a, to: c, mbit: 1}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if s := f.Unlisted([]string{"a"}); !slices.Equal(s, []string{"b", "c"}) {
 		t.Errorf("unlisted %v", s)
 	}
@@ -196,9 +181,7 @@ func TestWrite(t *testing.T) {
 	edges := []topology.Edge{{From: 0, To: 1, Bandwidth: 1e9, RTT: 55e-6}, {From: 1, To: 0, RTT: 1e-3},
 		{From: 1, To: 0, Blocked: true}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "10.0.0.0/24"}, {From: 0, To: 1, Bandwidth: 5e8, Rail: "fd00::/64"}}
 	f, err := facts.Parse(facts.Write(hosts, edges, "a note\nof: two"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := f.Edges([]topology.Host{{Name: "a"}, {Name: "10.0.0.2"}}); !reflect.DeepEqual(got, edges) {
 		t.Errorf("edges %+v, should be %+v", got, edges)
 	}
@@ -214,9 +197,7 @@ func TestWrite(t *testing.T) {
 // TestUndated: a move does not end labels without a session.
 func TestUndated(t *testing.T) {
 	f, err := facts.Parse([]byte("hosts:\n  a: {rack: r, esxi: e, by: vCenter}\n  b: {esxi: e, session: '0x1'}\n  c: {}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range []struct {
 		name, session string
 		want          []string
@@ -237,9 +218,7 @@ func TestLabelSources(t *testing.T) {
 		}
 		hosts := []topology.Host{{Name: "a"}, {Name: "b"}, {Name: "c", Labels: map[string]string{"rack": "r"}, LabelSources: map[string]string{"rack": "guestinfo"}}}
 		for i := range hosts {
-			if err := f.Override(&hosts[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, f.Override(&hosts[i]))
 		}
 		return hosts
 	}

@@ -8,15 +8,14 @@ import (
 	"strconv"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology/facts"
 )
 
 // TestKeys: the parser accepts the documented keys and no others.
 func TestKeys(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "parse.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	accepted := map[string]bool{}
 	note := func(e ast.Expr) {
 		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {

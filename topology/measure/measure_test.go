@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 	"gorun/topology/measure"
 )
 
@@ -18,9 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func serve(t *testing.T, key []byte) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- measure.Serve(ctx, l, key) }()
@@ -58,9 +57,7 @@ func TestHostileProbes(t *testing.T) {
 	key := measure.Key([]byte("secret"), 1)
 	addr := serve(t, key)
 	first, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer first.Close()
 	admittest.Flood(t, addr, 700, "")
 	began := time.Now()
@@ -77,9 +74,7 @@ func TestHostileProbes(t *testing.T) {
 // TestCancel: a client that waits for a silent server can be called off.
 func TestCancel(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)

@@ -3,6 +3,8 @@ package measure
 import (
 	"net"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestPackets go to this machine itself, whose loopback takes every size; what is lost on other ways is seen in
@@ -11,9 +13,7 @@ func TestPackets(t *testing.T) {
 	key := Key([]byte("secret"), 1)
 	for _, to := range []string{"127.0.0.1", "::1"} {
 		conn, err := net.ListenUDP("udp", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		conn.SetReadBuffer(48 << 10)
 		come := make(chan packet, received)
@@ -21,16 +21,12 @@ func TestPackets(t *testing.T) {
 		_, port, _ := net.SplitHostPort(conn.LocalAddr().String())
 		addr := net.JoinHostPort(to, port)
 		for asked, want := range map[int]int{1500: 1500, 9000: 9000, 600: 600, 65536: 9000} {
-			if err := send(t.Context(), addr, key, asked); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, send(t.Context(), addr, key, asked))
 			if got := receive(come, key); got.Arrive != want || got.Lost != 0 {
 				t.Errorf("packets of %d bytes to %s: %+v", asked, to, got)
 			}
 		}
-		if err := send(t.Context(), addr, Key([]byte("other"), 1), 1500); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, send(t.Context(), addr, Key([]byte("other"), 1), 1500))
 		if got := receive(come, key); got.Arrive != 0 || got.Lost != 1 {
 			t.Errorf("packets of another key: %+v", got)
 		}

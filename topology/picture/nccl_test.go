@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/picture"
 )
@@ -348,9 +349,7 @@ func TestNCCLReads(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(tree), ".txtar")
 		h := probed(t, name)
 		text, err := picture.NCCL(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sockets, rdma := netsOf(h)
 		jobs := []struct {
 			gpus []topology.GPU
@@ -388,9 +387,7 @@ func TestNCCLOdd(t *testing.T) {
 		h.GPUs = append(h.GPUs, topology.GPU{Index: i, PCI: fmt.Sprintf("0000:0%d:00.0", i+1), Links: []string{"NV12", "NV12", "NV12"}})
 	}
 	text, err := picture.NCCL(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := reads(string(text), h.GPUs, nil); err != nil {
 		t.Errorf("%v in\n%s", err, text)
 	}
@@ -409,9 +406,7 @@ func TestNCCLOdd(t *testing.T) {
 func TestNCCLRefuses(t *testing.T) {
 	h := probed(t, "vsphere8")
 	text, err := picture.NCCL(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sockets, _ := netsOf(h)
 	nic := sockets[0].pci
 	for _, c := range []struct{ name, old, new, want string }{

@@ -17,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/picture"
 	"gorun/topology/probe/probetest"
@@ -130,9 +131,7 @@ func pair(t *testing.T) picture.Cluster {
 	bind := topology.Bind{To: topology.BindCore}
 	for i, ranks := range c.Ranks {
 		bound, err := bind.Place(hosts[i], make([]string, len(ranks)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		engine := bind.Beside(hosts[i], bound)
 		c.Bound = append(c.Bound, picture.Bound{Ranks: ranks, Bindings: bound, Engine: engine, Spare: bind.Spare(hosts[i], bound, engine)})
 	}
@@ -144,9 +143,7 @@ func bound(t *testing.T, to string, ranks int) picture.Cluster {
 	t.Helper()
 	h := probed(t, "baremetal")
 	bind, err := topology.ParseBind(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b := picture.Bound{Ranks: []int{4, 5, 6, 7, 8, 9, 10, 11}[:ranks]}
 	if b.Bindings, err = bind.Place(h, append([]string{"0"}, make([]string, ranks-1)...)); err != nil {
 		t.Fatal(err)
@@ -208,18 +205,14 @@ func TestSources(t *testing.T) {
 	hosts := []topology.Host{host("vmxnet3"), host("mlx5_core"), host("mlx5_core"), told, host("mlx5_core"), host("veth"), {}}
 	edges := []topology.Edge{{From: 5, To: 6, Bandwidth: 125e6}, {From: 6, To: 0, Bandwidth: 125e6, InJob: true}}
 	text, err := picture.JSON(picture.Cluster{Hosts: hosts, Ring: topology.OrderBy(t.Context(), topology.ByHost, hosts, edges).Legs(hosts, edges)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var doc struct {
 		Ring []struct {
 			Source string `json:"speed_source"`
 			Why    string `json:"why"`
 		}
 	}
-	if err := json.Unmarshal(text, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &doc))
 	for i, want := range []string{"nominal", "nic", "file", "file", "nominal", "measured", "job"} {
 		if got := doc.Ring[i]; got.Source != want || strings.Contains(got.Why, "nominal") != (want == "nominal") {
 			t.Errorf("edge %d: %+v, should be %s", i, got, want)
@@ -272,9 +265,7 @@ func TestGolden(t *testing.T) {
 	}
 	for name, c := range clusters {
 		document, err := picture.JSON(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, svg := picture.Text(c), picture.SVG(c)
 		fits(t, text)
 		wellFormed(t, svg)
@@ -283,9 +274,7 @@ func TestGolden(t *testing.T) {
 			name + ".xml": nccl(t, c.Hosts[0])} {
 			file = filepath.Join("testdata", file)
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || got != string(want) {
@@ -307,13 +296,9 @@ func TestPicturesInDocs(t *testing.T) {
 			continue
 		}
 		want, err := os.ReadFile(filepath.Join("testdata", filepath.Base(picture)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if *update {
-			if err := os.WriteFile(picture, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(picture, want, 0o644))
 		}
 		if got, err := os.ReadFile(picture); err != nil || string(got) != string(want) {
 			t.Errorf("%s differs from testdata (%v): run go test -update", picture, err)
@@ -325,9 +310,7 @@ func TestPicturesInDocs(t *testing.T) {
 func nccl(t *testing.T, h topology.Host) string {
 	t.Helper()
 	text, err := picture.NCCL(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	wellFormed(t, string(text))
 	for _, g := range h.GPUs {
 		if strings.Count(string(text), `busid="`+g.PCI+`"`) != 1 {
@@ -376,13 +359,9 @@ func TestASCII(t *testing.T) {
 func TestJSON(t *testing.T) {
 	h := probed(t, "virtio")
 	text, err := picture.JSON(alone(h))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	again, err := picture.ParseHost(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	second, err := picture.JSON(alone(again))
 	if err != nil || !bytes.Equal(text, second) {
 		t.Errorf("%v, read back\n%s", err, second)
@@ -398,13 +377,9 @@ func TestJSON(t *testing.T) {
 func TestHelp(t *testing.T) {
 	c := uneven(t)
 	text, err := picture.JSON(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var document any
-	if err := json.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &document))
 	words := map[string]bool{}
 	for _, word := range strings.FieldsFunc(picture.JSONHelp, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) }) {
 		words[word] = true

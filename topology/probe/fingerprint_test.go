@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology/probe"
 )
 
@@ -17,9 +18,7 @@ func TestFingerprint(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path, []byte(text+"\n"), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	const nic = "sys/class/net/eth0/"
 	write(nic+"type", "1")

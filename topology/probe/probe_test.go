@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology"
 	"gorun/topology/probe"
 	"gorun/topology/probe/probetest"
@@ -35,9 +36,7 @@ func TestTrees(t *testing.T) {
 			got := strings.Join(render(t, host), "\n") + "\n"
 			golden := strings.TrimSuffix(archive, ".txtar") + ".json"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			if want, err := os.ReadFile(golden); err != nil || string(want) != got {
 				t.Errorf("%s (%v), after a look at it run go test -update; got\n%s", golden, err, got)
@@ -106,15 +105,11 @@ func TestIdentity(t *testing.T) {
 		root := probetest.Unpack(t, "testdata/vsphere8.txtar")
 		change(root)
 		h, err := probe.Probe(t.Context(), root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return h
 	}
 	write := func(root, name, content string) {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
 	}
 	const uuid, mac = "sys/class/dmi/id/product_uuid", "sys/class/net/ens192/address"
 	before := probed(func(string) {})
@@ -124,9 +119,7 @@ func TestIdentity(t *testing.T) {
 		for _, dir := range []string{"sys/devices/pci0000:60/0000:60:00.0", "sys/class/net/ens256/queues/rx-0"} {
 			mkTarget(t, filepath.Join(root, dir))
 		}
-		if err := os.Symlink("../../../devices/pci0000:60/0000:60:00.0", filepath.Join(root, "sys/class/net/ens256/device")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("../../../devices/pci0000:60/0000:60:00.0", filepath.Join(root, "sys/class/net/ens256/device")))
 		for name, text := range map[string]string{"type": "1", "operstate": "up", "address": "00:00:00:9a:00:00"} {
 			write(root, "sys/class/net/ens256/"+name, text)
 		}
@@ -139,9 +132,7 @@ func TestIdentity(t *testing.T) {
 		write(root, "etc/machine-id", "another")
 	})
 	user := probed(func(root string) { // who may not read what is root's
-		if err := os.Remove(filepath.Join(root, uuid)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(root, uuid)))
 	})
 	if user.Identity != before.Identity {
 		t.Errorf("asked as a user it is %q, as root %q", user.Identity, before.Identity)
@@ -182,18 +173,12 @@ func TestIdentityOfContainers(t *testing.T) {
 		mkTarget(t, filepath.Join(root, "etc"))
 		mkTarget(t, filepath.Join(root, "proc/sys/kernel/random"))
 		mkTarget(t, filepath.Join(root, "proc/self/ns"))
-		if err := os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")))
 		for name, text := range map[string]string{"etc/machine-id": "the image's", "proc/sys/kernel/random/boot_id": start, "sys/class/net/eth0/address": mac} {
-			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 		}
 		h, err := probe.Probe(t.Context(), root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		h.Name = start + " " + mac
 		return h
 	}
@@ -228,16 +213,12 @@ func TestNvidiaNonsense(t *testing.T) {
 }
 
 func mkTarget(t *testing.T, dir string) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o755))
 }
 
 func render(t *testing.T, h topology.Host) []string {
 	text, err := json.MarshalIndent(h, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.Split(string(text), "\n")
 }
 
@@ -249,9 +230,7 @@ func TestNothing(t *testing.T) {
 	}
 	mkTarget(t, filepath.Join(root, "sys"))
 	got, err := probe.Probe(context.Background(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got.CPUs != -1 || got.MemBytes != -1 || got.Platform != "" || len(got.Nodes)+len(got.NICs)+len(got.GPUs) > 0 {
 		t.Errorf("found %+v in nothing", got)
 	}
@@ -271,21 +250,15 @@ func TestThisMachine(t *testing.T) {
 		t.Skip("needs Linux's sys and proc")
 	}
 	got, err := probe.Probe(context.Background(), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	hostname, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got.Hostname != hostname || got.CPUs < 1 || got.CPUs > runtime.NumCPU() || got.MemBytes < 1<<20 || got.Kernel == "" {
 		t.Errorf("%s with %d CPUs: found %+v", hostname, runtime.NumCPU(), got)
 	}
 	if runtime.GOARCH == "amd64" { // the kernel shows the same bit of CPUID as a flag
 		info, err := os.ReadFile("/proc/cpuinfo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if virtual := regexp.MustCompile(`(?m)^flags\s*:.*\bhypervisor\b`).Match(info); virtual != (got.Hypervisor != "") {
 			t.Errorf("hypervisor %q, where the kernel's flag says %v", got.Hypervisor, virtual)
 		}
@@ -297,9 +270,7 @@ func TestThisMachine(t *testing.T) {
 			continue
 		}
 		addrs, err := i.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, a := range nic.Addrs {
 			if !slices.ContainsFunc(addrs, func(x net.Addr) bool { return x.String() == a }) {
 				t.Errorf("%s does not have address %s", nic.Name, a)
@@ -323,9 +294,7 @@ func FuzzTree(f *testing.F) {
 			"proc/driver/nvidia/gpus/x/information": memory,
 		} {
 			mkTarget(t, filepath.Dir(filepath.Join(root, name)))
-			if err := os.WriteFile(filepath.Join(root, name), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
 		}
 		host, err := probe.Probe(context.Background(), root)
 		if err != nil || host.CPUs == 0 || host.CPUs < -1 || host.MemBytes < -1 || host.NICs[0].Speed < -1 {

@@ -11,6 +11,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 func TestSize(t *testing.T) {
@@ -207,9 +208,7 @@ func TestReport(t *testing.T) {
 	good, bad := c.row(256, 2, []float64{1e-3}, 0), c.row(1024, 2, []float64{1e-3}, 3)
 	var table bytes.Buffer
 	p := &report{w: &table, Kind: "allreduce", Ranks: 2, Hosts: 1}
-	if err := p.begin(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.begin())
 	p.add(good)
 	if err := p.end(); err != nil {
 		t.Errorf("good results end with %v", err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // program makes a program of a directory that was used some time ago; marked as of now, or as of a version that marks
@@ -21,17 +23,11 @@ func program(t *testing.T, dir string, number int, ago time.Duration, marked boo
 	if marked {
 		names = append(names, marker)
 	}
-	if err := os.MkdirAll(at, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(at, 0o700))
 	then := time.Now().Add(-ago)
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(at, name), []byte("x"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(filepath.Join(at, name), then, then); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(at, name), []byte("x"), 0o700))
+		must.Do(t, os.Chtimes(filepath.Join(at, name), then, then))
 	}
 	return at
 }
@@ -48,24 +44,16 @@ func there(t *testing.T, dir string) (numbers string) {
 func run(t *testing.T, at string) {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	from, err := os.Open(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer from.Close()
 	path := filepath.Join(at, "gorun")
 	to, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = io.Copy(to, from)
 	to.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := exec.Command(path, "1000")
 	if err := cmd.Start(); err != nil {
 		t.Skipf("this place allows no programs: %v", err)
@@ -88,17 +76,11 @@ func TestLimit(t *testing.T) {
 	}
 	for name, age := range map[string]time.Duration{".up-old": 2 * time.Hour, ".up-new": time.Minute} {
 		file := filepath.Join(dir, strings.Repeat("8", 64), name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, nil, 0o600))
+		must.Do(t, os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)))
 	}
 	other := filepath.Join(dir, "id")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(other, nil, 0o600))
 	limit(dir, time.Now())
 	got := there(t, dir)
 	for _, number := range "345678" {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/topology/doctor"
 	"gorun/topology/picture"
 )
@@ -56,15 +57,11 @@ func TestParse(t *testing.T) {
 // TestAnswers: a host's description of itself is what the hosts that ask can read.
 func TestAnswers(t *testing.T) {
 	var topology, facts bytes.Buffer
-	if err := writeTopology(t.Context(), &topology); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writeTopology(t.Context(), &topology))
 	if host, err := picture.ParseHost(topology.Bytes()); err != nil || host.Hostname == "" || host.Name != host.Hostname {
 		t.Errorf("topology: %+v, %v", host, err)
 	}
-	if err := (Process{Version: "v1"}).writeFacts(t.Context(), &facts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (Process{Version: "v1"}).writeFacts(t.Context(), &facts))
 	var found doctor.Facts
 	if err := json.Unmarshal(facts.Bytes(), &found); err != nil || found.Version != "v1" {
 		t.Errorf("facts: %+v, %v", found, err)

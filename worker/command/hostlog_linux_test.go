@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // TestReport: a line reaches the log of the host as syslogd expects it; where there is none nothing happens.
@@ -13,9 +15,7 @@ func TestReport(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "log")
 	report(socket, "to nobody")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	report(socket, "job x: its ranks on this host are ended")
 	l.SetReadDeadline(time.Now().Add(10 * time.Second))

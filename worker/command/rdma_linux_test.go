@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // Another program that is the daemon of this one hands on the file that this one runs, not a newer build of its name.
@@ -12,13 +14,9 @@ func TestStartAsNamesTheFile(t *testing.T) {
 	const replaced = "REPLACED"
 	if os.Getenv(replaced) == "" {
 		text, err := os.ReadFile("/proc/self/exe")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		program := filepath.Join(t.TempDir(), "gorun")
-		if err := os.WriteFile(program, text, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(program, text, 0o700))
 		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), replaced+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -27,16 +25,10 @@ func TestStartAsNamesTheFile(t *testing.T) {
 		return
 	}
 	running, err := os.Stat("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	name := os.Args[0]
-	if err := os.WriteFile(name+".new", []byte("newer"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name+".new", []byte("newer"), 0o700))
+	must.Do(t, os.Rename(name+".new", name))
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"gorun", "worker", "--daemon"}}
 	startAs(cmd, "/proc/1/fd/3")
 	_, found := takeRDMA(cmd.Args[1:])

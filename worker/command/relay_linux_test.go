@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/resume"
 )
 
@@ -40,14 +41,10 @@ func relayed(t *testing.T, id string, patience resume.Timeouts) (resume.Session,
 	t.Helper()
 	session := resume.Session{Cluster: "test", ID: fmt.Sprint(id, os.Getpid()), Slots: 1} // several of this test may run at once
 	f, err := session.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	socket, err := net.FileListener(f)
 	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, over := context.WithCancel(context.Background())
 	daemon := resume.NewRelay()
 	var serving sync.WaitGroup
@@ -104,9 +101,7 @@ func TestRelayOfNobody(t *testing.T) {
 	session, daemon := relayed(t, "nobody0000", resume.Timeouts{First: time.Minute, Broken: time.Minute, Orphan: 10 * time.Millisecond})
 	ends := time.AfterFunc(20*time.Second, func() { daemon.Fail(errors.New("it waits for another launcher")) })
 	defer ends.Stop()
-	if err := relay(session, bytes.NewReader(nil), io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, relay(session, bytes.NewReader(nil), io.Discard))
 	if _, err := daemon.Read(make([]byte, 1)); !errors.Is(err, resume.ErrNotResumed) {
 		t.Errorf("the daemon ends because %v", err)
 	}
@@ -158,9 +153,7 @@ func TestRelayAwaitsDaemon(t *testing.T) {
 	session := resume.Session{Cluster: "test", ID: fmt.Sprint("awaited", os.Getpid()), Slots: 1}
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return r, w
 	}
@@ -189,9 +182,7 @@ func TestRelayAwaitsDaemon(t *testing.T) {
 
 	held, release := pipe()
 	supervisor := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "read x", "--session", session.ID}, Stdin: held}
-	if err := supervisor.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, supervisor.Start())
 	t.Cleanup(func() { supervisor.Process.Kill() })
 	launcher, given := await()
 	_, first := await()
@@ -203,9 +194,7 @@ func TestRelayAwaitsDaemon(t *testing.T) {
 	launcher.Close()
 	expect(given, false, "the launcher has hung up")
 	f, err := session.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	expect(first, true, "there is a socket")
 	f.Close()
 	_, last := await()

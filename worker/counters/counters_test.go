@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/worker/counters"
 )
 
@@ -69,17 +70,13 @@ func FuzzDecode(f *testing.F) {
 // TestPage: another process of the user writes by the path what this one reads.
 func TestPage(t *testing.T) {
 	p, err := counters.NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer p.Close()
 	if got := p.Read(); got != (counters.Counts{}) {
 		t.Errorf("a new page holds %+v", got)
 	}
 	f, err := os.OpenFile(p.Path(), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	if _, err := f.WriteAt(page(map[int]time.Duration{counters.AtBegan: 1, counters.AtSteps: 3}), 0); err != nil {
 		t.Fatal(err)
@@ -95,14 +92,10 @@ func TestPage(t *testing.T) {
 // TestWriter: what a rank in Go counts arrives in the page, and waits are parted as those of other bindings.
 func TestWriter(t *testing.T) {
 	p, err := counters.NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer p.Close()
 	w, err := counters.Open(p.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.Close()
 	began := w.Waits()
 	if got := p.Read(); got.Activity != counters.WaitingInGorun || got.Operations != 0 {
@@ -132,9 +125,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("%+v, then %+v, then %+v", got, missed, moved)
 	}
 	none, err := counters.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	none.Waited(none.Waits(), 0)
 	none.Missed(none.Waits())
 	none.Moved(none.Waits())

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func TestOffset(t *testing.T) {
@@ -25,14 +27,10 @@ func TestOffset(t *testing.T) {
 // TestOtherClock: a rank whose clock is ten hours ahead has not computed for ten hours.
 func TestOtherClock(t *testing.T) {
 	p, err := NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer p.Close()
 	w, err := Open(p.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, ahead := range []time.Duration{0, 10 * time.Hour, -monotonic() / 2} {
 		p.ahead = ahead
 		binary.LittleEndian.PutUint64(w.page[AtBegan:], uint64(monotonic()+ahead-time.Minute))

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // TestAsk: a process whose threads sleep is asked for all stacks, one that runs for that of its main thread.
@@ -15,18 +17,14 @@ func TestAsk(t *testing.T) {
 		asked + `while :; do read -t 1000 <>/dev/ptmx; done`: "all\n",
 	} {
 		stacks, err := NewStacks()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(stacks.Close)
 		cmd := exec.Command("bash", "-c", script, stacks.Path())
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() {
 			cmd.Process.Kill()
 			cmd.Wait()

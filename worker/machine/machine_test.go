@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/facts"
@@ -26,9 +27,7 @@ func (*quiet) Changed(context.Context)        {}
 func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said func() []string) {
 	t.Helper()
 	known, err := facts.Parse([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out bytes.Buffer
 	job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}
 	cfg := Config{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out), Daemon: &quiet{}}

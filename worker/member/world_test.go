@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
 )
@@ -14,9 +15,7 @@ func TestNonsenseRoster(t *testing.T) {
 		return &wire.Roster{Epoch: 1, Size: 3, Peers: []wire.Peer{{ID: 4, Ranks: []int{0, 2}}, {ID: 9, Name: "b", Ranks: []int{1}}},
 			Ranks: []wire.Rank{{Process: 7, Rank: 0}, {Process: 8, Rank: 2}}}
 	}
-	if err := member.Check(good(), 4, "a"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, member.Check(good(), 4, "a"))
 	for _, tc := range []struct {
 		name  string
 		spoil func(*wire.Roster)

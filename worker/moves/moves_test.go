@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/loop"
@@ -24,9 +25,7 @@ func TestLabelsAfterMove(t *testing.T) {
 		job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true, Topology: []byte(file)}, Name: "h", HostID: 1}
 		to, l := wire.NewWriter(&out), loop.New()
 		here, err := machine.New(machine.Config{Job: job, Loop: l, Out: to}, topology.Host{Session: "0x2"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		m := New(Config{Job: job, Loop: l, Daemon: alone{}, Machine: here, Ring: edges{}})
 		m.take(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
 		expectLogs(t, &out)

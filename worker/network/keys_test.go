@@ -3,6 +3,8 @@ package network
 import (
 	"bytes"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestKeys: every purpose, job and secret has a key of its own, and the same one on every host.
@@ -14,9 +16,7 @@ func TestKeys(t *testing.T) {
 		job, purpose string
 	}{{secret, "job", "gossip"}, {secret, "job", "link"}, {secret, "other", "link"}, {bytes.Repeat([]byte{2}, 32), "job", "link"}} {
 		a, err := derive(in.secret, in.job, in.purpose)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b, err := derive(in.secret, in.job, in.purpose)
 		if err != nil || !bytes.Equal(a, b) || len(a) != 32 || seen[string(a)] {
 			t.Errorf("%v: keys %x and %x, error %v", in, a, b, err)

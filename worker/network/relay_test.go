@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 )
 
 // A client with the secret gets the binary that runs, or what is to be run in its place; no one else gets anything.
@@ -19,22 +20,16 @@ func TestRelay(t *testing.T) {
 	var running sync.WaitGroup
 	open := func(program []byte) *relay {
 		r, err := openRelay(ctx, "127.0.0.1", "open sesame", program, "/proc/self/exe")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		running.Go(func() { r.run(ctx) })
 		return r
 	}
 	r, other := open(nil), open([]byte("another program"))
 	binary, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ask := func(r *relay, words string) []byte {
 		conn, err := net.Dial("tcp", r.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		io.WriteString(conn, words)
 		got, _ := io.ReadAll(conn)
@@ -60,26 +55,20 @@ func TestRelay(t *testing.T) {
 func TestHostileGuests(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := openRelay(ctx, "127.0.0.1", "open sesame", []byte("a program"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var running sync.WaitGroup
 	running.Go(func() { r.run(ctx) })
 	addr := r.listener.Addr().String()
 	admittest.Flood(t, addr, 300, "")
 	guest, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer guest.Close()
 	io.WriteString(guest, "open sesame\n")
 	if got, err := io.ReadAll(guest); string(got) != "a program" || err != nil {
 		t.Errorf("a guest got %q, %v", got, err)
 	}
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	cancel()
 	running.Wait()

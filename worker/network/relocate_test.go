@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/collective/tcp"
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
@@ -35,9 +36,7 @@ func TestOpenToOthers(t *testing.T) {
 			job.Open = open
 			n := New(Config{Job: &job, Daemon: nowhere{}})
 			addrs, err := n.FirstAddresses(probe.Interfaces())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if loops := addrs[0].IsLoopback(); loops == (open && elsewhere) {
 				t.Errorf("%+v: is found at %v", job, addrs)
 			}

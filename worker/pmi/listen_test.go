@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"gorun/collective/admit/admittest"
+	"gorun/contrib/must"
 	"gorun/worker/pmi"
 )
 
 func open(t *testing.T, c *cluster, host int) *pmi.Port {
 	t.Helper()
 	p, err := c.servers[host].Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -25,9 +24,7 @@ func open(t *testing.T, c *cluster, host int) *pmi.Port {
 func dial(t *testing.T, p *pmi.Port) *rank {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &rank{t, conn, bufio.NewReader(conn)}
 }

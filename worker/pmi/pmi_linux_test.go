@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/worker/pmi"
 )
 
@@ -144,9 +145,7 @@ func (c *cluster) connect(host, number int) *rank {
 // pair returns the two ends of a connection that, unlike net.Pipe, holds what is not read yet.
 func pair(t *testing.T) (ends [2]net.Conn) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "pmi")
 		if ends[i], err = net.FileConn(f); err != nil {
@@ -209,9 +208,7 @@ func TestFence(t *testing.T) {
 		for _, r := range ranks[1:] {
 			r.send("cmd=barrier_in")
 		}
-		if err := ranks[1].conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ranks[1].conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 		if b, err := ranks[1].r.Peek(1); err == nil {
 			t.Fatalf("round %d: rank 1 passed without rank 0: %q", round, b)
 		}

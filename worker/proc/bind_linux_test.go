@@ -4,15 +4,15 @@ import (
 	"runtime"
 	"testing"
 
+	"gorun/contrib/must"
+
 	"golang.org/x/sys/unix"
 )
 
 // A thread that is bound runs on its CPU, and others do not mind.
 func TestBindThread(t *testing.T) {
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SchedGetaffinity(0, &all))
 	cpu := 0
 	for !all.IsSet(cpu) {
 		cpu++
@@ -27,9 +27,7 @@ func TestBindThread(t *testing.T) {
 		}
 		bound <- err
 	}()
-	if err := <-bound; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-bound)
 	if mine.Count() != 1 || !mine.IsSet(cpu) {
 		t.Errorf("the thread may run on %d CPUs, should be on %d only", mine.Count(), cpu)
 	}

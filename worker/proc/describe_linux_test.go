@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // TestDescribe: users read words, whatever the kernel calls its functions.
@@ -43,16 +45,10 @@ func TestDescribe(t *testing.T) {
 func TestDescribeProcess(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo; read line; while :; do :; done")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/proc"
 )
 
@@ -15,24 +16,18 @@ func TestFilesBelow(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "cat 4</dev/zero; true")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "A=b c"}
 	end, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	defer cmd.Wait()
 	defer end.Close()
 	cat, err := exec.LookPath("cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if cat, err = filepath.EvalSymlinks(cat); err != nil {
 		t.Fatal(err)
 	}
 	interest := func(path string) bool { return path == cat || path == "/dev/zero" }
 	var of []proc.Files
-	eventually(t, "two files", func() bool {
+	must.Soon(t, "two files", func() bool {
 		all, err := proc.FilesBelow([]int{cmd.Process.Pid}, interest)
 		of = all[cmd.Process.Pid]
 		return err == nil && len(of) == 1 && len(of[0].Paths) == 2

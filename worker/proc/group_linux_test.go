@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/worker/proc"
 )
 
@@ -32,15 +33,6 @@ func TestMain(m *testing.M) {
 
 // within is for things that take milliseconds; the machine may be slow.
 const within = 20 * time.Second
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-	}
-}
 
 // carrying returns the processes whose command line or environment holds mark.
 func carrying(mark string) []int {
@@ -97,9 +89,7 @@ func open(t *testing.T, cfg proc.Config) (g *proc.Group, job string) {
 	serial++
 	cfg.Job = fmt.Sprintf("proctest-%d-%d", os.Getpid(), serial)
 	g, err := proc.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -159,9 +149,7 @@ func TestCannotStart(t *testing.T) {
 	g, _ := open(t, proc.Config{})
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
 	}
 	write("plain", "text", 0o644)
 	write("garbage", "\x00\x01\x02", 0o755)
@@ -169,14 +157,10 @@ func TestCannotStart(t *testing.T) {
 	write("windows", "#! /bin/sh\r\necho\r\n", 0o755)
 	write("search", "#!/usr/bin/env sh\r\necho\r\n", 0o755)
 	for link, target := range map[string]string{"python": "python3", "python3": "/no/such/python3.11", "loop": "loop"} {
-		if err := os.Symlink(target, dir+"/"+link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, dir+"/"+link))
 	}
 	bin, conda := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.Symlink("/bin/sh", bin+"/python3"), os.Mkdir(conda+"/bin", 0o755), os.Symlink("/no/such/python3.11", conda+"/bin/python3")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("/bin/sh", bin+"/python3"), os.Mkdir(conda+"/bin", 0o755), os.Symlink("/no/such/python3.11", conda+"/bin/python3")))
 	path := []string{"PATH=" + dir + ":/usr/bin:/bin"}
 	for _, tt := range []struct {
 		name string
@@ -223,12 +207,8 @@ func TestCannotStart(t *testing.T) {
 func TestLookup(t *testing.T) {
 	g, job := open(t, proc.Config{})
 	dir := t.TempDir()
-	if err := os.MkdirAll(dir+"/bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/bin/greet", []byte("#!/bin/sh\necho $0 $PWD $GORUN_JOB $GORUN_PROCESS $HOME.\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir+"/bin", 0o755))
+	must.Do(t, os.WriteFile(dir+"/bin/greet", []byte("#!/bin/sh\necho $0 $PWD $GORUN_JOB $GORUN_PROCESS $HOME.\n"), 0o755))
 	for _, tt := range []struct{ argv, path, found string }{
 		{"greet", dir + "/bin", dir + "/bin/greet"},
 		{"greet", "/usr/bin:bin", dir + "/bin/greet"},
@@ -402,18 +382,18 @@ func TestKilledRank(t *testing.T) {
 	n := nap()
 	pid := g.Start(shell(0, fmt.Sprintf(detach, n)+"wait; sleep 1000"), io.Discard, io.Discard)
 	mark := fmt.Sprintf("sleep\x00%d", n)
-	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	syscall.Kill(pid, syscall.SIGKILL)
 	if e := next(t, g); e.Process != 0 || e.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", e)
 	}
 	// The one that shed its environment looks like the other rank's; it ends with the last rank.
-	eventually(t, "at most 1 sleeper", func() bool { return len(carrying(mark)) <= 1 })
+	must.Soon(t, "at most 1 sleeper", func() bool { return len(carrying(mark)) <= 1 })
 	g.Signal(syscall.SIGTERM)
 	if e := next(t, g); e.Process != 1 || e.Signal != syscall.SIGTERM {
 		t.Errorf("%+v", e)
 	}
-	eventually(t, "no sleeper", func() bool { return len(carrying(mark)) == 0 && len(zombies()) == 0 })
+	must.Soon(t, "no sleeper", func() bool { return len(carrying(mark)) == 0 && len(zombies()) == 0 })
 }
 
 // TestGoodEndSweeps: a rank that ends well leaves nothing either, not even who ignores TERM, and what
@@ -424,7 +404,7 @@ func TestGoodEndSweeps(t *testing.T) {
 	spec := shell(0, `setsid sh -c 'trap "" TERM; echo up; while :; do sleep 1000; done' & read x; echo bye`)
 	spec.Stdin = true
 	g.Start(spec, &out, io.Discard)
-	eventually(t, "up", func() bool { return out.String() == "up\n" })
+	must.Soon(t, "up", func() bool { return out.String() == "up\n" })
 	g.Stdin(0).Close()
 	if e := next(t, g); e.Code != 0 || out.String() != "up\nbye\n" {
 		t.Errorf("%+v %q", e, out.String())
@@ -441,11 +421,9 @@ func TestStrangerHoldsPipe(t *testing.T) {
 	var out sink
 	pid := g.Start(shell(0, "echo before; exec sleep 1000"), &out, io.Discard)
 	held, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", pid), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer held.Close()
-	eventually(t, "first line", func() bool { return out.String() != "" })
+	must.Soon(t, "first line", func() bool { return out.String() != "" })
 	g.Signal(syscall.SIGKILL)
 	if e := next(t, g); e.Signal != syscall.SIGKILL || out.String() != "before\n" {
 		t.Errorf("%+v %q", e, out.String())
@@ -462,7 +440,7 @@ func endsAs(t *testing.T, script string, sig syscall.Signal, code int, end func(
 	n := nap()
 	g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
 	mark := fmt.Sprintf("sleep\x00%d", n)
-	eventually(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
+	must.Soon(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
 	if err := end(g); err != nil {
 		t.Error(err)
 	}
@@ -528,11 +506,11 @@ func TestHurry(t *testing.T) {
 		g, _ := open(t, proc.Config{})
 		var out sink
 		g.Start(shell(0, `trap 'echo termed' TERM; echo up; while :; do sleep 0.01; done`), &out, io.Discard)
-		eventually(t, "up", func() bool { return out.String() == "up\n" })
+		must.Soon(t, "up", func() bool { return out.String() == "up\n" })
 		ctx, cancel := context.WithCancel(context.Background())
 		stopped := make(chan error)
 		go func() { stopped <- g.Stop(ctx, time.Hour) }()
-		eventually(t, "termed", func() bool { return strings.Contains(out.String(), "termed") })
+		must.Soon(t, "termed", func() bool { return strings.Contains(out.String(), "termed") })
 		if g.Start(shell(1, "true"), io.Discard, io.Discard) != 0 {
 			t.Error("a rank started while the group stops")
 		}
@@ -562,13 +540,13 @@ func TestSignal(t *testing.T) {
 	for rank := range 3 {
 		pids = append(pids, g.Start(shell(rank, `trap 'echo got; exit 0' USR1; sleep 1000 & echo up; wait`), &out, io.Discard))
 	}
-	eventually(t, "up", func() bool { return strings.Count(out.String(), "up") == 3 })
+	must.Soon(t, "up", func() bool { return strings.Count(out.String(), "up") == 3 })
 	state := func(pid int) string {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return string(b[bytes.LastIndexByte(b, ')')+2])
 	}
 	g.Signal(syscall.SIGTSTP)
-	eventually(t, "stopped", func() bool { return state(pids[0]) == "T" && state(pids[2]) == "T" })
+	must.Soon(t, "stopped", func() bool { return state(pids[0]) == "T" && state(pids[2]) == "T" })
 	g.Signal(syscall.SIGCONT)
 	g.Signal(syscall.SIGUSR1)
 	for range 3 {
@@ -587,16 +565,14 @@ func TestReapsOrphans(t *testing.T) {
 	g, _ := open(t, proc.Config{})
 	var out sink
 	own, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { own.Kill(); own.Wait() })
 	g.Start(shell(0, `for i in 1 2 3 4 5 6 7 8; do (setsid true &); done; echo up; read x`), &out, io.Discard)
 	spec := shell(1, `read x; exit 3`)
 	spec.Stdin = true
 	g.Start(spec, io.Discard, io.Discard)
-	eventually(t, "up", func() bool { return out.String() == "up\n" })
-	eventually(t, "no zombies", func() bool { return len(zombies()) == 0 })
+	must.Soon(t, "up", func() bool { return out.String() == "up\n" })
+	must.Soon(t, "no zombies", func() bool { return len(zombies()) == 0 })
 	g.Stop(context.Background(), 0)
 	own.Kill()
 	if st, err := own.Wait(); err != nil || st.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
@@ -627,9 +603,7 @@ func TestCycles(t *testing.T) {
 	for i := range 100 {
 		job := fmt.Sprintf("proccycle-%d-%d", os.Getpid(), i)
 		g, err := proc.Open(proc.Config{Job: job})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for rank := range 3 {
 			script := "exec sleep 1000"
 			if (i+rank)%3 == 0 {
@@ -640,9 +614,7 @@ func TestCycles(t *testing.T) {
 		if i%2 == 0 {
 			g.Stop(context.Background(), time.Minute)
 		}
-		if err := g.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, g.Close())
 		if i%10 == 0 {
 			if left := carrying(job); len(left) > 0 {
 				t.Fatalf("cycle %d left %v", i, left)
@@ -657,9 +629,7 @@ func TestCycles(t *testing.T) {
 // BenchmarkStart is a whole life: start, run /bin/true, sweep, report.
 func BenchmarkStart(b *testing.B) {
 	g, err := proc.Open(proc.Config{Job: "bench"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer g.Close()
 	for b.Loop() {
 		g.Start(proc.Spec{Argv: []string{"/bin/true"}}, io.Discard, io.Discard)
@@ -671,9 +641,7 @@ func BenchmarkStart(b *testing.B) {
 // call and wake-up.
 func BenchmarkOutput(b *testing.B) {
 	g, err := proc.Open(proc.Config{Job: "bench"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer g.Close()
 	const size = 64 << 20
 	b.SetBytes(size)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/worker/proc"
 )
 
@@ -98,29 +99,25 @@ func startGuarded(t *testing.T, script string) *guarded {
 	g.cmd.Env = append(os.Environ(), helperMode+"=supervisor", "TEST_JOB="+g.job, "TEST_SCRIPT="+script)
 	// Through a pipe of our own, so that Wait does not wait for who holds it.
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g.cmd.Stdout, g.cmd.Stderr = w, w
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
 		io.Copy(g.out, r)
 	}()
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.cmd.Start())
 	w.Close()
 	t.Cleanup(func() {
 		g.cmd.Process.Kill()
 		g.cmd.Wait()
-		eventually(t, "nothing of "+g.job, func() bool { return len(carrying(g.job)) == 0 })
+		must.Soon(t, "nothing of "+g.job, func() bool { return len(carrying(g.job)) == 0 })
 		// A daemon that lost its supervisor was adopted by this process, if an earlier test held a group.
 		syscall.Wait4(g.daemon, nil, 0, nil)
 		<-copied // everybody who could write has ended
 		r.Close()
 	})
-	eventually(t, "the daemon has started its rank", func() bool {
+	must.Soon(t, "the daemon has started its rank", func() bool {
 		var supervisor int
 		line := started.FindString(g.out.String()) // a rank may write before it
 		n, _ := fmt.Sscanf(line, "slack %d supervisor %d daemon %d rank %d\n", &g.slack, &supervisor, &g.daemon, &g.rank)
@@ -166,7 +163,7 @@ func TestDaemonKilled(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
-	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	syscall.Kill(g.daemon, syscall.SIGKILL)
 	if code := g.code(t); code != 137 {
 		t.Errorf("exit code %d, want 137; output: %s", code, g.out)
@@ -180,14 +177,14 @@ func TestSupervisorKilled(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
-	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	g.cmd.Process.Kill()
 	if code := g.code(t); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
-	eventually(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
+	must.Soon(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
 	// The daemon is sent TERM as well, which is not why it ends.
-	eventually(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its supervisor") })
+	must.Soon(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its supervisor") })
 }
 
 func TestGuardSignals(t *testing.T) {

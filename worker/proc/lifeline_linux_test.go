@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -31,20 +33,14 @@ func TestLifelineTerm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			daemon, supervisor, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer supervisor.Close()
 			fd, err := unix.Dup(int(daemon.Fd())) // the lifeline owns it
 			daemon.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			term, cancel := context.WithCancelCause(t.Context())
 			ctx, release, err := lifeline(term, fd)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer release()
 			if c.before != nil {
 				c.before(supervisor)

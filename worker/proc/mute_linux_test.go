@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -46,9 +48,7 @@ func TestMuteFile(t *testing.T) {
 	dir := t.TempDir()
 	program, script := dir+"/python3", dir+"/train"
 	for file, text := range map[string]string{program: "", script: "#!" + program + " -u\n"} {
-		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o755))
 	}
 	mute, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
 	if err != nil {

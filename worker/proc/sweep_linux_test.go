@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/proc"
 )
 
@@ -28,7 +29,7 @@ func (g *guarded) killBoth(t *testing.T) {
 	g.cmd.Process.Signal(syscall.SIGSTOP)
 	syscall.Kill(g.daemon, syscall.SIGKILL)
 	g.cmd.Process.Kill()
-	eventually(t, "the end of the daemon", func() bool {
+	must.Soon(t, "the end of the daemon", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.daemon))
 		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", g.daemon)) // the first one may end before the others
 		return err != nil || strings.Contains(string(stat), ") Z ") && len(threads) <= 1
@@ -41,7 +42,7 @@ func TestSweep(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); (env -i setsid sh -c 'PATH=/usr/bin:/bin; (sleep %[1]d <&- >&- 2>&- &) ; exit' &); wait; sleep 1000", n))
-	eventually(t, "3 sleepers", func() bool { return len(carrying(mark)) == 3 })
+	must.Soon(t, "3 sleepers", func() bool { return len(carrying(mark)) == 3 })
 	g.killBoth(t)
 	if code := g.code(t); code != -1 {
 		t.Errorf("exit code %d", code)
@@ -62,11 +63,9 @@ func TestSweepCgroup(t *testing.T) {
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
-	eventually(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
+	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", g.rank))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	caged := strings.Contains(string(text), "/gorun-job-")
 	g.killBoth(t)
 	g.code(t)
@@ -117,13 +116,9 @@ func TestSweepSpares(t *testing.T) {
 	orphan := exec.Command("sleep", "1000")
 	orphan.Env = []string{"GORUN_JOB=" + job, "GORUN_PROCESS=0"}
 	in, err := daemon.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, cmd := range []*exec.Cmd{daemon, other, orphan} {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 	}
 	defer func() {
 		in.Close()
@@ -132,7 +127,7 @@ func TestSweepSpares(t *testing.T) {
 		other.Wait()
 		daemon.Wait()
 	}()
-	eventually(t, "the daemon's rank", func() bool { return len(carrying("GORUN_JOB="+job+"\x00")) == 2 })
+	must.Soon(t, "the daemon's rank", func() bool { return len(carrying("GORUN_JOB="+job+"\x00")) == 2 })
 	if err := proc.Sweep(job); err != nil {
 		t.Error(err)
 	}
@@ -147,9 +142,7 @@ func TestSweepSpares(t *testing.T) {
 func TestBrand(t *testing.T) {
 	job := fmt.Sprintf("brandtest-%d", os.Getpid())
 	g, err := proc.Open(proc.Config{Job: job})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	brandOf := func(cmd *exec.Cmd) string {
 		limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
 		_, after, ok := strings.Cut(string(limits), "Max file locks ")
@@ -181,9 +174,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("setsid", "sleep", "1000")
 	cmd.Env = []string{}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	return cmd
 }
 
@@ -210,13 +201,11 @@ func TestNextSupervisorSweeps(t *testing.T) {
 	}
 	other := startGuarded(t, fmt.Sprintf(script, living)+"wait")
 	g := startGuarded(t, fmt.Sprintf(script, dead)+more+"wait")
-	eventually(t, "sleepers", func() bool {
+	must.Soon(t, "sleepers", func() bool {
 		return len(sleeping(dead)) == want && len(sleeping(living)) == 3 && (!root || len(sleeping(foreign)) == 1 && !slices.ContainsFunc(sleeping(foreign), early))
 	})
 	by := exec.Command("prlimit", "--locks=4294967296:unlimited", "sleep", fmt.Sprint(limited))
-	if err := by.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, by.Start())
 	defer by.Wait()
 	defer by.Process.Kill()
 	g.killBoth(t)
@@ -225,7 +214,7 @@ func TestNextSupervisorSweeps(t *testing.T) {
 	if code := next.code(t); code != 7 {
 		t.Errorf("the next job: exit code %d; output: %s", code, next.out)
 	}
-	eventually(t, "nothing of the dead job", func() bool { return len(sleeping(dead)) == 0 })
+	must.Soon(t, "nothing of the dead job", func() bool { return len(sleeping(dead)) == 0 })
 	if n := len(sleeping(living)); n != 3 {
 		t.Errorf("%d of 3 sleepers of a job that lives are left", n)
 	}
@@ -249,13 +238,11 @@ func TestSweepInside(t *testing.T) {
 		t.Skip("a namespace of processes takes root, and in a container --privileged")
 	}
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := nap()
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	g := startGuarded(t, fmt.Sprintf("exec unshare --pid --fork --mount-proc sh -c 'setsid sleep %d & (sleep %d &); env -i %s=sweep %s; echo swept $?; wait'", n, n, helperMode, exe))
-	eventually(t, "the sweep", func() bool { return strings.Contains(g.out.String(), "swept ") })
+	must.Soon(t, "the sweep", func() bool { return strings.Contains(g.out.String(), "swept ") })
 	if left := len(carrying(mark)); left != 2 || !strings.Contains(g.out.String(), "swept 0\n") {
 		t.Errorf("%d of 2 sleepers are left of a rank whose daemon lives: %s", left, g.out)
 	}
@@ -266,15 +253,11 @@ func TestSweepInside(t *testing.T) {
 	host := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c",
 		fmt.Sprintf("umount -a -t cgroup2; %s=supervisor TEST_JOB=inside TEST_SCRIPT='setsid sleep %d & wait' %s & read end", helperMode, n, exe))
 	end, err := host.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, host.Start())
 	defer host.Wait()
 	defer end.Close()
-	eventually(t, "a sleeper", func() bool { return len(carrying(mark)) == 1 })
+	must.Soon(t, "a sleeper", func() bool { return len(carrying(mark)) == 1 })
 	watchers := carrying("TEST_JOB=inside\x00")
 	if len(watchers) != 2 {
 		t.Fatalf("supervisor and daemon are %v", watchers)
@@ -284,7 +267,7 @@ func TestSweepInside(t *testing.T) {
 			syscall.Kill(pid, sig)
 		}
 	}
-	eventually(t, "the end of supervisor and daemon", func() bool { return len(carrying("TEST_JOB=inside\x00")) == 0 })
+	must.Soon(t, "the end of supervisor and daemon", func() bool { return len(carrying("TEST_JOB=inside\x00")) == 0 })
 	if err := proc.Sweep("another"); err != nil || len(carrying(mark)) != 1 {
 		t.Errorf("swept another host: %v, left: %v", err, carrying(mark))
 	}

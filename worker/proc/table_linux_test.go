@@ -9,39 +9,29 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
+
 	"golang.org/x/sys/unix"
 )
 
 // A child counts until it has been waited for, and an orphan from the moment in which its parent was.
 func TestChildless(t *testing.T) {
-	if err := adoptOrphans(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, adoptOrphans())
 	if !childless() {
 		t.Fatal("there are children before one was started")
 	}
 	cmd := exec.Command("/bin/sh", "-c", "sleep 600 <&- >&- 2>&- & echo $!")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	orphan, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if childless() {
 		t.Error("a child that was not waited for is missed")
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Wait())
 	if childless() {
 		t.Error("an orphan is missed")
 	}

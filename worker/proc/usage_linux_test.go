@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func TestParseUsage(t *testing.T) {
@@ -23,19 +25,13 @@ func TestParseUsage(t *testing.T) {
 func TestUsed(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "cat; true")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	defer cmd.Wait()
 	defer in.Close()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		used, err := Used([]int{cmd.Process.Pid, 1 << 30})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		u := used[cmd.Process.Pid]
 		if u.Processes == 2 && u.RSS > 0 && used[1<<30].Processes == 0 {
 			return
@@ -52,12 +48,8 @@ func BenchmarkUsed(b *testing.B) {
 	for range 8 {
 		cmd := exec.Command("cat")
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
+		must.Do(b, cmd.Start())
 		defer cmd.Wait()
 		defer in.Close()
 		pids = append(pids, cmd.Process.Pid)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/python"
 )
 
@@ -21,21 +22,15 @@ func TestDescribe(t *testing.T) {
 		"both/bin", "both/lib/python3.11/site-packages/torch-2.3.1.dist-info",
 		"fedora/bin", "fedora/lib64/python3.11/site-packages/torch-2.2.0.dist-info", "fedora/local/lib64/python3.11/site-packages/torch-2.6.0.dist-info",
 	} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o755))
 	}
 	link := func(name, target string) {
 		t.Helper()
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 	write("base/bin/python3.11", "")
 	link("base/bin/python3", "python3.11")

@@ -10,6 +10,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/counters"
 	"gorun/worker/session/codec"
 )
@@ -19,14 +20,10 @@ import (
 func meetingOfTwo(t *testing.T) (*Session, *slot, *Operation, *counters.Page, func()) {
 	t.Helper()
 	page, err := counters.NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(page.Close)
 	w, err := counters.Open(page.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(w.Close)
 	var doorbell, silence [2]int
 	for _, p := range []*[2]int{&doorbell, &silence} {

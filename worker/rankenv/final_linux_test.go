@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/proc"
 	"gorun/worker/rankenv"
 )
@@ -23,9 +24,7 @@ func TestFinalEnvironment(t *testing.T) {
 		}
 	}
 	g, err := proc.Open(proc.Config{Job: f.Job})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer g.Close()
 	for what, env := range map[string][]string{
 		"from the shell":  rankenv.Environment(f, slices.Concat(users, []string{"PATH=/usr/bin:/bin"}), nil),

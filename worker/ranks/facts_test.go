@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/rankenv"
@@ -107,9 +108,7 @@ GPU 1: NVIDIA A100 (UUID: GPU-33333333-4444)
 func TestGPUsByNVLink(t *testing.T) {
 	dir := t.TempDir()
 	const script = "#!/bin/sh\n[ \"$*\" = -L ] && for gpu in 0 1 2; do echo \"GPU $gpu: NVIDIA A40 (UUID: GPU-$gpu)\"; done\n"
-	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	host := topology.Host{GPUs: []topology.GPU{{UUID: "GPU-0", Links: []string{"X", "SYS", "NV4"}}, {UUID: "GPU-1", Links: []string{"SYS", "X", "SYS"}}, {UUID: "GPU-2", Links: []string{"NV4", "SYS", "X"}}}}
 	for list, want := range map[string]string{"auto": "GPU-0 GPU-2 GPU-1", "GPU-0 GPU-1": "GPU-0 GPU-1"} {

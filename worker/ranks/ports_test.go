@@ -6,14 +6,14 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestPortIsKept: no one else gets a port that is kept for the ranks, and who asks there too early is refused.
 func TestPortIsKept(t *testing.T) {
 	p, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer p.release()
 	at := fmt.Sprintf("127.0.0.1:%d", p.number)
 	if conn, err := net.Dial("tcp", at); !errors.Is(err, syscall.ECONNREFUSED) {

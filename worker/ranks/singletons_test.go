@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/worker/loop"
 	"gorun/worker/proc"
 )
@@ -15,9 +16,7 @@ import (
 // TestLateSingleton: a rank that loads an MPI library after an hour is seen, and looks end with the rank.
 func TestLateSingleton(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "libmpi.so.40"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	if _, err := file.WriteString("x"); err != nil {
 		t.Fatal(err)

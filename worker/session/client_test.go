@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"math"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 )
 
 var le = binary.LittleEndian
@@ -23,18 +23,12 @@ type client struct {
 func dial(t testing.TB, name string) *client {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c := &client{t: t, fd: fd}
 	t.Cleanup(c.close)
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + name}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + name}))
 	// No test waits for ever: a receive that takes this long fails.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
 	return c
 }
 
@@ -69,9 +63,7 @@ func (c *client) receive() ([]byte, int) {
 	fd := -1
 	if oobn > 0 {
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.Do(c.t, err)
 		fds, err := unix.ParseUnixRights(&messages[0])
 		if err != nil || len(fds) != 1 {
 			c.t.Fatalf("descriptors %v: %v", fds, err)
@@ -192,16 +184,4 @@ func (o operation) encode() []byte {
 		b = le.AppendUint32(b, uint32(d))
 	}
 	return append(b, o.name...)
-}
-
-// eventually polls until ok, for conditions that other goroutines or processes bring about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-	}
 }

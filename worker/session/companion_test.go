@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/collective"
+	"gorun/contrib/must"
 )
 
 // companionOf is the HELLO of a companion.
@@ -103,7 +104,7 @@ func TestCompanionDies(t *testing.T) {
 	x, y := own.sum(1, "y"), other.sum(2, "y")
 	own.completes(1, x, 2)
 	other.completes(2, y, 2)
-	eventually(t, "its memory is free", func() bool { return arenas(t) == before+7 }) // the mappings of the clients, and of the two others
+	must.Soon(t, "its memory is free", func() bool { return arenas(t) == before+7 }) // the mappings of the clients, and of the two others
 }
 
 // TestCompanionEndsWithFollowersOpen: what follows an operation that the daemon has counts, and so does a JOIN of the
@@ -133,14 +134,12 @@ func companionEndsWithFollowersOpen(t *testing.T, goodbye bool) {
 		if goodbye {
 			c.send(words(6, 0))
 		}
-		if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Shutdown(c.fd, unix.SHUT_WR))
 		c.ended()
 		leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 		if round == 2 {
 			own.send(leave.encode())
-			eventually(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
+			must.Soon(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
 		}
 		other.group(region, 1, "g", 7, 8, 9)
 		for handle, text := range other.ends(7, 8, 9) {
@@ -162,7 +161,7 @@ func companionEndsWithFollowersOpen(t *testing.T, goodbye bool) {
 			}
 		}
 	}
-	eventually(t, "its memory is free", func() bool { return arenas(t) == before+3 }) // the mappings of the clients
+	must.Soon(t, "its memory is free", func() bool { return arenas(t) == before+3 }) // the mappings of the clients
 	for range 4 {
 		accompany(t, h, 0) // as many as there may be
 	}
@@ -181,7 +180,7 @@ func TestCompanionEndsWithSession(t *testing.T) {
 		end(own)
 		c.gone()
 		second.gone()
-		eventually(t, "the rank has left once", func() bool { return slices.Equal(h.engine.gone(), []int{0}) })
+		must.Soon(t, "the rank has left once", func() bool { return slices.Equal(h.engine.gone(), []int{0}) })
 		late := dial(t, h.name)
 		late.send(companionOf(0, token(0)))
 		if b, _ := late.expect(67); !strings.Contains(string(b[20:]), "no session") {
@@ -198,9 +197,9 @@ func TestCompanionWaitsForWorld(t *testing.T) {
 	h := start(t, 1)
 	own, c := dial(t, h.name), dial(t, h.name)
 	own.send(helloOf(0, token(0)))
-	eventually(t, "connected", func() bool { return h.server.Connected(0) })
+	must.Soon(t, "connected", func() bool { return h.server.Connected(0) })
 	c.send(companionOf(0, token(0)))
-	eventually(t, "both wait", func() bool { return len(h.wanted) == 2 })
+	must.Soon(t, "both wait", func() bool { return len(h.wanted) == 2 })
 	h.begin()
 	for _, x := range []*client{c, own} {
 		x.expect(65)

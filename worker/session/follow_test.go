@@ -11,6 +11,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/session"
 )
 
@@ -156,7 +157,7 @@ func TestFollowersOfWhatIsGivenUp(t *testing.T) {
 	send := operation{handle: 6, kind: collective.Send, dtype: kernel.Float32, in: region, out: none, inBytes: 16, dims: []int64{4}, root: 1, name: "s"}
 	c.send(send.encode())
 	why := map[session.Subject]error{}
-	eventually(t, "all operations", func() bool {
+	must.Soon(t, "all operations", func() bool {
 		open := h.real.Pending(time.Now())
 		all := append(open, h.server.Held(open)...)
 		clear(why)
@@ -256,7 +257,7 @@ func followersOfWhoJoins(t *testing.T, beside bool) {
 				memories[rank][64*i+2], memories[rank][64*i+3] = 0, 0x40 // 2.0
 			}
 			if rank == 1 && round%2 == 0 { // the other rank has joined for sure
-				eventually(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
+				must.Soon(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
 			}
 			signature := int32(1)
 			if fails {

@@ -12,6 +12,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/link"
+	"gorun/contrib/must"
 	"gorun/worker/session"
 	"gorun/worker/shm"
 )
@@ -88,9 +89,7 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 		h := &host{pool: shm.NewPool(1 << 30)}
 		h.real = collective.New(collective.Config{Transport: plug{w, i}, Alloc: h.pool, Carry: -1})
 		world.Self = i
-		if err := h.real.SetWorld(world); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.real.SetWorld(world))
 		w.engines, hosts = append(w.engines, h.real), append(hosts, h)
 	}
 	for i, h := range hosts {
@@ -184,7 +183,7 @@ func TestFollowersInARemovedSet(t *testing.T) {
 		}
 		for i, r := range ranks {
 			if i == 3 && round%6 == 3 { // before the set is removed, the second host has heard of what follows
-				eventually(t, "what follows", func() bool { return waiting(1, follows[0]) && waiting(1, follows[1]) })
+				must.Soon(t, "what follows", func() bool { return waiting(1, follows[0]) && waiting(1, follows[1]) })
 			}
 			r.send(remove.encode())
 		}
@@ -236,6 +235,6 @@ func TestFollowersInARemovedSet(t *testing.T) {
 		}
 	}
 	for i, h := range hosts {
-		eventually(t, fmt.Sprint("no operation on host ", i), func() bool { return len(h.real.Pending(time.Now())) == 0 })
+		must.Soon(t, fmt.Sprint("no operation on host ", i), func() bool { return len(h.real.Pending(time.Now())) == 0 })
 	}
 }

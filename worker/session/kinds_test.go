@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gorun/collective"
+	"gorun/contrib/must"
 	"gorun/worker/session"
 	"gorun/worker/shm"
 )
@@ -35,9 +36,7 @@ func startConfigured(t testing.TB, size int, cfg collective.Config, behind func(
 	for rank := range size {
 		member.Ranks = append(member.Ranks, rank)
 	}
-	if err := e.SetWorld(collective.EngineWorld{Epoch: 5, Hosts: []collective.HostRanks{member}, Size: size}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.SetWorld(collective.EngineWorld{Epoch: 5, Hosts: []collective.HostRanks{member}, Size: size}))
 	h.serve(t, behind(realEngine{e}), member.Ranks)
 	return h
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // interpreter is a Python with numpy, like PYTHON in the Makefile, or without if there is no such; "" for none.
@@ -40,9 +41,7 @@ func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes
 		t.Skip("python3 is not installed")
 	}
 	root, err := filepath.Abs("../../contrib/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	secret := token(rank)
@@ -52,9 +51,7 @@ func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes
 		"GORUN_TOKEN="+hex.EncodeToString(secret[:]), "GORUN_PROCESS="+strconv.Itoa(rank), "GORUN_TEST_SIZE="+strconv.Itoa(h.engine.size))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	return cmd, &out
 }
 
@@ -76,7 +73,7 @@ func TestPythonWorld(t *testing.T) {
 				t.Errorf("rank %d of %d ran no tests:\n%s", rank, size, outs[rank])
 			}
 		}
-		eventually(t, "all left", func() bool { return len(h.engine.gone()) == size })
+		must.Soon(t, "all left", func() bool { return len(h.engine.gone()) == size })
 		if h.engine.pending() != 0 {
 			t.Errorf("%d operations are left over", h.engine.pending())
 		}
@@ -107,7 +104,7 @@ func TestPythonKilled(t *testing.T) {
 	h.begin()
 	victim, _ := h.python(t, 0, "-c", stuck)
 	other, out := h.python(t, 1, "-c", stuck)
-	eventually(t, "both submitted", func() bool {
+	must.Soon(t, "both submitted", func() bool {
 		h.engine.mu.Lock()
 		defer h.engine.mu.Unlock()
 		return len(h.engine.waiting["stuck"]) == 2
@@ -115,9 +112,7 @@ func TestPythonKilled(t *testing.T) {
 	if n := arenas(t); n != before+2 {
 		t.Errorf("%d regions are mapped, want 2 more than the %d before", n, before)
 	}
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, victim.Process.Kill())
 	victim.Wait()
 	if err := other.Wait(); err != nil {
 		t.Errorf("the other rank: %v", err)
@@ -125,7 +120,7 @@ func TestPythonKilled(t *testing.T) {
 	if want := "submitted\nShutdown rank 0 left\n"; out.String() != want {
 		t.Errorf("the other rank said %q, want %q", out, want)
 	}
-	eventually(t, "both left, memory unmapped", func() bool { return len(h.engine.gone()) == 2 && arenas(t) == before })
+	must.Soon(t, "both left, memory unmapped", func() bool { return len(h.engine.gone()) == 2 && arenas(t) == before })
 }
 
 // TestPythonWithoutDaemon ends the daemon while a rank waits, and starts a rank with a wrong token.
@@ -133,7 +128,7 @@ func TestPythonWithoutDaemon(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
 	rank, out := h.python(t, 0, "-c", stuck)
-	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+	must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
 	h.engine.holdBack()
 	h.stop()
 	if err := rank.Wait(); err != nil || !strings.Contains(out.String(), "Aborted the gorun daemon of this host is gone") {
@@ -154,7 +149,7 @@ func TestPythonGone(t *testing.T) {
 	h := start(t, 2)
 	h.begin()
 	rank, out := h.python(t, 0, "-c", stuck)
-	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+	must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
 	h.server.Gone(fmt.Errorf("host2 died"))
 	if err := rank.Wait(); err != nil || !strings.HasSuffix(out.String(), "Aborted host2 died\n") {
 		t.Errorf("%v\n%s", err, out)

@@ -14,6 +14,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/rank"
 	"gorun/worker/session"
 )
@@ -261,19 +262,15 @@ func TestRankInSlotIsReleased(t *testing.T) {
 				}()
 			}()
 			r, err := rank.Join(context.Background(), h.name, 0, token(0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer r.Close()
 			v, err := newVector(r, "x", 4)
 			for k := 0; k < 5 && err == nil; k++ {
 				_, err = r.Do(&v.op)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			<-met
-			eventually(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+			must.Soon(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 			if name == "leaves" {
 				r.Close()
 			} else {
@@ -303,7 +300,7 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 	go func() {
 		defer close(late)
 		used.Wait()
-		eventually(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+		must.Soon(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 		h.server.Gone(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"})
 	}()
 	var wg sync.WaitGroup
@@ -404,8 +401,6 @@ func TestRankWaitsAsleep(t *testing.T) {
 // busy is the CPU time of this process.
 func busy(t *testing.T) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -11,6 +11,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/rank"
 )
 
@@ -213,16 +214,14 @@ func TestRankIsReleased(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			r, err := rank.Join(ctx, h.name, 0, token(0))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			ended := make(chan error, 1)
 			go func() {
 				_, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "b"})
 				r.Close() // the connection may be gone
 				ended <- err
 			}()
-			eventually(t, "the rank waits", func() bool {
+			must.Soon(t, "the rank waits", func() bool {
 				h.engine.mu.Lock()
 				defer h.engine.mu.Unlock()
 				return len(h.engine.waiting) == 1

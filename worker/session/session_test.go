@@ -17,6 +17,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/session"
 	"gorun/worker/shm"
 )
@@ -92,11 +93,11 @@ func TestWelcomeWaitsForWorld(t *testing.T) {
 	h := start(t, 2)
 	c := dial(t, h.name)
 	c.send(helloOf(1, token(1)))
-	eventually(t, "connected", func() bool { return h.server.Connected(1) })
+	must.Soon(t, "connected", func() bool { return h.server.Connected(1) })
 	if h.server.Connected(0) {
 		t.Error("rank 0 is said to be connected")
 	}
-	eventually(t, "rank 1 waits for a world", func() bool { return len(h.wanted) == 1 })
+	must.Soon(t, "rank 1 waits for a world", func() bool { return len(h.wanted) == 1 })
 	h.begin()
 	b, _ := c.expect(65)
 	got := make([]uint32, 0, 10)
@@ -148,9 +149,7 @@ func TestHandshakeRefuses(t *testing.T) {
 func TestHandshakeDeadline(t *testing.T) {
 	server := session.New(session.Config{Engine: newEngine(1, nil), Handshake: 20 * time.Millisecond})
 	name, err := server.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- server.Run(ctx) }()
@@ -430,7 +429,7 @@ func TestRefusedOperations(t *testing.T) {
 	// After all of this the session still works, up to the last byte of the region.
 	last := with(func(o *operation) { o.inOffset = 2<<20 - 32; o.outOffset = o.inOffset })
 	c.send(last.encode())
-	eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+	must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
 }
 
 func TestMalformedEndsSession(t *testing.T) {
@@ -459,7 +458,7 @@ func TestMalformedEndsSession(t *testing.T) {
 			c.send(m)
 		}
 		c.ended()
-		eventually(t, name+": rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
+		must.Soon(t, name+": rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
 		if h.server.Connected(0) {
 			t.Errorf("%s: still connected", name)
 		}
@@ -535,7 +534,7 @@ func TestRankThatDoesNotRead(t *testing.T) {
 	}
 	for i := range uint32(100000) {
 		if err := unix.Send(c.fd, le.AppendUint64(words(2, i), math.MaxUint64), unix.MSG_NOSIGNAL); err != nil {
-			eventually(t, "left", func() bool { return len(h.engine.gone()) == 1 })
+			must.Soon(t, "left", func() bool { return len(h.engine.gone()) == 1 })
 			return
 		}
 	}
@@ -552,7 +551,7 @@ func TestMemoryOutlivesRank(t *testing.T) {
 		c := join(t, h.name, 0)
 		region, m := c.alloc(1 << 20)
 		c.send(allreduce(1, region, 100, "x").encode())
-		eventually(t, "submitted", func() bool { return h.engine.pending() == 1 })
+		must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
 		switch death {
 		case "free":
 			c.send(words(5, region))
@@ -565,7 +564,7 @@ func TestMemoryOutlivesRank(t *testing.T) {
 			c.close()
 		}
 		if death != "free" {
-			eventually(t, "rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
+			must.Soon(t, "rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
 		}
 		h.engine.release() // writes to the memory
 		if m[0] != 1 {
@@ -574,16 +573,14 @@ func TestMemoryOutlivesRank(t *testing.T) {
 		h.stop()
 	}
 	// What is left are the mappings of the test's own clients.
-	eventually(t, "unmapped", func() bool { return arenas(t) == before+4 })
+	must.Soon(t, "unmapped", func() bool { return arenas(t) == before+4 })
 }
 
 // arenas counts the mappings of rank memory in this process.
 func arenas(t testing.TB) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.Count(string(maps), "/memfd:gorun-arena ")
 }
 
@@ -591,7 +588,7 @@ func TestGone(t *testing.T) {
 	h := start(t, 3)
 	early := dial(t, h.name)
 	early.send(helloOf(0, token(0)))
-	eventually(t, "connected", func() bool { return h.server.Connected(0) })
+	must.Soon(t, "connected", func() bool { return h.server.Connected(0) })
 	h.server.Gone(fmt.Errorf("end job: %w", &collective.Error{Code: collective.CodeShutdown, Text: "rank 7 failed"}))
 	for _, c := range []*client{early, dial(t, h.name)} {
 		if c != early {
@@ -646,9 +643,7 @@ func TestStopEndsSessions(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(fd)
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + h.name}); err != unix.ECONNREFUSED {
 		t.Errorf("connect after the end: %v", err)
@@ -696,9 +691,7 @@ func TestNoGarbage(t *testing.T) {
 func rounds(c *client, region uint32) func() {
 	message, buf := allreduce(1, region, 1, "x").encode(), make([]byte, 256)
 	return func() {
-		if err := unix.Send(c.fd, message, 0); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Do(c.t, unix.Send(c.fd, message, 0))
 		n, err := unix.Read(c.fd, buf)
 		for err == unix.EINTR {
 			n, err = unix.Read(c.fd, buf)

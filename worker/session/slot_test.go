@@ -15,6 +15,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/session"
 )
 
@@ -221,7 +222,7 @@ func TestNoSlotAfterJoin(t *testing.T) {
 	all(ranks, "x", 16, always)
 	o := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 	ranks[0].send(o.encode())
-	eventually(t, "the flag of who joined", func() bool { return atomic.LoadUint32(ranks[1].flag(0, 0)) == 1 })
+	must.Soon(t, "the flag of who joined", func() bool { return atomic.LoadUint32(ranks[1].flag(0, 0)) == 1 })
 	if got := all(ranks, "y", 16, always); got[0] != 0 || got[1] != 0 {
 		t.Errorf("slots after a join: %v", got)
 	}
@@ -274,8 +275,8 @@ func TestSlotKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "met")
 	other, out := h.python(t, 1, "-c", inSlot, path)
 	victim, _ := h.python(t, 0, "-c", inSlot, path)
-	eventually(t, "rank 0 is done", func() bool { _, err := os.Stat(path); return err == nil })
-	eventually(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
+	must.Soon(t, "rank 0 is done", func() bool { _, err := os.Stat(path); return err == nil })
+	must.Soon(t, "rank 1 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 	victim.Process.Kill()
 	victim.Wait()
 	if err := other.Wait(); err != nil || !strings.HasPrefix(out.String(), "met [2.]\nallreduce \"allreduce.x\": rank 0 on host1 left") {

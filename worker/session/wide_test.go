@@ -14,6 +14,7 @@ import (
 
 	"gorun/collective"
 	"gorun/collective/kernel"
+	"gorun/contrib/must"
 	"gorun/worker/rank"
 	"gorun/worker/shm"
 )
@@ -221,9 +222,7 @@ func startWide(t *testing.T) *wide {
 		t.Fatalf("slot at %d, want a wide one", w.at)
 	}
 	w.at--
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-first)
 	return w
 }
 
@@ -243,7 +242,7 @@ func TestRankDiesInWideSlot(t *testing.T) {
 	w.come(w.other.region, 0)
 	ended := make(chan error, 1)
 	go func() { _, err := w.rank.Do(&w.vector.op); ended <- err }()
-	eventually(t, "the slice of the rank that lives", func() bool { return atomic.LoadUint64(w.other.word(w.at+8)) == 1 })
+	must.Soon(t, "the slice of the rank that lives", func() bool { return atomic.LoadUint64(w.other.word(w.at+8)) == 1 })
 	now := time.Now()
 	if stalls := w.host.server.Waiting(now); len(stalls) != 1 || stalls[0].Name != "x" || fmt.Sprint(stalls[0].Missing) != "[{ [1]}]" {
 		t.Errorf("waiting: %+v", stalls)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/contrib/must"
 	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
 	"gorun/worker/cached"
@@ -23,9 +24,7 @@ func newStore(t *testing.T) *Store {
 	t.Helper()
 	home := t.TempDir()
 	s, err := Open(func(name string) string { return map[string]string{"HOME": home}[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -67,9 +66,7 @@ func TestContents(t *testing.T) {
 		t.Fatalf("kept %d: %v", kept, err)
 	}
 	dir, _, err := s.Build(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if read(t, dir, "d/a")+read(t, dir, "d/b")+read(t, dir, "d/c")+read(t, dir, "link") != "onetwooneone" {
 		t.Error("the tree has other contents")
 	}
@@ -90,9 +87,7 @@ func TestContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, changed, err := s.Build(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(changed) != 3 || read(t, dir, "d/a.changed") != "mine" || read(t, dir, "d/b.changed") != "TWO" {
 		t.Errorf("what was changed is not kept: %q", changed)
 	}
@@ -145,14 +140,10 @@ func TestGet(t *testing.T) {
 	w.Close()
 	c.in <- &wire.Files{Data: []byte("onet"), Size: 4}
 	c.in <- &wire.Files{Data: packed.Bytes(), Size: 2 + len(long)}
-	if err := <-c.err; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-c.err)
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error)
 	go func() { over <- first.Serve(ctx, l, tree, key) }()
@@ -202,9 +193,7 @@ func TestTreesAreCleaned(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir, _, err := s.Build(tree)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		dirs = append(dirs, dir)
 	}
 	os.WriteFile(filepath.Join(dirs[1], "result"), []byte("r"), 0o600)

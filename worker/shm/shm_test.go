@@ -11,15 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/contrib/must"
 	"gorun/worker/shm"
 )
 
 func TestRegionIsSealed(t *testing.T) {
 	b := shm.NewBudget(64 << 20)
 	r, err := shm.Create(b, "gorun-test", 3<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Release()
 	if r.Size() != 4<<20 || b.Used() != 4<<20 {
 		t.Errorf("size %d, charged %d, want both rounded up to 4 MiB", r.Size(), b.Used())
@@ -31,9 +30,7 @@ func TestRegionIsSealed(t *testing.T) {
 		t.Errorf("grow: %v, want EPERM", err)
 	}
 	m, err := unix.Mmap(r.FD(), 0, int(r.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Munmap(m)
 	m[r.Size()-1] = 7
 	if got := r.Bytes()[r.Size()-1]; got != 7 {
@@ -44,12 +41,8 @@ func TestRegionIsSealed(t *testing.T) {
 // TestLimitOfFileSizeIsNamed: the kernel holds shared memory against the limit of files.
 func TestLimitOfFileSizeIsNamed(t *testing.T) {
 	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 3 << 20, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 3 << 20, Max: before.Max}))
 	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
 	b := shm.NewBudget(64 << 20)
 	if _, err := shm.Create(b, "gorun-test", 4<<20); err == nil || !strings.Contains(err.Error(), "ulimit -f is 3072 KiB") {
@@ -62,9 +55,7 @@ func TestLimitOfFileSizeIsNamed(t *testing.T) {
 
 func TestReadOnlyRegionCannotBeWritten(t *testing.T) {
 	r, err := shm.CreateReadOnly(shm.NewBudget(64<<20), "gorun-test", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Release()
 	if _, err := unix.Mmap(r.FD(), 0, int(r.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
 		t.Error("the descriptor for ranks can be mapped writable")
@@ -73,9 +64,7 @@ func TestReadOnlyRegionCannotBeWritten(t *testing.T) {
 		t.Error("the descriptor for ranks can be written")
 	}
 	m, err := unix.Mmap(r.FD(), 0, int(r.Size()), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unix.Munmap(m)
 }
 
@@ -87,9 +76,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	first, err := shm.Create(b, "gorun-test", 3<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := shm.Create(b, "gorun-test", 1); !errors.Is(err, shm.ErrLimit) {
 		t.Errorf("over the limit: %v", err)
 	}
@@ -103,9 +90,7 @@ func TestBudget(t *testing.T) {
 func TestUnmapAfterLastRelease(t *testing.T) {
 	name := fmt.Sprintf("gorun-unmap-%d", os.Getpid())
 	r, err := shm.Create(shm.NewBudget(64<<20), name, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Retain()
 	r.Release()
 	if n := mappings(t, name); n != 1 {
@@ -127,9 +112,7 @@ func TestUnmapAfterLastRelease(t *testing.T) {
 func mappings(t *testing.T, name string) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.Count(string(maps), "/memfd:"+name+" ")
 }
 
@@ -139,9 +122,7 @@ func TestPoolReuses(t *testing.T) {
 	seen := map[*byte]bool{}
 	for range 1000 {
 		b, err := p.Alloc(100 << 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(b.Bytes()) != 100<<10 {
 			t.Fatalf("got %d bytes", len(b.Bytes()))
 		}
@@ -167,9 +148,7 @@ func TestPoolSlotsDoNotOverlap(t *testing.T) {
 	for round := range 5 {
 		for i, n := range sizes {
 			buf, err := p.Alloc(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer buf.Release()
 			b, fill := buf.Bytes(), byte(round*len(sizes)+i+1)
 			if len(b) != n || cap(b) != n {
@@ -222,17 +201,13 @@ func TestPoolLimit(t *testing.T) {
 		t.Error("a negative size was accepted")
 	}
 	a, err := p.Alloc(48 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := p.Alloc(32 << 20); !errors.Is(err, shm.ErrLimit) {
 		t.Errorf("over the limit: %v", err)
 	}
 	a.Release()
 	b, err := p.Alloc(32 << 20) // the idle 48 MiB make room
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b.Release()
 	if p.Resident() != 32<<20 {
 		t.Errorf("%d bytes resident, want 32 MiB", p.Resident())
@@ -243,26 +218,20 @@ func TestPoolReturnsIdleMemory(t *testing.T) {
 	p := shm.NewPool(1 << 30)
 	defer p.Close()
 	big, err := p.Alloc(16 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	kept := big.Bytes()
 	kept[0] = 9
 	big.Release()
 	for range 2000 {
 		b, err := p.Alloc(10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b.Release()
 	}
 	if p.Resident() > 1<<20 {
 		t.Errorf("%d bytes resident though the big result is long idle", p.Resident())
 	}
 	again, err := p.Alloc(16 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Release()
 	if &again.Bytes()[0] != &kept[0] || again.Bytes()[0] != 0 {
 		t.Error("the slot was not emptied and used again")
@@ -272,9 +241,7 @@ func TestPoolReturnsIdleMemory(t *testing.T) {
 func TestPoolOutlivesClose(t *testing.T) {
 	p := shm.NewPool(1 << 30)
 	b, err := p.Alloc(3 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p.Close()
 	p.Close()
 	b.Bytes()[3<<20-1] = 1 // still mapped
@@ -324,9 +291,7 @@ func BenchmarkPool(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x, err := p.Alloc(1 << 20)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		x.Release()
 	}
 }
@@ -336,9 +301,7 @@ func TestPoolAllocatesNoGarbage(t *testing.T) {
 	defer p.Close()
 	if n := testing.AllocsPerRun(1000, func() {
 		x, err := p.Alloc(1 << 20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		x.Release()
 	}); n != 0 {
 		t.Errorf("%v allocations per result", n)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // start runs a shell and returns its process once it has written a line.
@@ -15,12 +17,8 @@ func start(t *testing.T, script string) int {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -35,9 +33,7 @@ func start(t *testing.T, script string) int {
 // process waits for.
 func TestLook(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, exec.Command("mkfifo", pipe).Run())
 	works := start(t, "echo; while :; do :; done")
 	sleeps := start(t, "(sleep 0.1; exit 3) & echo; exec sleep 1000") // sleep does not wait for the child of the shell before it
 	opens := start(t, "echo; exec cat "+pipe)
@@ -72,13 +68,9 @@ func TestMemory(t *testing.T) {
 		root := t.TempDir()
 		path := filepath.Join(root, tt.file)
 		put := func(text string) {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		put(tt.before)
 		m := memoryOf(root, parseGroups([]byte(group)))
 		if m.killed != 2 || m.Short() {

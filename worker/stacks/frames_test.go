@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 const elfutils = `PID 19408 - process
@@ -76,9 +78,7 @@ func TestParseTools(t *testing.T) {
 // TestFormatIsBounded: whatever a tool writes, a stack takes no more than its share of a message.
 func TestFormatIsBounded(t *testing.T) {
 	threads, err := parseElfutils([]byte("TID 7:\n" + strings.Repeat("#0  0x1 "+strings.Repeat("f", 1000)+" - /lib\n", 1000)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, most := range []int{maxStack, 4096, 300} {
 		got := format(threads, 7, most)
 		if len(got) > most || len(got) < most-longest-64 && most < maxStack || strings.Count(got, "\n") > 1+mostFrames || !strings.HasSuffix(got, "f\n") {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 // hung is a program in C that waits in wait_for_ever, and its other threads in other.
@@ -42,9 +44,7 @@ int main(int n, char **a) {
 func compile(t *testing.T, source string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(file+".c", []byte(source), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file+".c", []byte(source), 0o644))
 	if out, err := exec.Command("gcc", "-O1", "-g", "-o", file, file+".c", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -57,12 +57,8 @@ func hang(t *testing.T) int {
 	cmd := exec.Command(compile(t, hung))
 	cmd.Env = []string{}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -78,9 +74,7 @@ func only(t *testing.T, name, script string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	if name != "" {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755))
 	}
 	t.Setenv("PATH", dir)
 	return dir
@@ -119,7 +113,7 @@ func TestNative(t *testing.T) {
 					t.Errorf("it is %d, want %d", now, want)
 				}
 				syscall.Kill(pid, syscall.SIGSTOP)
-				await(t, "it does not stop", func() bool { return stopOf(pid) == stopped })
+				must.Soon(t, "it does not stop", func() bool { return stopOf(pid) == stopped })
 			}
 		})
 	}
@@ -134,7 +128,7 @@ func TestNativeGoesOn(t *testing.T) {
 		if got := Native(t.Context(), []int{pid}, maxStack)[pid]; !reflect.DeepEqual(got, Traced{Notes: want}) {
 			t.Errorf("%+v", got)
 		}
-		await(t, "it does not go on", func() bool { return stopOf(pid) == running })
+		must.Soon(t, "it does not go on", func() bool { return stopOf(pid) == running })
 	})
 	t.Run("asked to end", func(t *testing.T) {
 		pid, debugger := hang(t), toolOf(t, "gdb")
@@ -144,7 +138,7 @@ func TestNativeGoesOn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan Traced)
 		go func() { done <- Native(ctx, []int{pid}, maxStack)[pid] }()
-		await(t, "it is not stopped", func() bool {
+		must.Soon(t, "it is not stopped", func() bool {
 			_, err := os.Stat(began)
 			return err == nil && stopOf(pid) == traced
 		})
@@ -181,9 +175,7 @@ func TestNoNative(t *testing.T) {
 		})
 	}
 	gone := exec.Command("/bin/true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, gone.Run())
 	only(t, "gdb", "exit 3")
 	for _, other := range []int{gone.Process.Pid, 0, -1} {
 		if got := Native(t.Context(), []int{other}, maxStack)[other]; !reflect.DeepEqual(got.Notes, []string{"it has ended"}) {
@@ -222,7 +214,7 @@ func TestDenied(t *testing.T) {
 func TestThreads(t *testing.T) {
 	pid := hang(t)
 	var all []Thread
-	await(t, "its threads do not wait", func() bool {
+	must.Soon(t, "its threads do not wait", func() bool {
 		all = Threads(pid, maxStack)
 		return len(all) == 2 && all[0].State == "S" && all[1].State == "S"
 	})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func TestParseKernel(t *testing.T) {
@@ -33,24 +35,12 @@ func start(t *testing.T, env []string, name string, args ...string) int {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = env
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
 	return cmd.Process.Pid
-}
-
-// await waits until something holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(what)
-		}
-	}
 }
 
 // TestKernel: whoever may see the kernel's stack sees where a process sleeps; others see nothing.
@@ -62,7 +52,7 @@ func TestKernel(t *testing.T) {
 		}
 		return
 	}
-	await(t, "it does not sleep", func() bool {
+	must.Soon(t, "it does not sleep", func() bool {
 		return slices.ContainsFunc(Kernel(pid), func(name string) bool { return strings.Contains(name, "nanosleep") })
 	})
 }
@@ -119,24 +109,18 @@ func TestFormat(t *testing.T) {
 
 func dump(t *testing.T, threads []thread) string {
 	b, err := json.Marshal(threads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(b)
 }
 
 // spyAs has processes with a PATH of its own find a program as their py-spy.
 func spyAs(t *testing.T, script string) (pid int, dir string) {
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+script), 0o755))
 	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pid = start(t, []string{"PATH=relative:" + dir}, sleep, "1000")
-	await(t, "it has no environment", func() bool { return strings.Contains(read(pid, "environ"), dir) })
+	must.Soon(t, "it has no environment", func() bool { return strings.Contains(read(pid, "environ"), dir) })
 	return pid, dir
 }
 
@@ -145,11 +129,11 @@ func TestPython(t *testing.T) {
 	pid, dir := spyAs(t, `echo "$*" >"$(dirname "$0")/args"; cat <<'END'`+"\n"+dumped+"\nEND\n")
 	other, _ := spyAs(t, "exit 1")
 	var got map[int]string
-	await(t, "py-spy writes nothing", func() bool { // within its time, on a busy machine
+	must.Soon(t, "py-spy writes nothing", func() bool { // within its time, on a busy machine
 		got = Python(t.Context(), []int{pid, 0, other, -1})
 		return got[pid] != ""
 	})
-	if want := map[int]string{pid: format(must(parseDump([]byte(dumped))), pid, maxStack)}; !reflect.DeepEqual(got, want) {
+	if want := map[int]string{pid: format(first(parseDump([]byte(dumped))), pid, maxStack)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	args, err := os.ReadFile(filepath.Join(dir, "args"))
@@ -158,7 +142,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-func must[T any](value T, err error) T {
+func first[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -179,7 +163,7 @@ func TestPythonIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan map[int]string)
 	go func() { done <- Python(ctx, []int{silent}) }()
-	await(t, "py-spy does not begin", func() bool {
+	must.Soon(t, "py-spy does not begin", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "began"))
 		return err == nil
 	})

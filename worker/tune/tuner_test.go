@@ -9,6 +9,7 @@ import (
 
 	"gorun/collective/link"
 	"gorun/collective/schedule"
+	"gorun/contrib/must"
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
@@ -25,9 +26,7 @@ func TestOrderBeside(t *testing.T) {
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
 		a, err := machine.Step(ev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return a
 	}
 	const hosts = 300

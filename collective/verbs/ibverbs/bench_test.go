@@ -16,6 +16,7 @@ import (
 	"gorun/collective/link"
 	"gorun/collective/tcp"
 	"gorun/collective/verbs"
+	"gorun/contrib/must"
 )
 
 const (
@@ -73,9 +74,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 // opened returns both ends of a stream, over TCP without a provider.
 func opened(b *testing.B, provider verbs.Provider) (ends [2]net.Conn) {
 	l, err := tcp.Options{}.Listen(b.Context(), "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer l.Close()
 	if ends[0], err = (tcp.Options{}).Dial(b.Context(), []string{l.Addr().String()}); err != nil {
 		b.Fatal(err)
@@ -149,9 +148,7 @@ func stream(b *testing.B, provider verbs.Provider) {
 // copies is a pipeline that does nothing but copy. The C library makes the copy that the stand-in makes by it.
 func copies(b *testing.B) {
 	memcpy, err := purego.Dlsym(purego.RTLD_DEFAULT, "memcpy")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	from, to := filled(), filled()
 	send, receive := make([]byte, benchRing), make([]byte, benchRing)
 	b.SetBytes(benchTotal)

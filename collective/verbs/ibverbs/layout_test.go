@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"gorun/collective/verbs"
+	"gorun/contrib/must"
 )
 
 // constants returns the constants of layout.go.
@@ -24,9 +25,7 @@ func constants(t *testing.T) map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "layout.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
 	if _, err := new(types.Config).Check("ibverbs", fset, []*ast.File{file}, &info); err != nil {
 		t.Fatal(err)
@@ -66,9 +65,7 @@ func TestLayout(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.Command(program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := constants(t)
 	delete(want, "portAttrSize") // ours is larger
 	for name, value := range numbers {

@@ -20,6 +20,7 @@ import (
 	"gorun/collective/verbs"
 	"gorun/collective/verbs/ibverbs"
 	"gorun/collective/verbs/verbstest"
+	"gorun/contrib/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,18 +34,14 @@ func standin(t testing.TB) (provider verbs.Provider, directory string) {
 	}
 	library := filepath.Join(t.TempDir(), "libibverbs.so.1")
 	shared, err := os.MkdirTemp("/dev/shm", "gorun-verbs-") // in memory: registered pages become its files
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(shared) })
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-o", library, "../../../contrib/verbs/standin.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Setenv("VERBS_STANDIN", shared)
 	provider, err = ibverbs.Load(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return provider, shared
 }
 
@@ -63,9 +60,7 @@ func TestExercise(t *testing.T) {
 // fault writes a file that makes a fault. Queue pairs that are connected from then on have it.
 func fault(t testing.TB, directory, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600))
 }
 
 // One in 200 writes breaks its queue pair, the port goes down now and then, the device is removed, and addresses move in
@@ -113,14 +108,10 @@ func linked(t *testing.T, provider verbs.Provider) verbs.Pair {
 				t.Error(err)
 			}
 		})
-		if err := ends[i].Receive(4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ends[i].Receive(4))
 	}
 	for i := range ends {
-		if err := ends[i].Connect(1, ends[1-i].End(), verbs.DefaultTuning); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ends[i].Connect(1, ends[1-i].End(), verbs.DefaultTuning))
 	}
 	return ends[0]
 }
@@ -133,9 +124,7 @@ func TestCompletionsOfPairsHaveNoOrder(t *testing.T) {
 	late := linked(t, provider)
 	var order []verbs.Pair
 	for _, p := range []verbs.Pair{late, prompt} {
-		if err := p.Write(0, 1, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Write(0, 1, 0))
 	}
 	for end := time.Now().Add(time.Minute); len(order) < 2 && time.Now().Before(end); {
 		for _, p := range []verbs.Pair{late, prompt} {
@@ -158,18 +147,14 @@ func TestWaitForLateCompletion(t *testing.T) {
 	fault(t, directory, "late", "1")
 	p := linked(t, provider)
 	for range 20 {
-		if err := p.Write(0, 1, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Write(0, 1, 0))
 		for n := 0; n == 0; {
 			var done [1]verbs.Completion
 			var err error
 			if n, err = p.Poll(done[:]); err == nil && n == 0 {
 				err = p.Wait()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 	}
 }
@@ -180,9 +165,7 @@ func TestEventOfPair(t *testing.T) {
 	provider, directory := standin(t)
 	fault(t, directory, "event", "1")
 	p := linked(t, provider)
-	if err := p.Write(0, 1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Write(0, 1, 0))
 	event, ok := errors.AsType[*verbs.EventError](p.Event())
 	if !ok || event.Event < verbs.EventPair || event.Event > verbs.EventPairAccess {
 		t.Errorf("the event is %v", event)
@@ -201,9 +184,7 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("ports %+v, error %v", ports, err)
 	}
 	p, err := provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[1]}, verbs.Size{Ring: 64 << 10, Depth: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range []struct {
 		name, text string
 		want       uint32
@@ -239,9 +220,7 @@ func TestRemoval(t *testing.T) {
 	provider, directory := standin(t)
 	fault(t, directory, "sysfs", "")
 	p, other := linked(t, provider), linked(t, provider)
-	if err := os.Remove(filepath.Join(directory, "sysfs")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(directory, "sysfs")))
 	for _, p := range []verbs.Pair{p, other} {
 		event, ok := errors.AsType[*verbs.EventError](p.Event())
 		if !ok || event.Event != verbs.EventDevice || event.Device == "" {
@@ -264,13 +243,9 @@ func TestNoKeyOpensSendRing(t *testing.T) {
 	}
 	open := func() verbs.Pair {
 		p, err := provider.Open(verbs.Place{Port: ports[0], GID: ports[0].GIDs[0]}, verbs.Size{Ring: 64 << 10, Depth: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { p.Close() })
-		if err := p.Receive(4); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Receive(4))
 		return p
 	}
 	victim := open()
@@ -281,14 +256,10 @@ func TestNoKeyOpensSendRing(t *testing.T) {
 	}
 	write := func(to verbs.End) (status uint32) {
 		other := open()
-		if err := other.Connect(1, to, verbs.DefaultTuning); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.Connect(1, to, verbs.DefaultTuning))
 		send, _ := other.Rings()
 		send[0] = 'x'
-		if err := other.Write(0, 1, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.Write(0, 1, 0))
 		var done [1]verbs.Completion
 		if n, err := other.Poll(done[:]); err != nil || n != 1 {
 			t.Fatalf("%d completions, error %v", n, err)
@@ -300,9 +271,7 @@ func TestNoKeyOpensSendRing(t *testing.T) {
 	}
 	for _, file := range files {
 		key, err := strconv.ParseUint(strings.TrimPrefix(filepath.Base(file), "memory-"), 16, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		end := victim.End()
 		end.Ring, end.Key = uint64(uintptr(unsafe.Pointer(&sends[0]))), uint32(key)
 		if status := write(end); status == 0 || sends[0] != 0 {
@@ -322,17 +291,11 @@ func TestTuned(t *testing.T) {
 	at := verbs.Place{Port: ports[0], GID: ports[0].GIDs[0]}
 	at.MTU = 1024
 	p, err := provider.Open(at, verbs.Size{Ring: 64 << 10, Depth: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { p.Close() })
 	tuning, err := verbs.ParseTuning("class=106,hops=3,timeout=10,retries=4,rnr=2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(p.Receive(4), p.Connect(1, p.End(), tuning)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, errors.Join(p.Receive(4), p.Connect(1, p.End(), tuning)))
 	got, err := os.ReadFile(filepath.Join(directory, "tuned"))
 	if want := fmt.Sprintf("106 3 1024 %d\n10 4 2 0\n", at.GID.Index); err != nil || string(got) != want {
 		t.Errorf("%q, error %v, want %q", got, err, want)

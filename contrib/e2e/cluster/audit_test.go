@@ -10,15 +10,14 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestAudit: a resident daemon logs who asked it for what, for its user alone, and serves metrics of itself and of the
 // detached jobs whose launchers it runs.
 func TestAudit(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
-	if err := s.Daemons[1].Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Daemons[1].Process.Signal(syscall.SIGTERM))
 	s.Daemons[1].Wait()
 	s.Flags = []string{"--metrics", ":9401"}
 	s.Start(1)

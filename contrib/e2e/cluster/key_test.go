@@ -10,6 +10,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // shell runs a line on a host.
@@ -28,9 +29,7 @@ func TestKeyRotation(t *testing.T) {
 	job, stdout, stderr := s.Command(append(s.Args, "--no-tag-output", "-np", "2", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do echo works; sleep 0.1; done; echo done")...)
 	working := &e2etest.Watch{Buf: stdout}
 	job.Stdout = working
-	if err := job.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, job.Start())
 	t.Cleanup(func() { job.Process.Kill(); job.Wait() }) // whatever comes
 	s.Await("ranks", func() bool { return working.Count("up\n") == 2 })
 	launcher := s.Launcher()
@@ -46,9 +45,7 @@ func TestKeyRotation(t *testing.T) {
 			shell(t, h, "printf '"+keys+"\\n' >/root/.ssh/key")
 		}
 		for j, d := range s.Daemons {
-			if err := d.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, d.Process.Signal(syscall.SIGHUP))
 			if err := d.Wait(); err != nil {
 				t.Errorf("the daemon of host%d: %v\n%s", j+1, err, s.Logs[j].Buf)
 			}
@@ -81,15 +78,11 @@ func TestKeyRotation(t *testing.T) {
 		shell(t, h, "rm /tmp/go")
 	}
 	log, err := s.Host(2).Exec(t.Context(), "cat", "/root/.cache/gorun/state/gorun/audit/host2-7575.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proven := map[string]bool{}
 	for line := range strings.Lines(log) {
 		var e struct{ What, Key string }
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &e))
 		if e.What == "reserve" || e.What == "start" {
 			proven[e.Key] = true
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // made returns a file or directory that make provision has made and that an environment variable names.
@@ -70,9 +71,7 @@ func (m *machine) overlay(etc ...string) {
 func TestAnsible(t *testing.T) {
 	venv, deb := made(t, "ANSIBLE"), made(t, "GORUN_DEB")
 	home, err := exec.Command(filepath.Join(venv, "bin/python"), "-c", "import sys; print(sys.base_prefix)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	options := lab.Options{Cgroups: true, Share: []string{venv}}
 	if base := strings.TrimSpace(string(home)); base != "/usr" {
 		options.Share = append(options.Share, base)
@@ -85,16 +84,12 @@ func TestAnsible(t *testing.T) {
 				m.overlay("etc/dpkg", "etc/apt", "etc/debian_version", "etc/os-release")
 			} else {
 				file = filepath.Join(m.Shared("ansible"), "gorun")
-				if err := copyFile(file, m.Binary); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, copyFile(file, m.Binary))
 			}
 			play := func(more ...string) string {
 				t.Helper()
 				vars, err := json.Marshal(map[string]any{"gorun_user": "alice", "gorun_cluster_key": clusterKey, source: file})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				return m.run(slices.Concat([]string{filepath.Join(venv, "bin/ansible-playbook"), "--connection=local", "--inventory=host1,",
 					"--extra-vars", string(vars), filepath.Join(m.Root, "contrib/ansible/cluster.yml")}, more)...)
 			}
@@ -171,17 +166,13 @@ system_info:
 func TestCloudInit(t *testing.T) {
 	deb := made(t, "GORUN_DEB")
 	text, err := os.ReadFile(deb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m := bootMachine(t, lab.Options{Cgroups: true})
 	m.overlay("etc/dpkg", "etc/login.defs", "etc/default", "etc/debian_version", "etc/os-release")
 	m.run("sh", "-c", "rm -r /home/alice; sed -i /alice/d /etc/passwd /etc/group; : >/etc/shadow; mkdir -p /etc/cloud /etc/sudoers.d")
 
 	user, err := os.ReadFile(filepath.Join(m.Root, "contrib/cloud-init/user-data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	mine := string(user)
 	for place, value := range map[string]string{"@gorun.example.com@": "host1", "@KEY@": clusterKey,
 		"@https://example.com/gorun_V-1_amd64.deb@": "file://" + deb, "@SHA256@": fmt.Sprintf("%x", sha256.Sum256(text))} {

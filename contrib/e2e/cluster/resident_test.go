@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // run is a launch to its end, after which only the daemons may be there.
@@ -46,23 +47,17 @@ func TestCluster(t *testing.T) {
 	first, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "3", e2etest.Python, "-c", e2etest.Busy})...)
 	working := &e2etest.Watch{Buf: stdout}
 	first.Stdout = working
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Start())
 	s.Await("busy rank", func() bool { return working.Count("busy") == 3 })
 	second, secondOut, secondErr := s.Command(slices.Concat(s.Args, []string{"-np", "2", "sh", "-c", "echo mine"})...)
 	said := &e2etest.Watch{Buf: secondErr}
 	second.Stderr = said
-	if err := second.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, second.Start())
 	s.Await("word of the queue", func() bool { return said.Count("note: the job waits for 2 ranks; free are host1:") == 1 })
 	if text := s.Ps(); !strings.Contains(text, "waits") || !strings.Contains(text, "root") {
 		t.Errorf("gorun ps:\n%s", text)
 	}
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Process.Kill())
 	first.Wait()
 	if err := second.Wait(); err != nil || strings.Count(secondOut.String(), "mine") != 2 {
 		t.Errorf("the second job: %v\n%s\n%s\nthe first: %s", err, secondOut, said.Buf, stderr)
@@ -148,9 +143,7 @@ func TestClusterSpare(t *testing.T) {
 	run("true")
 	for _, victim := range []string{idle, "worker --resumable"} {
 		spare()
-		if err := syscall.Kill(s.Pid(1, victim), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(s.Pid(1, victim), syscall.SIGKILL))
 		s.ExpectIdle()
 	}
 	spare()
@@ -167,15 +160,11 @@ func TestClusterDaemonRestarts(t *testing.T) {
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--no-tag-output", "-np", "4", e2etest.Python, "-c", steps})...)
 	working := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = working
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
 	s.Await("training", func() bool { return working.Count("step 20\n") == 4 })
 	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} { // host1 keeps the queue
-		if err := s.Daemons[i].Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Daemons[i].Process.Signal(sig))
 		s.Daemons[i].Wait()
 		s.Start(i)
 	}
@@ -203,13 +192,9 @@ func TestClusterLosesDaemon(t *testing.T) {
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	working := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = working
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
-	if err := syscall.Kill(s.Pid(1, "worker --daemon --resumable busy"), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(s.Pid(1, "worker --daemon --resumable busy"), syscall.SIGKILL))
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: run: ") {
 		t.Errorf("exit code %d\n%s", code, stderr)
@@ -225,15 +210,11 @@ func TestClusterDaemonStaysAway(t *testing.T) {
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--lease", lease.String(), "-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	working := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = working
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
 	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
 	struck := time.Now()
-	if err := s.Daemons[0].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Daemons[0].Process.Kill())
 	s.Daemons[0].Wait()
 	s.Daemons[0] = nil
 	cmd.Wait()
@@ -258,9 +239,7 @@ func TestClusterLauncherCut(t *testing.T) {
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	working := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = working
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
 	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
 	ranks := func() (n int) {
@@ -276,9 +255,7 @@ func TestClusterLauncherCut(t *testing.T) {
 	if n := ranks(); n != 4 {
 		t.Fatalf("%d ranks are found, want 4", n)
 	}
-	if err := s.Launcher().Cut(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Launcher().Cut())
 	struck := time.Now()
 	for ranks() > 0 && time.Since(struck) < 2*time.Minute {
 		time.Sleep(100 * time.Millisecond)
@@ -292,9 +269,7 @@ func TestClusterLauncherCut(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "this machine has heard from none of its 2 hosts since") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
-	if err := s.Launcher().Heal(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Launcher().Heal())
 	s.ExpectIdle()
 }
 
@@ -312,9 +287,7 @@ func TestClusterElastic(t *testing.T) {
 		close(gone)
 	}()
 	struck := time.Now()
-	if err := s.Host(3).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Host(3).Kill())
 	<-gone
 	// The others report that it has hung up on them, and no one answers there: no lease is waited for.
 	goesOn := j.Again(2, struck)
@@ -322,9 +295,7 @@ func TestClusterElastic(t *testing.T) {
 	if took := goesOn.Sub(struck); took > 15*time.Second {
 		t.Errorf("the others went on only %v after the host died\n%s", took, j.Out)
 	}
-	if err := s.Host(3).Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Host(3).Boot(t.Context()))
 	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+e2etest.ClusterKey+"' >/root/.ssh/key"); err != nil {
 		t.Fatal(err)
 	}
@@ -365,9 +336,7 @@ func TestClusterDetach(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	attached, out, _ := s.Command(slices.Concat([]string{"attach"}, s.Args)...)
-	if err := attached.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, attached.Start())
 	if out, err := ask(s.Host(1), "stop"); err != nil || !strings.Contains(out, "job host2/1 has ended") {
 		t.Errorf("%v\n%s", err, out)
 	}

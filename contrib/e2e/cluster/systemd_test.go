@@ -15,6 +15,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // machine is a lab host whose programs are run by a systemd of its own, with the unit in contrib/systemd installed as
@@ -51,18 +52,14 @@ func bootMachine(t *testing.T, options lab.Options) *machine {
 		t.Skip("may not make control groups")
 	}
 	out, err := c.Host(1).Exec(t.Context(), "mktemp", "-d", "/sys/fs/cgroup/gorun-test-XXXXXX")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	group := strings.TrimSpace(out)
 	m := &machine{Cluster: c, args: []string{"--cluster", "host1", "--cluster-key-file", "/root/.ssh/key"}}
 	boot := c.Host(1).Command(t.Context(), "unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--", "sh", "-euc",
 		`chmod 755 "$0"; echo 0 >"$0/cgroup.procs"; exec unshare --cgroup sh "$@"`, group, filepath.Join(c.Root, "contrib/e2e/cluster/testdata/systemd.sh"))
 	var said bytes.Buffer
 	boot.Stdout, boot.Stderr = &said, &said
-	if err := boot.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, boot.Start())
 	t.Cleanup(func() {
 		boot.Process.Kill()
 		boot.Wait()
@@ -94,13 +91,9 @@ func (m *machine) install() {
 	t.Helper()
 	dir := m.Shared("systemd")
 	for name, text := range map[string]string{"cluster.key": clusterKey, unitFile: m.unit()} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if err := os.Symlink(m.Binary, filepath.Join(dir, "gorun")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(m.Binary, filepath.Join(dir, "gorun")))
 	var steps strings.Builder
 	for line := range strings.Lines(m.unit()) {
 		if step, ok := strings.CutPrefix(line, "#   "); ok {
@@ -181,9 +174,7 @@ func TestSystemd(t *testing.T) {
 	program := []string{"-np", "1", "--no-tag-output", "sh", "-c", "echo begins; until [ -e " + over + " ]; do echo works; sleep 0.05; done; echo ends"}
 	cmd, stdout, stderr := m.launch(program...)
 	detach, _, _ := m.launch(slices.Concat([]string{"--detach"}, program)...)
-	if err := detach.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, detach.Wait())
 	goesOn := func(after string) {
 		t.Helper()
 		n := stdout.Count("works\n")

@@ -17,6 +17,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // away is a detached job of a cluster, seen from a machine that has no part in it.
@@ -151,9 +152,7 @@ func TestDeserted(t *testing.T) {
 	attached, _, said := s.Command("attach", "--cluster", "host3", "--cluster-key-file", "/root/.ssh/key", j.name)
 	seen := &e2etest.Record{}
 	attached.Stdout = seen
-	if err := attached.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, attached.Start())
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
 	j.Await("output for who looks on", func() bool { return seen.Has(`chatty`) })
 	s.Args[1] = "host3"
@@ -200,18 +199,12 @@ func TestDeserted(t *testing.T) {
 func TestKilledAtStart(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	j := &away{s, "host2/1"}
-	if err := s.Host(3).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Host(3).Freeze())
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--detach", "--lease", "3", "--min-np", "1", "--max-np", "3", "-ppn", "1", e2etest.Python, "-c", e2etest.Busy})...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	launcher := j.launcherOn(2)
 	j.Await("daemon on host1", func() bool { return s.Runs(1, "worker --daemon --resumable busy") }) // the launcher knows by then who decides
-	if err := errors.Join(syscall.Kill(launcher, syscall.SIGKILL), s.Host(3).Thaw()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.Kill(launcher, syscall.SIGKILL), s.Host(3).Thaw()))
 	cmd.Wait()
 	const want = "gorun: error: host2: start job: the launcher was killed by SIGKILL before its ranks ran\n" +
 		"gorun: hint: if memory ran out there, dmesg says so; hosts of an elastic job keep its slots a minute longer than its --lease (auto: three minutes), which gorun ps shows\n"
@@ -246,9 +239,7 @@ func TestTakeover(t *testing.T) {
 	j.awaitLogs(`batch 20$`)
 
 	// Killed: its own host begins another at once.
-	if err := syscall.Kill(j.launcherOn(2), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(j.launcherOn(2), syscall.SIGKILL))
 	j.awaitLogs(`job host2/1 goes on by the launcher on host2`)
 	j.awaitLogs(`batch \d+$`)
 	if out, _ := j.ask("ps"); strings.Count(out, "host2/1") != 1 || !strings.Contains(out, "running, on host2") {
@@ -259,9 +250,7 @@ func TestTakeover(t *testing.T) {
 	// disturbs no one.
 	frozen := j.launcherOn(2)
 	both := func(sig syscall.Signal) {
-		if err := errors.Join(syscall.Kill(frozen, sig), s.Daemons[1].Process.Signal(sig)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(syscall.Kill(frozen, sig), s.Daemons[1].Process.Signal(sig)))
 	}
 	both(syscall.SIGSTOP)
 	j.awaitLogs(`job host2/1 goes on by the launcher on host1`)
@@ -278,9 +267,7 @@ func TestTakeover(t *testing.T) {
 	attached, _, said := s.Command("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", j.name)
 	seen := &e2etest.Record{}
 	attached.Stdout = seen
-	if err := attached.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, attached.Start())
 	t.Cleanup(func() { attached.Process.Kill(); attached.Wait() }) // whatever comes
 	j.Await("output for who looks on", func() bool {
 		lines, _ := seen.Find(`batch \d+$`)
@@ -299,9 +286,7 @@ func TestTakeover(t *testing.T) {
 	j.boot(0)
 	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
 
-	if err := os.WriteFile(until, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(until, nil, 0o600))
 
 	// A user who looked on sees how it ends, and so does any other with the key.
 	if err := attached.Wait(); err != nil || strings.Count(seen.String(), " ends as rank ") != 3 {
@@ -342,9 +327,7 @@ func TestTakeoverAgain(t *testing.T) {
 	j.awaitLogs(`job host2/1 goes on by the launcher on host[134], since that on ` + next + ` is gone`)
 	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
 	t.Logf("%v after the first loss another host had taken its place, %v after it the last two trained", replaced, time.Since(began).Round(time.Millisecond))
-	if err := os.WriteFile(until, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(until, nil, 0o600))
 	j.Await("end", func() bool {
 		out, _ := j.ask("ps")
 		return regexp.MustCompile(`ended with 0 at [\d :-]+\d, on host`).MatchString(out)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // notified is what systemd would hear of a service of Type=notify.
@@ -29,9 +30,7 @@ type notified struct {
 func newNotified(t *testing.T, path string) *notified {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := &notified{path: path}
 	var listening sync.WaitGroup
 	listening.Go(func() {
@@ -75,9 +74,7 @@ func TestUpgrade(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	dir := s.Shared("upgrade")
 	s.Daemon = filepath.Join(dir, "gorun")
-	if err := copyFile(s.Daemon, s.Binary); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, copyFile(s.Daemon, s.Binary))
 	newer := filepath.Join(dir, "newer")
 	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-ldflags", "-X main.version=newer", "-o", newer, "./cmd/gorun")
 	build.Dir = s.Root
@@ -89,9 +86,7 @@ func TestUpgrade(t *testing.T) {
 	const ready = "READY=1\nSTATUS=takes jobs at [::]:7575, 2 slots"
 	reload := func(i int) {
 		t.Helper()
-		if err := s.Daemons[i].Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Daemons[i].Process.Signal(syscall.SIGHUP))
 		if err := s.Daemons[i].Wait(); err != nil {
 			t.Errorf("the daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
 		}
@@ -108,15 +103,11 @@ func TestUpgrade(t *testing.T) {
 	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--no-tag-output", "-np", "3", e2etest.Python, "-c", strings.ReplaceAll(steps, "4 * i + 6", "3 * i + 3")})...)
 	working := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = working
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
 	s.Await("training", func() bool { return working.Count("step 20\n") == 3 })
 
-	if err := os.Rename(newer, s.Daemon); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(newer, s.Daemon))
 	for i := range systemd {
 		s.Env = []string{"NOTIFY_SOCKET=" + systemd[i].path}
 		reload(i)
@@ -144,9 +135,7 @@ func TestUpgrade(t *testing.T) {
 	if n := working.Count("step 399\n"); n > 0 {
 		t.Fatal("the job is over before a daemon could be drained")
 	}
-	if err := s.Daemons[1].Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Daemons[1].Process.Signal(syscall.SIGTERM))
 	s.Await("drained daemon", func() bool { return strings.Contains(s.Ps(), "takes no more jobs") })
 	systemd[1].expect(s, "STOPPING=1\nSTATUS=waits for its jobs to end")
 	if r := launch(s.Daemon, "-np", "3", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "no room for 3 ranks") {

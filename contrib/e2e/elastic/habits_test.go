@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestHorovodScenarios: what Horovod's own tests of elastic jobs look at comes out the same under the name horovodrun:
@@ -41,9 +42,7 @@ func TestHorovodScenarios(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
 			list := c.HostFile(tc.lists[0]...)
 			called := filepath.Join(c.Shared("name"), "horovodrun")
-			if err := os.Symlink(c.Binary, called); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(c.Binary, called))
 			c.Binary = called
 			args := append(tc.flags, "--host-discovery-script", "cat "+list.Name, e2etest.Python, "testdata/elastic/sizes.py")
 			j := c.Follow(append(args, tc.script...)...)

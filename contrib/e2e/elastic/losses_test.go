@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // killProcess kills the process of a number in the job, wherever it is.
@@ -132,9 +133,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	j.Await(`is rank 2 of 3`) // hosts may come one after the other
 	j.Await(`batch 30$`)
 	struck := time.Now()
-	if err := c.Host(3).PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(3).PowerOff())
 	at := j.Again(2, struck)
 	_, lost := j.Out.Find(`gorun: host3 is lost: `)
 	if len(lost) == 0 {
@@ -149,9 +148,7 @@ func TestPoweredOffHostReturns(t *testing.T) {
 	if took > 2*time.Second { // 0.1 s on a quiet machine
 		t.Errorf("training went on %v after the loss was noticed", took)
 	}
-	if err := c.Host(3).Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(3).Boot(t.Context()))
 	j.Await(`process [3-9] is rank 2 of 3 from batch [1-9]`)
 	j.Enough()
 	j.End(3)
@@ -249,15 +246,11 @@ func TestSpareHost(t *testing.T) {
 			if address != "" {
 				// A host's sshd keeps a connection to an address that is gone until TCP gives it up.
 				j.Idle = func() { c.ExpectLeft(5*time.Second, "sshd: ") }
-				if err := c.Host(spare).SetAddress(netip.MustParseAddr(address)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.Host(spare).SetAddress(netip.MustParseAddr(address)))
 				j.Await(fmt.Sprintf(`host%d: is found at %s now`, spare, address))
 			}
 			struck := time.Now()
-			if err := c.Host(victim).Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Host(victim).Kill())
 			j.Await(`process 2 is rank 1 of 2 from batch [1-9]`)
 			_, lost := j.Out.Find(fmt.Sprintf(`gorun: host%d is lost: `, victim))
 			_, at := j.Out.Find(`process 2 is rank 1 of 2 from batch [1-9]`)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // worlds are the sizes of the worlds after the first, as the job reported them.
@@ -125,9 +126,7 @@ func TestVictim(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	j := c.Count(nil, "-np", "3", "--min-np", "2", "-H", "host1:1,host2:1,host3:1")
 	j.Await(`commit 10 epoch 1 size 3`)
-	if err := c.Host(3).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(3).Kill())
 	signalProcess(j, 1, syscall.SIGABRT) // as Gloo would, 2 s before the launcher knows
 	j.Await(`^gorun: a process failed on host2 after host3 fell silent: it may run there again`)
 	j.Await(`process [3-9] is rank 1 of 2 from step [1-9]\d`)
@@ -172,9 +171,7 @@ func TestOthersThanAnnounced(t *testing.T) {
 			j.Await(`process 1 takes its time to leave`)
 			tc.then(j, list)
 			time.Sleep(2 * time.Second) // discovery looks every second
-			if err := os.WriteFile(hold, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(hold, nil, 0o600))
 			j.Await(tc.fresh + ` from step [1-9]\d`)
 			j.Counted(tc.ranks)
 		})
@@ -193,9 +190,7 @@ func TestOwnMachineFirst(t *testing.T) {
 				if name != "unplugged" {
 					return
 				}
-				if err := change(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, change())
 			}
 			network(c.Launcher().Unplug)
 			j := c.Count(nil, "--min-np", "1", "--host-discovery-script", "cat "+list.Name)

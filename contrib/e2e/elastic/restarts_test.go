@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestMaxRestarts: when a rank on another host has failed, all ranks start again on the same hosts, with a world that works, in a job
@@ -30,9 +31,7 @@ hvd.barrier()
 		said := stdout.String() + stderr.String()
 		if how == "--detach" {
 			cmd, stdout, _ := c.Command("logs", "-f")
-			if err := cmd.Run(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Run())
 			said = stdout.String()
 		}
 		if n := strings.Count(said, "sum 2.0 restart 1"); n != 2 || !strings.Contains(said, "gorun: rank 1 on host2 exited with status 5: all ranks start again, restart 1 of 1") {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestResetWhileCutOff: the launcher's connection to a host is reset while that host is cut off, by a firewall that lost its
@@ -97,9 +98,7 @@ func TestHungUpOnPeers(t *testing.T) {
 	d := c.Descend(1000, "0.05", "--ssh-command", "env ssh", "--lease", "60")
 	d.Reach(20)
 	struck := time.Now()
-	if err := c.Host(2).Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Kill())
 	err := d.Cmd.Wait()
 	took := time.Since(struck)
 	t.Logf("the job ended after %v", took.Round(time.Millisecond))

@@ -15,6 +15,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 func sleepers(c *e2etest.Cluster, h *lab.LabHost) (n int) {
@@ -51,9 +52,7 @@ func TestKillPrograms(t *testing.T) {
 				"--moves", "sh "+moves, "sh", "-c", "echo up; until [ -e "+file("done")+" ]; do sleep 0.1; done; echo end")...)
 			watched := &e2etest.Watch{Buf: stdout}
 			cmd.Stdout = watched
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			c.Await("ranks and programs", func() bool { return watched.Count("up") == 2 && runs("runs") == 2 && runs("moved") == 1 })
 
 			c.Slay(cmd, c.Launcher(), test.program)
@@ -68,9 +67,7 @@ func TestKillPrograms(t *testing.T) {
 			c.Slay(cmd, c.Launcher(), "read line; kill -KILL 0")
 			c.Slay(cmd, c.Host(2), "worker --relay")
 
-			if err := os.WriteFile(file("done"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file("done"), nil, 0o600))
 			err := cmd.Wait()
 			if err != nil || watched.Count("up") != 2 || watched.Count("end") != 2 {
 				t.Errorf("%v\n%s\n%s", err, stdout, stderr)
@@ -113,9 +110,7 @@ func TestNextJobSweeps(t *testing.T) {
 	cmd, stdout, _ := c.Command("-np", "2", "-H", "host1:2", "sh", "-c", "env -i setsid prlimit --locks=unlimited sleep 1000 & setsid sleep 1000 & echo up; wait")
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	c.Await("sleepers", func() bool { return watched.Count("up") == 2 && sleepers(c, c.Host(1)) == 4 })
 	begun := time.Now()
 	slayJob(c, cmd, c.Host(1), func(int) bool { return true })
@@ -143,9 +138,7 @@ func TestNextJobSweepsByBrand(t *testing.T) {
 			"env -i setsid sleep 1000 & setsid sleep 1000 & sleep 1000 & (sleep 1000 <&- >&- 2>&- &); echo up; wait")
 		watched := &e2etest.Watch{Buf: stdout}
 		cmd.Stdout = watched
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		var pids []int
 		c.Await("sleepers of the "+name, func() bool {
 			pids = nil
@@ -180,9 +173,7 @@ func TestNextJobSweepsByBrand(t *testing.T) {
 	}
 	batch := h.Command(t.Context(), "sleep", "1000")
 	batch.Env = append(batch.Env, strings.Split(strings.TrimRight(string(environ), "\x00"), "\x00")...)
-	if err := batch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, batch.Start())
 	kept = append(kept, batch.Process.Pid)
 	living := func(pids []int) (n int) {
 		for _, p := range h.Processes() {
@@ -220,9 +211,7 @@ func TestClusterSweeps(t *testing.T) {
 	cmd, stdout, _ := s.Command(append(slices.Clone(s.Args), "-np", "2", "sh", "-c", "env -i setsid sleep 1000 & sleep 1000 & echo up; wait")...)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	s.Await("sleepers", func() bool { return watched.Count("up") == 2 && sleepers(s.Cluster, h) == 4 })
 	victims := []int{cmd.Process.Pid}
 	for _, p := range h.Processes() {

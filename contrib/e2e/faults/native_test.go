@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestNativeStacks: a user sees the functions of C that ranks of Python hang in, on all hosts, and the ranks go on.
@@ -18,9 +19,7 @@ func TestNativeStacks(t *testing.T) {
 	cmd, stdout, _ := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, "-c", script)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() { c.GorunBeside("stop", "--now"); cmd.Wait() }()
 	native := regexp.MustCompile(`(?m)^  \S*nanosleep\S* \(libc.*\)$`)
 	said := ""

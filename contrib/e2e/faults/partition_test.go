@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestPartition: one of three hosts does not hear the two others any more, nor they it, while all hear the launcher. It
@@ -17,12 +18,8 @@ func TestPartition(t *testing.T) {
 	j.Await(`is rank 2 of 3`) // hosts may come one after the other
 	j.Await(`batch 20$`)
 	for _, other := range []int{2, 3} {
-		if err := c.Host(1).Mute(c.Host(other)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Host(other).Mute(c.Host(1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Host(1).Mute(c.Host(other)))
+		must.Do(t, c.Host(other).Mute(c.Host(1)))
 	}
 	j.Await(`gorun: host1 is lost: `)
 	j.Await(`is rank \d of 2 from batch [1-9]`)

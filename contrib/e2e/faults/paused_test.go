@@ -10,6 +10,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestStunAtLogin: a host that is stunned while it lets the launcher in, for longer than a login may take, is waited
@@ -28,16 +29,12 @@ func TestStunAtLogin(t *testing.T) {
 		return err == nil && slices.ContainsFunc(conns, func(conn lab.Conn) bool { return conn.Peer.Addr() == at })
 	})
 	struck := time.Now()
-	if err := c.Host(2).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Freeze())
 	time.Sleep(11 * time.Second)
 	if j.Ended() {
 		t.Fatalf("given up\n%s", j.Out)
 	}
-	if err := c.Host(2).Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Thaw())
 	thawed := time.Now()
 	err := j.Cmd.Wait()
 	if said, _ := j.Out.Find(`in$`); err != nil || len(said) != 2 {

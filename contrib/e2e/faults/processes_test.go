@@ -14,6 +14,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // victims names one process or several, which are killed in the same instant.
@@ -74,9 +75,7 @@ func TestKillAnything(t *testing.T) {
 			cmd, stdout, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", e2etest.Python, "-c", script)
 			watched := &e2etest.Watch{Buf: stdout}
 			cmd.Stdout = watched
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			c.Await("busy rank", func() bool { return watched.Count("busy") == 4 })
 			groups := cgroups(c)
 			if c.HasCgroups() != (len(groups) == 2) {
@@ -94,9 +93,7 @@ func TestKillAnything(t *testing.T) {
 				}
 			}
 			for _, pid := range pids {
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 			}
 			c.ExpectNothingLeft(10 * time.Second)
 			select {
@@ -121,13 +118,9 @@ func TestKillLauncherAtStart(t *testing.T) {
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "localhost:1,host1:1", "sh", "-c", "echo up; exec sleep 1000")
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	c.Await("rank on each host", func() bool { return watched.Count("up") == 2 })
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Kill())
 	cmd.Wait()
 	if c.ExpectNothingLeft(10 * time.Second); t.Failed() {
 		t.Logf("it had said:\n%s", stderr)
@@ -160,13 +153,9 @@ func TestPowerOff(t *testing.T) {
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", e2etest.Busy)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
-	if err := c.Host(2).PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).PowerOff())
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
 	select {

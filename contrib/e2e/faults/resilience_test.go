@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 var long = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others")
@@ -34,18 +35,14 @@ func TestBrokenStreams(t *testing.T) {
 		d.Reach(batch)
 		victim := c.Host(1 + rng.IntN(2))
 		conns, err := victim.Connections()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		rng.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 		if rng.IntN(10) > 0 {
 			conns = conns[:min(1, len(conns))]
 		}
 		for _, conn := range conns {
 			gone, err := victim.Reset(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if gone {
 				broken++
 			}
@@ -218,9 +215,7 @@ func TestAddressChange(t *testing.T) {
 				if host > 0 {
 					h = c.Host(host)
 				}
-				if err := h.SetAddress(netip.MustParseAddr(address)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, h.SetAddress(netip.MustParseAddr(address)))
 			}
 			healed := time.Now()
 			// The launcher hears of the next batch when it has found the host again; the ranks print what they lost.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestSilentHostIsShown: while a host is paused, the status of the job shows since when it has been silent, and so
@@ -30,9 +31,7 @@ func TestSilentHostIsShown(t *testing.T) {
 	gorun("--detach", "--json", "--lease", "120", "-np", "2", "-H", "host1:1,host2:1", e2etest.Python, "-c", e2etest.Busy)
 	c.Await("both ranks", func() bool { return strings.Count(gorun("logs"), `"event":"started"`) == 2 })
 	began := time.Now()
-	if err := c.Host(2).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Freeze())
 	shown := regexp.MustCompile(`(?m)^1 +host2 .* host silent since \d\d:\d\d:\d\d$`)
 	c.Await("line of gorun top", func() bool { return shown.MatchString(gorun("top", "--once")) })
 	if out := gorun("top", "--once"); strings.Count(out, "silent") != 1 {
@@ -41,9 +40,7 @@ func TestSilentHostIsShown(t *testing.T) {
 	if out := gorun("ps"); !regexp.MustCompile(`running, host2 silent since \d\d:\d\d:\d\d`).MatchString(out) {
 		t.Errorf("gorun ps does not show it:\n%s", out)
 	}
-	if err := c.Host(2).Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Thaw())
 	c.Await("end of it", func() bool { return !strings.Contains(gorun("ps")+gorun("top", "--once"), "silent") })
 	var states []string
 	for line := range strings.Lines(gorun("logs")) {

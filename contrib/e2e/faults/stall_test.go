@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // late is a program whose rank 3 comes to the allreduce when a file is there. The script itself sets how long that
@@ -34,9 +35,7 @@ func TestStall(t *testing.T) {
 	cmd, _, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", e2etest.Python, "-c", late, file, "0")
 	watched := &e2etest.Watch{Buf: stderr}
 	cmd.Stderr = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	waits := `gorun: stall: allreduce "allreduce.late" has waited `
 	c.Await("report of the stall", func() bool { return watched.Count(waits) > 0 })
 	if _, err := c.Host(2).Exec(t.Context(), "touch", file); err != nil {
@@ -102,9 +101,7 @@ func TestStallOfCrossings(t *testing.T) {
 	watched := &e2etest.Watch{Buf: stderr}
 	cmd.Stderr = watched
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() }) // whatever comes
 	want := `gorun: stall: the same name, different operations: rank 1 on host2 in allgather "x", rank 0 on host1 in allreduce "x"; call the same one on all of them`
 	c.Await("report of the crossing", func() bool { return watched.Count(want) > 0 })

@@ -18,6 +18,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // fault is one that testdata/faults.py has, and what the first line of gorun why says of it. WHO is the rank that has it.
@@ -86,9 +87,7 @@ func TestWhyNamesShortagesOfAHost(t *testing.T) {
 func plant(t *testing.T, faults []fault, hosts string, short int) {
 	c := e2etest.NewCluster(t, 2)
 	script, err := filepath.Abs("testdata/faults.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	shared := c.Shared("faults")
 	t.Cleanup(func() { // control groups are no part of a lab
 		for _, at := range []string{"", "cpu", "memory"} {
@@ -143,9 +142,7 @@ func ask(t *testing.T, c *e2etest.Cluster, want string, args ...string) (said st
 	cmd, stdout, stderr := c.Command(slices.Concat([]string{"-np", "2", "--grace", "0.2"}, args)...)
 	watched := &e2etest.Watch{Buf: stdout}
 	cmd.Stdout = watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { defer close(ended); cmd.Wait() }()
 	is, fit := regexp.MustCompile(want), 0
@@ -197,25 +194,19 @@ func TestNothingIsWrong(t *testing.T) {
 	e2etest.DependsOn(t, "contrib/e2e/faults/testdata")
 	c := e2etest.NewCluster(t, 2)
 	script, err := filepath.Abs("testdata/healthy.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, job := range []string{"horovod", "ddp", "saves"} {
 		cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, script, job, "0.5")
 		watched := &e2etest.Watch{Buf: stdout}
 		cmd.Stdout = watched
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		c.Await("steps of "+job, func() bool { return watched.Count("trains") == 2 })
 		var busy []*lab.Cmd
 		for n := range times {
 			if n == times/2 {
 				for range 2 * runtime.NumCPU() {
 					spin := c.Host(1).Command(t.Context(), "sh", "-c", "while :; do :; done")
-					if err := spin.Start(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, spin.Start())
 					busy = append(busy, spin)
 				}
 			}
@@ -248,13 +239,9 @@ func TestWhyWithOtherClocks(t *testing.T) {
 	const script = "#!/bin/sh\nhost=$1\nshift\n" +
 		"[ $host = host1 ] || set -- unshare --time --monotonic 36000 --boottime 36000 --fork --kill-child \"$@\"\n" +
 		"exec ssh $host \"$@\"\n"
-	if err := os.WriteFile(start, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(start, []byte(script), 0o755))
 	faults, err := filepath.Abs("testdata/faults.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	began := time.Now().Add(-time.Second)
 	const want = `rank 1 on host2.* which waits for its data loader`
 	said, _ := ask(t, c, want, "-H", "host1,host2", "--launcher", start+" {host} {program}", e2etest.Python, faults, "other clocks", "1", "/tmp/fault", shared)
@@ -300,9 +287,7 @@ hvd.allreduce(np.ones(3), name="gradient")
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--output-filename", dir, e2etest.Python, "-c", program)
 	trained, watched := &e2etest.Watch{Buf: stdout}, &e2etest.Watch{Buf: stderr}
 	cmd.Stdout, cmd.Stderr = trained, watched
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() }) // whatever comes
 	file := filepath.Join(dir, "flight.jsonl")
 	recorded := func() string {
@@ -310,9 +295,7 @@ hvd.allreduce(np.ones(3), name="gradient")
 		return string(b)
 	}
 	c.Await("end of the steps", func() bool { return trained.Count("trained") == 2 })
-	if err := syscall.Kill(c.Pid(2, "gorun worker --daemon"), syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(c.Pid(2, "gorun worker --daemon"), syscall.SIGUSR2))
 	c.Await("recording of twenty operations", func() bool {
 		text := recorded()
 		return strings.Contains(text, `"reason":"SIGUSR2 on host2"`) && strings.Count(text, `"outcome":"done"`) == 40

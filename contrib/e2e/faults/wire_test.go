@@ -13,6 +13,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // retransmitted is how many TCP segments a host has sent again.
@@ -36,9 +37,7 @@ func TestDamagingNetwork(t *testing.T) {
 		`between 10\.77\.0\.[12] there and 10\.77\.0\.[12].* here a NIC, a switch or a hypervisor is broken, or somebody changes it(; .* run without --checksum=false)?$`)
 	for flag, share := range map[string]float64{"--report-bindings": 0.002, "--encrypt": 0.002, "--checksum=false": 0.01} { // the first does nothing for it
 		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Damaged: share}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "30")
 		wire.Close()
 		lines := told.FindAllStringSubmatch(r.Stderr, -1)
@@ -66,9 +65,7 @@ for size in 100000, 1000, 1:
 	print(got[0][-20:], size, flush=True)`}
 	c := e2etest.NewCluster(t, 2)
 	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Replace: [2]string{"GOOD WORD", "EVIL WORD"}}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer wire.Close()
 	for name, program := range programs {
 		t.Run(name, func(t *testing.T) {
@@ -79,9 +76,7 @@ for size in 100000, 1000, 1:
 			cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--no-tag-output", e2etest.Python, "-c", program)
 			out, errs := &e2etest.Watch{Buf: stdout}, &e2etest.Watch{Buf: stderr}
 			cmd.Stdout, cmd.Stderr = out, errs
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			// What is changed on each of its ways never arrives.
 			c.Await("an attack to be found", func() bool { return errs.Count("came damaged") > 0 || out.Count("EVIL") > 0 })
 			cmd.Process.Signal(syscall.SIGTERM)
@@ -101,9 +96,7 @@ func TestLossyNetwork(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	want := c.UndisturbedDescent(batches)
 	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Lost: 0.02, Doubled: 0.02, Late: 0.02, Delay: 2 * time.Millisecond, Lateness: 5 * time.Millisecond}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { wire.Close() })
 	before := retransmitted(c, 1) + retransmitted(c, 2)
 	began := time.Now()

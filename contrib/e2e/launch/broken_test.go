@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // breaker passes connections on to a host's sshd, and resets the first of them when it has passed on so many bytes from
@@ -105,9 +106,7 @@ func TestBrokenAtStart(t *testing.T) {
 			c := e2etest.NewSSHCluster(t, 2)
 			if tc.slow {
 				slow := filepath.Join(c.Dir, "slow-ssh")
-				if err := os.WriteFile(slow, []byte("#!/bin/sh\nsleep 2\nexec ssh \"$@\"\n"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(slow, []byte("#!/bin/sh\nsleep 2\nexec ssh \"$@\"\n"), 0o755))
 				tc.args = []string{"--ssh-command", slow}
 			}
 			startBroken(c, -1, 0, tc.args...) // brings the binary

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestDemo: make demo ends well on whatever machine, and its last step shows that a training goes on without the host, or
@@ -111,22 +112,16 @@ func own(t *testing.T, root, name, text string) {
 		_, err = f.WriteString("#!/bin/sh\n" + text + "\n")
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // demoRoot is a tree of gorun's sources that is built, and a directory "path" with the programs of this machine but for some.
 func demoRoot(t *testing.T, without []string) string {
 	t.Helper()
 	binary, err := e2etest.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir, err := os.MkdirTemp("/tmp", "demo") // where other users may go
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	root := filepath.Join(dir, "gorun") // not TMPDIR itself, where go ignores a go.mod
 	script := `mkdir "$1"; cp -r --parents Makefile go.mod go.sum cmd/gorun/deps_test.go contrib/[cdelt]* .ci "$1"

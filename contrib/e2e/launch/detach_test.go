@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestDetach: a job outlives the session that started it, and its hosts are clean when it is stopped.
@@ -59,9 +60,7 @@ func TestDetach(t *testing.T) {
 	if launcher == 0 {
 		t.Fatalf("no launcher in %v", c.Launcher().Processes())
 	}
-	if err := syscall.Kill(launcher, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(launcher, syscall.SIGKILL))
 	c.ExpectNothingLeft(10 * time.Second)
 	if out, err := shell(c.Binary + " ps"); err != nil || !strings.Contains(out, "its launcher was killed") {
 		t.Errorf("%v\n%s", err, out)

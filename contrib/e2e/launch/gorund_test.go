@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestHostsGetGorund: what a first start waits for is to bring the host a binary. So it is a small one, and it does all that gorun asks
@@ -28,13 +29,9 @@ func TestHostsGetGorund(t *testing.T) {
 		}
 	}
 	gorund, err := os.ReadFile(filepath.Join(c.Root, "cmd/gorun/gorund"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	gorun, err := os.Stat(c.Binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// Without the launcher's part: 12.9 of 18.4 MB when this was written.
 	if share := float64(len(gorund)) / float64(gorun.Size()-int64(len(gorund))); share > 0.8 {
 		t.Errorf("gorund has %.2f of the size of what starts it", share)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestInterrupt is Ctrl-C, and kill: ranks elsewhere hear which of them it is.
@@ -29,13 +30,9 @@ func TestInterrupt(t *testing.T) {
 			cmd, stdout, stderr := c.Command(append([]string{"-np", "2", "-H", "host1,host2"}, tc.program...)...)
 			watched := &e2etest.Watch{Buf: stdout}
 			cmd.Stdout = watched
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
-			if err := cmd.Process.Signal(tc.sig); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Signal(tc.sig))
 			cmd.Wait()
 			c.ExpectNothingLeft(time.Second)
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(tc.sig) {
@@ -94,9 +91,7 @@ func TestUploadOnce(t *testing.T) {
 	c := e2etest.NewCluster(t, 1)
 	count := func() string {
 		out, err := c.Host(1).Exec(t.Context(), "sh", "-c", "stat -c '%i %Y' /root/.cache/gorun/*/gorun; ls /root/.cache/gorun | wc -l")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return out
 	}
 	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {

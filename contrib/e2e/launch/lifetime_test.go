@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // stubborn is a rank that prints its signals and does not end for any that can be caught.
@@ -24,9 +25,7 @@ func TestTerminal(t *testing.T) {
 	cmd, _, _ := c.Command("-np", "2", "-H", "host1,host2", "--grace", "30m", "sh", "-c", stubborn)
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	term.Run(cmd.Cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
 	for rank, colour := range []int{36, 32} {
@@ -38,9 +37,7 @@ func TestTerminal(t *testing.T) {
 	}
 
 	for name, sig := range map[string]syscall.Signal{"usr1": syscall.SIGUSR1, "usr2": syscall.SIGUSR2} {
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Process.Signal(sig))
 		for rank := range 2 {
 			term.Await(fmt.Sprintf("%s at %d", name, rank))
 		}
@@ -64,9 +61,7 @@ func TestTerminal(t *testing.T) {
 	}
 	term.Types(e2etest.CtrlZ)
 	c.Await("stop of both ranks and the launcher", func() bool { return stopped() == 3 })
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
 	c.Await("way on of both ranks and the launcher", func() bool { return stopped() == 0 })
 
 	term.Types(e2etest.CtrlC)

@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // sums is a program that adds tensors of many sizes over all ranks, by every algorithm that the sizes choose.
@@ -35,9 +36,7 @@ func TestManyHosts(t *testing.T) {
 	for i := range 10 {
 		hosts = append(hosts, fmt.Sprintf("host%d:1", i+1))
 	}
-	if err := c.Launcher().SetLink(lab.Link{Rate: 100e6}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Launcher().SetLink(lab.Link{Rate: 100e6}))
 	before, among := sent(c, c.Launcher()), sent(c, c.Hosts()...)
 	if r := c.Gorun("-np", "10", "-H", strings.Join(hosts, ","), "true"); r.Code != 0 { // which is over before they send anything else
 		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)

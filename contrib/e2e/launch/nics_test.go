@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestNICsOfOtherNames: the NIC for data has another name on each host. It is found by names, by its network and by its
@@ -18,9 +19,7 @@ import (
 // was asked for is named with what it has.
 func TestNICsOfOtherNames(t *testing.T) {
 	c := e2etest.NewSSHCluster(t, 3)
-	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}))
 	names := []string{"lan1", "storage", "fast9"}
 	for i, h := range c.Hosts() {
 		c.Shell(h, fmt.Sprintf("ip link set eth1 down && ip link set eth1 name %s && ip link set %[1]s up", names[i]))

@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestRDMALibraryHangs: a libibverbs that never finishes to load or to list devices, or that crashes, costs a host RDMA
@@ -24,9 +25,7 @@ func TestRDMALibraryHangs(t *testing.T) {
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "hangs.c"), filepath.Join(dir, "libibverbs.so.1")
 	text := "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { sleep(1000); }\n"
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(source, []byte(text), 0o600))
 	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

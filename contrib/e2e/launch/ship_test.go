@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // project is a program of two modules that lies on the launcher's machine alone, with what stays there and what is not sound.
@@ -33,9 +34,7 @@ func TestShip(t *testing.T) {
 	shell := func(line string) string {
 		t.Helper()
 		out, err := c.Launcher().Exec(t.Context(), "sh", "-c", line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return out
 	}
 	var names []string

@@ -15,6 +15,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // keygen runs ssh-keygen in the cluster's directory.
@@ -89,17 +90,13 @@ func TestKillLauncherWithPrograms(t *testing.T) {
 			cmd, stdout, stderr := c.Command(args...)
 			watched := &e2etest.Watch{Buf: stdout}
 			cmd.Stdout = watched
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			c.Await("ranks and programs", func() bool {
 				_, script := os.Stat(second)
 				_, moves := os.Stat(second + ".moves")
 				return watched.Count("up") == 2 && script == nil && moves == nil
 			})
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Kill())
 			cmd.Wait()
 			c.ExpectNothingLeft(20 * time.Second)
 			if t.Failed() {
@@ -154,9 +151,7 @@ func TestWaysOfSSH(t *testing.T) {
 
 	// An sshd that takes connections and sends nothing.
 	sshd := c.Host(3).Processes()[0].PID
-	if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(sshd, syscall.SIGSTOP))
 	defer syscall.Kill(sshd, syscall.SIGCONT)
 	fails(c, `(?m)^gorun: error: host3: handshake: host3:22: no answer within 2s$`, "--ssh-config", c.Config("silent", "Host host3\n ConnectTimeout 2\n"))
 }
@@ -197,9 +192,7 @@ func TestKeysOfSSH(t *testing.T) {
 		return c.Write("mine", "Host *\n User root\n IdentitiesOnly yes\n IdentityFile "+c.Dir+"/me\n StrictHostKeyChecking yes\n UserKnownHostsFile "+knownHosts+"\n", 0o600)
 	}
 	public, err := os.ReadFile(filepath.Join(c.Dir, "ca.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	authority := c.Write("authority", "@cert-authority host* "+string(public), 0o600)
 	fails(c, `(?m)^    host3 +authenticate +`, "--ssh-config", mine(c.Write("known", known, 0o600)))
 	keygen(c, "-s", "ca", "-I", "me", "-n", "root", "me.pub")
@@ -228,9 +221,7 @@ func TestKeysOfSSH(t *testing.T) {
 	}
 	cmd, _, _ := c.Command(locked...)
 	term.Run(cmd.Cmd)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	term.Await(`(^|K)gorun: Enter passphrase for key `)
 	term.Types("open sesame\n")
 	term.Await(`(?s)let in.*let in`)

@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // uploading is how many bytes of the binary the hosts have.
@@ -41,9 +42,7 @@ func TestAddressChangeInUpload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewSSHCluster(t, 2)
-			if err := c.Launcher().SetLink(lab.Link{Rate: 30e6}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Launcher().SetLink(lab.Link{Rate: 30e6}))
 			j := c.Follow(append(tc.args, "-H", "host1,host2", "sh", "-c", "echo on $(uname -n)")...)
 			if tc.bytes > 16<<20 { // the end takes longer than a look on a busy machine
 				c.Await("most of the upload", func() bool { return uploading(c) >= 16<<20 || j.Ended() })
@@ -54,9 +53,7 @@ func TestAddressChangeInUpload(t *testing.T) {
 				if j.Ended() {
 					t.Fatalf("the job ended before the address changed\n%s", j.Out)
 				}
-				if err := c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.Launcher().SetAddress(netip.MustParseAddr(fmt.Sprintf("10.77.0.%d", 70+i))))
 				j.Must(c.Launcher().SetLink(lab.Link{Rate: 30e6}))
 				t.Logf("moved with %d bytes there", uploading(c))
 				if tc.times > 1 {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // hosts are two hosts: what is written to orders as "lose" kills host2.
@@ -34,9 +35,7 @@ start_sshds && echo "$dir/config" || exit; exec >&2; while read -r order; do los
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = e2etest.Root()
 	stdin, orders, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var said strings.Builder
 	cmd.Stdin, cmd.Stderr = stdin, &said
 	stdout, err := cmd.StdoutPipe()
@@ -63,9 +62,7 @@ start_sshds && echo "$dir/config" || exit; exec >&2; while read -r order; do los
 func (h *hosts) gorun(args ...string) *exec.Cmd {
 	h.t.Helper()
 	binary, err := e2etest.Binary()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	cmd := exec.CommandContext(h.t.Context(), binary, append([]string{"--ssh-config", h.config, "-np", "4", "-H", "host1:2,host2:2"}, args...)...)
 	cmd.Dir = e2etest.Root()
 	return cmd
@@ -110,9 +107,7 @@ print("right on", rank, flush=True)
 func TestSums(t *testing.T) {
 	h := start(t)
 	file := filepath.Join(t.TempDir(), "sums.py")
-	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(program), 0o644))
 	right := []string{`\[0\]<stdout>:right on 0\n`, `\[3\]<stdout>:right on 3\n`}
 	h.ends(h.gorun("-v", "python3", file), 0, append(right, `gorun: host2: data goes over 127\.0\.0\.3\n`)...)
 	h.ends(h.gorun("--encrypt", "python3", file), 0, right...)
@@ -137,9 +132,7 @@ func TestLosesHost(t *testing.T) {
 		cmd.Stderr = cmd.Stdout
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")

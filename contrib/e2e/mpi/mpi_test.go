@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestMPICH starts an unmodified program of the MPICH family: gorun is what mpiexec would be.
@@ -239,9 +240,7 @@ func TestOpenMPILeavesNothing(t *testing.T) {
 			cmd := c.Launcher().Command(t.Context(), "mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", c.Binary+" rsh-agent",
 				"-np", "2", "-H", "host1:1,host2:1", "sleep", "300")
 			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			running := func() (n int) {
 				for _, h := range c.Hosts() {
 					for _, p := range h.Processes() {

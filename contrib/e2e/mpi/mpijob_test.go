@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestMPIJob is the launcher of a Kubeflow MPIJob: the operator's hostfile and variables, its way of mpirun's
@@ -20,9 +21,7 @@ import (
 func TestMPIJob(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	late := c.Host(2)
-	if err := late.PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, late.PowerOff())
 	const script = `printf 'host1 slots=2\nhost2 slots=2\n' >"$HOME/hostfile"
 export K_MPI_JOB_ROLE=launcher OMPI_MCA_orte_default_hostfile="$HOME/hostfile" OMPI_MCA_orte_keep_fqdn_hostnames=true \
 	OMPI_MCA_plm_rsh_args='-o ConnectionAttempts=10' OMPI_MCA_orte_set_default_slots=2
@@ -33,9 +32,7 @@ exit $status`
 	var stdout, stderr bytes.Buffer
 	cmd := c.Launcher().Command(t.Context(), "sh", "-c", script, c.Binary)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	if err := late.Boot(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -68,9 +65,7 @@ func newOperated(t *testing.T, slots int) *operated {
 		hostfile += fmt.Sprintf("%s slots=%d\n", c.workers[i], slots)
 	}
 	// The ConfigMap, and the names of a cluster's DNS.
-	if err := os.Mkdir(filepath.Join(c.Dir, "mpi"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(c.Dir, "mpi"), 0o755))
 	c.Write("mpi/hostfile", hostfile, 0o444)
 	c.discover()
 	c.resolve()

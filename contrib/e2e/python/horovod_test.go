@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // newStockCluster is a lab with a Python that has Horovod's own library.
@@ -54,12 +55,8 @@ func TestStockHorovodElastic(t *testing.T) {
 	python, c := newStockCluster(t, 4)
 	list := filepath.Join(c.Shared("stock"), "hosts")
 	say := func(hosts ...string) {
-		if err := os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(list+".new", list); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(list+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600))
+		must.Do(t, os.Rename(list+".new", list))
 	}
 	say("host1:1", "host2:1")
 	j := c.Follow("--no-horovod-shim", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat "+list,

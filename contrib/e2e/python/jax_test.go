@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // newJAXCluster returns a lab whose hosts have a Python with JAX, and that Python.
@@ -22,9 +23,7 @@ func newJAXCluster(t *testing.T) (string, *e2etest.Cluster) {
 	}
 	share := []string{filepath.Dir(filepath.Dir(python))}
 	base, err := exec.Command(python, "-c", "import sys; print(sys.base_prefix)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if prefix := strings.TrimSpace(string(base)); strings.HasPrefix(prefix, "/root/") || strings.HasPrefix(prefix, "/home/") {
 		share = append(share, prefix)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestTrainOnTwoHosts is the main job: an unmodified Horovod script, two hosts that have only sshd and
@@ -83,9 +84,7 @@ func runPrograms(t *testing.T, programs []string, hosts string) {
 func runProgram(t *testing.T, program string, worlds []string) {
 	c := e2etest.NewCluster(t, 2)
 	source, err := os.ReadFile(filepath.Join(c.Root, program))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if strings.Contains(string(source), "torch") {
 		e2etest.NeedTorch(t)
 	}

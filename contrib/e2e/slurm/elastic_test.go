@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // saver trains until a signal asks it to save: then it writes a checkpoint and ends, and goes on from there the next time.
@@ -171,9 +172,7 @@ func TestSlurmdDown(t *testing.T) {
 	job.await(2)
 	kill := func() {
 		t.Helper()
-		if err := syscall.Kill(c.find(c.Host(2), "slurmd -D"), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(c.find(c.Host(2), "slurmd -D"), syscall.SIGKILL))
 	}
 	start := func() { c.serve(c.Host(2), "slurmd", "-D", "-N", "host2", "-f", c.conf) }
 	kill()
@@ -238,9 +237,7 @@ func TestOtherCommands(t *testing.T) {
 	c := &cluster{Cluster: e2etest.NewCluster(t, 2)}
 	c.dir = c.Shared("commands")
 	bin := c.dir + "/bin"
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(bin, 0o755))
 	// Like ssh, they put the words together for a shell.
 	c.write("bin/blaunch", "#!/bin/sh\n[ \"$1\" = -z ] || exit 9\nhost=$2; shift 2\nexec ssh $host \"$*\"", 0o755)
 	c.write("bin/qrsh", "#!/bin/sh\n[ \"$1\" = -inherit ] || exit 9\nhost=$2; shift 2\nexec ssh $host \"$*\"", 0o755)

@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestBatch: a script runs gorun on the first of its nodes, and its output, exit status and state are the job's; each task of
@@ -97,23 +98,17 @@ func TestKilled(t *testing.T) {
 			`sleep 1002 & echo ready; while [ ! -e `+until+` ]; do sleep 0.1; kill -0 $! || exit 9; done; kill $!; echo done $RANK`)
 		watch := &e2etest.Watch{Buf: stdout}
 		cmd.Stdout = watch
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		c.Await("ranks", func() bool { return watch.Count("ready") == 2 || cmd.ProcessState != nil })
 		host := c.Launcher()
 		if victim.host > 0 {
 			host = c.Host(victim.host)
 		}
 		pid := c.find(host, victim.args)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 		if victim.goes {
 			c.Await("end of the "+victim.name, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
-			if err := os.WriteFile(until, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(until, nil, 0o600))
 		}
 		cmd.Wait()
 		code := cmd.ProcessState.ExitCode()

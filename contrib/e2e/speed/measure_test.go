@@ -14,6 +14,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestMeasuredRing: a job that goes by what was measured is faster than one in the order of the host list by as much as the
@@ -38,14 +39,10 @@ func TestMeasuredRing(t *testing.T) {
 			}
 			c := e2etest.NewClusterAlone(t, 4)
 			for _, h := range c.Hosts() {
-				if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, h.SetLink(lab.Link{Rate: fast}))
 			}
 			for _, w := range pattern.slow {
-				if err := c.SetPath(c.Host(w.from), c.Host(w.to), w.rate); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.SetPath(c.Host(w.from), c.Host(w.to), w.rate))
 			}
 			slowest, file := float64(pattern.slow[0].rate), filepath.Join(c.Shared("measured"), "edges.yaml")
 			measured := 0.0
@@ -108,13 +105,9 @@ func TestTwoNICs(t *testing.T) {
 	c := e2etest.NewClusterAlone(t, 2)
 	const rate = 200e6
 	for _, h := range c.Hosts() {
-		if err := h.SetLink(lab.Link{Rate: rate}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.SetLink(lab.Link{Rate: rate}))
 	}
-	if err := c.AddNIC(c.Host(1), c.Host(2), netip.MustParsePrefix("10.78.0.0/24"), rate); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddNIC(c.Host(1), c.Host(2), netip.MustParsePrefix("10.78.0.0/24"), rate))
 	run := func(nics string) float64 {
 		r := c.Gorun("bench", "--network-interfaces", nics, "--algorithm", "ring", "-H", "host1,host2", "-b", "8M", "-e", "8M", "--iters", "3")
 		return medianTime(c, r)

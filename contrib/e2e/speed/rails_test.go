@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // Where other ways are slow in one network than in the other, large tensors take a ring in each, and are faster than over
@@ -24,23 +25,15 @@ func TestRingInEachNetwork(t *testing.T) {
 	const fast, slow = 240e6, 60e6
 	networks := [...]netip.Prefix{netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("10.78.0.0/24")}
 	for _, h := range c.Hosts() {
-		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.SetLink(lab.Link{Rate: fast}))
 	}
-	if err := c.AddNetwork(networks[1], lab.Link{Rate: fast}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddNetwork(networks[1], lab.Link{Rate: fast}))
 	// No ring over both networks gets past all of these: it has two of them, in one network or the other.
 	for _, pair := range [][2]int{{1, 2}, {3, 4}} {
-		if err := c.SetPath(c.Host(pair[0]), c.Host(pair[1]), slow); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetPath(c.Host(pair[0]), c.Host(pair[1]), slow))
 	}
 	for _, pair := range [][2]int{{1, 3}, {2, 4}} {
-		if err := c.SetPathIn(networks[1], c.Host(pair[0]), c.Host(pair[1]), slow); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetPathIn(networks[1], c.Host(pair[0]), c.Host(pair[1]), slow))
 	}
 	const predicted = 2 * fast / (fast + slow)
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestSlowStream: one connection of four that is far slower than the others, whichever it is, does not set the pace: it
@@ -36,16 +37,12 @@ func TestSlowStream(t *testing.T) {
 	d.Reach(phase)
 	usual := e2etest.Median(d.Intervals(began, time.Now()))
 	conns, err := c.Host(1).Connections()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(conns) < 4 {
 		t.Fatalf("there are only the connections %v", conns)
 	}
 	for i, conn := range conns[:slow] {
-		if err := c.Host(1).Slow(conn, rate); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Host(1).Slow(conn, rate))
 		began := time.Now()
 		passed, _ := d.Out.Find(`batch \d+$`)
 		last := len(passed) + phase + 1 // one may have ended meanwhile

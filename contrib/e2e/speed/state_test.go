@@ -8,6 +8,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestStateAtWireSpeed: a rank that is new, because a host has come, gets model and optimizer from the memory of one that trains, at
@@ -17,9 +18,7 @@ func TestStateAtWireSpeed(t *testing.T) {
 	const rate = 500_000_000 // bits per second
 	c := e2etest.NewClusterAlone(t, 2)
 	for h := 1; h <= 2; h++ {
-		if err := c.Host(h).SetLink(lab.Link{Rate: rate}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Host(h).SetLink(lab.Link{Rate: rate}))
 	}
 	list := c.HostFile("host1:1")
 	j := c.Follow("--min-np", "1", "--host-discovery-script", "cat "+list.Name, e2etest.Python, "testdata/resilience/join.py")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 	"gorun/topology/doctor"
 )
 
@@ -21,13 +22,9 @@ func TestDoctor(t *testing.T) {
 	limping := c.Host(2)
 	c.Shell(limping, "ip link set dev eth0 mtu 1400 && mount -o remount,size=64M /dev/shm")
 	few := unix.Rlimit{Cur: 512, Max: 512}
-	if err := unix.Prlimit(limping.Processes()[0].PID, unix.RLIMIT_NOFILE, &few, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prlimit(limping.Processes()[0].PID, unix.RLIMIT_NOFILE, &few, nil))
 	c.Shell(c.Host(3), "echo >/root/.ssh/authorized_keys")
-	if err := c.Host(4).PowerOff(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(4).PowerOff())
 	config := c.Config("doctor", "Host host4\n ConnectTimeout 2\n")
 	examine := func(hosts string) (found map[string]doctor.Finding, code int) {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // A job measures by its own traffic how fast the edges of its ring are; it reports what it found, and saves it for the
@@ -21,13 +22,9 @@ func TestJobMeasuresItsWays(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	const fast, slow = 600e6, 200e6
 	for _, h := range c.Hosts() {
-		if err := h.SetLink(lab.Link{Rate: fast}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.SetLink(lab.Link{Rate: fast}))
 	}
-	if err := c.SetPath(c.Host(2), c.Host(3), slow); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetPath(c.Host(2), c.Host(3), slow))
 	dir := c.Shared("ways")
 	old, file := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "measured.yaml")
 	const hosts = "host1,host2,host3,host4"
@@ -37,9 +34,7 @@ func TestJobMeasuresItsWays(t *testing.T) {
 		text += "  " + name + ": {nics: {eth0: {speed_mbit: 600}}}\n"
 	}
 	text += "edges:\n- {from: host1, to: host2, mbit: 600}\n- {from: host2, to: host3, mbit: 600}\n"
-	if err := os.WriteFile(old, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(old, []byte(text), 0o600))
 	r := c.Gorun("bench", "-v", "--ring-order", "measured", "--topology", old, "--save-topology", file, "--algorithm", "ring", "-H", hosts, "-b", "8M", "-e", "8M", "--iters", "26")
 	if r.Code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)

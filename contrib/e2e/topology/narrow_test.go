@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestNarrowPaths: a path between two hosts silently loses packets that both NICs take, as behind a tunnel whose
@@ -21,9 +22,7 @@ func TestNarrowPaths(t *testing.T) {
 		t.Run(fmt.Sprint(largest), func(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
 			wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer wire.Close()
 			began := time.Now()
 			r := c.Within(90*time.Second, "bench", "-H", "host1,host2", "-b", "4M", "-e", "4M", "--iters", "5")
@@ -44,9 +43,7 @@ func TestNarrowLogin(t *testing.T) {
 		t.Helper()
 		for _, h := range c.Hosts() {
 			wire, err := c.AddWire(c.Launcher(), h, lab.Faults{Largest: 576}, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { wire.Close() })
 		}
 	}
@@ -78,9 +75,7 @@ func TestBlockedPath(t *testing.T) {
 	d := c.Descend(100_000, "0.01", "--lease", "10s")
 	d.Reach(3)
 	wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: 400}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer wire.Close()
 	began := time.Now()
 	d.Await(`gorun: host([12]): packets of 576 bytes are lost on the way from 10\.77\.0\.[12] \(eth0\) here to host[12], 10\.77\.0\.[12], only smaller ones arrive`)
@@ -103,9 +98,7 @@ func TestDoctorSeesNarrowPaths(t *testing.T) {
 		400:  `FAIL +host1 +path to host2 +packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes\n.*carry packets of 1500 bytes`,
 	} {
 		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := c.Gorun("doctor", "--ssh-config", config, "-H", "host1,host2")
 		wire.Close()
 		if r.Code != 1 || !regexp.MustCompile(want).MatchString(r.Stdout) {

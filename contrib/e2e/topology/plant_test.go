@@ -16,6 +16,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 	"gorun/topology/doctor"
 )
 
@@ -56,15 +57,11 @@ var sicks = []sick{
 	{name: "CPU quota", plant: quota, want: `(?s)(?:.*\n)?WARN HOST CPU quota: its control group allows 0.1 CPUs.*`},
 	{name: "losses", plant: func(t *testing.T, c *e2etest.Cluster, h *lab.LabHost) {
 		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Lost: 0.05}, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { wire.Close() })
 	}, want: `WARN host1 path to host2: [0-9.]+ % of the packets from eth0 to 10\.77\.0\.2 are lost\nWARN host2 path to host1: .* are lost`},
 	{name: "slow link", plant: func(t *testing.T, c *e2etest.Cluster, h *lab.LabHost) {
-		if err := h.SetLink(lab.Link{Rate: 5e6}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.SetLink(lab.Link{Rate: 5e6}))
 	}, want: `WARN host1 path to host2: [0-9.]+ Mbit/s from eth0 to 10\.77\.0\.2 is little for data\nWARN host2 path to host1: .* is little for data`},
 	{name: "two names", args: "-H HOST,10.77.0.N", want: `FAIL 10\.77\.0\.. machine: the same machine as HOST, under two names`},
 }

@@ -12,15 +12,14 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestRingsLoseNetwork: a job has a ring in each of two networks, and in the middle of it a host's NIC in one goes down. The
 // host notices, and all go on in one ring, with the weights of a job that no one disturbed and without a rank beginning anew.
 func TestRingsLoseNetwork(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
-	if err := c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddNetwork(netip.MustParsePrefix("10.78.0.0/24"), lab.Link{}))
 	dir := c.Shared("rails")
 	// A ring over both networks would pass a way that is slow in one of them; a ring in each passes none.
 	file, text := filepath.Join(dir, "facts.yaml"), "edges:\n"
@@ -38,9 +37,7 @@ func TestRingsLoseNetwork(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	const steps = 400 // computing alone takes 20 s; rings are asked about every 5 s
 	j := c.Follow("-v", "--ring-order", "measured", "--topology", file, "--algorithm", "ring",
 		"--network-interfaces", "10.77.0.0/24,10.78.0.0/24", "-H", "host1,host2,host3,host4",

@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestStandstill: a host that is paused or unreachable for a while costs that while and half a second at most: no
@@ -36,16 +37,12 @@ func TestStandstill(t *testing.T) {
 			begin, end := tc.how(c.Host(2))
 			j.Await(`batch 20$`)
 			struck := time.Now()
-			if err := begin(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, begin())
 			if tc.silent {
 				j.Await(`^gorun: host2 has been silent for \d s$`)
 			}
 			time.Sleep(time.Until(struck.Add(tc.lasts))) // this is what is tested
-			if err := end(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, end())
 			healed := time.Now()
 			if tc.silent {
 				j.Await(`^gorun: host2 is back after \d+ s$`)
@@ -104,12 +101,8 @@ func (v *vsphere) tell(host, event string, id int, more string) {
 	text := fmt.Sprintf(`{"result":true,"eventType":%q,"opType":"host-migration","eventGenTimeInSec":%d,"notificationTimeoutInSec":60,"operationId":%d%s}`,
 		event, time.Now().Unix(), id, more)
 	file := filepath.Join(v.dir, "new")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		v.t.Fatal(err)
-	}
-	if err := os.Rename(file, filepath.Join(v.dir, host, "events", fmt.Sprint(time.Now().UnixNano()))); err != nil {
-		v.t.Fatal(err)
-	}
+	must.Do(v.t, os.WriteFile(file, []byte(text), 0o600))
+	must.Do(v.t, os.Rename(file, filepath.Join(v.dir, host, "events", fmt.Sprint(time.Now().UnixNano()))))
 }
 
 // log returns the requests of a host to vSphere.
@@ -128,20 +121,14 @@ func TestAnnouncedMoves(t *testing.T) {
 	j.Await(`host1: vSphere announces moves of this machine and waits up to 120 s`)
 	j.Await(`host2: vSphere announces moves of this machine`)
 	j.Await(`batch 10$`)
-	if err := os.Remove(filepath.Join(v.dir, "host1", "token")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(v.dir, "host1", "token")))
 	for i, host := range []string{"host2", "host1"} {
 		id := 6279072692702276663 + i
 		v.tell(host, "start", id, "")
 		j.Await(`gorun: ` + host + `: ready to be moved, vSphere knows`)
-		if err := c.Host(2 - i).Freeze(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Host(2-i).Freeze())
 		time.Sleep(500 * time.Millisecond) // the move
-		if err := c.Host(2 - i).Thaw(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Host(2-i).Thaw())
 		v.tell(host, "end", id, `,"opStatus":"success"`)
 		j.Await(`gorun: ` + host + ` renews its connections: success`)
 		said := 0
@@ -159,16 +146,12 @@ func TestAnnouncedMoves(t *testing.T) {
 		}
 	}
 	// An announcement that no one took in time, and the end of a move that no one knows of, mean nothing.
-	if err := c.Host(2).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Freeze())
 	v.tell("host2", "start", 8001, `,"notificationTimeoutInSec":1`)
 	v.tell("host2", "end", 8001, `,"opStatus":"failure"`)
 	v.tell("host2", "end", 8002, `,"opStatus":"failure"`)
 	time.Sleep(2500 * time.Millisecond) // longer than vSphere waits, and than it takes to look twice
-	if err := c.Host(2).Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Thaw())
 	j.Await(`^gorun: host2: vSphere announced a move, but that was read too late: its end was there as well`)
 	// The next one may take longer than was announced at first, and fails: the machine is where it was, and training goes
 	// on.
@@ -241,18 +224,14 @@ func TestMovesAtOnce(t *testing.T) {
 				continue
 			}
 			delete(moving, n)
-			if err := c.Host(n).Freeze(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Host(n).Freeze())
 			time.Sleep(time.Second) // the move; the other one would be ready by now
 			for _, other := range moving {
 				if j.Out.Has(`^gorun: ` + other + `: ready to be moved`) {
 					t.Errorf("%s and %s move at once:\n%s", host, other, j.Out)
 				}
 			}
-			if err := c.Host(n).Thaw(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Host(n).Thaw())
 			v.tell(host, "end", 7000+n-1, `,"opStatus":"success"`)
 			j.Await(`gorun: ` + host + ` renews its connections: success`)
 			break

@@ -12,6 +12,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab/vm"
+	"gorun/contrib/must"
 )
 
 var (
@@ -42,9 +43,7 @@ func TestVMRDMA(t *testing.T) {
 	shortest := time.Hour
 	for range *vmMoves {
 		paused, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		tr.goesOn(10)
 		shortest = min(shortest, paused)
 	}
@@ -81,9 +80,7 @@ func rdmaGuests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
 	t.Helper()
 	l := guests(ctx, t, root, vm.Options{Guests: n, Memory: 1024})
 	for _, g := range l.Guests() {
-		if err := g.SoftRoCE(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, g.SoftRoCE(ctx))
 	}
 	return l
 }
@@ -148,9 +145,7 @@ func (tr *training) counted(ctx context.Context) (bytes, failed int) {
 	}
 	for _, m := range rdmaCounters.FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			tr.t.Fatal(err)
-		}
+		must.Do(tr.t, err)
 		if m[1] == "bytes" {
 			bytes += int(n)
 		} else {

@@ -9,6 +9,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // TestAnnouncedMoveOverRDMA: before vSphere may move a host, none of its queue pairs is left, nor memory that a device
@@ -32,16 +33,12 @@ func TestAnnouncedMoveOverRDMA(t *testing.T) {
 	if left := s.LeftAt(c.Host(2).Address()); len(left) > 0 {
 		t.Errorf("when the machine may be moved there are %v", left)
 	}
-	if err := c.Host(2).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Freeze())
 	time.Sleep(500 * time.Millisecond) // the move
 	if left := s.LeftAt(c.Host(2).Address()); len(left) > 0 {
 		t.Errorf("while the machine moves there are %v", left)
 	}
-	if err := c.Host(2).Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Thaw())
 	v.tell("host2", "end", 7001, `,"opStatus":"success"`)
 	j.Await(`gorun: host2 renews its connections: success`)
 	c.Await("queue pairs after the move", func() bool { return s.Pairs() == 8 }) // four streams of the link, both ends

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 var vmTable = flag.Bool("table", false, "whether TestVMRDMATable measures")
@@ -34,9 +35,7 @@ func TestVMRDMATable(t *testing.T) {
 	for _, g := range l.Guests() {
 		for _, file := range []string{"rdma.py", "running.py", "jax_ranks.py"} { // which ranks run from the same path
 			text, err := os.ReadFile(filepath.Join(bench, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			write := "mkdir -p " + bench + " && cat >" + filepath.Join(bench, file) + " <<'END OF FILE'\n" + string(text) + "END OF FILE\n"
 			if _, err := g.Run(ctx, write); err != nil {
 				t.Fatal(err)
@@ -49,9 +48,7 @@ func TestVMRDMATable(t *testing.T) {
 	measure.Env = append(measure.Env, "HOROVOD_START_TIMEOUT=240")
 	out, err := measure.CombinedOutput()
 	t.Logf("%s", out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rows := tableRow.FindAllSubmatch(out, -1)
 	if len(rows) != len(names) {
 		t.Fatalf("the table has %d rows", len(rows))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestRingFollowsMove: a machine is moved to the ESXi host of another one, as its guestinfo shows afterwards; what the
@@ -25,9 +26,7 @@ func TestRingFollowsMove(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(file, []byte(text+"\n"), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	file, text := filepath.Join(v.dir, "facts.yaml"), "hosts:\n"
 	for i, esxi := range []string{"esx-a", "esx-a", "esx-a", "esx-b"} {
@@ -35,9 +34,7 @@ func TestRingFollowsMove(t *testing.T) {
 		write(name, "session", session)
 		text += fmt.Sprintf("  %s: {esxi: %s, session: '%s'}\n", name, esxi, session)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	const steps = 400
 	j := c.Follow("-v", "--ring-order", "topology", "--topology", file, "--algorithm", "ring", "--vmtoolsd", filepath.Join(v.dir, "vmtoolsd"),
 		"-H", "host1,host2,host3,host4", e2etest.Python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "4000", "--pause", "0.05")

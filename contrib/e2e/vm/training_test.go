@@ -16,6 +16,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab/vm"
+	"gorun/contrib/must"
 )
 
 var (
@@ -40,9 +41,7 @@ const enough = "/run/enough"
 func train(ctx context.Context, t *testing.T, l *vm.Lab, binary string, flags ...string) *training {
 	t.Helper()
 	program, err := os.ReadFile(filepath.Join(e2etest.Root(), "testdata/vm/steps.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var names []string
 	for _, g := range l.Guests() {
 		names = append(names, g.Name())
@@ -51,9 +50,7 @@ func train(ctx context.Context, t *testing.T, l *vm.Lab, binary string, flags ..
 	cmd := l.Command(ctx, binary, slices.Concat([]string{"-v", "-np", strconv.Itoa(len(names)), "-H", strings.Join(names, ","),
 		"--start-timeout", "4m", "--lease", "5m", "--wdir", "/"}, flags, []string{"python3", "-c", tr.program, "1000000", "0.02", enough})...)
 	cmd.Stdout, cmd.Stderr = tr.out, tr.out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	go func() { tr.done <- cmd.Wait() }()
 	return tr
 }

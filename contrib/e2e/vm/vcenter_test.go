@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestMovesFromElsewhere: hosts that know nothing of their moves are announced by a command, outlive a silence that is
@@ -19,9 +20,7 @@ func TestMovesFromElsewhere(t *testing.T) {
 	dir := c.Shared("vcenter")
 	feed, facts := filepath.Join(dir, "moves"), filepath.Join(dir, "facts.yaml")
 	for name, text := range map[string]string{feed: "", facts: "hosts:\n  host1: {esxi: esx-02}\n  host2: {esxi: esx-01, zone: z, by: vCenter}\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	say := func(line string) {
 		f, err := os.OpenFile(feed, os.O_APPEND|os.O_WRONLY, 0)
@@ -29,9 +28,7 @@ func TestMovesFromElsewhere(t *testing.T) {
 			_, err = f.WriteString(line + "\n")
 			f.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	want := c.UndisturbedDescent(100)
 	d := c.Descend(100, "0.02", "--moves", "exec tail -n 0 -f "+feed, "--topology", facts)
@@ -39,13 +36,9 @@ func TestMovesFromElsewhere(t *testing.T) {
 	say("another starts vMotion to esx-01")
 	say("host2 starts vMotion to esx-02")
 	d.Await(`gorun: host2 is about to be moved: vMotion to esx-02$`)
-	if err := c.Host(2).Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Freeze())
 	time.Sleep(500 * time.Millisecond) // the move
-	if err := c.Host(2).Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Host(2).Thaw())
 	say("host2 ends esxi=esx-02 by=vCenter moved from esx-01")
 	d.Await(`gorun: host2 renews its connections: moved from esx-01$`)
 	d.Await(`gorun: host2: zone of the topology file still counts after the move`)

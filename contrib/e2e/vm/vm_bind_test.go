@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gorun/contrib/lab/vm"
+	"gorun/contrib/must"
 )
 
 var vmBinding = flag.Bool("vm", false, "whether TestVMBinding and TestVMRDMA do anything")
@@ -36,9 +37,7 @@ func TestVMBinding(t *testing.T) {
 	defer cancel()
 	l := guests(ctx, t, root, vm.Options{Guests: 2})
 	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/bound.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := l.Command(ctx, binary, "-np", "4", "-H", "vm1:2,vm2:2", "--bind-to", "numa", "--report-bindings", "--network-interfaces", "ens192,ens224", "--algorithm", "ring",
 		"--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program))
 	text, err := cmd.CombinedOutput()

@@ -13,6 +13,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab/vm"
+	"gorun/contrib/must"
 )
 
 // TestVMotion moves a virtual machine to another hypervisor in the middle of a training on it and another
@@ -31,9 +32,7 @@ func TestVMotion(t *testing.T) {
 	tr := train(ctx, t, l, binary)
 	tr.goesOn(20)
 	paused, err := l.Guests()[1].Move(ctx, 500*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tr.goesOn(20)
 	t.Run("clock", func(t *testing.T) { wrongClock(ctx, t, l, tr) })
 	longest := tr.end(ctx)
@@ -68,9 +67,7 @@ func vmProgram(t *testing.T) (binary, root string) {
 		t.Skip(err)
 	}
 	binary, err := e2etest.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return binary, e2etest.Root()
 }
 
@@ -80,9 +77,7 @@ func guests(ctx context.Context, t *testing.T, root string, options vm.Options) 
 	began := time.Now()
 	options.Cache = filepath.Join(root, "build/vm")
 	l, err := vm.New(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, g := range l.Guests() {
@@ -100,9 +95,7 @@ func longestStep(t *testing.T, text string) time.Duration {
 	longest, last := 0.0, 0.0
 	for _, m := range stepLine.FindAllStringSubmatch(text, -1) {
 		at, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if last != 0 {
 			longest = max(longest, at-last)
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 const status = `Package: a
@@ -45,9 +47,7 @@ Status: install ok installed
 
 func TestClosure(t *testing.T) {
 	got, err := closure(status, []string{"a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := []string{"a", "b:amd64", "base", "d", "e", "real"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -59,9 +59,7 @@ func TestClosure(t *testing.T) {
 func TestLoadOrder(t *testing.T) {
 	dir := t.TempDir()
 	dep := "k/net/vmxnet3.ko:\nk/fs/ext4.ko: k/fs/jbd2.ko k/lib/crc-16.ko\nk/fs/jbd2.ko: k/lib/crc-16.ko\nk/lib/crc-16.ko:\n"
-	if err := os.WriteFile(filepath.Join(dir, "modules.dep"), []byte(dep), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "modules.dep"), []byte(dep), 0o600))
 	done := map[string]bool{}
 	for _, x := range []struct{ names, want []string }{
 		{[]string{"ext4", "built_in"}, []string{"k/lib/crc-16.ko", "k/fs/jbd2.ko", "k/fs/ext4.ko"}},

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
@@ -75,9 +77,7 @@ func TestBudgets(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	have["targets"] = matches(t, "Makefile", `(?m)^## [a-z0-9-]+: `)
 	have["flags"] = matches(t, "cmd/gorun/testdata/help/flags.txt", `(?m)^  -`)
 	for part, limit := range budgets {
@@ -93,8 +93,6 @@ func TestBudgets(t *testing.T) {
 func matches(t *testing.T, path, pattern string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(regexp.MustCompile(pattern).FindAll(text, -1))
 }

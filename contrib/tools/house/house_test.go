@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 const root = "../../.."
@@ -17,9 +19,7 @@ const root = "../../.."
 // are declared there: "`FILE` (`NAME`, `NAME`)", "(`FILE`, `NAME`)" and "`NAME` in `FILE`".
 func TestPaths(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	paths := regexp.MustCompile("`([\\w.*/-]+/[\\w.*/-]*|[\\w-]+\\.(?:go|py|md|c|h))`").FindAllStringSubmatch(string(text), -1)
 	if len(paths) < 100 {
 		t.Errorf("found %d paths, want at least 100", len(paths))
@@ -57,9 +57,7 @@ func TestPathsInDocs(t *testing.T) {
 	var docs []string
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		docs = append(docs, found...)
 	}
 	if len(docs) < 70 {
@@ -68,9 +66,7 @@ func TestPathsInDocs(t *testing.T) {
 	path := regexp.MustCompile("[`(]((?:cmd|collective|contrib|docs|launcher|rendezvous|topology|worker)/[\\w./-]+)[`)]")
 	for _, doc := range append(docs, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md")) {
 		text, err := os.ReadFile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, named := range path.FindAllStringSubmatch(string(text), -1) {
 			if _, err := os.Stat(filepath.Join(root, named[1])); err != nil {
 				t.Errorf("%s names %s, which does not exist", filepath.Base(doc), named[1])
@@ -83,9 +79,7 @@ func TestPathsInDocs(t *testing.T) {
 // variables.
 func declarations(t *testing.T, path string) map[string]bool {
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	declared := map[string]bool{}
 	for _, decl := range f.Decls {
 		switch d := decl.(type) {

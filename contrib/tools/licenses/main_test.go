@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // TestComplete fails when a linked module's licence is not in the file that gorun shows: go generate.
@@ -25,18 +27,14 @@ func TestReport(t *testing.T) {
 		root := t.TempDir()
 		for file, text := range files {
 			os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755)
-			if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
 		}
 		return module{name: name, version: "v1.0.0", source: "https://" + name, root: root, dirs: map[string]bool{filepath.Join(root, "a", "b"): true}}
 	}
 	one := make("one", map[string]string{"LICENSE": mit + "\r\n", "a/NOTICE": "Parts are of A.", "a/b/x.go": "", "c/LICENSE": "of what is not linked"})
 	two := make("two", map[string]string{"LICENCE.md": mit, "a/b/license.go": "package b"})
 	text, err := report([]module{one, two})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	line := strings.Repeat("=", 80)
 	want := head + "one v1.0.0\n  MIT\n  https://one\ntwo v1.0.0\n  MIT\n  https://two\n\n" +
 		"\n" + line + "\none v1.0.0: LICENSE\ntwo v1.0.0: LICENCE.md\n" + line + "\n\n" + mit + "\n" +

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 func TestBuild(t *testing.T) {
@@ -25,28 +27,18 @@ func TestBuild(t *testing.T) {
 		"python/other/__init__.py":          "no",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	library := filepath.Join(dir, "built.so")
-	if err := os.WriteFile(library, []byte("a library"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(library, []byte("a library"), 0o755))
 	out := filepath.Join(dir, "bin", "gorun")
 	p := packages{dir: filepath.Join(dir, "python"), names: []string{"gorun", "shim"}, version: "1.2.3", library: library}
 	var first []byte
 	for range 2 {
-		if err := p.build(out, filepath.Join(dir, "program")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.build(out, filepath.Join(dir, "program")))
 		text, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if first == nil {
 			first = text
 		}
@@ -70,9 +62,7 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive, err := zip.OpenReader(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer archive.Close()
 	var names []string
 	for _, f := range archive.File {

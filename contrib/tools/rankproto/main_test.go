@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/session/codec"
 )
 
@@ -39,9 +40,7 @@ func TestBindings(t *testing.T) {
 // TestEveryMessage fails if a type of message is in no table.
 func TestEveryMessage(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../../worker/session/codec/codec.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	named := map[string]bool{}
 	for _, r := range codec.Tables()[0].Rows {
 		named[r.Name] = true

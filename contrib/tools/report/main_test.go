@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gorun/contrib/must"
 )
 
 func TestReport(t *testing.T) {
@@ -119,9 +121,7 @@ func TestAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{"first": c.first, "second": c.second, "again": c.before} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			script := `cd "$0"; case "$*" in *-run*) echo "$7 $8" >>alone; cat second;; *) cat first;; esac`
 			var out strings.Builder
@@ -144,9 +144,7 @@ func TestAgainWaits(t *testing.T) {
 		*) echo '{"Action":"fail","Package":"p","Test":"TestC"}'; echo '{"Action":"fail","Package":"p"}';; esac`
 	o := options{again: filepath.Join(dir, "again"), packages: []string{"p"}, command: []string{"sh", "-c", script, alone}}
 	release, err := o.lock(syscall.LOCK_SH) // as a report beside it does
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	type result struct {
 		ok  bool
 		err error

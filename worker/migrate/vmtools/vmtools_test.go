@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/worker/migrate"
 	"gorun/worker/migrate/vmtools"
 )
@@ -46,22 +47,16 @@ func newMachine(t *testing.T, files map[string]string) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m := &machine{t: t, dir: dir, state: filepath.Join(dir, host)}
 	for _, name := range []string{"vmtoolsd", "vmware-toolbox-cmd"} {
 		b, err := os.ReadFile(filepath.Join("../../../testdata/vmtools", name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o700)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
-	if err := os.MkdirAll(filepath.Join(m.state, "events"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(m.state, "events"), 0o700))
 	for name, text := range files {
 		m.write(name, text)
 	}
@@ -89,12 +84,8 @@ func (m *machine) begin() {
 func (m *machine) write(name, text string) {
 	m.t.Helper()
 	path := filepath.Join(m.state, name)
-	if err := os.WriteFile(m.dir+"/new", []byte(text), 0o600); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.Rename(m.dir+"/new", path); err != nil {
-		m.t.Fatal(err)
-	}
+	must.Do(m.t, os.WriteFile(m.dir+"/new", []byte(text), 0o600))
+	must.Do(m.t, os.Rename(m.dir+"/new", path))
 }
 
 func (m *machine) happens(n int, event string, more string) {
@@ -135,9 +126,7 @@ func TestDialogue(t *testing.T) {
 	if ev := m.await(migrate.Ends); ev.Text != "success" || ev.Operation != "6279072692702276663" {
 		t.Errorf("ends with %+v", ev)
 	}
-	if err := os.Remove(filepath.Join(m.state, "token")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(m.state, "token")))
 	m.await(migrate.Registered)
 	m.stop()
 	const ack = "ack 6279072692702276663"
@@ -152,9 +141,7 @@ func TestHostileArguments(t *testing.T) {
 	m := newMachine(t, nil)
 	m.await(migrate.Registered)
 	token, err := os.ReadFile(filepath.Join(m.state, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m.happens(1, "start", "")
 	m.await(migrate.Starts)
 	m.await(migrate.Acknowledged)
@@ -186,9 +173,7 @@ func TestSessionHangs(t *testing.T) {
 	m := newMachine(t, map[string]string{"session": "abc"})
 	m.await(migrate.Registered)
 	time.Sleep(50 * time.Millisecond) // the session is known
-	if err := os.WriteFile(filepath.Join(m.dir, "vmware-toolbox-cmd"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(m.dir, "vmware-toolbox-cmd"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700))
 	m.happens(1, "start", "")
 	m.await(migrate.Starts)
 	m.await(migrate.Acknowledged)
@@ -216,9 +201,7 @@ func TestKilled(t *testing.T) {
 	if err == nil {
 		err = daemon.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer daemon.Wait()
 	defer daemon.Process.Kill()
 	if line, err := bufio.NewReader(out).ReadString('\n'); !strings.Contains(line, "vSphere announces moves") {
@@ -228,9 +211,7 @@ func TestKilled(t *testing.T) {
 	if ev := m.await(migrate.Refused); !strings.Contains(ev.Text, "another job of the same user on this machine receives them") {
 		t.Errorf("refused: %s", ev.Text)
 	}
-	if err := daemon.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, daemon.Process.Kill())
 	m.await(migrate.Registered)
 	m.happens(1, "start", "")
 	m.await(migrate.Starts)
@@ -246,9 +227,7 @@ func TestKeptNowhere(t *testing.T) {
 	m := newMachine(t, map[string]string{"off": ""})
 	m.await(migrate.Refused)
 	m.stop()
-	if err := errors.Join(os.RemoveAll(filepath.Join(m.dir, "kept")), os.WriteFile(filepath.Join(m.dir, "kept"), nil, 0o600), os.Remove(filepath.Join(m.state, "off"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.RemoveAll(filepath.Join(m.dir, "kept")), os.WriteFile(filepath.Join(m.dir, "kept"), nil, 0o600), os.Remove(filepath.Join(m.state, "off"))))
 	m.begin()
 	m.await(migrate.Registered)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/collective"
+	"gorun/contrib/must"
 )
 
 // vector is one message of testdata/rankproto.txt.
@@ -25,9 +26,7 @@ type vector struct {
 func vectors(t testing.TB) []vector {
 	t.Helper()
 	f, err := os.Open("../../../testdata/rankproto.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	var all []vector
 	lines := bufio.NewScanner(f)
@@ -37,9 +36,7 @@ func vectors(t testing.TB) []vector {
 		case line == "" || line[0] == '#':
 		case line[0] == ' ':
 			b, err := hex.DecodeString(strings.TrimSpace(line))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			last := &all[len(all)-1]
 			last.bytes = append(last.bytes, b...)
 		default:

@@ -3,6 +3,7 @@ package slots
 import (
 	"testing"
 
+	"gorun/contrib/must"
 	"gorun/worker/session/codec"
 	"gorun/worker/shm"
 )
@@ -11,9 +12,7 @@ import (
 // to them when the next use ends.
 func TestOfferBeforeOthersAreNotified(t *testing.T) {
 	l, err := New("host1", []int{0, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Region().Release()
 	const n = 1 << 20
 	var regions [2]*shm.Region
