@@ -1,7 +1,6 @@
 package collective_test
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,22 +56,6 @@ func (l *local) round() {
 		}
 	}
 	<-l.done
-}
-
-func BenchmarkLocal(b *testing.B) {
-	for _, ranks := range []int{2, 4} {
-		for _, n := range []int{4, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-			b.Run(fmt.Sprintf("ranks=%d/bytes=%d", ranks, n), func(b *testing.B) {
-				l := newLocal(b, ranks, n)
-				l.round()
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					l.round()
-				}
-			})
-		}
-	}
 }
 
 // A local operation ends although no one runs the workers.

@@ -151,27 +151,3 @@ func TestOverRealLinks(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkLinks(b *testing.B) {
-	for _, hosts := range []int{2, 4} {
-		for _, n := range []int{4, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-			b.Run(fmt.Sprintf("hosts=%d/bytes=%d", hosts, n), func(b *testing.B) {
-				w := newRealWorld(b, hosts, 1, collective.Config{})
-				g := &gang{done: make(chan error, 1)}
-				buffers := make([][]byte, hosts)
-				for i := range buffers {
-					buffers[i] = make([]byte, n)
-				}
-				run := func() {
-					must.Do(b, w.round(g, buffers))
-				}
-				run()
-				b.SetBytes(int64(n))
-				b.ReportAllocs()
-				for b.Loop() {
-					run()
-				}
-			})
-		}
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"gorun/collective/kernel"
-	"gorun/contrib/must"
 )
 
 var allCodings = []kernel.Coding{kernel.CodingFloat16, kernel.CodingBFloat16, kernel.CodingInt8}
@@ -207,28 +206,6 @@ func quiet(b []byte) {
 	for i := 0; i+4 <= len(b); i += 4 {
 		if v := math.Float32frombits(binary.LittleEndian.Uint32(b[i:])); v != v {
 			binary.LittleEndian.PutUint32(b[i:], 0x7fc00000)
-		}
-	}
-}
-
-func BenchmarkCodings(b *testing.B) {
-	const size = 256 << 10
-	src, dst := filled(size), make([]byte, size)
-	for _, level := range levels(b) {
-		for _, c := range allCodings {
-			coded := make([]byte, c.Bytes(kernel.Float32, size))
-			for name, f := range map[string]func(){"encode": func() { c.Encode(kernel.Float32, coded, src) }, "decode": func() { c.Decode(kernel.Float32, dst, coded) }} {
-				b.Run(fmt.Sprintf("%s/%s/%s", level, c, name), func(b *testing.B) {
-					restore, err := kernel.Force(level)
-					must.Do(b, err)
-					defer restore()
-					b.SetBytes(size)
-					b.ReportAllocs()
-					for b.Loop() {
-						f()
-					}
-				})
-			}
 		}
 	}
 }

@@ -605,27 +605,6 @@ gorun: the last lines rank 3 wrote to standard error:
 	}
 }
 
-// BenchmarkMux: 64 ranks write lines of 80 bytes, 4 KiB at a time. The limit is the two copies of each
-// byte; the goal of 10 MB/s is far below.
-func BenchmarkMux(b *testing.B) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	must.Do(b, err)
-	defer null.Close()
-	m, err := output.New(output.Config{Ranks: 64, Stdout: null, Stderr: null, Tag: output.HorovodTag})
-	must.Do(b, err)
-	data := bytes.Repeat(append(bytes.Repeat([]byte("x"), 79), '\n'), 51)
-	b.SetBytes(64 * int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		var wg sync.WaitGroup
-		for rank := range 64 {
-			wg.Go(func() { m.Write(rank, wire.Stdout, data) })
-		}
-		wg.Wait()
-	}
-	must.Do(b, m.Finish(context.Background()))
-}
-
 // fullDisk takes nothing.
 type fullDisk struct{}
 

@@ -2,7 +2,6 @@ package output_test
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -144,19 +143,4 @@ func FuzzSplitter(f *testing.F) {
 			t.Fatalf("lines make %q, not %q", joined.String(), want)
 		}
 	})
-}
-
-// BenchmarkSplitter has lines of several lengths, and the worst case: returns and no line feed.
-func BenchmarkSplitter(b *testing.B) {
-	for _, line := range []string{"\r", strings.Repeat("x", 19) + "\n", strings.Repeat("x", 99) + "\n", strings.Repeat("x", 999) + "\n"} {
-		b.Run(fmt.Sprint(len(line)), func(b *testing.B) {
-			data := bytes.Repeat([]byte(line), 32<<10/len(line))
-			s := output.NewSplitter(output.MaxLine)
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Push(data, func([]byte, output.End) {})
-			}
-		})
-	}
 }

@@ -247,11 +247,3 @@ func TestPace(t *testing.T) {
 		t.Errorf("an idle ring waits for edge %d", at)
 	}
 }
-
-func BenchmarkFrame(b *testing.B) {
-	m := looked(125, 8, 200, 50)
-	m, _ = m.Press("F", "F")
-	for b.Loop() {
-		_ = m.Frame()
-	}
-}

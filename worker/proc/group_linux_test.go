@@ -625,30 +625,3 @@ func TestCycles(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkStart is a whole life: start, run /bin/true, sweep, report.
-func BenchmarkStart(b *testing.B) {
-	g, err := proc.Open(proc.Config{Job: "bench"})
-	must.Do(b, err)
-	defer g.Close()
-	for b.Loop() {
-		g.Start(proc.Spec{Argv: []string{"/bin/true"}}, io.Discard, io.Discard)
-		<-g.Exits()
-	}
-}
-
-// BenchmarkOutput moves 64 MiB from a rank. The limit is two copies through the pipe at 32 KiB a system
-// call and wake-up.
-func BenchmarkOutput(b *testing.B) {
-	g, err := proc.Open(proc.Config{Job: "bench"})
-	must.Do(b, err)
-	defer g.Close()
-	const size = 64 << 20
-	b.SetBytes(size)
-	for b.Loop() {
-		g.Start(proc.Spec{Argv: []string{"head", "-c", strconv.Itoa(size), "/dev/zero"}}, io.Discard, io.Discard)
-		if e := <-g.Exits(); e.Code != 0 {
-			b.Fatal(e)
-		}
-	}
-}

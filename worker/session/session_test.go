@@ -701,16 +701,3 @@ func rounds(c *client, region uint32) func() {
 		}
 	}
 }
-
-// BenchmarkOperation is the round trip of a 4-byte allreduce of one rank, through a client that costs nothing.
-func BenchmarkOperation(b *testing.B) {
-	h := start(b, 1)
-	h.begin()
-	c := join(b, h.name, 0)
-	region, _ := c.alloc(1 << 20)
-	round := rounds(c, region)
-	b.ReportAllocs()
-	for b.Loop() {
-		round()
-	}
-}

@@ -285,17 +285,6 @@ func TestPoolConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-func BenchmarkPool(b *testing.B) {
-	p := shm.NewPool(1 << 30)
-	defer p.Close()
-	b.ReportAllocs()
-	for b.Loop() {
-		x, err := p.Alloc(1 << 20)
-		must.Do(b, err)
-		x.Release()
-	}
-}
-
 func TestPoolAllocatesNoGarbage(t *testing.T) {
 	p := shm.NewPool(1 << 30)
 	defer p.Close()

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
-	"golang.org/x/sys/unix"
 
 	"gorun/contrib/must"
 	"gorun/launcher"
@@ -161,26 +160,7 @@ func (d *delayed) Close() error {
 	return err
 }
 
-// BenchmarkLaunch starts jobs of one rank on each of many hosts, 20 ms away, and reports how long it took, how
-// much memory was held when all ranks ran, and how much time on CPUs went into each host. Memory and CPU
-// include the simulated hosts' side.
-func BenchmarkLaunch(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			f := newFarm(b, 20*time.Millisecond)
-			defer f.close()
-			var peak uint64
-			before := cpuTime(b)
-			for b.Loop() {
-				peak = max(peak, launchOnce(b, f, n))
-			}
-			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N*n), "cpu-µs/host")
-			b.ReportMetric(float64(peak)/(1<<20), "MiB")
-		})
-	}
-}
-
-// TestLaunchMany is the benchmark's path with few hosts.
+// TestLaunchMany: a launch on twenty hosts behind ssh.
 func TestLaunchMany(t *testing.T) {
 	f := newFarm(t, time.Millisecond)
 	defer f.close()
@@ -237,10 +217,4 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 		}})
 	must.Do(t, err)
 	return heap
-}
-
-func cpuTime(t testing.TB) time.Duration {
-	var u unix.Rusage
-	must.Do(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
