@@ -20,7 +20,7 @@ var budgets = map[string]int{
 	"contrib Go": 10600, // goal: 9500; 180 for provenance, notes and the signature of a release
 	"Python":     19800, // goal: 19500
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
-	"tests":      92600, // goal: 88000
+	"tests":      92700, // goal: 88000
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
