@@ -113,7 +113,7 @@ func TestNative(t *testing.T) {
 					t.Errorf("it is %d, want %d", now, want)
 				}
 				syscall.Kill(pid, syscall.SIGSTOP)
-				must.Soon(t, "it does not stop", func() bool { return stopOf(pid) == stopped })
+				must.Soon(t, "it stops", func() bool { return stopOf(pid) == stopped })
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestNativeGoesOn(t *testing.T) {
 		if got := Native(t.Context(), []int{pid}, maxStack)[pid]; !reflect.DeepEqual(got, Traced{Notes: want}) {
 			t.Errorf("%+v", got)
 		}
-		must.Soon(t, "it does not go on", func() bool { return stopOf(pid) == running })
+		must.Soon(t, "it goes on", func() bool { return stopOf(pid) == running })
 	})
 	t.Run("asked to end", func(t *testing.T) {
 		pid, debugger := hang(t), toolOf(t, "gdb")
@@ -138,7 +138,7 @@ func TestNativeGoesOn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan Traced)
 		go func() { done <- Native(ctx, []int{pid}, maxStack)[pid] }()
-		must.Soon(t, "it is not stopped", func() bool {
+		must.Soon(t, "it is stopped", func() bool {
 			_, err := os.Stat(began)
 			return err == nil && stopOf(pid) == traced
 		})
@@ -214,7 +214,7 @@ func TestDenied(t *testing.T) {
 func TestThreads(t *testing.T) {
 	pid := hang(t)
 	var all []Thread
-	must.Soon(t, "its threads do not wait", func() bool {
+	must.Soon(t, "its threads wait", func() bool {
 		all = Threads(pid, maxStack)
 		return len(all) == 2 && all[0].State == "S" && all[1].State == "S"
 	})

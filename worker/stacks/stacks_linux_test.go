@@ -52,7 +52,7 @@ func TestKernel(t *testing.T) {
 		}
 		return
 	}
-	must.Soon(t, "it does not sleep", func() bool {
+	must.Soon(t, "it sleeps", func() bool {
 		return slices.ContainsFunc(Kernel(pid), func(name string) bool { return strings.Contains(name, "nanosleep") })
 	})
 }
@@ -120,7 +120,7 @@ func spyAs(t *testing.T, script string) (pid int, dir string) {
 	sleep, err := exec.LookPath("sleep")
 	must.Do(t, err)
 	pid = start(t, []string{"PATH=relative:" + dir}, sleep, "1000")
-	must.Soon(t, "it has no environment", func() bool { return strings.Contains(read(pid, "environ"), dir) })
+	must.Soon(t, "it has its environment", func() bool { return strings.Contains(read(pid, "environ"), dir) })
 	return pid, dir
 }
 
@@ -129,7 +129,7 @@ func TestPython(t *testing.T) {
 	pid, dir := spyAs(t, `echo "$*" >"$(dirname "$0")/args"; cat <<'END'`+"\n"+dumped+"\nEND\n")
 	other, _ := spyAs(t, "exit 1")
 	var got map[int]string
-	must.Soon(t, "py-spy writes nothing", func() bool { // within its time, on a busy machine
+	must.Soon(t, "py-spy writes", func() bool { // within its time, on a busy machine
 		got = Python(t.Context(), []int{pid, 0, other, -1})
 		return got[pid] != ""
 	})
@@ -163,7 +163,7 @@ func TestPythonIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan map[int]string)
 	go func() { done <- Python(ctx, []int{silent}) }()
-	must.Soon(t, "py-spy does not begin", func() bool {
+	must.Soon(t, "py-spy begins", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "began"))
 		return err == nil
 	})
