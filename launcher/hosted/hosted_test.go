@@ -126,11 +126,7 @@ func TestNameIsNotGivenAgain(t *testing.T) {
 	_, lock, err := store.Create(jobs.Record{Name: "a/1", Program: "p", Ended: time.Now()})
 	must.Do(t, err)
 	lock.Close()
-	for deadline := time.Now().Add(20 * time.Second); len(failover.Members(t.Context(), a.Client, a.Origin.Addr)) < 2; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the daemons do not find each other")
-		}
-	}
+	must.Soon(t, "two members", func() bool { return len(failover.Members(t.Context(), a.Client, a.Origin.Addr)) == 2 })
 	d, err := a.Start(t.Context(), &wire.Detach{Program: "p", Args: []string{"p"}, Dir: t.TempDir()})
 	if err != nil || d.Job != 2 {
 		t.Errorf("a job while another host has a/1: %+v, %v", d, err)

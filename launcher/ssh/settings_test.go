@@ -302,14 +302,10 @@ func TestQuestionGivenUp(t *testing.T) {
 			t.Errorf("given up: %v", err)
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(home, "first")); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is asked")
-		}
-	}
+	must.Soon(t, "the first question", func() bool {
+		_, err := os.Stat(filepath.Join(home, "first"))
+		return err == nil
+	})
 	for _, host := range []string{"a", "b", "c"} {
 		wg.Go(func() {
 			if s, err := c.settingsFor(t.Context(), host, false); err != nil || s.hostName != host {

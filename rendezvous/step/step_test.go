@@ -238,14 +238,10 @@ func TestCut(t *testing.T) {
 	if _, err := s.Wait(); !errors.Is(err, ErrBroken) {
 		t.Errorf("cut off: %v", err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if text, _ := os.ReadFile(file); string(text) == "yes\n" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the command does not see the end of its input")
-		}
-	}
+	must.Soon(t, "the end of the command's input", func() bool {
+		text, _ := os.ReadFile(file)
+		return string(text) == "yes\n"
+	})
 }
 
 // TestBreak: a step process whose connection breaks connects again.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"gorun/contrib/must"
 )
@@ -56,15 +55,7 @@ func TestDescribeProcess(t *testing.T) {
 	}
 	becomes := func(begin string) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			got := Describe(cmd.Process.Pid)
-			if strings.HasPrefix(got, begin) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%q, want %q", got, begin)
-			}
-		}
+		must.Soon(t, begin, func() bool { return strings.HasPrefix(Describe(cmd.Process.Pid), begin) })
 	}
 	becomes("waits")
 	in.Write([]byte("\n"))
