@@ -28,11 +28,18 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tre
 	for _, note := range notes {
 		fmt.Fprintln(os.Stderr, output.Printable(note))
 	}
+	var fromFile []string
+	if o.envFile != "" {
+		var err error
+		if fromFile, err = readEnvFile(o.envFile); err != nil {
+			return err
+		}
+	}
 	var b strings.Builder
 	if o.maxRestarts > 0 && !elastic {
 		spec.Programs = restarted(spec.Programs, 0, o.maxRestarts)
 	}
-	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, o.fromFile))
+	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, fromFile))
 	describeEnv(&b, spec, localEnv(o))
 	b.WriteString(describeTree(tree))
 	if o.cluster != "" {

@@ -90,7 +90,6 @@ type programFlags struct {
 	ship              bool
 	shipDir           string
 	envFile           string
-	fromFile          []string // what it sets
 	module            bool
 }
 

@@ -33,10 +33,11 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 		return nil, nil, err
 	}
 	if o.envFile != "" {
-		if o.fromFile, err = readEnvFile(o.envFile); err != nil {
+		set, err := readEnvFile(o.envFile)
+		if err != nil {
 			return nil, nil, err
 		}
-		common = slices.Concat(o.fromFile, common)
+		common = slices.Concat(set, common)
 	}
 	p.Env, notes = slices.Concat(common, p.Env), append(notes, more...)
 	programs = append(programs, p)
