@@ -186,29 +186,31 @@ def allreduce_in_place(
     place = None
     if process_set is global_process_set and world.timeline is None and not on_device(tensor):
         place = binding.place(tensor)
-    which = now, op, prescale, postscale, session.wire, place
+    dtype, shape, address = place or (None, (), 0)
+    which = now, op, prescale, postscale, session.wire, dtype, shape
     kept = world.kept.pop(name, None)  # type: ignore[arg-type]
-    if kept is None or kept[0] != which:
-        dtype, shape = binding.describe(tensor)
+    if kept is None or kept[0] != which or (kept[3] != address and not session.aim(kept[2], address)):
+        described, shape = binding.describe(tensor)
         if place is None or op not in _OPS or 0 in shape:
             return allreduce_one(
                 binding, tensor, name=name, op=op, prescale=prescale, postscale=postscale,
                 process_set=process_set, target=tensor, now=now,
             )  # fmt: skip
-        number, itemsize = element_type(dtype)
+        number, itemsize = element_type(described)
         request = Request(
-            constants.ALLREDUCE, world.name("allreduce", name), number, shape, place[-1], place[-1],
+            constants.ALLREDUCE, world.name("allreduce", name), number, shape, address, address,
             math.prod(shape) * itemsize, op=op, prescale=prescale, postscale=postscale,
         )  # fmt: skip
         ticket = Ticket()
-        kept = which, [ticket], session.encode(request, ticket, now)
+        kept = [which, [ticket], session.encode(request, ticket, now), address]
+    kept[3] = address
     try:
         if world.begin(session.repeat, kept[2]):
             world.keep(name, kept)
             return ENDED
-        return world.launch(Repeated(world, name, kept, binding, tensor))
+        return world.launch(Repeated(world, name, kept, binding, tensor, place))
     except BaseException:
-        world.abandon(Repeated(world, name, kept, binding, tensor))
+        world.abandon(Repeated(world, name, kept, binding, tensor, place))
         raise
 
 

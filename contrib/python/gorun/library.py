@@ -31,6 +31,7 @@ class Ticket(ctypes.c_int64 * 9):  # type: ignore[misc]
     __slots__ = ("kind", "shape")
 
 
+TENSOR = struct.Struct("=2Q")  # where a call's tensor and its target lie, which pack() writes first
 _HEAD = struct.Struct("=4Q3d12i")
 _DIMS = tuple(struct.Struct(f"={n}q") for n in range(33))
 

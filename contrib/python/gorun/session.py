@@ -38,6 +38,7 @@ from .library import (
     MET,
     ROWS,
     STAYS,
+    TENSOR,
     TOOK,
     TURN,
     UNFINISHED,
@@ -218,6 +219,10 @@ class Session(abc.ABC):
         """Return what repeat() submits, again and again. now: the caller waits at once each time."""
         return request, ticket, now
 
+    def aim(self, encoded: Any, address: int) -> bool:
+        """Have repeat() reduce a tensor that lies elsewhere, in place. Report whether it will."""
+        return False
+
     def repeat(self, encoded: Any) -> bool:
         """Submit what encode() has returned. Report whether it has ended."""
         request, ticket, now = encoded
@@ -379,11 +384,15 @@ class _Native(Session):
 
     def _prepared(self, request: Request, ticket: Ticket, **how: Any) -> Callable[[], int]:
         packed = self._packed(request, ticket, **how)
-        return functools.partial(self._library.start, packed, len(packed))
+        return functools.partial(self._library.start, ctypes.create_string_buffer(packed), len(packed))
 
     def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
         request.check()
         return self._prepared(request, ticket, stays=int(now))
+
+    def aim(self, encoded: Any, address: int) -> bool:
+        TENSOR.pack_into(encoded.args[0], 0, address, address)
+        return True
 
     def repeat(self, encoded: Any) -> bool:
         code = encoded()

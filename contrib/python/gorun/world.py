@@ -33,9 +33,9 @@ DUPLICATE = (
     "currently being processed.  If you want to request another tensor, use a different tensor name."
 )
 
-# An encoded allreduce of a tensor in place, for as long as the first item is the same, which ends with the
-# tensor's place; its tickets; and what the session repeats.
-Kept = tuple[tuple[Any, ...], list[Ticket], Any]
+# An encoded allreduce of a tensor in place: for which tensors and options, its tickets, what the session
+# repeats, and the address of the tensor in it.
+Kept = list[Any]
 MOST_KEPT = 4096
 MOST_SHAPES = 20  # in the text of an error
 ATTEND_SECONDS = 0.25  # of a wait that are counted at a time: a process that was stopped for longer waits on
@@ -479,8 +479,11 @@ class Repeated(Operation):
 
     _packed: dict[int, Any] = {}
 
-    def __init__(self, world: World, name: str | None, kept: Kept, binding: Binding, tensor: Any) -> None:
-        self._world, self._name, self._kept, self._binding, self._tensor = world, name, kept, binding, tensor
+    def __init__(
+        self, world: World, name: str | None, kept: Kept, binding: Binding, tensor: Any, place: Any
+    ) -> None:  # fmt: skip
+        self._world, self._name, self._kept = world, name, kept
+        self._binding, self._tensor, self._place = binding, tensor, place
         self.tickets = kept[1]
         self._lock = threading.Lock()
 
@@ -493,7 +496,7 @@ class Repeated(Operation):
         return super().wait()
 
     def _moved(self, number: int) -> bool:
-        return bool(self._binding.place(self._tensor) != self._kept[0][-1])
+        return bool(self._binding.place(self._tensor) != self._place)
 
     def _finish(self, results: Sequence[Any]) -> Any:
         self.ended = True  # before another one may have the ticket

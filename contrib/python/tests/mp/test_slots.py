@@ -300,6 +300,12 @@ class Begun(Slots):
 
 
 class Test(Slots):
+    def test_one_name_for_tensors_that_lie_elsewhere(self):
+        kinds = [torch.float32] * 4 + [torch.float64] * 3
+        for value, x in enumerate([torch.full((3,), value, dtype=kind) for value, kind in enumerate(kinds)]):
+            gorun.torch.allreduce_(x, name="elsewhere", op=hvd.Sum)
+            self.assertEqual(x.tolist(), [value * SIZE] * 3)
+
     def test_same_bits_as_without(self):
         rng = np.random.default_rng(RANK)
         for dtype in (np.float32, np.float64, np.int32, np.int64):
