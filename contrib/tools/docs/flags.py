@@ -48,7 +48,7 @@ OTHERS = {
 }
 # Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
 CONTRIB = (
-    "--private --rows --library --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick "
+    "--private --busy --rows --library --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick "
     "--mbit --old --keep --python --tensorflow --torch --stock --steps --out"
 )
 # Flags of gorun that its help does not show: gorun gives them to itself.
