@@ -2,12 +2,16 @@
 
 /* How many seconds a rank polls before it sleeps, at least and at most. After SPIN it yields the CPU meanwhile, and from the beginning if
  * ranks outnumber CPUs. Where that was in vain others have work for the CPUs, and who polls on loses its turn to them. So the next wait
- * polls for SHORT only, and each one after it for twice as long, until one is in vain again. */
+ * polls for SHORT only, and each one after it for twice as long, until one is in vain again. One in PROBE polls for SPIN then, which is
+ * longer than a wake-up: otherwise ranks that wake each other in turn would do so for ever. */
 #define SHORT 5e-6
 #define SPIN 50e-6
 #define YIELD 200e-6
 
+#define PROBE 32
+
 static double patience = YIELD;
+static uint32_t in_vain;
 
 static double now(void) {
 	struct timespec t;
@@ -282,7 +286,7 @@ static int await(int (*look)(const struct slot *), const struct slot *l, int *ho
 		yields = yields || t - since >= SPIN;
 		if (t - since < most)
 			continue;
-		patience = SHORT;
+		patience = ++in_vain % PROBE ? SHORT : SPIN;
 		pause_host();
 		if (impatient())
 			return UNFINISHED;
