@@ -150,6 +150,7 @@ class OperationsTest(unittest.TestCase):
                 time.sleep(0.001)
             launched.wait()
             self.assertFalse(work.over())
+            launched.wait()  # until both have looked
             make(hold=None) if number == 0 else None
             work.wait()
             return array.tolist()
