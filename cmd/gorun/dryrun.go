@@ -25,6 +25,11 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tre
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
+	for _, p := range spec.Programs {
+		if _, err := scriptOf(p); err != nil {
+			notes = append(notes, fmt.Sprintf("gorun: note: %v: every host needs it there", err))
+		}
+	}
 	for _, note := range notes {
 		fmt.Fprintln(os.Stderr, output.Printable(note))
 	}

@@ -73,7 +73,7 @@ func (o *jobFlags) shipped(ctx context.Context, programs []program) (dir string,
 	dir = programs[0].Dir
 	script, err := scriptOf(programs[0].Program)
 	if err != nil {
-		return "", err
+		return "", &usageError{fmt.Errorf("--ship: %w", err), "name the script as on this machine"}
 	}
 	if o.shipDir != "" {
 		dir = o.shipDir
@@ -118,7 +118,7 @@ func scriptOf(p launcher.Program) (string, error) {
 		case err == nil && info.Mode().IsRegular() && !interpreter(name) && (i > 0 || strings.HasPrefix(name, p.Dir+"/")):
 			return name, nil
 		case err != nil && strings.HasSuffix(word, ".py"):
-			return "", &usageError{fmt.Errorf("--ship: %s is not in %s", word, p.Dir), "name the script as on this machine"}
+			return "", fmt.Errorf("%s is not in %s", word, p.Dir)
 		}
 	}
 	return "", nil
