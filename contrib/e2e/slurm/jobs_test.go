@@ -59,7 +59,7 @@ func TestHeterogeneous(t *testing.T) {
 	}
 }
 
-// TestWithoutSharedBinary: nodes that do not have the binary at the launcher's path get it by the step.
+// TestWithoutSharedBinary: nodes that do not have the binary at the launcher's path get it by the step, and the program with --ship.
 func TestWithoutSharedBinary(t *testing.T) {
 	long(t)
 	c := newSlurm(t, 2, 4)
@@ -71,6 +71,13 @@ func TestWithoutSharedBinary(t *testing.T) {
 		if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"0", "1", "1", "1"}) {
 			t.Errorf("exit code %d, got %q\n%s", r.Code, got, r.Stderr)
 		}
+	}
+	if r := c.slurm("sh", "-c", "mkdir -p /root/.cache/proj; echo here >/root/.cache/proj/data; echo 'cat data' >/root/.cache/proj/run.sh"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	r := c.slurm("salloc", "-Q", "-N2", "--ntasks-per-node=1", "/root/gorun", "--no-tag-output", "--wdir", "/root/.cache/proj", "--ship", "sh", "run.sh")
+	if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"here", "here"}) {
+		t.Errorf("with --ship: exit code %d, got %q\n%s", r.Code, got, r.Stderr)
 	}
 	c.nothingLeft()
 }
