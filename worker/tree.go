@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/rankenv"
 	"gorun/worker/shipped"
 )
-
-// markInterval is how often a daemon marks the tree of its job as used, so that gorun clean keeps it.
-const markInterval = time.Hour
 
 // getTree has the files of the job's tree come to this host, unless ctx ends before.
 func (d *daemon) getTree(ctx, work context.Context) error {
@@ -45,19 +41,7 @@ func (d *daemon) getTree(ctx, work context.Context) error {
 	for _, name := range changed {
 		d.out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
 	}
-	d.files.Limit()
-	d.loop.Go(func() {
-		tick := time.NewTicker(markInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				d.files.Mark(t)
-			case <-work.Done():
-				return
-			}
-		}
-	})
+	d.loop.Go(func() { d.files.Tend(work, t) })
 	return nil
 }
 

@@ -174,7 +174,10 @@ func (d *daemon) open(end, ctx context.Context) error {
 
 // python describes the Python that the ranks of the job will be.
 func (d *daemon) python() map[string]string {
-	argv, dir, env := d.job.Tree.At(d.tree, d.job.Argv, d.job.Dir, slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env))
+	argv, dir, env := d.job.Argv, d.job.Dir, slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
+	if d.job.Tree != nil {
+		argv, dir = d.job.Tree.At(d.tree, argv, dir)
+	}
 	file, _ := proc.Find(argv[0], env, dir) // a rank will say what is wrong
 	return python.Describe(file, env)
 }

@@ -21,7 +21,7 @@ import (
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
 // secrets, and the output of a dry run is what people paste into issues.
-func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tree, elastic bool, notes []string) error {
+func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.Spec, tree *wire.Tree, elastic bool, notes []string) error {
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
@@ -33,18 +33,11 @@ func dryRun(ctx context.Context, o *jobFlags, spec launcher.Spec, tree *wire.Tre
 	for _, note := range notes {
 		fmt.Fprintln(os.Stderr, output.Printable(note))
 	}
-	var fromFile []string
-	if o.envFile != "" {
-		var err error
-		if fromFile, err = readEnvFile(o.envFile); err != nil {
-			return err
-		}
-	}
 	var b strings.Builder
 	if o.maxRestarts > 0 && !elastic {
 		spec.Programs = restarted(spec.Programs, 0, o.maxRestarts)
 	}
-	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, fromFile))
+	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, programs[0].fromFile))
 	describeEnv(&b, spec, localEnv(o))
 	b.WriteString(describeTree(tree))
 	if o.cluster != "" {

@@ -228,7 +228,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec := p.spec(placement, programs)
 	if o.dryRun {
-		return dryRun(ctx, o, spec, tree, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
+		return dryRun(ctx, o, programs, spec, tree, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
 	}
 	if spec.Readers, err = readersOf(o, len(placement.Ranks), varying != nil); err != nil {
 		return err

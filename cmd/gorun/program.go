@@ -18,7 +18,8 @@ import (
 // program is one of the programs that a job runs.
 type program struct {
 	launcher.Program
-	hosts []hosts.ListedHost // of its own; nil for the job's
+	hosts    []hosts.ListedHost // of its own; nil for the job's
+	fromFile []string           // what --env-file sets
 }
 
 // programTable binds the fields of programFlags.

@@ -33,11 +33,10 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 		return nil, nil, err
 	}
 	if o.envFile != "" {
-		set, err := readEnvFile(o.envFile)
-		if err != nil {
+		if p.fromFile, err = readEnvFile(o.envFile); err != nil {
 			return nil, nil, err
 		}
-		common = slices.Concat(set, common)
+		common = slices.Concat(p.fromFile, common)
 	}
 	p.Env, notes = slices.Concat(common, p.Env), append(notes, more...)
 	programs = append(programs, p)

@@ -68,18 +68,11 @@ func (t *Tree) Bytes(files []int) (n int64) {
 	return n
 }
 
-// At returns a program, its working directory and its environment where the tree is at another path. Relative paths hold if
-// the working directory is below Root. Other words of the program that name a file of the tree, or a directory that has one,
-// get its path there, and so do those of PYTHONPATH.
-func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv []string, newDir string, newEnv []string) {
-	if t == nil {
-		return argv, dir, env
-	}
-	moved := func(name string) (string, bool) {
-		below, err := filepath.Rel(t.Root, name)
-		return filepath.Join(root, below), err == nil && filepath.IsLocal(below)
-	}
-	newDir, inside := moved(dir)
+// At returns a program and its working directory where the tree is at another path. Relative paths hold if the working
+// directory is below Root. Other words of the program that name a file of the tree, or a directory that has one, get its path
+// there.
+func (t *Tree) At(root string, argv []string, dir string) (newArgv []string, newDir string) {
+	newDir, inside := t.moved(root, dir)
 	if !inside {
 		newDir = dir
 	}
@@ -90,23 +83,34 @@ func (t *Tree) At(root string, argv []string, dir string, env []string) (newArgv
 		if !filepath.IsAbs(arg) && !inside {
 			name = filepath.Join(dir, arg)
 		}
-		if to, is := moved(name); is && there[filepath.Clean(name)] {
+		if to, is := t.moved(root, name); is && there[filepath.Clean(name)] {
 			newArgv[i] = to
 		}
 	}
-	newEnv = slices.Clone(env)
+	return newArgv, newDir
+}
+
+// EnvAt returns an environment in which PYTHONPATH names what it has of the tree by its path there.
+func (t *Tree) EnvAt(root string, env []string) []string {
+	there, newEnv := t.names(), slices.Clone(env)
 	for i, kv := range env {
 		if list, is := strings.CutPrefix(kv, "PYTHONPATH="); is {
 			parts := filepath.SplitList(list)
 			for n, part := range parts {
-				if to, is := moved(part); is && there[filepath.Clean(part)] {
+				if to, is := t.moved(root, part); is && there[filepath.Clean(part)] {
 					parts[n] = to
 				}
 			}
 			newEnv[i] = "PYTHONPATH=" + strings.Join(parts, string(filepath.ListSeparator))
 		}
 	}
-	return newArgv, newDir, newEnv
+	return newEnv
+}
+
+// moved returns where a path below Root is if the tree is at another path.
+func (t *Tree) moved(root, name string) (to string, is bool) {
+	below, err := filepath.Rel(t.Root, name)
+	return filepath.Join(root, below), err == nil && filepath.IsLocal(below)
 }
 
 // names returns the paths, on the launcher's machine, of the files and of their directories.

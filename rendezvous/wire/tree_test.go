@@ -48,13 +48,10 @@ func TestTreeAt(t *testing.T) {
 		{"/home/me/proj", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /home/me/proj", "/c/t", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /c/t"},
 		{"/home/me/proj/runs", "python ../train.py", "/c/t/runs", "python ../train.py"},
 	} {
-		argv, dir, env := tree("train.py", "sub/x").At("/c/t", strings.Fields(tc.argv), tc.dir, []string{"A=/home/me/proj", "PYTHONPATH=/x:/home/me/proj/sub:"})
+		argv, dir := tree("train.py", "sub/x").At("/c/t", strings.Fields(tc.argv), tc.dir)
+		env := tree("train.py", "sub/x").EnvAt("/c/t", []string{"A=/home/me/proj", "PYTHONPATH=/x:/home/me/proj/sub:"})
 		if got := strings.Join(argv, " "); got != tc.want || dir != tc.wantDir || !slices.Equal(env, []string{"A=/home/me/proj", "PYTHONPATH=/x:/c/t/sub:"}) {
 			t.Errorf("%s in %s: %s in %s with %q", tc.argv, tc.dir, got, dir, env)
 		}
-	}
-	var none *wire.Tree
-	if argv, dir, _ := none.At("", []string{"a"}, "/b", nil); argv[0] != "a" || dir != "/b" {
-		t.Errorf("without a tree: %q in %s", argv, dir)
 	}
 }

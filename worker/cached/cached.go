@@ -25,10 +25,10 @@ const (
 	// keepUnused is how long it keeps the others, and keepUnmarked the programs of versions that mark nothing.
 	keepUnused   = 24 * time.Hour
 	keepUnmarked = 30 * 24 * time.Hour
-	// markInterval is how often a daemon marks its program. One that was marked within markedTimeout may be in use, if
+	// MarkInterval is how often a daemon marks its program, and the tree of its job. One that was marked within markedTimeout may be in use, if
 	// only on another host.
-	markInterval  = time.Hour
-	markedTimeout = 2 * markInterval
+	MarkInterval  = time.Hour
+	markedTimeout = 2 * MarkInterval
 	// uploadTimeout is how long an upload may take. A file that is older was left by a loss of power.
 	uploadTimeout = time.Hour
 )
@@ -88,7 +88,7 @@ func Places(getenv func(name string) string) (dirs []string) {
 
 // List returns the programs in a directory of the user's, those used last first.
 func List(dir string) (all []Program) {
-	if !isOwn(dir) {
+	if _, own := Own(dir); !own {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -104,14 +104,14 @@ func List(dir string) (all []Program) {
 	return all
 }
 
-// isOwn reports whether a directory is there, and the user's.
-func isOwn(dir string) bool {
+// Own reports whether a directory is there, and the user's.
+func Own(dir string) (info os.FileInfo, own bool) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
-		return false
+		return nil, false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
+	return info, ok && int(stat.Uid) == os.Geteuid()
 }
 
 func read(dir string) Program {
@@ -158,7 +158,7 @@ func findRunning(all []Program) {
 func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all []Program) {
 	for _, dir := range dirs {
 		here := List(dir)
-		if isOwn(dir) {
+		if _, own := Own(dir); own {
 			here = append(here, listTrees(dir)...)
 		}
 		findRunning(here)
@@ -193,7 +193,7 @@ func Tend(ctx context.Context, exe string) {
 	}
 	mark(dir)
 	limit(filepath.Dir(dir), time.Now())
-	tick := time.NewTicker(markInterval)
+	tick := time.NewTicker(MarkInterval)
 	defer tick.Stop()
 	for {
 		select {

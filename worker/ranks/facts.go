@@ -33,10 +33,7 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
 		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
 		GPUPath: job.GPUPath}
-	argv, dir := programOf(job, rank, "")
-	if _, f.Dir, _ = job.Tree.At(s.cfg.Tree, argv, dir, nil); job.Tree != nil {
-		f.Dir = s.workIn(f.Dir)
-	}
+	_, f.Dir = s.programOf(rank, "")
 	host := cfg.Daemon.Host()
 	if self, ok := member.Peer(roster, job.HostID); ok && len(self.Data) > 0 && !job.Alone {
 		at, _ := netip.ParseAddrPort(self.Data[0])

@@ -115,9 +115,9 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 	}
 	inherit, facts := s.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(s.cfg.Env), s.cfg.Job.Env), rank.Env)
-	argv, dir := programOf(s.cfg.Job, rank, deviceOf(env, gpus, rank.LocalRank))
-	if argv, dir, env = s.cfg.Job.Tree.At(s.cfg.Tree, argv, dir, env); s.cfg.Job.Tree != nil {
-		dir = s.workIn(dir)
+	argv, dir := s.programOf(rank, deviceOf(env, gpus, rank.LocalRank))
+	if tree := s.cfg.Job.Tree; tree != nil {
+		env = tree.EnvAt(s.cfg.Tree, env)
 	}
 	bound := s.cpus.binding.of(rank)
 	notified := make(chan struct{})
@@ -147,13 +147,20 @@ func (s *Starter) workIn(dir string) string {
 	return dir
 }
 
-// programOf returns what a rank runs and where: its own program or the job's, behind the user's wrapper.
-func programOf(job *wire.Job, rank wire.Rank, gpu string) (argv []string, dir string) {
+// programOf returns what a rank runs and where: its own program or the job's, behind the user's wrapper, in the job's tree if
+// it has one.
+func (s *Starter) programOf(rank wire.Rank, gpu string) (argv []string, dir string) {
+	job := s.cfg.Job
 	argv, dir = job.Argv, job.Dir
 	if len(rank.Argv) > 0 {
 		argv, dir = rank.Argv, rank.Dir
 	}
-	return slices.Concat(rank.Fill(job.Wrapper, gpu), argv), dir
+	argv = slices.Concat(rank.Fill(job.Wrapper, gpu), argv)
+	if job.Tree == nil {
+		return argv, dir
+	}
+	argv, dir = job.Tree.At(s.cfg.Tree, argv, dir)
+	return argv, s.workIn(dir)
 }
 
 // refuse reports to the launcher that the user wants what this host does not have: there is nothing wrong with the

@@ -38,7 +38,7 @@ func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wir
 			return nil
 		}
 		if t.Bytes(missing) == 0 {
-			if _, err := s.Take(t, missing, strings.NewReader("")); err != nil {
+			if err := s.Take(t, missing, strings.NewReader("")); err != nil {
 				return err
 			}
 			continue
@@ -66,7 +66,7 @@ func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wir
 			}
 		} else {
 			launcher.piece = first
-			_, err = s.Take(t, missing, launcher)
+			err = s.Take(t, missing, launcher)
 		}
 		if err != nil {
 			return err

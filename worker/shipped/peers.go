@@ -46,8 +46,7 @@ func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wir
 	if err := wire.NewWriter(slow).Write(&wire.AskFiles{Missing: files}); err != nil {
 		return err
 	}
-	_, err = s.Take(t, files, slow)
-	return err
+	return s.Take(t, files, slow)
 }
 
 // Serve gives hosts of the job files of a tree that are all here, until ctx ends and no one takes any more.

@@ -7,6 +7,7 @@ package shipped
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,15 +18,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/cached"
 )
-
-// written is the time of all contents. One that has another was changed since it came.
-var written = cached.Sent
 
 // Store is a directory of contents and trees. Others may not look into it.
 type Store struct {
@@ -50,11 +47,7 @@ func open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+	if info, own := cached.Own(dir); !own || info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("open cache %s: others may write there, or it is another user's", dir)
 	}
 	root, err := os.OpenRoot(dir)
@@ -85,7 +78,7 @@ func contents(f wire.TreeFile) string {
 // has returns what the store has of a file, nil if it lacks it or if somebody has written to it since.
 func (s *Store) has(f wire.TreeFile) fs.FileInfo {
 	info, err := s.root.Lstat(contents(f))
-	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size || !info.ModTime().Equal(written) {
+	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size || !info.ModTime().Equal(cached.Sent) {
 		return nil
 	}
 	return info
@@ -103,16 +96,14 @@ func (s *Store) Missing(t *wire.Tree) (missing []int) {
 	return missing
 }
 
-// Take reads files of a tree, one after the other, and keeps those that have the right hash. It returns how many it has
-// kept: one that has another hash, or is cut short, is an error.
-func (s *Store) Take(t *wire.Tree, files []int, from io.Reader) (kept int, err error) {
+// Take reads files of a tree, one after the other, and keeps them, up to one that has another hash or is cut short.
+func (s *Store) Take(t *wire.Tree, files []int, from io.Reader) error {
 	for _, i := range files {
 		if err := s.take(t.Files[i], from); err != nil {
-			return kept, fmt.Errorf("get %s: %w", t.Files[i].Path, err)
+			return fmt.Errorf("get %s: %w", t.Files[i].Path, err)
 		}
-		kept++
 	}
-	return kept, nil
+	return nil
 }
 
 func (s *Store) take(f wire.TreeFile, from io.Reader) error {
@@ -147,7 +138,7 @@ func (s *Store) take(f wire.TreeFile, from io.Reader) error {
 	if s.has(f) != nil {
 		return nil // another job has got it meanwhile
 	}
-	if err := errors.Join(s.root.Chmod(partial, mode), s.root.Chtimes(partial, written, written), s.root.Rename(partial, name)); err != nil {
+	if err := errors.Join(s.root.Chmod(partial, mode), s.root.Chtimes(partial, cached.Sent, cached.Sent), s.root.Rename(partial, name)); err != nil {
 		return &localError{err}
 	}
 	return nil
@@ -184,8 +175,20 @@ func (s *Store) Mark(t *wire.Tree) error {
 	return s.root.Chtimes(path.Join(cached.Trees, t.Name()), now, now)
 }
 
-// Limit removes trees that nobody has used for a while.
-func (s *Store) Limit() { cached.LimitTrees(s.dir, time.Now()) }
+// Tend marks a tree as used until ctx ends, and first removes others that nobody has used for a while.
+func (s *Store) Tend(ctx context.Context, t *wire.Tree) {
+	cached.LimitTrees(s.dir, time.Now())
+	tick := time.NewTicker(cached.MarkInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.Mark(t)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Build makes a tree of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
 // the right ones, with another name: Build returns their paths.
@@ -237,7 +240,7 @@ func (s *Store) place(at string, f wire.TreeFile) (differs bool, err error) {
 
 // untouched reports whether a file is what was placed, as a link or as a copy.
 func untouched(here fs.FileInfo, f wire.TreeFile) bool {
-	return here.Mode().IsRegular() && here.Size() == f.Size && here.ModTime().Equal(written)
+	return here.Mode().IsRegular() && here.Size() == f.Size && here.ModTime().Equal(cached.Sent)
 }
 
 func (s *Store) copy(f wire.TreeFile, at string) error {
@@ -251,5 +254,5 @@ func (s *Store) copy(f wire.TreeFile, at string) error {
 		return err
 	}
 	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close(), s.root.Chtimes(at, written, written))
+	return errors.Join(err, to.Close(), s.root.Chtimes(at, cached.Sent, cached.Sent))
 }
