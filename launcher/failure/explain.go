@@ -159,7 +159,10 @@ func (e *RankError) NextStep() string {
 	case strings.Contains(tail, "horovod/common/gloo/memory_store.cc"):
 		return "the ranks import an installed Horovod, which got no rendezvous: let Python find gorun's drop-in (without -I and -E), or add --no-horovod-shim"
 	case strings.HasPrefix(e.Reason, "working directory"):
-		return fmt.Sprintf("make it on %s, or choose one that is there with --wdir; gorun copies no files", e.Host)
+		if e.Host == "localhost" {
+			return "make it, or choose one that is there with --wdir"
+		}
+		return fmt.Sprintf("make it on %s, choose one that is there with --wdir, or have gorun send the program: gorun --ship", e.Host)
 	case e.Alone == "Open MPI":
 		return "start programs of Open MPI by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'; if each rank is to work by itself, add --strict=false"
 	case e.Alone == "gorun" || e.Alone == "Horovod":
