@@ -3,9 +3,11 @@
 PYTHONPATH has a gorun, and GORUN names its binary. Ray starts once, for all tests.
 """
 
+import contextlib
 import functools
 import importlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -203,6 +205,16 @@ def interrupt(begun, ranks, process=None):
             return
         time.sleep(0.1)
     os.kill(process.pid if process else os.getpid(), signal.SIGINT)
+
+
+def unclaimed():
+    """Return a port that is free now, and that neither Linux nor Ray (10002 to 19999) gives to others."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as limits:
+        first = int(limits.read().split()[0])
+    for port in random.sample(range(20000, first), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError("no port is free")
 
 
 MARK = f"GORUN_TEST_OF_RAY={os.getpid()}"
@@ -489,16 +501,18 @@ class ClientTest(unittest.TestCase):
         self.addCleanup(patience.stop)
         cluster = Cluster()
         self.addCleanup(cluster.shutdown)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = unclaimed()
         for client in {"ray_client_server_port": port, "include_dashboard": False}, {}:
             cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE, **client)
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-B", program, f"ray://127.0.0.1:{port}", folder]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            with subprocess.Popen(command, text=True, **pipes) as process:
                 self.addCleanup(process.kill)
                 interrupt(os.path.join(folder, "mark"), 4, process)
-                said = process.communicate(timeout=300)[0].splitlines()
+                output, errors = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0, errors)
+        said = output.splitlines()
         self.assertEqual(said[0], f"static {[(rank, 4, [10.0]) for rank in range(4)]}")
         self.assertRegex(said[1], r"^fails RayTaskError\(KeyError\): True: ")
         self.assertEqual(said[2:4], ["interrupted KeyboardInterrupt", "at once True"])
