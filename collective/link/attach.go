@@ -23,14 +23,15 @@ func (l *link) want(n int) {
 	defer l.mu.Unlock()
 	for _, sl := range l.slots[:n] {
 		if !sl.open {
-			l.unfold(sl)
-			l.restore(sl, nil)
+			sl.unfold()
+			sl.restore(nil)
 		}
 	}
 }
 
 // unfold records that a slot is to have a stream from now on. mu is held.
-func (l *link) unfold(sl *slot) {
+func (sl *slot) unfold() {
+	l := sl.link
 	if !sl.open {
 		sl.open = true
 		l.opened++
@@ -59,8 +60,8 @@ func (l *link) grow(n int) {
 	}
 	for _, sl := range l.slots[:want] {
 		if !sl.open {
-			l.unfold(sl)
-			l.redial(sl, delay)
+			sl.unfold()
+			sl.redial(delay)
 		}
 	}
 }
@@ -87,7 +88,8 @@ func refused(err error) bool {
 }
 
 // restore replaces a stream that is down because of err. mu is held.
-func (l *link) restore(sl *slot, err error) {
+func (sl *slot) restore(err error) {
+	l := sl.link
 	if !sl.open {
 		return // the stream never came up
 	}
@@ -100,7 +102,7 @@ func (l *link) restore(sl *slot, err error) {
 	if l.mesh.cfg.Self > l.peer && !unreachable(err) {
 		delay += cfg.FallbackDial
 	}
-	l.redial(sl, delay)
+	sl.redial(delay)
 }
 
 // backoff returns how long to wait after n failures: zero at first, then doubling, with jitter.
@@ -113,21 +115,22 @@ func (l *link) backoff(n int) time.Duration {
 }
 
 // redial makes sure that there is a dialer. mu is held.
-func (l *link) redial(sl *slot, delay time.Duration) {
+func (sl *slot) redial(delay time.Duration) {
+	l := sl.link
 	if l.mesh.cfg.Dial == nil || sl.dialing || l.closed || l.lost != nil {
 		return
 	}
 	sl.dialing = true
 	l.mesh.dialers.Add(1)
 	l.wg.Add(1)
-	go l.dial(sl, delay)
+	go sl.dial(delay)
 }
 
 // renew replaces the streams for which stale returns true; its argument is nil for one that was never up.
 func (l *link) renew(stale func(*stream) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.narrow, l.blocked, l.choked = 0, time.Time{}, choked{} // the path may be another one now
+	l.width.narrow, l.width.blocked, l.width.choked = 0, time.Time{}, choked{} // the path may be another one now
 	l.renewLocked(stale)
 }
 
@@ -144,18 +147,19 @@ func (l *link) renewLocked(stale func(*stream) bool) {
 		case sl.kick <- struct{}{}:
 		default:
 		}
-		l.redial(sl, 0)
+		sl.redial(0)
 	}
 }
 
 // dial is the dialer of a slot. It ends when the stream is up.
-func (l *link) dial(sl *slot, delay time.Duration) {
+func (sl *slot) dial(delay time.Duration) {
+	l := sl.link
 	defer l.wg.Done()
 	defer l.mesh.dialers.Add(-1)
 	for failures := 1; ; failures++ {
-		l.pause(sl, delay)
+		sl.pause(delay)
 		l.mu.Lock()
-		if l.ctx.Err() != nil || !sl.vacant() {
+		if l.ctx.Err() != nil || !sl.vacantLocked() {
 			sl.dialing = false
 			l.mu.Unlock()
 			return
@@ -164,7 +168,7 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 		sl.abandon = cancel
 		l.mu.Unlock()
 		began := time.Now()
-		err := l.connect(ctx, sl)
+		err := sl.connect(ctx)
 		abandoned := ctx.Err() != nil
 		cancel()
 		l.mu.Lock()
@@ -173,9 +177,9 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 			sl.dialing = false
 			switch {
 			case sl.stream == nil || sl.stream.closed:
-				l.restore(sl, nil) // broken again already
+				sl.restore(nil) // broken again already
 			case sl.replacing:
-				l.redial(sl, 0)
+				sl.redial(0)
 			}
 			l.mu.Unlock()
 			return
@@ -200,17 +204,19 @@ func (l *link) dial(sl *slot, delay time.Duration) {
 	}
 }
 
-// vacant reports whether the slot needs a stream. link.mu is held.
-func (sl *slot) vacant() bool { return sl.stream == nil || sl.stream.closed || sl.replacing }
+// vacantLocked reports whether the slot needs a stream. link.mu is held.
+func (sl *slot) vacantLocked() bool { return sl.stream == nil || sl.stream.closed || sl.replacing }
 
-func (l *link) vacant(sl *slot) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return sl.vacant()
+// vacant reports whether the slot needs a stream.
+func (sl *slot) vacant() bool {
+	sl.link.mu.Lock()
+	defer sl.link.mu.Unlock()
+	return sl.vacantLocked()
 }
 
 // pause waits for d, a kick or the end.
-func (l *link) pause(sl *slot, d time.Duration) {
+func (sl *slot) pause(d time.Duration) {
+	l := sl.link
 	if d <= 0 {
 		return
 	}
@@ -224,7 +230,8 @@ func (l *link) pause(sl *slot, d time.Duration) {
 }
 
 // connect opens a stream: it dials and goes through the handshake.
-func (l *link) connect(ctx context.Context, sl *slot) error {
+func (sl *slot) connect(ctx context.Context) error {
+	l := sl.link
 	m := l.mesh
 	limit, cancel := context.WithTimeout(ctx, m.cfg.DialTimeout)
 	defer cancel()
@@ -242,14 +249,14 @@ func (l *link) connect(ctx context.Context, sl *slot) error {
 		l.touch() // the peer is up, even if it cannot attach the stream now
 		err = l.bind(challenge.mine, challenge.yours)
 	}
-	if err == nil && !l.vacant(sl) {
+	if err == nil && !sl.vacant() {
 		err = errGivenUp // the old stream has recovered meanwhile
 	}
 	if err == nil {
 		keys, err = m.upgrade(ctx, keys, l.peer, sl.index, challenge.upgrades)
 	}
 	if err == nil {
-		if err = l.attach(keys, sl); err != nil {
+		if err = sl.attach(keys); err != nil {
 			keys.Close()
 		}
 	}
@@ -319,7 +326,7 @@ func (m *Mesh) receive(peer *admit.Conn) {
 		if err = l.bind(hello.mine, hello.yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
 			if keys, err = m.upgrade(l.ctx, keys, l.peer, hello.stream, hello.upgrades); err == nil {
-				if err = l.attach(keys, l.slots[hello.stream]); err != nil {
+				if err = l.slots[hello.stream].attach(keys); err != nil {
 					keys.Close()
 				}
 			}
@@ -374,7 +381,8 @@ func (l *link) bind(theirs, ours session) error {
 
 // attach makes a connection the stream of the slot. The side with the lower id decides the order of streams: it counts
 // generations, and a newer connection makes it drop one that it is still attaching.
-func (l *link) attach(keys *keyed, sl *slot) error {
+func (sl *slot) attach(keys *keyed) error {
+	l := sl.link
 	leads := l.mesh.cfg.Self < l.peer
 	var theirs resume
 	if leads {
@@ -387,11 +395,11 @@ func (l *link) attach(keys *keyed, sl *slot) error {
 	} else if err := readResume(keys, &theirs); err != nil {
 		return err
 	}
-	sl.attach.Lock()
-	defer sl.attach.Unlock()
+	sl.attaching.Lock()
+	defer sl.attaching.Unlock()
 	if leads {
-		defer l.settled(keys, sl)
-		if l.superseded(keys, sl) {
+		defer sl.settled(keys)
+		if sl.superseded(keys) {
 			return errGivenUp
 		}
 		sl.generation++
@@ -401,21 +409,22 @@ func (l *link) attach(keys *keyed, sl *slot) error {
 		}
 		sl.generation = theirs.generation
 	}
-	l.detach(sl)
-	err := l.exchange(keys, sl, &theirs, leads)
+	sl.detach()
+	err := sl.exchange(keys, &theirs, leads)
 	if err == nil {
-		err = l.resume(keys, sl, &theirs)
+		err = sl.resume(keys, &theirs)
 	}
 	if err != nil {
 		l.mu.Lock()
-		l.restore(sl, err) // the old stream is gone
+		sl.restore(err) // the old stream is gone
 		l.mu.Unlock()
 	}
 	return err
 }
 
 // exchange exchanges what was received; the side that leads goes first.
-func (l *link) exchange(conn net.Conn, sl *slot, theirs *resume, leads bool) error {
+func (sl *slot) exchange(conn net.Conn, theirs *resume, leads bool) error {
+	l := sl.link
 	if err := writeResume(conn, l.progress(sl.generation)); err != nil {
 		return err
 	}
@@ -430,22 +439,25 @@ func (l *link) exchange(conn net.Conn, sl *slot, theirs *resume, leads bool) err
 	return conn.SetDeadline(time.Time{})
 }
 
-func (l *link) superseded(conn closer, sl *slot) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// superseded reports whether another connection is being attached by now.
+func (sl *slot) superseded(conn closer) bool {
+	sl.link.mu.Lock()
+	defer sl.link.mu.Unlock()
 	return sl.pending != conn
 }
 
-func (l *link) settled(conn closer, sl *slot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// settled notes that a connection is no longer being attached.
+func (sl *slot) settled(conn closer) {
+	sl.link.mu.Lock()
+	defer sl.link.mu.Unlock()
 	if sl.pending == conn {
 		sl.pending = nil
 	}
 }
 
 // detach ends the old stream of a slot. When it returns, no goroutine reads or writes on it, so its state is final.
-func (l *link) detach(sl *slot) {
+func (sl *slot) detach() {
+	l := sl.link
 	l.mu.Lock()
 	st := sl.stream
 	if st != nil {
@@ -471,7 +483,8 @@ func (l *link) progress(generation uint64) *resume {
 }
 
 // resume queues what the peer lacks of the slot's old stream, and starts the new one.
-func (l *link) resume(keys *keyed, sl *slot, theirs *resume) error {
+func (sl *slot) resume(keys *keyed, theirs *resume) error {
+	l := sl.link
 	var words [span / 64]uint64
 	var done queue
 	readMap(&words, theirs.received[:])
@@ -483,7 +496,7 @@ func (l *link) resume(keys *keyed, sl *slot, theirs *resume) error {
 	if err == nil {
 		var lacking queue
 		resent := 0
-		l.win.each(func(s *Segment) {
+		l.out.win.each(func(s *Segment) {
 			if s.state.stream == sl.index && !s.state.queued {
 				s.state.again, s.state.queued = true, true
 				lacking.push(s)
@@ -492,9 +505,9 @@ func (l *link) resume(keys *keyed, sl *slot, theirs *resume) error {
 		})
 		// Leftovers of an earlier stream that are still queued have waited longer.
 		for lacking.head != nil {
-			l.again.push(lacking.pop())
+			l.out.again.push(lacking.pop())
 		}
-		l.unfold(sl)
+		sl.unfold()
 		newStream(l, sl.index, keys).start()
 		sl.replacing, sl.suspect, sl.since = false, false, time.Now()
 		l.stats.attached++

@@ -52,20 +52,20 @@ func TestBlockedNoLonger(t *testing.T) {
 	must.Do(t, err)
 	l := newLink(m, 1, 1)
 	defer l.cancel()
-	send := func() { l.win.add(&Segment{state: segmentState{wire: make([]byte, 600)}}) }
+	send := func() { l.out.win.add(&Segment{state: segmentState{wire: make([]byte, 600)}}) }
 	for range 3 {
 		send()
 	}
-	l.narrow, l.choked = narrowPackets[len(narrowPackets)-1], choked{times: 2, bytes: 1500}
+	l.width.narrow, l.width.choked = narrowPackets[len(narrowPackets)-1], choked{times: 2, bytes: 1500}
 	l.goNarrow()
 	send()
 	var done queue
 	for base := range uint64(3) {
-		if err := l.acknowledge(base, nil, &done); err != nil || l.blocked.IsZero() {
-			t.Errorf("the peer has %d of 3: blocked is %v, %v", base, l.blocked, err)
+		if err := l.acknowledge(base, nil, &done); err != nil || l.width.blocked.IsZero() {
+			t.Errorf("the peer has %d of 3: blocked is %v, %v", base, l.width.blocked, err)
 		}
 	}
-	if err := l.acknowledge(3, nil, &done); err != nil || !l.blocked.IsZero() {
+	if err := l.acknowledge(3, nil, &done); err != nil || !l.width.blocked.IsZero() {
 		t.Errorf("the peer has all 3: still blocked, %v", err)
 	}
 }

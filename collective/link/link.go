@@ -19,39 +19,35 @@ type link struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines of the link
 	ackDue *time.Timer    // fires when an acknowledgement has waited long enough
-	watch  *time.Timer    // fires when progress is due for a check
 	heard  atomic.Int64   // nanoseconds from mesh.born to the last read or handshake, 0 for never
 
 	mu      sync.Mutex
 	closed  bool
 	theirs  session // the peer's side, zero until the first handshake
 	slots   []*slot
-	up      int       // streams that are up
-	idle    uint64    // bit per stream whose writer has nothing to do
-	opened  int       // slots that are open, the first ones unless the peer opened others
-	bulky   int       // bytes of large segments that were queued, for grow
-	resting uint64    // bit per stream that is too slow for large segments, see pace.go
-	narrow  int       // largest packet of new streams, which Config.Narrow opens; 0 for Dial
-	blocked time.Time // when the link found that only packets too small for data pass; zero if larger ones do
-	awaited uint64    // while blocked: the first number after the segments that were in flight then
-	choked  choked
+	up      int    // streams that are up
+	idle    uint64 // bit per stream whose writer has nothing to do
+	opened  int    // slots that are open, the first ones unless the peer opened others
+	bulky   int    // bytes of large segments that were queued, for grow
+	resting uint64 // bit per stream that is too slow for large segments, see pace.go
+	width   width
 	lost    error // the peer has another session now
 	last    error // why the last attempt to connect failed
 	hungUp  bool  // the peer closed the last stream, or its machine refuses another one
 
-	// Sending: again goes first, then urgent, then bulk.
-	again, urgent queue
-	bulk          rails
-	win           sendWindow
-	watching      bool      // watch is armed
-	since         time.Time // when it was armed after a time with nothing in flight
-	moved         time.Time // when a check found that the peer's kernel had received some of what is in flight
-	load          load
-
-	// Receiving.
+	out   outgoing
+	watch watch
 	got   receiveWindow
 	acks  acks
 	stats counters
+}
+
+// watch decides when progress is checked, while segments are in flight.
+type watch struct {
+	timer *time.Timer // fires when a check is due
+	armed bool
+	since time.Time // when it was armed after a time with nothing in flight
+	moved time.Time // when a check found that the peer's kernel had received some of what is in flight
 }
 
 // counters are the figures of Status.
@@ -66,11 +62,12 @@ type counters struct {
 	busyTime                        time.Duration
 }
 
-// slot holds the streams of one index, one after the other.
+// slot holds the streams of one index, one after the other. It opens them, and replaces those that broke.
 type slot struct {
-	index  int
-	kick   chan struct{} // ends the dialer's wait
-	attach sync.Mutex    // held by the handshake that replaces the stream; guards generation
+	link      *link
+	index     int
+	kick      chan struct{} // ends the dialer's wait
+	attaching sync.Mutex    // held by the handshake that replaces the stream; guards generation
 
 	generation uint64
 
@@ -90,13 +87,13 @@ type slot struct {
 type closer interface{ Close() error }
 
 func newLink(m *Mesh, peer int, number uint64) *link {
-	l := &link{mesh: m, peer: peer, number: number, bulk: newRails(m.cfg.Rails),
-		ackDue: time.NewTimer(time.Hour), watch: time.NewTimer(time.Hour)}
+	l := &link{mesh: m, peer: peer, number: number, out: outgoing{bulk: newRails(m.cfg.Rails), window: m.window},
+		ackDue: time.NewTimer(time.Hour), watch: watch{timer: time.NewTimer(time.Hour)}}
 	l.ackDue.Stop()
-	l.watch.Stop()
+	l.watch.timer.Stop()
 	l.ctx, l.cancel = context.WithCancel(m.ctx)
 	for i := range m.cfg.Streams {
-		l.slots = append(l.slots, &slot{index: i, kick: make(chan struct{}, 1)})
+		l.slots = append(l.slots, &slot{link: l, index: i, kick: make(chan struct{}, 1)})
 	}
 	return l
 }
@@ -132,12 +129,12 @@ func (l *link) send(s *Segment) {
 	}
 	small := n <= smallLimit
 	if small {
-		l.urgent.push(s)
+		l.out.urgent.push(s)
 	} else {
-		l.bulk.push(s)
+		l.out.bulk.push(s)
 	}
 	l.grow(n)
-	l.dispatch(small, small || s.Kind == Control && l.bulk.n()+l.urgent.n+l.again.n == 1)
+	l.dispatch(small, small || s.Kind == Control && l.out.waiting() == 1)
 }
 
 // dispatch passes queued segments to an idle stream, if there is one. direct says that none of them needs its Owner
@@ -147,7 +144,7 @@ func (l *link) dispatch(small, direct bool) {
 	switch {
 	case st == nil:
 		if !small && l.up > 0 {
-			l.load.waits = true
+			l.out.load.waits = true
 		}
 		l.mu.Unlock()
 	case direct && st.direct != nil && !st.busy():
@@ -185,7 +182,7 @@ func (l *link) takeIdle(small bool) *stream {
 			l.idle &^= 1 << i
 			return l.slots[i].stream
 		}
-		if l.bulk.count() < 2 {
+		if l.out.bulk.count() < 2 {
 			return nil // no other stream would find more
 		}
 		idle &^= 1 << i
@@ -202,14 +199,14 @@ func (l *link) limit(i int) int {
 }
 
 // work reports whether stream i would find something to do.
-func (l *link) work(i int) bool { return l.acks.due || l.source(i, l.limit(i)) != nil }
-
-func (l *link) room() bool { return l.win.next-l.win.base < l.mesh.window }
+func (l *link) work(i int) bool {
+	return l.acks.due || l.out.source(l.mesh.cfg.rail(i), l.limit(i)) != nil
+}
 
 // wakeAll wakes writers for everything that is queued.
 func (l *link) wakeAll() {
 	for _, small := range [...]bool{true, false} {
-		for n := l.again.n + l.urgent.n + l.bulk.n(); n > 0; n-- {
+		for n := l.out.waiting(); n > 0; n-- {
 			st := l.takeIdle(small)
 			if st == nil {
 				break
@@ -219,51 +216,14 @@ func (l *link) wakeAll() {
 	}
 }
 
-// source returns the queue whose first segment, of at most limit bytes, stream i sends next; nil if there is none.
-func (l *link) source(i, limit int) *queue {
-	if s := l.again.head; s != nil && len(s.state.wire) <= limit {
-		return &l.again
-	}
-	switch {
-	case !l.room():
-		return nil
-	case l.urgent.head != nil:
-		return &l.urgent
-	}
-	if q := l.bulk.source(l.mesh.cfg.rail(i)); q != nil && len(q.head.state.wire) <= limit {
-		return q
-	}
-	return nil
-}
-
-// next returns the segment that stream i transmits next, of at most limit bytes; nil if there is none. Segments that
-// were acknowledged while queued go to done.
-func (l *link) next(i, limit int, done *queue) *Segment {
-	for {
-		q := l.source(i, limit)
-		if q == nil {
-			return nil
-		}
-		s := q.pop()
-		s.state.queued = false
-		if l.load.waits && l.bulk.n() == 0 {
-			l.load.drain(l.win.next + 1) // s is not numbered yet
-		}
-		if !s.state.acked {
-			return s
-		}
-		done.push(s)
-	}
-}
-
 // acknowledge processes an acknowledgement: the peer has everything below base and what the map lists from there on.
 // Segments that are no longer in use go to done.
 func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
-	if base > l.win.next {
+	if base > l.out.win.next {
 		return errNotSent
 	}
-	full, before := !l.room(), l.load.acked
-	for seq := l.win.base; seq < base; seq++ {
+	full, before := !l.out.room(), l.out.load.acked
+	for seq := l.out.win.base; seq < base; seq++ {
 		l.acked(seq, done)
 	}
 	for i, word := range received {
@@ -271,21 +231,21 @@ func (l *link) acknowledge(base uint64, received []uint64, done *queue) error {
 			l.acked(base+uint64(i*64+bits.TrailingZeros64(word)), done)
 		}
 	}
-	l.win.slide()
-	if l.win.base >= l.awaited {
-		l.blocked = time.Time{}
+	l.out.win.slide()
+	if l.out.win.base >= l.width.awaited {
+		l.width.blocked = time.Time{}
 	}
-	if l.load.counts() {
-		l.load.progress(time.Since(l.mesh.born), l.load.acked != before, l.win.base, &l.stats)
+	if l.out.load.counts() {
+		l.out.load.progress(time.Since(l.mesh.born), l.out.load.acked != before, l.out.win.base, &l.stats)
 	}
-	if full && l.room() {
+	if full && l.out.room() {
 		l.wakeAll()
 	}
 	return nil
 }
 
 func (l *link) acked(seq uint64, done *queue) {
-	s := l.win.take(seq)
+	s := l.out.win.take(seq)
 	if s == nil {
 		return
 	}
@@ -296,8 +256,8 @@ func (l *link) acked(seq uint64, done *queue) {
 		}
 	}
 	if len(s.state.wire) > smallLimit {
-		l.choked, l.blocked = choked{}, time.Time{}
-		l.load.acked += uint64(len(s.state.wire))
+		l.width.choked, l.width.blocked = choked{}, time.Time{}
+		l.out.load.acked += uint64(len(s.state.wire))
 	}
 	s.state.acked = true
 	// The writer releases a segment that is queued or being written.
@@ -365,13 +325,13 @@ func (l *link) close() {
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, q := range append(l.bulk.all(), &l.again, &l.urgent) {
+	for _, q := range append(l.out.bulk.all(), &l.out.again, &l.out.urgent) {
 		for q.head != nil {
 			drop(q.pop())
 		}
 	}
-	l.win.each(drop)
-	l.win = sendWindow{}
+	l.out.win.each(drop)
+	l.out.win = sendWindow{}
 }
 
 func drop(s *Segment) {
@@ -385,7 +345,7 @@ func drop(s *Segment) {
 func (l *link) empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lost != nil || l.win.held == 0 && l.urgent.head == nil && l.bulk.n() == 0
+	return l.lost != nil || l.out.win.held == 0 && l.out.queued() == 0
 }
 
 // keep flushes delayed acknowledgements and checks streams that make no progress. Both timers run only while needed.
@@ -402,11 +362,11 @@ func (l *link) keep() {
 				l.acks.due = true
 			}
 			l.dispatch(true, true)
-		case <-l.watch.C:
+		case <-l.watch.timer.C:
 			l.mu.Lock()
-			l.watching = false
+			l.watch.armed = false
 			l.wakeRested(time.Since(l.mesh.born))
-			if l.win.held > 0 && l.up > 0 {
+			if l.out.win.held > 0 && l.up > 0 {
 				l.lookAfter(time.Now())
 				l.rearmWatch()
 			}
@@ -416,15 +376,15 @@ func (l *link) keep() {
 }
 
 func (l *link) armWatch() {
-	if !l.watching {
-		l.since = time.Now()
+	if !l.watch.armed {
+		l.watch.since = time.Now()
 		l.rearmWatch()
 	}
 }
 
 func (l *link) rearmWatch() {
-	l.watching = true
-	l.watch.Reset(l.mesh.cfg.ProgressTimeout / watchParts)
+	l.watch.armed = true
+	l.watch.timer.Reset(l.mesh.cfg.ProgressTimeout / watchParts)
 }
 
 // Progress is checked that many times in a ProgressTimeout. A peer that answers gets more time, one that seems gone
@@ -442,7 +402,7 @@ const (
 // stays.
 func (l *link) lookAfter(now time.Time) {
 	held := uint64(0)
-	l.win.each(func(s *Segment) { held |= 1 << s.state.stream })
+	l.out.win.each(func(s *Segment) { held |= 1 << s.state.stream })
 	var stuck []*slot
 	silent := now.Sub(l.mesh.born)-time.Duration(l.heard.Load()) >= l.mesh.cfg.ProgressTimeout/silentDivisor
 	for _, sl := range l.slots {
@@ -454,7 +414,7 @@ func (l *link) lookAfter(now time.Time) {
 		default:
 			if held>>sl.index&1 != 0 {
 				silent = false
-				l.moved = now
+				l.watch.moved = now
 			}
 			st.movedAt = now
 			if sl.suspect { // it has recovered before it was replaced
@@ -463,7 +423,7 @@ func (l *link) lookAfter(now time.Time) {
 		}
 	}
 	for _, sl := range stuck {
-		still := min(now.Sub(sl.stream.movedAt), now.Sub(l.since))
+		still := min(now.Sub(sl.stream.movedAt), now.Sub(l.watch.since))
 		timeout := l.mesh.cfg.ProgressTimeout
 		switch {
 		case sl.stream.pathState.answers:
@@ -474,11 +434,11 @@ func (l *link) lookAfter(now time.Time) {
 		if !sl.replacing && still >= timeout {
 			l.mesh.log.Debug("replace a stream that makes no progress", "peer", l.peer, "stream", sl.index, "for", still)
 			sl.suspect, sl.replacing = true, true
-			l.redial(sl, 0)
-			l.choked.note(sl, now)
+			sl.redial(0)
+			l.width.choked.note(sl, now)
 		}
 	}
-	if l.choked.sure() && l.mesh.cfg.Narrow != nil {
+	if l.width.choked.sure() && l.mesh.cfg.Narrow != nil {
 		l.goNarrow()
 	}
 }

@@ -388,13 +388,13 @@ func (m *Mesh) Awaited() map[int]time.Time {
 	peers := map[int]time.Time{}
 	for peer, l := range *m.links.Load() {
 		l.mu.Lock()
-		if l.lost == nil && (l.win.held > 0 || l.urgent.n+l.bulk.n() > 0) {
-			at := l.moved
+		if l.lost == nil && (l.out.win.held > 0 || l.out.queued() > 0) {
+			at := l.watch.moved
 			if heard := l.lastHeard(); heard.After(at) {
 				at = heard
 			}
-			if !l.blocked.IsZero() {
-				at = l.blocked // later answers do not matter
+			if !l.width.blocked.IsZero() {
+				at = l.width.blocked // later answers do not matter
 			}
 			peers[peer] = at
 		}
@@ -465,7 +465,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	defer l.mu.Unlock()
 	c := &l.stats
 	s := Status{
-		Streams: l.up, Heard: l.lastHeard(), Unacked: l.win.held, Queued: l.urgent.n + l.bulk.n(), Lost: l.lost,
+		Streams: l.up, Heard: l.lastHeard(), Unacked: l.out.win.held, Queued: l.out.queued(), Lost: l.lost,
 		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
 		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
 		Duplicates: c.duplicates, Refused: c.refused, Damaged: c.damaged, Attached: c.attached,

@@ -23,6 +23,14 @@ type choked struct {
 	conn  net.Conn
 }
 
+// width is how large the packets are that reach the peer, as far as the link knows. link.mu guards it.
+type width struct {
+	narrow  int       // largest packet of new streams, which Config.Narrow opens; 0 for Dial
+	blocked time.Time // when the link found that only packets too small for data pass; zero if larger ones do
+	awaited uint64    // while blocked: the first number after the segments that were in flight then
+	choked  choked
+}
+
 // Narrowing reports that packets to a peer are lost because of their size.
 type Narrowing struct {
 	Peer          int
@@ -54,19 +62,20 @@ func narrower(bytes int) int {
 
 // goNarrow replaces all streams with narrower ones, or records that there is no smaller size. mu is held.
 func (l *link) goNarrow() {
-	conn := l.choked.conn
-	lost := l.choked.bytes
-	if l.narrow > 0 {
-		lost = min(lost, l.narrow)
+	w := &l.width
+	conn := w.choked.conn
+	lost := w.choked.bytes
+	if w.narrow > 0 {
+		lost = min(lost, w.narrow)
 	}
 	on := narrower(lost)
-	l.choked = choked{}
+	w.choked = choked{}
 	switch {
 	case on > 0:
-		l.narrow = on
+		w.narrow = on
 		l.renewLocked(func(*stream) bool { return true })
-	case l.blocked.IsZero():
-		l.blocked, l.awaited = time.Now(), l.win.next
+	case w.blocked.IsZero():
+		w.blocked, w.awaited = time.Now(), l.out.win.next
 	default:
 		return // already known
 	}
@@ -79,7 +88,7 @@ func (l *link) goNarrow() {
 // open opens the next connection for a stream.
 func (l *link) open(ctx context.Context, stream int) (net.Conn, error) {
 	l.mu.Lock()
-	narrow := l.narrow
+	narrow := l.width.narrow
 	l.mu.Unlock()
 	if narrow > 0 {
 		return l.mesh.cfg.Narrow(ctx, l.peer, stream, narrow)

@@ -89,7 +89,7 @@ func (st *stream) start() {
 	l.touch()
 	l.up++
 	l.hungUp = false
-	l.bulk.up[l.mesh.cfg.rail(st.index)]++
+	l.out.bulk.up[l.mesh.cfg.rail(st.index)]++
 	l.wg.Add(2)
 	st.wg.Add(2)
 	go func() {
@@ -119,7 +119,7 @@ func (st *stream) fail(err error) {
 	l.last = err
 	l.mesh.events.add(l, st.index, flight.Broke, 0)
 	l.hungUp = l.up == 0 && endedByPeer(err)
-	l.restore(l.slots[st.index], err)
+	l.slots[st.index].restore(err)
 	l.mesh.changed.notify()
 }
 
@@ -130,8 +130,8 @@ func (st *stream) close(err error) bool {
 	}
 	st.closed, st.err = true, err
 	st.link.up--
-	st.link.bulk.up[st.link.mesh.cfg.rail(st.index)]--
-	st.link.load.forget() // what was in flight will be repeated
+	st.link.out.bulk.up[st.link.mesh.cfg.rail(st.index)]--
+	st.link.out.load.forget() // what was in flight will be repeated
 	st.link.idle &^= 1 << st.index
 	st.link.resting = 0 // the remaining streams may have to carry everything
 	st.conn.Close()

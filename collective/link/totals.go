@@ -37,7 +37,7 @@ func (m *Mesh) Links() (all []LinkTotals) {
 	for peer, l := range *m.links.Load() {
 		one := LinkTotals{Totals: l.totals(), Peer: peer}
 		l.mu.Lock()
-		one.Queued = l.win.held + l.urgent.n + l.bulk.n()
+		one.Queued = l.out.win.held + l.out.queued()
 		l.mu.Unlock()
 		all = append(all, one)
 	}

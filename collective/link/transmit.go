@@ -72,9 +72,10 @@ func (st *stream) transmit() error {
 // held.
 func (st *stream) take(limit int) bool {
 	l, o := st.link, &st.out
+	rail := l.mesh.cfg.rail(st.index)
 	o.n, o.ack = 0, false
 	for o.n < maxBatch {
-		s := l.next(st.index, limit, &o.done)
+		s := l.out.next(rail, limit, &o.done)
 		if s == nil {
 			break
 		}
@@ -82,7 +83,7 @@ func (st *stream) take(limit int) bool {
 			l.stats.resentSegments++
 			l.stats.resentBytes += uint64(s.Length)
 		} else {
-			l.win.add(s)
+			l.out.win.add(s)
 			l.stats.sentSegments++
 			l.stats.sentBytes += uint64(s.Length)
 			if st.upgraded != nil {

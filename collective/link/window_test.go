@@ -150,7 +150,7 @@ func TestSendWindow(t *testing.T) {
 
 func TestAcknowledgeOfWhatWasNotSent(t *testing.T) {
 	l := &link{mesh: &Mesh{window: span}, slots: []*slot{{}}}
-	l.win.add(&Segment{})
+	l.out.win.add(&Segment{})
 	var done queue
 	if err := l.acknowledge(2, nil, &done); err == nil {
 		t.Error("accepted")
