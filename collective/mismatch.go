@@ -138,29 +138,29 @@ func (d *differences) describe(r *Request) string {
 }
 
 // compare returns an error if ranks submitted different things, or if some joined that cannot be missing.
-func (o *op) compare() (joined bool, err *Error) {
+func (u *use) compare() (joined bool, err *Error) {
 	var first []byte // what the first rank with a contribution submitted
-	for i := range o.votes {
-		v := &o.votes[i]
-		if string(v.name) != o.name {
-			return false, collision(o.name, v.name)
+	for i := range u.votes {
+		v := &u.votes[i]
+		if string(v.name) != u.name {
+			return false, collision(u.name, v.name)
 		}
 		rest := v.body
 		for range v.variants {
 			var theirs variant
 			theirs, rest, _ = readVariant(rest)
 			switch {
-			case theirs.kind() == Join && o.name != joinName:
+			case theirs.kind() == Join && u.name != joinName:
 				joined = true
 			case first == nil:
 				first = theirs.signature
 			case !bytes.Equal(first, theirs.signature):
-				return false, mismatch(o.group, o.name, o.votes)
+				return false, mismatch(u.group, u.name, u.votes)
 			}
 		}
 	}
 	if kind := Kind(first[0]); joined && !kind.joins() {
-		return false, refuseJoined(kind, o.name)
+		return false, refuseJoined(kind, u.name)
 	}
 	return joined, nil
 }

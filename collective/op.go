@@ -9,28 +9,13 @@ import (
 	"gorun/collective/schedule"
 )
 
-// op is one use of a name, from the first contribution or ready message to the last acknowledgement. Its life: ranks
-// submit, hosts declare and decide (negotiation.go), then start lays it out and sends (start.go), segments come and go
-// (segment.go), and advance completes it (life.go). What is done to the bytes is its strategy's business. Ops are
-// pooled with everything they hold, so that a job that repeats itself allocates nothing.
+// op carries out one use of a name, from the first contribution or ready message to the last acknowledgement. Its life:
+// ranks submit, hosts declare and decide (negotiation.go), then start lays it out and sends (start.go), segments come
+// and go (segment.go), and advance completes it (life.go). What is done to the bytes is its strategy's business. Ops
+// are pooled with everything they hold, so that a job that repeats itself allocates nothing.
 type op struct {
-	kit   *kit
-	group *group
-	epoch uint32
-	id    uint64
-	name  string
-
-	// Negotiation: guarded by Engine.mu, and constant once the op started.
-	note   flight.Operation
-	own    contributions
-	cost   schedule.Cost // of the world
-	inline bool          // an allreduce whose contributions came with the ready messages
-	direct bool          // an allreduce that could have been inline: contributions are exchanged in the same order
-	lasts  int           // place in operations.lasting
-	gen    uint32        // which use of the name it is
-	ballot
-	since time.Time // when Pending first saw it
-	began time.Time // when all hosts had declared that their ranks were ready
+	kit *kit
+	use // constant once the op started
 
 	// Layout: written before started is set, constant until the op is recycled.
 	strategy strategy
@@ -41,7 +26,6 @@ type op struct {
 	late     bool               // layout got no memory for what passes through, but will later
 	buffer   Buffer             // of the kinds that bring their own result memory
 	results  results
-	other    Request // what ranks of another host submitted, if all of this one joined
 	tensors
 
 	mu        sync.Mutex
@@ -57,6 +41,27 @@ type op struct {
 	stage     stage
 
 	slices slicing // guarded by workers.mu
+}
+
+// use is one use of a name: what the ranks of this host have submitted under it, and what all hosts have declared.
+// Engine.mu guards it.
+type use struct {
+	group *group
+	epoch uint32
+	id    uint64
+	name  string
+
+	note   flight.Operation
+	own    contributions
+	other  Request       // what ranks of another host submitted, if all of this one joined
+	cost   schedule.Cost // of the world
+	inline bool          // an allreduce whose contributions came with the ready messages
+	direct bool          // an allreduce that could have been inline: contributions are exchanged in the same order
+	lasts  int           // place in operations.lasting
+	gen    uint32        // which use of the name it is
+	ballot
+	since time.Time // when Pending first saw it
+	began time.Time // when all hosts had declared that their ranks were ready
 }
 
 // A strategy carries out one operation. It knows where the bytes are that a step sends or receives, and what
@@ -171,25 +176,25 @@ func (o *op) forget() {
 }
 
 // alone reports whether an op is being carried out on this host alone.
-func (o *op) alone() bool { return len(o.group.hosts) == 1 && o.declared(0) }
+func (u *use) alone() bool { return len(u.group.hosts) == 1 && u.declared(0) }
 
 // lead returns a contribution, of another host if no rank of this one submitted any; it is good until the next call.
-func (o *op) lead() *Request {
-	if i := o.own.first(); i >= 0 {
-		return &o.own.reqs[i]
+func (u *use) lead() *Request {
+	if i := u.own.first(); i >= 0 {
+		return &u.own.reqs[i]
 	}
-	if o.agreed(&o.other) {
-		return &o.other
+	if u.agreed(&u.other) {
+		return &u.other
 	}
-	return &o.own.reqs[0]
+	return &u.own.reqs[0]
 }
 
 // announced returns what the op is as far as is known.
-func (o *op) announced() Kind {
-	for i := range o.own.reqs {
-		if o.own.have[i] {
-			return o.own.reqs[i].Kind
+func (u *use) announced() Kind {
+	for i := range u.own.reqs {
+		if u.own.have[i] {
+			return u.own.reqs[i].Kind
 		}
 	}
-	return o.kind()
+	return u.kind()
 }

@@ -57,10 +57,10 @@ func (g *group) other(rank int) int {
 }
 
 // has reports whether a rank has contributed, as far as this host knows: other hosts announce theirs.
-func (o *op) has(rank int) bool {
-	at, _ := o.group.find(rank)
-	if at.pos == o.group.self {
-		return o.own.have[at.index]
+func (u *use) has(rank int) bool {
+	at, _ := u.group.find(rank)
+	if at.pos == u.group.self {
+		return u.own.have[at.index]
 	}
-	return o.declared(at.pos)
+	return u.declared(at.pos)
 }

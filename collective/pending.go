@@ -47,12 +47,12 @@ func Older(a, b Stall) int {
 }
 
 // absent lists the ranks that are not known to have contributed. Engine.mu is held.
-func (o *op) absent() []Absent {
+func (u *use) absent() []Absent {
 	var all []Absent
-	for pos, h := range o.group.hosts {
+	for pos, h := range u.group.hosts {
 		a := Absent{Host: h.Name}
 		for i, r := range h.Ranks {
-			if pos == o.group.self && !o.own.have[i] && !o.hasJoined(i) || pos != o.group.self && !o.declared(pos) {
+			if pos == u.group.self && !u.own.have[i] && !u.hasJoined(i) || pos != u.group.self && !u.declared(pos) {
 				a.Ranks = append(a.Ranks, r)
 			}
 		}

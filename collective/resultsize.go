@@ -8,14 +8,14 @@ import (
 
 // unfit returns the error of an operation whose result is larger than what a host has memory for, the same on all
 // hosts.
-func (o *op) unfit() *Error {
-	r, g := &o.own.reqs[0], o.group
+func (u *use) unfit() *Error {
+	r, g := &u.own.reqs[0], u.group
 	if !r.Kind.provides() {
 		return nil
 	}
-	most, who, more := o.need(allRanks), -1, 0
+	most, who, more := u.need(allRanks), -1, 0
 	for pos := range g.hosts {
-		if room := o.room(pos); room == 0 || most <= room || o.need(pos) <= room {
+		if room := u.room(pos); room == 0 || most <= room || u.need(pos) <= room {
 			continue
 		}
 		if who < 0 {
@@ -28,7 +28,7 @@ func (o *op) unfit() *Error {
 		return nil
 	}
 	text := fmt.Sprintf("%s %q: the result of %d bytes is too large for %s, which has room for %d",
-		r.Kind, o.name, o.need(who), g.hosts[who].Name, o.room(who))
+		r.Kind, u.name, u.need(who), g.hosts[who].Name, u.room(who))
 	if more > 0 {
 		text += fmt.Sprintf(", and for %d more hosts", more)
 	}
@@ -36,23 +36,23 @@ func (o *op) unfit() *Error {
 }
 
 // need returns the bytes of result memory of an agreed op on the host at a position, or a bound for allRanks.
-func (o *op) need(pos int) uint64 {
-	r := &o.own.reqs[0]
+func (u *use) need(pos int) uint64 {
+	r := &u.own.reqs[0]
 	if !r.Kind.ragged() { // a tensor whose rows are given to ranks
 		n, _ := bytesOf(r.Shape, r.Type)
 		return uint64(n)
 	}
 	var rows uint64
 	add := func(n int) { rows = min(rows+uint64(n), math.MaxInt64) }
-	for from := range o.group.hosts {
-		v := o.ranks(from)
+	for from := range u.group.hosts {
+		v := u.ranks(from)
 		for i := range v.count() {
 			if pos == allRanks || r.Kind == Allgather {
 				_, n := v.rank(i)
 				add(n)
 				continue
 			}
-			for _, to := range o.group.owned[pos] {
+			for _, to := range u.group.owned[pos] {
 				add(v.split(i, to))
 			}
 		}

@@ -287,9 +287,9 @@ func (o *op) keep(peer int, h link.Header, payload []byte) error {
 }
 
 // foresee returns the bytes of an operation whose size is what a rank of this host submitted, -1 if it depends on more.
-func (o *op) foresee() int64 {
-	if i := slices.Index(o.own.have, true); i >= 0 {
-		r := &o.own.reqs[i]
+func (u *use) foresee() int64 {
+	if i := slices.Index(u.own.have, true); i >= 0 {
+		r := &u.own.reqs[i]
 		if r.Kind.reduces() || r.Kind == Broadcast || r.Kind == Send {
 			n, _ := bytesOf(r.Shape, r.Type)
 			return int64(n)
