@@ -35,6 +35,36 @@ func (o *operation) unpin() {
 	o.in, o.out = nil, nil
 }
 
+// inFlight is what a rank has submitted and was not told the end of. The session's lock guards it.
+type inFlight struct {
+	operations map[uint32]*operation
+	pending    map[uint32]*pending // follow.go
+	blank      []*operation        // for reuse
+}
+
+// takeLocked returns a blank operation.
+func (f *inFlight) takeLocked() *operation {
+	if n := len(f.blank); n > 0 {
+		o := f.blank[n-1]
+		f.blank = f.blank[:n-1]
+		return o
+	}
+	return new(operation)
+}
+
+// forgetLocked ends an operation: its handle may be used again.
+func (f *inFlight) forgetLocked(handle uint32, o *operation) {
+	if f.operations[handle] == o {
+		delete(f.operations, handle)
+	}
+	o.unpin()
+	if o.result != nil {
+		o.result.Release()
+	}
+	*o = operation{}
+	f.blank = append(f.blank, o)
+}
+
 // maxInterned bounds the caches of names and shapes; a job that keeps inventing them starts over.
 const maxInterned = 8192
 

@@ -2,7 +2,9 @@ package session
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,9 +18,14 @@ import (
 // rank that makes the daemon exceed it is cut off.
 const surplus = 1024
 
-// sender is the sending half of a session, guarded by the session's lock. A message goes out at once if
-// nothing is queued and the socket takes it; else the writer goroutine sends it, in order.
+// sender is the sending half of a session. A message goes out at once if nothing is queued and the socket takes it;
+// else the writer goroutine sends it, in order.
 type sender struct {
+	mu     sync.Mutex // of the session
+	conn   *net.UnixConn
+	most   int             // messages that may wait for the rank
+	failed func(err error) // notes why no more is sent, if it is not that the rank has ended
+
 	scratch []byte
 	shown   map[uint32]bool // result regions whose descriptor the rank has
 
@@ -51,7 +58,8 @@ type attempt struct {
 	try  func(fd uintptr) bool
 }
 
-func (s *sender) init(raw syscall.RawConn) {
+func (s *sender) init(conn *net.UnixConn, raw syscall.RawConn, most int, failed func(err error)) {
+	s.conn, s.most, s.failed = conn, most, failed
 	s.shown = map[uint32]bool{}
 	s.wake = make(chan struct{}, 1)
 	s.direct.init(raw, false)
@@ -89,7 +97,7 @@ func (a *attempt) send(data []byte, r *shm.Region) error {
 
 // sendLocked sends data, which it does not keep, and the descriptor of r unless that is nil. It never blocks. An
 // error is the reader's to find: it ends the session.
-func (s *session) sendLocked(data []byte, r *shm.Region) {
+func (s *sender) sendLocked(data []byte, r *shm.Region) {
 	s.sendEndedLocked()
 	s.transmitLocked(data, r)
 }
@@ -107,14 +115,14 @@ func (s *session) batchLocked(c *codec.Completion) bool {
 }
 
 // sendEndedLocked sends the completions that wait.
-func (s *session) sendEndedLocked() {
+func (s *sender) sendEndedLocked() {
 	if len(s.held) > 0 {
 		s.transmitLocked(s.held, nil)
 		s.held = s.held[:0]
 	}
 }
 
-func (s *session) transmitLocked(data []byte, r *shm.Region) {
+func (s *sender) transmitLocked(data []byte, r *shm.Region) {
 	if s.stopped {
 		return
 	}
@@ -128,7 +136,7 @@ func (s *session) transmitLocked(data []byte, r *shm.Region) {
 			return
 		}
 	}
-	if s.queuedLocked() >= s.server.cfg.Operations+surplus {
+	if s.queuedLocked() >= s.most {
 		s.brokenLocked(fmt.Errorf("the rank leaves %d messages unread", s.queuedLocked()))
 		return
 	}
@@ -143,21 +151,21 @@ func (s *session) transmitLocked(data []byte, r *shm.Region) {
 }
 
 // brokenLocked gives up on sending. If the rank has closed its end, the reader first reads what it has sent.
-func (s *session) brokenLocked(err error) {
+func (s *sender) brokenLocked(err error) {
 	if s.stopped {
 		return
 	}
 	s.stopLocked()
 	if err != unix.EPIPE && err != unix.ECONNRESET {
-		s.server.cfg.Log.Warn("send to rank", "rank", s.rank, "err", err)
+		s.failed(err)
 		s.conn.Close()
 	}
 }
 
-func (s *session) queuedLocked() int { return len(s.queue) - s.head }
+func (s *sender) queuedLocked() int { return len(s.queue) - s.head }
 
 // stopLocked throws the queue away and ends the writer.
-func (s *session) stopLocked() {
+func (s *sender) stopLocked() {
 	if s.stopped {
 		return
 	}
@@ -176,7 +184,7 @@ func (p packet) drop() {
 }
 
 // write is the writer: it sends what was queued whenever the socket takes it.
-func (s *session) write() {
+func (s *sender) write() {
 	for range s.wake {
 		for {
 			p, ok := s.next()
@@ -196,7 +204,7 @@ func (s *session) write() {
 }
 
 // next takes the head of the queue; at its end the socket goes back to the senders.
-func (s *session) next() (packet, bool) {
+func (s *sender) next() (packet, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queuedLocked() == 0 {
@@ -223,11 +231,11 @@ func (s *session) welcome(w LocalWorld, p RankPlace, job string) {
 	s.sendLocked(s.scratch, nil)
 }
 
-func (s *session) refuse(text string) {
+func (s *sender) refuse(text string) {
 	s.sendFail(0, codec.TypeHello, &collective.Error{Code: collective.CodeInvalid, Text: text})
 }
 
-func (s *session) sendFail(number, what uint32, err error) {
+func (s *sender) sendFail(number, what uint32, err error) {
 	code, text := codeOf(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,14 +243,14 @@ func (s *session) sendFail(number, what uint32, err error) {
 	s.sendLocked(s.scratch, nil)
 }
 
-func (s *session) sendGone(e *collective.Error) {
+func (s *sender) sendGone(e *collective.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scratch = codec.AppendGone(s.scratch[:0], e.Code, e.Text)
 	s.sendLocked(s.scratch, nil)
 }
 
-func (s *session) sendChanged(added, removed bool, stamp int64) {
+func (s *sender) sendChanged(added, removed bool, stamp int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scratch = codec.AppendChanged(s.scratch[:0], added, removed, stamp)
@@ -260,7 +268,7 @@ func (s *session) sendTraffic() {
 	s.sendLocked(s.scratch, nil)
 }
 
-func (s *session) sendGoodbye() {
+func (s *sender) sendGoodbye() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scratch = codec.AppendGoodbye(s.scratch[:0])

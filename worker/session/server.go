@@ -302,7 +302,7 @@ func (s *Server) admit(x *session, h codec.Hello) error {
 		return fmt.Errorf("process %d (pid %d): wrong number or token", h.Process, x.pid)
 	}
 	s.unauthenticated--
-	x.identify(h.Process, e.budget)
+	x.process, x.budget = h.Process, e.budget
 	if h.Version != codec.Version {
 		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", codec.Version, h.Version))
 		return fmt.Errorf("process %d: version %d", h.Process, h.Version)

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,14 +18,9 @@ import (
 	"gorun/worker/shm"
 )
 
-// maxRegions bounds the regions of a rank: each costs a descriptor and a mapping.
-const maxRegions = 256
-
 // session is one connection. Its reader runs serve and dispatch; Complete comes from any goroutine.
 type session struct {
 	server *Server
-	conn   *net.UnixConn
-	raw    syscall.RawConn
 	pid    int32
 	size   atomic.Int32 // of the world, 0 before WELCOME
 
@@ -42,12 +35,8 @@ type session struct {
 	place   RankPlace
 
 	// The reader's own.
-	buf        []byte
-	n          int
-	readErr    error
-	read       func(fd uintptr) bool
-	regions    map[uint32]*shm.Region
-	nextRegion uint32
+	receiver
+	arena
 	names      names
 	shapes     shapes
 	numbers    []int      // scratch memory of a submission
@@ -57,14 +46,11 @@ type session struct {
 	slots      *slots.Table // written with the server's lock held, before WELCOME; may be nil
 	inSlots    bool         // the rank may use them
 
-	mu         sync.Mutex
-	operations map[uint32]*operation
-	pending    map[uint32]*pending // follow.go
-	spare      []*operation        // for reuse
-	ended      bool
-	submitted  uint64  // operations
-	failure    failure // that was sent to the rank last
-	sender
+	sender // its lock guards these
+	inFlight
+	ended     bool
+	submitted uint64  // operations
+	failure   failure // that was sent to the rank last
 
 	waits, reading bool // guarded by the outbox
 }
@@ -74,23 +60,12 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open connection: %w", err)
 	}
-	x := &session{server: s, conn: conn, raw: raw, process: -1,
-		buf: make([]byte, codec.MaxMessage+1), regions: map[uint32]*shm.Region{}, names: names{}, shapes: shapes{},
-		operations: map[uint32]*operation{}, pending: map[uint32]*pending{}}
-	x.sender.init(raw)
-	x.read = func(fd uintptr) bool {
-		for {
-			switch x.n, x.readErr = unix.Read(int(fd), x.buf); x.readErr {
-			case unix.EINTR:
-			case unix.EAGAIN:
-				s.outbox.idle(x)
-				return false
-			default:
-				s.outbox.busy(x)
-				return true
-			}
-		}
-	}
+	x := &session{server: s, process: -1, arena: arena{regions: map[uint32]*shm.Region{}}, names: names{}, shapes: shapes{},
+		inFlight: inFlight{operations: map[uint32]*operation{}, pending: map[uint32]*pending{}}}
+	x.sender.init(conn, raw, s.cfg.Operations+surplus, func(err error) {
+		s.cfg.Log.Warn("send to rank", "rank", x.rank, "err", err)
+	})
+	x.receiver.init(raw, func() { s.outbox.idle(x) }, func() { s.outbox.busy(x) })
 	var cred *unix.Ucred
 	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
 		err = cerr
@@ -107,28 +82,6 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 
 // known reports whether the process has proved who it is. Guarded by the server's lock.
 func (s *session) known() bool { return s.process >= 0 }
-
-func (s *session) identify(process int, budget *shm.Budget) { s.process, s.budget = process, budget }
-
-// receive returns the next message, valid until the next call; io.EOF at the end.
-func (s *session) receive() ([]byte, error) {
-	if err := s.raw.Read(s.read); err != nil {
-		return nil, err
-	}
-	switch {
-	case errors.Is(s.readErr, unix.ECONNRESET):
-		return nil, io.EOF // the rank ended with unread messages
-	case s.readErr != nil:
-		return nil, s.readErr
-	case s.n == 0:
-		return nil, io.EOF
-	case s.n > codec.MaxMessage:
-		return nil, codec.Malformed("more than %d bytes", codec.MaxMessage)
-	case s.n < codec.PairLen:
-		return nil, codec.Malformed("%d bytes", s.n)
-	}
-	return s.buf[:s.n], nil
-}
 
 // serve is the reader: the handshake, then one message at a time until the connection ends.
 func (s *session) serve() {
@@ -280,29 +233,6 @@ func (s *session) whyLocked() string {
 	return s.failure.text
 }
 
-// takeLocked returns a blank operation.
-func (s *session) takeLocked() *operation {
-	if n := len(s.spare); n > 0 {
-		o := s.spare[n-1]
-		s.spare = s.spare[:n-1]
-		return o
-	}
-	return new(operation)
-}
-
-// forgetLocked ends an operation: its handle may be used again.
-func (s *session) forgetLocked(handle uint32, o *operation) {
-	if s.operations[handle] == o {
-		delete(s.operations, handle)
-	}
-	o.unpin()
-	if o.result != nil {
-		o.result.Release()
-	}
-	*o = operation{}
-	s.spare = append(s.spare, o)
-}
-
 // resultMemory can be shown to ranks.
 type resultMemory interface {
 	Region() (r *shm.Region, number uint32, offset int)
@@ -406,12 +336,10 @@ func (s *session) alloc(request uint32, n uint64) {
 		s.sendFail(request, codec.TypeAlloc, invalid("allocate memory: %v", err))
 		return
 	}
-	for s.nextRegion++; s.regions[s.nextRegion] != nil || s.nextRegion == codec.NoRegion; s.nextRegion++ {
-	}
-	s.regions[s.nextRegion] = r
+	number := s.add(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scratch = codec.AppendRegion(s.scratch[:0], request, s.nextRegion, r.Size())
+	s.scratch = codec.AppendRegion(s.scratch[:0], request, number, r.Size())
 	s.sendLocked(s.scratch, r)
 }
 

@@ -98,7 +98,7 @@ func (s *session) offerSlot(m *codec.Submit, o *operation, r *collective.Request
 	}
 }
 
-func (s *session) sendWake() {
+func (s *sender) sendWake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scratch = codec.AppendPair(s.scratch[:0], codec.TypeWake, 0)

@@ -9,7 +9,6 @@ import (
 	"gorun/collective/kernel"
 	"gorun/worker/session/codec"
 	"gorun/worker/session/slots"
-	"gorun/worker/shm"
 )
 
 // submit takes an operation from its decoded message to the engine:
@@ -150,32 +149,6 @@ func (s *session) setTensors(m *codec.Submit, o *operation, r *collective.Reques
 		return invalid("submit %s: source and target overlap without being the same", r.Name)
 	}
 	return nil
-}
-
-// memory pins a piece of a region of this rank that must be size bytes long.
-func (s *session) memory(p codec.Piece, size uint64, t kernel.Type) ([]byte, *shm.Region, error) {
-	if p.Bytes != size {
-		return nil, nil, fmt.Errorf("%d bytes, but the shape needs %d", p.Bytes, size)
-	}
-	if p.Region == codec.NoRegion {
-		if size == 0 {
-			return nil, nil, nil
-		}
-		return nil, nil, fmt.Errorf("no memory given for %d bytes", size)
-	}
-	r := s.regions[p.Region]
-	if r == nil {
-		return nil, nil, fmt.Errorf("region %d is not this rank's", p.Region)
-	}
-	if p.Offset > uint64(r.Size()) || p.Bytes > uint64(r.Size())-p.Offset {
-		return nil, nil, fmt.Errorf("%d bytes at %d are outside of region %d (%d bytes)", p.Bytes, p.Offset, p.Region, r.Size())
-	}
-	if p.Offset%uint64(t.Size()) != 0 {
-		return nil, nil, fmt.Errorf("offset %d is not aligned to %s", p.Offset, t)
-	}
-	r.Retain()
-	end := p.Offset + p.Bytes
-	return r.Bytes()[p.Offset:end:end], r, nil
 }
 
 // bytesOf returns the bytes of a tensor, or false if no memory holds it.

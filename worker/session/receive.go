@@ -1,0 +1,58 @@
+package session
+
+import (
+	"errors"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"gorun/worker/session/codec"
+)
+
+// receiver is the receiving half of a session. It belongs to the session's reader.
+type receiver struct {
+	raw  syscall.RawConn
+	buf  []byte
+	n    int // bytes of the last message
+	err  error
+	read func(fd uintptr) bool
+}
+
+// init has the reader call idle before it waits for a message, and busy when it has one.
+func (r *receiver) init(raw syscall.RawConn, idle, busy func()) {
+	r.raw, r.buf = raw, make([]byte, codec.MaxMessage+1)
+	r.read = func(fd uintptr) bool {
+		for {
+			switch r.n, r.err = unix.Read(int(fd), r.buf); r.err {
+			case unix.EINTR:
+			case unix.EAGAIN:
+				idle()
+				return false
+			default:
+				busy()
+				return true
+			}
+		}
+	}
+}
+
+// receive returns the next message, valid until the next call; io.EOF at the end.
+func (r *receiver) receive() ([]byte, error) {
+	if err := r.raw.Read(r.read); err != nil {
+		return nil, err
+	}
+	switch {
+	case errors.Is(r.err, unix.ECONNRESET):
+		return nil, io.EOF // the rank ended with unread messages
+	case r.err != nil:
+		return nil, r.err
+	case r.n == 0:
+		return nil, io.EOF
+	case r.n > codec.MaxMessage:
+		return nil, codec.Malformed("more than %d bytes", codec.MaxMessage)
+	case r.n < codec.PairLen:
+		return nil, codec.Malformed("%d bytes", r.n)
+	}
+	return r.buf[:r.n], nil
+}
