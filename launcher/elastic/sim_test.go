@@ -3,6 +3,7 @@ package elastic_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -445,8 +446,8 @@ func (s *sim) fault() {
 	name := s.names[s.rng.IntN(len(s.names))]
 	switch s.rng.IntN(7) {
 	case 0, 1, 2:
-		for _, p := range s.procs {
-			if p.running && s.rng.IntN(3) == 0 {
+		for _, number := range slices.Sorted(maps.Keys(s.procs)) {
+			if p := s.procs[number]; p.running && s.rng.IntN(3) == 0 {
 				s.exit(p, 1+s.rng.IntN(250))
 				return
 			}
@@ -495,10 +496,11 @@ func (s *sim) gone(h *simHost, reason string) {
 		Silent: time.Duration(s.rng.IntN(20)) * time.Second})
 }
 
-// excuse forgets the failures since a host that is lost fell silent.
+// excuse forgets the failures since a host that is lost fell silent. Where jitter decides whether a ban has ended, which
+// is then not excused, the next one may be the shorter of two.
 func (s *sim) excuse(lost string, silent time.Duration) {
 	for key, at := range s.failed {
-		if silent > 0 && at >= s.now-silent && !strings.HasPrefix(key, lost+":") && s.now < s.barred[key] {
+		if silent > 0 && at >= s.now-silent && !strings.HasPrefix(key, lost+":") && s.now < s.barred[key]+s.slack[key] {
 			s.counts[key]--
 			s.excused++
 			delete(s.barred, key)
