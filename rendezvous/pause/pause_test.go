@@ -2,6 +2,7 @@ package pause_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -177,10 +178,9 @@ func (s *sim) fault() {
 		s.wants[id][s.request[id]] = true
 		s.step(id, pause.Event{Want: s.request[id]})
 	case 5:
-		for w := range s.wants[id] { // it waits no longer
-			delete(s.wants[id], w)
-			s.done(id, w)
-			break
+		if wants := slices.Sorted(maps.Keys(s.wants[id])); len(wants) > 0 { // it waits no longer
+			delete(s.wants[id], wants[0])
+			s.done(id, wants[0])
 		}
 	}
 }
