@@ -59,10 +59,11 @@ func TestAsked(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.ask, tt.answer, tt.again), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{cfg: Config{Launchers: aLauncher{answer: tt.answer}, Log: slog.New(slog.DiscardHandler)}}
+				launcher := aLauncher{answer: tt.answer}
+				s := &server{cfg: Config{Launchers: launcher, Log: slog.New(slog.DiscardHandler)}, journal: journal{launchers: launcher}}
 				reach := func() {
 					ours, theirs := net.Pipe()
-					go s.reach(&audited{theirs, s.note, audit.Entry{From: "here"}}, theirs, &wire.Reach{Job: 7})
+					go s.reach(&audited{theirs, s.journal.note, audit.Entry{From: "here"}}, theirs, &wire.Reach{Job: 7})
 					in := bufio.NewReader(ours)
 					if m, err := wire.NewReader(in).Read(); err != nil {
 						t.Fatalf("%v, %v", m, err)
@@ -79,8 +80,8 @@ func TestAsked(t *testing.T) {
 					time.Sleep(tt.again)
 					reach()
 				}
-				if !maps.Equal(s.counted.requests, tt.want) {
-					t.Errorf("noted %v, want %v", s.counted.requests, tt.want)
+				if !maps.Equal(s.journal.requests, tt.want) {
+					t.Errorf("noted %v, want %v", s.journal.requests, tt.want)
 				}
 			})
 		})

@@ -91,17 +91,17 @@ func (a *audited) note(answer wire.Message) {
 
 // passAsked passes on what a user sends to a job's launcher. It notes users that begin to read the output, or ask for
 // native stacks. It leaves a signal to passAnswer, which notes it with the answer.
-func (s *server) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals chan<- audit.Entry) error {
+func (j *journal) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals chan<- audit.Entry) error {
 	reader := bufio.NewReaderSize(in, maxAsked)
 	line, err := reader.ReadSlice('\n')
-	switch e.What, e.Detail = s.cfg.Launchers.Asked(line); e.What {
+	switch e.What, e.Detail = j.launchers.Asked(line); e.What {
 	case "":
 	case "output":
-		if s.readers.begins(e, time.Now()) {
-			s.note(e)
+		if j.readers.begins(e, time.Now()) {
+			j.note(e)
 		}
 	case "native":
-		s.note(e)
+		j.note(e)
 	default:
 		signals <- e
 	}
@@ -113,10 +113,10 @@ func (s *server) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals ch
 }
 
 // passAnswer passes on what a job's launcher answers.
-func (s *server) passAnswer(to io.Writer, job io.Reader, signals <-chan audit.Entry) error {
+func (j *journal) passAnswer(to io.Writer, job io.Reader, signals <-chan audit.Entry) error {
 	reader := bufio.NewReaderSize(job, maxAsked) // for a signal the answer is short
 	line, err := reader.ReadSlice('\n')
-	s.noteSignal(signals, line)
+	j.noteSignal(signals, line)
 	if _, wrong := to.Write(line); wrong != nil || err == io.EOF {
 		return wrong
 	}
@@ -125,15 +125,15 @@ func (s *server) passAnswer(to io.Writer, job io.Reader, signals <-chan audit.En
 }
 
 // noteSignal notes what became of a signal, if there is one.
-func (s *server) noteSignal(signals <-chan audit.Entry, answer []byte) {
+func (j *journal) noteSignal(signals <-chan audit.Entry, answer []byte) {
 	select {
 	case e := <-signals:
 		if len(answer) == 0 {
 			e.Result, e.Why = audit.Failed, "the job's launcher did not answer"
-		} else if why := s.cfg.Launchers.Refusal(answer); why != "" {
+		} else if why := j.launchers.Refusal(answer); why != "" {
 			e.Result, e.Why = audit.Refused, why
 		}
-		s.note(e)
+		j.note(e)
 	default:
 	}
 }
@@ -175,19 +175,19 @@ func (r *readers) begins(e audit.Entry, now time.Time) bool {
 	return !reads
 }
 
-// noteMembers notes which hosts have joined the cluster and which are not in it any more.
-func (s *server) noteMembers(before, now []wire.MemberState) {
+// noteMembers notes which other hosts have joined the cluster of one and which are not in it any more.
+func (j *journal) noteMembers(self string, before, now []wire.MemberState) {
 	missing := func(from []wire.MemberState, m wire.MemberState) bool {
-		return m.Host != s.cfg.Name && !slices.ContainsFunc(from, func(x wire.MemberState) bool { return x.Host == m.Host })
+		return m.Host != self && !slices.ContainsFunc(from, func(x wire.MemberState) bool { return x.Host == m.Host })
 	}
 	for _, m := range now {
 		if missing(before, m) {
-			s.note(audit.Entry{What: "join", Host: m.Host, From: m.Addr, Slots: m.Slots})
+			j.note(audit.Entry{What: "join", Host: m.Host, From: m.Addr, Slots: m.Slots})
 		}
 	}
 	for _, m := range before {
 		if missing(now, m) {
-			s.note(audit.Entry{What: "leave", Host: m.Host, From: m.Addr})
+			j.note(audit.Entry{What: "leave", Host: m.Host, From: m.Addr})
 		}
 	}
 }

@@ -37,7 +37,7 @@ type Launchers interface {
 
 // detach starts a launcher. The user may cancel until it has started.
 func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wire.Detach) {
-	if s.otherVersion(conn, r.Version) {
+	if otherVersion(conn, r.Version, s.cfg.Version) {
 		return
 	}
 	s.mu.Lock()
@@ -45,10 +45,10 @@ func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wir
 	s.mu.Unlock()
 	switch {
 	case s.cfg.Launchers == nil:
-		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
+		refuse(conn, "", "%s runs no launchers", s.cfg.Name)
 		return
 	case draining:
-		s.refuse(conn, "ask another host of the cluster", "the daemon on %s is being stopped", s.cfg.Name)
+		refuse(conn, "ask another host of the cluster", "the daemon on %s is being stopped", s.cfg.Name)
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -62,38 +62,38 @@ func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wir
 	})
 	d, err := s.cfg.Launchers.Start(ctx, r)
 	if err != nil {
-		s.refuse(conn, "", "%v", err)
+		refuse(conn, "", "%v", err)
 		return
 	}
 	d.Host = s.cfg.Name
-	s.answer(conn, d)
+	answer(conn, d)
 }
 
 func (s *server) listDetached(conn net.Conn) {
 	if s.cfg.Launchers == nil {
-		s.answer(conn, &wire.DetachedJobs{})
+		answer(conn, &wire.DetachedJobs{})
 		return
 	}
-	list, err := s.cfg.Launchers.List(s.standbys())
+	list, err := s.cfg.Launchers.List(s.electors.standbys())
 	if err != nil {
-		s.refuse(conn, "", "%v", err)
+		refuse(conn, "", "%v", err)
 		return
 	}
-	s.answer(conn, list)
+	answer(conn, list)
 }
 
 // reach copies bytes between a user and a job.
 func (s *server) reach(conn *audited, in io.Reader, r *wire.Reach) {
 	if s.cfg.Launchers == nil {
-		s.refuse(conn, "", "%s runs no launchers", s.cfg.Name)
+		refuse(conn, "", "%s runs no launchers", s.cfg.Name)
 		return
 	}
 	job, err := s.cfg.Launchers.Open(r)
 	if err != nil {
-		s.refuse(conn, "gorun ps --cluster … lists the jobs", "%v", err)
+		refuse(conn, "gorun ps --cluster … lists the jobs", "%v", err)
 		return
 	}
-	if !s.answer(conn, &wire.Granted{}) {
+	if !answer(conn, &wire.Granted{}) {
 		conn.Close()
 	}
 	var asking sync.WaitGroup
@@ -102,19 +102,19 @@ func (s *server) reach(conn *audited, in io.Reader, r *wire.Reach) {
 		if r.Output {
 			io.Copy(job, in)
 		} else {
-			s.passAsked(job, in, audit.Entry{From: conn.entry.From, Key: conn.entry.Key, Job: strconv.Itoa(r.Job)}, signals)
+			s.journal.passAsked(job, in, audit.Entry{From: conn.entry.From, Key: conn.entry.Key, Job: strconv.Itoa(r.Job)}, signals)
 		}
 		job.Close() // unblocks the other direction
 	})
 	if r.Output {
 		io.Copy(conn, job)
 	} else {
-		s.passAnswer(conn, job, signals)
+		s.journal.passAnswer(conn, job, signals)
 	}
 	conn.Close()
 	job.Close()
 	asking.Wait()
-	s.noteSignal(signals, nil) // if the launcher had gone before it was asked
+	s.journal.noteSignal(signals, nil) // if the launcher had gone before it was asked
 }
 
 // Detach asks the daemon at addr to run a launcher.

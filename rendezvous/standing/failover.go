@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -41,6 +42,13 @@ type Failover interface {
 
 // electors are the electors on this host, by job.
 type electors struct {
+	name     string   // of this host
+	failover Failover // nil: it stores nothing
+	log      *slog.Logger
+	born     time.Time
+	note     func(audit.Entry)
+	ask      func(ctx context.Context, host string, m wire.Message) (wire.Message, error)
+
 	mu   sync.Mutex
 	jobs map[string]*elector
 }
@@ -51,81 +59,80 @@ type elector struct {
 }
 
 // now returns the time as the electors count it, by the monotonic clock: a wall clock that is set must not end leases.
-func (s *server) now() time.Duration { return time.Since(s.born) }
+func (e *electors) now() time.Duration { return time.Since(e.born) }
 
-// loadElectors restores the electors from what was saved.
-func (s *server) loadElectors() error {
-	s.electors.mu.Lock()
-	defer s.electors.mu.Unlock()
-	s.electors.jobs = map[string]*elector{}
-	if s.cfg.Failover == nil {
+// load restores the electors from what was saved.
+func (e *electors) load() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failover == nil {
 		return nil
 	}
-	saved, err := s.cfg.Failover.Load()
+	saved, err := e.failover.Load()
 	for _, state := range saved {
-		s.electors.jobs[state.Job] = s.newElector(state)
+		e.jobs[state.Job] = e.newElector(state)
 	}
 	return err
 }
 
-func (s *server) newElector(state authority.State) *elector {
-	return &elector{authority.NewElector(s.cfg.Name, state, s.now()), map[string]bool{}}
+func (e *electors) newElector(state authority.State) *elector {
+	return &elector{authority.NewElector(e.name, state, e.now()), map[string]bool{}}
 }
 
 // standbys returns the jobs that this host may take over and that have not ended.
-func (s *server) standbys() (out []Standby) {
-	s.electors.mu.Lock()
-	defer s.electors.mu.Unlock()
-	for _, h := range s.electors.jobs {
-		if state := h.State(); !state.Over && state.Value != nil && slices.Contains(state.Electors, s.cfg.Name) {
-			out = append(out, Standby{state, s.born.Add(min(h.Heard(), s.now()))})
+func (e *electors) standbys() (out []Standby) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range e.jobs {
+		if state := h.State(); !state.Over && state.Value != nil && slices.Contains(state.Electors, e.name) {
+			out = append(out, Standby{state, e.born.Add(min(h.Heard(), e.now()))})
 		}
 	}
 	return out
 }
 
 // elect answers a launcher or a candidate.
-func (s *server) elect(conn net.Conn, job string, ev authority.Event) {
-	if s.cfg.Failover == nil || job == "" {
-		s.refuse(conn, "", "%s keeps nothing for jobs", s.cfg.Name)
+func (e *electors) elect(conn net.Conn, job string, ev authority.Event) {
+	if e.failover == nil || job == "" {
+		refuse(conn, "", "%s keeps nothing for jobs", e.name)
 		return
 	}
-	s.electors.mu.Lock()
-	h := s.electors.jobs[job]
+	e.mu.Lock()
+	h := e.jobs[job]
 	if h == nil {
-		h = s.newElector(authority.State{})
+		h = e.newElector(authority.State{})
 	}
-	a, err := s.step(h, ev)
+	a, err := e.step(h, ev)
 	if err == nil && h.State().Job == job {
-		s.electors.jobs[job] = h
+		e.jobs[job] = h
 	}
-	s.electors.mu.Unlock()
+	e.mu.Unlock()
 	if err != nil {
-		s.refuse(conn, "", "%v", err)
+		refuse(conn, "", "%v", err)
 		return
 	}
 	if a.Answer != nil {
-		s.answer(conn, a.Answer)
+		answer(conn, a.Answer)
 	}
 }
 
 // step passes an event to an elector. It is called with the electors' lock held.
-func (s *server) step(h *elector, ev authority.Event) (authority.Actions, error) {
-	a, err := h.Take(s.now(), ev, s.cfg.Failover.Save)
+func (e *electors) step(h *elector, ev authority.Event) (authority.Actions, error) {
+	a, err := h.Take(e.now(), ev, e.failover.Save)
 	if err != nil {
-		s.cfg.Log.Warn("keep job", "err", err)
+		e.log.Warn("keep job", "err", err)
 		return a, err
 	}
 	if a.QuorumBack {
-		if err := s.cfg.Failover.QuorumBack(h.State()); err != nil {
-			s.cfg.Log.Warn("take back that a job was deserted", "job", h.State().Job, "err", err)
+		if err := e.failover.QuorumBack(h.State()); err != nil {
+			e.log.Warn("take back that a job was deserted", "job", h.State().Job, "err", err)
 		}
 	}
 	return a, nil
 }
 
-// runElectors ticks the electors until ctx ends.
-func (s *server) runElectors(ctx context.Context) {
+// run ticks the electors until ctx ends.
+func (e *electors) run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var asking sync.WaitGroup
@@ -136,71 +143,73 @@ func (s *server) runElectors(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if s.cfg.Failover == nil {
+		if e.failover == nil {
 			continue
 		}
-		s.electors.mu.Lock()
-		for _, h := range s.electors.jobs {
+		e.mu.Lock()
+		for _, h := range e.jobs {
 			state := h.State()
 			if state.Over {
 				continue
 			}
-			gone := state.Holder == s.cfg.Name && !s.cfg.Failover.HasLauncher(state)
-			s.act(ctx, &asking, h, authority.Event{Tick: &authority.Tick{LauncherGone: gone}})
+			gone := state.Holder == e.name && !e.failover.HasLauncher(state)
+			e.act(ctx, &asking, h, authority.Event{Tick: &authority.Tick{LauncherGone: gone}})
 		}
-		s.electors.mu.Unlock()
+		e.mu.Unlock()
 	}
 }
 
 // act passes an event to an elector and performs its actions. It is called with the lock held.
-func (s *server) act(ctx context.Context, asking *sync.WaitGroup, h *elector, ev authority.Event) {
-	a, err := s.step(h, ev)
+func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, ev authority.Event) {
+	a, err := e.step(h, ev)
 	if err != nil {
 		return
 	}
 	for _, name := range a.Of {
-		addr := s.addressOf(name)
-		if addr == "" || h.asking[name] {
+		if h.asking[name] {
 			continue
 		}
 		h.asking[name] = true
 		asking.Go(func() {
 			limit, cancel := context.WithTimeout(ctx, ballot)
 			defer cancel()
-			answer, _ := s.client().ask(limit, addr, a.Ask)
-			s.electors.mu.Lock()
-			defer s.electors.mu.Unlock()
+			answer, _ := e.ask(limit, name, a.Ask)
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			delete(h.asking, name)
 			if v, ok := answer.(*wire.Voted); ok {
-				s.act(ctx, asking, h, authority.Event{Voted: &authority.Voted{From: name, Voted: *v}})
+				e.act(ctx, asking, h, authority.Event{Voted: &authority.Voted{From: name, Voted: *v}})
 			}
 		})
 	}
 	if a.QuorumLost > 0 {
-		if err := s.cfg.Failover.QuorumLost(h.State(), a.QuorumLost); err != nil {
-			s.cfg.Log.Warn("keep that a job was deserted", "job", h.State().Job, "err", err)
+		if err := e.failover.QuorumLost(h.State(), a.QuorumLost); err != nil {
+			e.log.Warn("keep that a job was deserted", "job", h.State().Job, "err", err)
 		}
 	}
 	if a.Lead != nil {
 		state := h.State()
-		s.cfg.Log.Info("carries a job on", "job", state.Job, "term", a.Lead.Term, "former", state.Holder)
-		s.note(audit.Entry{What: "take over", Job: state.Job, Host: state.Holder})
-		s.cfg.Failover.TakeOver(state, *a.Lead)
+		e.log.Info("carries a job on", "job", state.Job, "term", a.Lead.Term, "former", state.Holder)
+		e.note(audit.Entry{What: "take over", Job: state.Job, Host: state.Holder})
+		e.failover.TakeOver(state, *a.Lead)
 	}
 }
 
 func (s *server) client() Client { return Client{Key: s.cfg.Key, Version: s.cfg.Version} }
 
-// addressOf returns the address of a host's daemon, "" if the host is not seen.
-func (s *server) addressOf(name string) string {
+// askHost sends a host's daemon a question.
+func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire.Message, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.queue.hosts {
-		if h.Host == name {
-			return h.Addr
-		}
+	i := slices.IndexFunc(s.queue.hosts, func(h wire.MemberState) bool { return h.Host == name })
+	addr := ""
+	if i >= 0 {
+		addr = s.queue.hosts[i].Addr
 	}
-	return ""
+	s.mu.Unlock()
+	if addr == "" {
+		return nil, fmt.Errorf("ask %s: it is not seen", name)
+	}
+	return s.client().ask(ctx, addr, m)
 }
 
 // Keep sends an elector what a successor of the launcher would need.

@@ -110,7 +110,7 @@ func (s *server) logEnd(j *job, err error) {
 	if err != nil {
 		e.Result, e.Why = audit.Failed, err.Error()
 	}
-	s.note(e)
+	s.journal.note(e)
 }
 
 func (s *server) allJobs() []*job {
@@ -151,19 +151,19 @@ func (s *server) leaveJobs() {
 
 // serve starts the daemon of one job.
 func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
-	if s.otherVersion(conn, r.Version) {
+	if otherVersion(conn, r.Version, s.cfg.Version) {
 		return
 	}
 	if r.Slots < 1 || !resume.ValidID(r.Session) {
-		s.refuse(conn, "", "a job of %d slots, session %q", r.Slots, r.Session)
+		refuse(conn, "", "a job of %d slots, session %q", r.Slots, r.Session)
 		return
 	}
 	if s.cfg.RequireEncrypt && !r.Encrypt {
-		s.refuse(conn, encryptHint, "this host takes only jobs that encrypt what hosts send each other")
+		refuse(conn, encryptHint, "this host takes only jobs that encrypt what hosts send each other")
 		return
 	}
 	if err := s.take(r.Slots); err != nil {
-		s.refuse(conn, "start the job again", "%v", err)
+		refuse(conn, "start the job again", "%v", err)
 		return
 	}
 	session := resume.Session{Cluster: s.jobs.cluster, ID: r.Session, Slots: r.Slots}
@@ -171,7 +171,7 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 	if err := s.begin(session, about, time.Duration(r.PatienceMS)*time.Millisecond); err != nil {
 		s.change(func() { s.used -= r.Slots })
 		s.cfg.Log.Warn("daemon of a job", "err", err)
-		s.refuse(conn, "", "%v", err)
+		refuse(conn, "", "%v", err)
 		return
 	}
 	s.connect(conn, in, r.Session, session.Dial)
@@ -179,15 +179,15 @@ func (s *server) serve(conn net.Conn, in io.Reader, r *wire.Serve) {
 
 // begin gives the job a daemon: the prestarted one, if it is still alive.
 func (s *server) begin(session resume.Session, about []any, patience time.Duration) error {
-	defer s.stir()
-	p := s.takePrestarted()
+	defer s.next.stir()
+	p := s.next.take()
 	if p != nil && p.give(session, patience) != nil {
 		s.jobs.own.Go(p.dismiss)
 		p = nil
 	}
 	if p == nil {
 		var err error
-		if p, err = s.launch(); err != nil {
+		if p, err = s.next.launch(); err != nil {
 			return err
 		}
 		if err := p.give(session, patience); err != nil {
@@ -197,10 +197,10 @@ func (s *server) begin(session resume.Session, about []any, patience time.Durati
 	}
 	s.cfg.Log.Info("a job starts", append(slices.Clip(about), "session", session.ID)...)
 	s.follow(&job{Session: session, about: about, over: func() error {
-		defer s.stir()
+		defer s.next.stir()
 		free, err := p.finish()
 		if free {
-			s.putPrestarted(p)
+			s.next.put(p)
 		}
 		return err
 	}})
@@ -212,10 +212,10 @@ func (s *server) resume(conn net.Conn, in io.Reader, r *wire.Resume) {
 	j, text := s.find(r.Session)
 	switch {
 	case j == nil:
-		s.refuse(conn, "", "%s", text)
+		refuse(conn, "", "%s", text)
 	case r.End:
 		j.End(r.Term)
-		s.answer(conn, &wire.Granted{})
+		answer(conn, &wire.Granted{})
 	case r.Adopt:
 		s.connect(conn, in, r.Session, func() (*resume.Line, error) { return j.Adopt(r.Term) })
 	default:
@@ -259,10 +259,10 @@ func (s *server) endMessage(session string, refused error) string {
 func (s *server) connect(conn net.Conn, in io.Reader, session string, dial func() (*resume.Line, error)) {
 	line, err := dial()
 	if err != nil {
-		s.refuse(conn, "", "%s", s.endMessage(session, err))
+		refuse(conn, "", "%s", s.endMessage(session, err))
 		return
 	}
-	if !s.answer(conn, &wire.Granted{}) {
+	if !answer(conn, &wire.Granted{}) {
 		conn.Close()
 	}
 	var theirs atomic.Bool // the daemon closed first

@@ -234,7 +234,7 @@ func (s *server) refresh(ctx context.Context) {
 	if slices.Equal(hosts, s.queue.hosts) {
 		return
 	}
-	s.noteMembers(s.queue.hosts, hosts)
+	s.journal.noteMembers(s.cfg.Name, s.queue.hosts, hosts)
 	s.queue.hosts, s.queueAddr = hosts, ""
 	for _, h := range hosts {
 		s.queue.seen[h.Host] = true

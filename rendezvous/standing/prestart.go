@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,6 +28,17 @@ const (
 	maxPrestartDelay = time.Minute
 )
 
+// prestart keeps the process for the next job.
+type prestart struct {
+	command func() *exec.Cmd
+	log     *slog.Logger
+	stirred chan struct{} // a job has started or ended
+
+	mu      sync.Mutex
+	process *process // nil if there is none
+	closed  bool     // no more are started
+}
+
 // process is the daemon of a job, or one without a job yet.
 type process struct {
 	pid   int
@@ -34,13 +48,13 @@ type process struct {
 }
 
 // launch starts a process. It ends with this one unless it gets a job.
-func (s *server) launch() (*process, error) {
+func (r *prestart) launch() (*process, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, fmt.Errorf("start daemon: %w", err)
 	}
 	defer theirs.Close()
-	cmd := s.cfg.Command()
+	cmd := r.command()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at a terminal is for this daemon
 	cmd.WaitDelay = 2 * time.Second
 	cmd.Stdin = theirs
@@ -97,83 +111,83 @@ func (p *process) dismiss() {
 	<-p.ended
 }
 
-// takePrestarted takes the prestarted process, nil if there is none.
-func (s *server) takePrestarted() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.prestarted
-	s.prestarted = nil
+// take takes the prestarted process, nil if there is none.
+func (r *prestart) take() *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.process
+	r.process = nil
 	return p
 }
 
-// putPrestarted keeps a process for the next job, unless there is one already or no more are wanted.
-func (s *server) putPrestarted(p *process) {
-	s.mu.Lock()
-	room := s.prestarted == nil && !s.noPrestart
+// put keeps a process for the next job, unless there is one already or no more are wanted.
+func (r *prestart) put(p *process) {
+	r.mu.Lock()
+	room := r.process == nil && !r.closed
 	if room {
-		s.prestarted = p
+		r.process = p
 	}
-	s.mu.Unlock()
+	r.mu.Unlock()
 	if !room {
 		p.dismiss()
 	}
 }
 
-// keepPrestarted keeps one process prestarted, but starts none while jobs come and go.
-func (s *server) keepPrestarted(ctx context.Context) {
+// keep keeps one process prestarted, but starts none while jobs come and go.
+func (r *prestart) keep(ctx context.Context) {
 	pause := prestartDelay
-	for s.calm(ctx, pause) {
-		p, err := s.havePrestarted()
-		if err == nil && !s.lose(ctx, p) {
+	for r.calm(ctx, pause) {
+		p, err := r.have()
+		if err == nil && !r.lose(ctx, p) {
 			pause = prestartDelay
 			continue
 		}
 		if err == nil {
 			err = p.err
 		}
-		s.cfg.Log.Warn("prestart daemon", "err", err)
+		r.log.Warn("prestart daemon", "err", err)
 		pause = min(2*pause, maxPrestartDelay)
 	}
-	s.mu.Lock()
-	s.noPrestart = true
-	s.mu.Unlock()
-	if p := s.takePrestarted(); p != nil {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	if p := r.take(); p != nil {
 		p.dismiss()
 	}
 }
 
-// havePrestarted returns the prestarted process, a new one if there is none.
-func (s *server) havePrestarted() (*process, error) {
-	s.mu.Lock()
-	p := s.prestarted
-	s.mu.Unlock()
+// have returns the prestarted process, a new one if there is none.
+func (r *prestart) have() (*process, error) {
+	r.mu.Lock()
+	p := r.process
+	r.mu.Unlock()
 	if p != nil {
 		return p, nil
 	}
-	p, err := s.launch()
+	p, err := r.launch()
 	if err == nil {
-		s.putPrestarted(p)
+		r.put(p)
 	}
 	return p, err
 }
 
 // lose waits until the process is taken or ends, and reports whether it ended without a job.
-func (s *server) lose(ctx context.Context, p *process) bool {
+func (r *prestart) lose(ctx context.Context, p *process) bool {
 	for {
-		s.mu.Lock()
-		prestarted := s.prestarted == p
-		s.mu.Unlock()
+		r.mu.Lock()
+		prestarted := r.process == p
+		r.mu.Unlock()
 		if !prestarted {
 			return false
 		}
 		select {
-		case <-s.stirred:
+		case <-r.stirred:
 		case <-p.ended:
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			lost := s.prestarted == p
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			lost := r.process == p
 			if lost {
-				s.prestarted = nil
+				r.process = nil
 			}
 			return lost
 		case <-ctx.Done():
@@ -183,14 +197,14 @@ func (s *server) lose(ctx context.Context, p *process) bool {
 }
 
 // calm waits until no job has started or ended for the pause. It returns false when ctx ends.
-func (s *server) calm(ctx context.Context, pause time.Duration) bool {
+func (r *prestart) calm(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 			return true
-		case <-s.stirred:
+		case <-r.stirred:
 			timer.Reset(max(pause, prestartDelay))
 		case <-ctx.Done():
 			return false
@@ -199,9 +213,9 @@ func (s *server) calm(ctx context.Context, pause time.Duration) bool {
 }
 
 // stir records that a job has started or ended.
-func (s *server) stir() {
+func (r *prestart) stir() {
 	select {
-	case s.stirred <- struct{}{}:
+	case r.stirred <- struct{}{}:
 	default:
 	}
 }

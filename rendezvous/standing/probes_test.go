@@ -38,8 +38,8 @@ func TestProbes(t *testing.T) {
 			go tt.client(ours)
 			s.meet(t.Context(), (&admit.Door{Timeout: handshakeTimeout}).Enter(theirs))
 			theirs.Close()
-			got := s.counted.refused
-			if noted := s.counted.requests[Request{"connect", "refused"}]; got != tt.refused || noted != tt.refused {
+			got := s.journal.refused
+			if noted := s.journal.requests[Request{"connect", "refused"}]; got != tt.refused || noted != tt.refused {
 				t.Errorf("%s: counted %d times and noted %d times, want %d", name, got, noted, tt.refused)
 			}
 		})

@@ -51,15 +51,15 @@ func TestRefusals(t *testing.T) {
 			s.detach(t.Context(), conn, conn, &wire.Detach{Version: "1"})
 		}, "north runs no launchers", ""},
 		{func(s *server, conn net.Conn) {
-			s.reach(&audited{Conn: conn, log: s.note}, conn, &wire.Reach{})
+			s.reach(&audited{Conn: conn, log: s.journal.note}, conn, &wire.Reach{})
 		}, "job 7: no such job", "gorun ps --cluster … lists the jobs"},
 		{func(s *server, conn net.Conn) {
-			s.elect(conn, "job", authority.Event{})
+			s.electors.elect(conn, "job", authority.Event{})
 		}, "north keeps nothing for jobs", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{cfg: Config{Name: "north", Version: "1", Slots: 2, Launchers: noLaunchers{}, Log: slog.New(slog.DiscardHandler)},
-				used: 2, news: make(chan struct{})}
+				electors: electors{name: "north"}, used: 2, news: make(chan struct{})}
 			ours, theirs := net.Pipe()
 			go func() {
 				tt.ask(s, theirs)

@@ -26,7 +26,7 @@ const cleanupGrace = 8 * time.Second
 
 // reserve keeps a job in the queue until its launcher closes the connection.
 func (s *server) reserve(conn *audited, in io.Reader, r *wire.Reserve) {
-	if len(r.Held) == 0 && s.otherVersion(conn, r.Version) { // a running job may outlive its version, but a new one must match
+	if len(r.Held) == 0 && otherVersion(conn, r.Version, s.cfg.Version) { // a running job may outlive its version, but a new one must match
 		return
 	}
 	t := &ticket{request: *r, since: time.Now()}
@@ -68,7 +68,7 @@ func (s *server) reserve(conn *audited, in io.Reader, r *wire.Reserve) {
 // released takes a job out of the queue.
 func (s *server) released(t *ticket, conn *audited) {
 	s.change(func() { s.queue.remove(t) })
-	s.note(audit.Entry{What: "release", From: conn.entry.From, Key: conn.entry.Key, Claims: &audit.Claims{User: t.request.User, Program: t.request.Program}})
+	s.journal.note(audit.Entry{What: "release", From: conn.entry.From, Key: conn.entry.Key, Claims: &audit.Claims{User: t.request.User, Program: t.request.Program}})
 }
 
 // enqueue puts a job into the queue. Otherwise it answers the launcher and returns false.
@@ -84,11 +84,11 @@ func (s *server) enqueue(conn net.Conn, t *ticket) bool {
 	s.mu.Unlock()
 	switch {
 	case queueAddr != "":
-		s.answer(conn, &wire.Elsewhere{Addr: queueAddr})
+		answer(conn, &wire.Elsewhere{Addr: queueAddr})
 		return false
 	case err != nil:
 		_, small := errors.AsType[*smallError](err)
-		s.answer(conn, &wire.Refused{Text: err.Error(), Hint: reserveHint, Small: small})
+		answer(conn, &wire.Refused{Text: err.Error(), Hint: reserveHint, Small: small})
 		return false
 	}
 	return true
@@ -118,7 +118,7 @@ func (r *reservation) report(unconfirmed bool) (news <-chan struct{}, ok bool) {
 	s.mu.Unlock()
 	switch {
 	case queueAddr != "":
-		s.answer(r.conn, &wire.Elsewhere{Addr: queueAddr})
+		answer(r.conn, &wire.Elsewhere{Addr: queueAddr})
 		return nil, false
 	case granted && (r.first || !slices.Equal(shares, r.shares)):
 		ask := r.reason != "" && unconfirmed
@@ -126,10 +126,10 @@ func (r *reservation) report(unconfirmed bool) (news <-chan struct{}, ok bool) {
 			r.late = time.After(s.cfg.takeTimeout)
 		}
 		r.first, r.shares = false, shares
-		return news, s.answer(r.conn, &wire.Granted{Shares: shares, Others: others, Ask: ask, Encrypt: s.cfg.RequireEncrypt})
+		return news, answer(r.conn, &wire.Granted{Shares: shares, Others: others, Ask: ask, Encrypt: s.cfg.RequireEncrypt})
 	case !granted && reason != r.reason:
 		r.reason = reason
-		return news, s.answer(r.conn, &wire.Queued{Text: reason, Others: others})
+		return news, answer(r.conn, &wire.Queued{Text: reason, Others: others})
 	}
 	return news, true
 }

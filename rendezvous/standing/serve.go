@@ -76,26 +76,22 @@ type server struct {
 	born     time.Time
 	jobs     jobs
 	electors electors
-
-	stirred  chan struct{} // a job has started or ended
+	next     prestart      // daemon of a job
 	answered chan struct{} // a host that gossip names has answered
 
 	door    admit.Door
 	warned  warnings
-	counted counted
-	readers readers
+	journal journal
 
-	mu         sync.Mutex
-	prestarted *process       // nil if there is none
-	noPrestart bool           // no more are started
-	known      map[place]bool // hosts that gossip names, and whether each has answered
-	queue      queue
-	queueAddr  string        // address of the queue holder, "" for this host
-	used       int           // slots of the jobs on this host
-	draining   bool          // takes no more jobs
-	news       chan struct{} // closed and replaced whenever any of this changes
-	conns      map[net.Conn]bool
-	hungUp     bool // connections are closed because this daemon ends
+	mu        sync.Mutex
+	known     map[place]bool // hosts that gossip names, and whether each has answered
+	queue     queue
+	queueAddr string        // address of the queue holder, "" for this host
+	used      int           // slots of the jobs on this host
+	draining  bool          // takes no more jobs
+	news      chan struct{} // closed and replaced whenever any of this changes
+	conns     map[net.Conn]bool
+	hungUp    bool // connections are closed because this daemon ends
 }
 
 // Serve takes jobs until ctx ends. Then it waits for the running ones, and ends them when now is closed.
@@ -115,7 +111,12 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("name jobs: %w", err)
 	}
-	s := &server{cfg: cfg, channel: channel, keys: cfg.Key.Fingerprints(), born: time.Now(), stirred: make(chan struct{}, 1), answered: make(chan struct{}, 1), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s := &server{cfg: cfg, channel: channel, keys: cfg.Key.Fingerprints(), born: time.Now(),
+		next:     prestart{command: cfg.Command, log: cfg.Log, stirred: make(chan struct{}, 1)},
+		answered: make(chan struct{}, 1), news: make(chan struct{}), conns: map[net.Conn]bool{}, read: map[string]introduction{}}
+	s.electors = electors{name: cfg.Name, failover: cfg.Failover, log: cfg.Log, born: s.born, note: s.journal.note, ask: s.askHost,
+		jobs: map[string]*elector{}}
+	s.journal.log, s.journal.launchers = cfg.Audit, cfg.Launchers
 	s.door.Timeout = handshakeTimeout
 	s.jobs = jobs{cluster: port, running: map[string]*job{}}
 	s.queue.seen, s.queue.discovering = map[string]bool{}, true
@@ -138,25 +139,25 @@ func Serve(ctx context.Context, now <-chan struct{}, cfg Config) error {
 	s.wg.Go(func() { s.watch(work) })
 	s.wg.Go(func() { s.accept(work) })
 	s.wg.Go(func() { s.seek(work) })
-	if err := s.loadElectors(); err != nil {
+	if err := s.electors.load(); err != nil {
 		cfg.Log.Warn("jobs to carry on", "err", err)
 	}
-	s.wg.Go(func() { s.runElectors(work) })
-	s.wg.Go(func() { s.keepPrestarted(ctx) })
+	s.wg.Go(func() { s.electors.run(work) })
+	s.wg.Go(func() { s.next.keep(ctx) })
 	if cfg.Observe != nil {
 		cfg.Observe(s.stats)
 	}
 	if cfg.Ready != nil {
 		cfg.Ready(s.gossip.Addr())
 	}
-	s.note(audit.Entry{What: "begin", Slots: cfg.Slots, Detail: fmt.Sprintf("gorun %s, accepts keys %s", cfg.Version, strings.Join(s.keys, " "))})
+	s.journal.note(audit.Entry{What: "begin", Slots: cfg.Slots, Detail: fmt.Sprintf("gorun %s, accepts keys %s", cfg.Version, strings.Join(s.keys, " "))})
 	<-ctx.Done()
 	leave := errors.Is(context.Cause(ctx), ErrLeave)
 	if leave {
-		s.note(audit.Entry{What: "hand over"})
+		s.journal.note(audit.Entry{What: "hand over"})
 	} else {
-		s.note(audit.Entry{What: "drain"})
-		defer s.note(audit.Entry{What: "end"})
+		s.journal.note(audit.Entry{What: "drain"})
+		defer s.journal.note(audit.Entry{What: "end"})
 		s.drain(now)
 		s.endJobs()
 		s.gossip.Leave() // a courtesy
@@ -239,11 +240,11 @@ func (s *server) accept(ctx context.Context) {
 
 // refused logs a failed handshake, at a limited rate.
 func (s *server) refused(conn net.Conn, err error) {
-	s.counted.mu.Lock()
-	s.counted.refused++
-	s.counted.mu.Unlock()
+	s.journal.mu.Lock()
+	s.journal.refused++
+	s.journal.mu.Unlock()
 	if s.warned.warn(admit.Origin(conn.RemoteAddr()), time.Now()) {
-		s.note(audit.Entry{What: "connect", From: conn.RemoteAddr().String(), Result: audit.Refused, Why: err.Error()})
+		s.journal.note(audit.Entry{What: "connect", From: conn.RemoteAddr().String(), Result: audit.Refused, Why: err.Error()})
 		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}
 }
@@ -267,7 +268,7 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 		return
 	}
 	raw.SetDeadline(time.Time{})
-	conn := &audited{secure, s.note, requested(request, raw.RemoteAddr(), s.keys[key])}
+	conn := &audited{secure, s.journal.note, requested(request, raw.RemoteAddr(), s.keys[key])}
 	switch request := request.(type) {
 	case *wire.Reserve:
 		s.reserve(conn, in, request)
@@ -282,17 +283,17 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	case *wire.Reach:
 		s.reach(conn, in, request)
 	case *wire.AskJobs:
-		s.answer(conn, s.listing(request.Here))
+		answer(conn, s.listing(request.Here))
 	case *wire.Keep:
-		s.elect(conn, request.Job, authority.Event{Keep: request})
+		s.electors.elect(conn, request.Job, authority.Event{Keep: request})
 	case *wire.Vote:
-		s.elect(conn, request.Job, authority.Event{Vote: request})
+		s.electors.elect(conn, request.Job, authority.Event{Vote: request})
 	default:
-		s.answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
+		answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
 	}
 }
 
-func (s *server) answer(conn net.Conn, m wire.Message) bool {
+func answer(conn net.Conn, m wire.Message) bool {
 	conn.SetWriteDeadline(time.Now().Add(answerTimeout))
 	err := wire.NewWriter(conn).Write(m)
 	conn.SetWriteDeadline(time.Time{})
@@ -302,16 +303,16 @@ func (s *server) answer(conn net.Conn, m wire.Message) bool {
 	return err == nil
 }
 
-func (s *server) refuse(conn net.Conn, hint, format string, args ...any) {
-	s.answer(conn, &wire.Refused{Text: fmt.Sprintf(format, args...), Hint: hint})
+func refuse(conn net.Conn, hint, format string, args ...any) {
+	answer(conn, &wire.Refused{Text: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 const sameVersion = "run the same gorun binary on every host"
 
-func (s *server) otherVersion(conn net.Conn, theirs string) bool {
-	if theirs == s.cfg.Version {
+func otherVersion(conn net.Conn, theirs, ours string) bool {
+	if theirs == ours {
 		return false
 	}
-	s.refuse(conn, sameVersion, "the daemon is gorun %s, this is %s", s.cfg.Version, theirs)
+	refuse(conn, sameVersion, "the daemon is gorun %s, this is %s", ours, theirs)
 	return true
 }

@@ -29,33 +29,37 @@ type Stats struct {
 // Request is what a daemon was asked for, and what became of it.
 type Request struct{ What, Result string }
 
-// counted counts requests.
-type counted struct {
+// journal notes requests in the audit log, and counts them.
+type journal struct {
+	log       *audit.Log // may be nil
+	launchers Launchers
+	readers   readers
+
 	mu       sync.Mutex
 	requests map[Request]uint64
 	refused  uint64
 }
 
 // note counts an entry and writes it into the audit log.
-func (s *server) note(e audit.Entry) {
+func (j *journal) note(e audit.Entry) {
 	if e.Result == "" {
 		e.Result = audit.Done
 	}
-	s.counted.mu.Lock()
-	if s.counted.requests == nil {
-		s.counted.requests = map[Request]uint64{}
+	j.mu.Lock()
+	if j.requests == nil {
+		j.requests = map[Request]uint64{}
 	}
-	s.counted.requests[Request{e.What, e.Result}]++
-	s.counted.mu.Unlock()
-	s.cfg.Audit.Write(e)
+	j.requests[Request{e.What, e.Result}]++
+	j.mu.Unlock()
+	j.log.Write(e)
 }
 
 // stats returns what the daemon does now.
 func (s *server) stats() Stats {
 	out := Stats{Started: s.born, Slots: s.cfg.Slots}
-	s.counted.mu.Lock()
-	out.Requests, out.Refused = maps.Clone(s.counted.requests), s.counted.refused
-	s.counted.mu.Unlock()
+	s.journal.mu.Lock()
+	out.Requests, out.Refused = maps.Clone(s.journal.requests), s.journal.refused
+	s.journal.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Used, out.Draining, out.Jobs = s.used, s.draining, len(s.jobs.running)
