@@ -27,8 +27,10 @@ func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	launcher := func(names ...string) standing.Client { return standing.Client{Key: keyOf(names...), Version: "v"} }
 	old, next := launcher("old"), launcher("new")
-	a := startWith(t, "127.0.0.1:0", standing.Config{Key: old.Key, Name: "a", Slots: 1})
-	b := startWith(t, "127.0.0.1:0", standing.Config{Key: old.Key, Name: "b", Slots: 1, Join: []string{a.gossip}})
+	// Connections of others do not come from this address, so none has a port while its daemon is replaced.
+	const addr = "127.9.0.1:0"
+	a := startWith(t, addr, standing.Config{Key: old.Key, Name: "a", Slots: 1})
+	b := startWith(t, addr, standing.Config{Key: old.Key, Name: "b", Slots: 1, Join: []string{a.gossip}})
 	both := func(c standing.Client) func() bool {
 		return func() bool {
 			for _, m := range []*member{a, b} {

@@ -130,7 +130,9 @@ func startWith(t *testing.T, addr string, cfg standing.Config) *member {
 	if cfg.Key.Fingerprints() == nil {
 		cfg.Key = key
 	}
-	cfg.Version, cfg.Listener, cfg.Bind, cfg.Address = "v", l, "127.0.0.1", "127.0.0.1"
+	host, _, err := net.SplitHostPort(m.addr)
+	must.Do(t, err)
+	cfg.Version, cfg.Listener, cfg.Bind, cfg.Address = "v", l, host, host
 	cfg.Command = func() *exec.Cmd {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), fmt.Sprint("GORUN_TEST_JOB=", m.mark, m.started.Add(1)))
