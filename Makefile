@@ -94,7 +94,7 @@ CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),
 	$(if $(wildcard $(KUBERNETES)/ready),test-kubernetes)
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= FACES=yes || failed=yes; \
-	for part in module-helm arm64 e2e-race fuzz vm soak $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
+	contrib/c/check.sh python $(PYTHON) $(VERSION) || failed=yes; for part in module-helm arm64 e2e-race fuzz vm soak $(CLUSTERS); do $(MAKE) $$part SOAK=5m || failed=yes; done; [ -z "$$failed" ]
 
 ##@ Parts of make test
 

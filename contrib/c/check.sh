@@ -5,6 +5,7 @@
 #	check.sh faces                       the operations of TensorFlow, XLA and MPI, with stand-ins for those, and forking
 #	check.sh sanitized PYTHON VERSION    the operations of TensorFlow and JAX, and a program of JAX alone, with a libgorun that
 #	                                     the sanitizers of memory watch
+#	check.sh python PYTHON VERSION       the tests of Python, with such a libgorun: those that load another one are left out
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v cc >/dev/null || { echo "C binding: no C compiler, apt-get install gcc" | tee -a build/skips; [ -n "${BUILT:-}" ]; exit; } # asked for, it fails
@@ -60,21 +61,39 @@ faces() {
 	done
 }
 
-sanitized() { # PYTHON VERSION
+# watched VERSION: build/sanitized, with a gorun that has a libgorun which the sanitizers of memory watch.
+watched() {
 	to=$PWD/build/sanitized
-	mkdir -p "$to"
+	rm -rf "$to"
+	mkdir -p "$to/bin" "$to/contrib"
 	cc -std=c11 -O1 -fPIC -shared -o "$to/dlopen.so" contrib/c/check_dlopen.c -ldl
 	cc -std=c11 -O1 -g -fno-omit-frame-pointer -fPIC -shared -fvisibility=hidden -fsanitize=$memory -Wl,-soname,libgorun.so \
 		-o "$to/libgorun.so" contrib/c/{gorun,tensorflow,xla,mpitrampoline}.c -lpthread -ldl
-	go run ./contrib/tools/pyzip -version "$2" -library "$to/libgorun.so" -program build/gorund-rdma \
-		-o "$to/gorun" build/gorun contrib/python gorun shim
+	go run ./contrib/tools/pyzip -version "$1" -library "$to/libgorun.so" -program build/gorund-rdma \
+		-o "$to/bin/gorun" build/gorun contrib/python gorun shim
 	preload="$to/dlopen.so $(cc -print-file-name=libasan.so) $(cc -print-file-name=libubsan.so)"
+	export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+}
+
+sanitized() { # PYTHON VERSION
+	watched "$2"
 	for program in tests/tf/test_ops tests/jax/test_operations "--jax-engine gorun tests/jax/programs/mesh"; do
 		read -ra words <<<"$program"
-		"$to/gorun" -np 2 --no-tag-output "${words[@]::${#words[@]}-1}" -x LD_PRELOAD="$preload" -x JAX_PLATFORMS=cpu \
-			-x ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 -x UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		"$to/bin/gorun" -np 2 --no-tag-output "${words[@]::${#words[@]}-1}" -x LD_PRELOAD="$preload" -x JAX_PLATFORMS=cpu \
 			"$1" -B "contrib/python/${words[-1]}.py"
 	done
+}
+
+python() { # PYTHON VERSION
+	watched "$2"
+	cp -r contrib/python "$to/contrib/python"
+	ln -sf "$to/libgorun.so" "$to/contrib/python/gorun/libgorun.so"
+	rm "$to"/contrib/python/tests/test_{native,wheel}.py
+	ln -s "$PWD"/{testdata,docs,README.md} "$to"
+	for other in contrib/*; do [ "$other" = contrib/python ] || ln -s "$PWD/$other" "$to/contrib"; done
+	cd "$to"
+	LD_PRELOAD=$preload PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
+		"$1" -m unittest discover -s contrib/python/tests
 }
 
 "$@"

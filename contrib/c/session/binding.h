@@ -280,7 +280,8 @@ int gorun_binding_news(uint64_t *pairs, int most) {
 	for (int i = 0; i < n; i++)
 		pairs[2 * i] = world.news[i].flags, pairs[2 * i + 1] = world.news[i].stamp;
 	world.news_count -= (size_t)n;
-	memmove(world.news, world.news + n, n ? world.news_count * sizeof *world.news : 0);
+	if (n)
+		memmove(world.news, world.news + n, world.news_count * sizeof *world.news);
 	return leave(n);
 }
 
@@ -304,7 +305,8 @@ int gorun_binding_ends(int64_t *triples, int most, double seconds) {
 	for (int i = 0; i < n; i++)
 		triples[3 * i] = world.ends[i].handle, triples[3 * i + 1] = world.ends[i].stamp, triples[3 * i + 2] = world.ends[i].took;
 	world.ends_count -= (size_t)n;
-	memmove(world.ends, world.ends + n, n ? world.ends_count * sizeof *world.ends : 0);
+	if (n)
+		memmove(world.ends, world.ends + n, world.ends_count * sizeof *world.ends);
 	return come_out(leave(n));
 }
 

@@ -16,7 +16,7 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    91100, // goal: 83000; programs that hosts get
+	"core Go":    91200, // goal: 83000; programs that hosts get
 	"contrib Go": 10600, // goal: 9500; 180 for provenance, notes and the signature of a release
 	"Python":     19800, // goal: 19500
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
