@@ -249,11 +249,16 @@ class ObjectState(State):
 
 def newest(commits: int) -> tuple[int, int]:
     """Return the first rank with the most commits, and that number. All ranks call this."""
-    if not basics.is_initialized() or basics.size() == 1:
-        return 0, commits
-    all_commits = allgather_object(commits, name="gorun.elastic.newest")
+    all_commits = of_all(commits, name="gorun.elastic.newest")
     most = max(all_commits)
     return all_commits.index(most), most
+
+
+def of_all(value: Any, name: str) -> list[Any]:
+    """Return every rank's value. All ranks call this."""
+    if not basics.is_initialized() or basics.size() == 1:
+        return [value]
+    return allgather_object(value, name=name)
 
 
 def all_have_it(mine: bool) -> bool:
@@ -263,9 +268,7 @@ def all_have_it(mine: bool) -> bool:
     all have entered the new world: a rank may have died on the way, another host may have joined, and a rank
     that failed meanwhile has gone back to its last commit.
     """
-    if not basics.is_initialized() or basics.size() == 1:
-        return mine
-    return all(allgather_object(mine, name="gorun.elastic.all_have_it"))
+    return all(of_all(mine, name="gorun.elastic.all_have_it"))
 
 
 class Failures:

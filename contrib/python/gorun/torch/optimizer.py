@@ -41,6 +41,7 @@ class _DistributedOptimizer:
     _should_synchronize = True
     _synchronized = False
     _unscaled = False  # by a GradScaler, since the gradients were reduced
+    _watch: Any = None  # a weak reference to the Steps of a TorchState, which follows this optimizer
     # The arguments of DistributedOptimizer, for scripts that read them.
     _parameter_names: Mapping[torch.Tensor, str] = MappingProxyType({})
     op: int
@@ -97,6 +98,9 @@ class _DistributedOptimizer:
         self._reducer.adopt(_parameters(self))  # new ones, from add_param_group() or requires_grad_()
         if not self._reducer.reduced:  # otherwise this continues a call that Ctrl-C cut short
             self._reducer.synchronize()
+        steps = self._watch and self._watch()
+        if steps is not None:
+            steps.summed()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -120,9 +124,15 @@ class _DistributedOptimizer:
                 self.synchronize()
             else:
                 self._reduce()
+        steps = self._watch and self._watch()
+        summed = self._should_synchronize or self._reducer.ready
         self._synchronized = self._unscaled = False
         try:
-            loss = super().step(closure, **kwargs)
+            loss = None
+            if steps is None or steps.before_update(closure is not None, summed):
+                loss = super().step(closure, **kwargs)
+            if steps is not None:
+                steps.after_update()
             self._reducer.used()
             counters.step()
             return loss
@@ -153,11 +163,14 @@ class _DistributedOptimizer:
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """Load a state, and forget the gradients of the current step."""
+        self._forget()
+        super().load_state_dict(*args, **kwargs)
+
+    def _forget(self) -> None:
         if self._reducer is not None:
             self._reducer.forget()
         self._synchronized = self._unscaled = False
         self._should_synchronize = True
-        super().load_state_dict(*args, **kwargs)
 
 
 class _DistributedAdasumOptimizer:

@@ -145,6 +145,11 @@ class Reducer:
         """Report whether the gradients are unchanged and unused since synchronize()."""
         return self._step.fresh and not self._step.passes
 
+    @property
+    def ready(self) -> bool:
+        """Report whether the gradients are the same on all ranks."""
+        return self.reduced or self._alone()
+
     def used(self) -> None:
         """Note that the optimizer has stepped with the reduced gradients, or dropped them."""
         self._step.fresh = False

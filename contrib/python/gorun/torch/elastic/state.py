@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any, Callable
 
 import torch
 
 from gorun import basics
-from gorun.elastic import ObjectState
+from gorun.elastic import ObjectState, of_all
 from gorun.objects import broadcast_object
 from gorun.torch import leftover
+from gorun.torch.elastic import steps
 from gorun.torch.elastic.sampler import ElasticSampler
+from gorun.torch.elastic.snapshot import Options
+from gorun.torch.elastic.steps import Place, Steps
 from gorun.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
 
@@ -20,7 +24,14 @@ class TorchState(ObjectState):
 
     Models, optimizers, their schedulers and scalers, and samplers may have any name: the state saves their
     state_dict(). It keeps a copy of every other value.
+
+    With one DistributedOptimizer a commit() copies no weights as soon as the script has shown that it can go
+    on from any step (steps.py). A loss then costs the step that it interrupts.
     """
+
+    _steps: Steps | None = None
+    _note = ""  # why commit() always copies, until that is printed
+    _restored = False  # since the last world
 
     def __init__(
         self,
@@ -37,9 +48,47 @@ class TorchState(ObjectState):
         for name in self._handlers:
             setattr(self, name, given[name])
         super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **values)
+        self._watch_steps()
+
+    def _watch_steps(self) -> None:
+        """Go back to steps rather than to copies, if the state allows that."""
+        models, optimizers = self._handled(ModelStateHandler), self._handled(OptimizerStateHandler)
+        shards = steps.sharded(models, optimizers)
+        own = [name for name, h in self._handlers.items() if not (_copies(h) and follows(h))]
+        if shards:
+            self._note = steps.SHARDED.format(shards)
+        elif models or optimizers:
+            against = steps.OWN.format(own[0]) if own else steps.obstacle(models, optimizers)
+            if against:
+                self._note = steps.COPIES.format(against)
+            else:
+                parts = {name: h.value for name, h in self._handlers.items()}
+                for name in (*models, *optimizers):
+                    del parts[name]
+                (optimizer,) = optimizers.values()
+                self._steps = Steps(models, optimizer, parts, self._copied, self._progress)
+
+    def _handled(self, kind: type) -> dict[str, Any]:
+        return {name: h.value for name, h in self._handlers.items() if isinstance(h, kind)}
+
+    def _progress(self) -> None:
+        self._kept = True
 
     def save(self) -> None:
-        """Copy everything, or nothing: model and step belong together."""
+        """Copy everything, or nothing: model and step belong together. Weights that are safe need no copy."""
+        if self._note:
+            steps.say(self._note)
+            self._note = ""
+        if self._steps is not None and self._steps.commit():
+            self._progress()
+        else:
+            self._copy()
+
+    def _copy(self) -> None:
+        with self._steps.copying() if self._steps is not None else contextlib.nullcontext():
+            self._copy_all()
+
+    def _copy_all(self) -> None:
         handlers = list(self._handlers.values())
         copied = self._copied()
         keep = [handler.copied() for handler in handlers if _copies(handler)]
@@ -53,9 +102,58 @@ class TorchState(ObjectState):
     def restore(self) -> None:
         """Restore everything."""
         leftover.drop()  # the memory of a backward() in which the world may have ended
+        self._restored = True
+        values = self._steps.restore() if self._steps is not None else None
+        if values is not None:
+            for name, value in copy.deepcopy(values).items():
+                setattr(self, name, value)
+            return
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
+        if self._steps is not None:
+            self._steps.copy_restored()
+
+    def on_reset(self) -> None:
+        """Enter a new world."""
+        if self._steps is not None and not self._restored and not self._steps.interrupted():
+            self.restore()
+        super().on_reset()
+        self._restored = False
+        if self._steps is not None:
+            self._steps.starts()
+
+    def sync(self) -> None:
+        """Take over the newest state of any rank. Only ranks that lack its weights need them."""
+        mine = self._steps.place(self._commits) if self._steps is not None else Place(0, 0, self._commits)
+        places = of_all(mine, name="gorun.elastic.newest")
+        newest = max(places)
+        root = places.index(newest)
+        behind = not mine.has_weights_of(newest)
+        missing = not all(place.has_weights_of(newest) for place in places)
+        if self._steps is None:
+            self._take_over(root)
+        else:
+            lineage = basics.world().session.epoch if missing else newest.lineage
+            with self._steps.taking(newest, behind, lineage):
+                self._take_over(root) if missing else self._take_rest(root)
+        if behind:
+            self._copy()  # only now: a rank that fails halfway goes back to a consistent copy
+        self._commits = newest.commits + 1
+        if self._steps is not None:
+            self._steps.starts()
+
+    def _take_rest(self, root: int) -> None:
+        """Take over what a step changes besides the weights."""
+        broadcast_parameters(self._steps.buffers(), root)
+        for handler in self._handlers.values():
+            if isinstance(handler, OptimizerStateHandler):
+                handler.root = root
+                handler.sync_options()
+            elif not isinstance(handler, ModelStateHandler):
+                handler.root = root
+                handler.sync()
+        super()._take_over(root)
 
     def _take_over(self, root: int) -> None:
         if not all(follows(handler) for handler in self._handlers.values()):
@@ -72,6 +170,8 @@ class TorchState(ObjectState):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_handlers", {}):  # a new model or optimizer replaces the old
+            if self._steps is not None and value is not self._handlers[name].value:
+                self._steps.object(steps.REPLACED)
             self._handlers[name].set_value(value)
         super().__setattr__(name, value)
 
@@ -137,6 +237,12 @@ class OptimizerStateHandler(StateHandler):
     def sync(self) -> None:
         """Take over the root's state and options."""
         broadcast_optimizer_state(self.value, self.root)
+
+    def sync_options(self) -> None:
+        """Take over the root's options alone."""
+        options = Options(self.value)
+        options.groups = broadcast_object(options.groups, self.root)
+        options.restore(self.value)
 
 
 class SamplerStateHandler(StateHandler):

@@ -1,0 +1,328 @@
+"""Goes back to the beginning of a step without a copy of the weights.
+
+A DistributedOptimizer writes the weights only when the sums of all gradients have arrived. Until then they
+are those that the step began with, so between two updates the weights themselves are what was committed.
+Steps copies what else a step changes when it begins (snapshot.py), and counts updates. A rank that a loss
+interrupts is in one of two places:
+
+- its weights have as many updates as when the step began: the step is done again;
+- they have one more, because the loss came between the update and the next step: the step is done again for
+  its other effects, and its update is left out.
+
+Ranks differ by one update at most, because the sums of a step need all of them. In the next world those that
+are behind take the state of one that is not. sync() compares places for that.
+
+That holds as long as nobody else writes the weights, and the script can begin with any step (evidence.py).
+What breaks it is noticed by torch's version counters at each update, or at the latest by a sample of the
+weights after a loss. So commit() still copies everything now and then, for 1/400 of the time, and always once
+something was noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import torch
+
+from gorun import basics
+from gorun.process_sets import global_process_set
+from gorun.torch.elastic.evidence import Evidence, differing
+from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
+from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
+
+COPIES = "gorun: note: commit() copies the weights, and a loss costs the steps since then: {}"
+SHARDED = (
+    "gorun: warning: {} is sharded: a rank that is lost takes its shards with it\n"
+    "gorun: hint: let the script save checkpoints, and load the last one when the function of run() begins"
+)
+WRITTEN = "something other than optimizer.step() has written them"
+UNSEEN = "no forward pass of the state's model, in training mode, begins the step"
+CLOSURE = "optimizer.step() is given a closure"
+UNSUMMED = "optimizer.step() was not preceded by the sums of the gradients"
+REPLACED = "the script has put another object into the state"
+OWN = "the script handles {} itself"
+COPY_SHARE = 400  # a copy that takes a second is renewed after so many
+
+
+@dataclass(order=True, frozen=True)
+class Place:
+    """How far a rank's state is. The greatest place is the newest."""
+
+    applied: int  # updates in the weights
+    begun: int  # updates in them when the state's values, buffers and generators were copied
+    commits: int
+    lineage: int = field(default=0, compare=False)  # the epoch in which ranks shared the weights, or 0
+    digest: bytes = field(default=b"", compare=False)  # of a sample of the weights
+    proven: bool = field(default=False, compare=False)
+    exact: bool = field(default=False, compare=False)  # the values are those of a step, not of a commit
+
+    def has_weights_of(self, other: Place) -> bool:
+        """Report whether this rank has the same weights as another."""
+        mine, its = ((p.lineage, p.applied, p.digest) for p in (self, other))
+        return self.lineage != 0 and mine == its
+
+
+class Steps:
+    """The steps of one state."""
+
+    def __init__(
+        self,
+        models: Mapping[str, torch.nn.Module],
+        optimizer: _DistributedOptimizer,
+        parts: Mapping[str, Any],
+        values: Callable[[], dict[str, Any]],
+        progress: Callable[[], None],
+    ) -> None:
+        """values: returns a copy of the state's plain values. progress: called for each step that is kept."""
+        self.applied = self.begun = self.lineage = 0
+        self.values: dict[str, Any] = {}  # of the state, when the step began
+        self.against = ""  # why the weights are not what was committed
+        self._models, self._optimizer, self._parts = list(models.values()), optimizer, parts
+        self._read, self._progress = values, progress
+        self._samplers = frozenset(name for name, part in parts.items() if hasattr(part, "reset"))
+        self._evidence = Evidence(self._samplers)
+        self._buffers = Buffers(self._models)
+        self._sample = self._sampled()
+        self._clock = time.monotonic
+        self._copied_at, self._copy_took = float("-inf"), 0.0
+        self._copy_applied = 0
+        self._torn = False  # the weights are partly those of another rank
+        self._live = False  # the first step since the script started has begun
+        self._checks = True  # that step's values should be those that the script started with
+        optimizer._watch = weakref.ref(self)
+        self._hooks = [model.register_forward_pre_hook(_Hook(self)) for model in self._models]
+        self._snapshot(exact=True)
+
+    def _sampled(self) -> Sample:
+        weights = [weight for model in self._models for weight in model.parameters()]
+        return Sample([*weights, *_weights(self._optimizer)])
+
+    @property
+    def proven(self) -> bool:
+        """Report whether the weights are what was committed, as long as nobody writes them."""
+        return self._evidence.proven and not self.against
+
+    # What the optimizer and the models tell.
+
+    def forward(self, model: torch.nn.Module) -> None:
+        """Note that a model's forward pass begins."""
+        if not self._due or not model.training or not torch.is_grad_enabled() or self.against:
+            return
+        if self._live:
+            self._snapshot(exact=True)
+            self._evidence.began(self._told)
+            if self.proven:
+                self._progress()
+        else:
+            self._live = True
+            if self._checks:
+                self._evidence.first(self._tell(self._read()))
+        self._due, self._seen = False, True
+        if self._evidence.against:
+            self.object(self._evidence.against)
+
+    def summed(self) -> None:
+        """Note that all sums of a step have arrived: what comes next is the update, unless it is dropped."""
+        self._due = True
+
+    def before_update(self, closure: bool, summed: bool) -> bool:
+        """Return whether the optimizer should update the weights. They may have this update already."""
+        if not self.against:
+            if closure or not summed:
+                self.object(CLOSURE if closure else UNSUMMED)
+            elif not self._seen:
+                self.object(UNSEEN)
+            elif self._sample.written():
+                self.object(WRITTEN)
+        return not self._ahead
+
+    def after_update(self) -> None:
+        """Note that a step has ended."""
+        if self._ahead:
+            self._ahead = False
+        else:
+            self.applied += 1
+            self._sample.take()
+        self._due, self._seen = True, False
+
+    # What the state tells.
+
+    def commit(self) -> bool:
+        """Note a commit; return whether it needs no copy."""
+        values = self._read()
+        told = self._tell(values)
+        if not self.against and self._sample.written():
+            self.object(WRITTEN)
+        if not self.against:
+            self._evidence.committed(told)
+        under_way = self._optimizer._reducer.under_way  # a part of the step: it begins where it began
+        if not under_way and not (self.proven and self._repeats(told)):
+            self._snapshot(exact=False, values=values)
+        due = self._clock() - self._copied_at >= COPY_SHARE * self._copy_took
+        return self.proven and (under_way or not due)
+
+    def _repeats(self, told: Mapping[str, Any]) -> bool:
+        """Report whether the script, given these values, would begin with the step that it has applied."""
+        return self.applied > self.begun and not differing(self._told, told) & {*self.values, *self._samplers}
+
+    @contextlib.contextmanager
+    def copying(self) -> Iterator[None]:
+        """Note a copy of everything, which the context makes."""
+        start = self._clock()
+        yield
+        self._copied_at = self._clock()
+        self._copy_took, self._copy_applied = self._copied_at - start, self.applied
+
+    def restore(self) -> dict[str, Any] | None:
+        """Go back to the beginning of the step; return the values it had, or None if that takes the copy."""
+        if not self.proven or self._torn or not self._sample.intact():
+            if self.proven and not self._torn:
+                self.object(WRITTEN)
+            return None
+        self._optimizer._forget()
+        for weight in _weights(self._optimizer):
+            weight.grad = None
+        self._buffers.restore()
+        self._options.restore(self._optimizer)
+        for part, kept in zip(self._parts.values(), self._kept):
+            kept.restore(part)
+        self._generators.restore()
+        return self.values
+
+    def copy_restored(self) -> None:
+        """Note that the state has gone back to its last copy."""
+        self.applied, self.lineage, self._torn = self._copy_applied, 0, False
+        self._snapshot(exact=False)
+        self._sample.take()
+
+    def interrupted(self) -> bool:
+        """Settle a step that HostsUpdatedInterrupt has ended; return False if it must be restored."""
+        values = self._read()
+        if self.proven and (self._optimizer._reducer.under_way or self._repeats(self._tell(values))):
+            return False
+        self._snapshot(exact=False, values=values)
+        return True
+
+    def place(self, commits: int) -> Place:
+        """Return how far this rank is."""
+        digest = hashlib.sha256(self._sample.digest()).digest()[:8]
+        lineage = self.lineage if self.proven and not self._torn else 0
+        return Place(self.applied, self.begun, commits, lineage, digest, self.proven, self._exact)
+
+    @contextlib.contextmanager
+    def taking(self, newest: Place, behind: bool, lineage: int) -> Iterator[None]:
+        """Take over the state of a rank whose place is the newest, which the context does."""
+        self._torn = behind
+        yield
+        self._torn = False
+        self.applied, self.lineage = newest.applied, lineage
+        self._evidence.proven = newest.proven and not self._evidence.against
+        self._snapshot(exact=newest.exact)
+        self.begun = newest.begun
+
+    def starts(self) -> None:
+        """Note that the training function begins, with the state as it is now."""
+        begun, exact = self.begun, self._exact
+        self._snapshot(exact=exact)
+        self.begun = begun
+        self._evidence.started(self._told)
+        self._sample = self._sampled()  # the weights may have moved to other memory
+        self._ahead = self.applied > self.begun
+        self._live, self._due, self._checks = False, True, exact
+
+    def buffers(self) -> list[torch.Tensor]:
+        """Return the models' buffers."""
+        return self._buffers.tensors()
+
+    def object(self, against: str) -> None:
+        """Copy everything at each commit from now on."""
+        if not self.against:
+            self.against = against
+            for hook in self._hooks:
+                hook.remove()
+            say(COPIES.format(against))
+
+    def _snapshot(self, exact: bool, values: dict[str, Any] | None = None) -> None:
+        """Copy what a step changes besides the weights."""
+        self._kept = [Part(part) for part in self._parts.values()]
+        self.values = self._read() if values is None else values
+        self._told = self._tell(self.values)
+        self._buffers.keep()
+        self._options = Options(self._optimizer)
+        self._generators = Generators()
+        self.begun, self._exact, self._ahead = self.applied, exact, False
+        self._due, self._seen = True, False
+
+    def _tell(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return what tells one step from another."""
+        told = {name: part.state_dict() for name, part in self._parts.items() if not _scaler(part)}
+        return {**values, **told}
+
+
+class _Hook:
+    """Tells Steps that a forward pass begins. A copy of the model has one that tells nothing."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = weakref.ref(steps)
+
+    def __call__(self, model: torch.nn.Module, _: Any) -> None:
+        if not _compiling():
+            steps = self._steps()
+            if steps is not None:
+                steps.forward(model)
+
+    def __reduce__(self) -> Any:
+        # A model that was saved whole can be loaded where there is no gorun: {}.get(model, inputs) is inputs.
+        return getattr, ({}, "get")
+
+
+_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+
+
+def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _scaler(part: Any) -> bool:
+    return hasattr(part, "get_scale")
+
+
+def obstacle(models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> str:
+    """Return why the weights of a state cannot be what was committed, or nothing."""
+    if len(optimizers) != 1 or not models:
+        return f"the state has {len(models) or 'no'} models and {len(optimizers) or 'no'} optimizers"
+    ((name, optimizer),) = optimizers.items()
+    if isinstance(optimizer, _DistributedAdasumOptimizer):
+        return f"{name} writes them before their Adasum"
+    if not isinstance(optimizer, _DistributedOptimizer) or optimizer._reducer is None:
+        return f"{name} is not a DistributedOptimizer"
+    if optimizer.process_set is not global_process_set:
+        return f"{name} sums the gradients of a process set only"
+    known = {id(weight) for model in models.values() for weight in model.parameters()}
+    if any(id(weight) not in known for weight in _weights(optimizer)):
+        return f"{name} has parameters that are not those of a model in the state"
+    return ""
+
+
+def sharded(models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> str:
+    """Return the name of a model or optimizer each rank of which has a part, or nothing."""
+    for name, model in models.items():
+        if any(hasattr(p, "placements") or hasattr(p, "_sharded_size") for p in model.parameters()):
+            return name
+    for name, optimizer in optimizers.items():
+        if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+            return name
+    return ""
+
+
+def say(text: str) -> None:
+    """Print a line on rank 0 of an elastic job."""
+    if basics.elastic() and basics.is_initialized() and basics.rank() == 0:
+        print(text, file=sys.stderr, flush=True)

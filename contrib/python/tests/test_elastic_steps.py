@@ -1,0 +1,539 @@
+"""A loss costs the step that it interrupts, and no step counts twice or not at all."""
+
+import collections
+import copy
+import io
+import os
+import pickle
+import random
+import unittest
+from contextlib import redirect_stderr
+from unittest import mock
+
+from tests_path import need_torch
+
+torch = need_torch()
+
+from fake import run_ranks  # noqa: E402
+from torch import nn  # noqa: E402
+
+import gorun.torch as hvd  # noqa: E402
+from gorun.elastic import HostUpdateResult  # noqa: E402
+
+MOMENTS = "top", "forward", "backward", "applied", "summed", "counted", "committed"
+
+
+class Died(Exception):
+    """This rank is lost."""
+
+
+class Counting(nn.Module):
+    """A linear model of whole numbers, in which nothing is rounded, and which counts its forward passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(6, dtype=torch.float64))
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x):
+        if self.training:
+            self.seen = self.seen + 1
+        return (self.weight * x).sum()
+
+
+def batch(step):
+    """Return what a step adds to the weights' momentum."""
+    return torch.randint(-50, 50, (6,), generator=torch.Generator().manual_seed(step)).double()
+
+
+def wanted(steps):
+    """Return the weights after so many steps."""
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=1.0)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(batch(step)).backward()
+        optimizer.step()
+    return model.weight.tolist()
+
+
+class Process:
+    """One process of a job, as far as it outlives worlds."""
+
+    def __init__(self, **values):
+        self.model = Counting()
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=1.0)
+        self.optimizer = hvd.DistributedOptimizer(optimizer, self.model.named_parameters(), op=hvd.Sum)
+        schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
+        self.schedule = schedule
+        values = values or {"step": 0}
+        self.state = hvd.elastic.TorchState(self.model, self.optimizer, schedule=schedule, **values)
+        self.begun = collections.Counter()  # forward passes by step
+
+    def step(self, at=lambda moment: None, number=None):
+        """Train one step."""
+        state = self.state
+        number = state.step if number is None else number
+        at("top")
+        self.optimizer.zero_grad()
+        self.begun[number] += 1
+        mine = batch(number)
+        mine[torch.arange(6) % hvd.size() != hvd.rank()] = 0
+        loss = self.model(mine)
+        hvd.allreduce(torch.ones(1), name="forward")
+        at("forward")
+        loss.backward()
+        at("backward")
+        self.optimizer.step()
+        self.schedule.step()
+        at("applied")
+        hvd.allreduce(torch.ones(1), name="metric")
+        at("summed")
+
+    def train(self, until, at=lambda step, moment: None, every=2):
+        """Train in this world until a step, or raise what ends the world."""
+        state = self.state
+        while state.step < until:
+            def here(moment, step=state.step):
+                at(step, moment)
+
+            self.step(here)
+            state.step += 1
+            here("counted")
+            if state.step % every == 0:
+                state.commit()
+                here("committed")
+
+    def world(self, until, at=lambda step, moment: None, fresh=False, **how):
+        """Begin a world, and train in it. Return whether it lasted."""
+        try:
+            if not fresh:
+                self.state.on_reset()
+            self.state.sync()
+            self.train(until, at, **how)
+        except Died:
+            return None
+        except hvd.HorovodInternalError:
+            self.state.restore()
+            return False
+        return True
+
+
+def run(processes, until, at=lambda rank, step, moment: None, **how):
+    """Run a world."""
+
+    def body(rank):
+        return processes[rank].world(until, lambda step, moment: at(rank, step, moment), **how)
+
+    return run_ranks(len(processes), body)
+
+
+class StepsTest(unittest.TestCase):
+    def ended(self, processes, steps, note=""):
+        """Check that every process has done each step once."""
+        for process in processes:
+            self.assertEqual(process.model.weight.tolist(), wanted(steps), note)
+            self.assertEqual(process.model.seen.item(), steps, note)
+            self.assertEqual((process.state.step, process.schedule.last_epoch), (steps, steps), note)
+
+    def test_every_moment(self):
+        """One of three ranks dies at each moment of a step, with and without the others behind."""
+        for moment in MOMENTS:
+            for told in (), (0,), (0, 1):  # who gets the sums of the step
+                processes = [Process() for _ in range(3)]
+
+                def at(rank, step, now, moment=moment, told=told):
+                    if step == 5 and rank == 2 and now == moment:
+                        raise Died
+                    late = moment in MOMENTS[3:]
+                    if step == 5 and rank < 2 and rank not in told and now == "backward" and late:
+                        raise hvd.HorovodInternalError("the sums did not arrive")
+
+                with self.subTest(moment, told=told):
+                    self.assertEqual(run(processes, 9, at)[:2], [False, False])
+                    left = processes[:2]
+                    self.assertTrue(all(process.state._steps.proven for process in left))
+                    self.assertEqual(run(left, 9), [True, True])
+                    self.ended(left, 9)
+                    for process in left:
+                        self.assertLessEqual(max(process.begun.values()), 2, process.begun)
+                        self.assertLessEqual(sum(process.begun.values()), 10, process.begun)
+
+    def test_seeded_losses(self):
+        """Ranks die and come, again and again, also while the state is shared."""
+        ahead = 0
+        for seed in range(40):
+            rng = random.Random(seed)
+            processes = [Process() for _ in range(rng.randint(2, 4))]
+            self.assertEqual(set(run(processes, 4)), {True})
+            until = 4
+            for _ in range(4):
+                until += rng.randint(1, 5)
+                victim = rng.randrange(len(processes))
+                struck, moment = rng.randrange(until - 4, until), rng.choice(MOMENTS)
+                behind = {rank for rank in range(len(processes)) if rng.random() < 0.5} - {victim}
+                amid = rng.random() < 0.2 and victim
+
+                def at(rank, step, now, victim=victim, struck=struck, moment=moment, behind=behind):
+                    if step == struck and rank == victim and now == moment:
+                        raise Died
+                    if step == struck and rank in behind and now == "backward":
+                        raise hvd.HorovodInternalError("the sums did not arrive")
+
+                before = [sum(process.begun.values()) - process.state.step for process in processes]
+                ends = self.struck(processes, until, at, amid)
+                left = [rank for rank, end in enumerate(ends) if end is not None]
+                processes, before = [processes[rank] for rank in left], [before[rank] for rank in left]
+                steps = [process.state._steps for process in processes]
+                ahead += any(s.applied > s.begun for s in steps)
+                fresh = [Process() for _ in range(rng.randint(1, 2))]
+                self.assertEqual(set(run(processes + fresh, until)), {True}, seed)
+                self.ended(processes + fresh, until, f"seed {seed}")
+                for process, repeated in zip(processes, before):
+                    again = sum(process.begun.values()) - process.state.step - repeated
+                    self.assertLessEqual(again, 1, f"seed {seed}")
+                processes += fresh
+        self.assertGreater(ahead, 20)
+
+    def struck(self, processes, until, at, amid):
+        """Run a world that ends with a loss; return how it ended for each rank."""
+        if amid is False:
+            return run(processes, until, at)
+        shares = hvd.elastic.TorchState._take_rest
+
+        def body(rank):
+            def dies(state, root):
+                if rank == amid:
+                    raise Died
+                shares(state, root)
+
+            with mock.patch.object(type(processes[rank].state), "_take_rest", dies):
+                return processes[rank].world(until)
+
+        classes = [type(f"State{i}", (hvd.elastic.TorchState,), {}) for i in range(len(processes))]
+        for process, own in zip(processes, classes):
+            process.state.__class__ = own
+        return run_ranks(len(processes), body)
+
+    def test_nothing_is_sent_to_those_who_have_it(self):
+        processes = [Process() for _ in range(2)]
+        self.assertEqual(run(processes, 6), [True, True])
+        with mock.patch.object(hvd.elastic.TorchState, "_take_over", side_effect=AssertionError("sent")):
+            self.assertEqual(run(processes, 9), [True, True])
+        self.ended(processes, 9)
+        sent = []
+        share = hvd.elastic.TorchState._take_over
+
+        def record(state, root):
+            sent.append(root)
+            share(state, root)
+
+        with mock.patch.object(hvd.elastic.TorchState, "_take_over", record):
+            processes.insert(0, Process())
+            self.assertEqual(run(processes, 12), [True] * 3)
+        self.assertEqual(sent, [1, 1, 1])
+        self.ended(processes, 12)
+
+    def test_a_commit_copies_no_weights(self):
+        def body(rank):
+            process = Process()
+            # A copy takes a second, and so does a commit.
+            process.state._steps._clock = iter(range(1000)).__next__
+            process.state.sync()
+            process.train(8)
+            copies = process.state._commits
+            process.train(800)
+            return copies, process.state._commits
+
+        self.assertEqual(run_ranks(1, body), [(1, 2)])
+
+    def test_accumulated_passes(self):
+        """A step of several backward passes is done again as a whole, also after a commit in between."""
+        for commit in False, True:
+            processes = [Process() for _ in range(2)]
+
+            def body(rank, processes=processes, commit=commit, lost=None):
+                process = processes[rank]
+                state, optimizer = process.state, process.optimizer
+                optimizer.backward_passes_per_step = 2
+                try:
+                    state.on_reset()
+                    state.sync()
+                    while state.step < 12:
+                        optimizer.zero_grad()
+                        for _ in range(2):
+                            mine = batch(state.step)
+                            mine[torch.arange(6) % hvd.size() != hvd.rank()] = 0
+                            process.model(mine).backward()
+                            state.step += 1
+                            if commit or state.step % 2 == 0:
+                                state.commit()
+                            if state.step == lost:
+                                raise hvd.HorovodInternalError("lost")
+                        optimizer.step()
+                except hvd.HorovodInternalError:
+                    state.restore()
+                return process
+
+            run_ranks(2, lambda rank: body(rank, lost=7))
+            self.assertEqual({process.state.step for process in processes}, {6})
+            run_ranks(2, body)
+            want = Counting()
+            reference = torch.optim.SGD(want.parameters(), lr=1.0, momentum=1.0)
+            for step in range(0, 12, 2):
+                reference.zero_grad()
+                (want(batch(step)) + want(batch(step + 1))).backward()
+                reference.step()
+            for process in processes:
+                self.assertEqual(process.model.weight.tolist(), want.weight.tolist())
+                self.assertEqual(process.model.seen.item(), 12)
+
+    def test_a_scaler_drops_a_step(self):
+        """Its step has no update, and the next one begins all the same, also when a loss repeats it."""
+
+        def body(rank, lost):
+            process = Process()
+            state = process.state
+            state.sync()
+            applied = []
+
+            def train():
+                while state.step < 8:
+                    process.optimizer.zero_grad()
+                    process.model(batch(state.step)).backward()
+                    process.optimizer.synchronize()
+                    if state.step not in (3, 6):  # else as a scaler that has found an infinite gradient
+                        with process.optimizer.skip_synchronize():
+                            process.optimizer.step()
+                    if state.step == lost and not applied:
+                        applied.append(lost)
+                        raise hvd.HorovodInternalError("lost")
+                    state.step += 1
+                    state.commit()
+
+            try:
+                train()
+            except hvd.HorovodInternalError:
+                state.restore()
+                self.assertEqual(state.step, lost)
+                state.on_reset()
+                state.sync()
+                train()
+            self.assertEqual(state._steps.applied, 6)
+            return process.model.weight.tolist()
+
+        ends = [run_ranks(1, lambda rank, lost=lost: body(rank, lost))[0] for lost in (None, 3, 4, 5, 6)]
+        self.assertEqual(ends, [ends[0]] * 5)
+
+    def test_generators_and_options(self):
+        def body(rank):
+            process = Process()
+            state = process.state
+            state.sync()
+            process.train(6)
+            drawn = []
+            for _ in range(2):
+                for group in process.optimizer.param_groups:
+                    group["lr"] = 1.0
+                process.model(batch(6))
+                drawn.append((torch.rand(2).tolist(), random.random()))
+                for group in process.optimizer.param_groups:
+                    group["lr"] = 0.5
+                state.restore()
+                self.assertEqual(process.optimizer.param_groups[0]["lr"], 1.0)
+                self.assertIsNone(process.model.weight.grad)
+                state.on_reset()
+            self.assertEqual(drawn[0], drawn[1])
+
+        run_ranks(1, body)
+
+    def test_hosts_come_and_go(self):
+        """The next world goes on from the commit, and a script that counts late does not count twice."""
+        for early in False, True:
+            with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
+
+                def body(rank, early=early):
+                    process = Process()
+                    state = process.state
+                    state.sync()
+
+                    def train(until):
+                        for step in range(state.step, until):
+                            state.step = step
+                            process.step()
+                            if step == 5 and rank == 0:
+                                state.on_hosts_updated(9.0, HostUpdateResult.added)
+                            if not early:
+                                state.step += 1
+                            state.commit()
+
+                    with self.assertRaises(hvd.HostsUpdatedInterrupt):
+                        train(9)
+                    state.on_reset()
+                    state.sync()
+                    train(9)
+                    return process.model.weight.tolist()
+
+                self.assertEqual(run_ranks(2, body), [wanted(9)] * 2)
+
+
+class PremiseTest(unittest.TestCase):
+    """What breaks the premise has the weights copied again, with one line."""
+
+    def train(self, script, steps=8, values=None):
+        """Let a script train a process in one world after the other; return it, and what was said."""
+        said = io.StringIO()
+
+        def body(rank):
+            process = Process(**(values or {}))
+            process.state.sync()
+            script(process, steps)
+            return process
+
+        with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}), redirect_stderr(said):
+            (process,) = run_ranks(1, body)
+        return process, said.getvalue()
+
+    def check(self, why, script, values=None):
+        process, said = self.train(script, values=values)
+        self.assertFalse(process.state._steps.proven)
+        self.assertEqual(said.count("gorun: note: commit() copies the weights"), 1, said)
+        self.assertIn(why, said)
+        self.assertGreaterEqual(process.state._commits, 3)
+
+    def test_what_breaks_it(self):
+        def written(process, steps):
+            for _ in range(steps):
+                process.train(process.state.step + 1, every=1)
+                with torch.no_grad():
+                    process.model.weight.clamp_(-1e9, 1e9)
+
+        def unseen(process, steps):
+            for _ in range(steps):
+                process.optimizer.zero_grad()
+                process.model.forward(batch(0)).backward()
+                process.optimizer.step()
+                process.state.step += 1
+                process.state.commit()
+
+        def closure(process, steps):
+            def evaluate():
+                process.optimizer.zero_grad()
+                loss = process.model(batch(0))
+                loss.backward()
+                return loss
+
+            for _ in range(steps):
+                process.optimizer.step(evaluate)
+                process.state.step += 1
+                process.state.commit()
+
+        def replaced(process, steps):
+            process.state.model = Counting()
+            for _ in range(steps):
+                process.state.commit()
+
+        def counted_early(process, steps):
+            while process.state.step < steps:
+                process.state.step += 1
+                process.step()
+                process.state.commit()
+
+        def epochs(process, steps):
+            for process.state.epoch in range(steps):
+                for step in range(3):
+                    process.step(number=step)
+                process.state.commit()
+
+        self.check("something other than optimizer.step() has written them", written)
+        self.check("no forward pass of the state's model, in training mode, begins the step", unseen)
+        self.check("optimizer.step() is given a closure", closure)
+        self.check("the script has put another object into the state", replaced)
+        self.check("the script changes step before the first forward pass", counted_early)
+        self.check("the values of the state are the same in one step as in the next", epochs, {"epoch": 0})
+
+    def test_commits_of_epochs_show_nothing(self):
+        """A script that commits only when the epoch changes too may begin with epochs only."""
+
+        def epochs(process, steps):
+            while process.state.epoch < steps:
+                for step in range(3):
+                    process.step(number=step)
+                    process.state.batch += 1
+                process.state.epoch += 1
+                process.state.commit()
+            process.step(number=0)
+            process.state.restore()
+
+        process, said = self.train(epochs, values={"epoch": 0, "batch": 0})
+        self.assertFalse(process.state._steps.proven)
+        self.assertEqual((process.state.epoch, process.state.batch, said), (8, 24, ""))
+        self.assertEqual(process.model.seen.item(), 24)
+
+    def test_other_states(self):
+        def line(make):
+            said = io.StringIO()
+            with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}), redirect_stderr(said):
+
+                def body(rank):
+                    state = make(Counting())
+                    state.commit()
+                    state.commit()
+
+                run_ranks(1, body)
+            return said.getvalue()
+
+        state, sgd = hvd.elastic.TorchState, torch.optim.SGD
+
+        def distributed(model, **how):
+            return hvd.DistributedOptimizer(sgd(model.parameters(), lr=1.0), **how)
+
+        self.assertIn("optimizer is not a Dist", line(lambda m: state(m, sgd(m.parameters(), lr=1.0))))
+        self.assertIn("Adasum", line(lambda m: state(m, distributed(m, op=hvd.Adasum))))
+        two = line(lambda m: state(m, distributed(m), second=sgd([m.weight], 1.0)))
+        self.assertIn("1 models and 2 optimizers", two)
+        self.assertIn("no models", line(lambda m: state(None, distributed(m))))
+        self.assertIn("not those of a model", line(lambda m: state(Counting(), distributed(m))))
+        self.assertEqual("", line(lambda m: state(step=0)))
+        self.assertEqual("", line(lambda m: state(m, distributed(m), step=0)))
+        zero = type("ZeroRedundancyOptimizer", (sgd,), {})
+        self.assertIn("takes its shards with it", line(lambda m: state(m, zero(m.parameters(), lr=1.0))))
+
+    def test_unseen_writes(self):
+        """Writes that torch does not count, as for an evaluation, cost the steps since a copy."""
+
+        def swapped(process, steps):
+            state = process.state
+            process.train(8)
+            state._copy()
+            process.train(10, every=100)
+            process.model.weight.data.zero_()
+            state.restore()
+            self.assertEqual(state.step, 8)
+            self.assertEqual(process.model.weight.tolist(), wanted(8))
+            state.on_reset()
+            state.sync()
+            process.train(12)
+
+        process, said = self.train(swapped)
+        self.assertIn("something other than", said)
+        self.assertEqual(process.model.weight.tolist(), wanted(12))
+
+    def test_copies_of_a_model_tell_nothing(self):
+        process, _ = self.train(lambda process, steps: process.train(steps))
+        steps = process.state._steps
+        before = steps.begun
+        for other in copy.deepcopy(process.model), pickle.loads(pickle.dumps(process.model)):
+            steps._due = True
+            other(batch(0)).backward()
+            self.assertTrue(steps._due)
+            pickle.dumps(other)
+        self.assertEqual(steps.begun, before)
+        process.model.eval()(batch(0))
+        with torch.no_grad():
+            process.model.train()(batch(0))
+        self.assertTrue(steps._due)
+
+
+if __name__ == "__main__":
+    unittest.main()
