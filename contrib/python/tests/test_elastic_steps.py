@@ -94,6 +94,7 @@ class Process:
         """Train in this world until a step, or raise what ends the world."""
         state = self.state
         while state.step < until:
+
             def here(moment, step=state.step):
                 at(step, moment)
 
@@ -344,6 +345,48 @@ class StepsTest(unittest.TestCase):
                 self.assertIsNone(process.model.weight.grad)
                 state.on_reset()
             self.assertEqual(drawn[0], drawn[1])
+
+        run_ranks(1, body)
+
+    def test_a_loader_that_fetches_ahead(self):
+        """Each sample of an ExactSampler counts once, and each batch has one update."""
+        seen = collections.Counter()
+
+        def body(rank):
+            model = Counting()
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            numbers = torch.arange(50)
+            sampler = hvd.elastic.ExactSampler(numbers, 4)
+            loader = torch.utils.data.DataLoader(
+                numbers, batch_sampler=sampler, num_workers=2, prefetch_factor=4
+            )
+            state = hvd.elastic.TorchState(model, optimizer, sampler=sampler)
+            losses = iter((5, 8, 12))
+
+            def train(lost):
+                while sampler.epoch < 2:
+                    for samples in loader:
+                        optimizer.zero_grad()
+                        model(torch.ones(6) * sampler.weight()).backward()
+                        optimizer.step()
+                        if state._steps.applied == lost:  # before the position is told
+                            raise hvd.HorovodInternalError("lost")
+                        seen.update(samples.tolist())
+                        sampler.advance()
+                        state.commit()
+                    sampler.next_epoch()
+
+            state.sync()
+            while sampler.epoch < 2:
+                try:
+                    train(next(losses, None))
+                except hvd.HorovodInternalError:
+                    state.restore()
+                    state.on_reset()
+                    state.sync()
+            self.assertEqual((len(seen), set(seen.values())), (50, {2}))
+            self.assertEqual(state._steps.applied, 26)
 
         run_ranks(1, body)
 

@@ -11,6 +11,7 @@ import torch
 from gorun import basics
 from gorun.elastic import ObjectState, of_all
 from gorun.objects import broadcast_object
+from gorun.sampling import ExactSampler
 from gorun.torch import leftover
 from gorun.torch.elastic import steps
 from gorun.torch.elastic.sampler import ElasticSampler
@@ -246,9 +247,9 @@ class OptimizerStateHandler(StateHandler):
 
 
 class SamplerStateHandler(StateHandler):
-    """An ElasticSampler."""
+    """An ElasticSampler, or an ExactSampler."""
 
-    def __init__(self, sampler: ElasticSampler) -> None:
+    def __init__(self, sampler: ElasticSampler | ExactSampler) -> None:
         super().__init__(sampler)
 
     def reset(self) -> None:
@@ -331,6 +332,7 @@ _registry: list[tuple[type, type[StateHandler]]] = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
+    (ExactSampler, SamplerStateHandler),
     *((kind, StateHandler) for kind in _of_optimizers()),
 ]
 

@@ -1,0 +1,193 @@
+"""Gives each sample of an epoch to exactly one rank, whatever worlds the epoch is trained in.
+
+The order of the samples is a function of seed and epoch alone, computed for each place by itself: a
+permutation without a list. In a step the ranks divide the samples from one position in that order on. The
+position counts what was trained, not what a loader has fetched, and is all that another world needs to go
+on.
+
+The last step of an epoch has fewer samples, and no rank repeats one to fill up. So ranks have unequal
+numbers of samples then, and weight() makes the averaged gradient that of the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any
+
+from gorun import basics
+
+try:
+    import numpy
+except ImportError:
+    numpy = None  # type: ignore[assignment]
+
+__all__ = ["ExactSampler", "Permutation", "divide"]
+
+_MASK = (1 << 64) - 1
+_ROUNDS = 8
+
+
+class Permutation:
+    """A random order of range(n), a function of the key alone. It takes no memory.
+
+    It is a Feistel network over rows and columns: n places fill a rectangle but for less than a row, and
+    what is permuted into the rest is permuted again.
+    """
+
+    def __init__(self, n: int, key: int) -> None:
+        self.n = n
+        self._rows = max(1, math.isqrt(n))
+        self._columns = max(1, -(-n // self._rows))
+        self._keys = [_mix(_mix(key & _MASK) + round) for round in range(_ROUNDS)]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, place: int) -> int:
+        place = self._permuted(range(self.n)[place])
+        while place >= self.n:
+            place = self._permuted(place)
+        return place
+
+    def between(self, start: int, stop: int) -> Any:
+        """Return what is at some places: an array, or a list where there is no NumPy."""
+        if numpy is None:
+            return [self[place] for place in range(start, stop)]
+        places = self._permuted(numpy.arange(start, stop, dtype=numpy.uint64))
+        while (outside := places >= self.n).any():
+            places[outside] = self._permuted(places[outside])
+        return places.astype(numpy.int64)
+
+    def _permuted(self, place: Any) -> Any:
+        row, column = place // self._columns, place % self._columns
+        for i, key in enumerate(self._keys):
+            if i % 2:
+                row = (row + _mix(column + key) % self._rows) % self._rows
+            else:
+                column = (column + _mix(row + key) % self._columns) % self._columns
+        return row * self._columns + column
+
+
+def _mix(x: Any) -> Any:
+    """Return 64 bits each of which depends on each of x: the end of SplitMix64."""
+    x = x & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def divide(samples: int, rank: int, size: int) -> tuple[int, int]:
+    """Return the places of a rank's part of so many samples: parts are as equal as possible."""
+    each, more = divmod(samples, size)
+    first = rank * each + min(rank, more)
+    return first, first + each + (rank < more)
+
+
+class ExactSampler:
+    """ExactSampler(len(dataset), batch_size=32): batches of indices, each index in one batch of one rank.
+
+    Pass it to a DataLoader as batch_sampler=, and to a TorchState. Multiply the loss by weight(), and call
+    advance() after each step:
+
+        while state.sampler.epoch < epochs:
+            for images, labels in loader:
+                (criterion(model(images), labels) * state.sampler.weight()).backward()
+                optimizer.step()
+                state.sampler.advance()
+            state.sampler.next_epoch()
+
+    An iterator yields batches from the position on, for the world that there is when it begins. Each rank
+    has the same number of them. batch_size is that of one rank; a rank that has no sample in the last batch
+    gets one with weight 0.
+    """
+
+    def __init__(self, dataset: Sized | int, batch_size: int, shuffle: bool = True, seed: int = 0) -> None:
+        self.samples = dataset if isinstance(dataset, int) else len(dataset)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.position = 0  # samples of the epoch that were trained, by all ranks
+
+    def __len__(self) -> int:
+        """Return the number of batches that are left in this epoch."""
+        return -(-(self.samples - self.position) // self._whole())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self.batches():
+            yield [int(index) for index in batch]
+
+    def batches(self) -> Iterator[Any]:
+        """Yield this rank's batches as arrays, for loaders other than torch's."""
+        order = self._order()
+        for position in range(self.position, self.samples, self._whole()):
+            first, last = self._part(position)
+            if first == last:  # a rank takes part in every step
+                first, last = position, position + 1
+            yield order.between(first, last) if isinstance(order, Permutation) else order[first:last]
+
+    def indices(self) -> Sequence[int]:
+        """Return this rank's samples from the position on, for loaders that batch by themselves."""
+        return _Indices(self)
+
+    def weight(self) -> float:
+        """Return the factor for the loss, a mean over this rank's batch, of the batch at the position."""
+        first, last = self._part(self.position)
+        return (last - first) * basics.size() / max(self._left(self.position), 1)
+
+    def advance(self) -> None:
+        """Note that all ranks have trained a batch."""
+        self.position += self._left(self.position)
+
+    def next_epoch(self) -> None:
+        """Begin the next epoch, with all samples in another order."""
+        self.epoch += 1
+        self.position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the progress."""
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from such a progress."""
+        self.epoch, self.position = state["epoch"], state["position"]
+
+    def reset(self) -> None:
+        """Adapt to another world: each iterator does when it begins."""
+
+    def _order(self) -> Sequence[int] | Permutation:
+        if not self.shuffle:
+            return range(self.samples)
+        return Permutation(self.samples, (self.seed << 32) + self.epoch)
+
+    def _whole(self) -> int:
+        return self.batch_size * basics.size()
+
+    def _left(self, position: int) -> int:
+        return min(self._whole(), self.samples - position)
+
+    def _part(self, position: int) -> tuple[int, int]:
+        first, last = divide(self._left(position), basics.rank(), basics.size())
+        return position + first, position + last
+
+
+class _Indices(Sequence[int]):
+    """The samples of one rank, computed one by one; batch_size of them are a batch."""
+
+    def __init__(self, sampler: ExactSampler) -> None:
+        self._order, self._size, self._each = sampler._order(), basics.size(), sampler.batch_size
+        self._start = sampler.position
+        full, rest = divmod(sampler.samples - sampler.position, sampler._whole())
+        self._last = divide(rest, basics.rank(), self._size)
+        self._rank, self._full = basics.rank(), full * self._each
+
+    def __len__(self) -> int:
+        return self._full + self._last[1] - self._last[0]
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        batch, place = divmod(range(len(self))[i], self._each)
+        first = self._rank * self._each if batch * self._each < self._full else self._last[0]
+        return self._order[self._start + batch * self._each * self._size + first + place]
