@@ -496,7 +496,7 @@ class RayTest(unittest.TestCase):
 class ClientTest(unittest.TestCase):
     def test_ray_client(self):
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_client.py")
-        # gRPC's handlers of forks end one in thirty of the servers that Ray forks for a client: ray issue 63202.
+        # gRPC's handlers of forks end one in ten of the servers that Ray forks for a client: ray issue 63202.
         variables = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120", "GRPC_ENABLE_FORK_SUPPORT": "false"}
         patience = mock.patch.dict(os.environ, variables)
         patience.start()
