@@ -109,10 +109,12 @@ class ExactSampler:
         self.seed = seed
         self.epoch = 0
         self.position = 0  # samples of the epoch that were trained, by all ranks
+        self._repeated = (-1, -1, 0)  # an epoch and a position, and the size of the world that trained there
 
     def __len__(self) -> int:
         """Return the number of batches that are left in this epoch."""
-        return -(-(self.samples - self.position) // self._whole())
+        now = self._left(self.position)  # the others are as large as this world makes them
+        return bool(now) - (self.position + now - self.samples) // self._whole()
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.batches():
@@ -121,11 +123,14 @@ class ExactSampler:
     def batches(self) -> Iterator[Any]:
         """Yield this rank's batches as arrays, for loaders other than torch's."""
         order = self._order()
-        for position in range(self.position, self.samples, self._whole()):
+        position = self.position
+        while position < self.samples:
             first, last = self._part(position)
             if first == last:  # a rank takes part in every step
                 first, last = position, position + 1
+            left = self._left(position)
             yield order.between(first, last) if isinstance(order, Permutation) else order[first:last]
+            position += left
 
     def indices(self) -> Sequence[int]:
         """Return this rank's samples from the position on, for loaders that batch by themselves."""
@@ -134,11 +139,19 @@ class ExactSampler:
     def weight(self) -> float:
         """Return the factor for the loss, a mean over this rank's batch, of the batch at the position."""
         first, last = self._part(self.position)
-        return (last - first) * basics.size() / max(self._left(self.position), 1)
+        whole = min(self._whole(), self._left(self.position))
+        return (last - first) * basics.size() / max(whole, 1)
 
     def advance(self) -> None:
         """Note that all ranks have trained a batch."""
         self.position += self._left(self.position)
+
+    def repeat(self, size: int) -> None:
+        """Note that a world of so many ranks has trained the batch at the position, or none for 0.
+
+        A script that trains the batch once more then leaves behind what that world has trained.
+        """
+        self._repeated = (self.epoch, self.position, size)
 
     def next_epoch(self) -> None:
         """Begin the next epoch, with all samples in another order."""
@@ -152,6 +165,7 @@ class ExactSampler:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from such a progress."""
         self.epoch, self.position = state["epoch"], state["position"]
+        self.repeat(0)
 
     def reset(self) -> None:
         """Adapt to another world: each iterator does when it begins."""
@@ -164,11 +178,15 @@ class ExactSampler:
     def _whole(self) -> int:
         return self.batch_size * basics.size()
 
+    def _repeats(self, position: int) -> bool:
+        return self._repeated[2] > 0 and self._repeated[:2] == (self.epoch, position)
+
     def _left(self, position: int) -> int:
-        return min(self._whole(), self.samples - position)
+        whole = self.batch_size * self._repeated[2] if self._repeats(position) else self._whole()
+        return min(whole, self.samples - position)
 
     def _part(self, position: int) -> tuple[int, int]:
-        first, last = divide(self._left(position), basics.rank(), basics.size())
+        first, last = divide(min(self._whole(), self._left(position)), basics.rank(), basics.size())
         return position + first, position + last
 
 

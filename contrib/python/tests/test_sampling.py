@@ -106,6 +106,25 @@ class ExactSamplerTest(unittest.TestCase):
                         self.assertEqual(list(indices), sum(batches, []))
                         self.assertEqual(indices[1:3], list(indices)[1:3])
 
+    def test_a_batch_of_another_world(self):
+        """A batch that four ranks have trained is left behind by two or six, and the rest is trained once."""
+        for n, size in (100, 2), (100, 6), (30, 2), (24, 2), (20, 6):
+            order = list(Permutation(n, 0))
+            trained = []
+            for rank in range(size):
+                with world(rank, size):
+                    sampler = ExactSampler(n, 4)
+                    sampler.position = 10
+                    sampler.repeat(4)
+                    batches = list(sampler)
+                    self.assertEqual(len(sampler), len(batches))
+                    self.assertLessEqual(max(map(len, batches)), 4)
+                    for i, batch in enumerate(batches):
+                        trained += batch if i and sampler.weight() else []
+                        sampler.advance()
+                    self.assertEqual(sampler.position, n)
+            self.assertEqual(sorted(trained), sorted(order[26:]))
+
     def test_epochs(self):
         with world(0, 1):
             sampler = ExactSampler(100, 10)

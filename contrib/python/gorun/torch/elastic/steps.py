@@ -33,6 +33,7 @@ import torch
 
 from gorun import basics
 from gorun.process_sets import global_process_set
+from gorun.sampling import ExactSampler
 from gorun.torch.elastic.evidence import Evidence, differing
 from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
 from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
@@ -62,6 +63,7 @@ class Place:
     digest: bytes = field(default=b"", compare=False)  # of a sample of the weights
     proven: bool = field(default=False, compare=False)
     exact: bool = field(default=False, compare=False)  # the values are those of a step, not of a commit
+    size: int = field(default=1, compare=False)  # ranks in the step's world
 
     def has_weights_of(self, other: Place) -> bool:
         """Report whether this rank has the same weights as another."""
@@ -214,7 +216,7 @@ class Steps:
         """Return how far this rank is."""
         digest = hashlib.sha256(self._sample.digest()).digest()[:8]
         lineage = self.lineage if self.proven and not self._torn else 0
-        return Place(self.applied, self.begun, commits, lineage, digest, self.proven, self._exact)
+        return Place(self.applied, self.begun, commits, lineage, digest, self.proven, self._exact, self._size)
 
     @contextlib.contextmanager
     def taking(self, newest: Place, behind: bool, lineage: int) -> Iterator[None]:
@@ -225,13 +227,18 @@ class Steps:
         self.applied, self.lineage = newest.applied, lineage
         self._evidence.proven = newest.proven and not self._evidence.against
         self._snapshot(exact=newest.exact)
-        self.begun = newest.begun
+        self.begun, self._size = newest.begun, newest.size
 
     def starts(self) -> None:
         """Note that the training function begins, with the state as it is now."""
-        begun, exact = self.begun, self._exact
+        begun, exact, size = self.begun, self._exact, self._size
         self._snapshot(exact=exact)
         self.begun = begun
+        if self.applied > begun:  # the update that is left out was of the samples of another world
+            self._size = size
+        for part in self._parts.values():
+            if isinstance(part, ExactSampler):
+                part.repeat(size if self.applied > begun else 0)
         self._evidence.started(self._told)
         self._sample = self._sampled()  # the weights may have moved to other memory
         self._ahead = self.applied > self.begun
@@ -258,6 +265,7 @@ class Steps:
         self._options = Options(self._optimizer)
         self._generators = Generators()
         self.begun, self._exact, self._ahead = self.applied, exact, False
+        self._size = basics.size() if basics.is_initialized() else 1
         self._due, self._seen = True, False
 
     def _tell(self, values: dict[str, Any]) -> dict[str, Any]:
