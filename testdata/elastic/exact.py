@@ -1,0 +1,230 @@
+"""Train with torch while ranks kill themselves at seeded moments, and check afterwards what each step was made of.
+
+    gorun --min-np 2 … python3 exact.py --log DIR --faults 50
+    python3 exact.py --log DIR --check
+
+A world has one fault: at a step and a moment that seed and epoch decide, one rank dies, or two at once, or one when
+the next world takes over the state. Each rank notes in DIR what it gives to each step, and the weights after it.
+--check holds that against the same training without a fault in one process: each sample counts in one step, the steps
+follow each other, no loss repeats more than one, and the weights are equal bit by bit. For that the gradients are
+rounded, so that it does not matter in which order they are added.
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import typing
+from pathlib import Path
+from unittest import mock
+
+import gorun.torch as hvd
+import torch
+from gorun import basics
+from gorun.sampling import ExactSampler, Permutation
+from torch import nn
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--log", type=Path, required=True)
+parser.add_argument("--faults", type=int, default=5)
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--check", action="store_true")
+parser.add_argument("--pause", type=float, default=0.02, help="seconds of each step")
+args = parser.parse_args()
+
+SAMPLES, BATCH = 1009, 7
+AFTER = 25  # steps before the first fault: the script has committed by then
+MOMENTS = "forward", "backward", "applied", "metric", "counted", "commit", "committed", "any", "two", "sync"
+
+torch.set_num_threads(1)
+torch.manual_seed(3)
+data, labels = torch.randn(SAMPLES, 8), torch.randint(4, (SAMPLES,))
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+for p in model.parameters():
+    p.register_hook(lambda grad: torch.round(grad * 4096) / 4096)
+sampler = ExactSampler(SAMPLES, BATCH, seed=args.seed)
+sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def loss_of(samples: "list[int]", size: int) -> torch.Tensor:
+    """Return this rank's part of the mean loss of a batch."""
+    loss = nn.functional.cross_entropy(model(data[samples]), labels[samples])
+    return loss * sampler.weight() / size
+
+
+def digest() -> str:
+    """Return a hash of the weights."""
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()[:16]
+
+
+class Log:
+    """What this process gives and gets, a line each; the kernel has a line when the process is killed."""
+
+    def __init__(self) -> None:
+        name = f"{os.environ['GORUN_PROCESS']}.{os.getpid()}.jsonl"
+        self._file = open(args.log / name, "wb", buffering=0)
+
+    def __call__(self, what: str, **fields: typing.Any) -> None:
+        self._file.write(json.dumps({"what": what, **fields}).encode() + b"\n")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fault:
+    """What happens in a world, as far as it happens to this rank."""
+
+    def __init__(self, epoch: int, size: int) -> None:
+        rng = random.Random(f"{args.seed} {epoch}")
+        self.after, self.moment = rng.randrange(12), rng.choice(MOMENTS)
+        both = self.moment in ("two", "sync")
+        victims = rng.sample(range(size), min(1 + both, max(0, size - 2)))
+        self.mine = hvd.rank() in victims
+        self.delay = rng.random() * 0.06
+        self.later = self.moment == "sync" and hvd.rank() in victims[1:]
+        if both:
+            self.moment = "never" if self.later else rng.choice(MOMENTS[:7])
+
+    def at(self, moment: str, step: int) -> None:
+        """Die if this is the moment."""
+        if not self.mine or step < self.after:
+            return
+        if self.moment == "any" and moment == "forward":
+            threading.Timer(self.delay, die).start()
+            self.mine = False
+        elif self.moment == moment:
+            die()
+
+
+class State(hvd.elastic.TorchState):
+    """Counts the losses, and has a rank die in the middle of sync()."""
+
+    losses = 0
+    dies = False  # in the next world
+
+    def restore(self) -> None:
+        State.losses += 1
+        super().restore()
+
+    def sync(self) -> None:
+        if self.dies:
+            die()
+        super().sync()
+
+
+def train(state: State) -> None:
+    epoch, size = basics.world().session.epoch, hvd.size()
+    log("world", epoch=epoch, size=size, at=[sampler.epoch, sampler.position])
+    State.losses = int(hvd.allreduce(torch.tensor([State.losses]), op=hvd.Max, name="losses").item())
+    over = State.losses >= args.faults
+    fault = None if over else Fault(epoch, size)
+    State.dies = fault is not None and fault.later
+    until, begun = sampler.epoch + 1, -(AFTER if state._steps.applied < AFTER else 0)
+
+    def at(moment: str) -> None:
+        if fault is not None:
+            fault.at(moment, begun)
+
+    while not over or sampler.epoch < until:
+        for samples in loader:
+            place = [sampler.epoch, sampler.position]
+            mine = samples.tolist() if sampler.weight() else []
+            log("gave", epoch=epoch, rank=hvd.rank(), size=size, at=place, samples=mine)
+            optimizer.zero_grad()
+            loss = loss_of(samples, size)
+            at("forward")
+            loss.backward()
+            at("backward")
+            before = state._steps.applied
+            optimizer.step()
+            if state._steps.applied > before:
+                log("applied", epoch=epoch, size=size, at=place, number=before, weights=digest())
+            at("applied")
+            hvd.allreduce(loss.detach(), name="metric")
+            at("metric")
+            sampler.advance()
+            state.step += 1
+            begun += 1
+            at("counted")
+            if state.step % 10 == 0:
+                at("commit")
+                state.commit()
+                at("committed")
+            time.sleep(args.pause)
+        sampler.next_epoch()
+
+
+def check() -> None:
+    """Check what the ranks have noted, and train it again."""
+    lines = []
+    for file in args.log.iterdir():
+        lines += [json.loads(line) for line in file.read_bytes().splitlines() if line.endswith(b"}")]
+    gave: dict[tuple[int, ...], dict[int, list[int]]] = collections.defaultdict(dict)
+    applied: dict[int, dict[str, typing.Any]] = {}
+    starts, last = {}, {}
+    for line in lines:
+        epoch, at = line["epoch"], tuple(line["at"])
+        if line["what"] == "world":
+            starts.setdefault(epoch, set()).add(at)
+        elif line["what"] == "gave":
+            gave[(epoch, *at)][line["rank"]] = line["samples"]
+            last[epoch] = max(last.get(epoch, at), at)
+        else:
+            other = applied.setdefault(line["number"], line)
+            assert other == line, f"ranks differ after update {line['number']}: {line} and {other}"
+    assert sorted(applied) == [*range(len(applied))], "an update is missing"
+    where, weights = (0, 0), None
+    for number in range(len(applied)):
+        line = applied[number]
+        assert tuple(line["at"]) == where, f"update {number} is of {line['at']}, after that follows {where}"
+        parts = gave[(line["epoch"], *where)]
+        assert sorted(parts) == [*range(line["size"])], f"update {number}: ranks {sorted(parts)} gave something"
+        whole = min(BATCH * line["size"], SAMPLES - where[1])
+        order = Permutation(SAMPLES, (args.seed << 32) + where[0]).between(where[1], where[1] + whole).tolist()
+        given = [sample for rank in range(line["size"]) for sample in parts[rank]]
+        assert given == order, f"update {number}: {given}, want {order}"
+        weights = replay(where, line["size"])
+        assert weights == line["weights"], f"update {number}: weights {line['weights']}, replayed {weights}"
+        where = (where[0], where[1] + whole) if where[1] + whole < SAMPLES else (where[0] + 1, 0)
+    again = 0
+    for before, epoch in zip(sorted(starts), sorted(starts)[1:]):
+        assert len(starts[epoch]) == 1, f"world {epoch} begins at {starts[epoch]}"
+        (start,) = starts[epoch]
+        if before in last and start[1] < SAMPLES:  # else it ended before its first step, or at the end of an epoch
+            assert start >= last[before], f"world {before} had begun {last[before]}, world {epoch} begins at {start}"
+            again += start == last[before]
+    print(f"{len(applied)} updates in {len(starts)} worlds, {again} steps begun twice: weights {weights}")
+
+
+def replay(where: "tuple[int, int]", size: int) -> str:
+    """Train a batch as so many ranks would; return the weights."""
+    sampler.epoch, sampler.position = where
+    sums = [torch.zeros_like(p) for p in model.parameters()]
+    for rank in range(size):
+        with mock.patch.multiple(basics, rank=lambda rank=rank: rank, size=lambda: size):
+            sgd.zero_grad()
+            loss_of(next(iter(sampler)), size).backward()
+        for total, p in zip(sums, model.parameters()):
+            total += p.grad
+    for total, p in zip(sums, model.parameters()):
+        p.grad = total
+    sgd.step()
+    return digest()
+
+
+if args.check:
+    check()
+    sys.exit()
+hvd.init()
+log = Log()
+optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), op=hvd.Sum)
+loader = torch.utils.data.DataLoader(torch.arange(SAMPLES), batch_sampler=sampler)
+hvd.elastic.run(train)(State(model, optimizer, sampler=sampler, step=0))
+print(f"done rank {hvd.rank()} of {hvd.size()}: {State.losses} losses", flush=True)
