@@ -45,7 +45,7 @@ def rate(batches: int, seconds: float) -> str:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Train from the last commit to the end."""
+    """Train to the end, from the step that a loss interrupted."""
     start, first = time.perf_counter(), state.batch
     begin, done = start, first
     while state.batch < args.num_batches:

@@ -31,6 +31,7 @@ MODULES = {
     "gorun.jax.elastic": "State of JAX that survives the loss of ranks: `hvd.elastic`",
     "gorun.numpy": "NumPy: `import gorun.numpy as hvd`",
     "gorun.torch.elastic": "State of PyTorch that survives the loss of ranks: `hvd.elastic`, or `horovod.torch.elastic`",
+    "gorun.sampling": "Samples of an epoch, each once, whatever worlds there are: no framework needed",
     "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",
     "gorun.torch.distributed": "A backend of torch.distributed: `import gorun.torch.distributed`",
     "gorun.launch": "Start a function on many ranks: `gorun.run`, or `horovod.run`",
