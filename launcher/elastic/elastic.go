@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// Event is what happened: Discovered, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining,
+// Event is what happened: Discovered, Drain, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining,
 // Committed, Kept, Interrupted or Tick.
 type Event interface{ event() }
 
@@ -48,6 +48,13 @@ type DiscoveredHost struct {
 
 // Discovered is the complete list of hosts that there are, in the order in which they should be used.
 type Discovered struct{ Hosts []DiscoveredHost }
+
+// Drain has a host that discovery lists be used no more, or again: ranks leave it at a commit, and others take their place
+// if there is room.
+type Drain struct {
+	Host string
+	Undo bool
+}
 
 // HostUp reports that the daemon of a StartHost is ready.
 type HostUp struct{ Host int }
@@ -87,7 +94,8 @@ type Exited struct {
 	Asked         bool // its daemon has stopped it, of its own accord
 }
 
-// Rejoining reports that a process has left the world of an epoch and waits for the next one.
+// Rejoining reports that a process has left the world of an epoch and waits for the next one. Epoch is 0 for a spare,
+// which waits for its first.
 type Rejoining struct {
 	Process int
 	Epoch   uint32
@@ -113,6 +121,7 @@ type Interrupted struct{ Why string }
 type Tick struct{}
 
 func (Discovered) event()  {}
+func (Drain) event()       {}
 func (HostUp) event()      {}
 func (HostEvicted) event() {}
 func (HostLost) event()    {}
@@ -126,8 +135,8 @@ func (Kept) event()        {}
 func (Interrupted) event() {}
 func (Tick) event()        {}
 
-// Action is what to do: StartHost, DropHost, HangUp, Roster, Form, HostsChanged, StartLate, GoesOnWithout, ProcessLost,
-// Note or End.
+// Action is what to do: StartHost, DropHost, HangUp, Roster, Spares, Form, HostsChanged, StartLate, GoesOnWithout,
+// ProcessLost, Note or End.
 type Action interface{ action() }
 
 // StartHost asks for a daemon. HostUp or HostLost answers.
@@ -146,9 +155,17 @@ type HangUp struct{ Host int }
 type Roster struct {
 	Epoch  uint32
 	Places []ProcessPlace // by rank
+	Spares []ProcessPlace // that go on waiting for their first world
 	Reason string         // why the world before it ends, "" for the first
 	Later  bool           // the processes start at once; their world is formed by a later Form
 	Quiet  bool           // users need not read of it: its processes asked for it, and no member is new
+}
+
+// Spares are all processes that wait for their first world while that of an epoch goes on. Like a roster it is
+// declarative.
+type Spares struct {
+	Epoch  uint32
+	Places []ProcessPlace
 }
 
 // Form has the hosts form the world of a Roster that was to be formed later.
@@ -184,7 +201,7 @@ type ProcessPlace struct {
 	Process                                          int
 	Rank, LocalRank, LocalSize, CrossRank, CrossSize int
 	Host, Slot                                       int
-	New                                              bool // it was in no roster before
+	New                                              bool // it was in no roster before, and no spare
 }
 
 // HostsChanged notifies all processes of an epoch's world that another one could begin. Stamp grows.
@@ -213,6 +230,7 @@ func (StartHost) action()     {}
 func (DropHost) action()      {}
 func (HangUp) action()        {}
 func (Roster) action()        {}
+func (Spares) action()        {}
 func (Form) action()          {}
 func (HostsChanged) action()  {}
 func (StartLate) action()     {}

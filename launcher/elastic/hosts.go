@@ -1,6 +1,9 @@
 package elastic
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // discovered takes a new list of hosts.
 func (m *Machine) discovered(list []DiscoveredHost) {
@@ -13,25 +16,81 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 		slots[h.Name] += h.Slots
 	}
 	for _, s := range m.sites {
-		s.slots = max(slots[s.name], 0)
+		s.listed = max(slots[s.name], 0)
+		s.offer()
 		if b := born[s.name]; b != 0 && b != s.born {
 			s.born, s.lost, s.unmet = b, ban{}, ban{}
 			clear(s.failed)
 		}
-		if s.slots > 0 {
-			continue
-		}
-		s.unmet = ban{} // whatever is offered under this name later is taken for another host
-		if m.cfg.CooldownMin == 0 {
-			s.lost = ban{}
-		}
-		for _, b := range s.failed {
-			b.Forever = false
-		}
-		if s.daemon != nil && !s.daemon.member {
-			m.drop(s.daemon)
+		m.withdraw(s)
+	}
+}
+
+// offer sets the slots that may be used.
+func (s *site) offer() {
+	if s.slots = s.listed; s.drained {
+		s.slots = 0
+	}
+}
+
+// withdraw forgets what is known of a host, and ends its daemon, if none of its slots may be used. Ranks of the present
+// world leave it at a commit.
+func (m *Machine) withdraw(s *site) {
+	if s.slots > 0 {
+		return
+	}
+	s.unmet = ban{} // whatever is offered under this name later is taken for another host
+	if m.cfg.CooldownMin == 0 {
+		s.lost = ban{}
+	}
+	for _, b := range s.failed {
+		b.Forever = false
+	}
+	if s.daemon != nil && !s.daemon.member {
+		m.drop(s.daemon)
+	}
+}
+
+// drain takes the order to use a host no more, or to use it again.
+func (m *Machine) drain(ev Drain) {
+	for _, s := range m.sites {
+		if s.name == ev.Host {
+			s.drained = !ev.Undo
+			s.offer()
+			m.withdraw(s)
 		}
 	}
+}
+
+// Departure is how far a host that is drained has come.
+type Departure struct {
+	Left    []int // processes that run there, ascending
+	Kept    int   // of these the next world cannot do without, as there is no room for others
+	Loading bool  // those that take their place load their program
+}
+
+// Departure returns how far a host has come, false for one that was never listed.
+func (m *Machine) Departure(host string) (d Departure, known bool) {
+	i := slices.IndexFunc(m.sites, func(s *site) bool { return s.name == host })
+	if i < 0 {
+		return d, false
+	}
+	daemon := m.sites[i].daemon
+	if daemon == nil {
+		return d, true
+	}
+	for _, p := range daemon.used {
+		d.Left = append(d.Left, p.number)
+	}
+	slices.Sort(d.Left)
+	keep, add := m.next(m.need(), true, true)
+	for _, p := range keep {
+		if p.host == daemon {
+			d.Kept++
+		}
+	}
+	d.Loading = m.loading(len(keep) + len(add))
+	return d, true
 }
 
 func (m *Machine) known(name string) bool {

@@ -18,6 +18,7 @@ type Machine struct {
 	began         time.Duration // the present world
 	anew          int           // how many worlds in a row began with the members of the one before, and did not last
 	shortageNoted bool          // the user has read that slots are missing for the first world
+	sparesNoted   bool          // the user has read that slots are missing for spares
 }
 
 // jobState is how far the job has come, as a snapshot encodes it.
@@ -35,22 +36,25 @@ type jobState struct {
 	Waiting   bool          `json:"waiting"` // for slots
 	Since     time.Duration `json:"since"`   // when that began
 	Stamp     uint64        `json:"stamp"`
-	Offered   string        `json:"told"` // the members of the next world, as processes were last notified
+	Offered   string        `json:"told"`      // the members of the next world, as processes were last notified
+	NoSpares  bool          `json:"no_spares"` // their program ends before it asks for a world
 	Ended     bool          `json:"ended"`
 }
 
 // site is a host by name: what discovery reports of it, and why it may not be used.
 type site struct {
-	name   string
-	slots  int          // 0 when it is not listed
-	born   int64        // as discovered last
-	daemon *daemon      // the one that has not ended
-	never  *daemon      // one that ended without having been up: no host knows it, so its id is used again
-	met    bool         // it was up before
-	lost   ban          // for losses after it was up
-	unmet  ban          // for tries that did not reach it, or did not start its daemon
-	noted  []string     // why it could not be used since it was last up, as the user has read
-	failed map[int]*ban // by slot; with BlacklistHost slot 0 stands for all
+	name    string
+	listed  int          // slots as discovered; 0 when it is not listed
+	drained bool         // by the user: it is not to be used
+	slots   int          // of these that may be used
+	born    int64        // as discovered last
+	daemon  *daemon      // the one that has not ended
+	never   *daemon      // one that ended without having been up: no host knows it, so its id is used again
+	met     bool         // it was up before
+	lost    ban          // for losses after it was up
+	unmet   ban          // for tries that did not reach it, or did not start its daemon
+	noted   []string     // why it could not be used since it was last up, as the user has read
+	failed  map[int]*ban // by slot; with BlacklistHost slot 0 stands for all
 }
 
 type state int
@@ -82,9 +86,13 @@ type process struct {
 	exited       bool
 	ok           bool   // exited with 0
 	dismissed    bool   // no longer wanted
-	since        uint32 // the first epoch that it was in
+	since        uint32 // the first epoch that it was in, 0 for a spare
 	left         uint32 // the last epoch whose world it has left
 	why          string // the first of the errors that it last heard there
+
+	ready  bool          // it waits in init for its first world
+	began  time.Duration // as a spare
+	listed bool          // as a spare, in an action
 }
 
 // New returns the machine of a job whose policy has passed Check.
@@ -112,6 +120,8 @@ func (m *Machine) take(ev Event) {
 	switch ev := ev.(type) {
 	case Discovered:
 		m.discovered(ev.Hosts)
+	case Drain:
+		m.drain(ev)
 	case HostUp:
 		if d := m.daemon(ev.Host); d != nil && d.state == starting {
 			d.state, d.since = up, m.job.Now
@@ -138,7 +148,12 @@ func (m *Machine) take(ev Event) {
 			m.rules.exited(p, ev)
 		}
 	case Rejoining:
-		if p := m.process(ev.Process); p != nil && ev.Epoch <= m.job.Epoch && ev.Epoch > p.left {
+		p := m.process(ev.Process)
+		switch {
+		case p == nil:
+		case ev.Epoch == 0:
+			p.ready = true
+		case ev.Epoch <= m.job.Epoch && ev.Epoch > p.left:
 			p.left, p.why = ev.Epoch, ev.Why
 			if m.asked == nil && p.why != "" && p.left == m.job.Epoch {
 				m.asked = p

@@ -1,6 +1,7 @@
 package elastic_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,7 +58,9 @@ func short(a e.Action) string {
 		for _, p := range a.Places {
 			places = append(places, fmt.Sprintf("%d@%d.%d", p.Process, p.Host, p.Slot))
 		}
-		return fmt.Sprintf("epoch %d: %s", a.Epoch, strings.Join(places, " "))
+		return fmt.Sprintf("epoch %d: %s%s", a.Epoch, strings.Join(places, " "), waiting(a.Spares))
+	case e.Spares:
+		return cmp.Or(strings.TrimPrefix(waiting(a.Places), ", "), "no spare")
 	case e.HangUp:
 		return fmt.Sprintf("hang up on %d", a.Host)
 	case e.Form:
@@ -72,6 +75,16 @@ func short(a e.Action) string {
 		return "note"
 	}
 	return "?"
+}
+
+func waiting(spares []e.ProcessPlace) (text string) {
+	for i, p := range spares {
+		if i == 0 {
+			text = ", spare"
+		}
+		text += fmt.Sprintf(" %d@%d.%d", p.Process, p.Host, p.Slot)
+	}
+	return text
 }
 
 func hosts(names string, slots int) e.Discovered {
@@ -351,6 +364,7 @@ func TestPolicy(t *testing.T) {
 		{e.Policy{NP: 1, CooldownMin: 2 * time.Second, CooldownMax: time.Second}, "--blacklist-cooldown-range 2 1 is not a range"},
 		{e.Policy{NP: 1, CooldownMax: 1}, "is not a range"},
 		{e.Policy{NP: 1, LossLimit: -1}, "--loss-limit must be positive"},
+		{e.Policy{NP: 1, Spares: -1}, "--spares must not be negative"},
 		{e.Policy{NP: 1, Timeout: -1}, "--elastic-timeout must be positive"},
 	} {
 		if _, err := tc.policy.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -10,6 +10,7 @@ import (
 type slot struct {
 	host  *daemon
 	index int
+	spare *process // that has it; nil for none
 }
 
 // free returns the slots that can be used now, host by host.
@@ -21,7 +22,7 @@ func (m *Machine) free() []slot {
 		}
 		for i := range s.slots {
 			if s.daemon.used[i] == nil && !m.bad(s, i) {
-				out = append(out, slot{s.daemon, i})
+				out = append(out, slot{host: s.daemon, index: i})
 			}
 		}
 	}
@@ -31,16 +32,13 @@ func (m *Machine) free() []slot {
 // firstSlots picks the slots of the first world, in the order of the ranks.
 func (m *Machine) firstSlots(free []slot) []slot {
 	if m.cfg.Ranks == nil {
-		if m.cfg.MaxNP > 0 {
-			free = free[:min(len(free), m.cfg.MaxNP)]
-		}
-		return free
+		return free[:min(len(free), m.most(len(free)))]
 	}
 	taken := map[*daemon]int{}
 	var out []slot
 	for _, i := range m.cfg.Ranks {
 		d := m.sites[i].daemon
-		out = append(out, slot{d, taken[d]})
+		out = append(out, slot{host: d, index: taken[d]})
 		taken[d]++
 	}
 	return out
@@ -74,8 +72,9 @@ func (m *Machine) possible() int {
 	return n
 }
 
-// next returns the members of the next world: the present processes that stay, in their order, and the free slots that
-// get a new one. With grow these are all free slots, otherwise no more than need requires.
+// next returns the members of the next world: the present processes that stay, in their order, and the slots of those
+// that join. Spares that wait in init come first. Where no process is lost, only they join, if there are to be spares.
+// Free slots get a new process: with grow all that are free, otherwise no more than need requires.
 //
 // With withdraw, processes leave hosts that discovery has withdrawn, if enough others are there. Processes in banned
 // slots leave in any case, except one that may be the only one with the state of the training: it leaves with the next
@@ -94,8 +93,14 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 			stays[p], oldest = true, min(oldest, p.since)
 		}
 	}
+	var warm, cold []slot
 	if !m.job.Finished {
-		add = m.free()
+		waiting, loading := m.spares()
+		warm, cold = waiting, slices.Concat(loading, m.free())
+	}
+	add = slices.Concat(warm, cold)
+	if m.cfg.Spares > 0 && m.job.Broken == "" && len(stays)+len(warm) >= need {
+		add = warm
 	}
 	switch {
 	case len(live) == 0:
@@ -104,11 +109,9 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 	case len(stays) == 0, !withdraw && live[0].since < oldest && m.job.Kept < m.job.Epoch:
 		stays[live[0]] = true
 	}
-	if m.cfg.MaxNP > 0 {
-		add = add[:min(len(add), max(m.cfg.MaxNP-len(stays), 0))]
-	}
+	add = add[:min(len(add), max(m.most(len(stays)+len(warm)+len(cold))-len(stays), 0))]
 	if !grow {
-		add = add[:min(len(add), max(need-len(stays), 0))]
+		add = add[:min(len(add), max(need-len(stays), len(warm)))]
 	}
 	for _, p := range live {
 		if len(stays)+len(add) < need && slices.Contains(fit, p) {
@@ -139,10 +142,12 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	fresh := map[*process]bool{}
 	world := keep
 	for _, s := range add {
-		p := &process{number: len(m.processes), host: s.host, slot: s.index, since: m.job.Epoch}
-		m.processes = append(m.processes, p)
-		s.host.used[s.index] = p
-		fresh[p] = true
+		p := s.spare
+		if p == nil {
+			p = m.newProcess(s)
+			fresh[p] = true
+		}
+		p.since = m.job.Epoch
 		world = append(world, p)
 	}
 	stays := map[*process]bool{}
@@ -155,20 +160,28 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 			m.dismiss(p)
 		}
 	}
-	if m.job.Turnover.Below == 0 {
+	if m.job.Turnover.Until == 0 {
 		m.beginTurnover()
 	}
 	m.began = m.job.Now
 	m.world, m.job.Committed, m.job.Broken, m.job.Offered, m.job.Waiting = world, false, "", "", false
 	m.job.Start.Later = m.job.Epoch == 1 && m.cfg.RanksFirst
-	m.emit(Roster{Epoch: m.job.Epoch, Places: places(world, fresh), Reason: reason, Later: m.job.Start.Later,
-		Quiet: m.rules.quiet()})
+	m.emit(Roster{Epoch: m.job.Epoch, Places: places(world, fresh), Spares: m.sparePlaces(), Reason: reason,
+		Later: m.job.Start.Later, Quiet: m.rules.quiet()})
 	for _, d := range m.daemons {
 		if d.member && !member[d] {
 			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew
 		}
 		d.member = member[d]
 	}
+}
+
+// newProcess numbers a process that is to start in a slot.
+func (m *Machine) newProcess(s slot) *process {
+	p := &process{number: len(m.processes), host: s.host, slot: s.index}
+	m.processes = append(m.processes, p)
+	s.host.used[s.index] = p
+	return p
 }
 
 // places numbers the processes of a world. Hosts count in the order of their first rank.

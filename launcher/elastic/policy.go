@@ -57,6 +57,8 @@ type Policy struct {
 	NP    int // processes that the first world needs
 	MinNP int // fewer never train
 	MaxNP int // more never run; 0 for as many as there are slots
+	// Spares is how many more processes start than the world has, and wait. With them, MaxNP is not 0.
+	Spares int
 	OnFailure
 	// ResetLimit is how many worlds may follow the first; negative for any number.
 	ResetLimit int
@@ -95,6 +97,9 @@ func (p Policy) Check() (Policy, error) {
 	if p.MinNP == 0 {
 		p.MinNP = p.NP
 	}
+	if p.Spares > 0 && p.MaxNP == 0 {
+		p.MaxNP = p.NP
+	}
 	if p.Timeout == 0 && p.OnFailure != EndJob {
 		p.Timeout = DefaultTimeout
 	}
@@ -108,6 +113,8 @@ func (p Policy) Check() (Policy, error) {
 		return p, fmt.Errorf("--min-np %d exceeds -np %d", p.MinNP, p.NP)
 	case p.MaxNP > 0 && p.MaxNP < p.NP:
 		return p, fmt.Errorf("--max-np %d is less than -np %d", p.MaxNP, p.NP)
+	case p.Spares < 0:
+		return p, fmt.Errorf("--spares must not be negative")
 	case p.CooldownMin < 0 || p.CooldownMax < p.CooldownMin || p.CooldownMin == 0 && p.CooldownMax > 0:
 		return p, fmt.Errorf("--blacklist-cooldown-range %v %v is not a range", p.CooldownMin.Seconds(), p.CooldownMax.Seconds())
 	case p.LossLimit < 0:

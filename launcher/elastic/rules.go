@@ -38,6 +38,7 @@ type elasticRules struct{ *Machine }
 func (r elasticRules) decide() {
 	r.startHosts()
 	r.countTurnover()
+	r.tendSpares()
 	switch {
 	case r.job.Epoch == 0:
 		r.begin()
@@ -93,6 +94,8 @@ func (r elasticRules) exited(p *process, ev Exited) {
 		r.emit(ProcessLost{p.number})
 	}
 	switch {
+	case p.since == 0:
+		r.spareExited(p, ev)
 	case p.dismissed: // it was stopped
 	case ev.Code == 0:
 		p.ok, r.job.Finished = true, true

@@ -54,7 +54,11 @@ type sim struct {
 		since time.Duration
 		epoch uint32
 	}
-	excused int // failures
+	excused int                    // failures
+	spares  []elastic.ProcessPlace // as the launcher listed them last
+	swaps   int                    // spares that entered a world
+	drained map[string]int         // the slots of hosts that are drained
+	drains  int
 	anew    int // worlds without a process of the one before
 }
 
@@ -85,6 +89,9 @@ type simProc struct {
 	dying   bool
 	done    int
 	synced  bool // it has taken part in training
+	loaded  bool // a spare has reported that it waits in init
+	known   bool // and the launcher knows
+	ranked  bool // it was in a roster
 	over    bool // the launcher knows that it has ended
 }
 
@@ -105,7 +112,7 @@ func newSim(t *testing.T, seed uint64, policy elastic.Policy, faults int) *sim {
 		calm:  []int{6, 60}[rng.IntN(2)],
 		m:     elastic.New(elastic.Config{Policy: policy, Jitter: rng.Float64}),
 		power: map[string]bool{}, listed: map[string]int{}, procs: map[int]*simProc{}, worlds: map[uint32]*simWorld{},
-		barred: map[string]time.Duration{}, counts: map[string]int{}, failed: map[string]time.Duration{}, tries: map[string]int{}, slack: map[string]time.Duration{}}
+		drained: map[string]int{}, barred: map[string]time.Duration{}, counts: map[string]int{}, failed: map[string]time.Duration{}, tries: map[string]int{}, slack: map[string]time.Duration{}}
 }
 
 func (s *sim) fail(format string, args ...any) {
@@ -187,8 +194,28 @@ func (s *sim) act(a elastic.Action) {
 				s.unsure = true
 			}
 		}
+		to := map[int]bool{}
 		for _, id := range a.Hosts() {
-			s.hosts[id].in = append(s.hosts[id].in, a)
+			to[id] = true
+		}
+		for _, p := range s.procs {
+			to[p.host.id] = to[p.host.id] || !p.over && !p.host.unwanted && !p.host.gone
+		}
+		for id, h := range s.hosts {
+			if to[id] {
+				h.in = append(h.in, a)
+			}
+		}
+		s.list(a.Spares)
+	case elastic.Spares:
+		if a.Epoch != s.last {
+			s.fail("spares of epoch %d in epoch %d", a.Epoch, s.last)
+		}
+		s.list(a.Places)
+		for _, h := range s.hosts {
+			if h != nil && h.met && !h.gone && !h.unwanted {
+				h.in = append(h.in, a)
+			}
 		}
 	case elastic.HostsChanged:
 		if a.Epoch != s.last || a.Stamp <= s.stamp || !a.Added && !a.Removed {
@@ -202,6 +229,57 @@ func (s *sim) act(a elastic.Action) {
 		s.end = &a
 		s.checkEnd(a)
 	}
+}
+
+// list takes a list of spares: each is one of before, or new, and none has a place in the world.
+func (s *sim) list(spares []elastic.ProcessPlace) {
+	slots := map[string]bool{}
+	for _, p := range s.worlds[s.last].roster.Places {
+		if old := s.procs[p.Process]; !old.over {
+			slots[fmt.Sprint(p.Host, ":", p.Slot)] = true
+		}
+	}
+	for i, p := range spares {
+		old, slot := s.procs[p.Process], fmt.Sprint(p.Host, ":", p.Slot)
+		if p.New != (old == nil) || slots[slot] || p.Rank != len(s.worlds[s.last].roster.Places)+i {
+			s.fail("spare %+v; its slot is taken: %v", p, slots[slot])
+		}
+		slots[slot] = true
+		if !p.New {
+			if old.ranked || old.place.Host != p.Host || old.place.Slot != p.Slot {
+				s.fail("process %d is a spare, and was in a world or elsewhere", p.Process)
+			}
+			continue
+		}
+		h := s.hosts[p.Host]
+		s.barredFor(fmt.Sprintf("%s:%d", h.name, p.Slot), "slot")
+		if len(s.procs) != p.Process || s.exits > 0 {
+			s.fail("spare %d after %d, and %d have finished", p.Process, len(s.procs), s.exits)
+		}
+		s.procs[p.Process] = &simProc{place: p, host: h}
+	}
+	stay := 0
+	for _, n := range s.present() {
+		if p := s.procs[n]; p.place.Slot < s.listed[p.host.name] && s.free(fmt.Sprintf("%s:%d", p.host.name, p.place.Slot)) {
+			stay++
+		}
+	}
+	if len(spares) > s.policy.Spares+max(s.policy.MaxNP-stay, 0) && len(spares) > len(s.spares) {
+		s.fail("%d spares beside %d processes", len(spares), stay)
+	}
+	s.spares = spares
+}
+
+// waiting is how many spares can enter a world, as far as the launcher surely knows.
+func (s *sim) waiting() (n int) {
+	for _, place := range s.spares {
+		p := s.procs[place.Process]
+		if p.known && !p.over && !p.host.gone && !p.host.unwanted && place.Slot < s.listed[p.host.name] &&
+			s.free(fmt.Sprintf("%s:%d", p.host.name, place.Slot)) {
+			n++
+		}
+	}
+	return n
 }
 
 // usable is how many processes could run now, as far as the launcher knows.
@@ -317,7 +395,7 @@ func (s *sim) check(r elastic.Roster) {
 	slots := map[string]bool{}
 	local, cross := map[int]int{}, map[int][]int{}
 	var survivors []int
-	synced, barred := false, 0
+	synced, barred, swapped, waiting := false, 0, 0, s.waiting()
 	for rank, p := range r.Places {
 		h := s.hosts[p.Host]
 		slot := fmt.Sprintf("%s:%d", h.name, p.Slot)
@@ -340,7 +418,13 @@ func (s *sim) check(r elastic.Roster) {
 			if len(s.procs) != p.Process {
 				s.fail("process %d after %d", p.Process, len(s.procs))
 			}
-			s.procs[p.Process] = &simProc{place: p, host: h}
+			s.procs[p.Process] = &simProc{place: p, host: h, ranked: true}
+			continue
+		}
+		if !old.ranked {
+			s.barredFor(slot, "slot")
+			old.ranked = true
+			swapped++
 			continue
 		}
 		if old.place.Host != p.Host || old.place.Slot != p.Slot {
@@ -360,8 +444,12 @@ func (s *sim) check(r elastic.Roster) {
 			s.fail("sizes of %+v", p)
 		}
 	}
+	s.swaps += swapped
 	if before == nil {
 		return
+	}
+	if s.exits == 0 && len(r.Places) < min(len(before.roster.Places), len(survivors)+waiting) {
+		s.fail("%d of %d processes go on, although %d spares wait", len(r.Places), len(before.roster.Places), waiting)
 	}
 	for _, p := range before.roster.Places {
 		if p := s.procs[p.Process]; p.synced && !p.over && !synced {
@@ -423,28 +511,43 @@ func (s *sim) run() {
 func (s *sim) discover() {
 	var list []elastic.DiscoveredHost
 	for _, n := range s.names {
-		if s.listed[n] > 0 {
-			list = append(list, elastic.DiscoveredHost{Name: n, Slots: s.listed[n]})
-			continue
+		if slots := s.listed[n] + s.drained[n]; slots > 0 {
+			list = append(list, elastic.DiscoveredHost{Name: n, Slots: slots})
 		}
-		s.tries[n] = 0
-		delete(s.barred, n+"?")
-		if s.policy.CooldownMin == 0 {
-			delete(s.barred, n)
-			delete(s.counts, n)
-		}
-		for key, until := range s.barred { // what is withdrawn is forgiven, but for a running cooldown
-			if until == 1<<62 && (key == n || strings.HasPrefix(key, n+":")) {
-				delete(s.barred, key)
-			}
+		if s.listed[n] == 0 {
+			s.forgive(n)
 		}
 	}
 	s.step(elastic.Discovered{Hosts: list})
 }
 
+// forgive forgets what was held against a host that is withdrawn, but for a running cooldown.
+func (s *sim) forgive(n string) {
+	s.tries[n] = 0
+	delete(s.barred, n+"?")
+	if s.policy.CooldownMin == 0 {
+		delete(s.barred, n)
+		delete(s.counts, n)
+	}
+	for key, until := range s.barred {
+		if until == 1<<62 && (key == n || strings.HasPrefix(key, n+":")) {
+			delete(s.barred, key)
+		}
+	}
+}
+
+// offer sets the slots that discovery reports of a host.
+func (s *sim) offer(name string, slots int) {
+	if _, drained := s.drained[name]; drained {
+		s.drained[name] = slots
+	} else {
+		s.listed[name] = slots
+	}
+}
+
 func (s *sim) fault() {
 	name := s.names[s.rng.IntN(len(s.names))]
-	switch s.rng.IntN(7) {
+	switch s.rng.IntN(8) {
 	case 0, 1, 2:
 		for _, number := range slices.Sorted(maps.Keys(s.procs)) {
 			if p := s.procs[number]; p.running && s.rng.IntN(3) == 0 {
@@ -462,13 +565,28 @@ func (s *sim) fault() {
 		}
 	case 4: // move to another host
 		if !s.policy.Listed {
-			clear(s.listed)
-			s.listed[name] = 1 + s.rng.IntN(3)
+			for _, n := range s.names {
+				s.offer(n, 0)
+			}
+			s.offer(name, 1+s.rng.IntN(3))
 			s.discover()
 		}
+	case 5:
+		slots, drained := s.drained[name]
+		if drained {
+			delete(s.drained, name)
+			s.listed[name] = slots
+		} else {
+			s.drained[name], s.listed[name] = s.listed[name], 0
+			s.drains++
+		}
+		if s.listed[name] == 0 {
+			s.forgive(name)
+		}
+		s.step(elastic.Drain{Host: name, Undo: drained})
 	default:
 		if !s.policy.Listed {
-			s.listed[name] = s.rng.IntN(4)
+			s.offer(name, s.rng.IntN(4))
 			s.discover()
 		}
 	}
@@ -477,6 +595,13 @@ func (s *sim) fault() {
 func (s *sim) repair() {
 	for _, n := range s.names {
 		s.power[n] = true
+		if slots, drained := s.drained[n]; drained {
+			delete(s.drained, n)
+			if s.listed[n] = slots; slots == 0 {
+				s.forgive(n)
+			}
+			s.step(elastic.Drain{Host: n, Undo: true})
+		}
 		if !s.policy.Listed {
 			s.listed[n] = 3
 		}
@@ -549,7 +674,21 @@ func (s *sim) host(h *simHost) {
 		case elastic.Roster:
 			h.roster = a
 			for _, p := range s.procs {
-				if p.host == h && p.running && !slices.ContainsFunc(a.Places, func(q elastic.ProcessPlace) bool { return q.Process == p.place.Process }) {
+				if p.host == h && p.running && !p.in(a.Places) && !p.in(a.Spares) {
+					p.dying = true
+				}
+			}
+		case elastic.Spares:
+			if a.Epoch != h.roster.Epoch && h.roster.Epoch > 0 {
+				return
+			}
+			for _, place := range a.Places {
+				if p := s.procs[place.Process]; p.host == h && !p.running && !p.ended && !p.dying {
+					p.running = true
+				}
+			}
+			for _, p := range s.procs {
+				if p.host == h && p.running && !p.in(a.Places) && !p.in(h.roster.Places) {
 					p.dying = true
 				}
 			}
@@ -558,7 +697,7 @@ func (s *sim) host(h *simHost) {
 		}
 		return
 	}
-	if e := h.roster.Epoch; e > h.entered {
+	if e := h.roster.Epoch; e > h.entered && slices.Contains(h.roster.Hosts(), h.id) {
 		for _, id := range h.roster.Hosts() {
 			if o := s.hosts[id]; o.entered < e && (!o.alive || o.roster.Epoch != e) {
 				return
@@ -576,6 +715,11 @@ func (s *sim) host(h *simHost) {
 		}
 		h.out = append(h.out, elastic.Committed{Host: h.id, Epoch: e})
 	}
+}
+
+// in reports whether a process is in a list of places.
+func (p *simProc) in(places []elastic.ProcessPlace) bool {
+	return slices.ContainsFunc(places, func(q elastic.ProcessPlace) bool { return q.Process == p.place.Process })
 }
 
 // note counts the losses of all processes.
@@ -611,7 +755,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 	case elastic.Exited:
 		p := s.procs[ev.Process]
 		p.over = true
-		wanted := slices.ContainsFunc(s.worlds[s.last].roster.Places, func(q elastic.ProcessPlace) bool { return q.Process == ev.Process })
+		wanted := p.in(s.worlds[s.last].roster.Places) || p.in(s.spares)
 		switch {
 		case wanted && ev.Code == 0:
 			s.exits++
@@ -626,6 +770,9 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		case wanted:
 			s.bar(fmt.Sprintf("%s:%d", h.name, p.place.Slot))
 		}
+	case elastic.Rejoining:
+		p := s.procs[ev.Process]
+		p.known = p.known || ev.Epoch == 0
 	case elastic.Kept:
 		s.kept = max(s.kept, ev.Epoch)
 	case elastic.HostLost:
@@ -677,6 +824,11 @@ func (s *sim) process(p *simProc) {
 	case !p.running:
 	case p.dying:
 		s.exit(p, 143)
+	case p.world == 0 && !p.in(h.roster.Places):
+		if !p.loaded {
+			p.loaded = true
+			h.out = append(h.out, elastic.Rejoining{Process: p.place.Process})
+		}
 	case p.world == 0:
 		if h.entered > p.left && h.entered == h.roster.Epoch {
 			p.world = h.entered
@@ -719,7 +871,7 @@ func (s *sim) process(p *simProc) {
 // TestEverySchedule: whatever fails and whenever, every roster is right, and when nothing fails any
 // more the job ends.
 func TestEverySchedule(t *testing.T) {
-	ends, returns, anew, excused := map[elastic.Cause]int{}, 0, 0, 0
+	ends, returns, anew, excused, swaps := map[elastic.Cause]int{}, 0, 0, 0, 0
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 99))
 		policy := elastic.Policy{MinNP: 1 + rng.IntN(2), ResetLimit: -1, Timeout: 60 * time.Second,
@@ -734,6 +886,9 @@ func TestEverySchedule(t *testing.T) {
 		if rng.IntN(8) == 0 {
 			policy.ResetLimit = rng.IntN(4)
 		}
+		if seed%3 == 0 {
+			policy.Spares = 1 + rng.IntN(2)
+		}
 		s := newSim(t, seed, policy, rng.IntN(12))
 		s.run()
 		ends[s.end.Cause]++
@@ -742,11 +897,15 @@ func TestEverySchedule(t *testing.T) {
 		}
 		anew += s.anew
 		excused += s.excused
+		swaps += s.swaps
 		if s.end.Cause == elastic.TooManyResets && policy.ResetLimit < 0 {
 			s.fail("ended by a limit that there is not")
 		}
 	}
-	t.Log(ends, returns, anew, excused)
+	t.Log(ends, returns, anew, excused, swaps)
+	if swaps < 200 {
+		t.Errorf("only %d spares entered a world", swaps)
+	}
 	if anew < 100 {
 		t.Errorf("only %d worlds began after the loss of all processes", anew)
 	}
@@ -774,6 +933,9 @@ func TestDoomedJob(t *testing.T) {
 		}
 		if rng.IntN(2) == 0 {
 			policy.CooldownMin, policy.CooldownMax = time.Second, 8*time.Second
+		}
+		if seed%3 == 0 {
+			policy.Spares = 1 + rng.IntN(2)
 		}
 		s := newSim(t, seed, policy, 0)
 		s.doomed = true

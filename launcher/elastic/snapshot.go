@@ -19,14 +19,15 @@ type snapshot struct {
 }
 
 type siteSnapshot struct {
-	Name   string       `json:"name"`
-	Slots  int          `json:"slots"`
-	Born   int64        `json:"born"`
-	Daemon int          `json:"daemon"` // -1 for none
-	Met    bool         `json:"met"`
-	Lost   ban          `json:"lost"`
-	Unmet  ban          `json:"unmet"`
-	Failed map[int]*ban `json:"failed"`
+	Name    string       `json:"name"`
+	Slots   int          `json:"slots"` // as discovered
+	Drained bool         `json:"drained,omitempty"`
+	Born    int64        `json:"born"`
+	Daemon  int          `json:"daemon"` // -1 for none
+	Met     bool         `json:"met"`
+	Lost    ban          `json:"lost"`
+	Unmet   ban          `json:"unmet"`
+	Failed  map[int]*ban `json:"failed"`
 }
 
 type daemonSnapshot struct {
@@ -49,13 +50,17 @@ type processSnapshot struct {
 	Dismissed bool   `json:"dismissed"`
 	Since     uint32 `json:"since"`
 	Left      uint32 `json:"left"`
+
+	Ready  bool          `json:"ready,omitempty"`
+	Began  time.Duration `json:"began,omitempty"`
+	Listed bool          `json:"listed,omitempty"`
 }
 
 // Snapshot encodes the state of the machine after the last Step. Restore needs the Config besides.
 func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{jobState: m.job}
 	for _, x := range m.sites {
-		site := siteSnapshot{Name: x.name, Slots: x.slots, Born: x.born, Daemon: -1, Met: x.met,
+		site := siteSnapshot{Name: x.name, Slots: x.listed, Drained: x.drained, Born: x.born, Daemon: -1, Met: x.met,
 			Lost: x.lost, Unmet: x.unmet, Failed: x.failed}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
@@ -68,7 +73,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 	}
 	for _, p := range m.processes {
 		s.Processes = append(s.Processes,
-			processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left})
+			processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left, p.ready, p.began, p.listed})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -91,8 +96,9 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	}
 	m := (&Machine{cfg: cfg, job: s.jobState}).use()
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, slots: x.Slots, born: x.Born, met: x.Met, lost: x.Lost,
+		site := &site{name: x.Name, listed: x.Slots, drained: x.Drained, born: x.Born, met: x.Met, lost: x.Lost,
 			unmet: x.Unmet, failed: map[int]*ban{}}
+		site.offer()
 		for slot, b := range x.Failed {
 			if b == nil {
 				return fail(errors.New("a slot without its failures"))
@@ -119,7 +125,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 			return fail(errors.New("a process without a daemon"))
 		}
 		p := &process{number: number, slot: x.Slot, host: d, started: x.Started, exited: x.Exited, ok: x.OK,
-			dismissed: x.Dismissed, since: x.Since, left: x.Left}
+			dismissed: x.Dismissed, since: x.Since, left: x.Left, ready: x.Ready, began: x.Began, listed: x.Listed}
 		if !p.exited {
 			d.used[p.slot] = p
 		}
@@ -137,6 +143,15 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 
 // Epoch returns the epoch of the last Roster.
 func (m *Machine) Epoch() uint32 { return m.job.Epoch }
+
+// Waits reports whether a process is a spare.
+func (m *Machine) Waits(process int) bool {
+	p := m.process(process)
+	return p != nil && p.waits()
+}
+
+// World returns the places of the last Roster.
+func (m *Machine) World() []ProcessPlace { return places(m.world, nil) }
 
 // Member reports whether a host has a place in the last Roster.
 func (m *Machine) Member(host int) bool {

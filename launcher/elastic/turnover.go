@@ -9,7 +9,7 @@ import (
 // happens when a script fails wherever it runs.
 type turnover struct {
 	Count int           `json:"count"`
-	Below int           `json:"below"` // processes with lower numbers are watched; 0 until the next world
+	Until uint32        `json:"until"` // processes that were in a world by then are watched; 0 until the next world
 	Epoch uint32        `json:"epoch"` // in which that watch began
 	Since time.Duration `json:"since"`
 }
@@ -23,25 +23,25 @@ func (m *Machine) failsEverywhere() bool {
 // committed, or if the watch began long ago: then they have not failed at once.
 func (m *Machine) countTurnover() {
 	t := &m.job.Turnover
-	if t.Below == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.number < t.Below }) {
+	if t.Until == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.since <= t.Until }) {
 		return
 	}
 	if t.Count++; m.job.Kept >= t.Epoch || m.job.Now-t.Since >= steady {
 		t.Count = 0
 	}
-	t.Below = 0
+	t.Until = 0
 }
 
 // beginTurnover begins to watch the processes that are there now.
 func (m *Machine) beginTurnover() {
-	m.job.Turnover.Below, m.job.Turnover.Epoch, m.job.Turnover.Since = len(m.processes), m.job.Epoch, m.job.Now
+	m.job.Turnover.Until, m.job.Turnover.Epoch, m.job.Turnover.Since = m.job.Epoch, m.job.Epoch, m.job.Now
 }
 
 // dismiss lets a process go. If the reason is not a failure, all processes that are there now are watched from here on.
 func (m *Machine) dismiss(p *process) {
 	p.dismissed = true
 	if !p.exited && !m.bad(p.host.site, p.slot) {
-		m.job.Turnover.Below = len(m.processes)
+		m.job.Turnover.Until = m.job.Epoch
 	}
 }
 

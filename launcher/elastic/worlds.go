@@ -192,12 +192,13 @@ func (m *Machine) wait(need, have int) {
 	m.end(e)
 }
 
-// offer notifies the processes that a world with other members could begin, once for each such set of members.
+// offer notifies the processes that a world with other members could begin, once for each such set of members. What is
+// to take the place of processes that leave loads its program first.
 func (m *Machine) offer() {
 	keep, add := m.next(m.need(), true, true)
 	removed := len(keep) < len(m.live())
-	tooFew := len(keep)+len(add) < m.need()                 // those on a host that was blacklisted have yet to be replaced
-	if tooFew || !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
+	tooFew := len(keep)+len(add) < m.need()                                                  // those on a host that was blacklisted have yet to be replaced
+	if tooFew || m.loading(len(keep)+len(add)) || !removed && (len(add) == 0 || m.spent()) { // a host that is back is no reason to end the job
 		m.job.Offered = ""
 		return
 	}

@@ -1,0 +1,153 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A spare is a process that has started, and waits in init for its first world. It takes the place of a process that is
+// lost or leaves, so that the others do not wait until a new one has loaded its program. Where the world may grow, what
+// joins it starts as a spare too. Spares have slots that the world does not use, on hosts without ranks if there are any.
+
+// loadLimit is how long after its start a spare may take to reach init. Then it counts as if it had: perhaps it is one
+// that does not report it.
+const loadLimit = 30 * time.Second
+
+// waits reports whether a process is a spare.
+func (p *process) waits() bool { return p.since == 0 && !p.exited && !p.dismissed }
+
+// warm reports whether a spare can enter a world at once.
+func (m *Machine) warm(p *process) bool { return p.ready || m.job.Now-p.began >= loadLimit }
+
+// fits reports whether a spare may stay where it is.
+func (m *Machine) fits(p *process) bool {
+	d := p.host
+	return d.state == up && !d.failed && p.slot < d.site.slots && !m.bad(d.site, p.slot)
+}
+
+// spares returns the spares that can be used: those that can enter a world at once, on hosts that are in it first, and
+// the others.
+func (m *Machine) spares() (warm, loading []slot) {
+	if m.cfg.Spares == 0 {
+		return nil, nil
+	}
+	for _, p := range m.processes {
+		switch {
+		case !p.waits() || !m.fits(p):
+		case m.warm(p):
+			warm = append(warm, slot{p.host, p.slot, p})
+		default:
+			loading = append(loading, slot{p.host, p.slot, p})
+		}
+	}
+	slices.SortStableFunc(warm, func(a, b slot) int { return boolInt(b.host.member) - boolInt(a.host.member) })
+	return warm, loading
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// most returns how many processes the next world may have where so many could run. It leaves room for spares, unless it
+// would have fewer than the present one for that.
+func (m *Machine) most(usable int) int {
+	if m.cfg.Spares == 0 {
+		if m.cfg.MaxNP == 0 {
+			return usable
+		}
+		return m.cfg.MaxNP
+	}
+	return min(max(m.cfg.NP, len(m.world), usable-m.cfg.Spares), m.cfg.MaxNP)
+}
+
+// tendSpares lets spares go that are not wanted any more, and starts others once the ranks of the world run: as many as
+// the user wants, and one for each process that the world lacks.
+func (m *Machine) tendSpares() {
+	if m.cfg.Spares == 0 || m.job.Epoch == 0 || m.job.Ended {
+		return
+	}
+	changed, have := false, 0
+	for _, p := range m.processes {
+		switch {
+		case !p.waits():
+		case m.job.Finished || !m.fits(p):
+			p.dismissed, changed = true, true
+		default:
+			have++
+		}
+	}
+	if m.job.Committed && m.job.Broken == "" && !m.job.Finished && !m.job.NoSpares && !m.allLeft() {
+		keep, _ := m.next(m.need(), true, true)
+		free := m.spareSlots()
+		want := m.cfg.Spares + max(m.most(len(keep)+have+len(free))-len(keep), 0)
+		for _, s := range free[:min(len(free), max(want-have, 0))] {
+			s.spare = m.newProcess(s)
+			s.spare.began, changed = m.job.Now, true
+			have++
+		}
+		m.noteShortage(m.cfg.Spares - have)
+	}
+	if changed {
+		m.emit(Spares{m.job.Epoch, m.sparePlaces()})
+	}
+}
+
+// loading reports whether a world that would be smaller than the present one waits for spares that load their program.
+func (m *Machine) loading(size int) bool {
+	_, loading := m.spares()
+	return size < len(m.live()) && len(loading) > 0
+}
+
+// spareSlots returns the free slots, those first that are on hosts with the fewest processes.
+func (m *Machine) spareSlots() []slot {
+	free := m.free()
+	slices.SortStableFunc(free, func(a, b slot) int {
+		if a.host.member != b.host.member {
+			return boolInt(a.host.member) - boolInt(b.host.member)
+		}
+		return len(a.host.used) - len(b.host.used)
+	})
+	return free
+}
+
+// noteShortage notes, once, that spares lack slots.
+func (m *Machine) noteShortage(lacking int) {
+	starting := slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state == starting })
+	switch {
+	case lacking <= 0:
+		m.sparesNoted = false
+	case !m.sparesNoted && !starting && m.job.Now-m.began >= settle:
+		m.sparesNoted = true
+		m.emit(Note{fmt.Sprintf("no slot is free for %d of %d spares", min(lacking, m.cfg.Spares), m.cfg.Spares)})
+	}
+}
+
+// sparePlaces returns the places of all spares. Their ranks follow those of the world. A spare has the local rank of its
+// slot until its world begins.
+func (m *Machine) sparePlaces() (out []ProcessPlace) {
+	for _, p := range m.processes {
+		if p.waits() {
+			out = append(out, ProcessPlace{Process: p.number, Rank: len(m.world) + len(out), LocalRank: p.slot,
+				LocalSize: max(p.host.site.slots, p.slot+1), CrossSize: 1, Host: p.host.id, Slot: p.slot, New: !p.listed})
+			p.listed = true
+		}
+	}
+	return out
+}
+
+// spareExited takes the end of a spare. One that ends without an error, before it was in a world, has a program that asks
+// for none: others would do the same.
+func (m *Machine) spareExited(p *process, ev Exited) {
+	switch {
+	case p.dismissed || ev.Asked:
+	case ev.Code == 0:
+		m.job.NoSpares = true
+		m.emit(Note{fmt.Sprintf("a spare on %s has ended before init: no other one is started", p.host.site.name)})
+	default:
+		m.suspect(p.host.site, p.slot, ev.Code)
+	}
+}
