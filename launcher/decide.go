@@ -53,6 +53,8 @@ func (j *job) follow(ev elastic.Event) {
 			j.evicted = append(j.evicted, j.hosts[a.Host])
 		case elastic.Roster:
 			j.enter(a)
+		case elastic.Spares:
+			j.tendSpares(a)
 		case elastic.Form:
 			j.late = time.Time{}
 			j.hosts.broadcast(&wire.Form{Epoch: a.Epoch})

@@ -185,7 +185,7 @@ func (j *job) rankStarted(h *host, s *wire.Started) {
 		p.started = true
 		j.spec.feedStdin(s.Process, j.processes, j.hosts)
 	}
-	j.spec.watch(RankEvent{Rank: s.Process, Host: h.name, PID: s.PID})
+	j.spec.watch(RankEvent{Rank: s.Process, Host: h.name, PID: s.PID, Spare: p.spare})
 	j.decide(elastic.Started{Process: s.Process})
 }
 

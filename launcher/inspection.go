@@ -20,6 +20,9 @@ type inspection struct {
 	last    []why.Finding   // of the last round
 }
 
+// spareState describes a process that waits for its first world.
+const spareState = "spare: waits for its first world"
+
 // finding returns what was found about a rank of a host. Waits count if they are longer than the job's patience.
 func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, patience time.Duration) why.Finding {
 	f := why.Finding{Rank: rank, Host: h.name}
@@ -34,6 +37,9 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, pa
 		return f
 	case !p.started:
 		f.State = "has not started"
+		return f
+	case p.spare && found != nil:
+		f.State = spareState
 		return f
 	case found == nil && h.Heard.Busy(i.asked):
 		f.State, f.Unread = "nobody reads what it writes", true

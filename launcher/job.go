@@ -36,6 +36,9 @@ func (j *job) tellLost(process int) {
 	if failure == nil {
 		return
 	}
+	if j.processes.at(process).spare {
+		j.spec.Note("gorun: a spare is lost before it was in a world")
+	}
 	if failure.Signal == 0 {
 		j.news.mistake = time.Now()
 	}

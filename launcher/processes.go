@@ -12,7 +12,8 @@ type processes []process
 
 // process is what the launcher knows about one process.
 type process struct {
-	host    int // the id of its host
+	host    int  // the id of its host
+	spare   bool // it waits for its first world
 	started bool
 	exited  bool               // or it could not start
 	failure *failure.RankError // nil unless it has failed

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"gorun/launcher/elastic"
@@ -15,34 +16,17 @@ import (
 // enter sends the rosters of another world.
 func (j *job) enter(w elastic.Roster) {
 	j.membership.epoch = w.Epoch
-	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(j.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places),
-		Later: w.Later}
-	placement, ids := placementOf(w, func(id int) string { return j.hosts[id].name })
-	for i, id := range ids {
-		ready := j.hosts[id].ready
-		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: j.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data,
-			Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
-	}
+	roster, placement := j.rosterOf(w)
 	j.membership.hosts = w.Hosts()
-	first := j.hosts[roster.Peers[0].ID].ready
-	if len(first.Data) > 0 {
-		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
+	ranks, spares := j.placed(w.Places), j.placed(w.Spares)
+	if j.stopping {
+		return
 	}
-	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
-	byHost := map[int][]wire.Rank{}
-	for rank, p := range w.Places {
-		byHost[p.Host] = append(byHost[p.Host], j.spec.rankOf(rank, p))
-		j.processes.place(p.Process, p.Host)
-		if !p.New {
-			continue
-		}
-		if err := j.membership.admit(p.Process, j.hosts[p.Host].name); err != nil {
-			j.stop(err)
-			return
-		}
+	for _, p := range w.Places {
+		j.enters(p.Process)
 	}
 	for _, h := range j.hosts {
-		h.Own(byHost[h.id])
+		h.Own(slices.Concat(ranks[h.id], spares[h.id]))
 	}
 	j.replicate(func() {
 		var names []string
@@ -55,12 +39,80 @@ func (j *job) enter(w elastic.Roster) {
 				topology.Count(len(w.Places), "rank"), topology.Count(len(names), "host"), w.Reason)
 			j.tell(j.news.begins(time.Now(), text))
 		}
-		j.sendRosters(roster, byHost)
+		j.sendRosters(roster, ranks, spares)
+	})
+}
+
+// rosterOf returns a world as its daemons get it, without the ranks of each, and as package plan sees it.
+func (s *state) rosterOf(w elastic.Roster) (wire.Roster, plan.Placement) {
+	roster := wire.Roster{Epoch: w.Epoch, LeaseMS: int(s.lease().Milliseconds()), Reason: w.Reason, Size: len(w.Places),
+		Later: w.Later}
+	placement, ids := placementOf(w, func(id int) string { return s.hosts[id].name })
+	for i, id := range ids {
+		ready := s.hosts[id].ready
+		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: s.hosts[id].name, Gossip: ready.Gossip, Data: ready.Data,
+			Ports: ready.Ports, Ranks: placement.Hosts[i].Ranks})
+	}
+	first := s.hosts[roster.Peers[0].ID].ready
+	if len(first.Data) > 0 {
+		roster.MasterAddr, _, _ = net.SplitHostPort(first.Data[0])
+	}
+	roster.MasterPort, roster.KVPort = first.Port, first.KVPort
+	return roster, placement
+}
+
+// placed notes where processes are, and returns them by host. It stops the job if a new one cannot be admitted.
+func (j *job) placed(places []elastic.ProcessPlace) map[int][]wire.Rank {
+	byHost := map[int][]wire.Rank{}
+	for _, p := range places {
+		byHost[p.Host] = append(byHost[p.Host], j.spec.rankOf(p.Rank, p))
+		j.processes.place(p.Process, p.Host)
+		if !p.New {
+			continue
+		}
+		if err := j.membership.admit(p.Process, j.hosts[p.Host].name); err != nil {
+			j.stop(err)
+		}
+	}
+	return byHost
+}
+
+// enters notes that a process has a place in the world.
+func (j *job) enters(process int) {
+	if p := &j.processes[process]; p.spare {
+		p.spare = false
+		j.spec.watch(RankEvent{Rank: process, Host: j.hosts[p.host].name, Enters: true})
+	}
+}
+
+// tendSpares sends the spares of the present world to their hosts. A host that is not in that world may not know it.
+func (j *job) tendSpares(s elastic.Spares) {
+	spares := j.placed(s.Places)
+	for _, p := range s.Places {
+		j.processes[p.Process].spare = true
+	}
+	for _, h := range j.hosts {
+		h.Own(spares[h.id])
+	}
+	world := elastic.Roster{Epoch: s.Epoch, Places: j.membership.policy.World()}
+	j.replicate(func() {
+		roster, _ := j.rosterOf(world)
+		for _, h := range j.hosts {
+			mine := spares[h.id]
+			if h.ready == nil || h.ended || h.leaving || len(mine) == 0 && !h.spares {
+				continue
+			}
+			h.spares = len(mine) > 0
+			if !j.membership.policy.Member(h.id) {
+				h.Queue.Put(&roster)
+			}
+			h.Queue.Put(&wire.Spares{Epoch: s.Epoch, Ranks: mine})
+		}
 	})
 }
 
 // sendRosters sends a roster to all hosts that are there, each with its own ranks.
-func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
+func (j *job) sendRosters(roster wire.Roster, ranks, spares map[int][]wire.Rank) {
 	var present hostList
 	for _, h := range j.hosts {
 		if h.ready != nil && !h.ended && !h.leaving {
@@ -70,7 +122,8 @@ func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 	present.sendPeers(&roster)
 	for _, h := range present {
 		mine := roster
-		mine.Ranks = ranks[h.id]
+		mine.Ranks, mine.Spares = ranks[h.id], spares[h.id]
+		h.spares = len(mine.Spares) > 0
 		h.Queue.Put(&mine)
 	}
 }
@@ -79,7 +132,7 @@ func (j *job) sendRosters(roster wire.Roster, ranks map[int][]wire.Rank) {
 func (s *Spec) rankOf(rank int, p elastic.ProcessPlace) wire.Rank {
 	number, program := s.programOf(rank)
 	r := wire.Rank{Process: p.Process, Rank: rank, LocalRank: p.LocalRank, CrossRank: p.CrossRank, CrossSize: p.CrossSize,
-		Env: program.Env}
+		Slot: p.Slot, Env: program.Env}
 	if len(s.Programs) > 1 {
 		r.Argv, r.Dir, r.Program = program.Argv, program.Dir, number
 	}

@@ -93,6 +93,9 @@ func (s *state) restoreProcesses(snap snapshot) error {
 		}
 		s.processes.place(process, id)
 		s.hosts[id].Own([]wire.Rank{{Process: process}})
+		if s.membership.policy.Waits(process) {
+			s.processes[process].spare, s.hosts[id].spares = true, true
+		}
 		if err := s.membership.admit(process, s.hosts[id].name); err != nil {
 			return err
 		}

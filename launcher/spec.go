@@ -120,9 +120,11 @@ type RankEvent struct {
 	Rank   int
 	Host   string
 	Ended  bool
-	PID    int // of one that started
-	Code   int // exit status of one that ended
-	Signal int // by which it was killed, 0 if it was not
+	Spare  bool // one that started waits for its first world
+	Enters bool // such a one neither starts nor ends, but is in a world from now on
+	PID    int  // of one that started
+	Code   int  // exit status of one that ended
+	Signal int  // by which it was killed, 0 if it was not
 }
 
 // HostEvent reports that a host is silent, that it is back, or that an elastic job goes on without it.
@@ -165,6 +167,7 @@ type RankUsage struct {
 	RSS       int64         // bytes
 	Processes int
 	State     string      // in words
+	Spare     bool        // it waits for its first world
 	Split     *wire.Split // where its time went; nil if it counts nothing
 	Arena     int64       // bytes of shared memory for its tensors
 	At        int64       // when its CPU time was read, by its host's clock, in microseconds since 1970

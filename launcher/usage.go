@@ -17,7 +17,7 @@ func (s *Spec) reportUsage(h *host, msg *wire.Usage, of processes, hosts hostLis
 	}
 	for _, u := range msg.Ranks {
 		if of.on(h.id, u.Rank) {
-			s.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State, u.Split, u.Arena, u.At})
+			s.Used(RankUsage{u.Rank, time.Duration(u.CPUMS) * time.Millisecond, u.RSS, u.Processes, u.State, of.at(u.Rank).spare, u.Split, u.Arena, u.At})
 		}
 	}
 }

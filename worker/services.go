@@ -42,6 +42,7 @@ func (r ranksDaemon) World() member.View           { return r.d.member.World() }
 func (r ranksDaemon) Host() topology.Host          { return r.d.machine.Host() }
 func (r ranksDaemon) Leave(epoch uint32, rank int) { r.d.engine.Leave(epoch, rank) }
 func (r ranksDaemon) Pin(run func(stream int))     { r.d.net.Links().Pin(run) }
+func (r ranksDaemon) Own() []string                { return r.d.net.Own() }
 func (r ranksDaemon) Deaf() bool                   { return r.d.cfg.LauncherLease.deaf() }
 
 // goodbyes is the engine as sessions see it: a rank's goodbye goes through the daemon's loop.
@@ -86,6 +87,16 @@ func (m memberDaemon) Admit(r *wire.Roster) error {
 	}
 	m.net.EndRelay()
 	m.net.Locate(r)
+	return nil
+}
+
+// SparesChanged implements member.Daemon.
+func (m memberDaemon) SparesChanged(ctx context.Context, r *wire.Roster) error {
+	if err := m.ranks.Starter.Admit(r); err != nil {
+		return err
+	}
+	m.ranks.Worlds.Drop(r)
+	m.ranks.Starter.StartSpares(ctx)
 	return nil
 }
 

@@ -301,6 +301,8 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		d.member.Announce(m)
 	case *wire.Roster:
 		d.member.Join(ctx, m)
+	case *wire.Spares:
+		d.member.Spare(ctx, m)
 	case *wire.Form:
 		d.member.Form(ctx, m.Epoch)
 	case *wire.Alive:

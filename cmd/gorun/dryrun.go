@@ -43,7 +43,7 @@ func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.
 	if o.cluster != "" {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}
-	if o.given(&o.minNP) || o.given(&o.script) {
+	if o.elastic() {
 		fmt.Fprintf(&b, "this is how the job begins if every host can be used, those named first before others; it goes on with those that there are\n")
 	}
 	if len(spec.NICs) > 0 {

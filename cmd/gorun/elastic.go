@@ -32,7 +32,9 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 		&cli.IntFlag{Name: "min-np", Destination: &o.minNP, Aliases: []string{"min-num-proc"},
 			Usage: "go on with as few as `N` ranks", DefaultText: "-np"},
 		&cli.IntFlag{Name: "max-np", Destination: &o.maxNP, Aliases: []string{"max-num-proc"},
-			Usage: "never run more than `N` ranks", DefaultText: "one for every slot"},
+			Usage: "never run more than `N` ranks", DefaultText: "one for every slot, or -np with --spares"},
+		&cli.IntFlag{Name: "spares", Destination: &o.spares,
+			Usage: "start `N` more ranks, which wait in init for the place of one that is lost", DefaultText: "none"},
 		&cli.StringFlag{Name: "host-discovery-script", Destination: &o.script,
 			Usage: "run `COMMAND` every second; each line that it prints is a host to use: host or host:slots"},
 		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"},
@@ -58,10 +60,15 @@ type elasticPlan struct {
 	by     plan.Policy
 }
 
-// readElastic returns nil for a job of fixed size. Like horovodrun, it takes a job for elastic if there is a
-// discovery script or a --min-np.
+// elastic reports whether the job is elastic. Like horovodrun, gorun takes it for that if there is a discovery script or a
+// --min-np; spares make it elastic too.
+func (o *jobFlags) elastic() bool {
+	return o.given(&o.minNP) || o.given(&o.script) || o.given(&o.spares)
+}
+
+// readElastic returns nil for a job of fixed size.
 func readElastic(o *jobFlags) (*elasticPlan, error) {
-	if !o.given(&o.minNP) && !o.given(&o.script) {
+	if !o.elastic() {
 		for _, field := range []any{&o.maxNP, &o.slotsPerHost, &o.onFailure, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
 			if o.given(field) {
 				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", o.names[field]), "add --min-np or --host-discovery-script"}
@@ -69,13 +76,16 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 		}
 		return nil, nil
 	}
-	for _, field := range []*int{&o.np, &o.minNP, &o.maxNP, &o.slotsPerHost, &o.lossLimit} {
+	for _, field := range []*int{&o.np, &o.minNP, &o.maxNP, &o.slotsPerHost, &o.lossLimit, &o.spares} {
 		if o.given(field) && *field < 1 {
 			return nil, &usageError{fmt.Errorf("--%s %d: must be at least 1", o.names[field], *field), ""}
 		}
 	}
 	if !o.given(&o.np) && !o.given(&o.minNP) {
 		return nil, &usageError{errors.New("an elastic job needs -np or --min-np"), "-np N or --min-np N"}
+	}
+	if o.given(&o.spares) && o.noShim {
+		return nil, &usageError{errors.New("--spares: ranks of stock Horovod cannot wait for a world"), "leave out --no-horovod-shim"}
 	}
 	onFailure, err := elastic.ParseOnFailure(cmp.Or(o.onFailure, elastic.Replace.String()))
 	if err != nil {
@@ -89,6 +99,7 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 		NP:         o.np,
 		MinNP:      o.minNP,
 		MaxNP:      o.maxNP,
+		Spares:     o.spares,
 		OnFailure:  onFailure,
 		ResetLimit: -1,
 		LossLimit:  o.lossLimit,
@@ -186,11 +197,11 @@ func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (
 	to := make(chan []elastic.DiscoveredHost, 1)
 	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
 	if p.Script == nil {
-		list, _, err := hostList(o, p.NP)
+		list, _, err := hostList(o, p.wanted())
 		if err != nil {
 			return nil, nil, err
 		}
-		to <- p.slotsOf(list, o.slotsPerHost, p.NP)
+		to <- p.slotsOf(list, o.slotsPerHost, p.wanted())
 		return spec, nil, nil
 	}
 	return spec, func(ctx context.Context) error {
@@ -214,6 +225,9 @@ func (p *elasticPlan) first(ctx context.Context, spec *launcher.ElasticSpec) (pl
 	}
 	return launcher.FirstWorld(p.Policy, p.slotsOf(list, p.Script.Slots, 0))
 }
+
+// wanted is how many slots the first world and the spares need.
+func (p *elasticPlan) wanted() int { return p.NP + p.Spares }
 
 // slotsOf gives each host as many slots as -ppn asks for. Without -ppn, a host without a number gets
 // --slots-per-host, or its even share of the ranks.

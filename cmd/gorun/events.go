@@ -66,9 +66,15 @@ func announce(mux *output.Mux, p plan.Placement) {
 // watchRanks makes events of what happens to ranks.
 func watchRanks(mux *output.Mux) func(launcher.RankEvent) {
 	return func(e launcher.RankEvent) {
-		if e.Ended {
+		switch {
+		case e.Ended:
 			mux.Event(exitedEvent{"exited", e.Rank, e.Host, e.Code, e.Signal})
-		} else {
+		case e.Enters:
+			mux.SetSpare(e.Rank, false)
+		default:
+			if e.Spare {
+				mux.SetSpare(e.Rank, true)
+			}
 			mux.Event(startedEvent{"started", e.Rank, e.Host, e.PID})
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,8 +90,12 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	if err != nil {
 		return &usageError{errors.New("--kubernetes needs gorun-kubernetes beside gorun or in PATH"), "install the package gorun-kubernetes, or put that program beside gorun"}
 	}
+	most := o.maxNP
+	if o.spares > 0 {
+		most = cmp.Or(o.maxNP, o.np) + o.spares
+	}
 	args := []string{kubernetesProgram, "-image", o.image, "-ranks", strconv.Itoa(o.np), "-slots", strconv.Itoa(max(o.slotsPerHost, 1)),
-		"-least", strconv.Itoa(o.minNP), "-most", strconv.Itoa(o.maxNP), "-namespace", o.namespace, "-context", o.kubeContext,
+		"-least", strconv.Itoa(o.minNP), "-most", strconv.Itoa(most), "-namespace", o.namespace, "-context", o.kubeContext,
 		"-options", o.kubernetesOptions, "-dry-run=" + strconv.FormatBool(o.dryRun)}
 	if o.given(&o.podTemplate) {
 		args = append(args, "-pod-template", o.podTemplate)

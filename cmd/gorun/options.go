@@ -119,7 +119,7 @@ type ringFlags struct {
 
 // elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
 type elasticFlags struct {
-	minNP, maxNP         int
+	minNP, maxNP, spares int
 	script               string
 	slotsPerHost         int
 	onFailure, blacklist string

@@ -143,13 +143,13 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
 		return room{}, nil, nil, err
 	}
-	request := wire.Reserve{Ranks: p.NP, PerHost: p.by.PerHost, Elastic: true, Most: p.MaxNP, Program: programName(programs)}
+	request := wire.Reserve{Ranks: p.NP, PerHost: p.by.PerHost, Elastic: true, Most: p.most(), Program: programName(programs)}
 	if o.namesHosts() {
-		list, _, err := hostList(o, p.NP)
+		list, _, err := hostList(o, p.wanted())
 		if err != nil {
 			return fail(err)
 		}
-		for _, h := range p.slotsOf(list, o.slotsPerHost, p.NP) {
+		for _, h := range p.slotsOf(list, o.slotsPerHost, p.wanted()) {
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
 		}
 	}
@@ -174,6 +174,14 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 		}
 	}
 	return got.room, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
+}
+
+// most is how many slots the job can use, 0 for any number.
+func (p *elasticPlan) most() int {
+	if p.MaxNP == 0 {
+		return 0
+	}
+	return p.MaxNP + p.Spares
 }
 
 func hostsOf(shares []wire.Share) []elastic.DiscoveredHost {

@@ -44,7 +44,7 @@ func wayToHosts(o *jobFlags) (way, error) {
 		return way{}, nil
 	}
 	list, _, err := hostList(o, 0)
-	if err != nil || outside(in, list) != "" || len(list) == 1 && !o.given(&o.minNP) && ownNames()(context.Background(), list[0].Name) {
+	if err != nil || outside(in, list) != "" || len(list) == 1 && !o.elastic() && ownNames()(context.Background(), list[0].Name) {
 		return way{}, nil // whoever needs the list reports its mistakes
 	}
 	return way{srun, in}, nil
@@ -93,7 +93,7 @@ func (w way) steps(o *jobFlags, exe string, binary func() (ssh.Binary, error)) *
 	if w.in != nil && w.Name == "srun" {
 		s.Groups = w.in.Groups
 	}
-	s.Apart = o.given(&o.minNP) || o.given(&o.script) // an elastic job goes on without a host
+	s.Apart = o.elastic() // an elastic job goes on without a host
 	return s
 }
 

@@ -55,7 +55,7 @@ func idleTorchrun(o *jobFlags) []string {
 	if len(given) > 0 {
 		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
 	}
-	if o.maxRestarts > 0 && (o.given(&o.minNP) || o.given(&o.script)) {
+	if o.maxRestarts > 0 && o.elastic() {
 		out = append(out, "--max-restarts (an elastic job goes on instead; --reset-limit sets how often)")
 	}
 	if o.standalone && (o.namesHosts() || o.cluster != "") {

@@ -138,12 +138,7 @@ func (m *Mux) add(rank int) error {
 		if err := m.divert(s); err != nil {
 			return err
 		}
-		if m.cfg.Tag != nil {
-			s.tag = m.cfg.Tag(rank, name)
-			if m.cfg.Color {
-				s.tag = paint(rank, s.tag)
-			}
-		}
+		s.tag = m.tag(s, "")
 		m.streams[key{rank, name}] = s
 		if m.cfg.Dir == "" {
 			continue
@@ -192,6 +187,33 @@ func (m *Mux) Add(rank int) error {
 		return nil
 	}
 	return m.add(rank)
+}
+
+// SetSpare marks the lines of a rank as those of a spare, from here on, or no longer.
+func (m *Mux) SetSpare(rank int, spare bool) {
+	before := ""
+	if spare {
+		before = "spare "
+	}
+	for _, name := range []wire.OutputStream{wire.Stdout, wire.Stderr} {
+		if s := m.stream(rank, name); s != nil {
+			s.mu.Lock()
+			s.tag = m.tag(s, before)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// tag returns what precedes the lines of a stream.
+func (m *Mux) tag(s *stream, before string) string {
+	if m.cfg.Tag == nil {
+		return ""
+	}
+	tag := before + m.cfg.Tag(s.rank, s.name)
+	if m.cfg.Color {
+		tag = paint(s.rank, tag)
+	}
+	return tag
 }
 
 // stream returns one of a rank's streams, nil if there is no such rank.

@@ -16,7 +16,7 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Tag returns the prefix of each line of a rank's stream. It is called once for each stream.
+// Tag returns the prefix of each line of a rank's stream.
 type Tag func(rank int, stream wire.OutputStream) string
 
 // HorovodTag is the style of horovodrun: [0]<stdout>:

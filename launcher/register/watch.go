@@ -67,10 +67,14 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 // rank notes the start or the end of a rank.
 func (r *Registration) rank(e launcher.RankEvent) {
 	r.update(e.Rank, func(rank *jobs.RankStatus) {
-		if rank.Host = e.Host; e.Ended {
+		rank.Host = e.Host
+		switch {
+		case e.Ended:
 			rank.State = "ended with " + strconv.Itoa(e.Code)
-		} else {
-			r.ran, rank.PID, rank.State = true, e.PID, "runs"
+		case e.Enters:
+			rank.State = "runs"
+		default:
+			r.ran, rank.PID, rank.State = true, e.PID, stateOf("runs", e.Spare)
 		}
 	})
 }
@@ -80,8 +84,16 @@ func (r *Registration) usage(u launcher.RankUsage) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
 		rank.CPUMS, rank.At, rank.RSS, rank.Processes = u.CPU.Milliseconds(), u.At, u.RSS, u.Processes
 		rank.Split, rank.Arena = (*jobs.Split)(u.Split), u.Arena
-		rank.State = rank.Split.Does(u.State)
+		rank.State = stateOf(rank.Split.Does(u.State), u.Spare)
 	})
+}
+
+// stateOf marks the state of a spare.
+func stateOf(state string, spare bool) string {
+	if spare {
+		return "spare: " + state
+	}
+	return state
 }
 
 // hostUsage notes what the links of a host have carried.

@@ -48,6 +48,7 @@ type Rank struct {
 	Argv      []string `msgpack:"argv"`    // replaces Job.Argv in a job of several programs
 	Dir       string   `msgpack:"dir"`     // replaces Job.Dir
 	Program   int      `msgpack:"program"` // the number of that program in the job
+	Slot      int      `msgpack:"slot"`    // of the host; what must not change while the process lives depends on it
 }
 
 // Ready is a daemon's answer to Job: its addresses, and a description of its host.
@@ -66,19 +67,27 @@ type Ready struct {
 
 // Roster lists the members of an epoch's world and their addresses; the daemons then form the world by themselves. The
 // launcher alone numbers epochs. A Roster ends the world of a smaller epoch at once, and fails what its ranks have in
-// flight with the Reason. On the receiving host, processes in Ranks continue or are started, and all others are ended.
+// flight with the Reason. On the receiving host, processes in Ranks continue or are started, those in Spares continue,
+// and all others are ended.
 type Roster struct {
 	Epoch      uint32 `msgpack:"epoch"`
 	Reason     string `msgpack:"reason"` // why there is another world
 	Size       int    `msgpack:"size"`   // ranks in all
 	Peers      []Peer `msgpack:"peers"`  // in the order of their first ranks; none if a Peers message carried them
 	Ranks      []Rank `msgpack:"ranks"`  // of the receiving host
+	Spares     []Rank `msgpack:"spares"` // of the receiving host: they go on waiting for their first world
 	MasterAddr string `msgpack:"master_addr"`
 	MasterPort int    `msgpack:"master_port"`
 	KVPort     int    `msgpack:"kv_port"` // at MasterAddr, 0 for none
 	LeaseMS    int    `msgpack:"lease"`   // how long a host may be silent
 	// Later starts the ranks before there is a world, which Form then begins.
 	Later bool `msgpack:"later"`
+}
+
+// Spares replaces the Spares of the Roster of Epoch: those that do not run are started, and those that it lacks are ended.
+type Spares struct {
+	Epoch uint32 `msgpack:"epoch"`
+	Ranks []Rank `msgpack:"ranks"` // their numbers follow those of the world
 }
 
 // Wanted reports that a rank waits for a world whose Roster has Later set.
@@ -109,7 +118,8 @@ type Peer struct {
 // Committed reports the world that this daemon entered. One host of a world sends Order and Why.
 type Committed struct{ World World }
 
-// Rejoining reports that a process has left the world of Epoch and waits in init for the next one.
+// Rejoining reports that a process has left the world of Epoch and waits in init for the next one. Epoch is 0 for a spare,
+// which waits for its first.
 type Rejoining struct {
 	Process int    `msgpack:"process"`
 	Epoch   uint32 `msgpack:"epoch"`
@@ -502,6 +512,7 @@ func (*Hello) kind() byte        { return 1 }
 func (*Job) kind() byte          { return 2 }
 func (*Ready) kind() byte        { return 3 }
 func (*Roster) kind() byte       { return 4 }
+func (*Spares) kind() byte       { return 56 }
 func (*Committed) kind() byte    { return 5 }
 func (*Started) kind() byte      { return 6 }
 func (*Output) kind() byte       { return 7 }

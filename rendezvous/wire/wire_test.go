@@ -19,6 +19,7 @@ var messages = []wire.Message{
 	&wire.Job{ID: "j", Secret: []byte("s"), HostID: 1, Name: "a", Slots: 1, Argv: []string{"python3"}, Env: []string{"A=1"}},
 	&wire.Ready{Gossip: "10.0.0.1:7", Data: []string{"10.0.0.1:8"}, Port: 9, Host: topology.Host{Name: "a", NICs: []topology.NIC{{Name: "eth0", Node: -1}}}},
 	&wire.Roster{Epoch: 1, Size: 2, Ranks: []wire.Rank{{Process: 4, Rank: 3, LocalRank: 1, Env: []string{"RANK=3"}}}, Peers: []wire.Peer{{Name: "a", Ranks: []int{0, 1}}}, MasterAddr: "10.0.0.1", MasterPort: 9},
+	&wire.Spares{Epoch: 1, Ranks: []wire.Rank{{Process: 5, Rank: 2, LocalRank: 1, Slot: 1}}},
 	&wire.Committed{World: wire.World{Epoch: 1, Order: []int{0, 1}, Why: []string{"x", "y"}}},
 	&wire.Started{Process: 1, PID: 2},
 	&wire.Output{Process: 1, Stream: wire.Stderr, Data: []byte("oops\n")},

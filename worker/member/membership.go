@@ -26,6 +26,8 @@ type Daemon interface {
 	EndWorld(ctx context.Context, former, next *wire.Roster)
 	// RosterChanged takes note of the roster that Roster returns from now on.
 	RosterChanged(ctx context.Context, r *wire.Roster)
+	// SparesChanged starts and ends processes of this host as the roster lists them now.
+	SparesChanged(ctx context.Context, r *wire.Roster) error
 	// Expect takes note of the peers that this host forms a world with, nil if it is not in the roster.
 	Expect(epoch uint32, peers []int)
 	// Prepare has the engine listen to the links of a proposed world.

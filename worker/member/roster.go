@@ -63,6 +63,25 @@ func (m *Membership) Join(ctx context.Context, r *wire.Roster) {
 	m.form(ctx, former)
 }
 
+// Spare takes the processes of this host that wait for their first world beside that of the roster. A later roster lists
+// them again.
+func (m *Membership) Spare(ctx context.Context, s *wire.Spares) {
+	if m.ending || m.roster == nil || s.Epoch != m.roster.Epoch {
+		return
+	}
+	r := *m.roster
+	r.Spares = s.Ranks
+	err := Check(&r, m.job.HostID, m.job.Name)
+	if err == nil {
+		m.roster = &r
+		m.peers.Store(&r)
+		err = m.cfg.Daemon.SparesChanged(ctx, &r)
+	}
+	if err != nil {
+		m.fail("join", err, "")
+	}
+}
+
 // Want asks the launcher, once, to form the world now that was to be formed later: a rank waits for it.
 func (m *Membership) Want() {
 	if m.roster != nil && m.roster.Later && !m.connected && !m.requested {

@@ -71,8 +71,14 @@ func Check(r *wire.Roster, host int, name string) error {
 	}
 	processes := map[int]bool{}
 	for _, p := range r.Ranks {
-		if p.Process < 0 || processes[p.Process] || !slices.Contains(self.Ranks, p.Rank) {
+		if p.Process < 0 || processes[p.Process] || p.Slot < 0 || !slices.Contains(self.Ranks, p.Rank) {
 			return fmt.Errorf("check roster of epoch %d: process %d as rank %d of host %s", r.Epoch, p.Process, p.Rank, name)
+		}
+		processes[p.Process] = true
+	}
+	for _, p := range r.Spares {
+		if p.Process < 0 || processes[p.Process] || p.Slot < 0 || p.LocalRank < 0 {
+			return fmt.Errorf("check roster of epoch %d: spare process %d of host %s", r.Epoch, p.Process, name)
 		}
 		processes[p.Process] = true
 	}

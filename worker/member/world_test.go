@@ -30,6 +30,7 @@ func TestNonsenseRoster(t *testing.T) {
 		{"a process too few", func(r *wire.Roster) { r.Ranks = r.Ranks[:1] }, "check roster of epoch 1: host a has 2 ranks there and 1 processes"},
 		{"a process twice", func(r *wire.Roster) { r.Ranks[1].Process = 7 }, "check roster of epoch 1: process 7 as rank 2 of host a"},
 		{"a negative process", func(r *wire.Roster) { r.Ranks[1].Process = -1 }, "process -1 as rank 2"},
+		{"a spare that is a rank", func(r *wire.Roster) { r.Spares = []wire.Rank{{Process: 8}} }, "check roster of epoch 1: spare process 8 of host a"},
 		{"another's rank", func(r *wire.Roster) { r.Ranks[1].Rank = 1 }, "process 8 as rank 1"},
 	} {
 		r := good()

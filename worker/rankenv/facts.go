@@ -13,6 +13,7 @@ type Facts struct {
 	// The rank's place.
 	Process                                                int // its number in the job
 	Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int
+	Spare                                                  bool   // it waits for its first world
 	Host                                                   string // as in the host list
 	Group, Groups                                          int    // the number of the host among those with ranks
 

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // someFacts are of a rank that gets every variable of the table but PMI_FD.
 func someFacts() rankenv.Facts {
 	return rankenv.Facts{Job: "j0b", Elastic: true, DropIn: true, NICs: []string{"ens1", "ens2"},
-		Process: 9, Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, CrossRank: 2, CrossSize: 3, Host: "h2", Group: 6, Groups: 7,
+		Process: 9, Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, CrossRank: 2, CrossSize: 3, Spare: true, Host: "h2", Group: 6, Groups: 7,
 		Dir: "/w", Binary: "/b/gorun", Socket: "@s", Token: "70ken", Counters: "/proc/7/fd/9", Stacks: "/proc/7/fd/11", SpareCPUs: []int{4, 5, 12}, GPU: "GPU-a", Threads: 10,
 		MasterAddr: "10.0.0.1", MasterPort: 4000, Coordinator: "10.0.0.1:5000", Workers: []string{"10.0.0.1:5001", "[fd00::2]:6001"},
 		PMI: &rankenv.PMI{Port: "127.0.0.1:7", ID: 11}, NIC: "eth0", Addr: "10.0.0.2", Stock: &rankenv.Stock{Addr: "10.0.0.9", Port: 12, NIC: "eth0"}}

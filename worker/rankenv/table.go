@@ -15,6 +15,8 @@ var placed = []Variable{
 	always(Gorun, Place, "GORUN_SIZE", size),
 	always(Gorun, Place, "GORUN_LOCAL_RANK", localRank),
 	always(Gorun, Place, "GORUN_LOCAL_SIZE", localSize),
+	noted("the numbers above are not yet true; `init()` sets them and removes this one",
+		given(Gorun, Place, "GORUN_SPARE", constant("1"), "`--spares`, before the first world of a rank", func(f *Facts) bool { return f.Spare })),
 	// A launcher that a rank has started gives its programs a higher one (cmd/gorun/nested.go).
 	noted("counts jobs that a rank of another job has started", always(Gorun, Place, "GORUN_DEPTH", constant("1"))),
 

@@ -16,24 +16,24 @@ import (
 // binding is where ranks, engine and streams run. It is decided once, for every slot of this host: a slot that gets
 // another rank keeps its CPUs.
 type binding struct {
-	ranks   []topology.Binding // by local rank; nil if they are not bound
+	ranks   []topology.Binding // by slot; nil if they are not bound
 	engine  []int              // CPUs, nil for any
 	streams [][]int            // CPUs beside the NIC of each network, nil if it makes no difference
-	spare   [][]int            // CPUs of what the ranks start, by local rank
+	spare   [][]int            // CPUs of what the ranks start, by slot
 }
 
 // of returns the binding of a rank.
 func (b binding) of(rank wire.Rank) topology.Binding {
-	if rank.LocalRank < len(b.ranks) {
-		return b.ranks[rank.LocalRank]
+	if rank.Slot < len(b.ranks) {
+		return b.ranks[rank.Slot]
 	}
 	return topology.Binding{}
 }
 
 // spareOf returns the CPUs of what a rank starts, nil if it is not bound to cores of its own.
 func (b binding) spareOf(rank wire.Rank) []int {
-	if rank.LocalRank < len(b.spare) {
-		return b.spare[rank.LocalRank]
+	if rank.Slot < len(b.spare) {
+		return b.spare[rank.Slot]
 	}
 	return nil
 }
@@ -48,16 +48,13 @@ type cpus struct {
 	binding binding
 }
 
-// bind decides where the ranks of this host run, and where the engine does.
-func (c *cpus) bind(roster *wire.Roster, gpus []string) error {
+// bind decides where the ranks of this host run, which has so many slots at least, and where the engine does.
+func (c *cpus) bind(slots int, gpus []string) error {
 	if c.binding.ranks != nil || c.job.Bind.To == "" || c.job.Bind.To == topology.BindNone {
 		return nil
 	}
 	host := c.daemon.Host()
-	slots := max(c.job.Slots, 1)
-	for _, rank := range roster.Ranks {
-		slots = max(slots, rank.LocalRank+1)
-	}
+	slots = max(slots, c.job.Slots, 1)
 	devices := make([]string, slots)
 	for i := range devices {
 		devices[i] = deviceOf(c.job.Env, gpus, i)
@@ -97,7 +94,7 @@ func (c *cpus) pinStreams(beside [][]int) {
 }
 
 // report shows what bind decided, if the user wants to see it.
-func (c *cpus) report(roster *wire.Roster) {
+func (c *cpus) report(ranks []wire.Rank) {
 	if !c.job.ReportBindings {
 		return
 	}
@@ -108,8 +105,8 @@ func (c *cpus) report(roster *wire.Roster) {
 	}
 	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(c.binding.ranks)), Bindings: c.binding.ranks,
 		Engine: c.binding.engine, Spare: c.binding.spare}
-	for _, rank := range roster.Ranks {
-		b.Ranks[rank.LocalRank] = rank.Rank
+	for _, rank := range ranks {
+		b.Ranks[rank.Slot] = rank.Rank
 	}
 	say(c.out, "ranks are bound to %s", c.job.Bind.To)
 	for _, line := range picture.Binding(host, b) {

@@ -34,8 +34,15 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
 		GPUPath: job.GPUPath}
 	_, f.Dir = s.programOf(rank, "")
+	if f.Spare = lists(roster.Spares, rank.Process); f.Spare {
+		f.LocalSize = max(job.Slots, rank.Slot+1)
+	}
 	host := cfg.Daemon.Host()
-	if self, ok := member.Peer(roster, job.HostID); ok && len(self.Data) > 0 && !job.Alone {
+	self, ok := member.Peer(roster, job.HostID)
+	if !ok { // it has spares alone
+		self.Data = cfg.Daemon.Own()
+	}
+	if len(self.Data) > 0 && !job.Alone {
 		at, _ := netip.ParseAddrPort(self.Data[0])
 		if f.NIC = host.NICAt(at.Addr()); f.NIC != "" {
 			f.Addr, f.RDMA, f.NCCLBy = at.Addr().Unmap().String(), len(host.RDMA) > 0, ncclConfigured(os.ReadFile, slices.Concat(cfg.Env, job.Env))
@@ -43,11 +50,14 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 	}
 	f.Group, f.Groups = groupOf(roster, job.HostID)
 	f.Counters, f.Stacks = s.gauges.paths(rank.Process)
-	if rank.LocalRank < len(gpus) {
-		f.GPU = gpus[rank.LocalRank]
+	if rank.Slot < len(gpus) {
+		f.GPU = gpus[rank.Slot]
 	}
 	if job.TF {
 		f.Workers = workers(roster)
+	}
+	if f.Spare {
+		return nil, f
 	}
 	inherit, mpi, err := cfg.MPI.Connect(roster, rank)
 	if err != nil {
@@ -75,10 +85,14 @@ func ncclConfigured(read func(string) ([]byte, error), env []string) bool {
 	return false
 }
 
-// groupOf returns the number of a host among the hosts with ranks, and how many hosts have some.
+// groupOf returns the number of a host among the hosts with ranks, and how many hosts have some. A host with spares alone
+// follows them.
 func groupOf(r *wire.Roster, host int) (group, groups int) {
 	peers := slices.DeleteFunc(slices.Clone(r.Peers), func(p wire.Peer) bool { return len(p.Ranks) == 0 })
-	return max(slices.IndexFunc(peers, func(p wire.Peer) bool { return p.ID == host }), 0), len(peers)
+	if group = slices.IndexFunc(peers, func(p wire.Peer) bool { return p.ID == host }); group < 0 {
+		group = len(peers)
+	}
+	return group, len(peers)
 }
 
 // coordinator returns where rank 0 serves the other processes of a JAX program, "" if that is not known.

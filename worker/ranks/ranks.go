@@ -36,6 +36,8 @@ type Daemon interface {
 	Leave(epoch uint32, rank int)
 	// Pin calls run on the thread of each stream between hosts.
 	Pin(run func(stream int))
+	// Own returns the addresses at which other hosts reach this one, best first.
+	Own() []string
 	// Deaf reports whether this host does not hear its launcher.
 	Deaf() bool
 }

@@ -62,7 +62,7 @@ func (s *Starter) Ports() (master int, others []int) {
 
 // Admit has the sessions expect the processes of a roster.
 func (s *Starter) Admit(roster *wire.Roster) error {
-	for _, rank := range roster.Ranks {
+	for _, rank := range slices.Concat(roster.Ranks, roster.Spares) {
 		p := s.processes.of(rank.Process)
 		if p.token != [32]byte{} {
 			continue
@@ -75,37 +75,51 @@ func (s *Starter) Admit(roster *wire.Roster) error {
 	return nil
 }
 
-// Start starts those processes of the roster that were not started yet.
+// Start starts those processes of the world that were not started yet.
 func (s *Starter) Start(ctx context.Context) {
-	roster, job, host := s.cfg.Daemon.World().Roster, s.cfg.Job, s.cfg.Daemon.Host()
-	if !slices.ContainsFunc(roster.Ranks, func(rank wire.Rank) bool { return !s.processes.of(rank.Process).started }) {
-		return
+	roster := s.cfg.Daemon.World().Roster
+	begun := s.startAll(ctx, roster.Ranks, func() { s.cfg.MPI.Open(ctx, roster) })
+	if roster.Size > 1 {
+		s.singletons.look(ctx, begun)
+	}
+}
+
+// StartSpares starts those processes that wait for their first world and were not started yet.
+func (s *Starter) StartSpares(ctx context.Context) {
+	s.startAll(ctx, s.cfg.Daemon.World().Roster.Spares, func() {})
+}
+
+// startAll starts those of some ranks that were not started yet, and returns their numbers. ready is called before.
+func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func()) (begun []int) {
+	if !slices.ContainsFunc(ranks, func(rank wire.Rank) bool { return !s.processes.of(rank.Process).started }) {
+		return nil
+	}
+	job, host, slots := s.cfg.Job, s.cfg.Daemon.Host(), 0
+	for _, rank := range ranks {
+		slots = max(slots, rank.Slot+1)
 	}
 	s.ports.release()
-	gpus, err := chooseGPUs(ctx, job.GPUs, host, len(roster.Ranks))
+	gpus, err := chooseGPUs(ctx, job.GPUs, host, slots)
 	if err != nil {
 		s.refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
-		return
+		return nil
 	}
-	if err := s.cpus.bind(roster, gpus); err != nil {
+	if err := s.cpus.bind(slots, gpus); err != nil {
 		s.refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
-		return
+		return nil
 	}
 	reportGPUs(s.cfg.Out, job, host)
-	s.cpus.report(roster)
+	s.cpus.report(ranks)
 	s.cpus.reportThreads()
 	s.cfg.Describe()
-	s.cfg.MPI.Open(ctx, roster)
-	var begun []int
-	for _, rank := range roster.Ranks {
+	ready()
+	for _, rank := range ranks {
 		if !s.processes.of(rank.Process).started {
 			begun = append(begun, rank.Process)
 			s.start(ctx, rank, gpus)
 		}
 	}
-	if roster.Size > 1 {
-		s.singletons.look(ctx, begun)
-	}
+	return begun
 }
 
 // start starts the process of a rank.
@@ -115,7 +129,7 @@ func (s *Starter) start(ctx context.Context, rank wire.Rank, gpus []string) {
 	}
 	inherit, facts := s.factsOf(ctx, rank, gpus)
 	env := rankenv.Environment(facts, slices.Concat(rankenv.Machine(s.cfg.Env), s.cfg.Job.Env), rank.Env)
-	argv, dir := s.programOf(rank, deviceOf(env, gpus, rank.LocalRank))
+	argv, dir := s.programOf(rank, deviceOf(env, gpus, rank.Slot))
 	if tree := s.cfg.Job.Tree; tree != nil {
 		env = tree.EnvAt(s.cfg.Tree, env)
 	}

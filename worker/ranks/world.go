@@ -57,12 +57,22 @@ func (w *Worlds) End(next *wire.Roster) {
 		d.stopTimer()
 		d.gone = false
 	}
+	w.Drop(next)
+}
+
+// Drop ends the processes that a roster lacks.
+func (w *Worlds) Drop(r *wire.Roster) {
 	for number, p := range w.processes {
-		if p.running && !slices.ContainsFunc(next.Ranks, func(rank wire.Rank) bool { return rank.Process == number }) {
+		if p.running && !lists(r.Ranks, number) && !lists(r.Spares, number) {
 			p.dropped = true
 			w.kill(number)
 		}
 	}
+}
+
+// lists reports whether a process is one of some ranks.
+func lists(ranks []wire.Rank, process int) bool {
+	return slices.ContainsFunc(ranks, func(rank wire.Rank) bool { return rank.Process == process })
 }
 
 // Left notes a goodbye; what it means depends on what comes next, the end of the process or its return.
@@ -84,9 +94,18 @@ func (w *Worlds) Left(ctx context.Context, number int, epoch uint32) {
 	}
 }
 
-// Rejoining lets the others know at once that a process has left the world for good: it waits for the next one.
+// Rejoining lets the others know at once that a process has left the world for good: it waits for the next one. A spare
+// has left none.
 func (w *Worlds) Rejoining(msg *wire.Rejoining) {
-	if msg.Epoch != w.daemon.World().Epoch {
+	world := w.daemon.World()
+	if msg.Epoch == 0 {
+		if world.Roster != nil && lists(world.Roster.Spares, msg.Process) {
+			w.of(msg.Process).rejoining = msg
+			w.out.Write(msg)
+		}
+		return
+	}
+	if msg.Epoch != world.Epoch {
 		return // the next one is under way
 	}
 	w.leave(msg.Process)

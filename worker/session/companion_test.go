@@ -200,6 +200,9 @@ func TestCompanionWaitsForWorld(t *testing.T) {
 	must.Soon(t, "connected", func() bool { return h.server.Connected(0) })
 	c.send(companionOf(0, token(0)))
 	must.Soon(t, "both wait", func() bool { return len(h.wanted) == 2 })
+	if len(h.new) != 1 {
+		t.Errorf("%d processes wait for their first world", len(h.new))
+	}
 	h.begin()
 	for _, x := range []*client{c, own} {
 		x.expect(65)

@@ -77,8 +77,9 @@ type Config struct {
 	Job    string // identifies the job in WELCOME (16 bytes of it) and in the socket's name
 	Engine Engine
 	Log    *slog.Logger
-	// Rejoin is called when a process that has left the world of an epoch waits for a later one. Why is the first of
-	// the last errors that were sent to it there, "" if an operation succeeded after them. It may be nil.
+	// Rejoin is called when a process that has left the world of an epoch waits for a later one; the epoch is 0 for one that
+	// was in none. Why is the first of the last errors that were sent to it there, "" if an operation succeeded after
+	// them. It may be nil.
 	Rejoin     func(process int, epoch uint32, why string)
 	Kept       func(epoch uint32)                    // a rank has committed its state in the world of an epoch; may be nil
 	Wanted     func()                                // a process waits for the first world; may be nil
@@ -382,11 +383,11 @@ func (s *Server) want() {
 	}
 }
 
-// rejoin reports that the session's process waits for a later world than the one it has left.
+// rejoin reports that the session's process waits for a later world than the one it has left, or for its first.
 func (s *Server) rejoin(x *session) {
 	s.mu.Lock()
 	left, why := s.expected[x.process].left, s.expected[x.process].why
-	waits := left > 0 && x.epoch == 0 && x.primary == nil
+	waits := x.epoch == 0 && x.primary == nil
 	s.mu.Unlock()
 	if waits && s.cfg.Rejoin != nil {
 		s.cfg.Rejoin(x.process, left, why)

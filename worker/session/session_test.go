@@ -41,6 +41,7 @@ type host struct {
 	stop   func()
 
 	rejoined chan rejoined
+	new      chan int  // processes that wait for their first world
 	wanted   chan bool // a value for each rank that waits for the first world
 	kept     chan uint32
 }
@@ -50,10 +51,16 @@ func start(t testing.TB, size int) *host { return startBounded(t, size, 0) }
 // startBounded starts a server that allows a rank so many operations.
 func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
-	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), wanted: make(chan bool, 16), kept: make(chan uint32, 16)}
+	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), new: make(chan int, 256), wanted: make(chan bool, 16), kept: make(chan uint32, 16)}
 	h.engine = newEngine(size, h.pool)
 	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
-		Rejoin: func(process int, epoch uint32, why string) { h.rejoined <- rejoined{process, epoch, why} }, Wanted: func() { h.wanted <- true },
+		Rejoin: func(process int, epoch uint32, why string) {
+			if epoch > 0 {
+				h.rejoined <- rejoined{process, epoch, why}
+			} else {
+				h.new <- process
+			}
+		}, Wanted: func() { h.wanted <- true },
 		Kept: func(epoch uint32) { h.kept <- epoch }})
 	var err error
 	if h.name, err = h.server.Listen(); err != nil {

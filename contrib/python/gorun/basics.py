@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 
 DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that waits for start_timeline()
 
+# What the environment says of a rank's place: the number of a session, and its names there.
+PLACE = {
+    "rank": ("GORUN_RANK", "HOROVOD_RANK", "RANK", "ROLE_RANK", "JAX_PROCESS_ID"),
+    "size": (
+        "GORUN_SIZE", "HOROVOD_SIZE", "WORLD_SIZE", "ROLE_WORLD_SIZE", "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_COUNT",
+    ),
+    "local_rank": ("GORUN_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK"),
+    "local_size": ("GORUN_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE"),
+    "cross_rank": ("HOROVOD_CROSS_RANK", "CROSS_RANK"),
+    "cross_size": ("HOROVOD_CROSS_SIZE", "CROSS_SIZE"),
+}  # fmt: skip
+
 
 class _State:
     world: World | None = None
@@ -58,6 +71,7 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     if comm is not None and list(comm) not in ([], list(range(session.size))):
         session.close()
         raise ValueError("init(comm) takes all ranks or none: use process_sets for some of them")
+    _correct_environment(session)
     _state.world = World(session)
     _state.first_epoch = _state.first_epoch or session.epoch
     _state.process_sets, _state.added = process_sets, added
@@ -75,6 +89,13 @@ def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
 
         _state.shown = True
         frameworks.show()
+
+
+def _correct_environment(session: Session) -> None:
+    """Set the variables of this process's place, if it was started before it had one."""
+    if os.environ.pop("GORUN_SPARE", None):
+        for number, names in PLACE.items():
+            os.environ.update(dict.fromkeys(names, str(getattr(session, number))))
 
 
 def shutdown() -> None:

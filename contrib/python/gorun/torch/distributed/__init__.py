@@ -9,6 +9,7 @@ The job is started by gorun, whose environment holds what init_process_group() r
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import torch
@@ -40,6 +41,8 @@ def _stepped(optimizer: Any, *_: Any) -> None:
         counters.step()
 
 
+if "GORUN_SPARE" in os.environ:
+    basics.init()  # wait for a world here: init_process_group() begins with the environment
 loaders.count_torch()
 # Since torch 2. In torch 1.13 the package does not show its module.
 _hook = getattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
