@@ -34,6 +34,8 @@ type membership struct {
 	held  []elastic.Event // until all hosts that were taken over have given account, and while no host is heard
 	names []string        // of hosts, in the order in which they were discovered
 	slots map[string]int  // of hosts, as discovered last
+
+	drained []string // hosts, as the user has read
 }
 
 func newMembership(spec *Spec) *membership {

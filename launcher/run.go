@@ -52,6 +52,8 @@ func (j *job) loop(ctx context.Context) error {
 			last = time.After(hurryGrace)
 		case m := <-j.spec.Moves:
 			j.moved(m)
+		case d := <-j.spec.Drains:
+			j.drain(d)
 		case <-j.spec.AskUsage:
 			j.hosts.broadcast(&wire.AskUsage{})
 		case n := <-signals:

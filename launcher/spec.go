@@ -51,6 +51,8 @@ type Spec struct {
 	HostMoves func(host string, begins bool, text string)
 	// Moves announces moves of hosts, as others see them; nil for none.
 	Moves <-chan Move
+	// Drains has ranks leave hosts; nil for none.
+	Drains <-chan Drain
 	// AskUsage has the daemons report what their ranks use. Used and UsedHost are called with the answers.
 	AskUsage <-chan struct{}
 	Used     func(RankUsage)
@@ -151,10 +153,10 @@ type Progress struct {
 	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
 }
 
-// Move is a move of a host as reported by others, such as vCenter.
+// Move is a move of a host as reported by others, such as vCenter, or the order to leave it.
 type Move struct {
 	Host   string // its name
-	Starts bool   // or it ends
+	What   string // starts, ends, leaves or returns
 	Text   string
 	Labels map[string]string // of its place, as in a topology file, if that is known
 	By     string            // who reports it

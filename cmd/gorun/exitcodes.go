@@ -14,7 +14,7 @@ var exitCodes = []exitCode{
 	{"0", "every rank exited with 0"},
 	{"1", "gorun itself failed, a rank exited with 1, or an elastic job had too few slots left"},
 	{"2", "wrong flags or arguments, or a host lacks what they ask for: slots, CPUs, GPUs, NICs"},
-	{"124", "the job took longer than --timeout"},
+	{"124", "the job, or gorun drain, took longer than --timeout"},
 	{"126", "the program is not executable"},
 	{"127", "the program was not found on a host"},
 	{"128+n", "a rank was killed by signal n, or gorun was stopped by it (130: Ctrl-C)"},

@@ -25,7 +25,7 @@ var everyday = []struct{ name, value, meaning string }{
 }
 
 // rare are commands that few people type. gorun help has no room for them; topics and the reference do.
-var rare = []string{"man", "rsh-agent", "stacks"}
+var rare = []string{"drain", "man", "rsh-agent", "stacks"}
 
 // mainHelp is gorun --help: what fits on a screen and a half, and where the rest is. It takes the commands beside the
 // app, which has none when its arguments start a job.

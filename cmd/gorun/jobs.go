@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -17,6 +18,8 @@ type jobsFlags struct {
 	invocation
 	clusterFlags
 	json, once, follow, now, native bool
+	undo                            bool
+	timeout                         time.Duration
 	lines                           int
 	listen                          string // where a page is served
 }

@@ -105,7 +105,7 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 func commands(hurry <-chan struct{}) []*cli.Command {
 	plain := func() *cli.App { return newApp(nil) }
 	all := append([]*cli.Command{psCommand(), topCommand(), whyCommand(), stacksCommand(), webCommand(), logsCommand(),
-		attachCommand(), stopCommand(), cleanCommand()},
+		attachCommand(), stopCommand(), drainCommand(), cleanCommand()},
 		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand())
 	for _, c := range all {
 		c.Before = applySettings

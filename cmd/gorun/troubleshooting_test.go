@@ -55,6 +55,7 @@ var troubles = []error{
 	&plan.SlotsError{NP: 8, Slots: 4, Hosts: []hosts.ListedHost{{Name: "host1", Slots: 2}, {Name: "host2", Slots: 2}}},
 	&discover.Error{Command: "./hosts.sh", Err: errors.New("exit status 1")},
 	signalError{syscall.SIGTERM},
+	&drainError{"host2", "they leave at their next commit", time.Minute},
 	&usageError{errors.New("--grace -1s: must not be negative"), "gorun help time"},
 	&listenError{7575, syscall.EADDRINUSE}}
 

@@ -14,12 +14,13 @@ import (
 	"unicode"
 )
 
-// Moves is a shell command that announces moves of virtual machines as long as it runs. Each line is a host, "starts"
-// or "ends", and free text. Before the text, a line that ends a move may set labels of the host's new location, as in a
-// topology file:
+// Moves is a shell command that announces moves of virtual machines as long as it runs. Each line is a host, a word, and
+// free text. The word is "starts" or "ends" of a move; "leaves" has the job's ranks leave the host, and "returns" lets the job
+// use it again. Before the text, a line that ends a move may set labels of the host's new location, as in a topology file:
 //
 //	host1 starts vMotion to esx-07
 //	host1 ends esxi=esx-07 rack="row 2" by=vCenter moved from esx-03
+//	host2 leaves esx-04 enters maintenance mode
 type Moves struct {
 	Command string
 	Env     []string
@@ -28,7 +29,7 @@ type Moves struct {
 // Move is one announcement.
 type Move struct {
 	Host   string
-	Starts bool // false for the end of a move
+	What   string // starts, ends, leaves or returns
 	Text   string
 	Labels map[string]string // esxi, rack, zone; may be nil
 	By     string            // the source of the labels
@@ -91,13 +92,13 @@ func (m Moves) run(ctx context.Context, announced func(Move), note func(format s
 // parseMove parses a line.
 func parseMove(line string) (Move, error) {
 	fields := strings.Fields(line)
-	if len(fields) < 2 || fields[1] != "starts" && fields[1] != "ends" {
-		return Move{}, fmt.Errorf("%.80q is not: HOST starts|ends TEXT", line)
+	if len(fields) < 2 || !slices.Contains(words, fields[1]) {
+		return Move{}, fmt.Errorf("%.80q is not: HOST %s TEXT", line, strings.Join(words, "|"))
 	}
-	m := Move{Host: fields[0], Starts: fields[1] == "starts"}
+	m := Move{Host: fields[0], What: fields[1]}
 	_, rest, _ := strings.Cut(line, fields[0])
 	_, rest, _ = strings.Cut(rest, fields[1])
-	for rest = strings.TrimSpace(rest); !m.Starts; rest = strings.TrimSpace(rest) {
+	for rest = strings.TrimSpace(rest); m.What == "ends"; rest = strings.TrimSpace(rest) {
 		key, text, found := strings.Cut(rest, "=")
 		if !found || !slices.Contains(labels, key) {
 			break
@@ -123,6 +124,9 @@ func parseMove(line string) (Move, error) {
 	m.Text = strings.Join(strings.Fields(rest), " ")
 	return m, nil
 }
+
+// words are what a line may announce.
+var words = []string{"starts", "ends", "leaves", "returns"}
 
 // labels are the keys that the end of a move may set, as in a topology file, and the limit of their values.
 var labels = []string{"esxi", "rack", "zone", "by"}

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -15,16 +16,16 @@ func TestMoves(t *testing.T) {
 	defer cancel()
 	var got []Move
 	var notes []string
-	Moves{Command: `echo "host1 starts vMotion to  esx-07"; echo "host2 leaves"; echo; printf 'host1 en'; printf 'ds\n'; exec sleep 100`}.Watch(ctx,
+	Moves{Command: `echo "host1 starts vMotion to  esx-07"; echo "host2 flies"; echo "host2 leaves  esx-07"; echo; printf 'host1 en'; printf 'ds\n'; exec sleep 100`}.Watch(ctx,
 		func(m Move) {
-			if got = append(got, m); len(got) == 2 {
+			if got = append(got, m); len(got) == 3 {
 				cancel()
 			}
 		}, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
-	if want := []Move{{Host: "host1", Starts: true, Text: "vMotion to esx-07"}, {Host: "host1"}}; !reflect.DeepEqual(got, want) {
+	if want := []Move{{Host: "host1", What: "starts", Text: "vMotion to esx-07"}, {Host: "host2", What: "leaves", Text: "esx-07"}, {Host: "host1", What: "ends"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], `"host2 leaves" is not: HOST starts|ends TEXT`) {
+	if len(notes) != 1 || !strings.Contains(notes[0], `"host2 flies" is not: HOST starts|ends|leaves|returns TEXT`) {
 		t.Errorf("notes: %q", notes)
 	}
 }
@@ -38,8 +39,9 @@ func TestParseMove(t *testing.T) {
 		`vm  ends  rack="a \"b\""  esxi=e`:                            {Host: "vm", Labels: at("e", `a "b"`)},
 		"vm ends moved, esxi=esx-07":                                  {Host: "vm", Text: "moved, esxi=esx-07"},
 		"vm ends room=1":                                              {Host: "vm", Text: "room=1"},
-		"vm starts esxi=esx-07":                                       {Host: "vm", Starts: true, Text: "esxi=esx-07"},
+		"vm starts esxi=esx-07":                                       {Host: "vm", What: "starts", Text: "esxi=esx-07"},
 	} {
+		want.What = cmp.Or(want.What, "ends")
 		if got, err := parseMove(line); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v, should be %+v", line, got, err, want)
 		}

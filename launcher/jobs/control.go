@@ -102,10 +102,18 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"`              // signal, ranks, state, output, why, native or wait
+	Do     string `json:"do"`              // signal, ranks, state, output, why, native, drain or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
+	Host   string `json:"host,omitempty"`
+	Undo   bool   `json:"undo,omitempty"`
+}
+
+// Departure is how far a host has come that is drained.
+type Departure struct {
+	Left  []int  `json:"left"`  // ranks that run there
+	Waits string `json:"waits"` // for what they wait
 }
 
 type answer struct {
@@ -114,11 +122,12 @@ type answer struct {
 	State *State        `json:"state,omitempty"`
 	Lines *Lines        `json:"lines,omitempty"`
 	Why   []why.Finding `json:"why,omitempty"`
+	Drain *Departure    `json:"drain,omitempty"`
 	Code  int           `json:"code"` // for wait
 }
 
 // Asked returns what a client asks for that the daemon of a cluster notes: "signal", with its name and its sender,
-// "output", or "native"; "" for the rest.
+// "output", "native", or "drain" with the host; "" for the rest.
 func Asked(line []byte) (what, detail string) {
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -127,6 +136,8 @@ func Asked(line []byte) (what, detail string) {
 	switch r.Do {
 	case "output", "native":
 		return r.Do, ""
+	case "drain":
+		return r.Do, Clean(r.Host)
 	case "signal":
 		detail = unix.SignalName(syscall.Signal(r.Signal))
 		if detail == "" {
@@ -157,6 +168,7 @@ type Handler struct {
 	Lines  func(after int64) Lines
 	Why    func(ctx context.Context) ([]why.Finding, error)
 	Native func(ctx context.Context) ([]why.Finding, error)
+	Drain  func(ctx context.Context, host string, undo bool) (Departure, error)
 }
 
 // Server serves the clients of a job.
@@ -253,6 +265,11 @@ func (s *Server) serve(conn net.Conn) {
 			if a.Why, err = s.handler.Native(s.ctx); err != nil {
 				a.Error = err.Error()
 			}
+		case "drain":
+			departure, err := s.handler.Drain(s.ctx, r.Host, r.Undo)
+			if a.Drain = &departure; err != nil {
+				a.Error = err.Error()
+			}
 		case "wait":
 			gone := make(chan struct{})
 			conn.SetReadDeadline(time.Time{})
@@ -305,6 +322,15 @@ func (j Job) Native(ctx context.Context) ([]why.Finding, error) {
 // askNow sends a request that a launcher answers at once, unless it is stopped or its machine hangs.
 func (j Job) askNow(ctx context.Context, r request) (answer, error) {
 	return j.askWithin(ctx, ioTimeout, r)
+}
+
+// Drain has the ranks leave a host, or with undo lets the job use it again, and returns how far that has come.
+func (j Job) Drain(ctx context.Context, host string, undo bool) (Departure, error) {
+	a, err := j.askNow(ctx, request{Do: "drain", Host: host, Undo: undo})
+	if err != nil || a.Drain == nil {
+		return Departure{}, err
+	}
+	return *a.Drain, nil
 }
 
 func (j Job) askWithin(ctx context.Context, limit time.Duration, r request) (answer, error) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/launcher"
 	"gorun/launcher/jobs"
 )
 
@@ -26,6 +27,7 @@ func Begin(store jobs.Store, record jobs.Record) *Registration {
 	record.Foreground, record.OutputTo = true, standardOutput()
 	record.PID, record.Machine, record.Started = os.Getpid(), machine, time.Now()
 	r := &Registration{record: record, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
+		drains:     make(chan launcher.Drain),
 		background: &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}}
 	r.recorder.Keep()
 	go r.save(store)

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gorun/launcher"
 	"gorun/launcher/jobs"
 )
 
@@ -31,6 +32,7 @@ type Registration struct {
 	askUsage   chan struct{}
 	askWhy     chan struct{}
 	askNative  chan struct{}
+	drains     chan launcher.Drain
 	background *background // nil of a detached job
 
 	recorder jobs.Recorder
@@ -51,7 +53,8 @@ type Registration struct {
 
 // Open registers the job whose directory was made before.
 func Open(job jobs.Job) (*Registration, error) {
-	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1)}
+	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
+		drains: make(chan launcher.Drain)}
 	var err error
 	if r.record, err = job.Load(); err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain}
 }
 
 // signal does what a terminal would, and notes who stops the job.

@@ -52,6 +52,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 	spec.HostMoves, spec.Output = r.moves, recorded{spec.Output, &r.recorder}
 	spec.AskWhy, spec.AskNative, spec.Inspected = r.askWhy, r.askNative, r.inspected
 	spec.Number = func() int { return r.Record().ID }
+	spec.Drains = r.drains
 	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
 	return r.Update(func(record *jobs.Record) {
 		if len(p.Ranks) == 0 { // an elastic job, whose record may be from another launcher

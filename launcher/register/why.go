@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"gorun/launcher"
+	"gorun/launcher/jobs"
 	"gorun/launcher/why"
 )
 
@@ -52,6 +54,24 @@ func (r *Registration) ask(ctx context.Context, ask chan<- struct{}, w waiting, 
 	defer r.mu.Unlock()
 	r.waiting = slices.DeleteFunc(r.waiting, func(other waiting) bool { return other == w })
 	return nil, errors.New("the job is starting or ending, so its daemons were not asked")
+}
+
+// Drain has the launcher drain a host, or use it again, and returns how far that has come.
+func (r *Registration) Drain(ctx context.Context, host string, undo bool) (jobs.Departure, error) {
+	ctx, cancel := context.WithTimeout(ctx, whyTimeout)
+	defer cancel()
+	answer := make(chan launcher.Drained, 1)
+	select {
+	case r.drains <- launcher.Drain{Host: host, Undo: undo, Answer: answer}:
+	case <-ctx.Done():
+		return jobs.Departure{}, errors.New("the job is starting or ending")
+	}
+	select {
+	case d := <-answer:
+		return jobs.Departure{Left: d.Left, Waits: d.Waits}, d.Err
+	case <-ctx.Done():
+		return jobs.Departure{}, errors.New("the job is ending")
+	}
 }
 
 // inspected passes on what was found to the clients that wait for it. Whoever wants functions of C waits until there are

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gorun/launcher/failure"
+	"gorun/launcher/jobs"
+	"gorun/topology"
+)
+
+// drainPause is the pause between two looks at a host that is drained.
+const drainPause = 200 * time.Millisecond
+
+func drainCommand() *cli.Command {
+	return jobsCommand("drain", "have the ranks of an elastic job leave a host", "JOB HOST", inCluster, func(o *jobsFlags) []cli.Flag {
+		return []cli.Flag{
+			timeFlag("timeout", &o.timeout, 0, "wait for this `TIME` until its ranks have left, then exit with 124; the host stays drained"),
+			&cli.BoolFlag{Name: "undo", Destination: &o.undo, Usage: "let the job use the host again"}}
+	}, drain)
+}
+
+// drainError reports that ranks have not left a host in time.
+type drainError struct {
+	host, waits string
+	after       time.Duration
+}
+
+func (e *drainError) Error() string {
+	return fmt.Sprintf("ranks still run on %s after %v: %s", e.host, e.after, e.waits)
+}
+
+func (e *drainError) ExitCode() int { return failure.ExitTimeout }
+
+// drain returns when no rank of the job runs on the host.
+func drain(ctx context.Context, o *jobsFlags) error {
+	if len(o.args) != 2 {
+		return &usageError{errors.New("drain takes a job and a host"), "gorun drain JOB HOST; gorun ps lists jobs"}
+	}
+	host := o.args[1]
+	o.args = o.args[:1]
+	job, err := findJob(ctx, o, true)
+	if err != nil {
+		return err
+	}
+	said := ""
+	for began := time.Now(); ; {
+		d, err := job.Drain(ctx, host, o.undo)
+		if err != nil {
+			return err
+		}
+		host := jobs.Clean(host)
+		switch {
+		case o.undo:
+			_, err = fmt.Fprintf(o.out, "gorun: job %s may use %s again\n", job.Label, host)
+			return err
+		case len(d.Left) == 0:
+			_, err = fmt.Fprintf(o.out, "gorun: no rank of job %s runs on %s\n", job.Label, host)
+			return err
+		case o.timeout > 0 && time.Since(began) >= o.timeout:
+			return &drainError{host, jobs.Clean(d.Waits), o.timeout}
+		}
+		if d.Waits != said {
+			said = d.Waits
+			fmt.Fprintf(o.out, "gorun: %s on %s: %s\n", topology.Count(len(d.Left), "rank"), host, jobs.Clean(d.Waits))
+		}
+		select {
+		case <-time.After(drainPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
