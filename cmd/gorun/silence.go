@@ -19,7 +19,7 @@ func (o *jobFlags) silenceTable() []cli.Flag {
 		&cli.PathFlag{Name: "vmtoolsd", Destination: &o.VMTools,
 			Usage: "ask this `PROGRAM` whether the VM is about to be moved", DefaultText: "vmtoolsd in VMware VMs"},
 		&cli.StringFlag{Name: "moves", Destination: &o.moves,
-			Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends TEXT (gorun-vsphere moves does)"},
+			Usage: "run `COMMAND`, whose lines announce moves of hosts: HOST starts|ends|leaves|returns TEXT (gorun-vsphere moves does)"},
 	}
 }
 

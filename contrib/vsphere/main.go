@@ -26,7 +26,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-const usage = `usage: gorun-vsphere [-by name|guest|ip] facts|moves
+const usage = `usage: gorun-vsphere [-by name|guest|ip] [-leave] facts|moves
 
   facts   write what --topology of gorun reads: the ESXi host, the rack (a DRS host group) and the zone (the cluster)
           of every virtual machine
@@ -34,6 +34,8 @@ const usage = `usage: gorun-vsphere [-by name|guest|ip] facts|moves
 
   -by     call virtual machines as gorun's host list does: by their names in vCenter, their guests' host names, or
           their guests' IP addresses
+  -leave  also have elastic jobs leave virtual machines whose ESXi host enters maintenance mode, until they have moved or it
+          is back: for those that cannot be moved
 
 GOVC_URL, GOVC_USERNAME and GOVC_PASSWORD say where vCenter is and who asks; GOVC_INSECURE=1 takes any certificate.
 `
@@ -57,6 +59,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 	flags := flag.NewFlagSet("gorun-vsphere", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage) }
 	by := flags.String("by", "name", "")
+	leave := flags.Bool("leave", false, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -75,7 +78,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 	}
 	defer client.Logout(context.WithoutCancel(ctx))
 	if flags.Arg(0) == "moves" {
-		return watchMoves(ctx, client.Client, naming, func(line string) error {
+		return watchMoves(ctx, client.Client, naming, *leave, func(line string) error {
 			_, err := fmt.Fprintln(out, line)
 			return err
 		})

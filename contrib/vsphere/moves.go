@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,11 +22,19 @@ var kinds = []string{
 	"VmMigratedEvent", "DrsVmMigratedEvent", "VmRelocatedEvent", "VmFailedMigrateEvent", "VmRelocateFailedEvent",
 }
 
+// maintenance are the events of an ESXi host that is emptied, and is back.
+var maintenance = []string{"EnteringMaintenanceModeEvent", "ExitMaintenanceModeEvent", "CanceledHostOperationEvent"}
+
 // pageSize is how many events are read at a time.
 const pageSize = 100
 
-// watchMoves prints a line for each start and end of a move, until ctx ends.
-func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce func(line string) error) error {
+// watchMoves prints a line for each start and end of a move, until ctx ends. With leave it also has jobs leave virtual
+// machines whose ESXi host enters maintenance mode.
+func watchMoves(ctx context.Context, c *vim25.Client, naming naming, leave bool, announce func(line string) error) error {
+	kinds, left := kinds, leaving{}
+	if leave {
+		kinds = slices.Concat(kinds, maintenance)
+	}
 	began, err := methods.GetCurrentTime(ctx, c) // vCenter's clock, not ours
 	if err != nil {
 		return fmt.Errorf("ask vCenter for the time: %w", err)
@@ -33,8 +43,14 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 		func(_ types.ManagedObjectReference, events []types.BaseEvent) error {
 			var where map[types.ManagedObjectReference]machine // of all machines, read when needed
 			for _, e := range events {
-				if e.GetEvent().CreatedTime.Before(*began) || e.GetEvent().Vm == nil {
+				if e.GetEvent().CreatedTime.Before(*began) {
 					continue // history
+				}
+				if e.GetEvent().Vm == nil {
+					if err := left.host(ctx, c, naming, e, announce); err != nil {
+						return err
+					}
+					continue
 				}
 				state, text, arrived := describe(e)
 				name, err := nameOf(ctx, c, naming, e.GetEvent().Vm)
@@ -55,6 +71,11 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 				if err := announce(name + " " + state + " " + text); err != nil {
 					return fmt.Errorf("announce move of %s: %w", name, err)
 				}
+				if _, moves := left[name]; moves && arrived {
+					if err := left.back(name, text, announce); err != nil {
+						return err
+					}
+				}
 			}
 			return nil
 		}, kinds...)
@@ -62,6 +83,49 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, announce fu
 		return ctx.Err()
 	}
 	return fmt.Errorf("watch events of vCenter: %w", err)
+}
+
+// leaving are the virtual machines that jobs were told to leave, with their ESXi hosts.
+type leaving map[string]string
+
+// host takes an event of an ESXi host.
+func (l leaving) host(ctx context.Context, c *vim25.Client, naming naming, e types.BaseEvent, announce func(line string) error) error {
+	at := e.GetEvent().Host
+	switch e.(type) {
+	case *types.EnteringMaintenanceModeEvent:
+		all, err := machines(ctx, c, naming)
+		if err != nil {
+			return err
+		}
+		for _, m := range all {
+			if at == nil || m.esxi != at.Name || l[m.name] != "" {
+				continue
+			}
+			l[m.name] = at.Name
+			if err := announce(m.name + " leaves " + at.Name + " enters maintenance mode"); err != nil {
+				return fmt.Errorf("announce that %s is left: %w", m.name, err)
+			}
+		}
+	case *types.ExitMaintenanceModeEvent, *types.CanceledHostOperationEvent:
+		for _, name := range slices.Sorted(maps.Keys(l)) {
+			if at == nil || l[name] != at.Name {
+				continue
+			}
+			if err := l.back(name, at.Name+" is not in maintenance mode", announce); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// back lets jobs use a virtual machine again.
+func (l leaving) back(name, why string, announce func(line string) error) error {
+	delete(l, name)
+	if err := announce(name + " returns " + why); err != nil {
+		return fmt.Errorf("announce that %s is back: %w", name, err)
+	}
+	return nil
 }
 
 // nameOf returns gorun's name for the virtual machine of an event, "" if there is none.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestMoves(t *testing.T) {
 		defer cancel()
 		lines, ended := make(chan string), make(chan error, 1)
 		go func() {
-			ended <- watchMoves(work, c, namings["name"], func(line string) error {
+			ended <- watchMoves(work, c, namings["name"], false, func(line string) error {
 				select {
 				case lines <- line:
 				case <-work.Done():
@@ -142,6 +143,72 @@ func TestMoves(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ended with %v", err)
 		}
+	})
+}
+
+// TestMaintenance: jobs leave the virtual machines of an ESXi host that is emptied, until these have moved or it is back.
+func TestMaintenance(t *testing.T) {
+	simulator.Test(func(ctx context.Context, c *vim25.Client) {
+		hosts, err := find.NewFinder(c).HostSystemList(ctx, "DC0_C0/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range []string{"DC0_C0_RP0_VM0", "DC0_C0_RP0_VM1"} {
+			move(ctx, t, c, name, hosts[i])
+		}
+		at := types.Event{CreatedTime: time.Now(), Host: &types.HostEventArgument{
+			EntityEventArgument: types.EntityEventArgument{Name: hosts[0].Name()}, Host: hosts[0].Reference()}}
+		empty, back := &types.EnteringMaintenanceModeEvent{HostEvent: types.HostEvent{Event: at}}, &types.ExitMaintenanceModeEvent{HostEvent: types.HostEvent{Event: at}}
+		left := leaving{}
+		var lines []string
+		take := func(events ...types.BaseEvent) {
+			for _, e := range events {
+				if err := left.host(ctx, c, namings["name"], e, func(line string) error {
+					lines = append(lines, line)
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		take(empty, empty, back, back)
+		name := "DC0_C0_RP0_VM0"
+		if want := []string{name + " leaves " + hosts[0].Name() + " enters maintenance mode",
+			name + " returns " + hosts[0].Name() + " is not in maintenance mode"}; !slices.Equal(lines, want) {
+			t.Errorf("announced: %q, want %q", lines, want)
+		}
+		// And as a watcher of vCenter sees it.
+		work, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		seen, ended := make(chan string, 100), make(chan error, 1)
+		go func() {
+			ended <- watchMoves(work, c, namings["name"], true, func(line string) error {
+				seen <- line
+				return nil
+			})
+		}()
+		for got := ""; !strings.HasSuffix(got, "enters maintenance mode"); {
+			empty.CreatedTime = time.Now()
+			if err := event.NewManager(c).PostEvent(ctx, empty, types.TaskInfo{}); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case got = <-seen:
+			case err := <-ended:
+				t.Fatal(err)
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+		move(ctx, t, c, name, hosts[1])
+		for got := ""; !strings.HasPrefix(got, name+" returns "); {
+			select {
+			case got = <-seen:
+			case <-work.Done():
+				t.Fatal("the machine has moved, and no job may use it again")
+			}
+		}
+		cancel()
+		<-ended
 	})
 }
 

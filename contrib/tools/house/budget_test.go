@@ -17,7 +17,7 @@ import (
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
 	"core Go":    92000, // goal: 83000; programs that hosts get; spares
-	"contrib Go": 10600, // goal: 9500; 180 for provenance, notes and the signature of a release
+	"contrib Go": 10680, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
 	"Python":     21000, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
 	"tests":      94000, // goal: 88000
