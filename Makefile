@@ -108,13 +108,13 @@ lint: build
 	GOARCH=arm64 go vet ./collective/kernel
 	$(STATICCHECK) ./...
 	go test -count=1 ./contrib/tools/house
-	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
+	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib launcher testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/tools/steps.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh $(filter-out %/steps.sh,$(wildcard contrib/tools/*.sh)) contrib/kubernetes/controlplane/ready.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 ## fix: repair lint errors, where a program can
 fix: $(RUFF)/ready
 	gofmt -w $(GOFILES)
-	$(RUFF)/bin/ruff check --fix contrib testdata
+	$(RUFF)/bin/ruff check --fix contrib launcher testdata
 
 ## unit: the Go unit tests, with the race detector where there are goroutines; results of unchanged packages are cached
 # These flags must not prevent caching: no -count, no -shuffle.

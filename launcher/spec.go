@@ -35,9 +35,10 @@ type Spec struct {
 	Timeout      time.Duration // of the whole job; 0 for none
 
 	Dial   talk.Dialer
-	Relay  talk.Relay // nil if every host gets the binary by itself
-	Files  talk.Files // what hosts get before their ranks start; nil if they have what ranks run
-	Stdin  io.Reader  // nil for none
+	Relay  talk.Relay   // nil if every host gets the binary by itself
+	Files  talk.Files   // what hosts get before their ranks start; nil if they have what ranks run
+	Python talk.Pythons // the environment of Python that they get, nil for theirs
+	Stdin  io.Reader    // nil for none
 	Output Output
 	// Progress, if not nil, is called with how far the start has come.
 	Progress func(Progress)

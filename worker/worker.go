@@ -33,6 +33,7 @@ import (
 	"gorun/worker/rankenv"
 	"gorun/worker/ranks"
 	"gorun/worker/session"
+	"gorun/worker/shipped"
 	"gorun/worker/stall"
 )
 
@@ -84,6 +85,8 @@ func Run(ctx context.Context, cfg Config) error {
 		if _, ok := errors.AsType[*network.UnknownNICsError](err); ok {
 			failed.Code = exitUsage
 			failed.Hint = "--network-interfaces takes names, drivers and networks; each host needs one of them that is up"
+		} else if unfit, ok := errors.AsType[*shipped.PythonError](err); ok {
+			failed.Code, failed.Hint = exitUsage, unfit.Hint
 		}
 		d.out.Write(failed)
 	} else {
@@ -133,7 +136,7 @@ func (d *daemon) open(end, ctx context.Context) error {
 		Lease: d.peers.lease, Program: d.cfg.Program, Binary: d.cfg.Binary, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
-	if err := d.getTree(end, ctx); err != nil {
+	if err := d.getFiles(end, ctx); err != nil {
 		return err
 	}
 	addrs, err := d.net.FirstAddresses(interfaces)
@@ -177,6 +180,9 @@ func (d *daemon) python() map[string]string {
 	argv, dir, env := d.job.Argv, d.job.Dir, slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
 	if d.job.Tree != nil {
 		argv, dir = d.job.Tree.At(d.tree, argv, dir)
+	}
+	if d.venv != "" {
+		env = append(env, "PATH="+d.venv+"/bin")
 	}
 	file, _ := proc.Find(argv[0], env, dir) // a rank will say what is wrong
 	return python.Describe(file, env)
@@ -223,7 +229,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree,
+	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree, Python: d.venv,
 		Env: d.cfg.Env, Cgroup: d.cfg.Cgroup, Daemon: ranksDaemon{d},
 		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})

@@ -19,7 +19,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule", "collective/verbs",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/register", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
+		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/pyenv", "launcher/register", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
@@ -47,6 +47,7 @@ var allowed = map[string][]string{
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/scheduler":   {"launcher/shellwords"},
 	"launcher/shellwords":  {},
+	"launcher/pyenv":       {"launcher/ship", "launcher/talk", "rendezvous/wire"},
 	"launcher/ship":        {"launcher/spread", "rendezvous/wire"},
 	"launcher/spread":      {},
 	"launcher/ssh":         {"launcher/hosts", "launcher/spread"},
@@ -90,7 +91,7 @@ var allowed = map[string][]string{
 	"worker/migrate/vmtools":   {"worker/migrate"},
 	"worker/pauses":            {"rendezvous/pause", "rendezvous/wire", "worker/loop"},
 	"worker/pmi":               {"collective/admit"},
-	"worker/python":            {"worker/rankenv"},
+	"worker/python":            {"rendezvous/wire", "worker/rankenv"},
 	"worker/rankenv":           {},
 	"worker/ranks":             {"worker/counters", "rendezvous/resume", "rendezvous/wire", "topology", "topology/picture", "worker/compat", "worker/loop", "worker/member", "worker/proc", "worker/rankenv", "worker/signs", "worker/stacks"},
 	"worker/proc":              {},

@@ -14,6 +14,7 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
+	"gorun/launcher/pyenv"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/worker/rankenv"
@@ -21,7 +22,7 @@ import (
 
 // dryRun shows what a job would be. Of inherited variables it shows the names only: their values may be
 // secrets, and the output of a dry run is what people paste into issues.
-func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.Spec, tree *wire.Tree, elastic bool, notes []string) error {
+func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.Spec, tree *wire.Tree, packages *pyenv.Source, elastic bool, notes []string) error {
 	if spec.ReportBindings {
 		notes = append(notes, "gorun: note: --report-bindings: hosts choose the CPUs; gorun topo shows them before there is a job, with the same -np, -H and --bind-to")
 	}
@@ -40,6 +41,9 @@ func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.
 	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, programs[0].fromFile))
 	describeEnv(&b, spec, localEnv(o))
 	b.WriteString(describeTree(tree))
+	if packages != nil {
+		fmt.Fprintf(&b, "hosts get an environment of Python with %s\n", packages.Has)
+	}
 	if o.cluster != "" {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}

@@ -210,7 +210,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	if err != nil {
 		return err
 	}
-	notes = append(notes, more...)
+	packages, evenMore, err := o.packages(ctx, programs)
+	if err != nil {
+		return err
+	}
+	notes = slices.Concat(notes, more, evenMore)
 	var mux *output.Mux
 	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
 	if err != nil {
@@ -228,7 +232,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec := p.spec(placement, programs)
 	if o.dryRun {
-		return dryRun(ctx, o, programs, spec, tree, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
+		return dryRun(ctx, o, programs, spec, tree, packages, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
 	}
 	if spec.Readers, err = readersOf(o, len(placement.Ranks), varying != nil); err != nil {
 		return err
@@ -245,6 +249,12 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	if tree != nil {
 		spec.Files = ship.New(tree)
 	}
+	hosts := len(placement.Hosts)
+	if varying != nil {
+		hosts = 1
+	}
+	ctx, finish := o.makePackages(ctx, &spec, packages, hosts, mux)
+	defer func() { err = finish(err) }()
 	if d, ok := dial.(*dialer); ok {
 		defer d.close()
 		d.speakThrough(mux)

@@ -89,6 +89,7 @@ type programFlags struct {
 	noShim            bool
 	ship              bool
 	shipDir           string
+	python            string
 	envFile           string
 	module            bool
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,21 +19,26 @@ func (o *jobFlags) shipTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "ship", Destination: &o.ship, Usage: "have hosts get the directory of the script, or the git worktree that it is in, and run the ranks there; what git ignores, environments and secrets stay here"},
 		&cli.PathFlag{Name: "ship-dir", Destination: &o.shipDir, Usage: "have hosts get this `DIRECTORY`, as --ship does"},
+		&cli.StringFlag{Name: "python", Destination: &o.python, Usage: "have hosts get an environment of Python with the packages of `ENV`, by uv: a requirements.txt, a pyproject.toml with its uv.lock, or auto for what is active here"},
 	}
 }
 
 // ships reports whether hosts get the program.
 func (o *jobFlags) ships() bool { return o.ship || o.shipDir != "" }
 
-// checkShip refuses what cannot take the program along.
+// checkShip refuses what cannot take the program, or its environment, along.
 func checkShip(o *jobFlags) error {
+	flag := "--ship"
+	if o.python != "" {
+		flag = "--python"
+	}
 	switch {
-	case !o.ships():
+	case !o.ships() && o.python == "":
 		return nil
 	case o.detach && o.cluster != "":
-		return &usageError{errors.New("--ship: the launcher of a detached job of a cluster runs on another machine, which lacks the files"), "leave out --detach, or put the program where all hosts have it"}
+		return &usageError{fmt.Errorf("%s: the launcher of a detached job of a cluster runs on another machine, which lacks the files", flag), "leave out --detach, or put the program where all hosts have it"}
 	case o.kubernetes:
-		return &usageError{errors.New("--ship: pods get the program by their image"), "build an image with it, or mount a volume by --pod-template"}
+		return &usageError{fmt.Errorf("%s: pods get the program by their image", flag), "build an image with it, or mount a volume by --pod-template"}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"gorun/launcher/spread"
 	"gorun/rendezvous/wire"
@@ -14,16 +15,20 @@ import (
 type Bundle struct {
 	spread.Spread
 	tree *wire.Tree
+	name func() string
 }
 
 // New returns a Bundle of a tree that lies on this machine. The launcher sends it to two hosts at most, unless these cannot
 // send it to others.
 func New(tree *wire.Tree) *Bundle {
-	return &Bundle{Spread: spread.Spread{Seeds: 2, Sparing: true}, tree: tree}
+	return &Bundle{Spread: spread.Spread{Seeds: 2, Sparing: true}, tree: tree, name: sync.OnceValue(tree.Name)}
 }
 
 // Tree returns the tree.
 func (b *Bundle) Tree() *wire.Tree { return b.tree }
+
+// Name returns the name of the tree.
+func (b *Bundle) Name() string { return b.name() }
 
 // Open returns what files of the tree hold, one after the other.
 func (b *Bundle) Open(files []int) io.ReadCloser { return &reader{tree: b.tree, files: files} }

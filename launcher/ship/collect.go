@@ -71,7 +71,7 @@ func Collect(ctx context.Context, root string) (tree *wire.Tree, notes []string,
 	}
 	for i := range c.tree.Files {
 		if f := &c.tree.Files[i]; f.Link == "" {
-			if f.Hash, err = hash(filepath.Join(root, f.Path), f.Size); err == nil {
+			if f.Hash, err = Hash(filepath.Join(root, f.Path), f.Size); err == nil {
 				err = ctx.Err()
 			}
 			if err != nil {
@@ -241,8 +241,8 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// hash returns the hash of so many bytes of a file: one that grows is sent as it was.
-func hash(name string, size int64) ([]byte, error) {
+// Hash returns the hash of so many bytes of a file: one that grows is sent as it was.
+func Hash(name string, size int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -16,12 +16,19 @@ import (
 // Files are those of a job's tree, on the launcher's machine.
 type Files interface {
 	Tree() *wire.Tree
+	Name() string // of the tree
 	// Acquire waits for a host that has them, or returns "" for the launcher. The caller calls release afterwards.
 	Acquire(ctx context.Context) (address string, release func(ok bool), err error)
 	// Offer adds a host that has them, at host:port.
 	Offer(address string)
 	// Open returns what files hold, one after the other.
 	Open(files []int) io.ReadCloser
+}
+
+// Pythons has the environment of Python that hosts get for a job.
+type Pythons interface {
+	// Of returns it for the Python of a host, and calls busy now and then while it is being made.
+	Of(ctx context.Context, host string, ask *wire.AskPython, busy func()) (Files, error)
 }
 
 const (
@@ -35,10 +42,12 @@ const (
 
 // supply gives a daemon the files that it asks for. The reading side of a conversation calls its methods.
 type supply struct {
-	files Files
-	to    *Mailbox
-	tell  func(sent, of int64) // how far it is
-	moved atomic.Int64         // when a piece was sent last, in nanoseconds
+	files   Files
+	pythons Pythons
+	python  atomic.Pointer[Files] // the environment, nil if the daemon has not asked for all of it
+	to      *Mailbox
+	tell    func(sent, of int64) // how far it is
+	moved   atomic.Int64         // when a piece was sent last, in nanoseconds
 
 	room    chan struct{} // a token for each piece that may be sent
 	cancel  context.CancelFunc
@@ -49,8 +58,12 @@ type supply struct {
 // ask takes what a daemon lacks, and where it did not get it.
 func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 	s.end(m.Not == "")
+	files := s.files
+	if m.Python {
+		files = s.environment()
+	}
 	for _, i := range m.Missing {
-		if s.files == nil || i < 0 || i >= len(s.files.Tree().Files) {
+		if files == nil || i < 0 || i >= len(files.Tree().Files) {
 			return
 		}
 	}
@@ -61,7 +74,7 @@ func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 	}
 	release, room := s.release, s.room
 	s.work.Go(func() {
-		address, left, err := s.files.Acquire(ctx)
+		address, left, err := files.Acquire(ctx)
 		if err != nil {
 			return
 		}
@@ -71,10 +84,59 @@ func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 			s.to.Put(&wire.Files{At: address})
 			return
 		}
-		if err := s.send(ctx, m.Missing, room); err != nil {
+		if err := s.send(ctx, files, m.Missing, room); err != nil {
 			s.to.Put(&wire.Files{Error: err.Error()})
 		}
 	})
+}
+
+// askPython has the environment made, and takes which Python a host has.
+func (s *supply) askPython(ctx context.Context, host string, m *wire.AskPython) {
+	s.end(true)
+	if s.pythons == nil {
+		return
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.work.Go(func() {
+		files, err := s.pythons.Of(ctx, host, m, func() { s.moved.Store(time.Now().UnixNano()) })
+		answer := &wire.Python{}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			answer.Error = err.Error()
+			if advice, is := errors.AsType[interface {
+				error
+				NextStep() string
+			}](err); is {
+				answer.Hint = advice.NextStep()
+			}
+		case m.Whole:
+			s.python.Store(&files)
+			answer.Tree = files.Tree()
+			fallthrough
+		default:
+			answer.Name = files.Name()
+		}
+		s.to.Put(answer)
+	})
+}
+
+// offer has other hosts get files from this one.
+func (s *supply) offer(address string, tree bool) {
+	if tree {
+		s.files.Offer(address)
+	}
+	if env := s.environment(); env != nil {
+		env.Offer(address)
+	}
+}
+
+func (s *supply) environment() Files {
+	if env := s.python.Load(); env != nil {
+		return *env
+	}
+	return nil
 }
 
 // more takes the daemon's word that it has a piece, or some bytes from another host.
@@ -96,7 +158,7 @@ func (s *supply) end(ok bool) {
 	}
 	s.cancel()
 	s.work.Wait()
-	select {
+	select { // nothing comes of an environment that was asked for
 	case release := <-s.release:
 		release(ok)
 	default:
@@ -104,8 +166,8 @@ func (s *supply) end(ok bool) {
 	s.cancel = nil
 }
 
-func (s *supply) send(ctx context.Context, files []int, room <-chan struct{}) error {
-	from, of := s.files.Open(files), s.files.Tree().Bytes(files)
+func (s *supply) send(ctx context.Context, all Files, files []int, room <-chan struct{}) error {
+	from, of := all.Open(files), all.Tree().Bytes(files)
 	defer from.Close()
 	var sent int64
 	tell := time.NewTimer(tellAfter)

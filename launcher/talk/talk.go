@@ -32,6 +32,7 @@ type Config struct {
 	Dial     Dialer
 	Relay    Relay         // nil if every host gets the binary by itself
 	Files    Files         // nil if hosts have what ranks run
+	Python   Pythons       // nil if hosts have the packages of Python that ranks need
 	Version  string        // of this binary; daemons of another version are refused
 	Env      []string      // of the launcher; filtered for the ranks
 	Interval time.Duration // between two messages that only show that the launcher is there
@@ -92,7 +93,7 @@ type adoption struct {
 
 // New returns a conversation before it begins. job is what the daemon gets, as far as it is known before.
 func New(conf Config, job wire.Job) Conversation {
-	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox(), supply: supply{files: conf.Files}}
+	return Conversation{conf: conf, job: job, Spoken: spokenEvery(conf.Interval), Queue: newMailbox(), supply: supply{files: conf.Files, pythons: conf.Python}}
 }
 
 // Adopt makes the conversation take over the daemon of a session. silence is how long the daemon may fail to answer; 0
@@ -206,6 +207,7 @@ func (c *Conversation) jobFor(d *Daemon) *wire.Job {
 	if c.conf.Files != nil && d.Remote { // on this machine they are where they are
 		job.Tree = c.conf.Files.Tree()
 	}
+	job.Python = c.conf.Python != nil
 	return &job
 }
 
@@ -259,6 +261,9 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 		case *wire.MoreFiles:
 			c.supply.more()
 			continue
+		case *wire.AskPython:
+			c.supply.askPython(line, c.job.Name, m)
+			continue
 		case *wire.Ready:
 			c.offer(m, job)
 		case *wire.Started:
@@ -291,8 +296,8 @@ func (c *Conversation) offer(ready *wire.Ready, job *wire.Job) {
 	if ready.Relay > 0 && job.Relay != "" {
 		c.conf.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
 	}
-	if ready.Files > 0 && job.Tree != nil {
-		c.conf.Files.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Files)))
+	if ready.Files > 0 {
+		c.supply.offer(net.JoinHostPort(ip, strconv.Itoa(ready.Files)), job.Tree != nil)
 	}
 }
 

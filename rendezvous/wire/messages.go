@@ -35,6 +35,7 @@ type Job struct {
 	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
 	Relay   string   `msgpack:"relay"`    // send the binary to hosts that present this token, until the first Roster; "" for none
 	Tree    *Tree    `msgpack:"tree"`     // what ranks run lies in it; nil if it is on the host already
+	Python  bool     `msgpack:"python"`   // ranks run in an environment of Python that the host asks for
 }
 
 // Rank is a process of the receiving host and its place in the world.

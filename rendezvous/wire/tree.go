@@ -124,10 +124,11 @@ func (t *Tree) names() map[string]bool {
 	return all
 }
 
-// AskFiles asks for files of the job's Tree, by their places in it. The answers are Files.
+// AskFiles asks for files of the job's Tree, or of its environment of Python, by their places in it. The answers are Files.
 type AskFiles struct {
 	Missing []int  `msgpack:"missing"`
-	Not     string `msgpack:"not"` // a host that did not have them; "" at first
+	Not     string `msgpack:"not"`    // a host that did not have them; "" at first
+	Python  bool   `msgpack:"python"` // of the environment
 }
 
 // Files is the next piece of the files that a daemon asked for, one after the other, or where they are.
@@ -141,6 +142,30 @@ type Files struct {
 // MoreFiles takes a piece, and so asks for another one.
 type MoreFiles struct{}
 
+// Platform is what decides which packages suit a Python.
+type Platform struct {
+	Version string `msgpack:"version"` // major and minor, such as 3.11
+	Machine string `msgpack:"machine"` // x86_64 or aarch64
+	Libc    string `msgpack:"libc"`    // the version of glibc; "" for another library
+}
+
+// AskPython asks for the environment of Python that the job brings. The answer is Python.
+type AskPython struct {
+	Path     string   `msgpack:"path"` // of the Python that the host has
+	Platform Platform `msgpack:"platform"`
+	Whole    bool     `msgpack:"whole"` // the host does not have it yet: which files does it have?
+}
+
+// Python is the environment for the Python of a host.
+type Python struct {
+	Name  string `msgpack:"name"` // of its Tree
+	Tree  *Tree  `msgpack:"tree"` // nil unless the host asked for it
+	Error string `msgpack:"error"`
+	Hint  string `msgpack:"hint"`
+}
+
 func (*AskFiles) kind() byte  { return 100 }
 func (*Files) kind() byte     { return 101 }
 func (*MoreFiles) kind() byte { return 102 }
+func (*AskPython) kind() byte { return 103 }
+func (*Python) kind() byte    { return 104 }

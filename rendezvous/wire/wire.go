@@ -42,7 +42,7 @@ var messages = table(
 	empty[Serve], empty[AskJobs], empty[Jobs], empty[Resume], empty[Detach], empty[Detached],
 	empty[AskDetached], empty[DetachedJobs], empty[Reach], empty[AskUsage], empty[Usage], empty[AskFlight], empty[Flight],
 	empty[Keep], empty[Kept], empty[Vote], empty[Voted], empty[Adopt], empty[Account],
-	empty[AskFiles], empty[Files], empty[MoreFiles], empty[Spares],
+	empty[AskFiles], empty[Files], empty[MoreFiles], empty[Spares], empty[AskPython], empty[Python],
 )
 
 func empty[T any, P interface {

@@ -10,10 +10,12 @@ import (
 )
 
 // Trees and Files are the directories, in a directory of programs, of trees that launchers have sent and of what their files
-// hold: hard links to the same contents. A tree was used last at the time of its directory.
+// hold: hard links to the same contents. Pythons has the environments, and the uv, from which a launcher sends trees. Each of all
+// these was used last at the time of its directory.
 const (
-	Trees = "trees"
-	Files = "files"
+	Trees   = "trees"
+	Files   = "files"
+	Pythons = "python"
 )
 
 // Sent is the time of everything that was sent. What has another was written on this host.
@@ -21,10 +23,12 @@ var Sent = time.Unix(1_000_000_000, 0)
 
 // listTrees returns the trees in a directory of the user's, those used last first.
 func listTrees(dir string) (all []Program) {
-	entries, _ := os.ReadDir(filepath.Join(dir, Trees))
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() && isHash().MatchString(e.Name()) {
-			all = append(all, Program{Dir: filepath.Join(dir, Trees, e.Name()), Used: info.ModTime(), Marked: true, Tree: true})
+	for _, kind := range []string{Trees, Pythons} {
+		entries, _ := os.ReadDir(filepath.Join(dir, kind))
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && e.IsDir() && isHash().MatchString(e.Name()) {
+				all = append(all, Program{Dir: filepath.Join(dir, kind, e.Name()), Used: info.ModTime(), Marked: true, Tree: true})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
@@ -33,13 +37,14 @@ func listTrees(dir string) (all []Program) {
 
 // measure finds out how large a tree is, and whether ranks have written into it.
 func (p *Program) measure() {
+	sent := filepath.Base(filepath.Dir(p.Dir)) == Trees
 	filepath.WalkDir(p.Dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() && e.Name() == "__pycache__" {
 			return fs.SkipDir
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			p.Size += info.Size()
-			p.Written = p.Written || !info.ModTime().Equal(Sent)
+			p.Written = p.Written || sent && !info.ModTime().Equal(Sent)
 		}
 		return nil
 	})

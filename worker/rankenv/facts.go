@@ -19,6 +19,7 @@ type Facts struct {
 
 	// Of the daemon.
 	Dir       string // in which the program runs
+	Python    string // the environment of Python that the job brings, "" for none
 	Binary    string // gorun, which Python imports its binding from
 	Socket    string // of the session
 	Token     string // proves the rank's identity there
@@ -48,6 +49,7 @@ type Facts struct {
 	Verbose     bool // ranks show which frameworks they run on
 
 	userPath string // the user's PYTHONPATH
+	programs string // the user's PATH
 }
 
 // PMI is where an MPI program finds its process manager: at a port, or by a descriptor that it inherits.

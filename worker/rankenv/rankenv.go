@@ -67,6 +67,7 @@ func Table() []Variable { return slices.Clone(table) }
 func Environment(f Facts, inherited, program []string) []string {
 	env := slices.Concat(inherited, f.set(Place, nil), program)
 	f.userPath, _ = Lookup(env, "PYTHONPATH")
+	f.programs, _ = Lookup(env, "PATH")
 	env = append(env, f.set(Fixed, nil)...)
 	return append(env, f.set(Default, env)...)
 }

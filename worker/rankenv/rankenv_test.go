@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func someFacts() rankenv.Facts {
 	return rankenv.Facts{Job: "j0b", Elastic: true, DropIn: true, NICs: []string{"ens1", "ens2"},
 		Process: 9, Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, CrossRank: 2, CrossSize: 3, Spare: true, Host: "h2", Group: 6, Groups: 7,
-		Dir: "/w", Binary: "/b/gorun", Socket: "@s", Token: "70ken", Counters: "/proc/7/fd/9", Stacks: "/proc/7/fd/11", SpareCPUs: []int{4, 5, 12}, GPU: "GPU-a", Threads: 10,
+		Dir: "/w", Python: "/env", Binary: "/b/gorun", Socket: "@s", Token: "70ken", Counters: "/proc/7/fd/9", Stacks: "/proc/7/fd/11", SpareCPUs: []int{4, 5, 12}, GPU: "GPU-a", Threads: 10,
 		MasterAddr: "10.0.0.1", MasterPort: 4000, Coordinator: "10.0.0.1:5000", Workers: []string{"10.0.0.1:5001", "[fd00::2]:6001"},
 		PMI: &rankenv.PMI{Port: "127.0.0.1:7", ID: 11}, NIC: "eth0", Addr: "10.0.0.2", Stock: &rankenv.Stock{Addr: "10.0.0.9", Port: 12, NIC: "eth0"}}
 }
@@ -30,7 +30,7 @@ func TestEnvironment(t *testing.T) {
 	rich.Verbose = true
 	rich.GPUPath = "nccl"
 	poor.Elastic, poor.DropIn, poor.NICs, poor.SpareCPUs, poor.GPU, poor.Counters, poor.Stacks = false, false, nil, nil, "", "", ""
-	poor.Coordinator, poor.Workers, poor.PMI = "", nil, &rankenv.PMI{}
+	poor.Coordinator, poor.Workers, poor.Python, poor.PMI = "", nil, "", &rankenv.PMI{}
 	late.PMI, late.Stock = nil, nil
 	inherited := []string{"PATH=/bin", "RANK=77", "MASTER_ADDR=wrong", "PYTHONPATH=/mine"}
 	var b strings.Builder
@@ -47,7 +47,7 @@ func TestEnvironment(t *testing.T) {
 func TestRules(t *testing.T) {
 	f := someFacts()
 	for _, v := range rankenv.Table() {
-		if v.Name == "PMI_FD" || v.Name == "PYTHONPATH" {
+		if v.Name == "PMI_FD" || v.Name == "PYTHONPATH" || v.Name == "PATH" {
 			continue // see TestEnvironment and TestPythonPath
 		}
 		users := v.Name + "=users"

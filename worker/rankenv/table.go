@@ -69,6 +69,9 @@ var fixed = []Variable{
 	always(Gorun, Fixed, "GORUN_SOCKET", func(f *Facts) string { return f.Socket }),
 	always(Gorun, Fixed, "GORUN_TOKEN", func(f *Facts) string { return f.Token }),
 	noted("your value follows gorun's", always(Python, Fixed, "PYTHONPATH", pythonPath)),
+	noted("your value follows the environment's programs", given(Shell, Fixed, "PATH", func(f *Facts) string { return f.Python + "/bin:" + cmp.Or(f.programs, "/usr/local/bin:/usr/bin:/bin") },
+		bringsPython, hasPython)),
+	given(Python, Fixed, "VIRTUAL_ENV", func(f *Facts) string { return f.Python }, bringsPython, hasPython),
 
 	given(MPI, Fixed, "PMI_RANK", rank, firstWorld, hasPMI),
 	given(MPI, Fixed, "PMI_SIZE", size, firstWorld, hasPMI),
@@ -176,6 +179,10 @@ func crossRank(f *Facts) string { return strconv.Itoa(f.CrossRank) }
 func crossSize(f *Facts) string { return strconv.Itoa(f.CrossSize) }
 func group(f *Facts) string     { return strconv.Itoa(f.Group) }
 func groups(f *Facts) string    { return strconv.Itoa(f.Groups) }
+
+const bringsPython = "with --python"
+
+func hasPython(f *Facts) bool { return f.Python != "" }
 
 func constant(value string) func(*Facts) string { return func(*Facts) string { return value } }
 

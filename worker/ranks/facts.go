@@ -28,7 +28,7 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 	f := rankenv.Facts{Job: job.ID, Elastic: job.Elastic, DropIn: job.Shim, NICs: cfg.NICs,
 		Process: rank.Process, Rank: rank.Rank, Size: roster.Size, LocalRank: rank.LocalRank, LocalSize: len(roster.Ranks),
 		CrossRank: rank.CrossRank, CrossSize: rank.CrossSize, Host: job.Name,
-		Binary: cfg.Exe, Socket: cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: s.cpus.binding.spareOf(rank),
+		Python: cfg.Python, Binary: cfg.Exe, Socket: cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: s.cpus.binding.spareOf(rank),
 		Threads:    s.cpus.threadsOf(rank),
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
 		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,

@@ -63,6 +63,7 @@ type Config struct {
 	Exe    string   // gorun, which Python imports its binding from
 	Env    []string // of the daemon
 	Tree   string   // where the job's tree is on this host
+	Python string   // where its environment of Python is, "" for none
 	Cgroup *proc.Cgroup
 
 	Daemon   Daemon

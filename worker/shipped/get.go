@@ -28,7 +28,11 @@ var errOver = errors.New("the job ended before all files were here")
 func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wire.Message, out *wire.Writer) error {
 	sign := time.NewTicker(signInterval)
 	defer sign.Stop()
-	launcher := &launcher{over: ctx.Done(), in: in, out: out, sign: sign.C}
+	return s.get(ctx, t, false, key, &launcher{over: ctx.Done(), in: in, out: out, sign: sign.C})
+}
+
+// get gets the missing files of a tree: that of an environment of Python, or that of the program.
+func (s *Store) get(ctx context.Context, t *wire.Tree, python bool, key []byte, l *launcher) error {
 	if err := s.Begin(t); err != nil {
 		return err
 	}
@@ -43,30 +47,24 @@ func (s *Store) Get(ctx context.Context, t *wire.Tree, key []byte, in <-chan wir
 			}
 			continue
 		}
-		if err := out.Write(&wire.AskFiles{Missing: missing, Not: not}); err != nil {
+		if err := l.out.Write(&wire.AskFiles{Missing: missing, Not: not, Python: python}); err != nil {
 			return err
 		}
-		first, err := launcher.next(nil)
+		first, err := l.files()
 		if err != nil {
 			return err
 		}
 		if not = first.At; not != "" {
-			ctx, cancel := context.WithCancel(ctx)
-			over := make(chan struct{})
-			var there error
-			go func() {
-				defer close(over)
-				there = s.fromHost(ctx, not, key, t, missing, &launcher.came)
-			}()
-			_, err = launcher.next(over)
-			cancel()
-			<-over
-			if _, own := errors.AsType[*localError](there); own && err == nil { // else it is asked for again
-				err = there
-			}
+			err = l.meanwhile(ctx, func(ctx context.Context) error {
+				err := s.fromHost(ctx, not, key, t, missing, python, &l.came)
+				if _, own := errors.AsType[*localError](err); own {
+					return err
+				}
+				return nil // it is asked for again
+			})
 		} else {
-			launcher.piece = first
-			err = s.Take(t, missing, launcher)
+			l.piece = first
+			err = s.Take(t, missing, l)
 		}
 		if err != nil {
 			return err
@@ -85,8 +83,33 @@ type launcher struct {
 	left  []byte
 }
 
-// next waits for the next message about files, or until over is closed.
-func (l *launcher) next(over <-chan struct{}) (*wire.Files, error) {
+// meanwhile does something while the daemon shows the launcher that it is there.
+func (l *launcher) meanwhile(ctx context.Context, do func(ctx context.Context) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		err = do(ctx)
+	}()
+	_, lost := l.next(over)
+	cancel()
+	<-over
+	return errors.Join(lost, err)
+}
+
+// files waits for the next Files.
+func (l *launcher) files() (*wire.Files, error) {
+	m, err := l.next(nil)
+	files, is := m.(*wire.Files)
+	if err == nil && !is {
+		err = fmt.Errorf("the launcher sent %T", m)
+	}
+	return files, err
+}
+
+// next waits for the next message about files or the environment, or until over is closed.
+func (l *launcher) next(over <-chan struct{}) (wire.Message, error) {
 	for told := l.came.Load(); ; {
 		select {
 		case <-over:
@@ -101,14 +124,19 @@ func (l *launcher) next(over <-chan struct{}) (*wire.Files, error) {
 				l.out.Write(&wire.Alive{})
 			}
 		case m, ok := <-l.in:
-			_, stop := m.(*wire.Stop)
-			if !ok || stop {
+			if !ok {
 				return nil, errOver
 			}
-			if files, is := m.(*wire.Files); is && files.Error != "" {
-				return nil, errors.New(files.Error)
-			} else if is {
-				return files, nil
+			switch m := m.(type) {
+			case *wire.Stop:
+				return nil, errOver
+			case *wire.Files:
+				if m.Error != "" {
+					return nil, errors.New(m.Error)
+				}
+				return m, nil
+			case *wire.Python:
+				return m, nil
 			}
 		}
 	}
@@ -118,7 +146,7 @@ func (l *launcher) next(over <-chan struct{}) (*wire.Files, error) {
 func (l *launcher) Read(b []byte) (n int, err error) {
 	if len(l.left) == 0 {
 		if l.piece == nil {
-			if l.piece, err = l.next(nil); err != nil {
+			if l.piece, err = l.files(); err != nil {
 				return 0, err
 			}
 		}

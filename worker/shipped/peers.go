@@ -29,7 +29,7 @@ var errKey = errors.New("the other side has another key")
 func channel(key []byte) (*tls.Config, error) { return keytls.New(key, "gorun-files/1", errKey) }
 
 // fromHost takes files from another host that serves them, and counts their bytes.
-func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wire.Tree, files []int, came *atomic.Int64) error {
+func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wire.Tree, files []int, python bool, came *atomic.Int64) error {
 	config, err := channel(key)
 	if err != nil {
 		return err
@@ -43,14 +43,15 @@ func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wir
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	slow := patient{conn, came}
-	if err := wire.NewWriter(slow).Write(&wire.AskFiles{Missing: files}); err != nil {
+	if err := wire.NewWriter(slow).Write(&wire.AskFiles{Missing: files, Python: python}); err != nil {
 		return err
 	}
 	return s.Take(t, files, slow)
 }
 
-// Serve gives hosts of the job files of a tree that are all here, until ctx ends and no one takes any more.
-func (s *Store) Serve(ctx context.Context, l net.Listener, t *wire.Tree, key []byte) error {
+// Serve gives hosts of the job files of trees that are all here, that of the program and that of an environment of Python, until ctx
+// ends and no one takes any more. There may be none of either.
+func (s *Store) Serve(ctx context.Context, l net.Listener, program, python *wire.Tree, key []byte) error {
 	config, err := channel(key)
 	if err != nil {
 		return err
@@ -71,21 +72,25 @@ func (s *Store) Serve(ctx context.Context, l net.Listener, t *wire.Tree, key []b
 			proven := tls.Server(guest, config)
 			if proven.HandshakeContext(ctx) == nil {
 				guest.Known()
-				s.give(patient{proven, new(atomic.Int64)}, t)
+				s.give(patient{proven, new(atomic.Int64)}, program, python)
 			}
 		})
 	}
 }
 
 // give sends a guest the files that it asks for.
-func (s *Store) give(guest io.ReadWriter, t *wire.Tree) error {
+func (s *Store) give(guest io.ReadWriter, program, python *wire.Tree) error {
 	m, err := wire.NewReader(guest).Read()
 	ask, is := m.(*wire.AskFiles)
 	if err != nil || !is {
 		return err
 	}
+	t := program
+	if ask.Python {
+		t = python
+	}
 	for _, i := range ask.Missing {
-		if i < 0 || i >= len(t.Files) {
+		if t == nil || i < 0 || i >= len(t.Files) {
 			return errors.New("it asks for what is not in the tree")
 		}
 		file, err := s.Open(t.Files[i])

@@ -105,6 +105,13 @@ type conversation struct {
 
 func converse(t *testing.T, s *Store, tree *wire.Tree, key []byte) *conversation {
 	c := &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}
+	w := c.listen()
+	go func() { c.err <- s.Get(t.Context(), tree, key, c.in, wire.NewWriter(w)); w.Close() }()
+	return c
+}
+
+// listen takes what a daemon writes.
+func (c *conversation) listen() io.WriteCloser {
 	r, w := io.Pipe()
 	go func() {
 		for in := wire.NewReader(r); ; {
@@ -117,8 +124,7 @@ func converse(t *testing.T, s *Store, tree *wire.Tree, key []byte) *conversation
 			}
 		}
 	}()
-	go func() { c.err <- s.Get(t.Context(), tree, key, c.in, wire.NewWriter(w)); w.Close() }()
-	return c
+	return w
 }
 
 // TestGet: files come in pieces from the launcher, packed or not, or from a host; where that fails, the launcher is asked again.
@@ -146,7 +152,7 @@ func TestGet(t *testing.T) {
 	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error)
-	go func() { over <- first.Serve(ctx, l, tree, key) }()
+	go func() { over <- first.Serve(ctx, l, tree, nil, key) }()
 	second := newStore(t)
 	c = converse(t, second, tree, key)
 	<-c.asked
@@ -178,6 +184,107 @@ func TestGet(t *testing.T) {
 		if err := <-c.err; err == nil {
 			t.Errorf("%+v: no error", bad)
 		}
+	}
+}
+
+// TestGetPython: an environment comes once, from the launcher or from a host, and begins with the Python of each host; one whose job
+// was killed amid is not taken for whole, and a second job waits for the first.
+func TestGetPython(t *testing.T) {
+	key, tree := bytes.Repeat([]byte{1}, keytls.SeedSize), treeOf("one", "two")
+	s := newStore(t)
+	get := func(s *Store, base string) (c *conversation, dir chan string) {
+		c, dir = &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}, make(chan string, 1)
+		w := c.listen()
+		go func() {
+			at, _, err := s.GetPython(t.Context(), wire.AskPython{Platform: wire.Platform{Version: "3.11"}}, base, key, c.in, wire.NewWriter(w))
+			dir <- at
+			c.err <- err
+			w.Close()
+		}()
+		return c, dir
+	}
+	answer := func(c *conversation, whole bool) {
+		t.Helper()
+		if ask, is := (<-c.asked).(*wire.AskPython); !is || ask.Whole != whole || ask.Platform.Version != "3.11" {
+			t.Errorf("asked %+v, want whole %v", ask, whole)
+		}
+		reply := &wire.Python{Name: tree.Name()}
+		if whole {
+			reply.Tree = tree
+		}
+		c.in <- reply
+	}
+	killed, _ := get(s, "/usr/bin/python3.11")
+	answer(killed, false)
+	answer(killed, true)
+	<-killed.asked // for files
+	second, _ := get(s, "/usr/bin/python3.11")
+	answer(second, false)
+	if _, waits := (<-second.asked).(*wire.MoreFiles); !waits {
+		t.Error("the second job does not wait for the first")
+	}
+	killed.in <- &wire.Stop{}
+	if err := <-killed.err; !errors.Is(err, errOver) {
+		t.Errorf("stopped: %v", err)
+	}
+	for ask := range second.asked { // the first may have been waited for once more
+		if whole, is := ask.(*wire.AskPython); is {
+			second.in <- &wire.Python{Name: tree.Name(), Tree: tree}
+			if !whole.Whole {
+				t.Errorf("asked %+v", whole)
+			}
+			break
+		}
+	}
+	if ask := (<-second.asked).(*wire.AskFiles); !ask.Python || len(ask.Missing) != 2 {
+		t.Errorf("asked %+v", ask)
+	}
+	second.in <- &wire.Files{Data: []byte("onetwo"), Size: 6}
+	must.Do(t, <-second.err)
+
+	for _, base := range []string{"/usr/bin/python3.11", "/opt/bin/python3"} { // which may be another one by then
+		c, dir := get(s, base)
+		answer(c, false)
+		at := <-dir
+		must.Do(t, <-c.err)
+		link, _ := os.Readlink(filepath.Join(at, "bin/python"))
+		if read(t, at, "d/a") != "one" || link != base || !strings.Contains(read(t, at, "pyvenv.cfg"), "home = "+filepath.Dir(base)+"\n") {
+			t.Errorf("begins with %s, %s", link, read(t, at, "pyvenv.cfg"))
+		}
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error)
+	go func() { over <- s.Serve(ctx, l, nil, tree, key) }()
+	other := newStore(t)
+	c, _ := get(other, "/usr/bin/python3.11")
+	answer(c, false)
+	answer(c, true)
+	<-c.asked
+	c.in <- &wire.Files{At: l.Addr().String()}
+	if err := <-c.err; err != nil || len(other.Missing(tree)) != 0 {
+		t.Errorf("from a host: %v", err)
+	}
+	cancel()
+	<-over
+
+	for _, bad := range []*wire.Python{{Error: "no", Hint: "do"}, {Name: "../x"}, {}} {
+		c, _ := get(newStore(t), "/usr/bin/python3")
+		<-c.asked
+		c.in <- bad
+		if err := <-c.err; err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+	c, _ = get(newStore(t), "/usr/bin/python3")
+	<-c.asked
+	c.in <- &wire.Python{Name: strings.Repeat("0", 64)}
+	<-c.asked
+	c.in <- &wire.Python{Name: strings.Repeat("0", 64), Tree: tree}
+	if err := <-c.err; err == nil || !strings.Contains(err.Error(), "another environment") {
+		t.Errorf("another tree: %v", err)
 	}
 }
 

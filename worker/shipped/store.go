@@ -166,24 +166,26 @@ func (s *Store) Open(f wire.TreeFile) (*os.File, error) { return s.root.Open(con
 // Begin notes that a tree is about to be used, and its contents with it, so that nobody removes them.
 func (s *Store) Begin(t *wire.Tree) error {
 	now := time.Now()
-	return errors.Join(s.root.MkdirAll(path.Join(cached.Trees, t.Name()), 0o700), s.root.Chtimes(cached.Files, now, now), s.Mark(t))
+	return errors.Join(s.root.MkdirAll(path.Join(cached.Trees, t.Name()), 0o700), s.root.Chtimes(cached.Files, now, now), s.Mark(t.Name()))
 }
 
 // Mark notes that a tree is used now.
-func (s *Store) Mark(t *wire.Tree) error {
+func (s *Store) Mark(name string) error {
 	now := time.Now()
-	return s.root.Chtimes(path.Join(cached.Trees, t.Name()), now, now)
+	return s.root.Chtimes(path.Join(cached.Trees, name), now, now)
 }
 
-// Tend marks a tree as used until ctx ends, and first removes others that nobody has used for a while.
-func (s *Store) Tend(ctx context.Context, t *wire.Tree) {
+// Tend marks trees as used until ctx ends, and first removes others that nobody has used for a while.
+func (s *Store) Tend(ctx context.Context, names []string) {
 	cached.LimitTrees(s.dir, time.Now())
 	tick := time.NewTicker(cached.MarkInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.Mark(t)
+			for _, name := range names {
+				s.Mark(name)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -193,7 +195,8 @@ func (s *Store) Tend(ctx context.Context, t *wire.Tree) {
 // Build makes a tree of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
 // the right ones, with another name: Build returns their paths.
 func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
-	at := path.Join(cached.Trees, t.Name())
+	treeName := t.Name()
+	at := path.Join(cached.Trees, treeName)
 	for _, f := range t.Files {
 		name := path.Join(at, f.Path)
 		differs, err := s.place(name, f)
@@ -204,7 +207,7 @@ func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
 			changed = append(changed, filepath.Join(s.dir, name+aside))
 		}
 	}
-	return filepath.Join(s.dir, at), changed, s.Mark(t)
+	return filepath.Join(s.dir, at), changed, s.Mark(treeName)
 }
 
 // aside ends the name of a file that a former job has changed.

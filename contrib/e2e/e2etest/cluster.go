@@ -26,8 +26,9 @@ type Cluster struct {
 	*lab.Lab
 	T      *testing.T
 	Binary string
-	Root   string // of the source tree, which all hosts see
-	Torch  bool   // whether trainings use torch even in short tests
+	Root   string   // of the source tree, which all hosts see
+	Torch  bool     // whether trainings use torch even in short tests
+	Env    []string // of every gorun on the launcher's host, in addition
 	scale  float64
 }
 
@@ -92,7 +93,7 @@ type Result struct {
 func (c *Cluster) Command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	var stdout, stderr bytes.Buffer
 	cmd := c.Launcher().Command(c.T.Context(), c.Binary, args...)
-	cmd.Dir = c.Root
+	cmd.Dir, cmd.Env = c.Root, append(cmd.Env, c.Env...)
 	if c.scale != 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("GORUN_TIME_SCALE=%v", c.scale))
 	}

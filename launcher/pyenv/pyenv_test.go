@@ -1,0 +1,233 @@
+package pyenv
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gorun/contrib/must"
+	"gorun/rendezvous/wire"
+)
+
+func host(name, version, machine, libc string) asked {
+	return asked{name, &wire.AskPython{Path: "/bin/python3", Platform: wire.Platform{Version: version, Machine: machine, Libc: libc}}}
+}
+
+// TestChoose: hosts get one environment, for the oldest glibc; what differs is named with both hosts.
+func TestChoose(t *testing.T) {
+	a := host("a", "3.11", "x86_64", "2.36")
+	for _, tc := range []struct {
+		other asked
+		want  string // the target, or the error
+	}{
+		{host("b", "3.11", "x86_64", "2.39"), "x86_64-manylinux_2_28"}, {host("b", "3.11", "x86_64", "2.17"), "x86_64-manylinux_2_17"},
+		{host("b", "3.9", "x86_64", "2.36"), "a has Python 3.11 on x86_64 with glibc 2.36 (/bin/python3), and b has Python 3.9 "},
+		{host("b", "3.11", "aarch64", "2.36"), "and b has Python 3.11 on aarch64 "}, {host("b", "3.11", "x86_64", ""), " with musl "},
+		{host("b", "3.11", "x86_64", "2.5"), "glibc 2.17 or newer"},
+	} {
+		p, err := choose([]asked{a, tc.other})
+		got, _ := target(p)
+		if err != nil {
+			got = err.Error()
+			if e, is := errors.AsType[*Error](err); !is || e.NextStep() == "" {
+				t.Errorf("%v: no hint", err)
+			}
+		}
+		if !strings.Contains(got, tc.want) {
+			t.Errorf("%+v: %s, want %s", tc.other.Platform, got, tc.want)
+		}
+	}
+	for _, p := range []wire.Platform{{Version: "3.13t", Machine: "x86_64", Libc: "2.36"}, {Version: "3.11", Machine: "ppc64le", Libc: "2.36"}, {}} {
+		if got, err := target(p); err == nil {
+			t.Errorf("%+v: %s", p, got)
+		}
+	}
+	if got, err := target(wire.Platform{Version: "3.12", Machine: "aarch64"}); err != nil || got != "aarch64-unknown-linux-musl" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+}
+
+func none(string) string { return "" }
+
+// TestOpen: files of requirements with what they include, projects, and what is neither.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"r.txt": "-r more/r.txt # all\n--constraint=c.txt\na\n", "more/r.txt": "b\n-r ../r.txt\n", "c.txt": "b<2\n",
+		"hashed.txt": "a==1 \\\n  --hash=sha256:00\n", "lost.txt": "-r none.txt\n", "proj/pyproject.toml": "[project]\n", "proj/uv.lock": "version = 1\n",
+		"bare/pyproject.toml": ""})
+	must.Do(t, os.WriteFile(filepath.Join(dir, "python3"), nil, 0o755))
+	for _, tc := range []struct {
+		word string
+		kind kind
+		want string // the text, or the error
+	}{
+		{"r.txt", requirements, "-r more/r.txt # all\n--constraint=c.txt\na\n\nb\n-r ../r.txt\n\nb<2\n\n"}, {"hashed.txt", locked, "a==1 \\\n  --hash=sha256:00\n\n"},
+		{"proj", project, "[project]\nversion = 1\n"}, {"proj/uv.lock", project, "[project]\nversion = 1\n"}, {"proj/pyproject.toml", project, "[project]\nversion = 1\n"},
+		{"bare", 0, "uv.lock: no such file"}, {"lost.txt", 0, "none.txt: no such file"}, {"none", 0, "none: no such file"}, {"python3", 0, "python3 names no packages"},
+	} {
+		s, _, err := Open(t.Context(), filepath.Join(dir, tc.word), none, false)
+		if err != nil {
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: %v, want %s", tc.word, err, tc.want)
+			}
+		} else if s.kind != tc.kind || s.text != tc.want || !strings.Contains(s.Has, dir) {
+			t.Errorf("%s: %+v", tc.word, s)
+		}
+	}
+}
+
+// TestActive: an environment that is active gives the versions that it has; what no index has is named, or is part of the program.
+func TestActive(t *testing.T) {
+	venv := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "python3", "-m", "venv", "--without-pip", "--symlinks", venv).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	site, _ := filepath.Glob(filepath.Join(venv, "lib", "python3*", "site-packages"))
+	add := func(name, direct string) {
+		dir := name + "-1.0.dist-info/"
+		write(t, site[0], map[string]string{dir + "METADATA": "Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n"})
+		if direct != "" {
+			write(t, site[0], map[string]string{dir + "direct_url.json": direct})
+		}
+	}
+	add("plain", "")
+	add("gorun", `{"url": "file://`+venv+`"}`)
+	add("conda", `{"url": "file:///home/conda/feedstock_root/work"}`)
+	add("wheel", `{"url": "https://user:secret@host/wheel-1.0-py3-none-any.whl", "archive_info": {}}`)
+	add("mine", `{"url": "file://`+venv+`/src", "dir_info": {"editable": true}}`)
+	open := func(sent bool) (*Source, []string, error) {
+		env := map[string]string{"VIRTUAL_ENV": venv, "CONDA_PREFIX": "/none"}
+		return Open(t.Context(), "auto", func(name string) string { return env[name] }, sent)
+	}
+	s, notes, err := open(true)
+	must.Do(t, err)
+	if s.text != "conda==1.0\nplain==1.0\nwheel @ https://user:secret@host/wheel-1.0-py3-none-any.whl\n" || !strings.Contains(s.Has, "packages: 3") {
+		t.Errorf("%q, %s", s.text, s.Has)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "mine is installed from "+venv+"/src") {
+		t.Errorf("notes %q", notes)
+	}
+	add("vcs", `{"url": "https://user:secret@host/vcs.git", "vcs_info": {"vcs": "git"}}`)
+	add("local", `{"url": "file://`+venv+`"}`)
+	_, _, err = open(false)
+	if want := "has what no index has: local from file://" + venv + ", mine from " + venv + "/src, vcs from https://host/vcs.git"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, _, err := Open(t.Context(), "auto", none, false); err == nil || !strings.Contains(err.Error(), "no environment of Python is active") {
+		t.Errorf("without an environment: %v", err)
+	}
+}
+
+// TestMaker: hosts wait for each other before anything is made; what was made serves again; a host that comes later has to suit.
+func TestMaker(t *testing.T) {
+	dir := t.TempDir()
+	begin := func(hosts int) (m *Maker, ended chan error) {
+		m, ended = New(&Source{Word: "r.txt", text: "a"}, dir, hosts, []string{"UV_X=y", "A=b"}, t.Logf), make(chan error, 1)
+		go func() { ended <- m.Run(t.Context()) }()
+		return m, ended
+	}
+	differ, ended := begin(2)
+	answers := make(chan error, 2)
+	for _, a := range []asked{host("a", "3.11", "x86_64", "2.36"), host("b", "3.9", "x86_64", "2.36")} {
+		go func() { _, err := differ.Of(t.Context(), a.host, a.AskPython, func() {}); answers <- err }()
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "has Python 3.") {
+		t.Errorf("two Pythons: %v", err)
+	}
+	for range 2 {
+		if <-answers == nil {
+			t.Error("two Pythons: an environment")
+		}
+	}
+
+	m, ended := begin(1)
+	// As if it had been made before.
+	m.needs = host("", "3.11", "x86_64", "2.36").Platform
+	platform, _ := target(m.needs)
+	at := filepath.Join(dir, hashOf("a", "0", platform, "3.11", "UV_X=y"))
+	write(t, at, map[string]string{"env/lib/python3.11/site-packages/p.py": "P", "env/bin/run": "", "env/bin/python3": "", "env/pyvenv.cfg": "", "env/lib/__pycache__/p.pyc": ""})
+	must.Do(t, save(t.Context(), at))
+	a := host("a", "3.11", "x86_64", "2.36")
+	files, err := m.Of(t.Context(), "a", a.AskPython, func() {})
+	must.Do(t, err)
+	must.Do(t, <-ended)
+	tree := files.Tree()
+	if len(tree.Files) != 2 || tree.Files[0].Path != "bin/run" || files.Name() != tree.Name() || tree.Root != filepath.Join(at, "env") || tree.Check() != nil {
+		t.Errorf("%+v", tree)
+	}
+	for _, late := range []asked{host("b", "3.12", "x86_64", "2.36"), host("c", "3.11", "x86_64", "2.17")} {
+		if _, err := m.Of(t.Context(), late.host, late.AskPython, func() {}); err == nil || !strings.Contains(err.Error(), late.host+" has ") {
+			t.Errorf("%+v: %v", late.Platform, err)
+		}
+	}
+	if _, err := m.Of(t.Context(), "d", host("d", "3.11", "x86_64", "2.40").AskPython, func() {}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRun: what a program says becomes one line, without secrets and advice for its own users.
+func TestRun(t *testing.T) {
+	say := "printf 'error: Failed\\n  cause: no http://me:pw@host/x\\n  cause: refused\\n\\nhint: buy more\\n' >&2; exit 1"
+	if err := run(t.Context(), nil, "sh", "-c", say); err == nil || err.Error() != "Failed: no http://host/x: refused" {
+		t.Errorf("%v", err)
+	}
+	if err := run(t.Context(), nil, "sh", "-c", "echo a warning >&2"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, nil, "sleep", "100"); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+	if hintFor("Hash mismatch for a wheel") == hintFor("a wheel") || hintFor("other") == "" {
+		t.Error("hints are not found")
+	}
+}
+
+// TestEnvironment: uv looks where pip does, unless it has settings of its own; what pip is told of lies in no argument.
+func TestEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"pip.conf": "[global]\nindex-url = https://me:pw@one/simple\nextra-index-url =\n    https://two/\n    https://three/\nfind-links = " + dir + " /none\n"})
+	for _, name := range os.Environ() {
+		if name, _, _ = strings.Cut(name, "="); strings.HasPrefix(name, "PIP_") || strings.HasPrefix(name, "UV_") {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+	t.Setenv("PIP_CONFIG_FILE", filepath.Join(dir, "pip.conf"))
+	env := strings.Join(environment(t.Context(), os.Environ()), "\n")
+	for _, want := range []string{"UV_DEFAULT_INDEX=https://me:pw@one/simple", "UV_INDEX=https://two/ https://three/", "UV_FIND_LINKS=" + dir} {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(want) + `$`).MatchString(env) {
+			t.Errorf("no %s in\n%s", want, env)
+		}
+	}
+	if own := strings.Join(environment(t.Context(), append(os.Environ(), "UV_INDEX_URL=https://own/")), "\n"); strings.Contains(own, "one/simple") {
+		t.Error("pip's index, although uv has one")
+	}
+}
+
+// TestSources: a lock that names what is no wheel is refused with the package's name.
+func TestSources(t *testing.T) {
+	lock := "[[packages]]\nname = \"a\"\nversion = \"1\"\nwheels = [\n    { url = \"x\" },\n]\n\n[[packages]]\nname = \"mine\"\ndirectory = { path = \"..\" }\n"
+	if found := sources.FindStringSubmatch(lock); found == nil || found[1] != "mine" {
+		t.Errorf("%q", found)
+	}
+	if found := sources.FindString(strings.Replace(lock, "directory", "wheels", 1)); found != "" {
+		t.Errorf("%q", found)
+	}
+}

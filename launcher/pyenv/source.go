@@ -1,0 +1,139 @@
+package pyenv
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Source says which packages an environment has.
+type Source struct {
+	Word string // what the user calls it
+	Has  string // the packages, in words
+	kind kind
+	file string // the requirements, or the directory of the project
+	text string // what decides which packages those are
+}
+
+type kind int
+
+const (
+	requirements kind = iota
+	locked            // requirements with hashes
+	project           // a directory with pyproject.toml and uv.lock
+	active            // what is installed here: text has the requirements
+)
+
+const what = "name a requirements.txt, a pyproject.toml with its uv.lock, or auto for what is active here"
+
+// Open reads what names the packages: a file of requirements, a project with uv.lock, or "auto". The notes are for the user. ships
+// tells that hosts also get the program.
+func Open(ctx context.Context, word string, getenv func(string) string, ships bool) (s *Source, notes []string, err error) {
+	s = &Source{Word: word}
+	if word == "auto" {
+		s.kind = active
+		notes, err = s.readInstalled(ctx, getenv, ships)
+		return s, notes, err
+	}
+	if s.file, err = filepath.Abs(word); err != nil {
+		return nil, nil, err
+	}
+	s.Has = "what " + s.file + " has"
+	info, err := os.Stat(s.file)
+	base := filepath.Base(s.file)
+	switch {
+	case err != nil:
+		return nil, nil, wrong(what, "%w", err)
+	case base == "pyproject.toml" || base == "uv.lock":
+		s.file = filepath.Dir(s.file)
+	case info.Mode().IsRegular() && info.Mode()&0o111 == 0:
+		return s, nil, s.readRequirements(s.file, map[string]bool{})
+	case !info.IsDir():
+		return nil, nil, wrong(what+"; the program names its Python", "%s names no packages", word)
+	}
+	s.kind = project
+	for _, name := range []string{"pyproject.toml", "uv.lock"} {
+		text, err := os.ReadFile(filepath.Join(s.file, name))
+		if err != nil {
+			return nil, nil, wrong("uv lock makes uv.lock; else name a requirements.txt", "%w", err)
+		}
+		s.text += string(text)
+	}
+	return s, nil, nil
+}
+
+// included is a line that has another file read.
+var included = regexp.MustCompile(`^\s*(?:-r|-c|--requirements?|--constraints?)[\s=]*([^\s#]+)`)
+
+// readRequirements adds a file, and those that it names, to the text.
+func (s *Source) readRequirements(file string, seen map[string]bool) error {
+	if seen[file] {
+		return nil
+	}
+	seen[file] = true
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	s.text += string(text) + "\n"
+	if strings.Contains(string(text), "--hash=") {
+		s.kind = locked
+	}
+	for line := range strings.Lines(string(text)) {
+		if m := included.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "://") {
+			other := m[1]
+			if !filepath.IsAbs(other) {
+				other = filepath.Join(filepath.Dir(file), other)
+			}
+			if err := s.readRequirements(other, seen); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+//go:embed installed.py
+var installed string
+
+const noWheel = "--ship has hosts get a directory; of other sources make a wheel: uv build --wheel"
+
+// readInstalled makes requirements of what the active environment has.
+func (s *Source) readInstalled(ctx context.Context, getenv func(string) string, ships bool) (notes []string, err error) {
+	dir := getenv("VIRTUAL_ENV")
+	if dir == "" {
+		dir = getenv("CONDA_PREFIX")
+	}
+	if dir == "" {
+		return nil, wrong("activate one, start gorun by uv run, or name a requirements.txt", "no environment of Python is active here")
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "bin", "python"), "-I", "-c", installed).Output()
+	var found struct{ Requirements, Editable, Foreign map[string]string }
+	if err = errors.Join(err, json.Unmarshal(out, &found)); err != nil {
+		return nil, fmt.Errorf("list what %s has: %w", dir, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(found.Editable)) {
+		if place := found.Editable[name]; ships {
+			notes = append(notes, fmt.Sprintf("%s is installed from %s: hosts get that only as a part of the program, and PYTHONPATH says where its modules are", name, place))
+		} else {
+			found.Foreign[name+" from "+place] = ""
+		}
+	}
+	if foreign := slices.Sorted(maps.Keys(found.Foreign)); len(foreign) > 0 {
+		return nil, wrong(noWheel, "%s has what no index has: %s", dir, strings.Join(foreign, ", "))
+	}
+	for _, line := range slices.Sorted(maps.Keys(found.Requirements)) {
+		s.text += line + "\n"
+	}
+	s.Has = fmt.Sprint("what is active here, packages: ", len(found.Requirements))
+	return notes, nil
+}

@@ -1,0 +1,70 @@
+package pyenv
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gorun/launcher/ship"
+	"gorun/rendezvous/wire"
+)
+
+const treeFile = "tree"
+
+// save lists the files of env in a directory.
+func save(ctx context.Context, dir string) error {
+	root, tree := filepath.Join(dir, "env"), &wire.Tree{Root: "/"} // env has another place later
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		below, relErr := filepath.Rel(root, name)
+		if err = errors.Join(err, relErr, ctx.Err()); err != nil || own(below) {
+			return err
+		}
+		if entry.IsDir() {
+			if entry.Name() == "__pycache__" { // it may be another Python's
+				return fs.SkipDir
+			}
+			return nil
+		}
+		f := wire.TreeFile{Path: below}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			f.Link, err = os.Readlink(name)
+		} else if info, statErr := entry.Info(); statErr == nil {
+			f.Size, f.Exec = info.Size(), info.Mode()&0o111 != 0
+			f.Hash, err = ship.Hash(name, f.Size)
+		}
+		tree.Files = append(tree.Files, f)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text, err := wire.Marshal(&wire.Python{Tree: tree})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, treeFile), text, 0o600)
+}
+
+// own reports whether a file of an environment belongs to the Python that is here.
+func own(below string) bool {
+	dir, name := filepath.Split(below)
+	if dir == "" {
+		return strings.HasPrefix(name, ".") || name == "pyvenv.cfg" || name == "CACHEDIR.TAG"
+	}
+	return dir == "bin/" && (strings.HasPrefix(name, "python") || strings.HasPrefix(name, "activate") || strings.HasSuffix(name, ".bat"))
+}
+
+// saved returns the files of an environment that was made before, nil if there is none.
+func saved(at string) *wire.Tree {
+	text, _ := os.ReadFile(filepath.Join(at, treeFile))
+	m, err := wire.Unmarshal(text)
+	p, is := m.(*wire.Python)
+	if err != nil || !is || p.Tree == nil {
+		return nil
+	}
+	p.Tree.Root = filepath.Join(at, "env")
+	return p.Tree
+}

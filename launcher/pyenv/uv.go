@@ -1,0 +1,128 @@
+package pyenv
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// pinned is the uv that gorun gets where there is none, with the hashes of its wheels.
+//
+//go:embed uv.txt
+var pinned string
+
+// recent matches versions of uv that do all of this: 0.8 and newer.
+var recent = regexp.MustCompile(`^uv (0\.([89]|\d\d+)|[1-9]\d*)\.`)
+
+// uv returns the path of uv: the user's own, or the one that pip gets once.
+func (m *Maker) uv(ctx context.Context) (string, error) {
+	if path, err := exec.LookPath("uv"); err == nil {
+		if out, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil && recent.Match(out) {
+			return path, nil
+		}
+	}
+	at := filepath.Join(m.dir, hashOf(pinned))
+	path := filepath.Join(at, "bin", "uv")
+	if _, err := os.Stat(path); err == nil {
+		return path, used(at)
+	}
+	err := m.atomically(at, func(dir string) error {
+		file := filepath.Join(dir, "uv.txt")
+		if err := os.WriteFile(file, []byte(pinned), 0o600); err != nil {
+			return err
+		}
+		return run(ctx, nil, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+			"--only-binary", ":all:", "--require-hashes", "--target", dir, "-r", file)
+	})
+	if err != nil && ctx.Err() == nil {
+		err = wrong("install uv 0.8 or newer", "get uv, which is not installed here, by pip: %w", err)
+	}
+	return path, err
+}
+
+// used notes that a directory is used now, for gorun clean.
+func used(dir string) error {
+	now := time.Now()
+	return os.Chtimes(dir, now, now)
+}
+
+// atomically has fill make a directory, which has its name only once it is whole.
+func (m *Maker) atomically(at string, fill func(dir string) error) error {
+	partial := filepath.Join(m.dir, hashOf(at, time.Now().String(), fmt.Sprint(os.Getpid()))) // gorun clean knows it if this process dies
+	if err := os.MkdirAll(partial, 0o700); err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial) // unless it has its name by then
+	if err := fill(partial); err != nil {
+		return err
+	}
+	err := os.Rename(partial, at)
+	if _, statErr := os.Stat(at); statErr == nil {
+		return nil // another launcher has made it meanwhile
+	}
+	return err
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	return hex.EncodeToString(sum[:])
+}
+
+var (
+	credentials = regexp.MustCompile(`://[^/@\s]*@`)
+	cause       = regexp.MustCompile(`\s*\n\s*cause: `)
+)
+
+// run runs a program. Its error is what the program says, in one line and without secrets.
+func run(ctx context.Context, env []string, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.WaitDelay = env, time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	text, _, _ := strings.Cut(stderr.String(), "\nhint:")
+	text = strings.TrimPrefix(cause.ReplaceAllString(text, ": "), "error: ")
+	if text = credentials.ReplaceAllString(strings.Join(strings.Fields(text), " "), "://"); err != nil && text != "" {
+		return errors.New(text)
+	}
+	return err
+}
+
+// environment returns the environment for uv. Where the user has told pip of an index and uv of none, uv gets pip's.
+func environment(ctx context.Context, environ []string) []string {
+	env := append(slices.Clone(environ), "NO_COLOR=1", "UV_NO_PROGRESS=1")
+	if slices.ContainsFunc(environ, regexp.MustCompile(`^UV_(\w*INDEX\w*|FIND_LINKS)=`).MatchString) {
+		return env
+	}
+	out, _ := exec.CommandContext(ctx, "python3", "-m", "pip", "config", "list").Output() // without pip there are no settings
+	for line := range strings.Lines(string(out)) {                                        // the last one of a name counts
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values := strings.Fields(strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " "))
+		switch _, name, _ := strings.Cut(key, "."); strings.TrimPrefix(name, ".") {
+		case "index-url":
+			env = append(env, "UV_DEFAULT_INDEX="+strings.Join(values, " "))
+		case "extra-index-url":
+			env = append(env, "UV_INDEX="+strings.Join(values, " "))
+		case "find-links": // pip does without a directory that is not there
+			values = slices.DeleteFunc(values, func(dir string) bool { _, err := os.Stat(dir); return err != nil && !strings.Contains(dir, "://") })
+			env = append(env, "UV_FIND_LINKS="+strings.Join(values, ","))
+		case "cert":
+			env = append(env, "SSL_CERT_FILE="+strings.Join(values, " "))
+		}
+	}
+	return env
+}

@@ -1,0 +1,127 @@
+package shipped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/cached"
+)
+
+// An environment of Python is a tree to which the host adds the Python that it has. settings is added last, so it tells that the rest
+// is there.
+const settings = "pyvenv.cfg"
+
+// lockPoll is how often a job looks whether another one has got the same environment.
+const lockPoll = 250 * time.Millisecond
+
+var isName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// PythonError is why a host gets no environment, and what to do.
+type PythonError struct{ Text, Hint string }
+
+func (e *PythonError) Error() string { return e.Text }
+
+// GetPython gets the environment for a Python, base, from the launcher or from a host that the launcher names, unless it is here.
+// It returns where the environment is, and its files if they were not here.
+func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, t *wire.Tree, err error) {
+	sign := time.NewTicker(signInterval)
+	defer sign.Stop()
+	l := &launcher{over: ctx.Done(), in: in, out: out, sign: sign.C}
+	answer, err := l.askPython(ask)
+	if err != nil {
+		return "", nil, err
+	}
+	at := path.Join(cached.Trees, answer.Name)
+	unlock, err := s.lock(l, answer.Name)
+	if err != nil {
+		return "", nil, err
+	}
+	defer unlock()
+	if _, err := s.root.Lstat(path.Join(at, settings)); err != nil {
+		ask.Whole = true
+		if answer, err = l.askPython(ask); err != nil {
+			return "", nil, err
+		}
+		if t = answer.Tree; t == nil || t.Check() != nil || path.Join(cached.Trees, t.Name()) != at {
+			return "", nil, errors.New("the launcher sent another environment than it named")
+		}
+		if err := s.get(ctx, t, true, key, l); err != nil {
+			return "", nil, err
+		}
+		if err := l.meanwhile(ctx, func(context.Context) error { _, _, err := s.Build(t); return err }); err != nil {
+			return "", nil, err
+		}
+	}
+	if err := s.begin(at, base, ask.Platform.Version); err != nil {
+		return "", nil, fmt.Errorf("make the environment: %w", err)
+	}
+	return filepath.Join(s.dir, at), t, s.Mark(answer.Name)
+}
+
+// askPython asks which environment a Python gets.
+func (l *launcher) askPython(ask wire.AskPython) (*wire.Python, error) {
+	if err := l.out.Write(&ask); err != nil {
+		return nil, err
+	}
+	m, err := l.next(nil)
+	answer, is := m.(*wire.Python)
+	switch {
+	case err != nil:
+		return nil, err
+	case !is:
+		return nil, fmt.Errorf("the launcher sent %T", m)
+	case answer.Error != "":
+		return nil, &PythonError{answer.Error, answer.Hint}
+	case !isName.MatchString(answer.Name):
+		return nil, errors.New("the launcher sent an environment without a name")
+	}
+	return answer, nil
+}
+
+// lock waits until no other job gets the same tree.
+func (s *Store) lock(l *launcher, name string) (unlock func(), err error) {
+	at := path.Join(cached.Trees, name)
+	if err := s.root.MkdirAll(at, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := s.root.Open(at)
+	if err != nil {
+		return nil, err
+	}
+	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK { // other errors: the file system has no locks
+		over := make(chan struct{})
+		timer := time.AfterFunc(lockPoll, func() { close(over) })
+		_, err := l.next(over)
+		timer.Stop()
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		l.out.Write(&wire.MoreFiles{}) // the start takes longer, and is not late
+	}
+	return func() { dir.Close() }, nil
+}
+
+// begin has an environment begin with a Python of this host, which may be another one than last time.
+func (s *Store) begin(at, base, version string) error {
+	file := path.Join(at, settings)
+	text := fmt.Sprintf("home = %s\nexecutable = %s\ninclude-system-site-packages = false\nversion = %s\n", filepath.Dir(base), base, version)
+	if there, err := s.root.ReadFile(file); err == nil && string(there) == text {
+		return nil
+	}
+	err := s.root.MkdirAll(path.Join(at, "bin"), 0o700)
+	for name, to := range map[string]string{"python": base, "python3": "python", "python" + version: "python"} {
+		link := path.Join(at, "bin", name)
+		s.root.Remove(link)
+		err = errors.Join(err, s.root.Symlink(to, link))
+	}
+	partial := file + ".new"
+	return errors.Join(err, s.root.WriteFile(partial, []byte(text), 0o600), s.root.Chtimes(partial, cached.Sent, cached.Sent), s.root.Rename(partial, file))
+}
