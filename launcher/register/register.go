@@ -25,7 +25,7 @@ import (
 )
 
 // endTimeout is how long End waits for the file system of a job in the foreground.
-const endTimeout = time.Second
+const endTimeout = 3 * time.Second
 
 // Registration is the place of a job among the user's jobs. Its methods do nothing on nil.
 type Registration struct {
