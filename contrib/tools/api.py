@@ -34,6 +34,7 @@ MODULES = {
     "gorun.sampling": "Samples of an epoch, each once, whatever worlds there are: no framework needed",
     "gorun.elastic": "The same for programs without PyTorch: `import gorun.elastic`",
     "gorun.torch.distributed": "A backend of torch.distributed: `import gorun.torch.distributed`",
+    "gorun.torch.distributed.elastic": "Elastic training with DDP: `gorun.torch.distributed.elastic.run`",
     "gorun.launch": "Start a function on many ranks: `gorun.run`, or `horovod.run`",
     "gorun.ray": "Functions on actors of a Ray cluster: `horovod.ray`",
     "gorun.spark": "Functions on tasks of a Spark application: `horovod.spark`",

@@ -89,6 +89,20 @@ class JobTest(unittest.TestCase):
         self.assertEqual([line[:2] for line in done], [(rank, 3) for rank in range(3)])
         self.assertEqual(len({line[3] for line in done}), 2, "one has seen fewer worlds than the others")
 
+    def test_ddp_in_another_world(self):
+        """DDP gets a process group of the ranks that are left, and the state of the last commit."""
+        run("testdata/elastic/ddp.py", "alone")  # or skip
+        ends = {}
+        for how in ("-np", "1"), ("--min-np", "1", "-H", "localhost:3"):
+            command = [ROOT / "bin/gorun", *how, sys.executable, "-B", ROOT / "testdata/elastic/ddp.py"]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            pattern = r"done rank (\d) of (\d): began at \[(.*)\] weights (\w+)"
+            ends[how[0]] = sorted(re.findall(pattern, ended.stdout))
+            self.assertNotIn("the world ended", ended.stderr, "the launcher says it")
+        alone = ends["-np"][0][3]
+        self.assertEqual(ends["--min-np"], [(str(rank), "2", "0, 15", alone) for rank in range(2)])
+
     def test_a_rank_fails(self):
         done, _ = launch("-H", "localhost:3", *STEPS, "--fail", "1@33")
         self.assertEqual(done, [(rank, 3, 2, 2) for rank in range(3)])

@@ -75,6 +75,8 @@ class Future(torch.futures.Future):
     threads after that of the thread that fetched it.
     """
 
+    cause: BaseException | None = None  # of the last failure: DDP makes another error of it
+
     def __init__(
         self, world: World, handle: int, result: Any, what: str, limit: Limit,
         device: torch.device = _CPU,
@@ -108,6 +110,7 @@ class Future(torch.futures.Future):
             self._fetch()
         except Exception as error:
             self.failed = True
+            Future.cause = error.__cause__
             self.set_exception(error)
         except BaseException:  # interrupted: it can be waited for again
             self._result = result

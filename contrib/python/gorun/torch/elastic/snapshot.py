@@ -107,8 +107,9 @@ class Part:
     """A copy of the state of a sampler, a scheduler or a scaler."""
 
     def __init__(self, value: Any) -> None:
+        inside = getattr(value, "__dict__", {})
         # A scaler's state_dict() would wait for the GPU.
-        self._scaled = {name: tensor.clone() for name, tensor in vars(value).items() if _scales(name, tensor)}
+        self._scaled = {name: tensor.clone() for name, tensor in inside.items() if _scales(name, tensor)}
         self.state = None if self._scaled else copy.deepcopy(value.state_dict())
 
     def restore(self, value: Any) -> None:
@@ -117,7 +118,7 @@ class Part:
             getattr(value, name).copy_(tensor)
         if not self._scaled:
             value.load_state_dict(copy.deepcopy(self.state))
-        vars(value).get("_per_optimizer_states", {}).clear()  # a scaler's, of the step that was cut short
+        getattr(value, "_per_optimizer_states", {}).clear()  # a scaler's, of the step that was cut short
 
 
 def _scales(name: str, value: Any) -> bool:

@@ -193,8 +193,8 @@ class Steps:
             weight.grad = None
         self._buffers.restore()
         self._options.restore(self._optimizer)
-        for part, kept in zip(self._parts.values(), self._kept):
-            kept.restore(part)
+        for name, kept in self._kept.items():
+            kept.restore(self._parts[name])
         self._generators.restore()
         return self.values
 
@@ -258,9 +258,9 @@ class Steps:
 
     def _snapshot(self, exact: bool, values: dict[str, Any] | None = None) -> None:
         """Copy what a step changes besides the weights."""
-        self._kept = [Part(part) for part in self._parts.values()]
+        self._kept = {name: Part(part) for name, part in self._parts.items()}
         self.values = self._read() if values is None else values
-        self._told = self._tell(self.values)
+        self._told = {**self.values, **{name: kept.state for name, kept in self._kept.items()}}
         self._buffers.keep()
         self._options = Options(self._optimizer)
         self._generators = Generators()
@@ -270,8 +270,7 @@ class Steps:
 
     def _tell(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return what tells one step from another."""
-        told = {name: part.state_dict() for name, part in self._parts.items() if not _scaler(part)}
-        return {**values, **told}
+        return {**values, **{name: Part(part).state for name, part in self._parts.items()}}
 
 
 class _Hook:
@@ -296,10 +295,6 @@ _compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
 def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
-
-
-def _scaler(part: Any) -> bool:
-    return hasattr(part, "get_scale")
 
 
 def obstacle(models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> str:

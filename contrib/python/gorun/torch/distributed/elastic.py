@@ -1,0 +1,51 @@
+"""Elastic training with torch.distributed on gorun's engine: each world gets a process group of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable
+
+from torch import distributed as dist
+
+from gorun import basics, elastic
+from gorun.exceptions import HorovodInternalError
+from gorun.objects import broadcast_object
+from gorun.torch.distributed.works import Future
+
+__all__ = ["run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a training function whose first argument is a State, and which makes its own DDP.
+
+    Before each call, torch's default process group is made for the ranks of the present world.
+    """
+
+    @functools.wraps(func)
+    def with_group(state: elastic.State, *args: Any, **kwargs: Any) -> Any:
+        try:
+            _make_group()
+            return func(state, *args, **kwargs)
+        except HorovodInternalError:
+            raise
+        except RuntimeError as error:  # DDP, in C++, makes it of the error of an operation
+            if HorovodInternalError.__name__ not in str(error):
+                raise
+            text = str(error).splitlines()[0].rpartition(f"{HorovodInternalError.__name__}: ")[2]
+            raise HorovodInternalError(text) from Future.cause
+
+    return elastic.run(with_group)
+
+
+def _make_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    store, place = None, None
+    if basics.rank() == 0:  # torch has groups of some ranks meet there
+        host = os.environ.get("HOROVOD_HOSTNAME", "localhost")
+        store = dist.TCPStore(host, 0, basics.size(), True, wait_for_workers=False)
+        place = host, store.port
+    host, port = broadcast_object(place, name="gorun.torch.distributed.store")
+    store = store or dist.TCPStore(host, port, basics.size(), False)
+    dist.init_process_group("gorun", store=store, rank=basics.rank(), world_size=basics.size())
