@@ -105,7 +105,7 @@ func run(ctx context.Context, env []string, name string, args ...string) error {
 // environment returns the environment for uv. Where the user has told pip of an index and uv of none, uv gets pip's.
 func environment(ctx context.Context, environ []string) []string {
 	env := append(slices.Clone(environ), "NO_COLOR=1", "UV_NO_PROGRESS=1")
-	if slices.ContainsFunc(environ, regexp.MustCompile(`^UV_(\w*INDEX\w*|FIND_LINKS)=`).MatchString) {
+	if slices.ContainsFunc(environ, regexp.MustCompile(`^UV_(INDEX|DEFAULT_INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS)=.`).MatchString) {
 		return env
 	}
 	out, _ := exec.CommandContext(ctx, "python3", "-m", "pip", "config", "list").Output() // without pip there are no settings
