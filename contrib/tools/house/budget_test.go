@@ -18,9 +18,9 @@ import (
 var budgets = map[string]int{
 	"core Go":    93300, // goal: 83000; programs and environments that hosts get; spares
 	"contrib Go": 10750, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
-	"Python":     21000, // goal: 19500; steps that are done again without a copy, samples that count once
+	"Python":     21100, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
-	"tests":      94600, // goal: 88000
+	"tests":      95500, // goal: 88000
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
