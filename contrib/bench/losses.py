@@ -167,16 +167,18 @@ def commands(system: str, python: str, rank: list[str]) -> list[tuple[list[str],
         how = ["--min-np", str(RANKS - 1), "-np", str(RANKS), "--max-np", str(RANKS), "--spares", "1"]
         again = ["--blacklist-cooldown-range", "1", "2", "-H", f"localhost:{RANKS + 1}"]
         return [([str(GORUN), *how, *again, *rank], {})]
+    launchers = {"ft_launcher": [str(beside / system)], "torchrun": [python, "-m", "torch.distributed.run"]}
     elastic = ["--nnodes", "1", "--max-restarts", "1000"]
     if system in ("torchrun", "ft_launcher"):
         port = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
-        return [([str(beside / system), *elastic, *port, "--nproc-per-node", str(RANKS), *rank[1:]], {})]
+        return [([*launchers[system], *elastic, *port, "--nproc-per-node", str(RANKS), *rank[1:]], {})]
     lighthouse = f"127.0.0.1:{free_port()}"
-    served = [str(beside / "torchft_lighthouse"), "--min-replicas", "1", "--bind", lighthouse]
+    served = [str(beside / "torchft_lighthouse"), "--min_replicas", "1", "--bind", lighthouse]
     all_groups: list[tuple[list[str], dict[str, str]]] = [(served, {})]
     for group in range(RANKS):
         how = [*elastic, "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
-        command = [str(beside / "torchrun"), *how, "--rdzv-endpoint", f"127.0.0.1:{free_port()}", *rank[1:]]
+        where = ["--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+        command = [*launchers["torchrun"], *how, *where, *rank[1:]]
         more = {"TORCHFT_LIGHTHOUSE": f"http://{lighthouse}", "REPLICA_GROUP_ID": str(group)}
         all_groups.append((command, more))
     return all_groups
@@ -284,8 +286,9 @@ def first(ended: list[tuple[float, int]], number: int) -> float:
 
 def missing(system: str, python: str) -> bool:
     """Report whether a system is not there."""
-    programs = {"gorun": GORUN, "torchft": Path(python).parent / "torchft_lighthouse"}
-    return not programs.get(system, Path(python).parent / system).exists()
+    modules = {"gorun": "torch", "torchrun": "torch.distributed.run", "torchft": "torchft"}
+    module = modules.get(system, "nvidia_resiliency_ext")
+    return subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode != 0
 
 
 def main() -> None:

@@ -64,6 +64,10 @@ def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
 def _join(comm: Sequence[int] | None, process_sets: Any, added: Any) -> None:
     if _state.world is not None:
         return
+    if "GORUN_SPARE" in os.environ:
+        from gorun import frameworks
+
+        frameworks.load_ahead()
     try:
         session = Session.connect()
     except errors.GorunError as error:

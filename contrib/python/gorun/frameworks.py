@@ -5,6 +5,7 @@ What is only installed is not imported to learn its version.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from importlib import metadata, util
@@ -60,6 +61,13 @@ def show() -> None:
     if native.origin() not in ("", "from memory"):
         what += f", libgorun {native.origin()}"
     print(f"gorun: Python {version}, {what}", file=sys.stderr)
+
+
+def load_ahead() -> None:
+    """Import what torch 2 imports with the first optimizer. That takes seconds, which a spare has."""
+    version = imported().get("PyTorch", "").partition(".")[0]
+    if version.isdigit() and int(version) >= 2:
+        importlib.import_module("torch._dynamo")
 
 
 def main() -> None:

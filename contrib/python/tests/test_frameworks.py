@@ -2,6 +2,7 @@
 
 import contextlib
 import email.message  # noqa: F401 (importlib.metadata needs it, and cannot find it where the test has its own path)
+import importlib
 import io
 import json
 import os
@@ -70,6 +71,19 @@ class FrameworksTest(unittest.TestCase):
         self.assertEqual(self.said(**wanted), f"gorun: Python {python}, PyTorch 2.15.0{self.by()}\n")
         self.assertEqual(self.said(GORUN_VERBOSE="1", GORUN_LOCAL_RANK="1"), "")
         self.assertEqual(self.said(GORUN_VERBOSE="0", GORUN_LOCAL_RANK="0"), "")
+
+    def test_a_spare_loads_what_torch_needs_later(self):
+        (self.site / "torch").mkdir()
+        (self.site / "torch/__init__.py").write_text("__version__ = '2.15.0'")
+        (self.site / "torch/_dynamo.py").touch()
+        frameworks.load_ahead()
+        self.assertNotIn("torch", sys.modules)
+        torch = importlib.import_module("torch")
+        with mock.patch.object(torch, "__version__", "1.13.1"):
+            frameworks.load_ahead()
+        self.assertNotIn("torch._dynamo", sys.modules)
+        frameworks.load_ahead()
+        self.assertIn("torch._dynamo", sys.modules)
 
 
 if __name__ == "__main__":
