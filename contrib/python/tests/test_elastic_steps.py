@@ -100,6 +100,8 @@ class Process:
 
             self.step(here)
             state.step += 1
+            if hasattr(state, "sampler"):
+                state.sampler.advance()
             here("counted")
             if state.step % every == 0:
                 state.commit()
@@ -215,6 +217,41 @@ class StepsTest(unittest.TestCase):
         for process, own in zip(processes, classes):
             process.state.__class__ = own
         return run_ranks(len(processes), body)
+
+    def divided(self, processes, step=5):
+        """Lose the third of three ranks when only the first has the sums of a step."""
+
+        def at(rank, now, moment):
+            if now == step and rank == 2 and moment == "applied":
+                raise Died
+            if now == step and rank == 1 and moment == "backward":
+                raise hvd.HorovodInternalError("the sums did not arrive")
+
+        self.assertEqual(run(processes, 9, at), [False, False, None])
+        left = [process.state._steps for process in processes[:2]]
+        self.assertEqual([(s.applied, s.begun) for s in left], [(step + 1, step), (step, step)])
+
+    def test_a_step_of_a_larger_world(self):
+        """What the update that is left out was made of is left behind, also by the rank that lacked it."""
+        processes = [Process(step=0, sampler=hvd.elastic.ExactSampler(1000, 4)) for _ in range(3)]
+        self.divided(processes)
+        self.assertEqual(run(processes[:2], 6), [True, True])
+        self.assertEqual([process.state.sampler.position for process in processes[:2]], [6 * 12] * 2)
+        self.assertEqual(run(processes[:2], 9), [True, True])
+        self.assertEqual([process.state.sampler.position for process in processes[:2]], [6 * 12 + 3 * 8] * 2)
+        self.ended(processes[:2], 9)
+
+    def test_a_loss_amid_the_transfer(self):
+        """A rank with weights of two ranks goes back to its copy, and gets those of the other once more."""
+        processes = [Process() for _ in range(3)]
+        self.divided(processes)
+        lost = hvd.HorovodInternalError("lost")
+        with mock.patch("gorun.torch.elastic.state.broadcast_optimizer_state", side_effect=lost):
+            self.assertEqual(run(processes[:2], 9), [False, False])
+        self.assertEqual([process.state._steps.applied for process in processes[:2]], [6, 0])
+        self.assertEqual(run(processes[:2], 9), [True, True])
+        self.ended(processes[:2], 9)
+        self.assertTrue(all(process.state._steps.proven for process in processes[:2]))
 
     def test_nothing_is_sent_to_those_who_have_it(self):
         processes = [Process() for _ in range(2)]
