@@ -129,7 +129,11 @@ func (j *job) notice(h *host, msg wire.Message) {
 	case *wire.Flight:
 		j.flown(h, msg)
 	case *wire.Usage:
-		j.spec.reportUsage(h, msg, j.processes, j.hosts)
+		if msg.Brief {
+			j.lags.take(h, msg)
+		} else {
+			j.spec.reportUsage(h, msg, j.processes, j.hosts)
+		}
 	case *wire.Taken:
 		h.Queue.MakeRoom()
 	case *wire.Log:

@@ -16,6 +16,7 @@ type job struct {
 	evicted    []*host // that are yet to be reported as lost
 	mpi        mpiPrograms
 	stalls     stalls
+	lags       lags
 	inspection inspection
 	network    network
 	news       worldNews

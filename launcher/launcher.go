@@ -9,7 +9,7 @@
 // The files form layers; each uses only those below it:
 //
 //   - launcher.go, run.go: Run, and the loop that handles one event at a time;
-//   - events.go, fence.go, moves.go, drain.go: what hosts, and others, report;
+//   - events.go, fence.go, moves.go, drain.go, lags.go: what hosts, and others, report;
 //   - liveness.go, isolated.go, evict.go: which hosts are lost;
 //   - decide.go: what package elastic decides, carried out by roster.go, start.go and replicate.go;
 //   - timeout.go, verdict.go: how the job ends;

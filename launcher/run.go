@@ -24,6 +24,8 @@ func (j *job) loop(ctx context.Context) error {
 	defer j.membership.tick.Stop()
 	listen := time.NewTicker(j.timing().LookInterval)
 	defer listen.Stop()
+	lags := time.NewTicker(lagEvery)
+	defer lags.Stop()
 	done, hurry, signals := ctx.Done(), j.spec.Hurry, j.spec.Signals
 	timeout := after(j.spec.Timeout)
 	var last, waits <-chan time.Time // after a stop: the end of the wait for daemons, and when users hear which
@@ -52,6 +54,8 @@ func (j *job) loop(ctx context.Context) error {
 			last = time.After(hurryGrace)
 		case m := <-j.spec.Moves:
 			j.moved(m)
+		case <-lags.C:
+			j.lookForLags()
 		case d := <-j.spec.Drains:
 			j.drain(d)
 		case <-j.spec.AskUsage:

@@ -52,6 +52,8 @@ type Spec struct {
 	HostMoves func(host string, begins bool, text string)
 	// Moves announces moves of hosts, as others see them; nil for none.
 	Moves <-chan Move
+	// EvictStragglers drains hosts whose ranks slow the job down if enough spares wait elsewhere.
+	EvictStragglers bool
 	// Drains has ranks leave hosts; nil for none.
 	Drains <-chan Drain
 	// AskUsage has the daemons report what their ranks use. Used and UsedHost are called with the answers.

@@ -1,9 +1,21 @@
 package worker
 
-import "gorun/rendezvous/wire"
+import (
+	"gorun/rendezvous/wire"
+	"gorun/worker/signs"
+)
 
 // mostUsed is how many links a host reports of: a ring has one or two that carry much, so that the others are small.
 const mostUsed = 3
+
+// sendUsage answers the launcher.
+func (d *daemon) sendUsage(brief bool) {
+	if brief {
+		d.ranks.Monitor.Counted(&wire.Usage{Brief: true, Each: d.net.Each(mostUsed), Stolen: signs.Stolen()})
+		return
+	}
+	d.ranks.Monitor.Usage(d.usage())
+}
 
 // usage returns what the launcher asks for each second, without what the ranks use.
 func (d *daemon) usage() *wire.Usage {

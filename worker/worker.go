@@ -336,7 +336,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 	case *wire.AskFlight:
 		d.sendFlight(m.Most)
 	case *wire.AskUsage:
-		d.ranks.Monitor.Usage(d.usage())
+		d.sendUsage(m.Brief)
 	case *wire.AskStalled:
 		d.stalls.Answer()
 	case *wire.GiveUp:

@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":       {"collective/verbs/ibverbs", "rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
-	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/mpi", "rendezvous/liveness", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/wire", "topology"},
+	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/lag", "launcher/mpi", "rendezvous/liveness", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts"},
 	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"launcher/why":         {"rendezvous/wire"},
 	"launcher/hosts":       {},
 	"launcher/metrics":     {"launcher", "launcher/httpserve", "launcher/jobs", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/lag":         {},
 	"launcher/mpi":         {"rendezvous/wire"},
 	"launcher/plan":        {"launcher/hosts"},
 	"launcher/scheduler":   {"launcher/shellwords"},
@@ -77,7 +78,7 @@ var allowed = map[string][]string{
 		"rendezvous/epoch", "rendezvous/gossip", "rendezvous/liveness", "rendezvous/pause", "rendezvous/wire",
 		"topology", "topology/facts", "topology/probe",
 		"worker/compat", "worker/loop", "worker/machine", "worker/member", "worker/migrate", "worker/migrate/vmtools", "worker/network",
-		"worker/moves", "worker/pauses", "worker/proc", "worker/python", "worker/rankenv", "worker/ranks", "worker/session", "worker/shipped", "worker/shm", "worker/stall", "worker/tune"},
+		"worker/moves", "worker/pauses", "worker/proc", "worker/python", "worker/rankenv", "worker/ranks", "worker/session", "worker/shipped", "worker/shm", "worker/stall", "worker/tune", "worker/signs"},
 	"worker/compat":            {"collective/tcp", "rendezvous/kvhttp", "rendezvous/wire", "topology", "worker/loop", "worker/member", "worker/pmi", "worker/rankenv"},
 	"worker/cached":            {},
 	"worker/shipped":           {"collective/admit", "rendezvous/keytls", "rendezvous/wire", "worker/cached"},
@@ -130,7 +131,7 @@ var (
 		"github.com/urfave/cli/v2":          "cmd/gorun",
 		"charm.land/bubbletea/v2":           "launcher/top",
 	}
-	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/scheduler", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/kernel", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
+	pure          = []string{"rendezvous/epoch", "rendezvous/liveness", "rendezvous/pause", "rendezvous/authority", "launcher/elastic", "launcher/lag", "launcher/plan", "launcher/hosts", "launcher/mpi", "launcher/scheduler", "launcher/stall", "topology", "topology/facts", "topology/picture", "collective/flight", "collective/kernel", "collective/schedule", "worker/migrate", "worker/rankenv", "worker/session/codec"}
 	impureImports = []string{"net", "os", "os/exec", "syscall", "math/rand", "math/rand/v2", "log", "log/slog", "sync"}
 	impureCalls   = []string{
 		"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick",

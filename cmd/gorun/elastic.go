@@ -35,6 +35,8 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 			Usage: "never run more than `N` ranks", DefaultText: "one for every slot, or -np with --spares"},
 		&cli.IntFlag{Name: "spares", Destination: &o.spares,
 			Usage: "start `N` more ranks, which wait in init for the place of one that is lost", DefaultText: "none"},
+		&cli.BoolFlag{Name: "evict-stragglers", Destination: &o.evictStragglers,
+			Usage: "drain a host whose ranks slow the job down, if enough spares wait on others"},
 		&cli.StringFlag{Name: "host-discovery-script", Destination: &o.script,
 			Usage: "run `COMMAND` every second; each line that it prints is a host to use: host or host:slots"},
 		&cli.IntFlag{Name: "slots-per-host", Destination: &o.slotsPerHost, Aliases: []string{"slots"},
@@ -69,7 +71,7 @@ func (o *jobFlags) elastic() bool {
 // readElastic returns nil for a job of fixed size.
 func readElastic(o *jobFlags) (*elasticPlan, error) {
 	if !o.elastic() {
-		for _, field := range []any{&o.maxNP, &o.slotsPerHost, &o.onFailure, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
+		for _, field := range []any{&o.evictStragglers, &o.maxNP, &o.slotsPerHost, &o.onFailure, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
 			if o.given(field) {
 				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", o.names[field]), "add --min-np or --host-discovery-script"}
 			}
@@ -83,6 +85,9 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 	}
 	if !o.given(&o.np) && !o.given(&o.minNP) {
 		return nil, &usageError{errors.New("an elastic job needs -np or --min-np"), "-np N or --min-np N"}
+	}
+	if o.evictStragglers && o.spares == 0 {
+		return nil, &usageError{errors.New("--evict-stragglers: no spare takes their place"), "--spares N"}
 	}
 	if o.given(&o.spares) && o.noShim {
 		return nil, &usageError{errors.New("--spares: ranks of stock Horovod cannot wait for a world"), "leave out --no-horovod-shim"}

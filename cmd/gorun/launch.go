@@ -143,13 +143,15 @@ func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spe
 		running = append(running, p.Program)
 	}
 	return launcher.Spec{
-		JobOptions:   p.JobOptions,
-		Placement:    placement,
-		Programs:     nested(running, p.depth),
-		Env:          env,
-		Version:      version,
-		StartTimeout: startTimeout(p.jobFlags),
-		Timeout:      p.timeout,
+		JobOptions: p.JobOptions,
+
+		EvictStragglers: p.evictStragglers,
+		Placement:       placement,
+		Programs:        nested(running, p.depth),
+		Env:             env,
+		Version:         version,
+		StartTimeout:    startTimeout(p.jobFlags),
+		Timeout:         p.timeout,
 	}
 }
 

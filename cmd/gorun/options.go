@@ -121,6 +121,7 @@ type ringFlags struct {
 // elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
 type elasticFlags struct {
 	minNP, maxNP, spares int
+	evictStragglers      bool
 	script               string
 	slotsPerHost         int
 	onFailure, blacklist string

@@ -96,6 +96,24 @@ func (m *Machine) tendSpares() {
 	}
 }
 
+// Replaceable reports whether spares on other hosts can take the place of all ranks of a host at once.
+func (m *Machine) Replaceable(host string) bool {
+	warm, _ := m.spares()
+	spares := 0
+	for _, s := range warm {
+		if s.host.site.name != host {
+			spares++
+		}
+	}
+	ranks := 0
+	for _, p := range m.live() {
+		if p.host.site.name == host {
+			ranks++
+		}
+	}
+	return ranks > 0 && spares >= ranks
+}
+
 // loading reports whether a world that would be smaller than the present one waits for spares that load their program.
 func (m *Machine) loading(size int) bool {
 	_, loading := m.spares()

@@ -7,7 +7,9 @@ import (
 )
 
 // AskUsage asks a daemon for the resources that its ranks use.
-type AskUsage struct{}
+type AskUsage struct {
+	Brief bool `msgpack:"brief"` // only for what ranks and links have counted, which costs little
+}
 
 // Usage is the answer.
 type Usage struct {
@@ -20,6 +22,8 @@ type Usage struct {
 	Ops     []OperationUsage `msgpack:"ops"`
 	Open    int              `msgpack:"open"`    // operations that have not ended
 	Results int64            `msgpack:"results"` // bytes of shared memory that hold results
+	Brief   bool             `msgpack:"brief"`   // of ranks it has the split alone, and nothing of operations
+	Stolen  int64            `msgpack:"stolen"`  // microseconds of each CPU that the hypervisor gave to other machines
 }
 
 // LinkUsage is what the link to one other host has carried.

@@ -185,6 +185,15 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 	m.out.Write(msg)
 }
 
+// Counted adds what the ranks of this host have counted to a report, and sends it.
+func (m *Monitor) Counted(msg *wire.Usage) {
+	msg.Epoch = m.world().Epoch
+	for _, number := range m.processes.running() {
+		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, Split: m.split(number)})
+	}
+	m.out.Write(msg)
+}
+
 // Account repeats, for a launcher that has taken over, which processes were started, how some ended, and that state was
 // committed here.
 func (m *Monitor) Account() {

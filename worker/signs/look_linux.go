@@ -157,6 +157,9 @@ func stolen() int64 {
 	return n
 }
 
+// Stolen returns the microseconds of each CPU that the hypervisor has given to other machines since this one began.
+func Stolen() int64 { return stolen() * tick.Microseconds() / int64(max(cpus(), 1)) }
+
 func cpus() int {
 	b, _ := os.ReadFile("/proc/stat")
 	return bytes.Count(b, []byte("\ncpu"))

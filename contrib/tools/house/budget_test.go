@@ -16,7 +16,7 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    93300, // goal: 83000; programs and environments that hosts get; spares
+	"core Go":    93600, // goal: 83000; programs and environments that hosts get; spares; stragglers
 	"contrib Go": 10750, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
 	"Python":     21100, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
@@ -24,7 +24,7 @@ var budgets = map[string]int{
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
-	"flags":      65, // four for programs that hosts get, one for spares
+	"flags":      66, // four for programs that hosts get, two for spares
 }
 
 // partsOf returns the budgets that the lines of a file count for.

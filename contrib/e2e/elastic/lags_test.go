@@ -1,0 +1,40 @@
+//go:build linux
+
+package elastic
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"gorun/contrib/e2e/e2etest"
+)
+
+// TestStraggler: a rank that is stopped for 30 % of the time is told, with its host, and a spare takes its place without a
+// lost step.
+func TestStraggler(t *testing.T) {
+	c := e2etest.NewCluster(t, 4)
+	c.Torch = true // its optimizer counts steps
+	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "--evict-stragglers", "-H", "host1:1,host2:1,host3:1,host4:1")
+	j.Await(`batch 30$`)
+	awaitSpare(j, 3)
+	host := hostOf(j, 1)
+	begun := time.Now()
+	for told := fmt.Sprintf(`gorun: rank 1 on host%d slows the job down: it takes `, host); !j.Out.Has(told); {
+		signalProcess(j, 1, syscall.SIGSTOP)
+		time.Sleep(90 * time.Millisecond)
+		signalProcess(j, 1, syscall.SIGCONT)
+		time.Sleep(210 * time.Millisecond)
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("nothing is told\n%s", j.Out)
+		}
+	}
+	t.Logf("told after %v", time.Since(begun).Round(time.Millisecond))
+	j.Again(3, begun)
+	if j.Cluster.Await("no process 1", func() bool { return hostOf(j, 1) == 0 }); hostOf(j, 3) == 0 {
+		t.Errorf("the spare does not run\n%s", j.Out)
+	}
+	j.Enough()
+	j.End(3)
+}

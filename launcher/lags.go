@@ -1,0 +1,118 @@
+package launcher
+
+import (
+	"fmt"
+	"time"
+
+	"gorun/launcher/lag"
+	"gorun/rendezvous/wire"
+)
+
+// lagEvery is how often daemons are asked what their ranks have counted.
+const lagEvery = time.Second
+
+// lags follows which ranks and links slow the job down.
+type lags struct {
+	detector lag.Detector
+	usage    map[int]*wire.Usage // the latest, by host
+	hinted   bool
+}
+
+// take takes what the ranks of a host have counted.
+func (l *lags) take(h *host, u *wire.Usage) {
+	if l.usage == nil {
+		l.usage = map[int]*wire.Usage{}
+	}
+	l.usage[h.id] = u
+}
+
+// lookForLags tells what has begun to slow the job down, or no longer does, and asks again.
+func (j *job) lookForLags() {
+	if j.stopping || j.membership.epoch == 0 {
+		return
+	}
+	if ranks, links, ok := j.counted(); ok {
+		for _, c := range j.lags.detector.Take(j.membership.epoch, ranks, links) {
+			j.tellLag(c)
+		}
+	}
+	for _, id := range j.membership.hosts {
+		if h := j.hosts[id]; h.up && !h.ended {
+			h.Queue.Put(&wire.AskUsage{Brief: true})
+		}
+	}
+}
+
+// counted returns what all ranks and links of the world have counted, false if some have not.
+func (j *job) counted() (ranks []lag.Rank, links []lag.Link, ok bool) {
+	of := map[int]*wire.Split{}
+	for _, id := range j.membership.hosts {
+		u := j.lags.usage[id]
+		if u == nil || u.Epoch != j.membership.epoch {
+			return nil, nil, false
+		}
+		for _, r := range u.Ranks {
+			of[r.Rank] = r.Split
+		}
+		for _, l := range j.hosts.linksTo(u.Each) {
+			links = append(links, lag.Link{From: j.hosts[id].name, To: l.To, Bytes: int64(l.Links.BusyBytes), Busy: l.Links.BusyUS})
+		}
+	}
+	for _, p := range j.membership.policy.World() {
+		s := of[p.Process]
+		if s == nil || s.Steps == 0 {
+			return nil, nil, false
+		}
+		ranks = append(ranks, lag.Rank{Number: p.Process, Host: j.hosts[p.Host].name, Steps: s.Steps, Elapsed: s.Elapsed, Data: s.Data,
+			Others: s.Others, Communication: s.Communication, Stolen: j.lags.usage[p.Host].Stolen})
+	}
+	return ranks, links, true
+}
+
+// tellLag notifies the user, and has the ranks of a slow host leave it if the user wants that and spares wait elsewhere.
+func (j *job) tellLag(c lag.Change) {
+	j.spec.Note("gorun: %s", describeLag(c))
+	if c.Over {
+		return
+	}
+	if number := j.spec.number(); number != 0 && !j.lags.hinted {
+		j.lags.hinted = true
+		j.spec.Note("gorun: hint: gorun why %d shows more", number)
+	}
+	if j.spec.EvictStragglers && c.Rank >= 0 && j.membership.policy.Replaceable(c.Host) {
+		j.drain(Drain{Host: c.Host, Answer: make(chan Drained, 1)})
+	}
+}
+
+// describeLag is a line about a rank or a link.
+func describeLag(c lag.Change) string {
+	who := fmt.Sprintf("rank %d on %s", c.Rank, c.Host)
+	if c.Rank < 0 {
+		who = fmt.Sprintf("the link from %s to %s", c.Host, c.To)
+	}
+	at := func(d time.Duration) string { return d.Round(max(d/100, time.Microsecond)).String() }
+	switch {
+	case c.Over:
+		return who + " is as fast as others again"
+	case c.Cause == lag.Carrying:
+		return fmt.Sprintf("%s slows the job down: it carries %s, and others %s", who, speed(c.Speed), speed(c.UsualSpeed))
+	}
+	what := fmt.Sprintf("%s slows the job down: it takes %s for its part of a step, and others %s", who, at(c.Own), at(c.Usual))
+	switch c.Cause {
+	case lag.Data:
+		what += ": it waits for its input data"
+	case lag.Stolen:
+		what += fmt.Sprintf(": the hypervisor gives %s of each step to other machines", at(c.Stolen))
+	}
+	return what
+}
+
+func speed(bytes float64) string { return fmt.Sprintf("%.3g MB/s", bytes/1e6) }
+
+// number returns the number by which gorun's commands find the job, 0 if they do not.
+func (s *Spec) number() int {
+	if s.Number == nil {
+		return 0
+	}
+	return s.Number()
+}
