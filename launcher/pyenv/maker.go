@@ -110,7 +110,7 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := []string{m.source.text, fmt.Sprint(m.source.kind), platform, m.needs.Version}
+	parts := []string{m.source.text, fmt.Sprint(m.source.kind, wire.Proto), platform, m.needs.Version} // Proto as it has the form of the list
 	for _, kv := range m.env {
 		if strings.HasPrefix(kv, "UV_") || strings.HasPrefix(kv, "PIP_") { // another index may have other packages
 			parts = append(parts, kv)

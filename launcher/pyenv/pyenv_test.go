@@ -3,6 +3,7 @@ package pyenv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,7 +160,7 @@ func TestMaker(t *testing.T) {
 	// As if it had been made before.
 	m.needs = host("", "3.11", "x86_64", "2.36").Platform
 	platform, _ := target(m.needs)
-	at := filepath.Join(dir, hashOf("a", "0", platform, "3.11", "UV_X=y"))
+	at := filepath.Join(dir, hashOf("a", fmt.Sprint(requirements, wire.Proto), platform, "3.11", "UV_X=y"))
 	write(t, at, map[string]string{"env/lib/python3.11/site-packages/p.py": "P", "env/bin/run": "", "env/bin/python3": "", "env/pyvenv.cfg": "", "env/lib/__pycache__/p.pyc": ""})
 	must.Do(t, save(t.Context(), at))
 	a := host("a", "3.11", "x86_64", "2.36")

@@ -1,14 +1,19 @@
 package wire
 
 import (
+	"bytes"
+	"compress/flate"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Tree is a directory of the launcher's machine, which every host of the job gets before its ranks start.
@@ -24,6 +29,33 @@ type TreeFile struct {
 	Hash []byte `msgpack:"h"` // SHA-256 of what it holds; none for a link
 	Exec bool   `msgpack:"x"` // it may be executed
 	Link string `msgpack:"l"` // where a link leads to
+}
+
+// mostTree bounds a list of files that is unpacked.
+const mostTree = 64 << 20
+
+// EncodeMsgpack implements msgpack.CustomEncoder: the list of files is long, and packed by deflate.
+func (t *Tree) EncodeMsgpack(e *msgpack.Encoder) error {
+	type plain Tree // which has no methods
+	var packed bytes.Buffer
+	w, err := flate.NewWriter(&packed, flate.BestSpeed)
+	if err == nil {
+		err = errors.Join(msgpack.NewEncoder(w).Encode((*plain)(t)), w.Close())
+	}
+	if err != nil {
+		return err
+	}
+	return e.EncodeBytes(packed.Bytes())
+}
+
+// DecodeMsgpack implements msgpack.CustomDecoder.
+func (t *Tree) DecodeMsgpack(d *msgpack.Decoder) error {
+	type plain Tree
+	packed, err := d.DecodeBytes()
+	if err != nil {
+		return err
+	}
+	return msgpack.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), mostTree)).Decode((*plain)(t))
 }
 
 // Check returns what is wrong with a tree that came from elsewhere.

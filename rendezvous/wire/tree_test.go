@@ -1,11 +1,19 @@
 package wire_test
 
 import (
+	"bytes"
+	"compress/flate"
 	"crypto/sha256"
+	"fmt"
+	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/vmihailenco/msgpack/v5"
+
+	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 )
 
@@ -16,6 +24,39 @@ func tree(paths ...string) *wire.Tree {
 	}
 	return t
 }
+
+// TestTreeIsPacked: a tree comes back as it was, in fewer bytes, and none as none. What is not packed is an error, as is a list without
+// an end.
+func TestTreeIsPacked(t *testing.T) {
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprintf("lib/python3.11/site-packages/package/module%d.py", i))
+	}
+	for _, sent := range []*wire.Python{{Name: "n", Tree: tree(names...)}, {Error: "no"}} {
+		b, err := wire.Marshal(sent)
+		must.Do(t, err)
+		got, err := wire.Unmarshal(b)
+		if err != nil || !reflect.DeepEqual(got, sent) || len(b) > 10_000 {
+			t.Errorf("%d bytes, %v", len(b), err)
+		}
+	}
+	var zeros bytes.Buffer
+	w, _ := flate.NewWriter(&zeros, flate.BestCompression)
+	w.Write([]byte("\x81\xa4root\xdb\xff\xff\xff\xff")) // a string of 4 GB
+	io.CopyN(w, neverEnds{}, 200<<20)
+	w.Close()
+	for _, packed := range [][]byte{zeros.Bytes(), []byte("no deflate")} {
+		text, err := msgpack.Marshal(map[string][]byte{"tree": packed})
+		must.Do(t, err)
+		if m, err := wire.Unmarshal(append([]byte{104}, text...)); err == nil {
+			t.Errorf("%T of %d bytes", m, len(packed))
+		}
+	}
+}
+
+type neverEnds struct{}
+
+func (neverEnds) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestTreeCheck: nothing leaves the tree, by its name or through a link.
 func TestTreeCheck(t *testing.T) {
