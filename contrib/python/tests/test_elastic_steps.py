@@ -532,6 +532,14 @@ class PremiseTest(unittest.TestCase):
         self.check("the script changes step before the first forward pass", counted_early)
         self.check("the values of the state are the same in one step as in the next", epochs, {"epoch": 0})
 
+    def test_large_values(self):
+        """Values that take long to copy are copied at commits only."""
+
+        with mock.patch("gorun.torch.elastic.steps.STEP_SECONDS", 0.02):
+            log = list(range(20_000))
+            _, said = self.train(lambda process, _: process.train(30), values={"step": 0, "log": log})
+        self.assertRegex(said, r"what a step changes besides them takes \d+ % of the time to copy")
+
     def test_commits_of_epochs_show_nothing(self):
         """A script that commits only when the epoch changes too may begin with epochs only."""
 

@@ -49,7 +49,10 @@ CLOSURE = "optimizer.step() is given a closure"
 UNSUMMED = "optimizer.step() was not preceded by the sums of the gradients"
 REPLACED = "the script has put another object into the state"
 OWN = "the script handles {} itself"
+SLOW = "what a step changes besides them takes {:.0f} % of the time to copy"
 COPY_SHARE = 400  # a copy that takes a second is renewed after so many
+STEP_SHARE = 0.02  # of the time, which copies of what a step changes may take
+STEP_SECONDS = 0.5  # that they may take in any case
 
 
 @dataclass(order=True, frozen=True)
@@ -92,7 +95,8 @@ class Steps:
         self._evidence = Evidence(self._samplers)
         self._buffers = Buffers(self._models)
         self._sample = self._sampled()
-        self._clock = time.monotonic
+        self._clock, self._cpu = time.monotonic, time.thread_time
+        self._since, self._spent = self._clock(), 0.0
         self._copied_at, self._copy_took = float("-inf"), 0.0
         self._copy_applied = 0
         self._torn = False  # the weights are partly those of another rank
@@ -117,6 +121,7 @@ class Steps:
         """Note that a model's forward pass begins."""
         if not self._due or not model.training or not torch.is_grad_enabled() or self.against:
             return
+        begin = self._cpu()
         if self._live:
             self._snapshot(exact=True)
             self._evidence.began(self._told)
@@ -127,8 +132,13 @@ class Steps:
             if self._checks:
                 self._evidence.first(self._tell(self._read()))
         self._due, self._seen = False, True
+        self._spent += self._cpu() - begin
         if self._evidence.against:
             self.object(self._evidence.against)
+        elif self._spent > STEP_SECONDS:  # large values of the script's, or very short steps
+            share = self._spent / (self._clock() - self._since)
+            if share > STEP_SHARE:
+                self.object(SLOW.format(100 * share))
 
     def summed(self) -> None:
         """Note that all sums of a step have arrived: what comes next is the update, unless it is dropped."""
