@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,8 @@ func (o *jobFlags) elasticTable() []cli.Flag {
 			Usage: "`N` slots on hosts that are listed without a number", DefaultText: "as many as ranks need"},
 		&cli.StringFlag{Name: "on-failure", Destination: &o.onFailure,
 			Usage: "when a rank or a host is lost, `WHAT`: replace (go on, with free slots in its place), shrink (go on with the survivors), wait (until as many as before can run)", DefaultText: "replace"},
+		&cli.StringFlag{Name: "on-loss", Destination: &o.onLoss,
+			Usage: "what a smaller world does with a step of an ExactSampler, `WHAT`: keep-batch (each rank trains more, so that a step has as many samples as before), shrink-batch", DefaultText: "shrink-batch"},
 		&cli.IntFlag{Name: "reset-limit", Destination: &o.resetLimit,
 			Usage: "let the job begin anew at most `N` times; then it ends", DefaultText: "none"},
 		&cli.IntFlag{Name: "loss-limit", Destination: &o.lossLimit,
@@ -71,7 +74,7 @@ func (o *jobFlags) elastic() bool {
 // readElastic returns nil for a job of fixed size.
 func readElastic(o *jobFlags) (*elasticPlan, error) {
 	if !o.elastic() {
-		for _, field := range []any{&o.evictStragglers, &o.maxNP, &o.slotsPerHost, &o.onFailure, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
+		for _, field := range []any{&o.evictStragglers, &o.maxNP, &o.slotsPerHost, &o.onFailure, &o.onLoss, &o.resetLimit, &o.lossLimit, &o.blacklist, &o.cooldown} {
 			if o.given(field) {
 				return nil, &usageError{fmt.Errorf("--%s is for elastic jobs", o.names[field]), "add --min-np or --host-discovery-script"}
 			}
@@ -95,6 +98,9 @@ func readElastic(o *jobFlags) (*elasticPlan, error) {
 	onFailure, err := elastic.ParseOnFailure(cmp.Or(o.onFailure, elastic.Replace.String()))
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--on-failure: %w", err), ""}
+	}
+	if o.onLoss != "" && !slices.Contains(choices["on-loss"], o.onLoss) {
+		return nil, &usageError{fmt.Errorf("--on-loss: %q is not keep-batch or shrink-batch", o.onLoss), ""}
 	}
 	blacklist, err := elastic.ParseBlacklist(cmp.Or(o.blacklist, usualBlacklist().String()))
 	if err != nil {

@@ -64,6 +64,7 @@ var otherVariables = []variableGroup{
 	}},
 	{"gorun's own: do not set these", []variable{
 		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "show a launcher that it has no terminal, and which cluster runs it"},
+		{[]string{"GORUN_ON_LOSS"}, "keep-batch: what --on-loss sets, for gorun.sampling"},
 		{[]string{"GORUN_VERBOSE"}, "1: the first rank of each host shows which frameworks it uses, and how they reach the engine; --verbose sets it"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
 		{[]string{"GORUN_BLIND"}, "1: nothing is counted or recorded, to measure what that costs"},

@@ -36,6 +36,7 @@ var choices = map[string][]string{
 	"launcher":         scheduler.Names(),
 	"map-by":           {"node", "slot"},
 	"on-failure":       {"replace", "shrink", "wait"},
+	"on-loss":          {"keep-batch", "shrink-batch"},
 	"rank-by":          {"node", "slot"},
 	"rdma":             {"auto", "off", "on"},
 	"ring-order":       {"host", "measured", "topology"},

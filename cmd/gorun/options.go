@@ -120,15 +120,15 @@ type ringFlags struct {
 
 // elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
 type elasticFlags struct {
-	minNP, maxNP, spares int
-	evictStragglers      bool
-	script               string
-	slotsPerHost         int
-	onFailure, blacklist string
-	resetLimit           int
-	lossLimit            int
-	cooldown             timeRange
-	elasticTimeout       time.Duration
+	minNP, maxNP, spares         int
+	evictStragglers              bool
+	script                       string
+	slotsPerHost                 int
+	onFailure, blacklist, onLoss string
+	resetLimit                   int
+	lossLimit                    int
+	cooldown                     timeRange
+	elasticTimeout               time.Duration
 }
 
 // silenceFlags are about hosts that are silent for a while.

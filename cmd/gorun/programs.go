@@ -38,6 +38,9 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 		}
 		common = slices.Concat(p.fromFile, common)
 	}
+	if o.onLoss != "" {
+		common = append(common, "GORUN_ON_LOSS="+o.onLoss)
+	}
 	p.Env, notes = slices.Concat(common, p.Env), append(notes, more...)
 	programs = append(programs, p)
 	for rest != nil {

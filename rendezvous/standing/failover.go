@@ -197,7 +197,7 @@ func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, 
 
 func (s *server) client() Client { return Client{Key: s.cfg.Key, Version: s.cfg.Version} }
 
-// askHost sends a host's daemon a question.
+// askHost sends a host's daemon a question. The answer is nil if there is none.
 func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire.Message, error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.queue.hosts, func(h wire.MemberState) bool { return h.Host == name })
@@ -207,7 +207,7 @@ func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire
 	}
 	s.mu.Unlock()
 	if addr == "" {
-		return nil, fmt.Errorf("ask %s: it is not seen", name)
+		return nil, nil // it is not seen
 	}
 	return s.client().ask(ctx, addr, m)
 }

@@ -12,6 +12,7 @@ numbers of samples then, and weight() makes the averaged gradient that of the wh
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
@@ -100,9 +101,26 @@ class ExactSampler:
     An iterator yields batches from the position on, for the world that there is when it begins. Each rank
     has the same number of them. batch_size is that of one rank; a rank that has no sample in the last batch
     gets one with weight 0.
+
+    With keep_batch (by default with gorun --on-loss keep-batch) every step has the samples of a step of the
+    first world. In a smaller one each rank trains several batches for a step, and its gradients add up:
+
+        for images, labels in loader:
+            (criterion(model(images), labels) * state.sampler.weight()).backward()
+            if state.sampler.completes():
+                optimizer.step()
+                optimizer.zero_grad()
+            state.sampler.advance()
     """
 
-    def __init__(self, dataset: Sized | int, batch_size: int, shuffle: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, dataset: Sized | int, batch_size: int, shuffle: bool = True, seed: int = 0,
+        keep_batch: bool | None = None,
+    ) -> None:  # fmt: skip
+        if keep_batch is None:
+            keep_batch = os.environ.get("GORUN_ON_LOSS") == "keep-batch"
+        self._ranks = basics.size() if keep_batch else 0  # whose batches are a step; 0 for those of the world
+        self._part = 0  # of the batches of this rank's step, the one at hand
         self.samples = dataset if isinstance(dataset, int) else len(dataset)
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -114,7 +132,7 @@ class ExactSampler:
     def __len__(self) -> int:
         """Return the number of batches that are left in this epoch."""
         now = self._left(self.position)  # the others are as large as this world makes them
-        return bool(now) - (self.position + now - self.samples) // self._whole()
+        return (bool(now) - (self.position + now - self.samples) // self._whole()) * self.passes - self._part
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.batches():
@@ -123,28 +141,47 @@ class ExactSampler:
     def batches(self) -> Iterator[Any]:
         """Yield this rank's batches as arrays, for loaders other than torch's."""
         order = self._order()
-        position = self.position
+        position, part = self.position, self._part
         while position < self.samples:
-            first, last = self._part(position)
+            first, last = self._places(position, part)
             if first == last:  # a rank takes part in every step
                 first, last = position, position + 1
-            left = self._left(position)
+            part += 1
+            if part == self.passes:
+                position, part = position + self._left(position), 0
             yield order.between(first, last) if isinstance(order, Permutation) else order[first:last]
-            position += left
 
     def indices(self) -> Sequence[int]:
         """Return this rank's samples from the position on, for loaders that batch by themselves."""
+        if self._ranks:
+            raise ValueError("loaders that batch by themselves cannot keep the batch of a step")
         return _Indices(self)
+
+    @property
+    def keeps_batch(self) -> bool:
+        """Report whether a step has as many samples as in the first world."""
+        return self._ranks > 0
+
+    @property
+    def passes(self) -> int:
+        """The number of batches that each rank trains for a step."""
+        return -(-self._whole() // (self.batch_size * basics.size()))
+
+    def completes(self) -> bool:
+        """Report whether the batch at hand is the last that this rank trains for the step."""
+        return self._part + 1 == self.passes
 
     def weight(self) -> float:
         """Return the factor for the loss, a mean over this rank's batch, of the batch at the position."""
-        first, last = self._part(self.position)
+        first, last = self._places(self.position, self._part)
         whole = min(self._whole(), self._left(self.position))
         return (last - first) * basics.size() / max(whole, 1)
 
     def advance(self) -> None:
         """Note that all ranks have trained a batch."""
-        self.position += self._left(self.position)
+        self._part = (self._part + 1) % self.passes
+        if not self._part:
+            self.position += self._left(self.position)
 
     def repeat(self, size: int) -> None:
         """Note that a world of so many ranks has trained the batch at the position, or none for 0.
@@ -159,16 +196,18 @@ class ExactSampler:
         self.position = 0
 
     def state_dict(self) -> dict[str, int]:
-        """Return the progress."""
-        return {"epoch": self.epoch, "position": self.position}
+        """Return the progress. A step that has begun begins again."""
+        return {"epoch": self.epoch, "position": self.position, "ranks": self._ranks}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from such a progress."""
         self.epoch, self.position = state["epoch"], state["position"]
+        self._ranks, self._part = state.get("ranks", self._ranks), 0
         self.repeat(0)
 
     def reset(self) -> None:
-        """Adapt to another world: each iterator does when it begins."""
+        """Adapt to another world, in which the step begins again. Each iterator does when it begins."""
+        self._part = 0
 
     def _order(self) -> Sequence[int] | Permutation:
         if not self.shuffle:
@@ -176,18 +215,20 @@ class ExactSampler:
         return Permutation(self.samples, (self.seed << 32) + self.epoch)
 
     def _whole(self) -> int:
-        return self.batch_size * basics.size()
+        return self.batch_size * (self._ranks or basics.size())
 
     def _repeats(self, position: int) -> bool:
-        return self._repeated[2] > 0 and self._repeated[:2] == (self.epoch, position)
+        return self._repeated[2] > 0 and self._repeated[:2] == (self.epoch, position) and not self._ranks
 
     def _left(self, position: int) -> int:
         whole = self.batch_size * self._repeated[2] if self._repeats(position) else self._whole()
         return min(whole, self.samples - position)
 
-    def _part(self, position: int) -> tuple[int, int]:
+    def _places(self, position: int, part: int) -> tuple[int, int]:
+        """Return which samples this rank has in a part of the step at a position."""
         first, last = divide(min(self._whole(), self._left(position)), basics.rank(), basics.size())
-        return position + first, position + last
+        start, stop = divide(last - first, part, self.passes)
+        return position + first + start, position + first + stop
 
 
 class _Indices(Sequence[int]):

@@ -1,6 +1,7 @@
 """Each sample of an epoch goes to one rank, in one step, whatever worlds there are."""
 
 import collections
+import os
 import random
 import unittest
 from unittest import mock
@@ -90,6 +91,42 @@ class ExactSamplerTest(unittest.TestCase):
                     mean = sum(w * sum(b) / len(b) for b, w in parts) / size
                     self.assertAlmostEqual(mean, sum(whole) / len(whole))
             self.assertEqual(orders, wanted, seed)
+
+    def test_the_batch_of_a_step_is_kept(self):
+        n, each = 101, 5
+        with world(0, 3), mock.patch.dict(os.environ, GORUN_ON_LOSS="keep-batch"):
+            state = ExactSampler(n, each).state_dict()
+        wanted = list(Permutation(n, 0))
+        for size, passes in (3, 1), (2, 2), (1, 3), (4, 1), (2, 2):
+            ranks = []
+            for rank in range(size):
+                with world(rank, size):
+                    sampler = ExactSampler(n, each, keep_batch=True)
+                    sampler.load_state_dict(state)
+                    steps, parts = [], []
+                    self.assertEqual(sampler.passes, passes)
+                    self.assertEqual(len(sampler), len(list(sampler)))
+                    for batch in sampler:
+                        self.assertLessEqual(len(batch), each)
+                        parts.append((batch, sampler.weight()))
+                        complete = sampler.completes()
+                        sampler.advance()
+                        if complete:
+                            steps.append(parts)
+                            parts = []
+                    self.assertEqual((parts, sampler.position), ([], n))
+                    with self.assertRaisesRegex(ValueError, "keep the batch"):
+                        sampler.indices()
+                ranks.append(steps)
+            position = state["position"]
+            for step in zip(*ranks):
+                whole = wanted[position : position + 3 * each]
+                self.assertEqual([i for parts in step for batch, w in parts if w for i in batch], whole)
+                mean = sum(w * sum(b) / len(b) for parts in step for b, w in parts) / size
+                self.assertAlmostEqual(mean, sum(whole) / len(whole))
+                position += len(whole)
+            self.assertEqual(position, n)
+            state["position"] += 3 * each  # the next world begins with another step
 
     def test_indices(self):
         for n, each, size, position in (103, 5, 4, 20), (8, 3, 3, 0), (7, 2, 1, 7), (40, 5, 4, 0):

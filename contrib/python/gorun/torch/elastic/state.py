@@ -104,6 +104,9 @@ class TorchState(ObjectState):
         """Restore everything."""
         leftover.drop()  # the memory of a backward() in which the world may have ended
         self._restored = True
+        for model in self._handled(ModelStateHandler).values():
+            for weight in model.parameters():
+                weight.grad = None  # of a step that begins again
         values = self._steps.restore() if self._steps is not None else None
         if values is not None:
             for name, value in copy.deepcopy(values).items():
@@ -121,8 +124,7 @@ class TorchState(ObjectState):
             self.restore()
         super().on_reset()
         self._restored = False
-        if self._steps is not None:
-            self._steps.starts()
+        self._starts()
 
     def sync(self) -> None:
         """Take over the newest state of any rank. Only ranks that lack its weights need them."""
@@ -141,6 +143,14 @@ class TorchState(ObjectState):
         if behind:
             self._copy()  # only now: a rank that fails halfway goes back to a consistent copy
         self._commits = newest.commits + 1
+        self._starts()
+
+    def _starts(self) -> None:
+        """Begin with the state as it is now, in this world."""
+        samplers = [h.value for h in self._handlers.values() if isinstance(h.value, ExactSampler)]
+        if any(sampler.keeps_batch for sampler in samplers):
+            for optimizer in self._handled(OptimizerStateHandler).values():
+                optimizer.backward_passes_per_step = max(sampler.passes for sampler in samplers)
         if self._steps is not None:
             self._steps.starts()
 

@@ -199,8 +199,6 @@ class Steps:
                 self.object(WRITTEN)
             return None
         self._optimizer._forget()
-        for weight in _weights(self._optimizer):
-            weight.grad = None
         self._buffers.restore()
         self._options.restore(self._optimizer)
         for name, kept in self._kept.items():
