@@ -194,6 +194,9 @@ class State:
     def reset(self) -> None:
         """Adapt to the size of a new world."""
 
+    def _ended(self) -> None:
+        """Note that the training function has ended."""
+
 
 class ObjectState(State):
     """A State whose attributes are its values: ObjectState(epoch=0, batch=0).
@@ -360,5 +363,6 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 again = True
         finally:
             notification_manager.remove_listener(state)
+            state._ended()
 
     return wrapper

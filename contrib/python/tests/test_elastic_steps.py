@@ -253,6 +253,23 @@ class StepsTest(unittest.TestCase):
         self.ended(processes[:2], 9)
         self.assertTrue(all(process.state._steps.proven for process in processes[:2]))
 
+    def test_a_copy_of_a_step_that_is_repeated(self):
+        """A copy may have weights with the update of the step that its values begin with."""
+        processes = [Process() for _ in range(3)]
+        self.divided(processes)
+
+        def at(rank, step, moment):
+            if rank == 0:
+                raise Died
+            processes[1].model.weight.data.zero_()
+            raise hvd.HorovodInternalError("lost")
+
+        self.assertEqual(run(processes[:2], 9, at), [None, False])
+        steps = processes[1].state._steps
+        self.assertEqual((steps.proven, steps.applied, steps.begun), (False, 6, 5))
+        self.assertEqual(run(processes[1:2], 9), [True])
+        self.ended(processes[1:2], 9)
+
     def test_nothing_is_sent_to_those_who_have_it(self):
         processes = [Process() for _ in range(2)]
         self.assertEqual(run(processes, 6), [True, True])
@@ -606,6 +623,35 @@ class PremiseTest(unittest.TestCase):
         process, said = self.train(swapped)
         self.assertIn("something other than", said)
         self.assertEqual(process.model.weight.tolist(), wanted(12))
+
+    def test_export(self):
+        """torch.jit.script() takes no hooks, and there are none any more when training is over."""
+
+        def body(rank):
+            model = nn.Sequential(nn.Linear(6, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+            @hvd.elastic.run
+            def train(state):
+                while state.step < 6:
+                    optimizer.zero_grad()
+                    model(torch.ones(2, 6)).sum().backward()
+                    optimizer.step()
+                    state.step += 1
+                    state.commit()
+                torch.jit.trace(model, torch.ones(2, 6))
+                self.assertTrue(state._steps.proven)
+
+            state = hvd.elastic.TorchState(model, optimizer, step=0)
+            torch.jit.script(model)
+            train(state)
+            scripted = torch.jit.script(model)
+            state = hvd.elastic.TorchState(scripted, optimizer, step=0)
+            self.assertIn("model is compiled by torch.jit", state._note)
+            state.commit()
+
+        run_ranks(1, body)
 
     def test_copies_of_a_model_tell_nothing(self):
         process, _ = self.train(lambda process, steps: process.train(steps))

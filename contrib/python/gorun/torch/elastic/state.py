@@ -126,6 +126,10 @@ class TorchState(ObjectState):
         self._restored = False
         self._starts()
 
+    def _ended(self) -> None:
+        if self._steps is not None:
+            self._steps.ended()
+
     def sync(self) -> None:
         """Take over the newest state of any rank. Only ranks that lack its weights need them."""
         mine = self._steps.place(self._commits) if self._steps is not None else Place(0, 0, self._commits)

@@ -98,12 +98,12 @@ class Steps:
         self._clock, self._cpu = time.monotonic, time.thread_time
         self._since, self._spent = self._clock(), 0.0
         self._copied_at, self._copy_took = float("-inf"), 0.0
-        self._copy_applied = 0
+        self._copy_place = 0, 0, 1  # applied, begun and size
         self._torn = False  # the weights are partly those of another rank
         self._live = False  # the first step since the script started has begun
         self._checks = True  # that step's values should be those that the script started with
         optimizer._watch = weakref.ref(self)
-        self._hooks = [model.register_forward_pre_hook(_Hook(self)) for model in self._models]
+        self._hooks: list[Any] = []  # on the models, while the script trains: torch.jit.script() takes none
         self._snapshot(exact=True)
 
     def _sampled(self) -> Sample:
@@ -190,7 +190,8 @@ class Steps:
         start = self._clock()
         yield
         self._copied_at = self._clock()
-        self._copy_took, self._copy_applied = self._copied_at - start, self.applied
+        self._copy_took = self._copied_at - start
+        self._copy_place = self.applied, self.begun, self._size
 
     def restore(self) -> dict[str, Any] | None:
         """Go back to the beginning of the step; return the values it had, or None if that takes the copy."""
@@ -208,8 +209,9 @@ class Steps:
 
     def copy_restored(self) -> None:
         """Note that the state has gone back to its last copy."""
-        self.applied, self.lineage, self._torn = self._copy_applied, 0, False
+        self.lineage, self._torn = 0, False
         self._snapshot(exact=False)
+        self.applied, self.begun, self._size = self._copy_place
         self._sample.take()
 
     def interrupted(self) -> bool:
@@ -251,6 +253,14 @@ class Steps:
         self._sample = self._sampled()  # the weights may have moved to other memory
         self._ahead = self.applied > self.begun
         self._live, self._due, self._checks = False, True, exact
+        if not self._hooks and not self.against:
+            self._hooks = [model.register_forward_pre_hook(_Hook(self)) for model in self._models]
+
+    def ended(self) -> None:
+        """Note that the training function has ended."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def buffers(self) -> list[torch.Tensor]:
         """Return the models' buffers."""
@@ -260,8 +270,7 @@ class Steps:
         """Copy everything at each commit from now on."""
         if not self.against:
             self.against = against
-            for hook in self._hooks:
-                hook.remove()
+            self.ended()
             say(COPIES.format(against))
 
     def _snapshot(self, exact: bool, values: dict[str, Any] | None = None) -> None:
@@ -288,7 +297,7 @@ class _Hook:
         self._steps = weakref.ref(steps)
 
     def __call__(self, model: torch.nn.Module, _: Any) -> None:
-        if not _compiling():
+        if not _compiling() and not torch.jit.is_tracing():
             steps = self._steps()
             if steps is not None:
                 steps.forward(model)
@@ -316,6 +325,9 @@ def obstacle(models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> str:
         return f"{name} is not a DistributedOptimizer"
     if optimizer.process_set is not global_process_set:
         return f"{name} sums the gradients of a process set only"
+    for of, model in models.items():
+        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+            return f"{of} is compiled by torch.jit"
     known = {id(weight) for model in models.values() for weight in model.parameters()}
     if any(id(weight) not in known for weight in _weights(optimizer)):
         return f"{name} has parameters that are not those of a model in the state"
