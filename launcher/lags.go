@@ -26,9 +26,10 @@ func (l *lags) take(h *host, u *wire.Usage) {
 	l.usage[h.id] = u
 }
 
-// lookForLags tells what has begun to slow the job down, or no longer does, and asks again.
+// lookForLags tells what has begun to slow the job down, or no longer does, and asks again. Ranks of several programs do
+// not do the same.
 func (j *job) lookForLags() {
-	if j.stopping || j.membership.epoch == 0 {
+	if j.stopping || j.membership.epoch == 0 || j.spec.Blind || len(j.spec.Programs) > 1 {
 		return
 	}
 	if ranks, links, ok := j.counted(); ok {

@@ -85,7 +85,9 @@ func (r *Registration) usage(u launcher.RankUsage) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
 		rank.CPUMS, rank.At, rank.RSS, rank.Processes = u.CPU.Milliseconds(), u.At, u.RSS, u.Processes
 		rank.Split, rank.Arena = (*jobs.Split)(u.Split), u.Arena
-		rank.State = stateOf(rank.Split.Does(u.State), u.Spare)
+		if rank.State = rank.Split.Does(u.State); u.Spare {
+			rank.State = stateOf(u.State, true)
+		}
 	})
 }
 
