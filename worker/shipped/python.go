@@ -18,8 +18,11 @@ import (
 // is there.
 const settings = "pyvenv.cfg"
 
-// lockPoll is how often a job looks whether another one has got the same environment.
-const lockPoll = 250 * time.Millisecond
+// lockPoll is how often a job looks whether another one has got the same environment. The user hears of it after the tellAfter'th look.
+const (
+	lockPoll  = 250 * time.Millisecond
+	tellAfter = 10
+)
 
 var isName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -95,7 +98,10 @@ func (s *Store) lock(l *launcher, name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK { // other errors: the file system has no locks
+	for n := 1; syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK; n++ { // other errors: the file system has no locks
+		if n == tellAfter {
+			l.out.Write(&wire.Log{Text: "another job gets the same environment of Python: it is waited for"})
+		}
 		over := make(chan struct{})
 		timer := time.AfterFunc(lockPoll, func() { close(over) })
 		_, err := l.next(over)
