@@ -193,7 +193,8 @@ func ignored(ctx context.Context, root string) (names []string, err error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, without(root)
 	}
-	if _, err := git(ctx, root, "rev-parse", "--show-toplevel"); err != nil {
+	_, outside := git(ctx, root, "rev-parse", "--show-toplevel")
+	if _, err := git(ctx, root, "check-ignore", "--quiet", "."); outside != nil || err == nil { // of what is ignored itself git lists nothing
 		scratch, err := os.MkdirTemp("", "gorun-git")
 		if err != nil {
 			return nil, err

@@ -65,6 +65,18 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestCollectIgnored: a directory that its worktree ignores is sent if it is named, by its own rules.
+func TestCollectIgnored(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{".gitignore": "built/\n", "built/run.py": "", "built/run.log": "", "built/.gitignore": "*.log\n"})
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := names(mustCollect(t, filepath.Join(root, "built"))); got != ".gitignore run.py" {
+		t.Error(got)
+	}
+}
+
 // TestCollectBad: what cannot be sent is one line that says what to do.
 func TestCollectBad(t *testing.T) {
 	root := t.TempDir()
