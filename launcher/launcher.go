@@ -78,6 +78,7 @@ func newJob(spec *Spec) (*job, error) {
 	j := &job{state: state{spec: spec, membership: newMembership(spec), alive: liveness.NewHosts(spec.Timing())},
 		events: make(chan talk.Event), failover: failover{replicator: spec.Replicator},
 		network: network{edges: map[int][]wire.Edge{}}}
+	j.membership.hears = j.hearsLately
 	for rank, r := range spec.Placement.Ranks {
 		j.processes.place(rank, r.Host)
 	}

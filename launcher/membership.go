@@ -35,14 +35,15 @@ type membership struct {
 	names []string        // of hosts, in the order in which they were discovered
 	slots map[string]int  // of hosts, as discovered last
 
-	drained []string // hosts, as the user has read
+	drained []string            // hosts, as the user has read
+	hears   func(host int) bool // whether a host was heard lately
 }
 
 func newMembership(spec *Spec) *membership {
 	c := &membership{began: time.Now(), slots: map[string]int{},
-		admit: func(int, string) error { return nil }, world: func(int, []string) {}}
+		admit: func(int, string) error { return nil }, world: func(int, []string) {}, hears: func(int) bool { return true }}
 	if e := spec.Elastic; e != nil {
-		c.config = elastic.Config{Policy: e.Policy, Jitter: rand.Float64}
+		c.config = elastic.Config{Policy: e.Policy, Jitter: rand.Float64, Hears: func(host int) bool { return c.hears(host) }}
 		c.lists, c.admit = e.Hosts, e.Admit
 		if e.World != nil {
 			c.world = e.World

@@ -44,6 +44,12 @@ func (s *state) contact(now time.Time, h *host) liveness.Contact {
 	return c
 }
 
+// hearsLately reports whether a host has not missed several signs of life in a row.
+func (s *state) hearsLately(host int) bool {
+	now := time.Now()
+	return now.Sub(s.hosts[host].Heard.Last(now)) < 3*s.timing().HostInterval
+}
+
 // met reports whether the last worlds of two hosts were the same one, as at least one of them has reported.
 func (s *state) met(a, b int) bool {
 	of, other := s.hosts[a].world, s.hosts[b].world

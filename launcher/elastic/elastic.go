@@ -269,6 +269,8 @@ type Config struct {
 	FormAfter, StartTimeout time.Duration
 	// Jitter returns a number in [0, 1), for cooldowns.
 	Jitter func() float64
+	// Hears reports whether a host was heard lately: no world begins with spares of one that was not. nil for all.
+	Hears func(host int) bool
 }
 
 // Host returns where a process was placed; false for a number that was never given.

@@ -34,7 +34,7 @@ func (m *Machine) spares() (warm, loading []slot) {
 	}
 	for _, p := range m.processes {
 		switch {
-		case !p.waits() || !m.fits(p):
+		case !p.waits() || !m.fits(p) || m.cfg.Hears != nil && !m.cfg.Hears(p.host.id):
 		case m.warm(p):
 			warm = append(warm, slot{p.host, p.slot, p})
 		default:

@@ -62,6 +62,19 @@ func TestSpareEnters(t *testing.T) {
 	j.expect("spare 4@1.1", e.Committed{Host: 0, Epoch: 2}) // a.1 is not used again
 }
 
+// TestSilentSpare: a world does not wait for a spare whose host is not heard.
+func TestSilentSpare(t *testing.T) {
+	silent := 2
+	j := newJob(t, e.Config{Policy: e.Policy{NP: 2, Spares: 2, ResetLimit: -1}, Hears: func(host int) bool { return host != silent }})
+	j.expect("start 0 a; start 1 b; start 2 c; start 3 d", hosts("a b c d", 1))
+	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
+	j.expect("spare 2@2.0 3@3.0", e.HostUp{Host: 2}, e.HostUp{Host: 3}, e.Committed{Host: 0, Epoch: 1})
+	j.expect("epoch 2: 1@1.0 3@3.0, spare 2@2.0; drop 0", e.Rejoining{Process: 2}, e.Rejoining{Process: 3}, e.Exited{Process: 0, Code: 1})
+	j.expect("note", e.Committed{Host: 1, Epoch: 2}, e.Exited{Process: 3, Code: 1}) // no other slot
+	silent = -1
+	j.expect("epoch 3: 1@1.0 2@2.0; drop 3", e.Tick{})
+}
+
 // TestSpareLeaves: the end of a spare is none of the world's. Its slot counts as that of any process.
 func TestSpareLeaves(t *testing.T) {
 	j := sparesJob(t, e.Policy{})
