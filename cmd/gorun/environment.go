@@ -53,7 +53,6 @@ var otherVariables = []variableGroup{
 	}},
 	{"Programs of ranks", []variable{
 		{[]string{"HOROVOD_SPARK_START_TIMEOUT"}, "for horovod.spark: seconds in which Spark must have room for all ranks"},
-		{[]string{"GORUN_ON_LOSS"}, "keep-batch or shrink-batch, which --on-loss sets, for samplers"},
 		{[]string{"HOROVOD_DYNAMIC_PROCESS_SETS"}, "1 lets programs add and remove process sets after init"},
 		{[]string{"GOGC", "GOMAXPROCS", "GODEBUG"}, "the Go runtime of gorun and its daemons"},
 	}},
@@ -65,6 +64,7 @@ var otherVariables = []variableGroup{
 	}},
 	{"gorun's own: do not set these", []variable{
 		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "show a launcher that it has no terminal, and which cluster runs it"},
+		{[]string{"GORUN_ON_LOSS"}, "keep-batch or shrink-batch: what --on-loss sets, for samplers"},
 		{[]string{"GORUN_VERBOSE"}, "1: the first rank of each host shows which frameworks it uses, and how they reach the engine; --verbose sets it"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},
 		{[]string{"GORUN_BLIND"}, "1: nothing is counted or recorded, to measure what that costs"},
