@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
+from datetime import timedelta
 from typing import Any, Callable
 
 from torch import distributed as dist
@@ -14,6 +16,8 @@ from gorun.objects import broadcast_object
 from gorun.torch.distributed.works import Future
 
 __all__ = ["run"]
+
+STORE_TIME = timedelta(seconds=30)  # to connect with rank 0
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,10 +34,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         except HorovodInternalError:
             raise
         except RuntimeError as error:  # DDP, in C++, makes it of the error of an operation
-            if HorovodInternalError.__name__ not in str(error):
+            lost = basics.world().session.lost()  # or rank 0 was, before this rank reached its store
+            if HorovodInternalError.__name__ not in str(error) and lost is None:
                 raise
             text = str(error).splitlines()[0].rpartition(f"{HorovodInternalError.__name__}: ")[2]
-            raise HorovodInternalError(text) from Future.cause
+            raise HorovodInternalError(text) from lost or Future.cause
 
     return elastic.run(with_group)
 
@@ -43,9 +48,18 @@ def _make_group() -> None:
         dist.destroy_process_group()
     store, place = None, None
     if basics.rank() == 0:  # torch has groups of some ranks meet there
-        host = os.environ.get("HOROVOD_HOSTNAME", "localhost")
+        host = _address()
         store = dist.TCPStore(host, 0, basics.size(), True, wait_for_workers=False)
         place = host, store.port
     host, port = broadcast_object(place, name="gorun.torch.distributed.store")
-    store = store or dist.TCPStore(host, port, basics.size(), False)
+    store = store or dist.TCPStore(host, port, basics.size(), False, timeout=STORE_TIME)
     dist.init_process_group("gorun", store=store, rank=basics.rank(), world_size=basics.size())
+
+
+def _address() -> str:
+    """Return this host's address in the network of the host that had rank 0 when this process began."""
+    other = os.environ.get("MASTER_ADDR", "localhost")
+    family, kind, _, _, place = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(place)  # sends nothing
+        return str(probe.getsockname()[0])
