@@ -4,6 +4,7 @@ package elastic
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,11 +28,29 @@ func hostOf(j *e2etest.Training, number int) int {
 	return 0
 }
 
-// awaitSpare waits until a spare has loaded its program: gorun ps shows that it waits.
+// awaitSpare waits until a spare has loaded its program: it uses no processor any more.
 func awaitSpare(j *e2etest.Training, number int) {
 	j.T.Helper()
-	j.Cluster.Await(fmt.Sprintf("spare %d", number), func() bool { return hostOf(j, number) > 0 })
-	time.Sleep(2 * time.Second) // as its program takes less to load
+	last, since := "", time.Now()
+	j.Cluster.Await(fmt.Sprintf("spare %d", number), func() bool {
+		host := hostOf(j, number)
+		if host == 0 {
+			return false
+		}
+		used := ""
+		for _, p := range j.Host(host).Processes() {
+			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == fmt.Sprint(number) {
+				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+				if f := strings.Fields(string(stat)); len(f) > 14 {
+					used += f[13] + " " + f[14] + " "
+				}
+			}
+		}
+		if used != last {
+			last, since = used, time.Now()
+		}
+		return time.Since(since) > time.Second
+	})
 }
 
 // TestSpares: what takes the place of a rank that was killed, or of the ranks of a host that is gone, waits in init
@@ -61,6 +80,23 @@ func TestSpares(t *testing.T) {
 		t.Errorf("training goes on %v after a rank was killed, and %v after the loss of a host was noticed", rank, host)
 	}
 	j.End(3)
+}
+
+// TestSpareLostToo: a host with a rank and one with a spare lose power together. The others do not wait for that spare.
+func TestSpareLostToo(t *testing.T) {
+	c := e2etest.NewCluster(t, 4)
+	j := c.Train(300, "-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
+	j.Await(`batch 30$`)
+	awaitSpare(j, 3)
+	struck := time.Now()
+	for _, number := range []int{2, 3} {
+		j.Must(j.Host(hostOf(j, number)).Kill())
+	}
+	took := j.Again(2, struck).Sub(struck)
+	if t.Logf("training goes on after %v", took); took > 15*time.Second { // the lease of a host is 30 s
+		t.Errorf("training goes on after %v only\n%s", took, j.Out)
+	}
+	j.End(2)
 }
 
 // TestDrainHost: the ranks of a host leave it together at a commit, and a spare takes their place. No batch is done
