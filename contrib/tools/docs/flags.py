@@ -31,7 +31,8 @@ OTHERS = {
         "--input --label --unbuffered --multi-prog --kill-on-bad-exit --wait --overcommit --partition --account --qos "
         "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate --test-only"
     ),
-    "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url",
+    "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url --find-links",
+    "uv": "--wheel",
     "git": "--ff-only --tags",
     "apt-get": "--no-install-recommends",
     "go": "--race",
