@@ -1,8 +1,9 @@
-"""Train with torch and an ExactSampler; rank 1 kills itself in the middle of step --kill. Print the weights."""
+"""Train with torch and an ExactSampler; all ranks but rank 0 kill themselves in step --kill. Print the weights."""
 
 import argparse
 import os
 import signal
+import time
 
 import gorun.torch as hvd
 import torch
@@ -12,7 +13,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--kill", type=int, default=-1)
 args = parser.parse_args()
 
-SAMPLES, STEPS = 101, 30
+SAMPLES, STEPS = 101, 80
 hvd.init()
 torch.manual_seed(1)
 torch.set_default_dtype(torch.float64)
@@ -26,11 +27,12 @@ sampler = ExactSampler(SAMPLES, batch_size=5)
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     """Train to the end."""
+    first = state.step == 0
     while state.step < STEPS:
         for samples in sampler.batches():
             loss = (model(data[samples]) - labels[samples]).square().mean()
             (loss * sampler.weight()).backward()
-            if hvd.size() > 1 and hvd.rank() == 1 and state.step == args.kill:
+            if first and hvd.rank() > 0 and state.step == args.kill:
                 os.kill(os.getpid(), signal.SIGKILL)
             if sampler.completes():
                 optimizer.step()
@@ -38,6 +40,7 @@ def train(state: hvd.elastic.TorchState) -> None:
                 state.step += 1
             sampler.advance()
             state.commit()
+            time.sleep(0.02)
             if state.step == STEPS:
                 break
         else:

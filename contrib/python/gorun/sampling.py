@@ -167,6 +167,11 @@ class ExactSampler:
         """The number of batches that each rank trains for a step."""
         return -(-self._whole() // (self.batch_size * basics.size()))
 
+    @property
+    def amid_step(self) -> bool:
+        """Report whether this rank has trained some of the batches of a step, and not all."""
+        return self._part > 0
+
     def completes(self) -> bool:
         """Report whether the batch at hand is the last that this rank trains for the step."""
         return self._part + 1 == self.passes
@@ -193,7 +198,7 @@ class ExactSampler:
     def next_epoch(self) -> None:
         """Begin the next epoch, with all samples in another order."""
         self.epoch += 1
-        self.position = 0
+        self.position = self._part = 0
 
     def state_dict(self) -> dict[str, int]:
         """Return the progress. A step that has begun begins again."""

@@ -26,8 +26,9 @@ class PermutationTest(unittest.TestCase):
                 order = Permutation(n, key)
                 self.assertEqual(sorted(order), list(range(n)), (n, key))
                 with mock.patch.object(sampling, "numpy", None):
-                    self.assertEqual(order.between(0, n), order.between(0, n))
-                self.assertEqual(order.between(0, n)[:50].tolist(), [order[i] for i in range(min(n, 50))])
+                    listed = order.between(0, n)
+                self.assertEqual(order.between(0, n).tolist(), listed)
+                self.assertEqual(listed[:50], [order[i] for i in range(min(n, 50))])
         with self.assertRaises(IndexError):
             order[n]
 
@@ -117,6 +118,11 @@ class ExactSamplerTest(unittest.TestCase):
                     self.assertEqual((parts, sampler.position), ([], n))
                     with self.assertRaisesRegex(ValueError, "keep the batch"):
                         sampler.indices()
+                    sampler.load_state_dict(state)
+                    sampler.advance()
+                    self.assertEqual(sampler.amid_step, passes > 1)
+                    sampler.next_epoch()
+                    self.assertFalse(sampler.amid_step)
                 ranks.append(steps)
             position = state["position"]
             for step in zip(*ranks):

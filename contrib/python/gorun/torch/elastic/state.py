@@ -49,6 +49,7 @@ class TorchState(ObjectState):
         for name in self._handlers:
             setattr(self, name, given[name])
         super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **values)
+        self._own_passes: dict[str, int] = {}  # backward passes for a step of the script, by optimizer
         self._watch_steps()
 
     def _watch_steps(self) -> None:
@@ -84,6 +85,19 @@ class TorchState(ObjectState):
             self._progress()
         else:
             self._copy()
+
+    def commit(self) -> None:
+        """Save the state and let hosts join and leave, but not amid a step of several batches."""
+        if not self._amid_step():
+            super().commit()
+
+    def check_host_updates(self) -> None:
+        """Let hosts join and leave, between two steps."""
+        if not self._amid_step():
+            super().check_host_updates()
+
+    def _amid_step(self) -> bool:
+        return any(isinstance(h.value, ExactSampler) and h.value.amid_step for h in self._handlers.values())
 
     def _copy(self) -> None:
         with self._steps.copying() if self._steps is not None else contextlib.nullcontext():
@@ -153,8 +167,10 @@ class TorchState(ObjectState):
         """Begin with the state as it is now, in this world."""
         samplers = [h.value for h in self._handlers.values() if isinstance(h.value, ExactSampler)]
         if any(sampler.keeps_batch for sampler in samplers):
-            for optimizer in self._handled(OptimizerStateHandler).values():
-                optimizer.backward_passes_per_step = max(sampler.passes for sampler in samplers)
+            for name, optimizer in self._handled(OptimizerStateHandler).items():
+                if hasattr(optimizer, "set_backward_passes_per_step"):
+                    own = self._own_passes.setdefault(name, optimizer.backward_passes_per_step)
+                    optimizer.backward_passes_per_step = own * max(sampler.passes for sampler in samplers)
         if self._steps is not None:
             self._steps.starts()
 
