@@ -258,7 +258,10 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	if varying != nil {
 		hosts = 1
 	}
-	ctx, finish := o.makePackages(ctx, &spec, packages, hosts, mux)
+	ctx, finish, err := o.makePackages(ctx, &spec, packages, hosts, mux)
+	if err != nil {
+		return err
+	}
 	defer func() { err = finish(err) }()
 	if d, ok := dial.(*dialer); ok {
 		defer d.close()

@@ -51,11 +51,14 @@ func (o *jobFlags) wrongPackages(err error) error {
 
 // makePackages has hosts of a job get an environment, if packages is not nil. The job's context ends if none can be made: finish then
 // returns why, in place of the job's error.
-func (o *jobFlags) makePackages(ctx context.Context, spec *launcher.Spec, packages *pyenv.Source, hosts int, mux *output.Mux) (job context.Context, finish func(error) error) {
+func (o *jobFlags) makePackages(ctx context.Context, spec *launcher.Spec, packages *pyenv.Source, hosts int, mux *output.Mux) (job context.Context, finish func(error) error, err error) {
 	if packages == nil {
-		return ctx, func(err error) error { return err }
+		return ctx, func(err error) error { return err }, nil
 	}
-	cache := cached.Places(os.Getenv)[0]
+	cache, err := cached.Open(os.Getenv, func(dir string) error { return os.MkdirAll(filepath.Join(dir, cached.Pythons), 0o700) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("--python %s: %w", o.python, err)
+	}
 	cached.LimitTrees(cache, time.Now())
 	maker := pyenv.New(packages, filepath.Join(cache, cached.Pythons), hosts, os.Environ(), mux.Note)
 	spec.Python = maker
@@ -75,5 +78,5 @@ func (o *jobFlags) makePackages(ctx context.Context, spec *launcher.Spec, packag
 			return failed
 		}
 		return err
-	}
+	}, nil
 }

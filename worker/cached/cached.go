@@ -8,6 +8,7 @@ package cached
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,6 +85,26 @@ func Places(getenv func(name string) string) (dirs []string) {
 		dirs = append(dirs, filepath.Join(shared, own))
 	}
 	return dirs
+}
+
+// Open returns the first of the user's directories that takes what try puts there. It makes a directory that is not there, and passes
+// over those of others and those that others may write to.
+func Open(getenv func(name string) string, try func(dir string) error) (dir string, err error) {
+	var errs error
+	for _, dir := range Places(getenv) {
+		err := os.MkdirAll(dir, 0o700)
+		if info, own := Own(dir); err == nil && (!own || info.Mode().Perm()&0o022 != 0) {
+			err = fmt.Errorf("open cache %s: others may write there, or it is another user's", dir)
+		}
+		if err == nil {
+			err = try(dir)
+		}
+		if err == nil {
+			return dir, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return "", errs
 }
 
 // List returns the programs in a directory of the user's, those used last first.

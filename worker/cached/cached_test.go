@@ -173,3 +173,27 @@ func TestPlaces(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestOpen: a directory that a stranger has made, or may write to, is passed over, and so is one that takes nothing.
+func TestOpen(t *testing.T) {
+	home := t.TempDir()
+	getenv := func(name string) string { return map[string]string{"HOME": home}[name] }
+	own := filepath.Join(home, ".cache", "gorun")
+	t.Cleanup(func() {
+		for _, dir := range Places(getenv)[1:] {
+			os.Remove(dir) // unless somebody uses it
+		}
+	})
+	if dir, err := Open(getenv, func(string) error { return nil }); err != nil || dir != own {
+		t.Errorf("%s, %v", dir, err)
+	}
+	tried := ""
+	full := func(dir string) error { tried += dir + " "; return io.ErrShortWrite }
+	if _, err := Open(getenv, full); err == nil || !strings.HasPrefix(tried, own+" /tmp/gorun-") {
+		t.Errorf("tried %s: %v", tried, err)
+	}
+	must.Do(t, os.Chmod(own, 0o777))
+	if dir, err := Open(getenv, func(dir string) error { tried = dir; return nil }); err != nil || dir == own || tried != dir {
+		t.Errorf("others may write to %s: %v", dir, err)
+	}
+}

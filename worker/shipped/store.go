@@ -31,36 +31,25 @@ type Store struct {
 }
 
 // Open opens the store in the first of the user's directories that has one or takes one.
-func Open(getenv func(name string) string) (*Store, error) {
-	var errs error
-	for _, dir := range cached.Places(getenv) {
-		s, err := open(dir)
-		if err == nil {
-			return s, nil
+func Open(getenv func(name string) string) (s *Store, err error) {
+	_, err = cached.Open(getenv, func(dir string) error {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return err
 		}
-		errs = errors.Join(errs, err)
-	}
-	return nil, fmt.Errorf("open cache of files: %w", errs)
-}
-
-func open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	if info, own := cached.Own(dir); !own || info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("open cache %s: others may write there, or it is another user's", dir)
-	}
-	root, err := os.OpenRoot(dir)
+		for _, name := range []string{cached.Files, cached.Trees} {
+			if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+				root.Close()
+				return err
+			}
+		}
+		s = &Store{root, dir}
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open cache of files: %w", err)
 	}
-	for _, name := range []string{cached.Files, cached.Trees} {
-		if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			root.Close()
-			return nil, err
-		}
-	}
-	return &Store{root, dir}, nil
+	return s, nil
 }
 
 // Close closes the store.
