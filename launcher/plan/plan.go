@@ -109,16 +109,18 @@ func Place(list []hosts.ListedHost, np int, by Policy) (Placement, error) {
 // scrubbed lists variables that would mislead a rank: the launcher's own session, and the contract of whatever started
 // the launcher. Of Intel MPI's and Horovod's variables it lists the ones that their launchers, or a scheduler's module
 // (I_MPI_PMI_LIBRARY), leave behind; others are the user's, such as I_MPI_FABRICS. GOVC_PASSWORD is for the command of
-// --moves only.
+// --moves only, and credentials of package indexes are for --python.
 var scrubbed = struct{ names, prefixes []string }{
 	names: []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
 		"ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK",
 		"LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "TF_CONFIG", "K_MPI_JOB_ROLE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
 		"JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT",
 		"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
-		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "I_MPI_MPIRUN", "I_MPI_PERHOST", "OLDPWD", "_", "SHLVL"},
+		"HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "I_MPI_MPIRUN", "I_MPI_PERHOST", "OLDPWD", "_", "SHLVL",
+		"UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_PROXY"},
 	prefixes: []string{"TORCHELASTIC_", "PET_", "SLURM_", "PBS_", "LSB_", "FLUX_", "PALS_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_",
-		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "GOVC_"},
+		"I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_PMI", "MV2_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "SSH_", "GOVC_",
+		"UV_INDEX", "UV_PUBLISH_"},
 }
 
 // own are gorun's variables, without the GORUN_ with which their names begin.

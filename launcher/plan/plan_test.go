@@ -67,8 +67,8 @@ func TestCrossRanks(t *testing.T) {
 
 func TestUserEnv(t *testing.T) {
 	left := []string{"PBS_NODEFILE=/n", "LSB_JOBID=1", "FLUX_URI=u", "PALS_RANKID=0", "I_MPI_HYDRA_X=1", "I_MPI_INFO_X=1", "I_MPI_PMI_LIBRARY=/s", "I_MPI_MPIRUN=m", "SSH_CONNECTION=a", "GORUN_RANK=1", "GORUN_ENCRYPT=1",
-		"HOROVOD_GLOO_RENDEZVOUS_ADDR=a", "HOROVOD_ELASTIC=1"}
-	mine := []string{"I_MPI_ROOT=/i", "I_MPI_FABRICS=shm", "HOROVOD_GLOO_TIMEOUT_SECONDS=9", "HOROVOD_GLOO_IFACE=e", "LS_COLORS=x",
+		"HOROVOD_GLOO_RENDEZVOUS_ADDR=a", "HOROVOD_ELASTIC=1", "UV_INDEX=u", "UV_INDEX_MINE_PASSWORD=p", "UV_DEFAULT_INDEX=u", "UV_PUBLISH_TOKEN=t", "PIP_INDEX_URL=u", "PIP_EXTRA_INDEX_URL=u"}
+	mine := []string{"I_MPI_ROOT=/i", "I_MPI_FABRICS=shm", "HOROVOD_GLOO_TIMEOUT_SECONDS=9", "HOROVOD_GLOO_IFACE=e", "LS_COLORS=x", "UV_NO_CACHE=1", "PIP_CERT=/c",
 		"BASH_FUNC_module%%=() {  eval a=b\n}", "GORUN_OF_MINE=1"}
 	if got := plan.UserEnv(slices.Concat(left, mine), false); !slices.Equal(got, mine) {
 		t.Errorf("of what launchers and schedulers leave: %v, want %v", got, mine)

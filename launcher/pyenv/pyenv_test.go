@@ -187,6 +187,11 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), nil, "sh", "-c", say); err == nil || err.Error() != "Failed: no http://host/x: refused" {
 		t.Errorf("%v", err)
 	}
+	for text, want := range map[string]string{"`https://me:p/w@x@host/y` and a@b": "`https://host/y` and a@b", "'http://me@one' 'http://two'": "'http://one' 'http://two'"} {
+		if err := run(t.Context(), []string{"TEXT=" + text}, "sh", "-c", `echo "$TEXT" >&2; exit 1`); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 	if err := run(t.Context(), nil, "sh", "-c", "echo a warning >&2"); err != nil {
 		t.Error(err)
 	}

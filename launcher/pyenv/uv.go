@@ -80,7 +80,7 @@ func hashOf(parts ...string) string {
 }
 
 var (
-	credentials = regexp.MustCompile(`://[^/@\s]*@`)
+	credentials = regexp.MustCompile("://[^\\s\"'`]*@") // a password may hold any of /:?#@
 	cause       = regexp.MustCompile(`\s*\n\s*cause: `)
 )
 
