@@ -111,8 +111,13 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 		return nil, err
 	}
 	parts := []string{m.source.text, fmt.Sprint(m.source.kind, wire.Proto), platform, m.needs.Version} // Proto as it has the form of the list
-	for _, kv := range m.env {
-		if strings.HasPrefix(kv, "UV_") || strings.HasPrefix(kv, "PIP_") { // another index may have other packages
+	env, flags, err := environment(m.env)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, flags...)
+	for _, kv := range env {
+		if strings.HasPrefix(kv, "UV_") { // another index may have other packages
 			parts = append(parts, kv)
 		}
 	}
@@ -124,7 +129,7 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 		over, cancel := context.WithCancel(ctx)
 		defer cancel()
 		telling.Go(func() { m.tell(over) })
-		if err := m.atomically(at, func(dir string) error { return m.fill(ctx, dir, platform) }); err != nil {
+		if err := m.atomically(at, func(dir string) error { return m.fill(ctx, dir, env, append(flags, "--python-platform", platform)) }); err != nil {
 			return nil, err
 		}
 		tree = saved(at)
@@ -149,21 +154,21 @@ func (m *Maker) tell(ctx context.Context) {
 }
 
 // fill makes the environment in a directory: env, which hosts get, and tree, the list of its files.
-func (m *Maker) fill(ctx context.Context, dir, platform string) error {
+func (m *Maker) fill(ctx context.Context, dir string, env, flags []string) error {
 	uv, err := m.uv(ctx)
 	if err != nil {
 		return err
 	}
-	env, root := environment(ctx, m.env), filepath.Join(dir, "env")
-	suiting := []string{"--python-platform", platform, "--python-version", m.needs.Version, "--only-binary", ":all:"}
+	root := filepath.Join(dir, "env")
+	suiting := append(flags, "--python-version", m.needs.Version, "--only-binary", ":all:")
 	do := func(words ...string) error {
-		err := run(ctx, env, uv, words...)
+		err := run(ctx, "", env, uv, words...)
 		if err != nil && ctx.Err() == nil {
 			err = &Error{fmt.Errorf("for Python %s: %w", name(m.needs), err), hintFor(err.Error())}
 		}
 		return err
 	}
-	lock, flags, err := m.lock(dir, suiting, do)
+	lock, hashes, err := m.lock(dir, suiting, do)
 	if err != nil {
 		return err
 	}
@@ -171,7 +176,7 @@ func (m *Maker) fill(ctx context.Context, dir, platform string) error {
 	if err := do("venv", "--quiet", "--no-config", "--no-project", "--relocatable", root); err != nil {
 		return err
 	}
-	if err := do(slices.Concat([]string{"pip", "install", "--quiet", "--link-mode", "copy", "--python", root, "-r", lock}, flags, suiting)...); err != nil {
+	if err := do(slices.Concat([]string{"pip", "install", "--quiet", "--link-mode", "copy", "--python", root, "-r", lock}, hashes, suiting)...); err != nil {
 		return err
 	}
 	libraries, err := filepath.Glob(filepath.Join(root, "lib", "python3*"))

@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,7 +138,7 @@ func TestActive(t *testing.T) {
 func TestMaker(t *testing.T) {
 	dir := t.TempDir()
 	begin := func(hosts int) (m *Maker, ended chan error) {
-		m, ended = New(&Source{Word: "r.txt", text: "a"}, dir, hosts, []string{"UV_X=y", "A=b"}, t.Logf), make(chan error, 1)
+		m, ended = New(&Source{Word: "r.txt", text: "a"}, dir, hosts, []string{"UV_X=y", "A=b", "PIP_CONFIG_FILE=/dev/null"}, t.Logf), make(chan error, 1)
 		go func() { ended <- m.Run(t.Context()) }()
 		return m, ended
 	}
@@ -160,7 +160,7 @@ func TestMaker(t *testing.T) {
 	// As if it had been made before.
 	m.needs = host("", "3.11", "x86_64", "2.36").Platform
 	platform, _ := target(m.needs)
-	at := filepath.Join(dir, hashOf("a", fmt.Sprint(requirements, wire.Proto), platform, "3.11", "UV_X=y"))
+	at := filepath.Join(dir, hashOf("a", fmt.Sprint(requirements, wire.Proto), platform, "3.11", "UV_X=y", "UV_NO_PROGRESS=1"))
 	write(t, at, map[string]string{"env/lib/python3.11/site-packages/p.py": "P", "env/bin/run": "", "env/bin/python3": "", "env/pyvenv.cfg": "", "env/lib/__pycache__/p.pyc": ""})
 	must.Do(t, save(t.Context(), at))
 	a := host("a", "3.11", "x86_64", "2.36")
@@ -184,20 +184,20 @@ func TestMaker(t *testing.T) {
 // TestRun: what a program says becomes one line, without secrets and advice for its own users.
 func TestRun(t *testing.T) {
 	say := "printf 'error: Failed\\n  cause: no http://me:pw@host/x\\n  cause: refused\\n\\nhint: buy more\\n' >&2; exit 1"
-	if err := run(t.Context(), nil, "sh", "-c", say); err == nil || err.Error() != "Failed: no http://host/x: refused" {
+	if err := run(t.Context(), "", nil, "sh", "-c", say); err == nil || err.Error() != "Failed: no http://host/x: refused" {
 		t.Errorf("%v", err)
 	}
 	for text, want := range map[string]string{"`https://me:p/w@x@host/y` and a@b": "`https://host/y` and a@b", "'http://me@one' 'http://two'": "'http://one' 'http://two'"} {
-		if err := run(t.Context(), []string{"TEXT=" + text}, "sh", "-c", `echo "$TEXT" >&2; exit 1`); err == nil || err.Error() != want {
+		if err := run(t.Context(), "", []string{"TEXT=" + text}, "sh", "-c", `echo "$TEXT" >&2; exit 1`); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := run(t.Context(), nil, "sh", "-c", "echo a warning >&2"); err != nil {
+	if err := run(t.Context(), "", nil, "sh", "-c", "echo a warning >&2"); err != nil {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, nil, "sleep", "100"); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, "", nil, "sleep", "100"); !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
 	if hintFor("Hash mismatch for a wheel") == hintFor("a wheel") || hintFor("other") == "" {
@@ -205,25 +205,48 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestEnvironment: uv looks where pip does, unless it has settings of its own; what pip is told of lies in no argument.
+// TestEnvironment: uv looks where pip does, by pip's files and variables though there is no pip, unless it has settings of its own.
 func TestEnvironment(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"pip.conf": "[global]\nindex-url = https://me:pw@one/simple\nextra-index-url =\n    https://two/\n    https://three/\nfind-links = " + dir + " /none\n"})
-	for _, name := range os.Environ() {
-		if name, _, _ = strings.Cut(name, "="); strings.HasPrefix(name, "PIP_") || strings.HasPrefix(name, "UV_") {
-			t.Setenv(name, "")
-			os.Unsetenv(name)
+	write(t, dir, map[string]string{
+		"named.conf":           "[global]\nindex-url = https://me:pw@one/simple\nextra_index_url :\n    https://two/\n    # not this\n    https://three/\nfind-links = " + dir + " /none\nno-index = no\n[install]\ntrusted-host = two\n",
+		".config/pip/pip.conf": "[global]\nindex-url = https://user/\n[list]\nindex-url = https://list/\n", "venv/pip.conf": "[install]\nno-index = true\n", "venv/bad/pip.conf/x": "",
+	})
+	home, venv, named := "HOME="+dir, "VIRTUAL_ENV="+dir+"/none", "PIP_CONFIG_FILE="+dir+"/named.conf"
+	for _, tc := range []struct {
+		environ    []string
+		want, flag string
+	}{
+		{[]string{home, venv, named}, "UV_DEFAULT_INDEX=https://me:pw@one/simple UV_INDEX=https://two/ https://three/ UV_FIND_LINKS=" + dir + " UV_INSECURE_HOST=two", ""},
+		{[]string{home, venv}, "UV_DEFAULT_INDEX=https://user/", ""},
+		{[]string{home, venv, "PIP_INDEX_URL=https://env/", "PIP_NO_INDEX=1"}, "UV_DEFAULT_INDEX=https://env/", "--no-index"},
+		{[]string{home, "VIRTUAL_ENV=" + dir + "/venv"}, "UV_DEFAULT_INDEX=https://user/", "--no-index"},
+		{[]string{home, venv, named, "UV_INDEX_URL=https://own/"}, "UV_INDEX_URL=https://own/", ""},
+		{[]string{home, venv, "PIP_CONFIG_FILE=/dev/null"}, "", ""},
+	} {
+		env, flags, err := environment(append(tc.environ, "XDG_CONFIG_DIRS="+dir+"/none"))
+		must.Do(t, err)
+		env = slices.DeleteFunc(env, func(kv string) bool { return !strings.HasPrefix(kv, "UV_") || kv == "UV_NO_PROGRESS=1" })
+		if got := strings.Join(env, " "); got != tc.want || strings.Join(flags, " ") != tc.flag {
+			t.Errorf("%q: %s and %q, want %s and %s", tc.environ, got, flags, tc.want, tc.flag)
 		}
 	}
-	t.Setenv("PIP_CONFIG_FILE", filepath.Join(dir, "pip.conf"))
-	env := strings.Join(environment(t.Context(), os.Environ()), "\n")
-	for _, want := range []string{"UV_DEFAULT_INDEX=https://me:pw@one/simple", "UV_INDEX=https://two/ https://three/", "UV_FIND_LINKS=" + dir} {
-		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(want) + `$`).MatchString(env) {
-			t.Errorf("no %s in\n%s", want, env)
-		}
+	if _, _, err := environment([]string{"VIRTUAL_ENV=" + dir + "/venv/bad"}); err == nil || !strings.Contains(err.Error(), "read pip's settings: ") {
+		t.Errorf("settings that cannot be read: %v", err)
 	}
-	if own := strings.Join(environment(t.Context(), append(os.Environ(), "UV_INDEX_URL=https://own/")), "\n"); strings.Contains(own, "one/simple") {
-		t.Error("pip's index, although uv has one")
+}
+
+// TestGetsUV: where there is no uv, pip gets it, and runs no module of the user's working directory.
+func TestGetsUV(t *testing.T) {
+	bin, dir := t.TempDir(), t.TempDir()
+	write(t, bin, map[string]string{"python3": "#!/bin/sh\n[ \"$2\" = pip ] && /bin/mkdir bin && pwd -P >bin/where && printf '#!/bin/sh\\necho uv 1.2.3\\n' >bin/uv && /bin/chmod 755 bin/uv\n"})
+	must.Do(t, os.Chmod(filepath.Join(bin, "python3"), 0o755))
+	t.Setenv("PATH", bin)
+	m := New(&Source{}, dir, 1, []string{"HOME=" + dir}, t.Logf)
+	uv, err := m.uv(t.Context())
+	must.Do(t, err)
+	if where, _ := os.ReadFile(filepath.Join(filepath.Dir(uv), "where")); !strings.HasPrefix(string(where), dir) {
+		t.Errorf("pip ran in %s", where)
 	}
 }
 

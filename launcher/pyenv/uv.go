@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 )
@@ -42,7 +41,8 @@ func (m *Maker) uv(ctx context.Context) (string, error) {
 		if err := os.WriteFile(file, []byte(pinned), 0o600); err != nil {
 			return err
 		}
-		return run(ctx, nil, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+		// -m takes modules of the working directory first: that is not the user's.
+		return run(ctx, dir, m.env, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
 			"--only-binary", ":all:", "--require-hashes", "--target", dir, "-r", file)
 	})
 	if err != nil && ctx.Err() == nil {
@@ -84,10 +84,10 @@ var (
 	cause       = regexp.MustCompile(`\s*\n\s*cause: `)
 )
 
-// run runs a program. Its error is what the program says, in one line and without secrets.
-func run(ctx context.Context, env []string, name string, args ...string) error {
+// run runs a program in a directory. Its error is what the program says, in one line and without secrets.
+func run(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env, cmd.WaitDelay = env, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err := cmd.Run()
@@ -100,29 +100,4 @@ func run(ctx context.Context, env []string, name string, args ...string) error {
 		return errors.New(text)
 	}
 	return err
-}
-
-// environment returns the environment for uv. Where the user has told pip of an index and uv of none, uv gets pip's.
-func environment(ctx context.Context, environ []string) []string {
-	env := append(slices.Clone(environ), "NO_COLOR=1", "UV_NO_PROGRESS=1")
-	if slices.ContainsFunc(environ, regexp.MustCompile(`^UV_(INDEX|DEFAULT_INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS)=.`).MatchString) {
-		return env
-	}
-	out, _ := exec.CommandContext(ctx, "python3", "-m", "pip", "config", "list").Output() // without pip there are no settings
-	for line := range strings.Lines(string(out)) {                                        // the last one of a name counts
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values := strings.Fields(strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " "))
-		switch _, name, _ := strings.Cut(key, "."); strings.TrimPrefix(name, ".") {
-		case "index-url":
-			env = append(env, "UV_DEFAULT_INDEX="+strings.Join(values, " "))
-		case "extra-index-url":
-			env = append(env, "UV_INDEX="+strings.Join(values, " "))
-		case "find-links": // pip does without a directory that is not there
-			values = slices.DeleteFunc(values, func(dir string) bool { _, err := os.Stat(dir); return err != nil && !strings.Contains(dir, "://") })
-			env = append(env, "UV_FIND_LINKS="+strings.Join(values, ","))
-		case "cert":
-			env = append(env, "SSL_CERT_FILE="+strings.Join(values, " "))
-		}
-	}
-	return env
 }
