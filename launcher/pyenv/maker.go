@@ -120,6 +120,13 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 		if strings.HasPrefix(kv, "UV_") { // another index may have other packages
 			parts = append(parts, kv)
 		}
+		if places, is := strings.CutPrefix(kv, "UV_FIND_LINKS="); is {
+			var wheels strings.Builder
+			for place := range strings.SplitSeq(places, ",") {
+				listWheels(&wheels, place)
+			}
+			parts = append(parts, wheels.String())
+		}
 	}
 	at := filepath.Join(m.dir, hashOf(parts...))
 	tree := saved(at)
@@ -187,6 +194,9 @@ func (m *Maker) fill(ctx context.Context, dir string, env, flags []string) error
 		if err := os.Rename(libraries[0], to); err != nil {
 			return err
 		}
+	}
+	if now, err := m.source.read(); err != nil || now != m.source.text {
+		return wrong("start the job again", "%s has changed while its environment was made", m.source.Word)
 	}
 	return save(ctx, dir)
 }

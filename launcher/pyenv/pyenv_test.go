@@ -76,7 +76,8 @@ func TestOpen(t *testing.T) {
 		kind kind
 		want string // the text, or the error
 	}{
-		{"r.txt", requirements, "-r more/r.txt # all\n--constraint=c.txt\na\n\nb\n-r ../r.txt\n\nb<2\n\n"}, {"hashed.txt", locked, "a==1 \\\n  --hash=sha256:00\n\n"},
+		{"r.txt", requirements, "# DIR/r.txt\n-r more/r.txt # all\n--constraint=c.txt\na\n\n# DIR/more/r.txt\nb\n-r ../r.txt\n\n# DIR/c.txt\nb<2\n\n"},
+		{"hashed.txt", locked, "# DIR/hashed.txt\na==1 \\\n  --hash=sha256:00\n\n"},
 		{"proj", project, "[project]\nversion = 1\n"}, {"proj/uv.lock", project, "[project]\nversion = 1\n"}, {"proj/pyproject.toml", project, "[project]\nversion = 1\n"},
 		{"bare", 0, "uv.lock: no such file"}, {"lost.txt", 0, "none.txt: no such file"}, {"none", 0, "none: no such file"}, {"python3", 0, "python3 names no packages"},
 	} {
@@ -85,7 +86,7 @@ func TestOpen(t *testing.T) {
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %s", tc.word, err, tc.want)
 			}
-		} else if s.kind != tc.kind || s.text != tc.want || !strings.Contains(s.Has, dir) {
+		} else if s.kind != tc.kind || strings.ReplaceAll(s.text, dir, "DIR") != tc.want || !strings.Contains(s.Has, dir) {
 			t.Errorf("%s: %+v", tc.word, s)
 		}
 	}
@@ -233,6 +234,77 @@ func TestEnvironment(t *testing.T) {
 	}
 	if _, _, err := environment([]string{"VIRTUAL_ENV=" + dir + "/venv/bad"}); err == nil || !strings.Contains(err.Error(), "read pip's settings: ") {
 		t.Errorf("settings that cannot be read: %v", err)
+	}
+}
+
+// TestKey: a wheel that is built again with the same version makes another environment, wherever the file has it from.
+func TestKey(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, line := range []string{"--find-links dist\na", "--find-links=" + dir + "/dist\na", "-f ./dist\na", "./dist/a-1-py3-none-any.whl", "a @ file://" + dir + "/dist/a-1-py3-none-any.whl"} {
+		write(t, dir, map[string]string{"sub/r.txt": line, "dist/a-1-py3-none-any.whl": "one"})
+		s, _, err := Open(t.Context(), "sub/r.txt", none, false)
+		must.Do(t, err)
+		if now, err := s.read(); err != nil || now != s.text {
+			t.Errorf("%s: %q, then %q: %v", line, s.text, now, err)
+		}
+		write(t, dir, map[string]string{"dist/a-1-py3-none-any.whl": "another"})
+		if now, _ := s.read(); now == s.text {
+			t.Errorf("%s: the same as before: %q", line, now)
+		}
+	}
+}
+
+// fakeUV puts a uv into PATH that locks and installs one file, and edits the file of EDIT as it begins. It notes in a file what it does.
+func fakeUV(t *testing.T) (notes string) {
+	t.Helper()
+	bin := t.TempDir()
+	notes = filepath.Join(bin, "notes")
+	write(t, bin, map[string]string{"uv": "#!/bin/sh\nnotes=" + notes + `
+echo "$1 $2" >>$notes
+[ "$1" = --version ] && echo uv 1.2.3
+while [ $# -gt 0 ]; do
+	case $1 in
+	compile) [ "$EDIT" ] && echo more >>"$EDIT" ;;
+	-o) echo lock >"$2" ;;
+	--relocatable) mkdir -p "$2/lib/python3.9/site-packages" ;;
+	--python) echo P >"$2/lib/python3.9/site-packages/p.py" ;;
+	esac
+	shift
+done
+`})
+	must.Do(t, os.Chmod(filepath.Join(bin, "uv"), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return notes
+}
+
+// TestMakes: what was made serves again. Nothing is kept of a file that changes while uv reads it.
+func TestMakes(t *testing.T) {
+	fakeUV(t)
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "r.txt")
+	must.Do(t, os.WriteFile(file, []byte("a\n"), 0o600))
+	make := func(env ...string) (*wire.Tree, error) {
+		t.Helper()
+		s, _, err := Open(t.Context(), file, none, false)
+		must.Do(t, err)
+		m := New(s, dir, 1, append(os.Environ(), env...), t.Logf)
+		m.needs = host("a", "3.11", "x86_64", "2.36").Platform
+		bundle, err := m.make(t.Context())
+		if err != nil {
+			return nil, err
+		}
+		return bundle.Tree(), nil
+	}
+	if _, err := make("EDIT=" + file); err == nil || !strings.Contains(err.Error(), "has changed while its environment was made") {
+		t.Errorf("a file that is edited: %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("a file that is edited leaves %v", left)
+	}
+	tree, err := make()
+	must.Do(t, err)
+	if len(tree.Files) != 1 || tree.Files[0].Path != "lib/python3.11/site-packages/p.py" {
+		t.Errorf("made %+v", tree)
 	}
 }
 

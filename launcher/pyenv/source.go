@@ -1,6 +1,7 @@
 package pyenv
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Source says which packages an environment has.
@@ -56,26 +58,40 @@ func Open(ctx context.Context, word string, getenv func(string) string, ships bo
 	case base == "pyproject.toml" || base == "uv.lock":
 		s.file = filepath.Dir(s.file)
 	case info.Mode().IsRegular() && info.Mode()&0o111 == 0:
-		return s, nil, s.readRequirements(s.file, map[string]bool{})
+		if s.text, err = s.read(); strings.Contains(s.text, "--hash=") {
+			s.kind = locked
+		}
+		return s, nil, err
 	case !info.IsDir():
 		return nil, nil, wrong(what+"; the program names its Python", "%s names no packages", word)
 	}
 	s.kind = project
-	for _, name := range []string{"pyproject.toml", "uv.lock"} {
-		text, err := os.ReadFile(filepath.Join(s.file, name))
-		if err != nil {
-			return nil, nil, wrong("uv lock makes uv.lock; else name a requirements.txt", "%w", err)
-		}
-		s.text += string(text)
+	if s.text, err = s.read(); err != nil {
+		return nil, nil, wrong("uv lock makes uv.lock; else name a requirements.txt", "%w", err)
 	}
 	return s, nil, nil
+}
+
+// read returns what decides, as it is now.
+func (s *Source) read() (text string, err error) {
+	switch s.kind {
+	case active:
+		return s.text, nil
+	case project:
+		about, err := os.ReadFile(filepath.Join(s.file, "pyproject.toml"))
+		lock, lockErr := os.ReadFile(filepath.Join(s.file, "uv.lock"))
+		return string(about) + string(lock), cmp.Or(err, lockErr)
+	}
+	var all strings.Builder
+	err = readRequirements(&all, s.file, map[string]bool{})
+	return all.String(), err
 }
 
 // included is a line that has another file read.
 var included = regexp.MustCompile(`^\s*(?:-r|-c|--requirements?|--constraints?)[\s=]*([^\s#]+)`)
 
-// readRequirements adds a file, and those that it names, to the text.
-func (s *Source) readRequirements(file string, seen map[string]bool) error {
+// readRequirements adds a file and where it is, the wheels of this machine that it names, and the files that it has read.
+func readRequirements(all *strings.Builder, file string, seen map[string]bool) error {
 	if seen[file] {
 		return nil
 	}
@@ -84,22 +100,37 @@ func (s *Source) readRequirements(file string, seen map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	s.text += string(text) + "\n"
-	if strings.Contains(string(text), "--hash=") {
-		s.kind = locked
-	}
+	fmt.Fprintf(all, "# %s\n%s\n", file, text)
 	for line := range strings.Lines(string(text)) {
+		for _, name := range strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || r == '=' }) {
+			name = strings.TrimPrefix(name, "file://")
+			listWheels(all, name)
+			listWheels(all, filepath.Join(filepath.Dir(file), name))
+		}
 		if m := included.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "://") {
 			other := m[1]
 			if !filepath.IsAbs(other) {
 				other = filepath.Join(filepath.Dir(file), other)
 			}
-			if err := s.readRequirements(other, seen); err != nil {
+			if err := readRequirements(all, other, seen); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// listWheels adds which wheels a directory has, or that a file is one: a wheel may be built again with the same version.
+func listWheels(all *strings.Builder, at string) {
+	wheels, _ := filepath.Glob(filepath.Join(at, "*.whl"))
+	if filepath.Ext(at) == ".whl" {
+		wheels = []string{at}
+	}
+	for _, wheel := range wheels {
+		if info, err := os.Stat(wheel); err == nil {
+			fmt.Fprintln(all, "#", wheel, info.Size(), info.ModTime().UnixNano())
+		}
+	}
 }
 
 //go:embed installed.py
