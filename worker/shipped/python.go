@@ -2,8 +2,10 @@ package shipped
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -115,19 +117,46 @@ func (s *Store) lock(l *launcher, name string) (unlock func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// begin has an environment begin with a Python of this host, which may be another one than last time.
+// begin has an environment begin with a Python of this host, which may be another one than last time. Jobs on hosts that share a home
+// may do so at once: each name has a whole link at any time.
 func (s *Store) begin(at, base, version string) error {
 	file := path.Join(at, settings)
 	text := fmt.Sprintf("home = %s\nexecutable = %s\ninclude-system-site-packages = false\nversion = %s\n", filepath.Dir(base), base, version)
-	if there, err := s.root.ReadFile(file); err == nil && string(there) == text {
+	there, err := s.root.ReadFile(file)
+	if err == nil && string(there) == text {
 		return nil
 	}
-	err := s.root.MkdirAll(path.Join(at, "bin"), 0o700)
+	if err == nil { // the rest is of another Python until it is written again
+		if err := s.root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := s.root.MkdirAll(path.Join(at, "bin"), 0o700); err != nil {
+		return err
+	}
 	for name, to := range map[string]string{"python": base, "python3": "python", "python" + version: "python"} {
 		link := path.Join(at, "bin", name)
-		s.root.Remove(link)
-		err = errors.Join(err, s.root.Symlink(to, link))
+		if there, _ := s.root.Readlink(link); there == to {
+			continue
+		}
+		if err := s.rename(link, func(partial string) error { return s.root.Symlink(to, partial) }); err != nil {
+			return err
+		}
 	}
-	partial := file + ".new"
-	return errors.Join(err, s.root.WriteFile(partial, []byte(text), 0o600), s.root.Chtimes(partial, cached.Sent, cached.Sent), s.root.Rename(partial, file))
+	return s.rename(file, func(partial string) error {
+		return errors.Join(s.root.WriteFile(partial, []byte(text), 0o600), s.root.Chtimes(partial, cached.Sent, cached.Sent))
+	})
+}
+
+// rename has do make something under a name of its own, and gives it its name then.
+func (s *Store) rename(name string, do func(partial string) error) error {
+	partial := name + "." + rand.Text()
+	err := do(partial)
+	if err == nil {
+		err = s.root.Rename(partial, name)
+	}
+	if err != nil {
+		s.root.Remove(partial)
+	}
+	return err
 }

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -285,6 +287,42 @@ func TestGetPython(t *testing.T) {
 	c.in <- &wire.Python{Name: strings.Repeat("0", 64), Tree: tree}
 	if err := <-c.err; err == nil || !strings.Contains(err.Error(), "another environment") {
 		t.Errorf("another tree: %v", err)
+	}
+}
+
+// TestBegin: jobs on hosts that share a home begin an environment at once. One that cannot have its links has no settings, which would
+// tell that it is whole.
+func TestBegin(t *testing.T) {
+	s := newStore(t)
+	for n := range 20 {
+		at := path.Join(cached.Trees, strconv.Itoa(n))
+		must.Do(t, s.root.MkdirAll(path.Join(at, "bin"), 0o700))
+		ended := make(chan error)
+		for range 4 {
+			go func() { ended <- s.begin(at, "/usr/bin/python3.11", "3.11") }()
+		}
+		for range 4 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if left, _ := filepath.Glob(filepath.Join(s.dir, at, "bin", "*")); len(left) != 3 {
+			t.Errorf("left %q", left)
+		}
+	}
+	before, err := s.root.Lstat("trees/0/bin/python3")
+	must.Do(t, err)
+	must.Do(t, s.begin("trees/0", "/opt/python3.11", "3.11"))
+	if after, _ := s.root.Lstat("trees/0/bin/python3"); !os.SameFile(before, after) {
+		t.Error("a link that says the same was made again")
+	}
+	must.Do(t, s.root.RemoveAll("trees/0/bin/python"))
+	must.Do(t, s.root.MkdirAll("trees/0/bin/python/x", 0o700))
+	if err := s.begin("trees/0", "/usr/bin/python3.11", "3.11"); err == nil {
+		t.Error("begins without a link")
+	}
+	if _, err := s.root.Lstat("trees/0/pyvenv.cfg"); err == nil {
+		t.Error("has settings without a link")
 	}
 }
 
