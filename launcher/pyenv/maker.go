@@ -136,13 +136,9 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 		over, cancel := context.WithCancel(ctx)
 		defer cancel()
 		telling.Go(func() { m.tell(over) })
-		if err := m.atomically(at, func(dir string) error { return m.fill(ctx, dir, env, append(flags, "--python-platform", platform)) }); err != nil {
+		if err := m.atomically(at, func() bool { tree = saved(at); return tree != nil }, func(dir string) error { return m.fill(ctx, dir, env, append(flags, "--python-platform", platform)) }); err != nil {
 			return nil, err
 		}
-		tree = saved(at)
-	}
-	if tree == nil {
-		return nil, fmt.Errorf("read %s: the list of its files is not sound", at)
 	}
 	return ship.New(tree), used(at)
 }

@@ -278,9 +278,9 @@ done
 	return notes
 }
 
-// TestMakes: what was made serves again. Nothing is kept of a file that changes while uv reads it.
+// TestMakes: what was made serves again, and what was damaged since is made again. Nothing is kept of a file that changes while uv reads it.
 func TestMakes(t *testing.T) {
-	fakeUV(t)
+	notes := fakeUV(t)
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "r.txt")
 	must.Do(t, os.WriteFile(file, []byte("a\n"), 0o600))
 	make := func(env ...string) (*wire.Tree, error) {
@@ -306,6 +306,19 @@ func TestMakes(t *testing.T) {
 	if len(tree.Files) != 1 || tree.Files[0].Path != "lib/python3.11/site-packages/p.py" {
 		t.Errorf("made %+v", tree)
 	}
+	for what, damage := range map[string]func() error{
+		"unharmed":            func() error { return nil },
+		"an empty list":       func() error { return os.Truncate(filepath.Join(tree.Root, "../tree"), 0) },
+		"a file that is gone": func() error { return os.Remove(filepath.Join(tree.Root, tree.Files[0].Path)) },
+		"a file that differs": func() error { return os.WriteFile(filepath.Join(tree.Root, tree.Files[0].Path), []byte("X\n"), 0o600) },
+	} {
+		must.Do(t, errors.Join(os.RemoveAll(notes), damage()))
+		_, err := make()
+		did, _ := os.ReadFile(notes)
+		if text, _ := os.ReadFile(filepath.Join(tree.Root, tree.Files[0].Path)); err != nil || string(text) != "P\n" || (len(did) == 0) != (what == "unharmed") {
+			t.Errorf("%s: %v, the file is %q, uv did %q", what, err, text, did)
+		}
+	}
 }
 
 // TestGetsUV: where there is no uv, pip gets it, and runs no module of the user's working directory.
@@ -319,6 +332,10 @@ func TestGetsUV(t *testing.T) {
 	must.Do(t, err)
 	if where, _ := os.ReadFile(filepath.Join(filepath.Dir(uv), "where")); !strings.HasPrefix(string(where), dir) {
 		t.Errorf("pip ran in %s", where)
+	}
+	must.Do(t, os.Truncate(uv, 0))
+	if _, err := m.uv(t.Context()); err != nil || !runsUV(t.Context(), uv) {
+		t.Errorf("a uv that is damaged: %v", err)
 	}
 }
 

@@ -7,12 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gorun/launcher/ship"
 	"gorun/rendezvous/wire"
 )
 
 const treeFile = "tree"
+
+// untouched is the time of all files that are listed: what has another has changed since.
+var untouched = time.Unix(1_000_000_000, 0)
 
 // save lists the files of env in a directory.
 func save(ctx context.Context, dir string) error {
@@ -31,7 +35,9 @@ func save(ctx context.Context, dir string) error {
 		f := wire.TreeFile{Path: below}
 		if entry.Type()&fs.ModeSymlink != 0 {
 			f.Link, err = os.Readlink(name)
-		} else if info, statErr := entry.Info(); statErr == nil {
+		} else if info, statErr := entry.Info(); statErr != nil {
+			err = statErr
+		} else if err = os.Chtimes(name, untouched, untouched); err == nil {
 			f.Size, f.Exec = info.Size(), info.Mode()&0o111 != 0
 			f.Hash, err = ship.Hash(name, f.Size)
 		}
@@ -57,7 +63,7 @@ func own(below string) bool {
 	return dir == "bin/" && (strings.HasPrefix(name, "python") || strings.HasPrefix(name, "activate") || strings.HasSuffix(name, ".bat"))
 }
 
-// saved returns the files of an environment that was made before, nil if there is none.
+// saved returns the files of an environment that was made before, nil if there is none or if it has changed since.
 func saved(at string) *wire.Tree {
 	text, _ := os.ReadFile(filepath.Join(at, treeFile))
 	m, err := wire.Unmarshal(text)
@@ -66,5 +72,11 @@ func saved(at string) *wire.Tree {
 		return nil
 	}
 	p.Tree.Root = filepath.Join(at, "env")
+	for _, f := range p.Tree.Files {
+		info, err := os.Lstat(filepath.Join(p.Tree.Root, f.Path))
+		if err != nil || f.Link == "" && (info.Size() != f.Size || !info.ModTime().Equal(untouched)) {
+			return nil
+		}
+	}
 	return p.Tree
 }

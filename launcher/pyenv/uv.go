@@ -26,17 +26,16 @@ var recent = regexp.MustCompile(`^uv (0\.([89]|\d\d+)|[1-9]\d*)\.`)
 
 // uv returns the path of uv: the user's own, or the one that pip gets once.
 func (m *Maker) uv(ctx context.Context) (string, error) {
-	if path, err := exec.LookPath("uv"); err == nil {
-		if out, err := exec.CommandContext(ctx, path, "--version").Output(); err == nil && recent.Match(out) {
-			return path, nil
-		}
+	if path, err := exec.LookPath("uv"); err == nil && runsUV(ctx, path) {
+		return path, nil
 	}
 	at := filepath.Join(m.dir, hashOf(pinned))
 	path := filepath.Join(at, "bin", "uv")
-	if _, err := os.Stat(path); err == nil {
+	runs := func() bool { return runsUV(ctx, path) }
+	if runs() {
 		return path, used(at)
 	}
-	err := m.atomically(at, func(dir string) error {
+	err := m.atomically(at, runs, func(dir string) error {
 		file := filepath.Join(dir, "uv.txt")
 		if err := os.WriteFile(file, []byte(pinned), 0o600); err != nil {
 			return err
@@ -51,14 +50,19 @@ func (m *Maker) uv(ctx context.Context) (string, error) {
 	return path, err
 }
 
+func runsUV(ctx context.Context, path string) bool {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	return err == nil && recent.Match(out)
+}
+
 // used notes that a directory is used now, for gorun clean.
 func used(dir string) error {
 	now := time.Now()
 	return os.Chtimes(dir, now, now)
 }
 
-// atomically has fill make a directory, which has its name only once it is whole.
-func (m *Maker) atomically(at string, fill func(dir string) error) error {
+// atomically has fill make a directory, which has its name only once it is whole, in place of one that is not.
+func (m *Maker) atomically(at string, whole func() bool, fill func(dir string) error) error {
 	partial := filepath.Join(m.dir, hashOf(at, time.Now().String(), fmt.Sprint(os.Getpid()))) // gorun clean knows it if this process dies
 	if err := os.MkdirAll(partial, 0o700); err != nil {
 		return err
@@ -67,11 +71,15 @@ func (m *Maker) atomically(at string, fill func(dir string) error) error {
 	if err := fill(partial); err != nil {
 		return err
 	}
-	err := os.Rename(partial, at)
-	if _, statErr := os.Stat(at); statErr == nil {
-		return nil // another launcher has made it meanwhile
+	if !whole() { // else another launcher has made it meanwhile
+		if err := errors.Join(os.RemoveAll(at), os.Rename(partial, at)); err != nil && !whole() {
+			return err
+		}
 	}
-	return err
+	if !whole() {
+		return wrong("remove that directory", "%s does not work", at)
+	}
+	return nil
 }
 
 func hashOf(parts ...string) string {
