@@ -230,11 +230,13 @@ func (m *Maker) lock(dir string, suiting []string, do func(words ...string) erro
 	return file, nil, err
 }
 
+const onlyWheels = "gorun sends wheels only: name another version, or make a wheel (uv build --wheel) and have --find-links name its directory"
+
 // hints say what to do if uv says this; the first one counts.
 var hints = []struct{ said, hint string }{
-	{"Hash mismatch", "the index has another file than was locked: if that is right, lock the packages again"},
-	{"wheel", "gorun sends wheels only: name another version, or make a wheel (uv build --wheel) and have --find-links name its directory"},
 	{"No space left", "make room, or have XDG_CACHE_HOME and UV_CACHE_DIR name directories on another disk"},
+	{"Hash mismatch", "the index has another file than was locked: if that is right, lock the packages again"},
+	{"no usable wheels", onlyWheels}, {"no wheels with ", onlyWheels},
 	{"No interpreter found", "uv needs a Python, of any version, on this machine"},
 	{"", "packages come from PyPI, unless UV_DEFAULT_INDEX, UV_INDEX, UV_FIND_LINKS or settings of pip name another index"},
 }
