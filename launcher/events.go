@@ -58,6 +58,7 @@ func (j *job) message(h *host, msg wire.Message) {
 		case j.spec.IfAlone == wire.AloneWarns:
 			j.spec.Note("gorun: warning: %v", unfit)
 		default:
+			h.ready = nil // to the policy it was never up, and its id may be used again
 			j.evict(h, unfit, eviction{own: true})
 			return
 		}
