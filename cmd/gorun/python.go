@@ -70,6 +70,7 @@ func (o *jobFlags) makePackages(ctx context.Context, spec *launcher.Spec, packag
 			failed = o.wrongPackages(err)
 			cancel()
 		}
+		maker.Keep(ctx)
 	})
 	return ctx, func(err error) error {
 		cancel()

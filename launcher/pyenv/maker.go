@@ -24,6 +24,8 @@ const (
 	// Making that takes longer than tellAfter is told of, and then every tellEvery.
 	tellAfter = 2 * time.Second
 	tellEvery = 10 * time.Second
+	// markEvery is how often a job marks its environment as used, as daemons do with trees: hosts may ask for it until the job ends.
+	markEvery = time.Hour
 )
 
 // Maker makes the environment once, when the hosts have said which Python they have.
@@ -39,6 +41,7 @@ type Maker struct {
 	all   chan struct{} // closed when they have
 
 	made   chan struct{} // closed when the rest is known
+	at     string        // where the environment is
 	needs  wire.Platform
 	bundle *ship.Bundle // nil if there is none
 }
@@ -61,6 +64,20 @@ func (m *Maker) Run(ctx context.Context) (err error) {
 		m.bundle, err = m.make(ctx)
 	}
 	return err
+}
+
+// Keep marks the environment that Run has made as used until ctx ends.
+func (m *Maker) Keep(ctx context.Context) {
+	tick := time.NewTicker(markEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			used(m.at) // else it counts as used when the job began
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Of returns the environment for the Python of a host when it is made, and calls busy now and then while it is being made.
@@ -129,6 +146,7 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 		}
 	}
 	at := filepath.Join(m.dir, hashOf(parts...))
+	m.at = at
 	tree := saved(at)
 	if tree == nil {
 		var telling sync.WaitGroup
