@@ -132,6 +132,11 @@ func TestActive(t *testing.T) {
 	if want := "has what no index has: local from file://" + venv + ", mine from " + venv + "/src, vcs from https://host/vcs.git"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
+	gone := func(string) string { return venv + "/gone" }
+	_, _, err = Open(t.Context(), "auto", gone, false)
+	if e, is := errors.AsType[*Error](err); !is || strings.Contains(err.Error(), "JSON") || !strings.HasPrefix(e.NextStep(), "the active environment is gone") {
+		t.Errorf("an environment that is gone: %v", err)
+	}
 	if _, _, err := Open(t.Context(), "auto", none, false); err == nil || !strings.Contains(err.Error(), "no environment of Python is active") {
 		t.Errorf("without an environment: %v", err)
 	}
@@ -164,14 +169,14 @@ func TestMaker(t *testing.T) {
 	m.needs = host("", "3.11", "x86_64", "2.36").Platform
 	platform, _ := target(m.needs)
 	at := filepath.Join(dir, hashOf("a", fmt.Sprint(requirements, wire.Proto), platform, "3.11", "UV_X=y", "UV_NO_PROGRESS=1"))
-	write(t, at, map[string]string{"env/lib/python3.11/site-packages/p.py": "P", "env/bin/run": "", "env/bin/python3": "", "env/pyvenv.cfg": "", "env/lib/__pycache__/p.pyc": ""})
+	write(t, at, map[string]string{"env/lib/python3.11/site-packages/p.py": "P", "env/bin/run": "", "env/bin/python3": "", "env/bin/activate.fish": "", "env/bin/python-config": "", "env/pyvenv.cfg": "", "env/lib/__pycache__/p.pyc": ""})
 	must.Do(t, save(t.Context(), at))
 	a := host("a", "3.11", "x86_64", "2.36")
 	files, err := m.Of(t.Context(), "a", a.AskPython, func() {})
 	must.Do(t, err)
 	must.Do(t, <-ended)
 	tree := files.Tree()
-	if len(tree.Files) != 2 || tree.Files[0].Path != "bin/run" || files.Name() != tree.Name() || tree.Root != filepath.Join(at, "env") || tree.Check() != nil {
+	if len(tree.Files) != 3 || tree.Files[0].Path != "bin/python-config" || tree.Files[1].Path != "bin/run" || files.Name() != tree.Name() || tree.Root != filepath.Join(at, "env") || tree.Check() != nil {
 		t.Errorf("%+v", tree)
 	}
 	for _, late := range []asked{host("b", "3.12", "x86_64", "2.36"), host("c", "3.11", "x86_64", "2.17")} {

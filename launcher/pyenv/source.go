@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -149,8 +148,15 @@ func (s *Source) readInstalled(ctx context.Context, getenv func(string) string, 
 	}
 	out, err := exec.CommandContext(ctx, filepath.Join(dir, "bin", "python"), "-I", "-c", installed).Output()
 	var found struct{ Requirements, Editable, Foreign map[string]string }
-	if err = errors.Join(err, json.Unmarshal(out, &found)); err != nil {
-		return nil, fmt.Errorf("list what %s has: %w", dir, err)
+	if err == nil {
+		err = json.Unmarshal(out, &found)
+	}
+	if err != nil {
+		hint := ""
+		if _, gone := os.Stat(filepath.Join(dir, "bin", "python")); gone != nil {
+			hint = "the active environment is gone: activate it again, or another one"
+		}
+		return nil, wrong(hint, "list what %s has: %w", dir, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(found.Editable)) {
 		if place := found.Editable[name]; ships {

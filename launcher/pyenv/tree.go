@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"time"
 
 	"gorun/launcher/ship"
@@ -23,7 +23,7 @@ func save(ctx context.Context, dir string) error {
 	root, tree := filepath.Join(dir, "env"), &wire.Tree{Root: "/"} // env has another place later
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		below, relErr := filepath.Rel(root, name)
-		if err = errors.Join(err, relErr, ctx.Err()); err != nil || own(below) {
+		if err = errors.Join(err, relErr, ctx.Err()); err != nil || ofVenv.MatchString(below) {
 			return err
 		}
 		if entry.IsDir() {
@@ -54,14 +54,8 @@ func save(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, treeFile), text, 0o600)
 }
 
-// own reports whether a file of an environment belongs to the Python that is here.
-func own(below string) bool {
-	dir, name := filepath.Split(below)
-	if dir == "" {
-		return strings.HasPrefix(name, ".") || name == "pyvenv.cfg" || name == "CACHEDIR.TAG"
-	}
-	return dir == "bin/" && (strings.HasPrefix(name, "python") || strings.HasPrefix(name, "activate") || strings.HasSuffix(name, ".bat"))
-}
+// ofVenv are files that uv makes for the Python that is here, before any package.
+var ofVenv = regexp.MustCompile(`^(\.gitignore|\.lock|CACHEDIR\.TAG|pyvenv\.cfg|bin/(python(3(\.\d+t?)?)?|activate(\.(bat|csh|fish|nu|ps1|xsh))?|activate_this\.py|(deactivate|pydoc)\.bat))$`)
 
 // saved returns the files of an environment that was made before, nil if there is none or if it has changed since.
 func saved(at string) *wire.Tree {
