@@ -2,6 +2,7 @@ package talk
 
 import (
 	"bytes"
+	"compress/flate"
 	"context"
 	"errors"
 	"io"
@@ -88,8 +89,8 @@ func TestSupply(t *testing.T) {
 		program.sources <- ""
 		s.ask(t.Context(), &wire.AskFiles{Missing: []int{0}})
 		var got bytes.Buffer
-		for n := range pieces + 2 {
-			if n >= pieces {
+		for piece := range pieces + 2 {
+			if piece >= pieces {
 				if m := next(); m != nil {
 					t.Errorf("%T beyond %d pieces", m, pieces)
 				}
@@ -97,9 +98,14 @@ func TestSupply(t *testing.T) {
 			}
 			f, is := next().(*wire.Files)
 			if !is || f.Size != pieceSize || len(f.Data) >= f.Size {
-				t.Fatalf("piece %d: %+v", n, f)
+				t.Fatalf("piece %d: %+v", piece, f)
 			}
-			got.WriteString(all[:f.Size])
+			if n, err := io.Copy(&got, flate.NewReader(bytes.NewReader(f.Data))); err != nil || n != int64(f.Size) {
+				t.Errorf("piece %d: unpacked %d of %d bytes: %v", piece, n, f.Size, err)
+			}
+		}
+		if got.String() != all {
+			t.Errorf("got %d bytes, which are not the %d that were sent", got.Len(), len(all))
 		}
 		program.sources <- "host:1"
 		s.ask(t.Context(), &wire.AskFiles{Missing: []int{0}})
