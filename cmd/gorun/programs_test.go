@@ -57,3 +57,12 @@ func FuzzRanks(f *testing.F) {
 		}
 	})
 }
+
+// TestInterpreter: a script whose name begins like Python's is the user's program.
+func TestInterpreter(t *testing.T) {
+	for name, want := range map[string]bool{"/usr/bin/python": true, "/usr/bin/python3": true, "/opt/python3.11": true, "/home/me/python_job.sh": false, "/home/me/python3.py": false} {
+		if interpreter(name) != want {
+			t.Errorf("%s is an interpreter: %v", name, !want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -136,7 +137,7 @@ func nowhere(placement plan.Placement, programs []program) error {
 		return nil
 	}
 	for _, p := range programs {
-		if _, err := scriptOf(p.Program); err != nil && strings.HasPrefix(filepath.Base(p.Argv[0]), "python") {
+		if _, err := scriptOf(p.Program); err != nil && isPython.MatchString(filepath.Base(p.Argv[0])) {
 			return &usageError{err, "the file is not in this directory: give its path, or choose another directory with --wdir"}
 		}
 	}
@@ -146,8 +147,10 @@ func nowhere(placement plan.Placement, programs []program) error {
 // interpreter reports whether a program is one of an environment of Python.
 func interpreter(name string) bool {
 	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(name)), "pyvenv.cfg"))
-	return err == nil || strings.HasPrefix(filepath.Base(name), "python")
+	return err == nil || isPython.MatchString(filepath.Base(name))
 }
+
+var isPython = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
 
 // describeTree returns what a dry run says of the files.
 func describeTree(t *wire.Tree) string {
