@@ -8,9 +8,11 @@ import socket
 from datetime import timedelta
 from typing import Any, Callable
 
+import torch
 from torch import distributed as dist
 
 from gorun import basics, elastic
+from gorun.elastic import of_all
 from gorun.exceptions import HorovodInternalError
 from gorun.objects import broadcast_object
 from gorun.torch.distributed.works import Future
@@ -18,6 +20,7 @@ from gorun.torch.distributed.works import Future
 __all__ = ["run"]
 
 STORE_TIME = timedelta(seconds=30)  # to connect with rank 0
+WITHOUT_BARRIER = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 1)  # in init_process_group()
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,14 +49,23 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 def _make_group() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-    store, place = None, None
+    store, address = None, None
     if basics.rank() == 0:  # torch has groups of some ranks meet there
         host = _address()
         store = dist.TCPStore(host, 0, basics.size(), True, wait_for_workers=False)
-        place = host, store.port
-    host, port = broadcast_object(place, name="gorun.torch.distributed.store")
+        address = host, store.port
+    host, port = broadcast_object(address, name="gorun.torch.distributed.store")
     store = store or dist.TCPStore(host, port, basics.size(), False, timeout=STORE_TIME)
-    dist.init_process_group("gorun", store=store, rank=basics.rank(), world_size=basics.size())
+    of_all(None, "gorun.torch.distributed.met")  # fails at once where a rank is lost, unlike torch's barrier
+    place = {"store": store, "rank": basics.rank(), "world_size": basics.size()}
+    if WITHOUT_BARRIER:
+        dist.init_process_group("gorun", **place)
+        return
+    try:
+        dist.init_process_group("gorun", timeout=STORE_TIME, **place)
+    except RuntimeError as error:
+        raise HorovodInternalError(f"make a process group: {error}") from error
+    dist.distributed_c10d._get_default_group().set_timeout(dist.default_pg_timeout)
 
 
 def _address() -> str:
