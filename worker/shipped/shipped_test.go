@@ -290,6 +290,31 @@ func TestGetPython(t *testing.T) {
 	}
 }
 
+// TestCopy: where there are no hard links, jobs may make the same file of a tree at once: none sees a part of it.
+func TestCopy(t *testing.T) {
+	s, long := newStore(t), strings.Repeat("x", 1<<20)
+	tree := treeOf(long)
+	must.Do(t, s.Take(tree, []int{0}, strings.NewReader(long)))
+	ended := make(chan error)
+	for range 4 {
+		go func() {
+			err := s.copy(tree.Files[0], "trees/a")
+			if here, statErr := s.root.Lstat("trees/a"); err == nil && (statErr != nil || !untouched(here, tree.Files[0])) {
+				err = errors.New("a part of it was seen")
+			}
+			ended <- err
+		}()
+	}
+	for range 4 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.dir, cached.Trees, "*")); len(left) != 1 || read(t, s.dir, "trees/a") != long {
+		t.Errorf("left %q", left)
+	}
+}
+
 // TestBegin: jobs on hosts that share a home begin an environment at once. One that cannot have its links has no settings, which would
 // tell that it is whole.
 func TestBegin(t *testing.T) {

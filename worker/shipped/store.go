@@ -241,10 +241,12 @@ func (s *Store) copy(f wire.TreeFile, at string) error {
 		return err
 	}
 	defer from.Close()
-	to, err := s.root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close(), s.root.Chtimes(at, cached.Sent, cached.Sent))
+	return s.rename(at, func(partial string) error {
+		to, err := s.root.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(to, from)
+		return errors.Join(err, to.Close(), s.root.Chtimes(partial, cached.Sent, cached.Sent))
+	})
 }
