@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -19,12 +18,6 @@ import (
 // An environment of Python is a tree to which the host adds the Python that it has. settings is added last, so it tells that the rest
 // is there.
 const settings = "pyvenv.cfg"
-
-// lockPoll is how often a job looks whether another one has got the same environment. The user hears of it after the tellAfter'th look.
-const (
-	lockPoll  = 250 * time.Millisecond
-	tellAfter = 10
-)
 
 var isName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -44,11 +37,6 @@ func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, 
 		return "", nil, err
 	}
 	at := path.Join(cached.Trees, answer.Name)
-	unlock, err := s.lock(l, answer.Name)
-	if err != nil {
-		return "", nil, err
-	}
-	defer unlock()
 	if _, err := s.root.Lstat(path.Join(at, settings)); err != nil {
 		ask.Whole = true
 		if answer, err = l.askPython(ask); err != nil {
@@ -88,33 +76,6 @@ func (l *launcher) askPython(ask wire.AskPython) (*wire.Python, error) {
 		return nil, errors.New("the launcher sent an environment without a name")
 	}
 	return answer, nil
-}
-
-// lock waits until no other job gets the same tree.
-func (s *Store) lock(l *launcher, name string) (unlock func(), err error) {
-	at := path.Join(cached.Trees, name)
-	if err := s.root.MkdirAll(at, 0o700); err != nil {
-		return nil, err
-	}
-	dir, err := s.root.Open(at)
-	if err != nil {
-		return nil, err
-	}
-	for n := 1; syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK; n++ { // other errors: the file system has no locks
-		if n == tellAfter {
-			l.out.Write(&wire.Log{Text: "another job gets the same environment of Python: it is waited for"})
-		}
-		over := make(chan struct{})
-		timer := time.AfterFunc(lockPoll, func() { close(over) })
-		_, err := l.next(over)
-		timer.Stop()
-		if err != nil {
-			dir.Close()
-			return nil, err
-		}
-		l.out.Write(&wire.MoreFiles{}) // the start takes longer, and is not late
-	}
-	return func() { dir.Close() }, nil
 }
 
 // begin has an environment begin with a Python of this host, which may be another one than last time. Jobs on hosts that share a home

@@ -190,7 +190,7 @@ func TestGet(t *testing.T) {
 }
 
 // TestGetPython: an environment comes once, from the launcher or from a host, and begins with the Python of each host; one whose job
-// was killed amid is not taken for whole, and a second job waits for the first.
+// was killed amid is not taken for whole.
 func TestGetPython(t *testing.T) {
 	key, tree := bytes.Repeat([]byte{1}, keytls.SeedSize), treeOf("one", "two")
 	s := newStore(t)
@@ -220,24 +220,13 @@ func TestGetPython(t *testing.T) {
 	answer(killed, false)
 	answer(killed, true)
 	<-killed.asked // for files
-	second, _ := get(s, "/usr/bin/python3.11")
-	answer(second, false)
-	if _, waits := (<-second.asked).(*wire.MoreFiles); !waits {
-		t.Error("the second job does not wait for the first")
-	}
 	killed.in <- &wire.Stop{}
 	if err := <-killed.err; !errors.Is(err, errOver) {
 		t.Errorf("stopped: %v", err)
 	}
-	for ask := range second.asked { // the first may have been waited for once more
-		if whole, is := ask.(*wire.AskPython); is {
-			second.in <- &wire.Python{Name: tree.Name(), Tree: tree}
-			if !whole.Whole {
-				t.Errorf("asked %+v", whole)
-			}
-			break
-		}
-	}
+	second, _ := get(s, "/usr/bin/python3.11")
+	answer(second, false)
+	answer(second, true)
 	if ask := (<-second.asked).(*wire.AskFiles); !ask.Python || len(ask.Missing) != 2 {
 		t.Errorf("asked %+v", ask)
 	}
