@@ -575,6 +575,69 @@ class PremiseTest(unittest.TestCase):
         self.assertEqual((process.state.epoch, process.state.batch, said), (8, 24, ""))
         self.assertEqual(process.model.seen.item(), 24)
 
+    def test_commits_in_the_loop_of_the_steps(self):
+        """A script that commits only after that loop may be able to begin it at its start only."""
+
+        def after(process, steps):
+            while process.state.step < 3 * steps:
+                for number in range(3):
+                    process.step(number=number)
+                    process.state.step += 1
+                process.state.commit()
+
+        def called(process, steps):
+            def epoch():
+                for number in range(3):
+                    process.step(number=number)
+                    process.state.step += 1
+
+            while process.state.step < 3 * steps:
+                epoch()
+                process.state.commit()
+
+        def comprehension(process, steps):
+            def step(number):
+                process.step(number=number)
+                process.state.step += 1
+
+            while process.state.step < 3 * steps:
+                [step(number) for number in range(3)]
+                process.state.commit()
+
+        def horovods(process, steps):
+            state = process.state
+            for state.epoch in range(state.epoch, steps):  # noqa: B020
+                for state.batch in range(state.batch, 3):  # noqa: B020
+                    process.step(number=3 * state.epoch + state.batch)
+                    if state.batch % 2 == 0:
+                        state.commit()
+                state.batch = 0
+
+        def guide(process, steps):
+            while process.state.step < steps:
+                process.step()
+                process.state.step += 1
+                if process.state.step % 2 == 0:
+                    process.state.commit()
+
+        def sampled(process, steps):
+            sampler = process.state.sampler
+            while sampler.epoch < steps:
+                for _ in sampler:
+                    process.step(number=0)
+                    sampler.advance()
+                process.state.commit()
+                sampler.next_epoch()
+
+        epochs, exact = {"epoch": 0, "batch": 0}, {"sampler": hvd.elastic.ExactSampler(12, 4)}
+        for script in after, called, comprehension:
+            process, said = self.train(script)
+            self.assertEqual((process.state._steps.proven, said), (False, ""), script)
+            self.assertEqual(process.state._commits, 9, "each commit copies")
+        for script, values in (horovods, epochs), (guide, {}), (sampled, exact):
+            process, said = self.train(script, values=values)
+            self.assertEqual((process.state._steps.proven, said), (True, ""), script)
+
     def test_other_states(self):
         def line(make):
             said = io.StringIO()

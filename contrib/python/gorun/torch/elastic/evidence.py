@@ -9,7 +9,7 @@ step that they name. Evidence looks for that in what the script does. It finds:
   it computes it would leave one out;
 - commits between which only values changed that change with every step. Then the script goes on from such
   values alone, and so from those of any step. A script that commits at the end of each epoch gives no such
-  evidence, because the number of the epoch has changed as well.
+  evidence: the number of the epoch has changed as well, or the commit is not in the loop that makes steps.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ class Evidence:
         self._stepping = changed if self._stepping is None else self._stepping & changed
         self._last = values
 
-    def committed(self, values: Mapping[str, Any]) -> None:
-        """Note the values of a commit."""
+    def committed(self, values: Mapping[str, Any], inside: bool) -> None:
+        """Note the values of a commit, and whether it is inside of the loop that makes the steps."""
         changed = differing(self._committed, values)
         if self._stepping and changed <= self._stepping and self._placed(changed, values):
-            self.proven = not self.against
+            if inside or changed & self._places:  # a loop over a sampler can begin at any of its places
+                self.proven = not self.against
         self._committed = values
 
     def _placed(self, changed: set[str], values: Mapping[str, Any]) -> bool:

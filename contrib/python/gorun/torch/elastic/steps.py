@@ -34,6 +34,7 @@ import torch
 from gorun import basics
 from gorun.process_sets import global_process_set
 from gorun.sampling import ExactSampler
+from gorun.torch.elastic import loops
 from gorun.torch.elastic.evidence import Evidence, differing
 from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
 from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
@@ -93,6 +94,7 @@ class Steps:
         self._read, self._progress = values, progress
         self._samplers = frozenset(name for name, part in parts.items() if hasattr(part, "reset"))
         self._evidence = Evidence(self._samplers)
+        self._loop: loops.Loop | None = None  # of the last update
         self._buffers = Buffers(self._models)
         self._sample = self._sampled()
         self._clock, self._cpu = time.monotonic, time.thread_time
@@ -157,6 +159,8 @@ class Steps:
 
     def after_update(self) -> None:
         """Note that a step has ended."""
+        if not self._evidence.proven and not self.against:
+            self._loop = loops.around(sys._getframe(1))
         if self._ahead:
             self._ahead = False
         else:
@@ -173,7 +177,8 @@ class Steps:
         if not self.against and self._sample.written():
             self.object(WRITTEN)
         if not self.against:
-            self._evidence.committed(told)
+            inside = not self._evidence.proven and loops.within(self._loop, sys._getframe(1))
+            self._evidence.committed(told, inside)
         under_way = self._optimizer._reducer.under_way  # a part of the step: it begins where it began
         if not under_way and not (self.proven and self._repeats(told)):
             self._snapshot(exact=False, values=values)
