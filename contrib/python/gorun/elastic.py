@@ -132,6 +132,7 @@ class State:
     """The state that training must not lose. A subclass defines how to save, restore and share it."""
 
     _kept = False  # something was committed in this world
+    _failure: Exception | None = None  # that has ended the world, if restore() is called for that
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -313,6 +314,17 @@ class Failures:
         return pause
 
 
+def meant(failure: Exception | None) -> bool:
+    """Report whether the script itself wants to go back: it calls restore(), or has raised the failure."""
+    if failure is None:
+        return True
+    trace = failure.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else "gorun"
+    return failure.__cause__ is None and raised_in.partition(".")[0] != "gorun"
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -355,7 +367,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     wait = failures.pause(failure, state._kept)
                     if wait is None:
                         raise
+                    state._failure = failure
                     state.restore()
+                    state._failure = None
                     skip_sync, pause = False, wait
                 except HostsUpdatedInterrupt as interrupt:
                     failures.world_ended(state._kept)

@@ -117,9 +117,15 @@ class Process:
         except Died:
             return None
         except hvd.HorovodInternalError:
-            self.state.restore()
+            lose(self.state)
             return False
         return True
+
+
+def lose(state):
+    """Do what run() does when the world has ended."""
+    state._failure = hvd.HorovodInternalError("lost")
+    state.restore()
 
 
 def run(processes, until, at=lambda rank, step, moment: None, **how):
@@ -327,7 +333,7 @@ class StepsTest(unittest.TestCase):
                                 raise hvd.HorovodInternalError("lost")
                         optimizer.step()
                 except hvd.HorovodInternalError:
-                    state.restore()
+                    lose(state)
                 return process
 
             run_ranks(2, lambda rank: body(rank, lost=7))
@@ -369,7 +375,7 @@ class StepsTest(unittest.TestCase):
             try:
                 train()
             except hvd.HorovodInternalError:
-                state.restore()
+                lose(state)
                 self.assertEqual(state.step, lost)
                 state.on_reset()
                 state.sync()
@@ -394,7 +400,7 @@ class StepsTest(unittest.TestCase):
                 drawn.append((torch.rand(2).tolist(), random.random()))
                 for group in process.optimizer.param_groups:
                     group["lr"] = 0.5
-                state.restore()
+                lose(state)
                 self.assertEqual(process.optimizer.param_groups[0]["lr"], 1.0)
                 self.assertIsNone(process.model.weight.grad)
                 state.on_reset()
@@ -436,7 +442,7 @@ class StepsTest(unittest.TestCase):
                 try:
                     train(next(losses, None))
                 except hvd.HorovodInternalError:
-                    state.restore()
+                    lose(state)
                     state.on_reset()
                     state.sync()
             self.assertEqual((len(seen), set(seen.values())), (50, {2}))
@@ -568,7 +574,7 @@ class PremiseTest(unittest.TestCase):
                 process.state.epoch += 1
                 process.state.commit()
             process.step(number=0)
-            process.state.restore()
+            lose(process.state)
 
         process, said = self.train(epochs, values={"epoch": 0, "batch": 0})
         self.assertFalse(process.state._steps.proven)
@@ -676,7 +682,7 @@ class PremiseTest(unittest.TestCase):
             state._copy()
             process.train(10, every=100)
             process.model.weight.data.zero_()
-            state.restore()
+            lose(state)
             self.assertEqual(state.step, 8)
             self.assertEqual(process.model.weight.tolist(), wanted(8))
             state.on_reset()
@@ -686,6 +692,92 @@ class PremiseTest(unittest.TestCase):
         process, said = self.train(swapped)
         self.assertIn("something other than", said)
         self.assertEqual(process.model.weight.tolist(), wanted(12))
+
+    def test_the_script_goes_back(self):
+        """A script that does not want its weights gets the last copy; commits copy from then on."""
+        raised = hvd.HorovodInternalError("the weights are no numbers")
+
+        def diverges(how, seen):
+            def script(process, steps):
+                state = process.state
+
+                @hvd.elastic.run
+                def train(state):
+                    while state.step < 10:
+                        seen.append(state.step)
+                        process.step()
+                        if state.step in (7, 9) and seen.count(state.step) == 1:
+                            process.model.weight.data.fill_(float("nan"))
+                            state._steps._sample.take()  # as if the update had written that
+                            how(state)
+                            continue
+                        state.step += 1
+                        state.commit()
+
+                state._steps._clock = iter(range(1000)).__next__  # a copy lasts for long enough
+                with mock.patch("gorun.basics.reset"):
+                    train(state)
+
+            return script
+
+        def raises(state):
+            raise raised
+
+        for how in raises, hvd.elastic.TorchState.restore:
+            seen = []
+            process, said = self.train(diverges(how, seen))
+            self.assertEqual(process.model.weight.tolist(), wanted(10))
+            self.assertEqual(seen, [*range(8), *range(1, 10), 9], "first an old copy, then the commit")
+            self.assertIn("the script itself goes back to its commits", said)
+            self.assertEqual(said.count("goes back to a copy of"), 1, said)
+
+    def test_hosts_come_after_the_script_went_back(self):
+        """The update of the step before the interrupt counts, although the script went back earlier."""
+
+        def script(process, steps):
+            state, bad = process.state, [5]
+            with self.assertRaises(hvd.HostsUpdatedInterrupt):
+                while True:
+                    process.step()
+                    if state.step in bad:
+                        bad.clear()
+                        state.restore()
+                        continue
+                    state.step += 1
+                    if state.step == 9:
+                        state.on_hosts_updated(9.0, HostUpdateResult.added)
+                    state.check_host_updates()
+                    if state.step % 2 == 0:
+                        state.commit()
+            state.on_reset()
+            state.sync()
+            process.train(12)
+
+        process, _ = self.train(script)
+        self.assertEqual(process.model.weight.tolist(), wanted(12))
+
+    def test_ranks_go_back_together(self):
+        """Copies of ranks may be of different commits, so restore() has them take the newest."""
+
+        processes = [Process() for _ in range(2)]
+
+        def body(rank):
+            process = processes[rank]
+            process.state.sync()
+            process.state._steps._clock = iter(range(1000)).__next__
+            process.train(4)
+            if rank:
+                process.state._steps._copied_at = float("-inf")
+            process.train(6, every=1)
+            with self.assertRaisesRegex(hvd.HorovodInternalError, "other ranks may have others"):
+                process.state.restore()
+            before = process.state.step
+            lose(process.state)
+            return before
+
+        self.assertEqual(run_ranks(2, body), [0, 5])
+        self.assertEqual(run(processes, 9), [True, True])
+        self.assertEqual([process.model.weight.tolist() for process in processes], [wanted(9)] * 2)
 
     def test_export(self):
         """torch.jit.script() takes no hooks, and there are none any more when training is over."""

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import torch
 
 from gorun import basics
-from gorun.elastic import ObjectState, of_all
+from gorun.elastic import HorovodInternalError, HostsUpdatedInterrupt, ObjectState, meant, of_all
 from gorun.objects import broadcast_object
 from gorun.sampling import ExactSampler
 from gorun.torch import leftover
@@ -32,7 +32,7 @@ class TorchState(ObjectState):
 
     _steps: Steps | None = None
     _note = ""  # why commit() always copies, until that is printed
-    _restored = False  # since the last world
+    _restored = False  # and nothing was done since
 
     def __init__(
         self,
@@ -73,14 +73,17 @@ class TorchState(ObjectState):
     def _handled(self, kind: type) -> dict[str, Any]:
         return {name: h.value for name, h in self._handlers.items() if isinstance(h, kind)}
 
-    def _progress(self) -> None:
-        self._kept = True
+    def _progress(self, kept: bool = True) -> None:
+        """Note that a step begins, or is committed."""
+        self._restored = False
+        self._kept = self._kept or kept
 
     def save(self) -> None:
         """Copy everything, or nothing: model and step belong together. Weights that are safe need no copy."""
         if self._note:
             steps.say(self._note)
             self._note = ""
+        self._restored = False
         if self._steps is not None and self._steps.commit():
             self._progress()
         else:
@@ -115,9 +118,15 @@ class TorchState(ObjectState):
         self._keep(copied)
 
     def restore(self) -> None:
-        """Restore everything."""
+        """Go back to the beginning of the step, or to the last copy, as a script does that calls this."""
+        failure, self._failure, self._restored = self._failure, None, True
+        stale = self._steps is not None and meant(failure) and self._steps.goes_back()
+        self._restore()
+        if stale and failure is None and basics.is_initialized() and basics.size() > 1:
+            raise HorovodInternalError(steps.APART)
+
+    def _restore(self) -> None:
         leftover.drop()  # the memory of a backward() in which the world may have ended
-        self._restored = True
         for model in self._handled(ModelStateHandler).values():
             for weight in model.parameters():
                 weight.grad = None  # of a step that begins again
@@ -135,6 +144,7 @@ class TorchState(ObjectState):
     def on_reset(self) -> None:
         """Enter a new world."""
         if self._steps is not None and not self._restored and not self._steps.interrupted():
+            self._failure = HostsUpdatedInterrupt()
             self.restore()
         super().on_reset()
         self._restored = False

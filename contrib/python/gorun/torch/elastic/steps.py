@@ -50,6 +50,9 @@ CLOSURE = "optimizer.step() is given a closure"
 UNSUMMED = "optimizer.step() was not preceded by the sums of the gradients"
 REPLACED = "the script has put another object into the state"
 OWN = "the script handles {} itself"
+BACK = "the script itself goes back to its commits"
+OLD = "gorun: warning: the script goes back to a copy of {:.0f} s ago: no later commit has one"
+APART = "restore() went back to an old copy, and other ranks may have others: all take the newest"
 SLOW = "what a step changes besides them takes {:.0f} % of the time to copy"
 COPY_SHARE = 400  # a copy that takes a second is renewed after so many
 STEP_SHARE = 0.02  # of the time, which copies of what a step changes may take
@@ -84,9 +87,13 @@ class Steps:
         optimizer: _DistributedOptimizer,
         parts: Mapping[str, Any],
         values: Callable[[], dict[str, Any]],
-        progress: Callable[[], None],
+        progress: Callable[[bool], None],
     ) -> None:
-        """values: returns a copy of the state's plain values. progress: called for each step that is kept."""
+        """Follow what the optimizer does.
+
+        values: returns a copy of the state's plain values. progress: called when a step begins, with whether
+        that is as good as a commit.
+        """
         self.applied = self.begun = self.lineage = 0
         self.values: dict[str, Any] = {}  # of the state, when the step began
         self.against = ""  # why the weights are not what was committed
@@ -101,6 +108,7 @@ class Steps:
         self._since, self._spent = self._clock(), 0.0
         self._copied_at, self._copy_took = float("-inf"), 0.0
         self._copy_place = 0, 0, 1  # applied, begun and size
+        self._fresh = True  # the last copy is that of the last commit
         self._torn = False  # the weights are partly those of another rank
         self._live = False  # the first step since the script started has begun
         self._checks = True  # that step's values should be those that the script started with
@@ -127,8 +135,7 @@ class Steps:
         if self._live:
             self._snapshot(exact=True)
             self._evidence.began(self._told)
-            if self.proven:
-                self._progress()
+            self._progress(self.proven)
         else:
             self._live = True
             if self._checks:
@@ -182,6 +189,7 @@ class Steps:
         under_way = self._optimizer._reducer.under_way  # a part of the step: it begins where it began
         if not under_way and not (self.proven and self._repeats(told)):
             self._snapshot(exact=False, values=values)
+        self._fresh = False
         due = self._clock() - self._copied_at >= COPY_SHARE * self._copy_took
         return self.proven and (under_way or not due)
 
@@ -194,7 +202,7 @@ class Steps:
         """Note a copy of everything, which the context makes."""
         start = self._clock()
         yield
-        self._copied_at = self._clock()
+        self._fresh, self._copied_at = True, self._clock()
         self._copy_took = self._copied_at - start
         self._copy_place = self.applied, self.begun, self._size
 
@@ -211,6 +219,13 @@ class Steps:
             kept.restore(self._parts[name])
         self._generators.restore()
         return self.values
+
+    def goes_back(self) -> bool:
+        """Note that the script itself goes back to a commit; report whether it gets an older one."""
+        if not self._fresh:
+            say(OLD.format(self._clock() - self._copied_at))
+        self.object(BACK)
+        return not self._fresh
 
     def copy_restored(self) -> None:
         """Note that the state has gone back to its last copy."""
@@ -238,7 +253,7 @@ class Steps:
         """Take over the state of a rank whose place is the newest, which the context does."""
         self._torn = behind
         yield
-        self._torn = False
+        self._torn = self._fresh = False
         self.applied, self.lineage = newest.applied, lineage
         self._evidence.proven = newest.proven and not self._evidence.against
         self._snapshot(exact=newest.exact)
