@@ -2,11 +2,13 @@
 
 import collections
 import copy
+import gc
 import io
 import os
 import pickle
 import random
 import unittest
+import weakref
 from contextlib import redirect_stderr
 from unittest import mock
 
@@ -778,6 +780,20 @@ class PremiseTest(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [0, 5])
         self.assertEqual(run(processes, 9), [True, True])
         self.assertEqual([process.model.weight.tolist() for process in processes], [wanted(9)] * 2)
+
+    def test_nothing_keeps_a_state_alive(self):
+        def body(rank):
+            process = Process()
+            process.train(4)
+            state = weakref.ref(process.state)
+            gc.disable()
+            try:
+                process.state = None
+                self.assertIsNone(state())
+            finally:
+                gc.enable()
+
+        run_ranks(1, body)
 
     def test_export(self):
         """torch.jit.script() takes no hooks, and there are none any more when training is over."""

@@ -68,7 +68,7 @@ class TorchState(ObjectState):
                 for name in (*models, *optimizers):
                     del parts[name]
                 (optimizer,) = optimizers.values()
-                self._steps = Steps(models, optimizer, parts, self._copied, self._progress)
+                self._steps = Steps(models, optimizer, parts, self)
 
     def _handled(self, kind: type) -> dict[str, Any]:
         return {name: h.value for name, h in self._handlers.items() if isinstance(h, kind)}

@@ -27,7 +27,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,6 +38,9 @@ from gorun.torch.elastic import loops
 from gorun.torch.elastic.evidence import Evidence, differing
 from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
 from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
+
+if TYPE_CHECKING:
+    from gorun.torch.elastic.state import TorchState
 
 COPIES = "gorun: note: commit() copies the weights, and a loss costs the steps since then: {}"
 SHARDED = (
@@ -86,19 +89,13 @@ class Steps:
         models: Mapping[str, torch.nn.Module],
         optimizer: _DistributedOptimizer,
         parts: Mapping[str, Any],
-        values: Callable[[], dict[str, Any]],
-        progress: Callable[[bool], None],
+        state: TorchState,
     ) -> None:
-        """Follow what the optimizer does.
-
-        values: returns a copy of the state's plain values. progress: called when a step begins, with whether
-        that is as good as a commit.
-        """
         self.applied = self.begun = self.lineage = 0
         self.values: dict[str, Any] = {}  # of the state, when the step began
         self.against = ""  # why the weights are not what was committed
         self._models, self._optimizer, self._parts = list(models.values()), optimizer, parts
-        self._read, self._progress = values, progress
+        self._state = weakref.proxy(state)  # which has this object
         self._samplers = frozenset(name for name, part in parts.items() if hasattr(part, "reset"))
         self._evidence = Evidence(self._samplers)
         self._loop: loops.Loop | None = None  # of the last update
@@ -135,11 +132,11 @@ class Steps:
         if self._live:
             self._snapshot(exact=True)
             self._evidence.began(self._told)
-            self._progress(self.proven)
+            self._state._progress(self.proven)
         else:
             self._live = True
             if self._checks:
-                self._evidence.first(self._tell(self._read()))
+                self._evidence.first(self._tell(self._state._copied()))
         self._due, self._seen = False, True
         self._spent += self._cpu() - begin
         if self._evidence.against:
@@ -179,7 +176,7 @@ class Steps:
 
     def commit(self) -> bool:
         """Note a commit; return whether it needs no copy."""
-        values = self._read()
+        values = self._state._copied()
         told = self._tell(values)
         if not self.against and self._sample.written():
             self.object(WRITTEN)
@@ -236,7 +233,7 @@ class Steps:
 
     def interrupted(self) -> bool:
         """Settle a step that HostsUpdatedInterrupt has ended; return False if it must be restored."""
-        values = self._read()
+        values = self._state._copied()
         if self.proven and (self._optimizer._reducer.under_way or self._repeats(self._tell(values))):
             return False
         self._snapshot(exact=False, values=values)
@@ -296,7 +293,7 @@ class Steps:
     def _snapshot(self, exact: bool, values: dict[str, Any] | None = None) -> None:
         """Copy what a step changes besides the weights."""
         self._kept = {name: Part(part) for name, part in self._parts.items()}
-        self.values = self._read() if values is None else values
+        self.values = self._state._copied() if values is None else values
         self._told = {**self.values, **{name: kept.state for name, kept in self._kept.items()}}
         self._buffers.keep()
         self._options = Options(self._optimizer)
