@@ -13,9 +13,9 @@ import (
 
 // failover keeps the job ready for a successor.
 type failover struct {
-	replicator Replicator       // nil if the job has no failover
-	pending    *pendingSnapshot // nil if nothing waits for a snapshot
-	minority   minority         // while something waits
+	replicator Replicator        // nil if the job has no failover
+	pending    []pendingSnapshot // what waits for snapshots, in their order
+	minority   minority          // while something waits
 }
 
 // pendingSnapshot is what to do when a snapshot is safe.
@@ -24,12 +24,11 @@ type pendingSnapshot struct {
 	act    func()
 }
 
-// save replicates a snapshot. If then is not nil, it is called when the snapshot is safe; it replaces what waited
-// before.
+// save replicates a snapshot. If then is not nil, it is called when the snapshot is safe, after what waited before.
 func (f *failover) save(snapshot []byte, lease time.Duration, then func()) {
 	number := f.replicator.Keep(snapshot, lease)
 	if then != nil {
-		f.pending = &pendingSnapshot{number, then}
+		f.pending = append(f.pending, pendingSnapshot{number, then})
 	}
 }
 
@@ -43,8 +42,9 @@ func (f *failover) kept() <-chan uint64 {
 
 // safe does what waited for a snapshot.
 func (f *failover) safe(number uint64) {
-	if p := f.pending; p != nil && number >= p.number {
-		f.pending = nil
+	for len(f.pending) > 0 && number >= f.pending[0].number {
+		p := f.pending[0]
+		f.pending = f.pending[1:]
 		p.act()
 	}
 }
@@ -54,7 +54,7 @@ func (f *failover) safe(number uint64) {
 func (f *failover) check(now time.Time, lease, every time.Duration) (note string, err error) {
 	var of, left int
 	var limit time.Duration
-	if f.pending != nil {
+	if len(f.pending) > 0 {
 		of, left, limit = f.replicator.Answering(lease)
 	}
 	known := f.minority.waits > 0

@@ -130,6 +130,7 @@ func TestTakeOverOfBrokenJob(t *testing.T) {
 
 // keeper is a Replicator that keeps the last snapshot.
 type keeper struct {
+	number   uint64
 	snapshot []byte
 	lease    time.Duration
 	// answering is how many of three are there to keep it.
@@ -137,14 +138,30 @@ type keeper struct {
 }
 
 func (k *keeper) Keep(snapshot []byte, lease time.Duration) uint64 {
-	k.snapshot, k.lease = snapshot, lease
-	return 1
+	k.number, k.snapshot, k.lease = k.number+1, snapshot, lease
+	return k.number
 }
 
 func (k *keeper) Kept() <-chan uint64 { return nil }
 
 func (k *keeper) Answering(time.Duration) (of, left int, patience time.Duration) {
 	return 3, k.answering, time.Minute
+}
+
+// TestActsWaitForSnapshots: what waits for snapshots is done in its order, each act once its own snapshot is safe.
+func TestActsWaitForSnapshots(t *testing.T) {
+	k := &keeper{}
+	f := failover{replicator: k}
+	done := ""
+	save := func(act string) { f.save(nil, 0, func() { done += act }) }
+	save("world ")
+	f.save(nil, 0, nil)
+	save("spares ")
+	for number, want := range []string{"", "world ", "world ", "world spares ", "world spares "} {
+		if f.safe(uint64(number)); done != want {
+			t.Errorf("with snapshot %d safe %q is done, want %q", number, done, want)
+		}
+	}
 }
 
 // TestHungUpAfterTakeOver: a launcher that carries a job on hears as any other does that hosts have ended their
