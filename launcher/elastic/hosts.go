@@ -11,7 +11,7 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 	for _, h := range list {
 		born[h.Name] = h.Born
 		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
-			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}})
+			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}, unfit: map[int]bool{}})
 		}
 		slots[h.Name] += h.Slots
 	}
@@ -21,6 +21,7 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 		if b := born[s.name]; b != 0 && b != s.born {
 			s.born, s.lost, s.unmet = b, ban{}, ban{}
 			clear(s.failed)
+			clear(s.unfit)
 		}
 		m.withdraw(s)
 	}
@@ -46,6 +47,7 @@ func (m *Machine) withdraw(s *site) {
 	for _, b := range s.failed {
 		b.Forever = false
 	}
+	clear(s.unfit)
 	if s.daemon != nil && !s.daemon.member {
 		m.drop(s.daemon)
 	}

@@ -36,8 +36,9 @@ type jobState struct {
 	Waiting   bool          `json:"waiting"` // for slots
 	Since     time.Duration `json:"since"`   // when that began
 	Stamp     uint64        `json:"stamp"`
-	Offered   string        `json:"told"`      // the members of the next world, as processes were last notified
-	NoSpares  bool          `json:"no_spares"` // their program ends before it asks for a world
+	Offered   string        `json:"told"`              // the members of the next world, as processes were last notified
+	NoSpares  bool          `json:"no_spares"`         // their program ends before it asks for a world
+	Unready   int           `json:"unready,omitempty"` // spares in a row that have failed before init
 	Ended     bool          `json:"ended"`
 }
 
@@ -55,6 +56,7 @@ type site struct {
 	unmet   ban          // for tries that did not reach it, or did not start its daemon
 	noted   []string     // why it could not be used since it was last up, as the user has read
 	failed  map[int]*ban // by slot; with BlacklistHost slot 0 stands for all
+	unfit   map[int]bool // slots in which a spare has failed before init
 }
 
 type state int
@@ -152,7 +154,7 @@ func (m *Machine) take(ev Event) {
 		switch {
 		case p == nil:
 		case ev.Epoch == 0:
-			p.ready = true
+			p.ready, m.job.Unready = true, 0
 		case ev.Epoch <= m.job.Epoch && ev.Epoch > p.left:
 			p.left, p.why = ev.Epoch, ev.Why
 			if m.asked == nil && p.why != "" && p.left == m.job.Epoch {

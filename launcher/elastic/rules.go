@@ -90,7 +90,7 @@ func (r elasticRules) exited(p *process, ev Exited) {
 		return // a consequence: it counts as lost with its host
 	}
 	p.ends()
-	if ev.Code != 0 && !ev.Asked {
+	if ev.Code != 0 && !ev.Asked && (p.since > 0 || p.ready) {
 		r.emit(ProcessLost{p.number})
 	}
 	switch {

@@ -759,6 +759,7 @@ func (s *sim) learn(h *simHost, ev elastic.Event) {
 		switch {
 		case wanted && ev.Code == 0:
 			s.exits++
+		case wanted && !p.ranked && !p.known: // a spare that failed before init
 		case wanted && s.policy.Blacklist == elastic.BlacklistHost:
 			for slot := range 4 {
 				if key := fmt.Sprintf("%s:%d", h.name, slot); s.free(key) {

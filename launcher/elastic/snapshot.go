@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -28,6 +29,7 @@ type siteSnapshot struct {
 	Lost    ban          `json:"lost"`
 	Unmet   ban          `json:"unmet"`
 	Failed  map[int]*ban `json:"failed"`
+	Unfit   map[int]bool `json:"unfit,omitempty"`
 }
 
 type daemonSnapshot struct {
@@ -61,7 +63,7 @@ func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{jobState: m.job}
 	for _, x := range m.sites {
 		site := siteSnapshot{Name: x.name, Slots: x.listed, Drained: x.drained, Born: x.born, Daemon: -1, Met: x.met,
-			Lost: x.lost, Unmet: x.unmet, Failed: x.failed}
+			Lost: x.lost, Unmet: x.unmet, Failed: x.failed, Unfit: x.unfit}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
 		}
@@ -97,7 +99,8 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	m := (&Machine{cfg: cfg, job: s.jobState}).use()
 	for _, x := range s.Sites {
 		site := &site{name: x.Name, listed: x.Slots, drained: x.Drained, born: x.Born, met: x.Met, lost: x.Lost,
-			unmet: x.Unmet, failed: map[int]*ban{}}
+			unmet: x.Unmet, failed: map[int]*ban{}, unfit: map[int]bool{}}
+		maps.Copy(site.unfit, x.Unfit)
 		site.offer()
 		for slot, b := range x.Failed {
 			if b == nil {

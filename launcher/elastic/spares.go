@@ -55,7 +55,7 @@ func boolInt(b bool) int {
 // most returns how many processes the next world may have where so many could run. It leaves room for spares, unless it
 // would have fewer than the present one for that.
 func (m *Machine) most(usable int) int {
-	if m.cfg.Spares == 0 {
+	if m.cfg.Spares == 0 || m.job.NoSpares {
 		if m.cfg.MaxNP == 0 {
 			return usable
 		}
@@ -120,9 +120,10 @@ func (m *Machine) loading(size int) bool {
 	return size < len(m.live()) && len(loading) > 0
 }
 
-// spareSlots returns the free slots, those first that are on hosts with the fewest processes.
+// spareSlots returns the free slots in which no spare has failed before init, those first that are on hosts with the
+// fewest processes.
 func (m *Machine) spareSlots() []slot {
-	free := m.free()
+	free := slices.DeleteFunc(m.free(), func(s slot) bool { return s.host.site.unfit[s.index] })
 	slices.SortStableFunc(free, func(a, b slot) int {
 		if a.host.member != b.host.member {
 			return boolInt(a.host.member) - boolInt(b.host.member)
@@ -157,14 +158,27 @@ func (m *Machine) sparePlaces() (out []ProcessPlace) {
 	return out
 }
 
+// mostUnready is how many spares in a row may fail before init. Then others would probably do the same.
+const mostUnready = 2
+
 // spareExited takes the end of a spare. One that ends without an error, before it was in a world, has a program that asks
-// for none: others would do the same.
+// for none: others would do the same. One that fails before init says nothing about ranks: its slot gets no other spare,
+// and may still get a rank.
 func (m *Machine) spareExited(p *process, ev Exited) {
+	at := fmt.Sprintf("a spare on %s", p.host.site.name)
 	switch {
 	case p.dismissed || ev.Asked:
 	case ev.Code == 0:
 		m.job.NoSpares = true
-		m.emit(Note{fmt.Sprintf("a spare on %s has ended before init: no other one is started", p.host.site.name)})
+		m.emit(Note{at + " has ended before init: no other one is started"})
+	case !p.ready:
+		p.host.site.unfit[p.slot] = true
+		m.job.Unready++
+		what := "that slot gets no other one"
+		if m.job.Unready >= mostUnready {
+			m.job.NoSpares, what = true, "so did the one before: no other one is started"
+		}
+		m.emit(Note{fmt.Sprintf("%s, slot %d, has exited with code %d before init: %s; see what it wrote", at, p.slot, ev.Code, what)})
 	default:
 		m.suspect(p.host.site, p.slot, ev.Code)
 	}

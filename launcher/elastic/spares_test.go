@@ -78,7 +78,7 @@ func TestSilentSpare(t *testing.T) {
 // TestSpareLeaves: the end of a spare is none of the world's. Its slot counts as that of any process.
 func TestSpareLeaves(t *testing.T) {
 	j := sparesJob(t, e.Policy{})
-	j.expect("spare 4@2.1", e.Exited{Process: 3, Code: 1})
+	j.expect("spare 4@2.1", e.Rejoining{Process: 3}, e.Exited{Process: 3, Code: 1})
 	j.expect("note", e.Exited{Process: 4}) // it never asks for a world
 	j.now += time.Hour
 	j.expect("", e.Tick{})
@@ -88,6 +88,26 @@ func TestSpareLeaves(t *testing.T) {
 	j.expect("", e.Exited{Process: 3, Code: 137})
 	j.expect("", e.Rejoining{Process: 4})
 	j.expect("no spare", e.Exited{Process: 0})
+}
+
+// TestSpareFailsBeforeInit: a spare that fails before init takes its slot from other spares alone, and two of them in a
+// row end it with spares. Ranks go on, in the same slots and on the same hosts, and start there anew.
+func TestSpareFailsBeforeInit(t *testing.T) {
+	j := sparesJob(t, e.Policy{Blacklist: e.BlacklistHost})
+	j.expect("note; spare 4@2.1", e.Exited{Process: 3, Code: 1})
+	j.expect("spare 5@1.1", e.Rejoining{Process: 4}, e.Exited{Process: 4, Code: 1}) // c is not used again: this one asked for its world
+	j.expect("note", e.Exited{Process: 5, Code: 1})                                 // it is the first in a row
+	j.now += time.Hour
+	j.expect("note", e.Tick{}) // no slot is left for another
+
+	j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MaxNP: 3, Spares: 1, ResetLimit: -1}})
+	j.expect("start 0 a", hosts("a", 2))
+	j.expect("epoch 1: 0@0.0 1@0.1", e.HostUp{Host: 0})
+	j.expect("start 1 b", e.Committed{Host: 0, Epoch: 1}, hosts("a b", 2))
+	j.expect("spare 2@1.0 3@1.1", e.HostUp{Host: 1})
+	j.expect("note", e.Exited{Process: 3, Code: 2})
+	j.expect("note; news 1 added=true removed=false", e.Exited{Process: 2, Code: 2})
+	j.left(1, "epoch 2: 0@0.0 1@0.1 4@1.0", 0, 1) // a rank joins without having been a spare
 }
 
 // TestSparesGrow: where more ranks may run than do, they load their program before the others hear of them.
