@@ -206,7 +206,7 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	case e.Code != 0:
 		p.failure = failureOf(h, e)
 	}
-	j.decide(elastic.Exited{Process: e.Process, Code: e.Code, Asked: e.Asked})
+	j.decide(elastic.Exited{Process: e.Process, Code: e.Code, Asked: e.Asked, Why: e.Error})
 	j.checkFence()
 }
 

@@ -91,7 +91,8 @@ type HostLost struct {
 // Exited reports that a process has ended, or could not be started. Code is 128+n after signal n.
 type Exited struct {
 	Process, Code int
-	Asked         bool // its daemon has stopped it, of its own accord
+	Asked         bool   // its daemon has stopped it, of its own accord
+	Why           string // why it could not be started, "" if it was
 }
 
 // Rejoining reports that a process has left the world of an epoch and waits for the next one. Epoch is 0 for a spare,

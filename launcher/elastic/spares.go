@@ -178,7 +178,11 @@ func (m *Machine) spareExited(p *process, ev Exited) {
 		if m.job.Unready >= mostUnready {
 			m.job.NoSpares, what = true, "so did the one before: no other one is started"
 		}
-		m.emit(Note{fmt.Sprintf("%s, slot %d, has exited with code %d before init: %s; see what it wrote", at, p.slot, ev.Code, what)})
+		how := fmt.Sprintf("has exited with code %d before init; see what it wrote", ev.Code)
+		if ev.Why != "" {
+			how = "cannot start: " + ev.Why
+		}
+		m.emit(Note{fmt.Sprintf("%s, slot %d, %s: %s", at, p.slot, how, what)})
 	default:
 		m.suspect(p.host.site, p.slot, ev.Code)
 	}

@@ -105,7 +105,9 @@ func TestSpareFailsBeforeInit(t *testing.T) {
 	j.expect("epoch 1: 0@0.0 1@0.1", e.HostUp{Host: 0})
 	j.expect("start 1 b", e.Committed{Host: 0, Epoch: 1}, hosts("a b", 2))
 	j.expect("spare 2@1.0 3@1.1", e.HostUp{Host: 1})
-	j.expect("note", e.Exited{Process: 3, Code: 2})
+	if got, want := j.m.Step(j.now, e.Exited{Process: 3, Code: 2, Why: "no GPU"}), "[{a spare on b, slot 1, cannot start: no GPU: that slot gets no other one}]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
 	j.expect("note; news 1 added=true removed=false", e.Exited{Process: 2, Code: 2})
 	j.left(1, "epoch 2: 0@0.0 1@0.1 4@1.0", 0, 1) // a rank joins without having been a spare
 }

@@ -78,19 +78,27 @@ func (s *Starter) Admit(roster *wire.Roster) error {
 // Start starts those processes of the world that were not started yet.
 func (s *Starter) Start(ctx context.Context) {
 	roster := s.cfg.Daemon.World().Roster
-	begun := s.startAll(ctx, roster.Ranks, func() { s.cfg.MPI.Open(ctx, roster) })
+	begun := s.startAll(ctx, roster.Ranks, func() { s.cfg.MPI.Open(ctx, roster) }, s.refuse)
 	if roster.Size > 1 {
 		s.singletons.look(ctx, begun)
 	}
 }
 
-// StartSpares starts those processes that wait for their first world and were not started yet.
+// StartSpares starts those processes that wait for their first world and were not started yet. Where this host does not
+// have what one of them needs, that spare alone ends: ranks and other spares go on.
 func (s *Starter) StartSpares(ctx context.Context) {
-	s.startAll(ctx, s.cfg.Daemon.World().Roster.Spares, func() {})
+	for _, spare := range s.cfg.Daemon.World().Roster.Spares {
+		s.startAll(ctx, []wire.Rank{spare}, func() {}, func(step string, err error, _ string) {
+			p := s.processes.of(spare.Process)
+			p.started, p.exit = true, &wire.Exited{Process: spare.Process, Code: exitUsage, Error: fmt.Sprintf("%s: %v", step, err)}
+			s.cfg.Out.Write(p.exit)
+		})
+	}
 }
 
-// startAll starts those of some ranks that were not started yet, and returns their numbers. ready is called before.
-func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func()) (begun []int) {
+// startAll starts those of some ranks that were not started yet, and returns their numbers. ready is called before, and
+// refuse in its place where this host does not have what they need.
+func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func(), refuse func(step string, err error, hint string)) (begun []int) {
 	if !slices.ContainsFunc(ranks, func(rank wire.Rank) bool { return !s.processes.of(rank.Process).started }) {
 		return nil
 	}
@@ -101,11 +109,11 @@ func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func())
 	s.ports.release()
 	gpus, err := chooseGPUs(ctx, job.GPUs, host, slots)
 	if err != nil {
-		s.refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
+		refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
 		return nil
 	}
 	if err := s.cpus.bind(slots, gpus); err != nil {
-		s.refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
+		refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
 		return nil
 	}
 	reportGPUs(s.cfg.Out, job, host)
