@@ -52,7 +52,15 @@ func environment(environ []string) (env, flags []string, err error) {
 	for _, p := range passed {
 		values := strings.Fields(get(p.pip))
 		if p.pip == "find-links" { // pip does without a directory that is not there
-			values = slices.DeleteFunc(values, func(dir string) bool { _, err := os.Stat(dir); return err != nil && !strings.Contains(dir, ":") })
+			for i, place := range values {
+				if below, is := strings.CutPrefix(place, "~/"); is {
+					values[i] = filepath.Join(getenv("HOME"), below)
+				}
+			}
+			values = slices.DeleteFunc(values, func(place string) bool {
+				_, err := os.Stat(place)
+				return err != nil && !strings.Contains(place, "://")
+			})
 		}
 		if len(values) > 0 && getenv(p.uv) == "" {
 			env = append(env, p.uv+"="+strings.Join(values, p.between))

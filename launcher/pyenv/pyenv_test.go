@@ -220,7 +220,7 @@ func TestRun(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"named.conf":           "[global]\nindex-url = https://me:pw@one/simple\nextra_index_url :\n    https://two/\n    # not this\n    https://three/\nfind-links = " + dir + " /none\nno-index = no\n[install]\ntrusted-host = two\n",
+		"named.conf":           "[global]\nindex-url = https://me:pw@one/simple\nextra_index_url :\n    https://two/\n    # not this\n    https://three/\nfind-links = " + dir + " /none ~/venv\nno-index = no\n[install]\ntrusted-host = two\n",
 		".config/pip/pip.conf": "[global]\nindex-url = https://user/\n[list]\nindex-url = https://list/\n", "venv/pip.conf": "[install]\nno-index = true\n", "venv/bad/pip.conf/x": "",
 	})
 	home, venv, named := "HOME="+dir, "VIRTUAL_ENV="+dir+"/none", "PIP_CONFIG_FILE="+dir+"/named.conf"
@@ -228,7 +228,7 @@ func TestEnvironment(t *testing.T) {
 		environ    []string
 		want, flag string
 	}{
-		{[]string{home, venv, named}, "UV_DEFAULT_INDEX=https://me:pw@one/simple UV_INDEX=https://two/ https://three/ UV_FIND_LINKS=" + dir + " UV_INSECURE_HOST=two", ""},
+		{[]string{home, venv, named}, "UV_DEFAULT_INDEX=https://me:pw@one/simple UV_INDEX=https://two/ https://three/ UV_FIND_LINKS=" + dir + "," + dir + "/venv UV_INSECURE_HOST=two", ""},
 		{[]string{home, venv}, "UV_DEFAULT_INDEX=https://user/", ""},
 		{[]string{home, venv, "PIP_INDEX_URL=https://env/", "PIP_NO_INDEX=1"}, "UV_DEFAULT_INDEX=https://env/", "--no-index"},
 		{[]string{home, "VIRTUAL_ENV=" + dir + "/venv"}, "UV_DEFAULT_INDEX=https://user/", "--no-index"},
