@@ -32,6 +32,7 @@ var otherVariables = []variableGroup{
 		{[]string{"XDG_STATE_HOME"}, "where detached jobs are kept, instead of ~/.local/state"},
 		{[]string{"XDG_CACHE_HOME"}, "where programs, their files and environments of Python are kept, instead of ~/.cache"},
 		{[]string{"VIRTUAL_ENV", "CONDA_PREFIX"}, "which environment --python auto means"},
+		{[]string{"PIP_CONFIG_FILE", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"}, "where pip's settings are, which --python passes to uv with those of PIP_INDEX_URL and the like"},
 		{[]string{"NO_COLOR", "TERM"}, "whether --color auto gives tags a colour"},
 		{[]string{"LC_ALL", "LC_CTYPE", "LANG"}, "whether gorun topo draws with Unicode"},
 		{[]string{"CUDA_VISIBLE_DEVICES"}, "GPUs that programs may use; if it is set, --gpus chooses none on this machine"},
