@@ -781,6 +781,38 @@ class PremiseTest(unittest.TestCase):
         self.assertEqual(run(processes, 9), [True, True])
         self.assertEqual([process.model.weight.tolist() for process in processes], [wanted(9)] * 2)
 
+    def test_values_that_some_steps_change_early(self):
+        """They change once, although a loss has the script change them twice."""
+
+        def script(process, steps):
+            state = process.state
+
+            def train(lost=None):
+                while state.step < 25:
+                    if state.step and state.step % 10 == 0:
+                        state.epoch += 1
+                        process.schedule.step()
+                    process.optimizer.zero_grad()
+                    process.model(batch(state.step)).backward()
+                    process.optimizer.step()
+                    if state.step == lost:
+                        raise hvd.HorovodInternalError("lost")
+                    state.step += 1
+                    state.commit()
+
+            with self.assertRaises(hvd.HorovodInternalError):
+                train(lost=20)
+            self.assertTrue(state._steps.proven)
+            lose(state)
+            state.on_reset()
+            state.sync()
+            train()
+
+        process, said = self.train(script, values={"step": 0, "epoch": 0})
+        self.assertIn("the script changes epoch and schedule before the first forward pass", said)
+        self.assertEqual((process.state.epoch, process.schedule.last_epoch), (2, 2))
+        self.assertEqual(process.model.weight.tolist(), wanted(25))
+
     def test_nothing_keeps_a_state_alive(self):
         def body(rank):
             process = Process()

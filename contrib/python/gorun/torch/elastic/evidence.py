@@ -31,6 +31,7 @@ class Evidence:
         self._places = places
         self._last: Mapping[str, Any] = {}  # of the last step
         self._stepping: set[str] | None = None  # values that changed with every step
+        self.moved: frozenset[str] = frozenset()  # values that changed with any step
         self._committed: Mapping[str, Any] = {}
 
     def started(self, values: Mapping[str, Any]) -> None:
@@ -38,11 +39,12 @@ class Evidence:
         self._last = self._committed = values
         self._stepping = None
 
-    def first(self, values: Mapping[str, Any]) -> None:
-        """Note the values of the first step after a start."""
+    def first(self, values: Mapping[str, Any]) -> set[str]:
+        """Note the values of the first step after a start. Return which of them steps change, but early."""
         early = differing(self._last, values)
         if early:
             self._object(EARLY.format(" and ".join(sorted(early))))
+        return early & self.moved
 
     def began(self, values: Mapping[str, Any]) -> None:
         """Note the values of a further step."""
@@ -50,6 +52,7 @@ class Evidence:
         if not self._placed(changed, values):
             self._object(SAME)
         self._stepping = changed if self._stepping is None else self._stepping & changed
+        self.moved |= changed
         self._last = values
 
     def committed(self, values: Mapping[str, Any], inside: bool) -> None:

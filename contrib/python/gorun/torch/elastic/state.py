@@ -130,10 +130,7 @@ class TorchState(ObjectState):
         for model in self._handled(ModelStateHandler).values():
             for weight in model.parameters():
                 weight.grad = None  # of a step that begins again
-        values = self._steps.restore() if self._steps is not None else None
-        if values is not None:
-            for name, value in copy.deepcopy(values).items():
-                setattr(self, name, value)
+        if self._steps is not None and self._steps.restore():
             return
         for handler in self._handlers.values():
             handler.restore()

@@ -21,6 +21,7 @@ something was noticed.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import sys
 import time
@@ -74,6 +75,7 @@ class Place:
     proven: bool = field(default=False, compare=False)
     exact: bool = field(default=False, compare=False)  # the values are those of a step, not of a commit
     size: int = field(default=1, compare=False)  # ranks in the step's world
+    moved: frozenset[str] = field(default=frozenset(), compare=False)  # values that steps have changed
 
     def has_weights_of(self, other: Place) -> bool:
         """Report whether this rank has the same weights as another."""
@@ -136,7 +138,10 @@ class Steps:
         else:
             self._live = True
             if self._checks:
-                self._evidence.first(self._tell(self._state._copied()))
+                proven = self.proven
+                early = self._evidence.first(self._tell(self._state._copied()))
+                if proven:  # the step began with these values changed already: they have changed twice
+                    self._set_back(early)
         self._due, self._seen = False, True
         self._spent += self._cpu() - begin
         if self._evidence.against:
@@ -203,19 +208,27 @@ class Steps:
         self._copy_took = self._copied_at - start
         self._copy_place = self.applied, self.begun, self._size
 
-    def restore(self) -> dict[str, Any] | None:
-        """Go back to the beginning of the step; return the values it had, or None if that takes the copy."""
+    def restore(self) -> bool:
+        """Go back to the beginning of the step; return False if that takes the copy."""
         if not self.proven or self._torn or not self._sample.intact():
             if self.proven and not self._torn:
                 self.object(WRITTEN)
-            return None
+            return False
         self._optimizer._forget()
         self._buffers.restore()
-        self._options.restore(self._optimizer)
-        for name, kept in self._kept.items():
-            kept.restore(self._parts[name])
         self._generators.restore()
-        return self.values
+        self._set_back({*self._kept, *self.values})
+        self._options.restore(self._optimizer)
+        return True
+
+    def _set_back(self, names: set[str]) -> None:
+        """Set values and parts of the state to what the step began with."""
+        for name in names & self._kept.keys():
+            self._kept[name].restore(self._parts[name])
+        for name in names & self.values.keys():
+            setattr(self._state, name, copy.deepcopy(self.values[name]))
+        if names - self.values.keys():  # a scheduler, for example
+            self._options.restore(self._optimizer)
 
     def goes_back(self) -> bool:
         """Note that the script itself goes back to a commit; report whether it gets an older one."""
@@ -243,7 +256,8 @@ class Steps:
         """Return how far this rank is."""
         digest = hashlib.sha256(self._sample.digest()).digest()[:8]
         lineage = self.lineage if self.proven and not self._torn else 0
-        return Place(self.applied, self.begun, commits, lineage, digest, self.proven, self._exact, self._size)
+        at = self.applied, self.begun, commits, lineage, digest, self.proven, self._exact, self._size
+        return Place(*at, self._evidence.moved)
 
     @contextlib.contextmanager
     def taking(self, newest: Place, behind: bool, lineage: int) -> Iterator[None]:
@@ -252,6 +266,7 @@ class Steps:
         yield
         self._torn = self._fresh = False
         self.applied, self.lineage = newest.applied, lineage
+        self._evidence.moved = newest.moved
         self._evidence.proven = newest.proven and not self._evidence.against
         self._snapshot(exact=newest.exact)
         self.begun, self._size = newest.begun, newest.size
