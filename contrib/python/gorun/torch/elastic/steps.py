@@ -109,6 +109,7 @@ class Steps:
         self._copy_place = 0, 0, 1  # applied, begun and size
         self._fresh = True  # the last copy is that of the last commit
         self._torn = False  # the weights are partly those of another rank
+        self._running = False  # the training function, in a job that may lose ranks
         self._live = False  # the first step since the script started has begun
         self._checks = True  # that step's values should be those that the script started with
         optimizer._watch = weakref.ref(self)
@@ -122,7 +123,7 @@ class Steps:
     @property
     def proven(self) -> bool:
         """Report whether the weights are what was committed, as long as nobody writes them."""
-        return self._evidence.proven and not self.against
+        return self._evidence.proven and not self.against and self._running
 
     # What the optimizer and the models tell.
 
@@ -157,7 +158,7 @@ class Steps:
 
     def before_update(self, closure: bool, summed: bool) -> bool:
         """Return whether the optimizer should update the weights. They may have this update already."""
-        if not self.against:
+        if self._running and not self.against:
             if closure or not summed:
                 self.object(CLOSURE if closure else UNSUMMED)
             elif not self._seen:
@@ -168,13 +169,16 @@ class Steps:
 
     def after_update(self) -> None:
         """Note that a step has ended."""
-        if not self._evidence.proven and not self.against:
-            self._loop = loops.around(sys._getframe(1))
         if self._ahead:
             self._ahead = False
         else:
             self.applied += 1
+        if not self._running:
+            self.begun = self.applied
+        elif not self.against:
             self._sample.take()
+            if not self._evidence.proven:
+                self._loop = loops.around(sys._getframe(1))
         self._due, self._seen = True, False
 
     # What the state tells.
@@ -182,6 +186,9 @@ class Steps:
     def commit(self) -> bool:
         """Note a commit; return whether it needs no copy."""
         values = self._state._copied()
+        if not self._running:
+            self._snapshot(exact=False, values=values)
+            return False
         told = self._tell(values)
         if not self.against and self._sample.written():
             self.object(WRITTEN)
@@ -273,6 +280,9 @@ class Steps:
 
     def starts(self) -> None:
         """Note that the training function begins, with the state as it is now."""
+        if not basics.elastic():
+            return
+        self._running = True
         begun, exact, size = self.begun, self._exact, self._size
         self._snapshot(exact=exact)
         self.begun = begun
@@ -289,7 +299,12 @@ class Steps:
             self._hooks = [model.register_forward_pre_hook(_Hook(self)) for model in self._models]
 
     def ended(self) -> None:
-        """Note that the training function has ended."""
+        """Note that the training function has ended: whatever the script does with the weights is its own."""
+        self._running = self._ahead = False
+        self.begun = self.applied
+        self._unhook()
+
+    def _unhook(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -302,7 +317,7 @@ class Steps:
         """Copy everything at each commit from now on."""
         if not self.against:
             self.against = against
-            self.ended()
+            self._unhook()
             say(COPIES.format(against))
 
     def _snapshot(self, exact: bool, values: dict[str, Any] | None = None) -> None:
