@@ -822,6 +822,34 @@ class PremiseTest(unittest.TestCase):
         self.assertEqual((process.state.epoch, process.schedule.last_epoch), (2, 2))
         self.assertEqual(process.model.weight.tolist(), wanted(25))
 
+    def test_steady_writes(self):
+        """Writes that torch does not count are seen at the next commit where that takes no wait for a GPU."""
+
+        def script(write):
+            def train(process, steps):
+                for process.state.step in range(6):
+                    process.step()
+                    write(process.model.weight)
+                    process.state.commit()
+
+            return train
+
+        def decays(weight):
+            weight.data.mul_(0.5)
+
+        def replaces(weight):
+            weight.data = weight.data * 0.5
+
+        for write in decays, replaces:
+            self.check("something other than optimizer.step() has written them", script(write))
+
+        def moves(weight):
+            weight.data = weight.data.clone()
+
+        process, said = self.train(script(moves))
+        self.assertEqual((process.state._steps.proven, process.state._steps._sample.intact()), (True, True))
+        self.assertEqual(said, "")
+
     def test_steps_outside_of_the_function(self):
         """They count, before training and after it, and break nothing."""
 

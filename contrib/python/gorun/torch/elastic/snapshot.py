@@ -133,12 +133,20 @@ class Sample:
     """
 
     def __init__(self, weights: Iterable[torch.Tensor]) -> None:
-        groups: dict[Any, list[torch.Tensor]] = {}
         self.weights = [w for w in dict.fromkeys(weights) if w.numel()]
+        self._here = all(weight.device.type == "cpu" for weight in self.weights)
+        self._look()
+        self.take()
+
+    def _look(self) -> None:
+        groups: dict[Any, list[torch.Tensor]] = {}
         for weight in self.weights:
             groups.setdefault((weight.device, weight.dtype), []).append(_few(weight.detach()))
-        self._groups = list(groups.values())
-        self.take()
+        self._groups, self._memory = list(groups.values()), self.memory()
+
+    def memory(self) -> list[int]:
+        """Return where the weights are."""
+        return [weight.data_ptr() for weight in self.weights]
 
     def take(self) -> None:
         """Note the weights as they are now. This does not wait for a GPU."""
@@ -150,8 +158,19 @@ class Sample:
         return sum([weight._version for weight in self.weights])
 
     def written(self) -> bool:
-        """Report whether torch has written the weights since take()."""
+        """Report whether torch has written the weights since take(), or other memory was given to them."""
+        if self.memory() != self._memory:
+            self._look()
+            if self._differs():
+                return True
         return self.versions() != self._versions
+
+    def changed(self) -> bool:
+        """Report whether the weights were written since take(), if that takes no wait for a GPU."""
+        return self.written() or (self._here and self._differs())
+
+    def _differs(self) -> bool:
+        return b"".join(_bytes(torch.cat(group)) for group in self._groups) != self.digest()
 
     def intact(self) -> bool:
         """Report whether nobody has written the weights since take(), as far as can be seen."""

@@ -190,7 +190,7 @@ class Steps:
             self._snapshot(exact=False, values=values)
             return False
         told = self._tell(values)
-        if not self.against and self._sample.written():
+        if not self.against and self._sample.changed():
             self.object(WRITTEN)
         if not self.against:
             inside = not self._evidence.proven and loops.within(self._loop, sys._getframe(1))
