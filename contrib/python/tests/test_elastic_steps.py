@@ -16,6 +16,7 @@ from tests_path import need_torch
 
 torch = need_torch()
 
+import numpy as np  # noqa: E402
 from fake import run_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -590,6 +591,36 @@ class PremiseTest(unittest.TestCase):
         self.assertFalse(process.state._steps.proven)
         self.assertEqual((process.state.epoch, process.state.batch, said), (8, 24, ""))
         self.assertEqual(process.model.seen.item(), 24)
+
+    def test_what_counts_steps(self):
+        """Whole numbers do, also those of NumPy, and in containers."""
+
+        def train(start, after):
+            def script(process, steps):
+                for number in range(steps):
+                    process.step(number=number)
+                    process.state.at = after(process.state.at)
+                    process.state.commit()
+
+            process, said = self.train(script, values={"at": start})
+            return process.state._steps.proven, said
+
+        for start, after in (
+            (np.int64(0), lambda at: at + np.int64(1)),
+            ({"batch": 0}, lambda at: {"batch": at["batch"] + 1}),
+            ((0, [0.5]), lambda at: (at[0] + 1, at[1])),
+            ([0], lambda at: [at[0] + 1]),
+        ):
+            self.assertEqual(train(start, after), (True, ""))
+        proven, said = train(0.0, lambda at: at + 1)
+        self.assertFalse(proven)
+        self.assertIn("no whole number or sampler changes with a step, but only at", said)
+        for start, after in (
+            (False, lambda at: not at),
+            ((1, 0.0), lambda at: (1, at[1] + 1)),
+            ([], lambda at: [*at, 1]),
+        ):
+            self.assertFalse(train(start, after)[0], start)
 
     def test_commits_in_the_loop_of_the_steps(self):
         """A script that commits only after that loop may be able to begin it at its start only."""

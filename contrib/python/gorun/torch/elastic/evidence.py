@@ -14,21 +14,23 @@ step that they name. Evidence looks for that in what the script does. It finds:
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 SAME = "the values of the state are the same in one step as in the next"
+PLACELESS = "no whole number or sampler changes with a step, but only {}"
 EARLY = "the script changes {} before the first forward pass"
 
 
 class Evidence:
     """What a script has shown of how it uses its state's values."""
 
-    def __init__(self, places: frozenset[str] = frozenset()) -> None:
-        """places: the names of values that tell a place in the data, besides all whole numbers."""
+    def __init__(self, places: frozenset[str], others: frozenset[str]) -> None:
+        """places: names of samplers. others: names of what tells no place, whatever it holds."""
         self.proven = False
         self.against = ""  # why the values do not tell the step
-        self._places = places
+        self._places, self._others = places, others
         self._last: Mapping[str, Any] = {}  # of the last step
         self._stepping: set[str] | None = None  # values that changed with every step
         self.moved: frozenset[str] = frozenset()  # values that changed with any step
@@ -49,8 +51,9 @@ class Evidence:
     def began(self, values: Mapping[str, Any]) -> None:
         """Note the values of a further step."""
         changed = differing(self._last, values)
-        if not self._placed(changed, values):
-            self._object(SAME)
+        if not self._placed(changed, self._last, values):
+            only = " and ".join(sorted(changed - self._others))
+            self._object(PLACELESS.format(only) if only else SAME)
         self._stepping = changed if self._stepping is None else self._stepping & changed
         self.moved |= changed
         self._last = values
@@ -58,17 +61,27 @@ class Evidence:
     def committed(self, values: Mapping[str, Any], inside: bool) -> None:
         """Note the values of a commit, and whether it is inside of the loop that makes the steps."""
         changed = differing(self._committed, values)
-        if self._stepping and changed <= self._stepping and self._placed(changed, values):
+        if self._stepping and changed <= self._stepping and self._placed(changed, self._committed, values):
             if inside or changed & self._places:  # a loop over a sampler can begin at any of its places
                 self.proven = not self.against
         self._committed = values
 
-    def _placed(self, changed: set[str], values: Mapping[str, Any]) -> bool:
-        return any(name in self._places or type(values.get(name)) is int for name in changed)
+    def _placed(self, changed: set[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        counting = changed - self._others - self._places
+        return bool(changed & self._places) or any(_counted(before.get(n), after.get(n)) for n in counting)
 
     def _object(self, against: str) -> None:
         self.against = self.against or against
         self.proven = False
+
+
+def _counted(before: Any, after: Any) -> bool:
+    """Report whether a whole number has changed, which the value is or holds."""
+    if isinstance(after, dict):
+        return isinstance(before, dict) and any(_counted(before.get(key), after[key]) for key in after)
+    if isinstance(after, (list, tuple)):
+        return isinstance(before, (list, tuple)) and any(map(_counted, before, after))
+    return isinstance(after, numbers.Integral) and not isinstance(after, bool) and not same(before, after)
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:

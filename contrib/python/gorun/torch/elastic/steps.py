@@ -99,7 +99,7 @@ class Steps:
         self._models, self._optimizer, self._parts = list(models.values()), optimizer, parts
         self._state = weakref.proxy(state)  # which has this object
         self._samplers = frozenset(name for name, part in parts.items() if hasattr(part, "reset"))
-        self._evidence = Evidence(self._samplers)
+        self._evidence = Evidence(self._samplers, frozenset(parts) - self._samplers)
         self._loop: loops.Loop | None = None  # of the last update
         self._buffers = Buffers(self._models)
         self._sample = self._sampled()
