@@ -20,7 +20,7 @@ var budgets = map[string]int{
 	"contrib Go": 10750, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
 	"Python":     21100, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10750, // goal: 9500; a wait by one system call; Python stands on it: 2,600 lines of Python went
-	"tests":      95500, // goal: 88000
+	"tests":      95700, // goal: 88000; scripts that steps without copies must tell from those that need them
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
