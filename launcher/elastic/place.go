@@ -53,7 +53,8 @@ func (m *Machine) need() int {
 }
 
 // possible returns for how many processes a list of hosts that never changes still has room. A lost host counts,
-// because it may come back; one that failed to start and was never up does not.
+// because it may come back; one that failed to start and was never up does not. Of a drained host those slots count in
+// which ranks still are: they stay there as long as the job needs them.
 func (m *Machine) possible() int {
 	if m.job.Finished {
 		return len(m.live())
@@ -63,8 +64,8 @@ func (m *Machine) possible() int {
 		if !s.met && s.unmet.Failures > 0 {
 			continue
 		}
-		for i := range s.slots {
-			if !m.badForGood(s, i) {
+		for i := range s.listed {
+			if (i < s.slots || s.daemon.ranks(i)) && !m.badForGood(s, i) {
 				n++
 			}
 		}

@@ -31,6 +31,11 @@ func (m *Machine) failed(e End) {
 	}
 }
 
+// ranks reports whether a slot of a daemon, which may be nil, has a process that was in a world.
+func (d *daemon) ranks(slot int) bool {
+	return d != nil && d.used[slot] != nil && d.used[slot].since > 0
+}
+
 // live returns the processes of the present world that have not ended.
 func (m *Machine) live() []*process {
 	var out []*process

@@ -158,6 +158,12 @@ func TestDrain(t *testing.T) {
 	j.expect("news 1 added=false removed=true", e.Drain{Host: "b"}) // one of them must stay
 	departs(j, e.Departure{Left: []int{2, 3}, Kept: 1})
 
+	j = elasticJob(t, e.Policy{NP: 4, MinNP: 4, ResetLimit: -1, Listed: true, CooldownMin: time.Second, CooldownMax: time.Second})
+	j.expect("", e.Drain{Host: "b"}) // both must stay
+	j.expect("note", e.Exited{Process: 0, Code: 1})
+	j.now += 3 * time.Second
+	j.expect("epoch 2: 1@0.1 2@1.0 3@1.1 4@0.0", e.Tick{})
+
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 2, ResetLimit: -1})
 	j.expect("news 1 added=false removed=true", e.Drain{Host: "b"})
 	j.left(1, "epoch 2: 0@0.0 1@0.1; drop 1", 0, 1, 2, 3)
