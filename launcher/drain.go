@@ -5,12 +5,16 @@ import (
 	"slices"
 
 	"gorun/launcher/elastic"
+	"gorun/topology"
 )
 
-// Drain is the order to use a host no more, or with Undo to use it again. It may be repeated, to see how far it has come.
+// Drain is the order to use a host no more, or with Undo to use it again. With Look it is no order, and only asks how far
+// the host has come.
 type Drain struct {
 	Host   string
 	Undo   bool
+	Look   bool
+	move   bool           // its machine is to be moved, or has been
 	Answer chan<- Drained // has room for one
 }
 
@@ -18,24 +22,39 @@ type Drain struct {
 type Drained struct {
 	Left  []int  // ranks that run there
 	Waits string // for what they wait
+	Used  bool   // the host is not drained any more
 	Err   error  // why it cannot be drained
 }
 
 // drain carries out the order of a user, and answers it.
 func (j *job) drain(d Drain) {
 	name, err := j.membership.named(d.Host)
-	if err == nil && !j.stopping {
-		if j.membership.orders(name, !d.Undo) {
-			j.spec.Note("gorun: %s is %s", name, map[bool]string{false: "drained: its ranks leave at a commit", true: "used again"}[d.Undo])
-		}
-		j.decide(elastic.Drain{Host: name, Undo: d.Undo})
-	}
 	if err != nil {
 		d.Answer <- Drained{Err: err}
 		return
 	}
+	was, _ := j.membership.policy.Departure(name)
+	if !d.Look && !j.stopping {
+		j.decide(elastic.Drain{Host: name, Undo: d.Undo, Move: d.move})
+	}
 	at, _ := j.membership.policy.Departure(name)
-	d.Answer <- Drained{Left: at.Left, Waits: waitsFor(at)}
+	switch {
+	case at.Drained == was.Drained:
+	case !at.Drained:
+		j.spec.Note("gorun: %s is used again", name)
+	case len(at.Left) == 0:
+		j.spec.Note("gorun: %s is drained, and no rank runs there", name)
+	default:
+		j.spec.Note("gorun: %s is drained, with %s: %s", name, topology.Count(len(at.Left), "rank"), waitsFor(at))
+	}
+	held := slices.ContainsFunc(j.membership.held, func(ev elastic.Event) bool { return isDrain(ev, name) })
+	d.Answer <- Drained{Left: at.Left, Waits: waitsFor(at), Used: !at.Drained && !held}
+}
+
+// isDrain reports whether an event is the order to drain a host.
+func isDrain(ev elastic.Event, host string) bool {
+	d, is := ev.(elastic.Drain)
+	return is && d.Host == host && !d.Undo
 }
 
 // waitsFor describes what keeps ranks on a host that is drained.
@@ -62,18 +81,4 @@ func (m *membership) named(host string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("drain %s: the job has no such host", host)
-}
-
-// orders notes that a host is to be drained or not, and reports whether that is new.
-func (m *membership) orders(host string, drained bool) bool {
-	i := slices.Index(m.drained, host)
-	switch {
-	case drained && i < 0:
-		m.drained = append(m.drained, host)
-	case !drained && i >= 0:
-		m.drained = slices.Delete(m.drained, i, i+1)
-	default:
-		return false
-	}
-	return true
 }

@@ -35,8 +35,7 @@ type membership struct {
 	names []string        // of hosts, in the order in which they were discovered
 	slots map[string]int  // of hosts, as discovered last
 
-	drained []string            // hosts, as the user has read
-	hears   func(host int) bool // whether a host was heard lately
+	hears func(host int) bool // whether a host was heard lately
 }
 
 func newMembership(spec *Spec) *membership {

@@ -13,8 +13,12 @@ import (
 	"gorun/topology"
 )
 
-// drainPause is the pause between two looks at a host that is drained.
-const drainPause = 200 * time.Millisecond
+// drainPause is the pause between two looks at a host that is drained, and drainPatience how long a job may be ending, or
+// its launcher be replaced, before that is an error.
+const (
+	drainPause    = 200 * time.Millisecond
+	drainPatience = 30 * time.Second
+)
 
 func drainCommand() *cli.Command {
 	return jobsCommand("drain", "have the ranks of an elastic job leave a host", "JOB HOST", inCluster, func(o *jobsFlags) []cli.Flag {
@@ -36,35 +40,34 @@ func (e *drainError) Error() string {
 
 func (e *drainError) ExitCode() int { return failure.ExitTimeout }
 
-// drain returns when no rank of the job runs on the host.
+// drain returns when no rank of the job runs on the host. It gives the order once, and then asks: another order wins.
 func drain(ctx context.Context, o *jobsFlags) error {
 	if len(o.args) != 2 {
 		return &usageError{errors.New("drain takes a job and a host"), "gorun drain JOB HOST; gorun ps lists jobs"}
 	}
-	host := o.args[1]
+	name, host := o.args[1], jobs.Clean(o.args[1])
 	o.args = o.args[:1]
 	job, err := findJob(ctx, o, true)
 	if err != nil {
 		return err
 	}
-	said := ""
-	for began := time.Now(); ; {
-		d, err := job.Drain(ctx, host, o.undo)
-		if err != nil {
-			return err
-		}
-		host := jobs.Clean(host)
+	d, err := job.Drain(ctx, name, o.undo)
+	if err != nil {
+		return err
+	}
+	if o.undo {
+		_, err = fmt.Fprintf(o.out, "gorun: job %s may use %s again\n", job.Label, host)
+		return err
+	}
+	began, said := time.Now(), ""
+	heard := began
+	for len(d.Left) > 0 {
 		switch {
-		case o.undo:
-			_, err = fmt.Fprintf(o.out, "gorun: job %s may use %s again\n", job.Label, host)
-			return err
-		case len(d.Left) == 0:
-			_, err = fmt.Fprintf(o.out, "gorun: no rank of job %s runs on %s\n", job.Label, host)
-			return err
+		case d.Used:
+			return fmt.Errorf("job %s may use %s again, and %s stayed there", job.Label, host, topology.Count(len(d.Left), "rank"))
 		case o.timeout > 0 && time.Since(began) >= o.timeout:
 			return &drainError{host, jobs.Clean(d.Waits), o.timeout}
-		}
-		if d.Waits != said {
+		case d.Waits != said:
 			said = d.Waits
 			fmt.Fprintf(o.out, "gorun: %s on %s: %s\n", topology.Count(len(d.Left), "rank"), host, jobs.Clean(d.Waits))
 		}
@@ -73,5 +76,21 @@ func drain(ctx context.Context, o *jobsFlags) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		switch at, err := job.Departure(ctx, name); {
+		case err == nil:
+			d, heard = at, time.Now()
+		case ended(ctx, o):
+			d.Left = nil
+		case time.Since(heard) > drainPatience:
+			return err
+		}
 	}
+	_, err = fmt.Fprintf(o.out, "gorun: no rank of job %s runs on %s\n", job.Label, host)
+	return err
+}
+
+// ended reports whether the job that a command names does not run any more.
+func ended(ctx context.Context, o *jobsFlags) bool {
+	t, err := findTarget(ctx, &o.clusterFlags, o.args[0], false)
+	return err == nil && t.State != jobs.Running
 }

@@ -54,6 +54,7 @@ type Discovered struct{ Hosts []DiscoveredHost }
 type Drain struct {
 	Host string
 	Undo bool
+	Move bool // as its machine is to be moved, or has been: that changes nothing about a drain that was ordered otherwise
 }
 
 // HostUp reports that the daemon of a StartHost is ready.

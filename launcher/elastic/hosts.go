@@ -56,8 +56,8 @@ func (m *Machine) withdraw(s *site) {
 // drain takes the order to use a host no more, or to use it again.
 func (m *Machine) drain(ev Drain) {
 	for _, s := range m.sites {
-		if s.name == ev.Host {
-			s.drained = !ev.Undo
+		if s.name == ev.Host && (!ev.Move || s.moves || !s.drained && !ev.Undo) {
+			s.drained, s.moves = !ev.Undo, ev.Move && !ev.Undo
 			s.offer()
 			m.withdraw(s)
 		}
@@ -66,6 +66,7 @@ func (m *Machine) drain(ev Drain) {
 
 // Departure is how far a host that is drained has come.
 type Departure struct {
+	Drained bool  // it is, and not used again
 	Left    []int // processes that run there, ascending
 	Kept    int   // of these the next world cannot do without, as there is no room for others
 	Loading bool  // those that take their place load their program
@@ -77,6 +78,7 @@ func (m *Machine) Departure(host string) (d Departure, known bool) {
 	if i < 0 {
 		return d, false
 	}
+	d.Drained = m.sites[i].drained
 	daemon := m.sites[i].daemon
 	if daemon == nil {
 		return d, true

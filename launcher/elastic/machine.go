@@ -46,7 +46,8 @@ type jobState struct {
 type site struct {
 	name    string
 	listed  int          // slots as discovered; 0 when it is not listed
-	drained bool         // by the user: it is not to be used
+	drained bool         // by an order: it is not to be used
+	moves   bool         // and that as its machine is to be moved
 	slots   int          // of these that may be used
 	born    int64        // as discovered last
 	daemon  *daemon      // the one that has not ended

@@ -23,6 +23,7 @@ type siteSnapshot struct {
 	Name    string       `json:"name"`
 	Slots   int          `json:"slots"` // as discovered
 	Drained bool         `json:"drained,omitempty"`
+	Moves   bool         `json:"moves,omitempty"`
 	Born    int64        `json:"born"`
 	Daemon  int          `json:"daemon"` // -1 for none
 	Met     bool         `json:"met"`
@@ -62,7 +63,7 @@ type processSnapshot struct {
 func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{jobState: m.job}
 	for _, x := range m.sites {
-		site := siteSnapshot{Name: x.name, Slots: x.listed, Drained: x.drained, Born: x.born, Daemon: -1, Met: x.met,
+		site := siteSnapshot{Name: x.name, Slots: x.listed, Drained: x.drained, Moves: x.moves, Born: x.born, Daemon: -1, Met: x.met,
 			Lost: x.lost, Unmet: x.unmet, Failed: x.failed, Unfit: x.unfit}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
@@ -98,7 +99,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	}
 	m := (&Machine{cfg: cfg, job: s.jobState}).use()
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, listed: x.Slots, drained: x.Drained, born: x.Born, met: x.Met, lost: x.Lost,
+		site := &site{name: x.Name, listed: x.Slots, drained: x.Drained, moves: x.Moves, born: x.Born, met: x.Met, lost: x.Lost,
 			unmet: x.Unmet, failed: map[int]*ban{}, unfit: map[int]bool{}}
 		maps.Copy(site.unfit, x.Unfit)
 		site.offer()

@@ -142,21 +142,24 @@ func TestDrain(t *testing.T) {
 	}
 	j := sparesJob(t, e.Policy{MinNP: 2})
 	j.expect("spare 3@2.0 4@2.1", e.Drain{Host: "b"}) // and one that waits after that
-	departs(j, e.Departure{Left: []int{2}, Loading: true})
+	departs(j, e.Departure{Drained: true, Left: []int{2}, Loading: true})
 	j.expect("news 1 added=true removed=true", e.Rejoining{Process: 3})
-	departs(j, e.Departure{Left: []int{2}})
+	departs(j, e.Departure{Drained: true, Left: []int{2}})
 	j.expect("start 3 d", hosts("a b c d", 2)) // it stays drained
 	j.left(1, "epoch 2: 0@0.0 1@0.1 3@2.0, spare 4@2.1; drop 1", 0, 1, 2)
 	j.expect("", e.HostLost{Host: 1})
-	departs(j, e.Departure{})
+	departs(j, e.Departure{Drained: true})
+	j.expect("", e.Drain{Host: "b", Move: true}, e.Drain{Host: "b", Undo: true, Move: true}) // the user has ordered it
 	j.expect("start 4 b", e.Drain{Host: "b", Undo: true})
+	departs(j, e.Departure{})
+	j.expect("start 4 b", e.HostLost{Host: 4}, e.Drain{Host: "b", Move: true}, e.Drain{Host: "b", Undo: true, Move: true})
 	if _, known := j.m.Departure("x"); known {
 		t.Error("a host is known that was never listed")
 	}
 
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 3, ResetLimit: -1})
 	j.expect("news 1 added=false removed=true", e.Drain{Host: "b"}) // one of them must stay
-	departs(j, e.Departure{Left: []int{2, 3}, Kept: 1})
+	departs(j, e.Departure{Drained: true, Left: []int{2, 3}, Kept: 1})
 
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 4, ResetLimit: -1, Listed: true, CooldownMin: time.Second, CooldownMax: time.Second})
 	j.expect("", e.Drain{Host: "b"}) // both must stay

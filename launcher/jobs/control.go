@@ -102,7 +102,7 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"`              // signal, ranks, state, output, why, native, drain or wait
+	Do     string `json:"do"`              // signal, ranks, state, output, why, native, drain, departure or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
@@ -114,6 +114,7 @@ type request struct {
 type Departure struct {
 	Left  []int  `json:"left"`  // ranks that run there
 	Waits string `json:"waits"` // for what they wait
+	Used  bool   `json:"used"`  // the host is not drained any more
 }
 
 type answer struct {
@@ -169,6 +170,8 @@ type Handler struct {
 	Why    func(ctx context.Context) ([]why.Finding, error)
 	Native func(ctx context.Context) ([]why.Finding, error)
 	Drain  func(ctx context.Context, host string, undo bool) (Departure, error)
+	// Departure returns how far a host has come that was to be drained.
+	Departure func(ctx context.Context, host string) (Departure, error)
 }
 
 // Server serves the clients of a job.
@@ -270,6 +273,11 @@ func (s *Server) serve(conn net.Conn) {
 			if a.Drain = &departure; err != nil {
 				a.Error = err.Error()
 			}
+		case "departure":
+			departure, err := s.handler.Departure(s.ctx, r.Host)
+			if a.Drain = &departure; err != nil {
+				a.Error = err.Error()
+			}
 		case "wait":
 			gone := make(chan struct{})
 			conn.SetReadDeadline(time.Time{})
@@ -326,7 +334,16 @@ func (j Job) askNow(ctx context.Context, r request) (answer, error) {
 
 // Drain has the ranks leave a host, or with undo lets the job use it again, and returns how far that has come.
 func (j Job) Drain(ctx context.Context, host string, undo bool) (Departure, error) {
-	a, err := j.askNow(ctx, request{Do: "drain", Host: host, Undo: undo})
+	return j.departure(ctx, request{Do: "drain", Host: host, Undo: undo})
+}
+
+// Departure returns how far a host has come that was to be drained.
+func (j Job) Departure(ctx context.Context, host string) (Departure, error) {
+	return j.departure(ctx, request{Do: "departure", Host: host})
+}
+
+func (j Job) departure(ctx context.Context, r request) (Departure, error) {
+	a, err := j.askNow(ctx, r)
 	if err != nil || a.Drain == nil {
 		return Departure{}, err
 	}

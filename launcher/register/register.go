@@ -67,7 +67,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain}
+	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain, Departure: r.Departure}
 }
 
 // signal does what a terminal would, and notes who stops the job.

@@ -58,17 +58,27 @@ func (r *Registration) ask(ctx context.Context, ask chan<- struct{}, w waiting, 
 
 // Drain has the launcher drain a host, or use it again, and returns how far that has come.
 func (r *Registration) Drain(ctx context.Context, host string, undo bool) (jobs.Departure, error) {
+	return r.drain(ctx, launcher.Drain{Host: host, Undo: undo})
+}
+
+// Departure returns how far a host has come that was to be drained.
+func (r *Registration) Departure(ctx context.Context, host string) (jobs.Departure, error) {
+	return r.drain(ctx, launcher.Drain{Host: host, Look: true})
+}
+
+func (r *Registration) drain(ctx context.Context, d launcher.Drain) (jobs.Departure, error) {
 	ctx, cancel := context.WithTimeout(ctx, whyTimeout)
 	defer cancel()
 	answer := make(chan launcher.Drained, 1)
+	d.Answer = answer
 	select {
-	case r.drains <- launcher.Drain{Host: host, Undo: undo, Answer: answer}:
+	case r.drains <- d:
 	case <-ctx.Done():
 		return jobs.Departure{}, errors.New("the job is starting or ending")
 	}
 	select {
 	case d := <-answer:
-		return jobs.Departure{Left: d.Left, Waits: d.Waits}, d.Err
+		return jobs.Departure{Left: d.Left, Waits: d.Waits, Used: d.Used}, d.Err
 	case <-ctx.Done():
 		return jobs.Departure{}, errors.New("the job is ending")
 	}
