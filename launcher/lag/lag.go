@@ -78,10 +78,17 @@ type look struct {
 }
 
 // Take takes what all ranks and links of the world of an epoch have counted, ranks in the same order each time, and returns
-// what changed. A new world begins a new window.
+// what changed. A new world begins a new window; what lagged in the one before, and is in it, is known.
 func (d *Detector) Take(epoch uint32, ranks []Rank, links []Link) (changes []Change) {
 	if epoch != d.epoch || !d.follows(ranks) {
-		*d = Detector{epoch: epoch}
+		known := map[string]bool{}
+		for _, r := range ranks {
+			known[r.name()] = d.told[r.name()]
+		}
+		for _, l := range links {
+			known[l.name()] = d.told[l.name()]
+		}
+		*d = Detector{epoch: epoch, told: known}
 		d.begin(ranks, links)
 		return nil
 	}
@@ -96,6 +103,9 @@ func (d *Detector) Take(epoch uint32, ranks []Rank, links []Link) (changes []Cha
 	}
 	return append(d.lagging(ranks), d.slow(links)...)
 }
+
+// Drop begins a new window, as after something that disturbs all ranks.
+func (d *Detector) Drop() { d.ranks, d.seen = nil, nil }
 
 // follows reports whether all ranks have gone on since the last look.
 func (d *Detector) follows(ranks []Rank) bool {
@@ -155,9 +165,6 @@ func (d *Detector) each(show func(l look) float64) (all []float64) {
 // tells reports whether to tell a change: what is beyond the limit begins to lag, and what is within half of it ends to.
 func (d *Detector) tells(name string, begins, ends bool) bool {
 	if d.told[name] && ends || !d.told[name] && begins {
-		if d.told == nil {
-			d.told = map[string]bool{}
-		}
 		d.told[name] = !d.told[name]
 		return true
 	}
@@ -173,7 +180,7 @@ func (d *Detector) lagging(ranks []Rank) (changes []Change) {
 	}
 	limit := max(most*d.over(func(l look) float64 { return l.step }), spread*median(apart))
 	for i, r := range ranks {
-		name := "rank " + strconv.Itoa(r.Number)
+		name := r.name()
 		least, greatest := d.but(func(l look) float64 { return l.excess[i] })
 		if !d.tells(name, least > limit, greatest < limit/2) {
 			continue
@@ -215,6 +222,8 @@ func (d *Detector) slow(links []Link) (changes []Change) {
 	}
 	return changes
 }
+
+func (r Rank) name() string { return "rank " + strconv.Itoa(r.Number) }
 
 func (l Link) name() string { return l.From + " " + l.To }
 

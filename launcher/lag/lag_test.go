@@ -132,6 +132,43 @@ func TestLags(t *testing.T) {
 	}
 }
 
+// TestKnown: what lags is told once, whatever worlds follow and whatever disturbs all ranks, and its end is told.
+func TestKnown(t *testing.T) {
+	var d lag.Detector
+	s := newSim(3)
+	s.computing = 1
+	told := 0
+	for epoch := range uint32(10) {
+		for range 20 {
+			for range 5 {
+				s.step()
+			}
+			told += len(d.Take(epoch, s.ranks, s.links))
+		}
+		s.ranks[0].Elapsed += 1e8
+		d.Drop()
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	s.computing = 0
+	over := 0
+	for range 60 {
+		for range 5 {
+			s.step()
+		}
+		for _, c := range d.Take(10, s.ranks, s.links) {
+			over++
+			if !c.Over || c.Rank != 1 {
+				t.Errorf("then %+v", c)
+			}
+		}
+	}
+	if over != 1 {
+		t.Errorf("its end is told %d times", over)
+	}
+}
+
 // TestNewWorld: what ranks counted in another world, or other processes, is not compared.
 func TestNewWorld(t *testing.T) {
 	var d lag.Detector
