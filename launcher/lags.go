@@ -2,20 +2,42 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"gorun/launcher/lag"
 	"gorun/rendezvous/wire"
 )
 
-// lagEvery is how often daemons are asked what their ranks have counted.
-const lagEvery = time.Second
+const (
+	// lagEvery is how often daemons are asked what their ranks have counted.
+	lagEvery = time.Second
+	// evictEvery is how often a host is drained at most because a rank of it slows the job down. If the rank's part of the
+	// work is what takes longer, the spare in its place will be as slow.
+	evictEvery = time.Hour
+)
 
 // lags follows which ranks and links slow the job down.
 type lags struct {
 	detector lag.Detector
 	usage    map[int]*wire.Usage // the latest, by host
 	hinted   bool
+	evicted  time.Time // when a host was drained last because it lags
+}
+
+// evicts reports whether a host may be drained because it lags, and notes that it is.
+func (l *lags) evicts(now time.Time) bool {
+	if !l.evicted.IsZero() && now.Sub(l.evicted) < evictEvery {
+		return false
+	}
+	l.evicted = now
+	return true
+}
+
+// drop forgets what ranks have counted so far.
+func (l *lags) drop() {
+	l.usage = nil
+	l.detector.Drop()
 }
 
 // take takes what the ranks of a host have counted.
@@ -32,6 +54,9 @@ func (j *job) lookForLags() {
 	if j.stopping || j.membership.epoch == 0 || j.spec.Blind || len(j.spec.Programs) > 1 {
 		return
 	}
+	if j.disturbed(time.Now()) {
+		j.lags.drop()
+	}
 	if ranks, links, ok := j.counted(); ok {
 		for _, c := range j.lags.detector.Take(j.membership.epoch, ranks, links) {
 			j.tellLag(c)
@@ -42,6 +67,13 @@ func (j *job) lookForLags() {
 			h.Queue.Put(&wire.AskUsage{Brief: true})
 		}
 	}
+}
+
+// disturbed reports whether a host of the world moves or is silent, which slows all ranks down.
+func (j *job) disturbed(now time.Time) bool {
+	return slices.ContainsFunc(j.membership.hosts, func(id int) bool {
+		return j.alive.Moving(id).After(now) || !j.membership.hears(id)
+	})
 }
 
 // counted returns what all ranks and links of the world have counted, false if some have not.
@@ -80,7 +112,12 @@ func (j *job) tellLag(c lag.Change) {
 		j.lags.hinted = true
 		j.spec.Note("gorun: hint: gorun why %d shows more", number)
 	}
-	if j.spec.EvictStragglers && c.Rank >= 0 && j.membership.policy.Replaceable(c.Host) {
+	if !j.spec.EvictStragglers || c.Rank < 0 || !j.membership.policy.Replaceable(c.Host) {
+		return
+	}
+	if !j.lags.evicts(time.Now()) {
+		j.spec.Note("gorun: %s is not drained: a host was less than an hour ago, and the job is slow again", c.Host)
+	} else {
 		j.drain(Drain{Host: c.Host, Answer: make(chan Drained, 1)})
 	}
 }
@@ -91,21 +128,29 @@ func describeLag(c lag.Change) string {
 	if c.Rank < 0 {
 		who = fmt.Sprintf("the link from %s to %s", c.Host, c.To)
 	}
-	at := func(d time.Duration) string { return d.Round(max(d/100, time.Microsecond)).String() }
 	switch {
 	case c.Over:
 		return who + " is as fast as others again"
 	case c.Cause == lag.Carrying:
 		return fmt.Sprintf("%s slows the job down: it carries %s, and others %s", who, speed(c.Speed), speed(c.UsualSpeed))
 	}
-	what := fmt.Sprintf("%s slows the job down: it takes %s for its part of a step, and others %s", who, at(c.Own), at(c.Usual))
+	what := fmt.Sprintf("%s slows the job down: it takes %s for its part of a step, and others %s", who, threeDigits(c.Own), threeDigits(c.Usual))
 	switch c.Cause {
 	case lag.Data:
 		what += ": it waits for its input data"
 	case lag.Stolen:
-		what += fmt.Sprintf(": the hypervisor gives %s of each step to other machines", at(c.Stolen))
+		what += fmt.Sprintf(": the hypervisor gives %s of each step to other machines", threeDigits(c.Stolen))
 	}
 	return what
+}
+
+// threeDigits rounds a time to a power of ten that leaves it three digits at least.
+func threeDigits(d time.Duration) string {
+	unit := time.Microsecond
+	for unit <= d/1000 {
+		unit *= 10
+	}
+	return d.Round(unit).String()
 }
 
 func speed(bytes float64) string { return fmt.Sprintf("%.3g MB/s", bytes/1e6) }
