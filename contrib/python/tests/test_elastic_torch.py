@@ -143,8 +143,11 @@ class StateTest(unittest.TestCase):
                 told = kept.state_dict()
                 told["last_epoch" if "last_epoch" in told else "scale"] = 7 + rank
                 kept.load_state_dict(told)
+                unscaled = getattr(kept, "_per_optimizer_states", {})  # of a scaler, amid a step
+                unscaled[1] = {}
                 state.restore()
                 assert kept.state_dict() == before
+                assert not getattr(kept, "_per_optimizer_states", {})
                 kept.load_state_dict(told)
                 state.sync()
                 state.restore()

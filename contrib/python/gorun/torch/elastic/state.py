@@ -239,11 +239,15 @@ class StateHandler:
 
     def restore(self) -> None:
         """Restore the state."""
-        self.value.load_state_dict(copy.deepcopy(self._saved))
+        self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         """Take over the root's state; save() keeps it."""
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), self.root))
+        self._load(broadcast_object(self.value.state_dict(), self.root))
+
+    def _load(self, state: Any) -> None:
+        self.value.load_state_dict(state)
+        getattr(self.value, "_per_optimizer_states", {}).clear()  # a scaler's, of a step that was cut short
 
     def reset(self) -> None:
         """Adapt to a new world."""
