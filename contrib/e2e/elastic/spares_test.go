@@ -53,6 +53,41 @@ func awaitSpare(j *e2etest.Training, number int) {
 	})
 }
 
+// expectWorld waits until the ranks of the world after a moment have entered it, and expects them to be these processes. A
+// process that was started for that world has a greater number than all spares.
+func expectWorld(j *e2etest.Training, after time.Time, want ...string) {
+	j.T.Helper()
+	var got []string
+	j.Cluster.Await(fmt.Sprintf("world of processes %q", want), func() bool {
+		found, at := j.Out.Find(fmt.Sprintf(`process (\d+) is rank \d of %d from batch`, len(want)))
+		got = nil
+		for i, f := range found {
+			if at[i].After(after) {
+				got = append(got, f[1])
+			}
+		}
+		return len(got) >= len(want)
+	})
+	if slices.Sort(got); !slices.Equal(got, want) {
+		j.T.Errorf("processes %q are in the next world, want %q\n%s", got, want, j.Out)
+	}
+}
+
+// expectOnce expects no batch to have been done again.
+func expectOnce(j *e2etest.Training) {
+	j.T.Helper()
+	seen := map[string]int{}
+	batches, _ := j.Out.Find(`>:batch (\d+)$`)
+	for _, b := range batches {
+		seen[b[1]]++
+	}
+	for batch, n := range seen {
+		if n > 1 {
+			j.T.Errorf("batch %s was done %d times\n%s", batch, n, j.Out)
+		}
+	}
+}
+
 // TestSpares: what takes the place of a rank that was killed, or of the ranks of a host that is gone, waits in init
 // already. The world keeps its size, and the training goes on from the last commit before a new process has loaded its
 // program.
@@ -65,11 +100,13 @@ func TestSpares(t *testing.T) {
 	struck := time.Now()
 	killProcess(j, 2)
 	rank := j.Again(3, struck).Sub(struck)
+	expectWorld(j, struck, "0", "1", "3")
 
 	awaitSpare(j, 4)
 	struck = time.Now()
 	j.Must(j.Host(hostOf(j, 3)).Kill())
 	host := j.Again(3, struck).Sub(struck)
+	expectWorld(j, struck, "0", "1", "4")
 	noticed, at := j.Out.Find(`gorun: host\d is lost`)
 	if len(noticed) != 1 {
 		t.Fatalf("%q", noticed)
@@ -133,16 +170,7 @@ func TestDrainHost(t *testing.T) {
 				t.Errorf("%d: %s%s", again.Code, again.Stdout, again.Stderr)
 			}
 			j.End(-1)
-			seen := map[string]int{}
-			batches, _ := j.Out.Find(`>:batch (\d+)$`)
-			for _, b := range batches {
-				seen[b[1]]++
-			}
-			for batch, n := range seen {
-				if n > 1 {
-					t.Errorf("batch %s was done %d times\n%s", batch, n, j.Out)
-				}
-			}
+			expectOnce(j)
 		})
 	}
 }
