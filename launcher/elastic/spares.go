@@ -178,7 +178,7 @@ func (m *Machine) spareExited(p *process, ev Exited) {
 		if m.job.Unready >= mostUnready {
 			m.job.NoSpares, what = true, "so did the one before: no other one is started"
 		}
-		how := fmt.Sprintf("has exited with code %d before init; see what it wrote", ev.Code)
+		how := fmt.Sprintf("has exited with code %d before init, and its output says why", ev.Code)
 		if ev.Why != "" {
 			how = "cannot start: " + ev.Why
 		}
