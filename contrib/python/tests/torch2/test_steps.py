@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import gorun.torch as hvd
+from gorun import errors
 
 STEPS, INFINITE = 14, 11
 MOMENTS = "backward", "unscaled", "stepped", "updated", "counted"
@@ -28,7 +29,7 @@ def trained(lost=-1, moment=""):
     def train(state):
         def at(now):
             if (state.step, now, len(worlds)) == (lost, moment, 1):
-                raise hvd.HorovodInternalError("lost")
+                raise hvd.HorovodInternalError("lost") from errors.Aborted("lost")
 
         worlds.append(state.step)
         while state.step < STEPS:
