@@ -46,7 +46,7 @@ type conversation struct {
 func (c *conversation) say(m wire.Message) { c.out.Write(m) }
 
 // hear returns the next message, nil when the launcher hung up. A roster comes with the peers that were sent before it;
-// that the signs of life of the launcher are no messages.
+// neither the launcher's signs of life nor its questions after the use of a host are messages.
 func (c *conversation) hear() wire.Message {
 	for {
 		m, err := c.in.Read()
@@ -54,7 +54,7 @@ func (c *conversation) hear() wire.Message {
 			return nil
 		}
 		switch m := m.(type) {
-		case *wire.Alive:
+		case *wire.Alive, *wire.AskUsage: // which come once a second
 			continue
 		case *wire.Peers:
 			c.told = m
