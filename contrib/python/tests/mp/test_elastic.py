@@ -74,8 +74,8 @@ def main():
     os.environ["HOROVOD_ELASTIC"] = "1"
     assert train(state) == "done"
     starts = [start for _, _, start in worlds]
-    # A script that goes back itself gets its last copy: of the beginning, and from then on of its commits.
-    assert starts == [0, 0, 9, 18], starts
+    # A script that goes back itself gets its last copy, which the first time may be older than its last commit.
+    assert starts[1] in (0, 3, 6) and starts == [0, starts[1], 9, 18], starts
     assert {(r, n) for r, n, _ in worlds} == {(rank, size)}, worlds
     assert state.notes == list(range(1, STEPS + 1)), state.notes
     for name, value in model.state_dict().items():
