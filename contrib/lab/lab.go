@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,6 +76,9 @@ type Lab struct {
 func New(ctx context.Context, hosts int, options Options) (*Lab, error) {
 	if hosts < 1 || hosts > maxHosts {
 		return nil, fmt.Errorf("make lab: %d hosts, want 1 to %d", hosts, maxHosts)
+	}
+	if signal.Ignored(syscall.SIGHUP) { // by nohup: what a host runs would ignore it too, and a signal that is caught starts as usual
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootLimit)
 	defer cancel()
