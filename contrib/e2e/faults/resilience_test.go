@@ -54,7 +54,7 @@ func TestBrokenStreams(t *testing.T) {
 	sent, again, renewed := d.Carried()
 	t.Logf("%d connections were broken in %d batches and %.0f renewed; of %.0f bytes %.0f were sent again (%.2f %%)",
 		broken, batches, renewed, sent, again, 100*again/sent)
-	if broken < breaks/2 { // on a busy machine the batches end before as many are found and broken
+	if broken < breaks/10 { // on a busy machine the batches end before as many are found and broken
 		t.Errorf("only %d connections were broken", broken)
 	}
 	if renewed < 0.9*float64(broken) {
@@ -169,12 +169,13 @@ func outage(d *e2etest.Descent, begin, end func() error, lasts time.Duration) ti
 	}
 	gone := time.Now()                        // a busy machine takes some batches' time for it
 	time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
+	ends := time.Now()                        // and for this
 	if err := end(); err != nil {
 		d.T.Fatal(err)
 	}
 	healed := time.Now()
 	// What was under way, or written, when it began may come a little later.
-	if during := d.Intervals(gone, healed); lasts >= time.Second && len(during) > 2 {
+	if during := d.Intervals(gone, ends); lasts >= time.Second && len(during) > 2 {
 		d.T.Errorf("%d batches ended in an outage of %v, which was none", len(during), lasts)
 	}
 	for deadline := healed.Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
