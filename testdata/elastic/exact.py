@@ -1,10 +1,12 @@
-"""Train with torch while ranks kill themselves at seeded moments, and check afterwards what each step was made of.
+"""Train with torch while ranks and hosts are lost at seeded moments, and check afterwards what each step was made of.
 
-    gorun --min-np 2 … python3 exact.py --log DIR --faults 50
+    gorun --min-np 1 … python3 exact.py --log DIR --faults 50
     python3 exact.py --log DIR --check
 
-A world has one fault: at a step and a moment that seed and epoch decide, one rank dies, or two at once, or one when
-the next world takes over the state. Each rank notes in DIR what it gives to each step, and the weights after it.
+A world has one fault: at a step and a moment that seed and epoch decide, one rank dies, or two at once, or all that
+runs on a host. A second rank may die when the next world takes over the state, or within a second. The power of a
+host is taken by whoever has started the job: a file DIR/strike.EPOCH names the host, or the launcher, whose host is
+meant then. Each rank notes in DIR what it gives to each step, and the weights after it.
 --check holds that against the same training without a fault in one process: each sample counts in one step, the steps
 follow each other, no loss repeats more than one, and the weights are equal bit by bit. For that the gradients are
 rounded to few bits, so that it does not matter in which order they are added.
@@ -14,9 +16,11 @@ import argparse
 import collections
 import hashlib
 import json
+import math
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -35,12 +39,14 @@ parser.add_argument("--log", type=Path, required=True)
 parser.add_argument("--faults", type=int, default=5)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--check", action="store_true")
+parser.add_argument("--launcher", action="store_true", help="lose the launcher's host, first of all")
 parser.add_argument("--pause", type=float, default=0.02, help="seconds of each step")
 args = parser.parse_args()
 
 SAMPLES, BATCH = 1009, 7
 AFTER = 25  # steps before the first fault: the script has committed by then
-MOMENTS = "forward", "backward", "applied", "metric", "counted", "commit", "committed", "any", "two", "sync"
+MOMENTS = "forward", "backward", "applied", "metric", "counted", "commit", "committing", "committed", "any"
+KINDS = "a rank", "two ranks", "a host", "the host of rank 0", "the power of a host", "sync", "soon"
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)  # what the last bits of a gradient are may depend on where it lies in memory
@@ -75,64 +81,93 @@ class Log:
         self._file.write(json.dumps({"what": what, **fields}).encode() + b"\n")
 
 
-def die() -> None:
+def die(kind: str) -> None:
+    """Have this rank end at once, or all that gorun runs on its host."""
+    log("fault", kind=kind, epoch=State.epoch, time=time.time())
+    if "host" in kind:
+        daemon = os.getppid()
+        stat = Path(f"/proc/{daemon}/stat").read_text()
+        for pid in int(stat.rpartition(")")[2].split()[1]), daemon:  # its supervisor first
+            os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fault:
     """What happens in a world, as far as it happens to this rank."""
 
-    def __init__(self, epoch: int, size: int) -> None:
-        rng = random.Random(f"{args.seed} {epoch}")
-        self.after, self.moment = rng.randrange(12), rng.choice(MOMENTS)
-        both = self.moment in ("two", "sync")
-        victims = rng.sample(range(size), min(1 + both, max(0, size - 2)))
-        self.mine = hvd.rank() in victims
-        self.delay = rng.random() * 0.06
-        self.later = self.moment == "sync" and hvd.rank() in victims[1:]
-        if both:
-            self.moment = "never" if self.later else rng.choice(MOMENTS[:7])
+    def __init__(self, epoch: int, hosts: "list[str]") -> None:
+        """hosts: of all ranks."""
+        rng, rank = random.Random(f"{args.seed} {epoch}"), hvd.rank()
+        self.after, self.moment, self.kind = rng.randrange(12), rng.choice(MOMENTS), rng.choice(KINDS)
+        if args.launcher and (epoch == 1 or self.kind == "the power of a host"):
+            self.kind = "the launcher and its host"
+        order, most = rng.sample(range(len(hosts)), len(hosts)), max(len(hosts) - 2, 0)
+        if self.kind in ("the host of rank 0", "the launcher and its host"):
+            order = [0]  # which only gives the order to lose the launcher
+        if "host" in self.kind:
+            order = [of for of in order if hosts.count(hosts[of]) <= most][:1]
+        victims = order[: min(most, 2 if self.kind in ("two ranks", "sync", "soon") else 1)]
+        self.mine, second = rank in victims, rank in victims[1:]
+        self.power = {"the power of a host": hosts[rank], "the launcher and its host": "launcher"}.get(self.kind)
+        self.delay, self.in_sync = rng.random() * 0.06, second and self.kind == "sync"
+        if self.in_sync:
+            self.mine = False
+        elif second and self.kind == "soon":
+            self.moment, self.delay = "any", rng.random()
 
     def at(self, moment: str, step: int) -> None:
-        """Die if this is the moment."""
-        if not self.mine or step < self.after:
+        """Strike if this is the moment."""
+        if not self.mine or step < self.after or moment != ("forward" if self.moment == "any" else self.moment):
             return
-        if self.moment == "any" and moment == "forward":
-            threading.Timer(self.delay, die).start()
-            self.mine = False
-        elif self.moment == moment:
-            die()
+        self.mine = False
+        if self.power:
+            log("fault", kind=self.kind, epoch=State.epoch, time=time.time())
+            (args.log / f"strike.{State.epoch}").write_text(self.power + "\n")
+        elif self.moment == "any":
+            threading.Timer(self.delay, die, [self.kind]).start()
+        else:
+            die(self.kind)
 
 
 class State(hvd.elastic.TorchState):
-    """Counts the losses, and has a rank die in the middle of sync()."""
+    """Counts the losses, and has a rank die in the middle of sync() or commit()."""
 
-    losses = 0
+    epoch = losses = 0
     dies = False  # in the next world
+
+    @staticmethod
+    def at(moment: str) -> None:
+        """Strike if this is the moment."""
 
     def restore(self) -> None:
         State.losses += 1
         super().restore()
 
+    def check_host_updates(self) -> None:
+        State.at("committing")
+        super().check_host_updates()
+
     def sync(self) -> None:
         if self.dies:
-            die()
+            die("sync")
         super().sync()
 
 
 def train(state: State) -> None:
-    epoch, size = basics.world().session.epoch, hvd.size()
+    State.epoch, size = basics.world().session.epoch, hvd.size()
+    epoch = State.epoch
     log("world", epoch=epoch, size=size, at=[sampler.epoch, sampler.position])
     State.losses = int(hvd.allreduce(torch.tensor([State.losses]), op=hvd.Max, name="losses").item())
     over = State.losses >= args.faults
-    fault = None if over else Fault(epoch, size)
-    State.dies = fault is not None and fault.later
+    fault = None if over else Fault(epoch, hvd.allgather_object(socket.gethostname(), name="hosts"))
+    State.dies = fault is not None and fault.in_sync
     until, begun = sampler.epoch + 1, -(AFTER if state._steps.applied < AFTER else 0)
 
     def at(moment: str) -> None:
         if fault is not None:
             fault.at(moment, begun)
 
+    State.at = staticmethod(at)
     while not over or sampler.epoch < until:
         for samples in loader:
             place = [sampler.epoch, sampler.position]
@@ -146,7 +181,7 @@ def train(state: State) -> None:
             before = state._steps.applied
             optimizer.step()
             if state._steps.applied > before:
-                log("applied", epoch=epoch, size=size, at=place, number=before, weights=digest())
+                log("applied", epoch=epoch, size=size, at=place, number=before, weights=digest(), time=time.time())
             at("applied")
             hvd.allreduce(loss.detach(), name="metric")
             at("metric")
@@ -165,19 +200,23 @@ def train(state: State) -> None:
 def check() -> None:
     """Check what the ranks have noted, and train it again."""
     lines = []
-    for file in args.log.iterdir():
+    for file in args.log.glob("*.jsonl"):
         lines += [json.loads(line) for line in file.read_bytes().splitlines() if line.endswith(b"}")]
     gave: dict[tuple[int, ...], dict[int, list[int]]] = collections.defaultdict(dict)
     applied: dict[int, dict[str, typing.Any]] = {}
+    steps, faults = [], []  # epoch and time
     starts, last = {}, {}
     for line in lines:
-        epoch, at = line["epoch"], tuple(line["at"])
-        if line["what"] == "world":
+        epoch, at = line["epoch"], tuple(line.get("at", ()))
+        if line["what"] == "fault":
+            faults.append((line["time"], epoch, line["kind"]))
+        elif line["what"] == "world":
             starts.setdefault(epoch, set()).add(at)
         elif line["what"] == "gave":
             gave[(epoch, *at)][line["rank"]] = line["samples"]
             last[epoch] = max(last.get(epoch, at), at)
         else:
+            steps.append((epoch, line.pop("time")))
             other = applied.setdefault(line["number"], line)
             assert other == line, f"ranks differ after update {line['number']}: {line} and {other}"
     assert sorted(applied) == [*range(len(applied))], "an update is missing"
@@ -201,6 +240,14 @@ def check() -> None:
         if before in last and start[1] < SAMPLES:  # else it ended before its first step, or at the end of an epoch
             assert start >= last[before], f"world {before} had begun {last[before]}, world {epoch} begins at {start}"
             again += start == last[before]
+    took: dict[str, list[float]] = collections.defaultdict(list)
+    for since, epoch, kind in faults:
+        for of in kind, "all":
+            took[of].append(min((at for e, at in steps if e > epoch and at > since), default=math.inf) - since)
+    for kind, seconds in took.items():
+        p50, p99 = (sorted(seconds)[int(share * (len(seconds) - 1))] for share in (0.5, 0.99))
+        longest = f"p50 {p50:.2f} s, p99 {p99:.2f} s, at most {max(seconds):.2f} s"
+        print(f"{kind}: {len(seconds)}, and to the next step {longest}")
     print(f"{len(applied)} updates in {len(starts)} worlds, {again} steps begun twice: weights {weights}")
 
 

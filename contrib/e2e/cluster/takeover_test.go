@@ -97,39 +97,12 @@ func (a *away) launcherOn(host int) int {
 	return pid
 }
 
-// powerOff cuts a host's power.
-func (a *away) powerOff(i int) {
-	a.T.Helper()
-	gone := make(chan struct{})
-	cmd := a.Daemons[i]
-	a.Daemons[i] = nil
-	go func() {
-		cmd.Wait()
-		close(gone)
-	}()
-	if err := a.Host(i + 1).Kill(); err != nil {
-		a.T.Fatal(err)
-	}
-	<-gone
-}
-
-func (a *away) boot(i int) {
-	a.T.Helper()
-	if err := a.Host(i + 1).Boot(a.T.Context()); err != nil {
-		a.T.Fatal(err)
-	}
-	if _, err := a.Host(i+1).Exec(a.T.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+e2etest.ClusterKey+"' >/root/.ssh/key"); err != nil {
-		a.T.Fatal(err)
-	}
-	a.Start(i)
-}
-
 // TestTakeoverOfFixed: a job that is not elastic cannot go on by another launcher; an error names that, and it ends.
 func TestTakeoverOfFixed(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
 	j := detach(s, "--lease", "3", "-np", "3", "-ppn", "1", e2etest.Python, "-c", e2etest.Busy)
 	j.awaitLogs(`busy`)
-	j.powerOff(1)
+	j.PowerOff(1)
 	j.awaitLogs(`gorun: error: host2: run: the launcher of job host2/1, which ran there, is gone, and with it the job`)
 	j.Await("word in ps", func() bool {
 		out, _ := j.ask("ps")
@@ -138,7 +111,7 @@ func TestTakeoverOfFixed(t *testing.T) {
 	if out, code := j.ask("logs", j.name); code != 0 || !strings.Contains(out, "hint: an elastic job is carried on by another host") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	j.boot(1)
+	j.Boot(1)
 	s.ExpectIdle()
 }
 
@@ -158,8 +131,8 @@ func TestDeserted(t *testing.T) {
 	s.Args[1] = "host3"
 	left := detach(s, "--lease", "3", "-np", "3", "--min-np", "1", "-ppn", "1", e2etest.Python, "-c", chatty) // with its launcher where someone is left
 	left.awaitLogs(`chatty`)
-	j.powerOff(1)
-	j.powerOff(0)
+	j.PowerOff(1)
+	j.PowerOff(0)
 	const why = "too few hosts are left to elect its launcher (1 of 3)"
 	ended := regexp.MustCompile(`ended with 255( at [\d :-]+\d)?: ` + regexp.QuoteMeta(why) + `, on host3`)
 	j.Await("word in ps", func() bool {
@@ -183,7 +156,7 @@ func TestDeserted(t *testing.T) {
 		t.Errorf("who looked on has exit code %d\n%s\n%s", attached.ProcessState.ExitCode(), seen, said)
 	}
 	for i := range 2 {
-		j.boot(i)
+		j.Boot(i)
 	}
 	// Host2 comes back without its records, and gives no name again that host3 shows.
 	s.Await("cluster", func() bool { return strings.Count(s.Ps(), "0 of 2") == 3 })
@@ -221,7 +194,7 @@ func TestKilledAtStart(t *testing.T) {
 		t.Errorf("gorun ps (exit code %d):\n%s", code, out)
 	}
 	for i := range 3 { // otherwise they wait for the job, which waits for a launcher
-		j.powerOff(i)
+		j.PowerOff(i)
 	}
 }
 
@@ -274,7 +247,7 @@ func TestTakeover(t *testing.T) {
 		return len(lines) > 0
 	})
 	struck := time.Now()
-	j.powerOff(0)
+	j.PowerOff(0)
 	// Host2 was frozen until a moment ago, and may not have heard yet who was the launcher meanwhile.
 	j.awaitLogs(`job host2/1 goes on by the launcher on host[23], since that on host[12] is gone`)
 	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
@@ -283,7 +256,7 @@ func TestTakeover(t *testing.T) {
 	if took > 25*time.Second { // the lease, a quarter of it for each elector before the one that follows, and some seconds to ask
 		t.Errorf("the others trained only %v after the launcher's host lost power", took)
 	}
-	j.boot(0)
+	j.Boot(0)
 	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
 
 	must.Do(t, os.WriteFile(until, nil, 0o600))
@@ -318,12 +291,12 @@ func TestTakeoverAgain(t *testing.T) {
 	j.awaitLogs(`is rank 3 of 4 from batch 0`)
 	j.awaitLogs(`batch 5$`)
 	began := time.Now()
-	j.powerOff(1)
+	j.PowerOff(1)
 	next := j.awaitLogs(`job host2/1 goes on by the launcher on (host[134]), since that on host2 is gone`)[1]
 	j.awaitLogs(`gorun: (host[134], ){2}host[134] now elect the next launcher if this one is lost`)
 	replaced := time.Since(began).Round(time.Millisecond)
 	j.awaitLogs(`is rank 2 of 3 from batch [1-9]`)
-	j.powerOff(int(next[len("host")] - '1'))
+	j.PowerOff(int(next[len("host")] - '1'))
 	j.awaitLogs(`job host2/1 goes on by the launcher on host[134], since that on ` + next + ` is gone`)
 	j.awaitLogs(`is rank 1 of 2 from batch [1-9]`)
 	t.Logf("%v after the first loss another host had taken its place, %v after it the last two trained", replaced, time.Since(began).Round(time.Millisecond))

@@ -51,16 +51,13 @@ func NewLastingWith(t *testing.T, hosts int, options lab.Options, flags ...strin
 	t.Helper()
 	c := NewClusterWith(t, hosts, options)
 	key := filepath.Join(t.TempDir(), "key")
-	secret := []byte(ClusterKey)
-	if err := os.WriteFile(key, secret, 0o600); err != nil {
+	if err := os.WriteFile(key, []byte(ClusterKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := &Lasting{Cluster: c, idle: map[string][]string{}, key: key, Daemon: c.Binary, Flags: flags}
 	s.Args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
-	for _, h := range append(c.Hosts(), c.Launcher()) { // where Leftovers does not look
-		if _, err := h.Exec(t.Context(), "sh", "-c", "umask 077; echo '"+string(secret)+"' >/root/.ssh/key"); err != nil {
-			t.Fatal(err)
-		}
+	for _, h := range append(c.Hosts(), c.Launcher()) {
+		s.keep(h)
 	}
 	s.Daemons, s.Logs = make([]*lab.Cmd, hosts), make([]*Watch, hosts)
 	for i := range c.Hosts() {
@@ -104,6 +101,40 @@ func (s *Lasting) Start(i int) {
 	}
 	s.Daemons[i], s.Logs[i] = cmd, log
 	s.Await("daemon", func() bool { return log.Count("takes jobs") == 1 })
+}
+
+// PowerOff cuts a host's power, and with it ends its daemon.
+func (s *Lasting) PowerOff(i int) {
+	s.T.Helper()
+	gone := make(chan struct{})
+	cmd := s.Daemons[i]
+	s.Daemons[i] = nil
+	go func() {
+		cmd.Wait()
+		close(gone)
+	}()
+	if err := s.Host(i + 1).Kill(); err != nil {
+		s.T.Fatal(err)
+	}
+	<-gone
+}
+
+// Boot starts a host without power, and its daemon.
+func (s *Lasting) Boot(i int) {
+	s.T.Helper()
+	if err := s.Host(i + 1).Boot(s.T.Context()); err != nil {
+		s.T.Fatal(err)
+	}
+	s.keep(s.Host(i + 1))
+	s.Start(i)
+}
+
+// keep gives a host the key of the cluster, where Leftovers does not look.
+func (s *Lasting) keep(h *lab.LabHost) {
+	s.T.Helper()
+	if _, err := h.Exec(s.T.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+ClusterKey+"' >/root/.ssh/key"); err != nil {
+		s.T.Fatal(err)
+	}
 }
 
 // Ps returns the output of gorun ps.

@@ -4,46 +4,129 @@ package elastic
 
 import (
 	"flag"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/lab"
 )
 
-var stepFaults = flag.Int("step-faults", 5, "how many faults TestNoStepLost has")
+var stepFaults = flag.Int("step-faults", 4, "how many faults TestNoStepLost has")
 
 var stepSeed = flag.Uint64("step-seed", 1, "which faults TestNoStepLost has")
 
-// TestNoStepLost trains with torch while ranks kill themselves at seeded moments of a step, of a commit and of sync(), one
-// or two at once, on all hosts, rank 0 among them. No loss costs more than the step that it interrupts, each sample of an
-// epoch counts once, and the weights are those of the same worlds replayed in one process, bit by bit.
-func TestNoStepLost(t *testing.T) {
-	e2etest.NeedTorch(t)
-	c := e2etest.NewCluster(t, 3)
+// exact is a training by testdata/elastic/exact.py, which strikes itself.
+type exact struct {
+	*e2etest.Cluster
+	dir    string
+	script []string
+}
+
+func newExact(c *e2etest.Cluster, flags ...string) *exact {
 	dir := c.Shared("exact")
 	script := []string{e2etest.Python, "testdata/elastic/exact.py", "--log", dir, "--seed", strconv.FormatUint(*stepSeed, 10)}
-	// The survivors go on at once, and a process in the place of a lost one joins them at a commit.
-	args := append([]string{"--min-np", "1", "-np", "4", "--on-failure", "shrink", "--blacklist-cooldown-range", "0.1", "0.2",
-		"-H", "host1:2,host2:1,host3:1"}, script...)
-	j := c.Follow(append(args, "--faults", strconv.Itoa(*stepFaults))...)
-	limit := 2*time.Minute + time.Duration(*stepFaults)*20*time.Second
-	watchdog := time.AfterFunc(limit, func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
+	return &exact{c, dir, append(script, flags...)}
+}
+
+// strikes carries out what the script cannot do itself, until the job has ended: to lose a host, or the launcher's.
+func (x *exact) strikes(ended func() bool, lose func(host string)) {
+	for done := map[string]bool{}; !ended(); time.Sleep(5 * time.Millisecond) {
+		orders, _ := filepath.Glob(filepath.Join(x.dir, "strike.*"))
+		for _, order := range orders {
+			if host, err := os.ReadFile(order); err == nil && strings.HasSuffix(string(host), "\n") && !done[order] {
+				done[order] = true
+				lose(strings.TrimSpace(string(host)))
+			}
+		}
+	}
+}
+
+// check holds what the ranks have noted against a training without faults.
+func (x *exact) check(out *e2etest.Record) {
+	x.T.Helper()
+	check := exec.CommandContext(x.T.Context(), x.script[0], append(x.script[1:], "--check")...)
+	check.Dir, check.Env = x.Root, append(check.Environ(), "PYTHONPATH="+filepath.Join(x.Root, "contrib/python"))
+	said, err := check.CombinedOutput()
+	if err != nil {
+		x.T.Fatalf("seed %d: %v\n%s\n%s", *stepSeed, err, said, out)
+	}
+	x.T.Logf("%s", said)
+}
+
+// limit is how long a training with so many faults may take.
+func limit(faults int) time.Duration { return 2*time.Minute + time.Duration(faults)*30*time.Second }
+
+// TestNoStepLost trains with torch while ranks kill themselves, or all that gorun runs on their host, at seeded moments of a
+// step, of a commit and of sync(), and while hosts lose their power: one or two at once, soon after each other, and rank 0
+// among them. No loss costs more than the step that it interrupts, each sample of an epoch counts once, and the weights are
+// those of the same worlds replayed in one process, bit by bit.
+func TestNoStepLost(t *testing.T) {
+	e2etest.NeedTorch(t)
+	x := newExact(e2etest.NewCluster(t, 3))
+	// The survivors go on at once with spares, and a process in the place of a lost one joins them at a commit.
+	args := append([]string{"--min-np", "1", "-np", "4", "--spares", "2", "--on-failure", "shrink",
+		"--blacklist-cooldown-range", "0.1", "0.2", "-H", "host1:2,host2:2,host3:2"}, x.script...)
+	j := x.Follow(append(args, "--faults", strconv.Itoa(*stepFaults))...)
+	watchdog := time.AfterFunc(limit(*stepFaults), func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
 	defer watchdog.Stop()
+	x.strikes(j.Ended, func(host string) {
+		h := x.Host(slices.IndexFunc(x.Hosts(), func(h *lab.LabHost) bool { return h.Name() == host }) + 1)
+		j.Must(h.Kill())
+		time.Sleep(2 * time.Second) // until it is lost
+		j.Must(h.Boot(t.Context()))
+	})
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
 	}
 	if worlds, _ := j.Out.Find(`^gorun: epoch \d+: `); len(worlds) < *stepFaults {
 		t.Errorf("%d faults made %d worlds\n%s", *stepFaults, len(worlds), j.Out)
 	}
-	check := exec.CommandContext(t.Context(), script[0], append(script[1:], "--check")...)
-	check.Dir, check.Env = c.Root, append(check.Environ(), "PYTHONPATH="+filepath.Join(c.Root, "contrib/python"))
-	out, err := check.CombinedOutput()
-	if err != nil {
-		t.Fatalf("seed %d: %v\n%s\n%s", *stepSeed, err, out, j.Out)
+	x.check(j.Out)
+}
+
+// TestNoStepLostToTakeover is TestNoStepLost in a cluster, where the launcher and its host are lost, too: another one carries
+// the job on.
+func TestNoStepLostToTakeover(t *testing.T) {
+	e2etest.NeedTorch(t)
+	s := e2etest.NewLasting(t, 4)
+	x, faults := newExact(s.Cluster, "--launcher"), max(2, *stepFaults/10)
+	args := slices.Concat(s.Args, []string{"--detach", "--lease", "3", "--min-np", "1", "-np", "4", "--spares", "2", "--on-failure", "shrink",
+		"--blacklist-cooldown-range", "0.1", "0.2"}, x.script, []string{"--faults", strconv.Itoa(faults)})
+	cmd, job, stderr := s.Command(args...)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
 	}
-	t.Logf("%s", out)
+	j := x.Follow("attach", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/key", strings.TrimSpace(job.String()))
+	watchdog := time.AfterFunc(limit(faults), func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
+	defer watchdog.Stop()
+	taken := 0
+	x.strikes(j.Ended, func(host string) {
+		for i, h := range x.Hosts() {
+			launcher := host == "launcher" && x.Runs(i+1, " --detach ")
+			if !launcher && h.Name() != host {
+				continue
+			}
+			s.PowerOff(i)
+			s.Boot(i)
+			if launcher {
+				taken++
+			}
+			break
+		}
+	})
+	if err := j.Cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, j.Out)
+	}
+	if lines, _ := j.Out.Find(`goes on by the launcher on host\d`); taken == 0 || len(lines) < taken {
+		t.Errorf("the launcher was lost %d times, and %d others have carried the job on\n%s", taken, len(lines), j.Out)
+	}
+	x.check(j.Out)
+	s.ExpectIdle()
 }
