@@ -142,11 +142,15 @@ func (j *job) notice(h *host, msg wire.Message) {
 	}
 }
 
-// accounted takes the end of a daemon's account. A member that does not know the last roster never got it.
+// accounted takes the end of a daemon's account. A member that does not know the last roster never got it. Spares of the
+// snapshot may not run either, so all hosts hear of them again.
 func (j *job) accounted(h *host, a *wire.Account) {
 	if m := j.membership; a.HasJob && a.Epoch < m.epoch && m.policy.Member(h.id) {
 		why := fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)
 		j.decide(elastic.Interrupted{Why: why})
+	}
+	if spares := j.membership.policy.Spares(); len(spares.Places) > 0 && !j.hosts.unaccounted() && !j.stopping {
+		j.tendSpares(spares)
 	}
 }
 

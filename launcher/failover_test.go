@@ -182,6 +182,47 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	}
 }
 
+// TestSparesAfterTakeOver: a launcher that carries a job on tells the hosts of spares again, once all have reported their state:
+// the former one may have been lost before it did.
+func TestSparesAfterTakeOver(t *testing.T) {
+	policy := elastic.Policy{NP: 1, MinNP: 1, MaxNP: 1, Spares: 1, ResetLimit: -1}
+	former := elastic.New(elastic.Config{Policy: policy})
+	former.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
+	for _, ev := range []elastic.Event{elastic.HostUp{Host: 0}, elastic.HostUp{Host: 1}, elastic.Committed{Host: 0, Epoch: 1}} {
+		former.Step(0, ev)
+	}
+	members, err := former.Snapshot()
+	must.Do(t, err)
+	spec := &Spec{Elastic: &ElasticSpec{Policy: policy, Admit: func(int, string) error { return nil }}, Programs: []Program{{}}}
+	spec.Snapshot, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
+		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t"}}})
+	must.Do(t, err)
+	j, err := newJob(spec)
+	must.Do(t, err)
+	defer j.membership.tick.Stop()
+	told := func(h *host) (said string) {
+		msgs, _ := h.Queue.Take()
+		for _, m := range msgs {
+			said += fmt.Sprintf("%T ", m)
+			if s, ok := m.(*wire.Spares); ok && (s.Epoch != 1 || len(s.Ranks) != 1 || s.Ranks[0].Process != 1) {
+				t.Errorf("%+v", s)
+			}
+		}
+		return said
+	}
+	a, b := j.hosts[0], j.hosts[1]
+	for _, tc := range []struct {
+		from     *host
+		onA, onB string
+	}{{b, "", ""}, {a, "", "*wire.Roster *wire.Spares "}} {
+		tc.from.ready = &wire.Ready{}
+		j.message(tc.from, &wire.Account{HasJob: true, Epoch: 1})
+		if onA, onB := told(a), told(b); onA != tc.onA || onB != tc.onB {
+			t.Errorf("after the account of %s a hears %q, and b, which has the spare, %q", tc.from.name, onA, onB)
+		}
+	}
+}
+
 // TestLeaseOfLauncher: the launcher may be silent for as long as its hosts may, which is longer once one has vGPUs.
 func TestLeaseOfLauncher(t *testing.T) {
 	k := &keeper{}

@@ -95,6 +95,10 @@ func (j *job) tendSpares(s elastic.Spares) {
 		h.Own(spares[h.id])
 	}
 	world := elastic.Roster{Epoch: s.Epoch, Places: j.membership.policy.World()}
+	lost := func(id int) bool { return j.hosts[id].ready == nil } // since another launcher had it
+	if len(world.Places) == 0 || slices.ContainsFunc(world.Hosts(), lost) {
+		return // another world follows, which lists spares too
+	}
 	j.replicate(func() {
 		roster, _ := j.rosterOf(world)
 		for _, h := range j.hosts {

@@ -154,6 +154,9 @@ func (m *Machine) Waits(process int) bool {
 	return p != nil && p.waits()
 }
 
+// Spares returns the processes that wait for their first world, as the last action listed them.
+func (m *Machine) Spares() Spares { return Spares{m.job.Epoch, m.sparePlaces()} }
+
 // World returns the places of the last Roster.
 func (m *Machine) World() []ProcessPlace { return places(m.world, nil) }
 

@@ -68,8 +68,8 @@ type Ready struct {
 
 // Roster lists the members of an epoch's world and their addresses; the daemons then form the world by themselves. The
 // launcher alone numbers epochs. A Roster ends the world of a smaller epoch at once, and fails what its ranks have in
-// flight with the Reason. On the receiving host, processes in Ranks continue or are started, those in Spares continue,
-// and all others are ended.
+// flight with the Reason. On the receiving host, processes in Ranks and Spares continue or are started, and all others
+// are ended.
 type Roster struct {
 	Epoch      uint32 `msgpack:"epoch"`
 	Reason     string `msgpack:"reason"` // why there is another world

@@ -50,6 +50,12 @@ func (m *Membership) Join(ctx context.Context, r *wire.Roster) {
 	m.roster, m.unlinked = r, nil
 	m.peers.Store(r)
 	m.cfg.Daemon.RosterChanged(ctx, r)
+	if len(r.Spares) > 0 { // some of which may not run yet: the launcher that listed them first was lost before it told this host
+		if err := m.cfg.Daemon.SparesChanged(ctx, r); err != nil {
+			m.fail("join", err, "")
+			return
+		}
+	}
 	if _, ok := Peer(r, m.job.HostID); !ok { // nothing to do here until the next one
 		m.cfg.Daemon.Expect(r.Epoch, nil)
 		m.Step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: IDs(r)}})
