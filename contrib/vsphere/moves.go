@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,8 +26,8 @@ var kinds = []string{
 // maintenance are the events of an ESXi host that is emptied, and is back.
 var maintenance = []string{"EnteringMaintenanceModeEvent", "ExitMaintenanceModeEvent", "CanceledHostOperationEvent"}
 
-// pageSize is how many events are read at a time.
-const pageSize = 100
+// pageSize is how many events are read at a time, and mostPast how many of the past.
+const pageSize, mostPast = 100, 1000
 
 // watchMoves prints a line for each start and end of a move, until ctx ends. With leave it also has jobs leave virtual
 // machines whose ESXi host enters maintenance mode.
@@ -38,6 +39,11 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, leave bool,
 	began, err := methods.GetCurrentTime(ctx, c) // vCenter's clock, not ours
 	if err != nil {
 		return fmt.Errorf("ask vCenter for the time: %w", err)
+	}
+	if leave {
+		if err := left.begin(ctx, c, naming, announce); err != nil {
+			return err
+		}
 	}
 	err = event.NewManager(c).Events(ctx, []types.ManagedObjectReference{c.ServiceContent.RootFolder}, pageSize, true, false,
 		func(_ types.ManagedObjectReference, events []types.BaseEvent) error {
@@ -88,6 +94,49 @@ func watchMoves(ctx context.Context, c *vim25.Client, naming naming, leave bool,
 // leaving are the virtual machines that jobs were told to leave, with their ESXi hosts.
 type leaving map[string]string
 
+// begin says for all virtual machines whether jobs are to leave them, by the last event of each ESXi host: an earlier
+// gorun-vsphere may have said otherwise. A job does nothing about what it knows.
+func (l leaving) begin(ctx context.Context, c *vim25.Client, naming naming, announce func(line string) error) error {
+	events, err := past(ctx, c)
+	if err != nil {
+		return fmt.Errorf("ask vCenter for past maintenance: %w", err)
+	}
+	last := map[string]types.BaseEvent{} // by ESXi host
+	for _, e := range events {
+		if at := e.GetEvent().Host; at != nil && (last[at.Name] == nil || e.GetEvent().Key > last[at.Name].GetEvent().Key) {
+			last[at.Name] = e
+		}
+	}
+	all, err := machines(ctx, c, naming)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if _, emptied := last[m.esxi].(*types.EnteringMaintenanceModeEvent); emptied {
+			err = l.leave(m, announce)
+		} else {
+			err = l.back(m.name, cmp.Or(m.esxi, "its ESXi host")+" is not in maintenance mode", announce)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// past returns the latest events of maintenance.
+func past(ctx context.Context, c *vim25.Client) ([]types.BaseEvent, error) {
+	history, err := event.NewManager(c).CreateCollectorForEvents(ctx, types.EventFilterSpec{EventTypeId: maintenance})
+	if err != nil {
+		return nil, err
+	}
+	defer history.Destroy(context.WithoutCancel(ctx))
+	if err := history.SetPageSize(ctx, mostPast); err != nil {
+		return nil, err
+	}
+	return history.LatestPage(ctx)
+}
+
 // host takes an event of an ESXi host.
 func (l leaving) host(ctx context.Context, c *vim25.Client, naming naming, e types.BaseEvent, announce func(line string) error) error {
 	at := e.GetEvent().Host
@@ -101,9 +150,8 @@ func (l leaving) host(ctx context.Context, c *vim25.Client, naming naming, e typ
 			if at == nil || m.esxi != at.Name || l[m.name] != "" {
 				continue
 			}
-			l[m.name] = at.Name
-			if err := announce(m.name + " leaves " + at.Name + " enters maintenance mode"); err != nil {
-				return fmt.Errorf("announce that %s is left: %w", m.name, err)
+			if err := l.leave(m, announce); err != nil {
+				return err
 			}
 		}
 	case *types.ExitMaintenanceModeEvent, *types.CanceledHostOperationEvent:
@@ -115,6 +163,15 @@ func (l leaving) host(ctx context.Context, c *vim25.Client, naming naming, e typ
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// leave has jobs leave a virtual machine.
+func (l leaving) leave(m machine, announce func(line string) error) error {
+	l[m.name] = m.esxi
+	if err := announce(m.name + " leaves " + m.esxi + " enters maintenance mode"); err != nil {
+		return fmt.Errorf("announce that %s is left: %w", m.name, err)
 	}
 	return nil
 }

@@ -161,14 +161,19 @@ func TestMaintenance(t *testing.T) {
 		empty, back := &types.EnteringMaintenanceModeEvent{HostEvent: types.HostEvent{Event: at}}, &types.ExitMaintenanceModeEvent{HostEvent: types.HostEvent{Event: at}}
 		left := leaving{}
 		var lines []string
+		note := func(line string) error {
+			lines = append(lines, line)
+			return nil
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		take := func(events ...types.BaseEvent) {
 			for _, e := range events {
-				if err := left.host(ctx, c, namings["name"], e, func(line string) error {
-					lines = append(lines, line)
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				must(left.host(ctx, c, namings["name"], e, note))
 			}
 		}
 		take(empty, empty, back, back)
@@ -176,6 +181,19 @@ func TestMaintenance(t *testing.T) {
 		if want := []string{name + " leaves " + hosts[0].Name() + " enters maintenance mode",
 			name + " returns " + hosts[0].Name() + " is not in maintenance mode"}; !slices.Equal(lines, want) {
 			t.Errorf("announced: %q, want %q", lines, want)
+		}
+		for _, again := range []struct {
+			before types.BaseEvent
+			want   string
+		}{{empty, " leaves "}, {back, " returns "}} { // before another one begins, which knows of nothing
+			again.before.GetEvent().CreatedTime = time.Now()
+			must(event.NewManager(c).PostEvent(ctx, again.before, types.TaskInfo{}))
+			lines = nil
+			must(leaving{}.begin(ctx, c, namings["name"], note))
+			told := slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, name+" ") })
+			if len(told) != 1 || !strings.HasPrefix(told[0], name+again.want) || len(lines) < 2 {
+				t.Errorf("announced: %q, want one that%s", told, again.want)
+			}
 		}
 		// And as a watcher of vCenter sees it.
 		work, cancel := context.WithTimeout(ctx, time.Minute)
@@ -187,7 +205,7 @@ func TestMaintenance(t *testing.T) {
 				return nil
 			})
 		}()
-		for got := ""; !strings.HasSuffix(got, "enters maintenance mode"); {
+		for got := ""; !strings.HasPrefix(got, name+" leaves "); {
 			empty.CreatedTime = time.Now()
 			if err := event.NewManager(c).PostEvent(ctx, empty, types.TaskInfo{}); err != nil {
 				t.Fatal(err)
