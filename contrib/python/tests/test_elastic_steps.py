@@ -949,7 +949,7 @@ class PremiseTest(unittest.TestCase):
         run_ranks(1, body)
 
     def test_export(self):
-        """torch.jit.script() takes no hooks, and there are none any more when training is over."""
+        """A model can be traced and scripted while it is trained, and so can a copy of it."""
 
         def body(rank):
             model = nn.Sequential(nn.Linear(6, 1))
@@ -960,15 +960,22 @@ class PremiseTest(unittest.TestCase):
             def train(state):
                 while state.step < 6:
                     optimizer.zero_grad()
-                    model(torch.ones(2, 6)).sum().backward()
+                    for other in model, copy.deepcopy(model), nn.Sequential(model):
+                        torch.jit.trace(other, torch.ones(2, 6))
+                        scripted = torch.jit.script(other)
+                        want = model.eval()(torch.ones(2, 6))
+                        self.assertTrue(torch.equal(scripted(torch.ones(2, 6)), want))
+                    model.train()(torch.ones(2, 6)).sum().backward()
                     optimizer.step()
                     state.step += 1
                     state.commit()
-                torch.jit.trace(model, torch.ones(2, 6))
                 self.assertTrue(state._steps.proven)
+                optimizer.zero_grad()
+                scripted.train()(torch.ones(2, 6)).sum().backward()  # which has no hook
+                optimizer.step()
+                self.assertIn("no forward pass of the state's model", state._steps.against)
 
             state = hvd.elastic.TorchState(model, optimizer, step=0)
-            torch.jit.script(model)
             train(state)
             scripted = torch.jit.script(model)
             state = hvd.elastic.TorchState(scripted, optimizer, step=0)

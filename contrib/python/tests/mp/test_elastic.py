@@ -74,7 +74,7 @@ def main():
     os.environ["HOROVOD_ELASTIC"] = "1"
     assert train(state) == "done"
     starts = [start for _, _, start in worlds]
-    # A script that goes back itself gets its last copy, which the first time may be older than its last commit.
+    # A script that goes back itself gets its last copy, the first time perhaps one before its last commit.
     assert starts[1] in (0, 3, 6) and starts == [0, starts[1], 9, 18], starts
     assert {(r, n) for r, n, _ in worlds} == {(rank, size)}, worlds
     assert state.notes == list(range(1, STEPS + 1)), state.notes

@@ -35,7 +35,7 @@ import torch
 from gorun import basics
 from gorun.process_sets import global_process_set
 from gorun.sampling import ExactSampler
-from gorun.torch.elastic import loops
+from gorun.torch.elastic import hooks, loops
 from gorun.torch.elastic.evidence import Evidence, differing
 from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
 from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
@@ -113,7 +113,7 @@ class Steps:
         self._live = False  # the first step since the script started has begun
         self._checks = True  # that step's values should be those that the script started with
         optimizer._watch = weakref.ref(self)
-        self._hooks: list[Any] = []  # on the models, while the script trains: torch.jit.script() takes none
+        self._hooks: list[Any] = []  # on the models, while the script trains
         self._snapshot(exact=True)
 
     def _sampled(self) -> Sample:
@@ -296,7 +296,7 @@ class Steps:
         self._ahead = self.applied > self.begun
         self._live, self._due, self._checks = False, True, exact
         if not self._hooks and not self.against:
-            self._hooks = [model.register_forward_pre_hook(_Hook(self)) for model in self._models]
+            self._hooks = hooks.watch(self._models, self)
 
     def ended(self) -> None:
         """Note that the training function has ended: whatever the script does with the weights is its own."""
@@ -335,26 +335,6 @@ class Steps:
     def _tell(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return what tells one step from another."""
         return {**values, **{name: Part(part).state for name, part in self._parts.items()}}
-
-
-class _Hook:
-    """Tells Steps that a forward pass begins. A copy of the model has one that tells nothing."""
-
-    def __init__(self, steps: Steps) -> None:
-        self._steps = weakref.ref(steps)
-
-    def __call__(self, model: torch.nn.Module, _: Any) -> None:
-        if not _compiling() and not torch.jit.is_tracing():
-            steps = self._steps()
-            if steps is not None:
-                steps.forward(model)
-
-    def __reduce__(self) -> Any:
-        # A model that was saved whole can be loaded where there is no gorun: {}.get(model, inputs) is inputs.
-        return getattr, ({}, "get")
-
-
-_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
 
 def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
