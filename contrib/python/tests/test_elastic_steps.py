@@ -772,6 +772,31 @@ class PremiseTest(unittest.TestCase):
             self.assertIn("the script itself goes back to its commits", said)
             self.assertEqual(said.count("goes back to a copy of"), 1, said)
 
+    def test_the_script_goes_back_to_a_commit_of_the_weights(self):
+        """Weights without an update since a commit are those of the commit, which needs no copy."""
+
+        def script(process, steps):
+            def at(moment):
+                if moment == "backward" and process.state.step == 7 and process.begun[7] == 1:
+                    raise hvd.HorovodInternalError("the loss is no number")
+
+            @hvd.elastic.run
+            def train(state):
+                while state.step < 10:
+                    process.step(at)
+                    state.step += 1
+                    state.commit()
+
+            process.state._steps._clock = iter(range(1000)).__next__  # a copy lasts for long enough
+            with mock.patch("gorun.basics.reset"):
+                train(process.state)
+
+        process, said = self.train(script)
+        self.assertEqual(process.model.weight.tolist(), wanted(10))
+        self.assertEqual((process.model.seen, process.schedule.last_epoch), (10, 10))
+        self.assertEqual((process.begun[6], process.begun[7]), (1, 2))
+        self.assertNotIn("copy", said)
+
     def test_hosts_come_after_the_script_went_back(self):
         """The update of the step before the interrupt counts, although the script went back earlier."""
 
@@ -811,6 +836,7 @@ class PremiseTest(unittest.TestCase):
             if rank:
                 process.state._steps._copied_at = float("-inf")
             process.train(6, every=1)
+            process.step()  # or the weights were those of the last commit
             with self.assertRaisesRegex(hvd.HorovodInternalError, "other ranks may have others"):
                 process.state.restore()
             before = process.state.step

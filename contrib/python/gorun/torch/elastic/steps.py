@@ -108,6 +108,7 @@ class Steps:
         self._copied_at, self._copy_took = float("-inf"), 0.0
         self._copy_place = 0, 0, 1  # applied, begun and size
         self._fresh = True  # the last copy is that of the last commit
+        self._committed = 0  # updates in the weights then
         self._torn = False  # the weights are partly those of another rank
         self._running = False  # the training function, in a job that may lose ranks
         self._live = False  # the first step since the script started has begun
@@ -185,6 +186,7 @@ class Steps:
 
     def commit(self) -> bool:
         """Note a commit; return whether it needs no copy."""
+        self._committed = self.applied
         values = self._state._copied()
         if not self._running:
             self._snapshot(exact=False, values=values)
@@ -238,7 +240,14 @@ class Steps:
             self._options.restore(self._optimizer)
 
     def goes_back(self) -> bool:
-        """Note that the script itself goes back to a commit; report whether it gets an older one."""
+        """Note that the script itself goes back to a commit; report whether it gets an older one.
+
+        The beginning of the step does not serve: its weights may be the reason, unless they are those of the
+        commit.
+        """
+        committed = self.begun == self.applied == self._committed
+        if committed and self.proven and not self._torn and self._sample.intact():
+            return False
         if not self._fresh:
             say(OLD.format(self._clock() - self._copied_at))
         self.object(BACK)
