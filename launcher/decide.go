@@ -29,6 +29,10 @@ func (j *job) decide(ev elastic.Event) {
 		}
 		return
 	}
+	if j.membership.untold && !j.stopping {
+		j.membership.untold = false
+		j.tendSpares(j.membership.policy.Spares())
+	}
 	held := j.membership.held
 	j.membership.held = nil
 	for _, former := range held {

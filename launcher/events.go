@@ -142,15 +142,12 @@ func (j *job) notice(h *host, msg wire.Message) {
 	}
 }
 
-// accounted takes the end of a daemon's account. A member that does not know the last roster never got it. Spares of the
-// snapshot may not run either, so all hosts hear of them again.
+// accounted takes the end of a daemon's account. A member that does not know the last roster of the former launcher never got
+// it, and needs another one.
 func (j *job) accounted(h *host, a *wire.Account) {
-	if m := j.membership; a.HasJob && a.Epoch < m.epoch && m.policy.Member(h.id) {
+	if m := j.membership; a.HasJob && a.Epoch < m.taken && m.epoch == m.taken && m.policy.Member(h.id) {
 		why := fmt.Sprintf("the launcher was lost before %s knew the members of epoch %d", h.name, m.epoch)
 		j.decide(elastic.Interrupted{Why: why})
-	}
-	if spares := j.membership.policy.Spares(); len(spares.Places) > 0 && !j.hosts.unaccounted() && !j.stopping {
-		j.tendSpares(spares)
 	}
 }
 

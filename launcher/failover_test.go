@@ -182,8 +182,8 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	}
 }
 
-// TestSparesAfterTakeOver: a launcher that carries a job on tells the hosts of spares again, once all have reported their state:
-// the former one may have been lost before it did.
+// TestSparesAfterTakeOver: a launcher that carries a job on tells the hosts of spares again, once all have reported their state,
+// and begins another world if a member does not know the last one: the former launcher may have been lost before it told them.
 func TestSparesAfterTakeOver(t *testing.T) {
 	policy := elastic.Policy{NP: 1, MinNP: 1, MaxNP: 1, Spares: 1, ResetLimit: -1}
 	former := elastic.New(elastic.Config{Policy: policy})
@@ -193,7 +193,8 @@ func TestSparesAfterTakeOver(t *testing.T) {
 	}
 	members, err := former.Snapshot()
 	must.Do(t, err)
-	spec := &Spec{Elastic: &ElasticSpec{Policy: policy, Admit: func(int, string) error { return nil }}, Programs: []Program{{}}}
+	spec := &Spec{Elastic: &ElasticSpec{Policy: policy, Admit: func(int, string) error { return nil }}, Programs: []Program{{}},
+		Note: func(string, ...any) {}}
 	spec.Snapshot, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
 		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t"}}})
 	must.Do(t, err)
@@ -213,13 +214,20 @@ func TestSparesAfterTakeOver(t *testing.T) {
 	a, b := j.hosts[0], j.hosts[1]
 	for _, tc := range []struct {
 		from     *host
+		knows    uint32 // the last roster that it got
 		onA, onB string
-	}{{b, "", ""}, {a, "", "*wire.Roster *wire.Spares "}} {
+	}{{b, 0, "", ""}, {a, 1, "", "*wire.Roster *wire.Spares "}, {a, 1, "", ""}} {
 		tc.from.ready = &wire.Ready{}
-		j.message(tc.from, &wire.Account{HasJob: true, Epoch: 1})
+		j.message(tc.from, &wire.Account{HasJob: true, Epoch: tc.knows})
+		j.decide(elastic.Tick{})
 		if onA, onB := told(a), told(b); onA != tc.onA || onB != tc.onB {
 			t.Errorf("after the account of %s a hears %q, and b, which has the spare, %q", tc.from.name, onA, onB)
 		}
+	}
+	j.message(a, &wire.Account{HasJob: true})
+	j.message(a, &wire.Account{HasJob: true}) // it knew no roster, and the next one is under way
+	if j.membership.epoch != 2 {
+		t.Errorf("in epoch %d, want 2: a did not know the world of epoch 1", j.membership.epoch)
 	}
 }
 

@@ -68,6 +68,7 @@ func (s *state) restore(text []byte) error {
 		return fmt.Errorf("take over job: %w", err)
 	}
 	m.policy, m.began, m.epoch = policy, time.Now().Add(-now), policy.Epoch()
+	m.taken, m.untold = m.epoch, len(policy.Spares().Places) > 0
 	s.alive.Begin(time.Now()) // no host could be heard before
 	for _, x := range snap.Hosts {
 		m.names, m.slots[x.Name] = append(m.names, x.Name), x.Slots
