@@ -20,13 +20,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-const (
-	// Making that takes longer than tellAfter is told of, and then every tellEvery.
-	tellAfter = 2 * time.Second
-	tellEvery = 10 * time.Second
-	// markEvery is how often a job marks its environment as used, as daemons do with trees: hosts may ask for it until the job ends.
-	markEvery = time.Hour
-)
+// markEvery is how often a job marks its environment as used, as daemons do with trees: hosts may ask for it until the job ends.
+const markEvery = time.Hour
 
 // Maker makes the environment once, when the hosts have said which Python they have.
 type Maker struct {
@@ -149,29 +144,15 @@ func (m *Maker) make(ctx context.Context) (*ship.Bundle, error) {
 	m.at = at
 	tree := saved(at)
 	if tree == nil {
-		var telling sync.WaitGroup
-		defer telling.Wait()
-		over, cancel := context.WithCancel(ctx)
-		defer cancel()
-		telling.Go(func() { m.tell(over) })
+		began := time.Now()
+		defer talk.Tell(func() {
+			m.note("gorun: --python %s: makes the environment for Python %s, since %.0f s", m.source.Word, name(m.needs), time.Since(began).Seconds())
+		})()
 		if err := m.atomically(at, func() bool { tree = saved(at); return tree != nil }, func(dir string) error { return m.fill(ctx, dir, env, append(flags, "--python-platform", platform)) }); err != nil {
 			return nil, err
 		}
 	}
 	return ship.New(tree), used(at)
-}
-
-// tell shows now and then that the environment is being made.
-func (m *Maker) tell(ctx context.Context) {
-	began := time.Now()
-	for wait := tellAfter; ; wait = tellEvery {
-		select {
-		case <-time.After(wait):
-			m.note("gorun: --python %s: makes the environment for Python %s, since %.0f s", m.source.Word, name(m.needs), time.Since(began).Seconds())
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // fill makes the environment in a directory: env, which hosts get, and tree, the list of its files.

@@ -32,14 +32,11 @@ func save(ctx context.Context, dir string) error {
 			}
 			return nil
 		}
-		f := wire.TreeFile{Path: below}
-		if entry.Type()&fs.ModeSymlink != 0 {
-			f.Link, err = os.Readlink(name)
-		} else if info, statErr := entry.Info(); statErr != nil {
-			err = statErr
-		} else if err = os.Chtimes(name, untouched, untouched); err == nil {
-			f.Size, f.Exec = info.Size(), info.Mode()&0o111 != 0
-			f.Hash, err = ship.Hash(name, f.Size)
+		f, err := ship.Entry(root, below, entry)
+		if err == nil && f.Link == "" {
+			if err = os.Chtimes(name, untouched, untouched); err == nil {
+				f.Hash, err = ship.Hash(name, f.Size)
+			}
 		}
 		tree.Files = append(tree.Files, f)
 		return err

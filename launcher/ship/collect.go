@@ -118,23 +118,16 @@ func (c *collection) visit(ctx context.Context, name string, entry fs.DirEntry, 
 		}
 		return nil
 	}
-	info, err := entry.Info()
+	if entry.Type()&^fs.ModeSymlink != 0 {
+		c.notes = append(c.notes, fmt.Sprintf("%s is no regular file, and is not sent", below))
+		return nil
+	}
+	f, err := Entry(c.root, below, entry)
 	if err != nil {
 		return err
 	}
-	f := wire.TreeFile{Path: below, Size: info.Size(), Exec: info.Mode()&0o111 != 0}
-	switch mode := info.Mode(); {
-	case mode&fs.ModeSymlink != 0:
-		if f.Link, err = os.Readlink(name); err != nil {
-			return err
-		}
-		f.Size, f.Exec = 0, false
-		if _, err := os.Stat(name); err != nil {
-			c.notes = append(c.notes, fmt.Sprintf("%s leads to %s, which is not there", below, f.Link))
-		}
-	case !mode.IsRegular():
-		c.notes = append(c.notes, fmt.Sprintf("%s is no regular file, and is not sent", below))
-		return nil
+	if _, err := os.Stat(name); err != nil && f.Link != "" {
+		c.notes = append(c.notes, fmt.Sprintf("%s leads to %s, which is not there", below, f.Link))
 	}
 	c.tree.Files = append(c.tree.Files, f)
 	if c.bytes += f.Size; f.Size > c.largest.Size {
@@ -148,6 +141,20 @@ func (c *collection) visit(ctx context.Context, name string, entry fs.DirEntry, 
 			c.root, MostBytes>>30, c.largest.Path, float64(c.largest.Size)/(1<<30), ignoreFile)
 	}
 	return nil
+}
+
+// Entry describes a regular file or a link below a directory, but for its hash.
+func Entry(root, below string, entry fs.DirEntry) (wire.TreeFile, error) {
+	f := wire.TreeFile{Path: below}
+	info, err := entry.Info()
+	switch {
+	case err != nil:
+	case info.Mode()&fs.ModeSymlink != 0:
+		f.Link, err = os.Readlink(filepath.Join(root, below))
+	default:
+		f.Size, f.Exec = info.Size(), info.Mode()&0o111 != 0
+	}
+	return f, err
 }
 
 // isNamed reports whether the user has named a file in .gorunignore, by its path or its last name, or something in a directory.

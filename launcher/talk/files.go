@@ -35,10 +35,30 @@ const (
 	pieceSize = 1 << 20
 	// pieces is how many of them may be on their way.
 	pieces = 4
-	// A host that gets files for longer than tellAfter is told of, and then every tellEvery.
+	// What takes longer than tellAfter is told of, and then every tellEvery.
 	tellAfter = 2 * time.Second
 	tellEvery = 10 * time.Second
 )
+
+// Tell calls say now and then while something takes long, until stop is called.
+func Tell(say func()) (stop func()) {
+	over := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for wait := tellAfter; ; wait = tellEvery {
+			select {
+			case <-time.After(wait):
+				say()
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		telling.Wait()
+	}
+}
 
 // supply gives a daemon the files that it asks for. The reading side of a conversation calls its methods.
 type supply struct {
@@ -169,23 +189,18 @@ func (s *supply) end(ok bool) {
 func (s *supply) send(ctx context.Context, all Files, files []int, room <-chan struct{}) error {
 	from, of := all.Open(files), all.Tree().Bytes(files)
 	defer from.Close()
-	var sent int64
-	tell := time.NewTimer(tellAfter)
-	defer tell.Stop()
+	var sent atomic.Int64
+	defer Tell(func() { s.tell(sent.Load(), of) })()
 	for {
 		select {
 		case <-room:
-		case <-tell.C:
-			s.tell(sent, of)
-			tell.Reset(tellEvery)
-			continue
 		case <-ctx.Done():
 			return nil
 		}
 		piece := make([]byte, pieceSize)
 		n, err := io.ReadFull(from, piece)
 		if n > 0 {
-			sent += int64(n)
+			sent.Add(int64(n))
 			s.to.Put(&wire.Files{Data: packed(piece[:n]), Size: n})
 			s.moved.Store(time.Now().UnixNano())
 		}
