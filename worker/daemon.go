@@ -33,7 +33,6 @@ type daemon struct {
 	files    *shipped.Store // of what the job brings; nil if that is nothing
 	tree     string         // where the job's tree is on this host
 	venv     string         // where its environment of Python is, "" for none
-	packages *wire.Tree     // the files of that, nil unless they came now
 	flown    bool           // what the flight recorder has was sent, as the job ends
 	machine  *machine.HostMachine
 	member   *member.Membership

@@ -85,15 +85,15 @@ func (d *daemon) getPython(ctx context.Context, key []byte) error {
 		return err
 	}
 	ask := wire.AskPython{Path: file, Platform: platform}
-	if d.venv, d.packages, err = d.files.GetPython(ctx, ask, base, key, d.inbox.messages, d.out); err != nil {
+	if d.venv, err = d.files.GetPython(ctx, ask, base, key, d.inbox.messages, d.out); err != nil {
 		return fmt.Errorf("get the environment of Python: %w", err)
 	}
 	return nil
 }
 
-// serveTree gives hosts of the job the files that came to this one, and returns the port.
+// serveTree gives hosts of the job the files that this one has for it, and returns the port.
 func (d *daemon) serveTree(ctx context.Context) (port int, err error) {
-	if d.job.Tree == nil && d.packages == nil || d.job.Alone {
+	if d.job.Tree == nil && !d.job.Python || d.job.Alone {
 		return 0, nil
 	}
 	key, err := d.net.Key(shipped.Purpose)
@@ -104,6 +104,6 @@ func (d *daemon) serveTree(ctx context.Context) (port int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	d.loop.Go(func() { d.files.Serve(ctx, l, d.job.Tree, d.packages, key) })
+	d.loop.Go(func() { d.files.Serve(ctx, l, d.job.Tree, d.venv, key) })
 	return l.Addr().(*net.TCPAddr).Port, nil
 }

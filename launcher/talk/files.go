@@ -64,7 +64,7 @@ func Tell(say func()) (stop func()) {
 type supply struct {
 	files   Files
 	pythons Pythons
-	python  atomic.Pointer[Files] // the environment, nil if the daemon has not asked for all of it
+	python  atomic.Pointer[Files] // the environment, nil if the daemon has not asked for it
 	to      *Mailbox
 	tell    func(sent, of int64) // how far it is
 	moved   atomic.Int64         // when a piece was sent last, in nanoseconds
@@ -131,12 +131,12 @@ func (s *supply) askPython(ctx context.Context, host string, m *wire.AskPython) 
 			}](err); is {
 				answer.Hint = advice.NextStep()
 			}
-		case m.Whole:
-			s.python.Store(&files)
-			answer.Tree = files.Tree()
-			fallthrough
 		default:
+			s.python.Store(&files)
 			answer.Name = files.Name()
+			if m.Whole {
+				answer.Tree = files.Tree()
+			}
 		}
 		s.to.Put(answer)
 	})

@@ -142,7 +142,7 @@ func TestSupplyPython(t *testing.T) {
 		if m := next(); !reflect.DeepEqual(m, &wire.Python{Name: "env"}) {
 			t.Errorf("%+v", m)
 		}
-		if s.offer("host:2", false); env.offered != nil {
+		if s.offer("host:1", false); len(env.offered) != 1 {
 			t.Errorf("a host that had the environment offers its files: %q", env.offered)
 		}
 		s.pythons = stock{env: env}
@@ -156,7 +156,7 @@ func TestSupplyPython(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		s.offer("host:2", true)
-		if !reflect.DeepEqual(program.offered, env.offered) || len(env.offered) != 1 {
+		if !reflect.DeepEqual(program.offered, env.offered[1:]) || len(env.offered) != 2 {
 			t.Errorf("offered %q and %q", program.offered, env.offered)
 		}
 		s.pythons = stock{err: advice{errors.New("no")}}

@@ -49,13 +49,14 @@ func (s *Store) fromHost(ctx context.Context, address string, key []byte, t *wir
 	return s.Take(t, files, slow)
 }
 
-// Serve gives hosts of the job files of trees that are all here, that of the program and that of an environment of Python, until ctx
-// ends and no one takes any more. There may be none of either.
-func (s *Store) Serve(ctx context.Context, l net.Listener, program, python *wire.Tree, key []byte) error {
+// Serve gives hosts of the job files that are all here, those of a program and those of the environment of Python in a directory,
+// until ctx ends and no one takes any more. There may be none of either.
+func (s *Store) Serve(ctx context.Context, l net.Listener, program *wire.Tree, venv string, key []byte) error {
 	config, err := channel(key)
 	if err != nil {
 		return err
 	}
+	python := sync.OnceValue(func() *wire.Tree { return ReadPython(venv) })
 	var guests sync.WaitGroup
 	defer guests.Wait()
 	door := &admit.Door{Timeout: dialLimit}
@@ -79,7 +80,7 @@ func (s *Store) Serve(ctx context.Context, l net.Listener, program, python *wire
 }
 
 // give sends a guest the files that it asks for.
-func (s *Store) give(guest io.ReadWriter, program, python *wire.Tree) error {
+func (s *Store) give(guest io.ReadWriter, program *wire.Tree, python func() *wire.Tree) error {
 	m, err := wire.NewReader(guest).Read()
 	ask, is := m.(*wire.AskFiles)
 	if err != nil || !is {
@@ -87,7 +88,7 @@ func (s *Store) give(guest io.ReadWriter, program, python *wire.Tree) error {
 	}
 	t := program
 	if ask.Python {
-		t = python
+		t = python()
 	}
 	for _, i := range ask.Missing {
 		if t == nil || i < 0 || i >= len(t.Files) {

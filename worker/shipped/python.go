@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -15,9 +16,12 @@ import (
 	"gorun/worker/cached"
 )
 
-// An environment of Python is a tree to which the host adds the Python that it has. settings is added last, so it tells that the rest
-// is there.
-const settings = "pyvenv.cfg"
+// An environment of Python is a tree to which the host adds the list of its files and the Python that it has. settings is added last,
+// so it tells that the rest is there.
+const (
+	settings = "pyvenv.cfg"
+	listFile = ".gorun-files"
+)
 
 var isName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -27,35 +31,57 @@ type PythonError struct{ Text, Hint string }
 func (e *PythonError) Error() string { return e.Text }
 
 // GetPython gets the environment for a Python, base, from the launcher or from a host that the launcher names, unless it is here.
-// It returns where the environment is, and its files if they were not here.
-func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, t *wire.Tree, err error) {
+// It returns where the environment is.
+func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, err error) {
 	sign := time.NewTicker(signInterval)
 	defer sign.Stop()
 	l := &launcher{over: ctx.Done(), in: in, out: out, sign: sign.C}
 	answer, err := l.askPython(ask)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	at := path.Join(cached.Trees, answer.Name)
-	if _, err := s.root.Lstat(path.Join(at, settings)); err != nil {
+	_, unmade := s.root.Lstat(path.Join(at, settings))
+	_, unlisted := s.root.Lstat(path.Join(at, listFile))
+	if unmade != nil || unlisted != nil {
 		ask.Whole = true
 		if answer, err = l.askPython(ask); err != nil {
-			return "", nil, err
+			return "", err
 		}
-		if t = answer.Tree; t == nil || t.Check() != nil || path.Join(cached.Trees, t.Name()) != at {
-			return "", nil, errors.New("the launcher sent another environment than it named")
+		t := answer.Tree
+		if t == nil || t.Check() != nil || path.Join(cached.Trees, t.Name()) != at {
+			return "", errors.New("the launcher sent another environment than it named")
 		}
 		if err := s.get(ctx, t, true, key, l); err != nil {
-			return "", nil, err
+			return "", err
 		}
 		if err := l.meanwhile(ctx, func(context.Context) error { _, _, err := s.Build(t); return err }); err != nil {
-			return "", nil, err
+			return "", err
+		}
+		text, err := wire.Marshal(answer)
+		if err == nil {
+			err = s.write(path.Join(at, listFile), text)
+		}
+		if err != nil {
+			return "", fmt.Errorf("list the environment: %w", err)
 		}
 	}
 	if err := s.begin(at, base, ask.Platform.Version); err != nil {
-		return "", nil, fmt.Errorf("make the environment: %w", err)
+		return "", fmt.Errorf("make the environment: %w", err)
 	}
-	return filepath.Join(s.dir, at), t, s.Mark(answer.Name)
+	return filepath.Join(s.dir, at), s.Mark(answer.Name)
+}
+
+// ReadPython returns the files of an environment that GetPython has made in a directory, nil if there is none.
+func ReadPython(dir string) *wire.Tree {
+	text, _ := os.ReadFile(filepath.Join(dir, listFile))
+	m, err := wire.Unmarshal(text)
+	p, is := m.(*wire.Python)
+	if err != nil || !is || p.Tree == nil || p.Tree.Name() != filepath.Base(dir) {
+		return nil
+	}
+	p.Tree.Root = dir
+	return p.Tree
 }
 
 // askPython asks which environment a Python gets.
@@ -104,8 +130,13 @@ func (s *Store) begin(at, base, version string) error {
 			return err
 		}
 	}
-	return s.rename(file, func(partial string) error {
-		return errors.Join(s.root.WriteFile(partial, []byte(text), 0o600), s.root.Chtimes(partial, cached.Sent, cached.Sent))
+	return s.write(file, []byte(text))
+}
+
+// write adds a file to a tree, as whole as what was sent.
+func (s *Store) write(name string, text []byte) error {
+	return s.rename(name, func(partial string) error {
+		return errors.Join(s.root.WriteFile(partial, text, 0o600), s.root.Chtimes(partial, cached.Sent, cached.Sent))
 	})
 }
 

@@ -154,7 +154,7 @@ func TestGet(t *testing.T) {
 	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error)
-	go func() { over <- first.Serve(ctx, l, tree, nil, key) }()
+	go func() { over <- first.Serve(ctx, l, tree, "", key) }()
 	second := newStore(t)
 	c = converse(t, second, tree, key)
 	<-c.asked
@@ -198,7 +198,7 @@ func TestGetPython(t *testing.T) {
 		c, dir = &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}, make(chan string, 1)
 		w := c.listen()
 		go func() {
-			at, _, err := s.GetPython(t.Context(), wire.AskPython{Platform: wire.Platform{Version: "3.11"}}, base, key, c.in, wire.NewWriter(w))
+			at, err := s.GetPython(t.Context(), wire.AskPython{Platform: wire.Platform{Version: "3.11"}}, base, key, c.in, wire.NewWriter(w))
 			dir <- at
 			c.err <- err
 			w.Close()
@@ -233,10 +233,11 @@ func TestGetPython(t *testing.T) {
 	second.in <- &wire.Files{Data: []byte("onetwo"), Size: 6}
 	must.Do(t, <-second.err)
 
+	var at string
 	for _, base := range []string{"/usr/bin/python3.11", "/opt/bin/python3"} { // which may be another one by then
 		c, dir := get(s, base)
 		answer(c, false)
-		at := <-dir
+		at = <-dir
 		must.Do(t, <-c.err)
 		link, _ := os.Readlink(filepath.Join(at, "bin/python"))
 		if read(t, at, "d/a") != "one" || link != base || !strings.Contains(read(t, at, "pyvenv.cfg"), "home = "+filepath.Dir(base)+"\n") {
@@ -248,7 +249,7 @@ func TestGetPython(t *testing.T) {
 	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error)
-	go func() { over <- s.Serve(ctx, l, nil, tree, key) }()
+	go func() { over <- s.Serve(ctx, l, nil, at, key) }() // it was here before
 	other := newStore(t)
 	c, _ := get(other, "/usr/bin/python3.11")
 	answer(c, false)
@@ -260,6 +261,9 @@ func TestGetPython(t *testing.T) {
 	}
 	cancel()
 	<-over
+	if got := ReadPython(at); got == nil || got.Name() != tree.Name() || got.Root != at || ReadPython(filepath.Dir(at)) != nil {
+		t.Errorf("the environment has %+v", got)
+	}
 
 	for _, bad := range []*wire.Python{{Error: "no", Hint: "do"}, {Name: "../x"}, {}} {
 		c, _ := get(newStore(t), "/usr/bin/python3")

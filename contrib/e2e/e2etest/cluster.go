@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // Python is the interpreter with numpy, and with torch if that is installed.
@@ -265,4 +267,17 @@ func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.LabHost, text string) {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim))
 		return err != nil || strings.Contains(string(state), ") Z ")
 	})
+}
+
+// Sent is how many bytes hosts have sent on their network.
+func (c *Cluster) Sent(hosts ...*lab.LabHost) (bytes int) {
+	c.T.Helper()
+	for _, h := range hosts {
+		text, err := h.Exec(c.T.Context(), "awk", "/eth0:/ {print $10}", "/proc/net/dev")
+		must.Do(c.T, err)
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		must.Do(c.T, err)
+		bytes += n
+	}
+	return bytes
 }

@@ -37,11 +37,11 @@ func TestManyHosts(t *testing.T) {
 		hosts = append(hosts, fmt.Sprintf("host%d:1", i+1))
 	}
 	must.Do(t, c.Launcher().SetLink(lab.Link{Rate: 100e6}))
-	before, among := sent(c, c.Launcher()), sent(c, c.Hosts()...)
+	before, among := c.Sent(c.Launcher()), c.Sent(c.Hosts()...)
 	if r := c.Gorun("-np", "10", "-H", strings.Join(hosts, ","), "true"); r.Code != 0 { // which is over before they send anything else
 		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
 	}
-	bytes, handedBytes := sent(c, c.Launcher())-before, sent(c, c.Hosts()...)-among
+	bytes, handedBytes := c.Sent(c.Launcher())-before, c.Sent(c.Hosts()...)-among
 	text, err := c.Host(1).Exec(t.Context(), "sh", "-c", "cat /root/.cache/gorun/*/gorun | wc -c")
 	size, e := strconv.Atoi(strings.TrimSpace(text))
 	if err = errors.Join(err, e); err != nil {
@@ -64,25 +64,4 @@ func TestManyHosts(t *testing.T) {
 	if r.Code != 0 || strings.Count(r.Stdout, "sums are right") != 10 {
 		t.Errorf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
 	}
-}
-
-// sent is how many bytes hosts have sent on their network.
-func sent(c *e2etest.Cluster, hosts ...*lab.LabHost) (bytes int) {
-	c.T.Helper()
-	for _, h := range hosts {
-		text, err := h.Exec(c.T.Context(), "cat", "/proc/net/dev")
-		if err != nil {
-			c.T.Fatal(err)
-		}
-		for line := range strings.Lines(text) {
-			if counts, ok := strings.CutPrefix(strings.TrimSpace(line), "eth0:"); ok {
-				n, err := strconv.Atoi(strings.Fields(counts)[8])
-				if err != nil {
-					c.T.Fatal(err)
-				}
-				bytes += n
-			}
-		}
-	}
-	return bytes
 }

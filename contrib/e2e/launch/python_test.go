@@ -64,9 +64,9 @@ func TestPython(t *testing.T) {
 	}
 	trains := func(what, version string, most int64, env []string, flags ...string) {
 		t.Helper()
-		before, began := sent(c, c.Launcher()), time.Now()
+		before, began := c.Sent(c.Launcher()), time.Now()
 		r := run(env, flags...)
-		bytes := sent(c, c.Launcher()) - before
+		bytes := c.Sent(c.Launcher()) - before
 		if r.Code != 0 || strings.Count(r.Stdout, "has 1 4.0 "+version+" I am "+version+"\n") != hosts || int64(bytes) > most {
 			t.Errorf("%s: exit code %d, sent %d bytes, at most %d\n%s%s", what, r.Code, bytes, most, r.Stdout, r.Stderr)
 		}
@@ -81,7 +81,7 @@ func TestPython(t *testing.T) {
 	}
 	shell(0, learner)
 	c.GorunBeside("-np", "4", "-H", "host1,host2,host3,host4", "true") // so that the binary is everywhere
-	before := sent(c, c.Launcher())
+	before := c.Sent(c.Launcher())
 
 	require("numpy\\nadder")
 	shell(2, "printf '#!/bin/sh\\nprintf \"3.9\\\\nx86_64\\\\n2.36\\\\n/usr/bin/python3\\\\n\"' >/root/old; chmod +x /root/old; mount --bind /root/old /usr/bin/python3")
@@ -89,7 +89,7 @@ func TestPython(t *testing.T) {
 	shell(2, "umount /usr/bin/python3; mount --bind /dev/null /usr/bin/python3")
 	fails("no Python", "host2: start daemon: get the environment of Python: python3: ", "hosts need a Python, of the same version on all: apt install python3, or dnf install python3")
 	shell(2, "umount /usr/bin/python3")
-	if bytes := sent(c, c.Launcher()) - before; int64(bytes) > size/2 {
+	if bytes := c.Sent(c.Launcher()) - before; int64(bytes) > size/2 {
 		t.Errorf("sent %d bytes before the Pythons were looked at", bytes)
 	}
 

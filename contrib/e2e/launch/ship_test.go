@@ -51,11 +51,11 @@ func TestShip(t *testing.T) {
 		t.Errorf("dry run: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
 
-	before := sent(c, c.Launcher())
+	before := c.Sent(c.Launcher())
 	began := time.Now()
 	r := ship("--ship")
 	cold := time.Since(began)
-	copies := float64(sent(c, c.Launcher())-before) / 6e6
+	copies := float64(c.Sent(c.Launcher())-before) / 6e6
 	if r.Code != 0 || strings.Count(r.Stdout, "has 1 conf 6000000 ") != hosts || copies > 2.5 {
 		t.Errorf("exit code %d, sent %.1f times\n%s%s", r.Code, copies, r.Stdout, r.Stderr)
 	}
@@ -71,10 +71,10 @@ func TestShip(t *testing.T) {
 	}
 
 	shell("sed -i 's/1/2/' /root/proj/lib/model.py; echo '!.env' >/root/proj/.gorunignore")
-	before = sent(c, c.Launcher())
+	before = c.Sent(c.Launcher())
 	began = time.Now()
 	r = ship("--ship")
-	changed := sent(c, c.Launcher()) - before
+	changed := c.Sent(c.Launcher()) - before
 	if r.Code != 0 || strings.Count(r.Stdout, "has 2 conf 6000000 ") != hosts || strings.Count(r.Stdout, "'.env'") != hosts || changed > 2e6 {
 		t.Errorf("exit code %d, sent %d bytes for a changed line\n%s%s", r.Code, changed, r.Stdout, r.Stderr)
 	}
