@@ -13,7 +13,7 @@ static uint32_t chance(uint32_t n) {
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
 	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE,
-					 GONE, SLOTS, WAKE, SHOW, HIDE, COMPLETED, 99};
+					 GONE, SLOTS, WAKE, SHOW, HIDE, COMPLETED, MAILBOX, 99};
 	uint32_t type = types[chance(sizeof types / sizeof *types)];
 	memset(b, 0, 256);
 	put32(b, type);
@@ -54,6 +54,9 @@ static size_t message(unsigned char *b) {
 	case HIDE:
 		put32(b + 8, 7);
 		return 12;
+	case MAILBOX:
+		put64(b + 8, chance(2) ? 2 << 20 : 0);
+		return 16;
 	case SLOTS:
 		put64(b + 8, 8192);
 		return 16;
@@ -219,7 +222,8 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 		ok = on_message(b, n, -1) == GORUN_OK && world.rank == number_of(line, "rank") && world.size == number_of(line, "size") &&
 		     world.local_rank == number_of(line, "local_rank") && world.local_size == number_of(line, "local_size") &&
 		     world.cross_rank == number_of(line, "cross_rank") && world.cross_size == number_of(line, "cross_size") &&
-		     world.batches == ((number_of(line, "flags") & BATCH_TAKEN) != 0);
+		     world.batches == ((number_of(line, "flags") & BATCH_TAKEN) != 0) &&
+		     world.mail_awaited == ((number_of(line, "flags") & MAIL_TAKEN) != 0);
 	} else if (strncmp(line, "region ", 7) == 0) {
 		struct request r = {.number = (uint32_t)number_of(line, "request")};
 		world.requests = &r; /* without a descriptor it cannot be mapped, which is found out last */
@@ -420,12 +424,52 @@ static int golden(const char *path) {
 	return wrong || decoded != DECODED || encoded != ENCODED;
 }
 
+static unsigned char mailbox[MAILBOX_DATA + MAILBOX_BYTES] __attribute__((aligned(8)));
+
+/* mailing: messages lie in the mailbox one after the other, round its end too, and only a daemon that sleeps is woken. */
+static int mailing(void) {
+	static unsigned char b[MAX_MESSAGE];
+	int ends[2], wakes = 0, sleeps = 0;
+	uint64_t taken = 0, n;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends))
+		return 1;
+	world.fd = ends[0], world.mailbox = mailbox, world.out = b;
+	for (int i = 0; i < 1000; i++) {
+		size_t bytes = 8 + chance(i % 50 ? 300 : MAX_MESSAGE - 8);
+		memset(b, i, bytes);
+		int sleeping = chance(2);
+		put32(mailbox + MAILBOX_ASLEEP, (uint32_t)sleeping);
+		sleeps += sleeping;
+		if (send_message(bytes))
+			return 1;
+		wakes += recv(ends[1], b, sizeof b, MSG_DONTWAIT) == 8 && get32(b) == MAIL;
+		for (size_t at = taken; at < taken + 8; at++)
+			((unsigned char *)&n)[at - taken] = mailbox[MAILBOX_DATA + at % MAILBOX_BYTES];
+		int wrong = n != bytes || get64(mailbox + MAILBOX_PUT) != taken + (8 + bytes + 7) / 8 * 8;
+		for (size_t at = taken + 8; at < taken + 8 + bytes; at++)
+			wrong |= mailbox[MAILBOX_DATA + at % MAILBOX_BYTES] != (unsigned char)i;
+		taken = get64(mailbox + MAILBOX_PUT);
+		put64(mailbox + MAILBOX_TAKEN, taken);
+		if (wrong) {
+			fprintf(stderr, "message %d of %zu bytes lies otherwise in the mailbox\n", i, bytes);
+			return 1;
+		}
+	}
+	close(ends[1]); /* the daemon has ended: a mailbox that stays full is no reason to wait */
+	for (int i = 0; i < 1000; i++)
+		if (send_message(1000))
+			return 1;
+	close(ends[0]);
+	world.fd = -1, world.mailbox = NULL, world.out = NULL;
+	return wakes != sleeps || taken < 4 * MAILBOX_BYTES;
+}
+
 int main(int argc, char **argv) {
 	if (argc != 2) {
 		fprintf(stderr, "give the file of golden vectors\n");
 		return 1;
 	}
-	if (golden(argv[1]) || deserting() || counting_in_slots() || counting_one_wait())
+	if (golden(argv[1]) || mailing() || deserting() || counting_in_slots() || counting_one_wait())
 		return 1;
 	unsigned char buffer[256];
 	int accepted = 0, slots = 0, wide = 0, tensors = 0;
@@ -454,6 +498,7 @@ int main(int argc, char **argv) {
 		slot.may_wide = chance(2), slot.in_region = slot.out_region = 1;
 		world.local_size = 1 + (int)chance(4);
 		world.slots_awaited = chance(2);
+		world.mail_awaited = (int)chance(2);
 		world.requests = chance(2) ? &request : NULL;
 		size_t n = message(buffer);
 		for (uint32_t damage = chance(4); damage; damage--)

@@ -51,10 +51,10 @@ func (c *client) receive() ([]byte, int) {
 	c.t.Helper()
 	b, oob := make([]byte, 1<<18), make([]byte, unix.CmsgSpace(4))
 	n, oobn, _, _, err := unix.Recvmsg(c.fd, b, oob, unix.MSG_CMSG_CLOEXEC)
-	for err == unix.EINTR { // the runtime preempts threads by signals
+	for err == unix.EINTR || err == unix.ECONNRESET { // signals of the runtime; once, a daemon that ended before it had read all
 		n, oobn, _, _, err = unix.Recvmsg(c.fd, b, oob, unix.MSG_CMSG_CLOEXEC)
 	}
-	if err == unix.ECONNRESET || err == nil && n == 0 {
+	if err == nil && n == 0 {
 		return nil, -1
 	}
 	if err != nil {

@@ -66,7 +66,7 @@ func TestCompanion(t *testing.T) {
 	c := dial(t, h.name)
 	c.send(companionOf(0, token(0)))
 	b, _ := c.expect(65)
-	if epoch, rank, flags := le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[36:]); epoch != 5 || rank != 0 || flags != 4 {
+	if epoch, rank, flags := le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[36:]); epoch != 5 || rank != 0 || flags != 20 {
 		t.Errorf("welcome to epoch %d as rank %d with flags %d", epoch, rank, flags)
 	}
 	for round := range uint32(3) { // handles and regions of the same numbers

@@ -12,15 +12,16 @@
 //   - submit.go: from the message SUBMIT to a request to the engine
 //   - operation.go: an operation until its rank needs nothing of it any more
 //   - follow.go: operations that wait for another one of their rank
+//   - receive.go, mailbox.go: messages of a rank, by its socket or in memory that it shares
 //   - send.go, outbox.go: messages to a rank, and completions that go together
 //   - slots.go: the daemon's part in shared-memory slots
 //   - stall.go: operations that some ranks wait for, or have given up
 //
 // Cost of an operation, per rank: one receive and one send here (plus one receive that finds the socket empty, which is
-// how the reader learns that it may sleep), and one wake-up each way. Complete sends, on the goroutine of its caller;
-// the writer only runs while a rank does not read. No garbage in steady state. A reader that asks again for some
-// microseconds before it sleeps was tried: on two CPUs it takes the CPU that a rank needs, and a round trip of two
-// ranks went from 28 to 75 µs.
+// how the reader learns that it may sleep), and one wake-up each way. In a burst the mailbox saves most of that. Complete
+// sends, on the goroutine of its caller; the writer only runs while a rank does not read. No garbage in steady state. A
+// reader that asks again for some microseconds before it sleeps was tried: on two CPUs it takes the CPU that a rank
+// needs, and a round trip of two ranks went from 28 to 75 µs.
 package session
 
 import (

@@ -140,6 +140,9 @@ func (s *session) end() {
 		r.Release()
 	}
 	clear(s.regions)
+	if s.mailbox != nil {
+		s.mailbox.region.Release()
+	}
 	s.conn.Close()
 	s.server.remove(s)
 	if s.slots != nil {
@@ -174,7 +177,8 @@ func (s *session) dispatch(b []byte) error {
 		}
 		s.alloc(request, n)
 		return nil
-	case codec.TypeRelease, codec.TypeFree, codec.TypeBye, codec.TypeSlots, codec.TypeTraffic, codec.TypeKept, codec.TypeBatch:
+	case codec.TypeRelease, codec.TypeFree, codec.TypeBye, codec.TypeSlots, codec.TypeTraffic, codec.TypeKept, codec.TypeBatch,
+		codec.TypeMailbox:
 		value, err := codec.DecodePair(b)
 		if err != nil {
 			return err
@@ -186,6 +190,8 @@ func (s *session) dispatch(b []byte) error {
 			return s.free(value)
 		case codec.TypeSlots:
 			return s.showSlots()
+		case codec.TypeMailbox:
+			return s.openMailbox()
 		case codec.TypeBatch:
 			s.mu.Lock()
 			s.batches = true

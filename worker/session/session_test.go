@@ -111,7 +111,7 @@ func TestWelcomeWaitsForWorld(t *testing.T) {
 	for i := 4; i < 44; i += 4 {
 		got = append(got, le.Uint32(b[i:]))
 	}
-	if want := []uint32{1, 5, 1, 2, 1, 2, 0, 1, 14, 1}; fmt.Sprint(got) != fmt.Sprint(want) || string(b[44:48]) != "test" {
+	if want := []uint32{1, 5, 1, 2, 1, 2, 0, 1, 30, 1}; fmt.Sprint(got) != fmt.Sprint(want) || string(b[44:48]) != "test" {
 		t.Errorf("welcome %v %q, want %v and the job", got, b[44:], want)
 	}
 	join(t, h.name, 0) // one that comes later is answered at once

@@ -52,8 +52,8 @@ func joinSlots(t *testing.T, h *host, rank int) *slotClient {
 	t.Helper()
 	c := dial(t, h.name)
 	c.send(helloOf(rank, token(rank)))
-	if b, _ := c.expect(65); le.Uint32(b[36:]) != 14 {
-		t.Fatalf("rank %d: flags %d of welcome, want 14", rank, le.Uint32(b[36:]))
+	if b, _ := c.expect(65); le.Uint32(b[36:]) != 30 {
+		t.Fatalf("rank %d: flags %d of welcome, want 30", rank, le.Uint32(b[36:]))
 	}
 	x := &slotClient{client: c, rank: rank}
 	x.region, x.memory = c.alloc(1 << 20)

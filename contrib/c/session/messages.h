@@ -17,6 +17,8 @@ enum {
 	HIDE = 12, /* from the daemon */
 	KEPT = 13,
 	BATCH = 14,
+	MAILBOX = 15, /* both ways */
+	MAIL = 16,
 	WELCOME = 65, /* this one and those below are from the daemon */
 	REGION = 66,
 	FAIL = 67,
@@ -77,6 +79,7 @@ enum {
 #define TAKES_WIDE 128 /* added to SUBMIT's number of dimensions: also a wide slot */
 #define TAKES_BELT 64 /* added to SUBMIT's number of dimensions: also a slot on the belt */
 #define BELT_THERE 8 /* flag of WELCOME: there is a belt */
+#define MAIL_TAKEN 16 /* flag of WELCOME: the daemon understands MAILBOX */
 #define WIRE_BITS 4 /* bits of SUBMIT's reduction; those above are the coding */
 /* end table */
 /* begin table: limits define */
@@ -85,6 +88,13 @@ enum {
 #define MAX_NAME 4096 /* bytes of a name */
 #define MAX_DIMS 32 /* dimensions of a tensor */
 #define MAX_IN_FLIGHT 65536 /* operations of a rank */
+/* end table */
+/* begin table: mailbox define */
+#define MAILBOX_BYTES 131072 /* bytes of messages in a mailbox, a power of two */
+#define MAILBOX_PUT 0 /* offsets in the mailbox: how many bytes the rank has put there */
+#define MAILBOX_TAKEN 64 /* how many the daemon has taken */
+#define MAILBOX_ASLEEP 72 /* the daemon wants to be woken */
+#define MAILBOX_DATA 128 /* the messages */
 /* end table */
 /* begin table: slots define */
 #define LINE 64 /* bytes of a cache line */

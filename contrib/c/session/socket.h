@@ -1,16 +1,45 @@
 /* A part of gorun.c: the connection to the daemon, and what its messages change. */
 
-static int send_message(size_t n) {
+/* post sends a message by the socket. *gone: nobody reads it any more. */
+static int post(const unsigned char *b, size_t n, int *gone) {
 	for (;;) {
-		if (send(world.fd, world.out, n, MSG_NOSIGNAL) >= 0)
+		if (send(world.fd, b, n, MSG_NOSIGNAL) >= 0)
 			return GORUN_OK;
 		if (errno == EINTR)
 			continue;
 		/* The daemon closes the connection after GONE, which has the reason; receive reads it. */
-		if (errno == EPIPE || errno == ECONNRESET)
-			return GORUN_OK;
-		return lose(GORUN_LOST, "send to gorun's daemon: %s", strerror(errno));
+		*gone = errno == EPIPE || errno == ECONNRESET;
+		return *gone ? GORUN_OK : lose(GORUN_LOST, "send to gorun's daemon: %s", strerror(errno));
 	}
+}
+
+/* put_mail puts a message into the mailbox, and wakes the daemon if that sleeps. */
+static int put_mail(const unsigned char *b, size_t n) {
+	static const unsigned char mail[8] = {MAIL};
+	static const struct timespec pause = {0, 50000};
+	uint64_t *put = (uint64_t *)(void *)(world.mailbox + MAILBOX_PUT), *taken = (uint64_t *)(void *)(world.mailbox + MAILBOX_TAKEN);
+	uint32_t *asleep = (uint32_t *)(void *)(world.mailbox + MAILBOX_ASLEEP);
+	uint64_t from = *put, whole = (8 + n + 7) / 8 * 8;
+	unsigned char *data = world.mailbox + MAILBOX_DATA;
+	size_t at = from % MAILBOX_BYTES, more = (at + 8) % MAILBOX_BYTES, first = n < MAILBOX_BYTES - more ? n : MAILBOX_BYTES - more;
+	int code = GORUN_OK, gone = 0;
+	while (!code && !gone && from + whole - __atomic_load_n(taken, __ATOMIC_ACQUIRE) > MAILBOX_BYTES)
+		if (!(code = post(mail, sizeof mail, &gone)))
+			nanosleep(&pause, NULL);
+	if (code || gone)
+		return code;
+	put64(data + at, n);
+	memcpy(data + more, b, first);
+	memcpy(data, b + first, n - first);
+	__atomic_store_n(put, from + whole, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(asleep, __ATOMIC_SEQ_CST) && __atomic_exchange_n(asleep, 0, __ATOMIC_SEQ_CST))
+		code = post(mail, sizeof mail, &gone);
+	return code;
+}
+
+static int send_message(size_t n) {
+	int gone;
+	return world.mailbox ? put_mail(world.out, n) : post(world.out, n, &gone);
 }
 
 static int send_pair(uint32_t type, uint32_t value) {
@@ -215,6 +244,7 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		world.cross_rank = (int)get32(b + 28), world.cross_size = (int)get32(b + 32);
 		world.has_belt = (get32(b + 36) & BELT_THERE) != 0;
 		world.batches = (get32(b + 36) & BATCH_TAKEN) != 0;
+		world.mail_awaited = (get32(b + 36) & MAIL_TAKEN) != 0;
 		world.slots_awaited = get32(b + 36) & SLOTS_THERE && world.local_rank >= 0 &&
 				      world.local_rank < world.local_size && world.local_size <= MAX_SLOT_RANKS;
 		return GORUN_OK;
@@ -226,6 +256,12 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		if ((code = map(fd, get64(b + 8), PROT_READ | PROT_WRITE, &world.slots)) == GORUN_OK)
 			world.slots_bytes = get64(b + 8);
 		return code;
+	case MAILBOX:
+		if (n != 16 || !world.mail_awaited || (get64(b + 8) && get64(b + 8) < MAILBOX_DATA + MAILBOX_BYTES))
+			return malformed(type, n);
+		world.mail_awaited = 0;
+		world.mailbox_bytes = get64(b + 8); /* 0: there is no memory for one */
+		return world.mailbox_bytes ? map(fd, world.mailbox_bytes, PROT_READ | PROT_WRITE, &world.mailbox) : GORUN_OK;
 	case WAKE:
 		if (world.meeting)
 			ring(world.local_rank);
@@ -323,6 +359,8 @@ static int receive(int flags, int *none) {
 			wrong = wrong ? wrong : EINTR;
 		}
 		first = 0;
+		if (n < 0 && wrong == ECONNRESET) /* the daemon ended before it had read all: that is told once, before its last messages */
+			wrong = EINTR;
 	} while (n < 0 && wrong == EINTR && !ends);
 	if (!flags)
 		acquire();
@@ -332,9 +370,9 @@ static int receive(int flags, int *none) {
 		*none = 1;
 		return GORUN_OK;
 	}
-	if (n < 0 && wrong != ECONNRESET)
+	if (n < 0)
 		return lose(GORUN_LOST, "the gorun daemon of this host is gone: %s", strerror(wrong));
-	if (n <= 0)
+	if (!n)
 		return world.lost ? fail(world.lost, "%s", world.lost_text)
 				  : lose(GORUN_LOST, "the gorun daemon of this host is gone: it closed the connection%s",
 					 world.size < 0 ? ": it does not expect this rank, or not with this GORUN_TOKEN" : "");

@@ -146,6 +146,9 @@ static struct {
 	uint32_t slot_count;
 	int slots_awaited;
 	int batches; /* the daemon understands BATCH */
+	int mail_awaited; /* and MAILBOX, whose answer has not come */
+	unsigned char *mailbox; /* NULL: messages go by the socket */
+	uint64_t mailbox_bytes;
 	int has_belt;   /* there is a belt, and no rank has given up on it */
 	uint64_t parts; /* how many have gone over it */
 	uint64_t goal;  /* the number of parts that the thread in a slot waits for */

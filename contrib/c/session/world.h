@@ -92,6 +92,9 @@ static void drop(void) {
 	free(world.table);
 	if (world.slots)
 		munmap(world.slots, world.slots_bytes);
+	if (world.mailbox)
+		munmap(world.mailbox, world.mailbox_bytes);
+	world.mailbox = NULL, world.mail_awaited = 0;
 	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0, world.slots_awaited = 0;
 	free(world.news);
 	free(world.ends);
@@ -117,6 +120,7 @@ static void drop(void) {
 
 static int welcomed(const void *unused) { return unused || world.size >= 1; }
 static int slots_came(const void *unused) { return unused || !world.slots_awaited; }
+static int mailbox_came(const void *unused) { return unused || !world.mail_awaited; }
 static int said_goodbye(const void *unused) { return unused || world.goodbye; }
 
 /* tell_environment sends the variables that the daemon reads from the job's environment, and that a program may also set by itself. */
@@ -154,7 +158,8 @@ static int connect_daemon(const char *name, int companion) {
 		return fail(GORUN_MEMORY, "join world: out of memory");
 	if ((code = hello(world.out, companion)) || (code = dial(name)) || (code = send_message(64)) || (code = until(welcomed, NULL)))
 		return code;
-	if ((code = tell_environment()) || (world.batches && (code = send_pair(BATCH, 0))))
+	if ((code = tell_environment()) || (world.batches && (code = send_pair(BATCH, 0))) ||
+	    (world.mail_awaited && ((code = send_pair(MAILBOX, 0)) || (code = until(mailbox_came, NULL)))))
 		return code;
 	world.yields = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < world.local_size;
 	if (!world.slots_awaited)

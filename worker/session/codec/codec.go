@@ -42,6 +42,8 @@ const (
 	TypeHide    = 12 // from the daemon
 	TypeKept    = 13
 	TypeBatch   = 14
+	TypeMailbox = 15 // both ways
+	TypeMail    = 16
 
 	TypeWelcome   = 65
 	TypeRegion    = 66
@@ -67,6 +69,7 @@ const (
 	slotsThere = 2    // flag of WELCOME: there are slots
 	batchTaken = 4    // flag of WELCOME: BATCH is understood
 	beltThere  = 8    // flag of WELCOME: there is a belt
+	mailTaken  = 16   // flag of WELCOME: MAILBOX is understood
 	fdComes    = 1    // flag of COMPLETE: a descriptor comes along
 	hostsGo    = 1    // flags of CHANGED
 	hostsCome  = 2
@@ -98,7 +101,7 @@ func Malformed(format string, args ...any) error {
 // Type returns the type of a message that has at least PairLen bytes.
 func Type(b []byte) uint32 { return le.Uint32(b) }
 
-// Messages of a type and one number: RELEASE, FREE, BYE, SLOTS, WAKE, TRAFFIC, KEPT and BATCH. No message is shorter.
+// Messages of a type and one number: RELEASE, FREE, BYE, SLOTS, WAKE, TRAFFIC, KEPT, BATCH, MAILBOX and MAIL. No message is shorter.
 const (
 	offType   = 0
 	pairValue = 4

@@ -86,7 +86,7 @@ func AppendWelcome(b []byte, w *Welcome) []byte {
 	le.PutUint32(m[welcomeLocalSize:], uint32(w.LocalSize))
 	le.PutUint32(m[welcomeCrossRank:], uint32(w.CrossRank))
 	le.PutUint32(m[welcomeCrossSize:], uint32(w.CrossSize))
-	flags := uint32(batchTaken)
+	flags := uint32(batchTaken | mailTaken)
 	if w.Slots {
 		flags |= slotsThere | beltThere
 	}
@@ -249,6 +249,11 @@ func DecodeComplete(b []byte, c *Completion) error {
 // AppendSlots encodes the answer to SLOTS. The descriptor of the memory goes along with it.
 func AppendSlots(b []byte, size int64) []byte {
 	return le.AppendUint64(AppendPair(b, TypeSlots, 0), uint64(size))
+}
+
+// AppendMailbox encodes the answer to MAILBOX. The descriptor of the memory goes along with it, unless there is none and size is 0.
+func AppendMailbox(b []byte, size int64) []byte {
+	return le.AppendUint64(AppendPair(b, TypeMailbox, 0), uint64(size))
 }
 
 // DecodeSlots decodes the answer to SLOTS.

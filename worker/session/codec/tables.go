@@ -43,6 +43,8 @@ func Tables() []Table {
 			{Name: "HIDE", Value: TypeHide, Doc: "from the daemon"},
 			{Name: "KEPT", Value: TypeKept},
 			{Name: "BATCH", Value: TypeBatch},
+			{Name: "MAILBOX", Value: TypeMailbox, Doc: "both ways"},
+			{Name: "MAIL", Value: TypeMail},
 			{Name: "WELCOME", Value: TypeWelcome, Doc: "this one and those below are from the daemon"},
 			{Name: "REGION", Value: TypeRegion},
 			{Name: "FAIL", Value: TypeFail},
@@ -62,6 +64,7 @@ func Tables() []Table {
 			{Name: "TAKES_WIDE", Value: takesWide, Doc: "added to SUBMIT's number of dimensions: also a wide slot"},
 			{Name: "TAKES_BELT", Value: takesBelt, Doc: "added to SUBMIT's number of dimensions: also a slot on the belt"},
 			{Name: "BELT_THERE", Value: beltThere, Doc: "flag of WELCOME: there is a belt"},
+			{Name: "MAIL_TAKEN", Value: mailTaken, Doc: "flag of WELCOME: the daemon understands MAILBOX"},
 			{Name: "WIRE_BITS", Value: codingBits, Doc: "bits of SUBMIT's reduction; those above are the coding"},
 		}},
 		{"limits", []Row{
@@ -70,6 +73,13 @@ func Tables() []Table {
 			{Name: "MAX_NAME", Value: MaxName, Doc: "bytes of a name"},
 			{Name: "MAX_DIMS", Value: MaxDims, Doc: "dimensions of a tensor"},
 			{Name: "MAX_IN_FLIGHT", Value: MaxInFlight, Doc: "operations of a rank"},
+		}},
+		{"mailbox", []Row{
+			{Name: "MAILBOX_BYTES", Value: MailboxBytes, Doc: "bytes of messages in a mailbox, a power of two"},
+			{Name: "MAILBOX_PUT", Value: MailboxPut, Doc: "offsets in the mailbox: how many bytes the rank has put there"},
+			{Name: "MAILBOX_TAKEN", Value: MailboxTaken, Doc: "how many the daemon has taken"},
+			{Name: "MAILBOX_ASLEEP", Value: MailboxAsleep, Doc: "the daemon wants to be woken"},
+			{Name: "MAILBOX_DATA", Value: MailboxData, Doc: "the messages"},
 		}},
 		{"slots", []Row{
 			{Name: "LINE", Value: SlotLine, Doc: "bytes of a cache line"},

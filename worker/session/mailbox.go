@@ -1,0 +1,79 @@
+package session
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"gorun/worker/session/codec"
+	"gorun/worker/shm"
+)
+
+// mailbox is where a rank leaves its messages, once it has asked for one: "The mailbox" in codec/PROTOCOL.md. It belongs to the
+// session's reader. The rank may write anything there at any time, so each word is read once, and checked.
+type mailbox struct {
+	region *shm.Region
+	taken  uint64
+}
+
+func (m *mailbox) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&m.region.Bytes()[at])) }
+
+func (m *mailbox) asleep() *uint32 {
+	return (*uint32)(unsafe.Pointer(&m.region.Bytes()[codec.MailboxAsleep]))
+}
+
+func (m *mailbox) put() uint64 { return atomic.LoadUint64(m.word(codec.MailboxPut)) }
+
+// take copies the next message to b, which has room for any, and returns its length: 0 if there is none.
+func (m *mailbox) take(b []byte) (int, error) {
+	there := m.put() - m.taken
+	if there == 0 {
+		return 0, nil
+	}
+	if atomic.LoadUint32(m.asleep()) != 0 {
+		atomic.StoreUint32(m.asleep(), 0)
+	}
+	data := m.region.Bytes()[codec.MailboxData:][:codec.MailboxBytes]
+	at := m.taken % codec.MailboxBytes
+	n := atomic.LoadUint64(m.word(codec.MailboxData + at))
+	whole := (8 + n + 7) &^ 7
+	if n < codec.PairLen || n > codec.MaxMessage || whole > there || there > codec.MailboxBytes {
+		return 0, codec.Malformed("%d bytes in a mailbox with %d", n, there)
+	}
+	at = (at + 8) % codec.MailboxBytes
+	copy(b[copy(b[:n], data[at:]):n], data)
+	m.taken += whole
+	atomic.StoreUint64(m.word(codec.MailboxTaken), m.taken)
+	return int(n), nil
+}
+
+// sleep has the rank send MAIL after its next message. It reports false if there is one already.
+func (m *mailbox) sleep() bool {
+	if m == nil {
+		return true
+	}
+	atomic.StoreUint32(m.asleep(), 1)
+	if m.put() == m.taken {
+		return true
+	}
+	atomic.StoreUint32(m.asleep(), 0)
+	return false
+}
+
+// openMailbox sends the rank a mailbox. Without memory for one it goes on without.
+func (s *session) openMailbox() error {
+	if s.mailbox != nil {
+		return codec.Malformed("a wish for a second mailbox")
+	}
+	region, err := shm.Create(s.budget, "gorun-mailbox", codec.MailboxSize)
+	size := int64(0)
+	if err != nil {
+		s.server.cfg.Log.Warn("do without a mailbox", "rank", s.rank, "err", err)
+	} else {
+		s.mailbox, size = &mailbox{region: region}, region.Size()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scratch = codec.AppendMailbox(s.scratch[:0], size)
+	s.sendLocked(s.scratch, region)
+	return nil
+}
