@@ -496,7 +496,8 @@ class Repeated(Operation):
         return super().wait()
 
     def _moved(self, number: int) -> bool:
-        return bool(self._binding.place(self._tensor) != self._place)
+        _, shape, address = self._place
+        return bool(self._binding.address(self._tensor) != address or self._tensor.shape != shape)
 
     def _finish(self, results: Sequence[Any]) -> Any:
         self.ended = True  # before another one may have the ticket
