@@ -36,7 +36,7 @@ PYTHON ?= $(shell for modules in numpy,torch,sklearn numpy,torch numpy sys; do \
 PURE := $(addprefix ./,$(shell sed -n '/pure *= \[\]string{/s/.*{\(.*\)}/\1/p' cmd/gorun/deps_test.go | grep -o '[a-z0-9/]*[a-z0-9]'))
 $(if $(PURE),,$(error no list of pure packages in cmd/gorun/deps_test.go))
 # The families of end-to-end tests, those that take longest first. Package speed, which measures rates, runs by itself.
-LONG_FAMILIES := elastic faults launch vm python cluster
+LONG_FAMILIES := elastic launch faults python cluster topology vm
 FAMILIES ?= $(LONG_FAMILIES) $(filter-out $(LONG_FAMILIES) speed e2etest testdata,$(notdir $(patsubst %/,%,$(wildcard contrib/e2e/*/))))
 # The race detector needs a C compiler, on Linux.
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)

@@ -26,6 +26,7 @@ func worlds(j *e2etest.Training) (sizes []string) {
 // TestFewerThanMinNP: survivors that are too few wait, in their processes, for a host that comes, and go on from the
 // last commit; or end the job when no one comes in time.
 func TestFewerThanMinNP(t *testing.T) {
+	t.Parallel()
 	begin := func(t *testing.T, timeout string) (*e2etest.HostFile, *e2etest.Training) {
 		c := e2etest.NewCluster(t, 3)
 		list := c.HostFile("host1:1", "host2:1")

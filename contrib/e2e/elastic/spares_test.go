@@ -139,6 +139,7 @@ func TestSpareLostToo(t *testing.T) {
 // TestDrainHost: the ranks of a host leave it together at a commit, and a spare takes their place. No batch is done
 // again. Without a spare the world shrinks.
 func TestDrainHost(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		flags []string
