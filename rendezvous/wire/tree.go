@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,28 +35,57 @@ type TreeFile struct {
 // mostTree bounds a list of files that is unpacked.
 const mostTree = 64 << 20
 
-// EncodeMsgpack implements msgpack.CustomEncoder: the list of files is long, and packed by deflate.
-func (t *Tree) EncodeMsgpack(e *msgpack.Encoder) error {
-	type plain Tree // which has no methods
+// plainTree is a Tree without methods.
+type plainTree Tree
+
+// pack packs the tree by deflate, since the list of files is long.
+func (t *Tree) pack() ([]byte, error) {
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, flate.BestSpeed)
 	if err == nil {
-		err = errors.Join(msgpack.NewEncoder(w).Encode((*plain)(t)), w.Close())
+		err = errors.Join(msgpack.NewEncoder(w).Encode((*plainTree)(t)), w.Close())
 	}
+	return packed.Bytes(), err
+}
+
+func (t *Tree) unpack(packed []byte) error {
+	return msgpack.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), mostTree)).Decode((*plainTree)(t))
+}
+
+// EncodeMsgpack implements msgpack.CustomEncoder.
+func (t *Tree) EncodeMsgpack(e *msgpack.Encoder) error {
+	packed, err := t.pack()
 	if err != nil {
 		return err
 	}
-	return e.EncodeBytes(packed.Bytes())
+	return e.EncodeBytes(packed)
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder.
 func (t *Tree) DecodeMsgpack(d *msgpack.Decoder) error {
-	type plain Tree
 	packed, err := d.DecodeBytes()
 	if err != nil {
 		return err
 	}
-	return msgpack.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), mostTree)).Decode((*plain)(t))
+	return t.unpack(packed)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t *Tree) MarshalJSON() ([]byte, error) {
+	packed, err := t.pack()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(packed)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Tree) UnmarshalJSON(text []byte) error {
+	var packed []byte
+	if err := json.Unmarshal(text, &packed); err != nil {
+		return err
+	}
+	return t.unpack(packed)
 }
 
 // Check returns what is wrong with a tree that came from elsewhere.
@@ -102,7 +132,7 @@ func (t *Tree) Bytes(files []int) (n int64) {
 
 // At returns a program and its working directory where the tree is at another path. Relative paths hold if the working
 // directory is below Root. Other words of the program that name a file of the tree, or a directory that has one, get its path
-// there.
+// there, and so do those of the form --NAME=PATH.
 func (t *Tree) At(root string, argv []string, dir string) (newArgv []string, newDir string) {
 	newDir, inside := t.moved(root, dir)
 	if !inside {
@@ -111,12 +141,15 @@ func (t *Tree) At(root string, argv []string, dir string) (newArgv []string, new
 	there := t.names()
 	newArgv = slices.Clone(argv)
 	for i, arg := range argv {
-		name := arg
-		if !filepath.IsAbs(arg) && !inside {
-			name = filepath.Join(dir, arg)
+		flag, name, joined := strings.Cut(arg, "=")
+		if flag += "="; !joined || arg[0] != '-' {
+			flag, name = "", arg
+		}
+		if !filepath.IsAbs(name) && !inside {
+			name = filepath.Join(dir, name)
 		}
 		if to, is := t.moved(root, name); is && there[filepath.Clean(name)] {
-			newArgv[i] = to
+			newArgv[i] = flag + to
 		}
 	}
 	return newArgv, newDir

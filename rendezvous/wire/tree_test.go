@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/flate"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -38,6 +40,11 @@ func TestTreeIsPacked(t *testing.T) {
 		got, err := wire.Unmarshal(b)
 		if err != nil || !reflect.DeepEqual(got, sent) || len(b) > 10_000 {
 			t.Errorf("%d bytes, %v", len(b), err)
+		}
+		var read wire.Python
+		text, err := json.Marshal(sent)
+		if err = errors.Join(err, json.Unmarshal(text, &read)); err != nil || !reflect.DeepEqual(&read, sent) || len(text) > 15_000 {
+			t.Errorf("%d bytes of JSON, %v", len(text), err)
 		}
 	}
 	var zeros bytes.Buffer
@@ -88,6 +95,7 @@ func TestTreeAt(t *testing.T) {
 		{"/tmp", "/home/me/proj/train.py /home/me/project", "/tmp", "/c/t/train.py /home/me/project"},
 		{"/home/me/proj", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /home/me/proj", "/c/t", "/home/me/proj/venv/bin/python train.py --out /home/me/proj/runs /c/t"},
 		{"/home/me/proj/runs", "python ../train.py", "/c/t/runs", "python ../train.py"},
+		{"/tmp", "python --conf=/home/me/proj/sub/x --conf=none X=/home/me/proj/train.py", "/tmp", "python --conf=/c/t/sub/x --conf=none X=/home/me/proj/train.py"},
 	} {
 		argv, dir := tree("train.py", "sub/x").At("/c/t", strings.Fields(tc.argv), tc.dir)
 		env := tree("train.py", "sub/x").EnvAt("/c/t", []string{"A=/home/me/proj", "PYTHONPATH=/x:/home/me/proj/sub:"})
