@@ -155,7 +155,7 @@ func (c *cluster) command(name string, args ...string) (*lab.Cmd, *bytes.Buffer,
 	var stdout, stderr bytes.Buffer
 	cmd := c.Launcher().Command(c.T.Context(), name, args...)
 	cmd.Dir = c.Root
-	cmd.Env = append(cmd.Env, "SLURM_CONF="+c.conf)
+	cmd.Env = append(append(cmd.Env, c.Env...), "SLURM_CONF="+c.conf)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	return cmd, &stdout, &stderr
 }

@@ -79,6 +79,17 @@ func TestWithoutSharedBinary(t *testing.T) {
 	if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"here", "here"}) {
 		t.Errorf("with --ship: exit code %d, got %q\n%s", r.Code, got, r.Stderr)
 	}
+	wheels, _ := c.Wheels()
+	list := c.write("requirements.txt", "--no-index\n--find-links "+wheels+"\nnumpy\n", 0o644)
+	python := []string{"--python", list, "python3", "-c", "import numpy, sys; print(numpy.__file__.startswith(sys.prefix) and 'bin/python3' in sys.executable)"}
+	r = c.slurm("salloc", slices.Concat([]string{"-Q", "-N2", "--ntasks-per-node=1", "/root/gorun", "--no-tag-output"}, python)...)
+	if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"True", "True"}) {
+		t.Errorf("with --python: exit code %d, got %q\n%s", r.Code, got, r.Stderr)
+	}
+	job := c.batch(`exec "$@" `+"--python "+list+" python3 -c 'import numpy; print(numpy.__name__)'", "-N2", "--ntasks-per-node=1")
+	if state := c.ends(job); state != "COMPLETED" || strings.Count(c.read(job+".out"), "numpy") != 2 {
+		t.Errorf("in a batch script: %s, %s%s", state, c.read(job+".out"), c.read(job+".err"))
+	}
 	c.nothingLeft()
 }
 
