@@ -2,11 +2,14 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/proc"
@@ -24,22 +27,19 @@ func (d *daemon) getFiles(ctx, work context.Context) error {
 	if err != nil {
 		return err
 	}
-	getenv := func(name string) string {
-		value, _ := rankenv.Lookup(d.cfg.Env, name)
-		return value
-	}
-	if d.files, err = shipped.Open(getenv); err != nil {
+	if d.files, err = openStore(d.cfg.Env); err != nil {
 		return err
 	}
 	var names []string
 	if d.job.Tree != nil {
-		if err := d.getTree(ctx, key); err != nil {
+		if d.tree, err = getTree(ctx, d.files, d.job.Tree, key, d.inbox.messages, d.out); err != nil {
 			return err
 		}
 		names = append(names, filepath.Base(d.tree))
 	}
 	if d.job.Python {
-		if err := d.getPython(ctx, key); err != nil {
+		env := slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
+		if d.venv, _, err = getPython(ctx, d.files, d.job.Argv[0], env, key, d.inbox.messages, d.out); err != nil {
 			return err
 		}
 		names = append(names, filepath.Base(d.venv))
@@ -48,47 +48,112 @@ func (d *daemon) getFiles(ctx, work context.Context) error {
 	return nil
 }
 
-func (d *daemon) getTree(ctx context.Context, key []byte) error {
-	t := d.job.Tree
+func openStore(env []string) (*shipped.Store, error) {
+	return shipped.Open(func(name string) string {
+		value, _ := rankenv.Lookup(env, name)
+		return value
+	})
+}
+
+func getTree(ctx context.Context, store *shipped.Store, t *wire.Tree, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, err error) {
 	if err := t.Check(); err != nil {
-		return err
+		return "", err
 	}
-	if err := d.files.Get(ctx, t, key, d.inbox.messages, d.out); err != nil {
-		return fmt.Errorf("get the files of %s: %w", t.Root, err)
+	if err := store.Get(ctx, t, key, in, out); err != nil {
+		return "", fmt.Errorf("get the files of %s: %w", t.Root, err)
 	}
-	dir, changed, err := d.files.Build(t)
-	if err != nil {
-		return err
-	}
-	d.tree = dir
+	dir, changed, err := store.Build(t)
 	for _, name := range changed {
-		d.out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
+		out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
 	}
-	return nil
+	return dir, err
 }
 
 // versioned is what a program is called that names the version of its Python.
 var versioned = regexp.MustCompile(`^python3\.\d+$`)
 
-// getPython gets the environment for the Python that the program names, or else for python3.
-func (d *daemon) getPython(ctx context.Context, key []byte) error {
-	name, env := "python3", slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
-	if versioned.MatchString(d.job.Argv[0]) {
-		name = d.job.Argv[0]
+// getPython gets the environment for the Python that a program names, or else for python3, and returns what decides which packages suit
+// that Python.
+func getPython(ctx context.Context, store *shipped.Store, program string, env []string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, p wire.Platform, err error) {
+	name := "python3"
+	if versioned.MatchString(program) {
+		name = program
 	}
 	file, err := proc.Find(name, env, "/")
 	if err != nil {
-		return &shipped.PythonError{Text: fmt.Sprintf("get the environment of Python: %v", err), Hint: "hosts need a Python, of the same version on all: apt install python3, or dnf install python3"}
+		return "", p, &shipped.PythonError{Text: fmt.Sprintf("get the environment of Python: %v", err), Hint: "hosts need a Python, of the same version on all: apt install python3, or dnf install python3"}
 	}
-	platform, base, err := python.Ask(ctx, file, env)
+	p, base, err := python.Ask(ctx, file, env)
+	if err != nil {
+		return "", p, err
+	}
+	if dir, err = store.GetPython(ctx, wire.AskPython{Path: file, Platform: p}, base, key, in, out); err != nil {
+		err = fmt.Errorf("get the environment of Python: %w", err)
+	}
+	return dir, p, err
+}
+
+// Shipped keeps on this host what the launchers of detached jobs give their hosts. Env is that of a resident daemon.
+type Shipped struct{ Env func() []string }
+
+// Fetch gets the tree of a request, and the environment of its program's Python, from the process of its user.
+func (s Shipped) Fetch(ctx context.Context, r *wire.Detach, in <-chan wire.Message, out *wire.Writer) error {
+	if r.Tree == nil && r.Python == "" {
+		return nil
+	}
+	store, err := openStore(s.Env())
 	if err != nil {
 		return err
 	}
-	ask := wire.AskPython{Path: file, Platform: platform}
-	if d.venv, err = d.files.GetPython(ctx, ask, base, key, d.inbox.messages, d.out); err != nil {
-		return fmt.Errorf("get the environment of Python: %w", err)
+	defer store.Close()
+	if r.Tree != nil {
+		if _, err := getTree(ctx, store, r.Tree, nil, in, out); err != nil {
+			return err
+		}
 	}
-	return nil
+	if r.Python != "" {
+		env := slices.Concat(rankenv.Machine(s.Env()), r.Env)
+		r.Packages, r.Platform, err = getPython(ctx, store, r.Python, env, nil, in, out)
+	}
+	return err
+}
+
+// Place returns a request in which paths of its tree, and that of its environment, are those on this host. They are also if there is an
+// error because something of it is missing.
+func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
+	if r.Tree == nil && r.Packages == "" {
+		return r, nil
+	}
+	store, err := openStore(s.Env())
+	if err != nil {
+		return r, err
+	}
+	defer store.Close()
+	here := *r
+	if r.Packages != "" {
+		name := filepath.Base(r.Packages) // another host had it elsewhere
+		if here.Packages = store.Dir(name); shipped.ReadPython(here.Packages) == nil {
+			err = fmt.Errorf("the environment of Python is not here: %s", here.Packages)
+		}
+		store.Mark(name)
+	}
+	if r.Tree == nil {
+		return &here, err
+	}
+	err = errors.Join(err, store.Begin(r.Tree))
+	dir, _, buildErr := store.Build(r.Tree)
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	here.Tree = &wire.Tree{Root: dir, Files: r.Tree.Files}
+	here.Args, here.Dir = r.Tree.At(dir, r.Args, r.Dir)
+	here.Env = r.Tree.EnvAt(dir, r.Env)
+	if strings.HasPrefix(here.Dir, dir+"/") {
+		os.MkdirAll(here.Dir, 0o700) // it may have no files
+	} else if _, err := os.Stat(here.Dir); err != nil {
+		here.Dir = dir // it is on the user's machine alone
+	}
+	return &here, errors.Join(err, buildErr)
 }
 
 // serveTree gives hosts of the job the files that this one has for it, and returns the port.

@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/pyenv", "launcher/register", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
-		"worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv"},
+		"worker", "worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv", "worker/shipped"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for
 	"worker/command":       {"collective/verbs/ibverbs", "rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,7 +16,11 @@ import (
 	"gorun/launcher/detached"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
+	"gorun/launcher/output"
 	"gorun/launcher/plan"
+	"gorun/launcher/ship"
+	"gorun/launcher/talk"
+	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 	"gorun/worker/command"
 )
@@ -61,11 +66,50 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 			env = append(env, kv)
 		}
 	}
-	d, err := client.Detach(ctx, addr, wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir})
+	r := wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir, Variables: programs[0].fromFile}
+	d, err := o.detachWith(ctx, client, addr, r, programs)
 	if err != nil {
-		return explainCluster(addr, err)
+		return err
 	}
 	return reportDetached(o.out, d, fmt.Sprintf("%s/%d", d.Host, d.Job))
+}
+
+// detachWith has a daemon run a launcher, and gives it the program and the environment that the job brings, since this machine may be
+// gone when a host joins.
+func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr string, r wire.Detach, programs []program) (d *wire.Detached, err error) {
+	note := func(format string, args ...any) {
+		fmt.Fprintln(os.Stderr, output.Printable(fmt.Sprintf(format, args...)))
+	}
+	tree, notes, err := o.collect(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	packages, more, err := o.packages(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range slices.Concat(notes, more) {
+		note("%s", line)
+	}
+	pythons, ctx, finish, err := o.makePackages(ctx, packages, 1, note)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = finish(err) }()
+	var files talk.Files
+	if r.Tree = tree; tree != nil {
+		files = ship.New(tree)
+	}
+	if packages != nil {
+		r.Python = programs[0].Argv[0]
+	}
+	d, err = client.Detach(ctx, addr, r, func(in *wire.Reader, out *wire.Writer) (wire.Message, error) {
+		return talk.Give(ctx, addr, files, pythons, note, in, out)
+	})
+	if err != nil {
+		err = explainCluster(addr, err)
+	}
+	return d, err
 }
 
 // reportDetached prints the name of a job that runs, or returns the error of one that failed to start.

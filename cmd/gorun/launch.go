@@ -258,10 +258,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	if varying != nil {
 		hosts = 1
 	}
-	ctx, finish, err := o.makePackages(ctx, &spec, packages, hosts, mux)
+	given, ctx, finish, err := o.makePackages(ctx, packages, hosts, mux.Note)
 	if err != nil {
 		return err
 	}
+	spec.Python = given
 	defer func() { err = finish(err) }()
 	if d, ok := dial.(*dialer); ok {
 		defer d.close()

@@ -32,12 +32,14 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.envFile != "" {
+	if r := detachedOf(ctx).Request(); r != nil {
+		p.fromFile = r.Variables // the file is on the user's machine
+	} else if o.envFile != "" {
 		if p.fromFile, err = readEnvFile(o.envFile); err != nil {
 			return nil, nil, err
 		}
-		common = slices.Concat(p.fromFile, common)
 	}
+	common = slices.Concat(p.fromFile, common)
 	if o.onLoss != "" {
 		common = append(common, "GORUN_ON_LOSS="+o.onLoss)
 	}

@@ -10,21 +10,25 @@ import (
 	"sync"
 	"time"
 
-	"gorun/launcher"
-	"gorun/launcher/output"
 	"gorun/launcher/pyenv"
+	"gorun/launcher/talk"
 	"gorun/worker/cached"
+	"gorun/worker/shipped"
 )
 
-// packages returns what --python names, nil without it. A Python that a program names by its path is that of the environment then.
-// The notes are for the user.
+// packages returns what --python names, nil without it and for a launcher that a daemon has started. A Python that a program names by
+// its path is that of the environment then. The notes are for the user.
 func (o *jobFlags) packages(ctx context.Context, programs []program) (*pyenv.Source, []string, error) {
 	if o.python == "" {
 		return nil, nil, nil
 	}
-	source, notes, err := pyenv.Open(ctx, o.python, os.Getenv, o.ships())
-	if err != nil {
-		return nil, nil, o.wrongPackages(err)
+	var source *pyenv.Source
+	var notes []string
+	if detachedOf(ctx).Request() == nil { // else its user has read them
+		var err error
+		if source, notes, err = pyenv.Open(ctx, o.python, os.Getenv, o.ships()); err != nil {
+			return nil, nil, o.wrongPackages(err)
+		}
 	}
 	for i, note := range notes {
 		notes[i] = "gorun: note: --python: " + note
@@ -49,30 +53,41 @@ func (o *jobFlags) wrongPackages(err error) error {
 	return &usageError{fmt.Errorf("--python %s: %w", o.python, err), hint}
 }
 
-// makePackages has hosts of a job get an environment, if packages is not nil. The job's context ends if none can be made: finish then
-// returns why, in place of the job's error.
-func (o *jobFlags) makePackages(ctx context.Context, spec *launcher.Spec, packages *pyenv.Source, hosts int, mux *output.Mux) (job context.Context, finish func(error) error, err error) {
-	if packages == nil {
-		return ctx, func(err error) error { return err }, nil
+// makePackages returns what gives hosts of a job their environment, nil if packages is and no daemon has the environment for this
+// launcher. The job's context ends if none can be made: finish then returns why, in place of the job's error.
+func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hosts int, note func(format string, args ...any)) (given talk.Pythons, job context.Context, finish func(error) error, err error) {
+	var maker *pyenv.Maker
+	var keep []string // directories of what hosts may ask for until the job ends
+	if r := detachedOf(ctx).Request(); r != nil {
+		if r.Tree != nil {
+			keep = append(keep, r.Tree.Root)
+		}
+		if r.Packages != "" {
+			given, keep = pyenv.Made(shipped.ReadPython(r.Packages), r.Platform), append(keep, r.Packages)
+		}
+	} else if packages != nil {
+		cache, err := cached.Open(os.Getenv, func(dir string) error { return os.MkdirAll(filepath.Join(dir, cached.Pythons), 0o700) })
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--python %s: %w", o.python, err)
+		}
+		cached.LimitTrees(cache, time.Now())
+		maker = pyenv.New(packages, filepath.Join(cache, cached.Pythons), hosts, os.Environ(), note)
+		given = maker
 	}
-	cache, err := cached.Open(os.Getenv, func(dir string) error { return os.MkdirAll(filepath.Join(dir, cached.Pythons), 0o700) })
-	if err != nil {
-		return nil, nil, fmt.Errorf("--python %s: %w", o.python, err)
-	}
-	cached.LimitTrees(cache, time.Now())
-	maker := pyenv.New(packages, filepath.Join(cache, cached.Pythons), hosts, os.Environ(), mux.Note)
-	spec.Python = maker
 	ctx, cancel := context.WithCancel(ctx)
 	var making sync.WaitGroup
 	var failed error
 	making.Go(func() {
-		if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
-			failed = o.wrongPackages(err)
-			cancel()
+		if maker != nil {
+			if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
+				failed = o.wrongPackages(err)
+				cancel()
+			}
+			keep = append(keep, maker.Dir())
 		}
-		maker.Keep(ctx)
+		cached.Keep(ctx, keep...)
 	})
-	return ctx, func(err error) error {
+	return given, ctx, func(err error) error {
 		cancel()
 		making.Wait()
 		if failed != nil {

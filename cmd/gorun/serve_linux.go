@@ -31,6 +31,7 @@ import (
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/topology/probe"
+	"gorun/worker"
 	"gorun/worker/command"
 	"gorun/worker/proc"
 )
@@ -232,7 +233,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	launchers := hosted.Runner{
 		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, Key: p.key.Text()},
 		Client:   standing.Client{Key: p.key, Version: version},
-		StateDir: stateDir, Env: daemonEnv, Log: log,
+		StateDir: stateDir, Env: daemonEnv, Log: log, Files: worker.Shipped{Env: daemonEnv},
 	}
 	if o.encrypt {
 		launchers.Env = func() []string { return append(daemonEnv(), "GORUN_ENCRYPT=1") }

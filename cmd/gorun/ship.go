@@ -35,12 +35,7 @@ func checkShip(o *jobFlags) error {
 	if o.python != "" {
 		flag = "--python"
 	}
-	switch {
-	case !o.ships() && o.python == "":
-		return nil
-	case o.detach && o.cluster != "":
-		return &usageError{fmt.Errorf("%s: the launcher of a detached job of a cluster runs on another machine, which lacks the files", flag), "leave out --detach, or put the program where all hosts have it"}
-	case o.kubernetes:
+	if o.kubernetes && (o.ships() || o.python != "") {
 		return &usageError{fmt.Errorf("%s: pods get the program by their image", flag), "build an image with it, or mount a volume by --pod-template"}
 	}
 	return nil
@@ -48,6 +43,9 @@ func checkShip(o *jobFlags) error {
 
 // collect returns the files that hosts get, nil if none. The notes are for the user.
 func (o *jobFlags) collect(ctx context.Context, programs []program) (*wire.Tree, []string, error) {
+	if r := detachedOf(ctx).Request(); r != nil {
+		return r.Tree, nil, nil // its user has read the notes
+	}
 	if !o.ships() {
 		return nil, nil, nil
 	}

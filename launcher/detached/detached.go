@@ -94,6 +94,14 @@ func (l *Launcher) Registration() *register.Registration {
 	return l.listed
 }
 
+// Request returns what a daemon was asked for that has started the launcher, with the paths of its host; nil if none has.
+func (l *Launcher) Request() *wire.Detach {
+	if l == nil {
+		return nil
+	}
+	return l.request
+}
+
 // Watch records the launcher's events, and reports that the job runs.
 func (l *Launcher) Watch(spec *launcher.Spec) {
 	if l == nil {

@@ -54,8 +54,8 @@ func NewSuccession(s authority.State, snapshot authority.Snapshot) (*Succession,
 	return next, nil
 }
 
-// Errand is what a daemon gives a launcher on standard input: the cluster's key, and the user's request or what a
-// successor continues. It holds the user's environment and, of a successor, the job's secret, so it is in no file.
+// Errand is what a daemon gives a launcher on standard input: the cluster's key, the user's request with the paths of that host, and
+// what a successor continues. It holds the user's environment and, of a successor, the job's secret, so it is in no file.
 type Errand struct {
 	Key     []byte       `json:"key,omitempty"` // the text of the file, which the launcher may not be able to read
 	Request *wire.Detach `json:"request,omitempty"`
@@ -71,8 +71,7 @@ func (e Errand) Text() ([]byte, error) {
 	return text, nil
 }
 
-// ReadErrand reads all of r. A launcher that no daemon has started finds nothing there. A successor finds the request
-// in the succession.
+// ReadErrand reads all of r. A launcher that no daemon has started finds nothing there.
 func ReadErrand(r io.Reader) (e Errand, err error) {
 	text, err := io.ReadAll(r)
 	if err == nil && len(text) > 0 {
@@ -80,7 +79,6 @@ func ReadErrand(r io.Reader) (e Errand, err error) {
 	}
 	if err == nil && e.From != nil {
 		err = e.From.decode()
-		e.Request = e.From.Handover.Request
 	}
 	if err != nil {
 		return Errand{}, fmt.Errorf("read errand of the launcher: %w", err)

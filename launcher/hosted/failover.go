@@ -110,7 +110,11 @@ func (h Runner) succeed(from *failover.Succession) error {
 	if err != nil {
 		return err
 	}
-	cmd, _, err := h.start(context.Background(), from.Handover.Request, failover.Errand{From: from}, record)
+	r, err := h.Place(from.Handover.Request)
+	if err != nil { // ranks that run have it; hosts that join will not get it
+		h.Log.Warn("carry a job on", "job", from.Handover.Name, "err", err)
+	}
+	cmd, _, err := h.start(context.Background(), failover.Errand{Request: r, From: from}, record)
 	if err != nil {
 		return err
 	}

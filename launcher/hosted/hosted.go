@@ -43,6 +43,15 @@ type Runner struct {
 	StateDir func() (string, error)
 	Env      func() []string // of launchers, before what their users ask for
 	Log      *slog.Logger
+	Files
+}
+
+// Files gets and keeps on this host what launchers give the hosts of their jobs.
+type Files interface {
+	// Fetch is that of standing.Launchers.
+	Fetch(ctx context.Context, r *wire.Detach, in <-chan wire.Message, out *wire.Writer) error
+	// Place returns the request with the paths of that here, and an error if some of it is missing.
+	Place(r *wire.Detach) (*wire.Detach, error)
 }
 
 func (h Runner) store() (jobs.Store, error) {
@@ -63,11 +72,15 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 	if len(r.Args) == 0 {
 		return nil, errors.New("start launcher: no arguments")
 	}
+	r, err := h.Place(r)
+	if err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
 	}
 	record := jobs.Record{ID: h.lastNumber(ctx), Program: r.Program, Authority: newAuthority(), Term: 1}
-	cmd, d, err := h.start(ctx, r, failover.Errand{Request: r}, record)
+	cmd, d, err := h.start(ctx, failover.Errand{Request: r}, record)
 	if err == nil && d.Code == 0 {
 		h.Log.Info("a detached job starts", "job", d.Job, "program", r.Program)
 		go h.await(cmd, d.Job, r.Program)
@@ -90,8 +103,8 @@ func (h Runner) await(cmd *exec.Cmd, job int, program string) {
 	h.Log.Info("a detached job has ended", "job", job, "program", program, "exit", cmd.ProcessState.String())
 }
 
-// start starts the launcher of a request, and gives it its errand.
-func (h Runner) start(ctx context.Context, r *wire.Detach, e failover.Errand, record jobs.Record) (*exec.Cmd, *wire.Detached, error) {
+// start starts a launcher, and gives it its errand.
+func (h Runner) start(ctx context.Context, e failover.Errand, record jobs.Record) (*exec.Cmd, *wire.Detached, error) {
 	store, err := h.store()
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +114,7 @@ func (h Runner) start(ctx context.Context, r *wire.Detach, e failover.Errand, re
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := h.command(r)
+	cmd := h.command(e.Request)
 	// The launcher reads when it has hidden its memory. Nobody else can: what is in a pipe could be had by /proc/PID/fd.
 	syscall.ForkLock.RLock() // macOS makes no socket that is closed on exec at once
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

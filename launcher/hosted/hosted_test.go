@@ -2,6 +2,7 @@ package hosted
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,9 +29,18 @@ import (
 func hostAt(state, name string) Runner {
 	return Runner{
 		Origin: detached.Origin{Name: name}, StateDir: func() (string, error) { return state, nil },
-		Env: func() []string { return nil }, Log: slog.New(slog.DiscardHandler),
+		Env: func() []string { return nil }, Log: slog.New(slog.DiscardHandler), Files: noFiles{},
 	}
 }
+
+// noFiles has the files of requests that name none.
+type noFiles struct{ Files }
+
+func (noFiles) Fetch(context.Context, *wire.Detach, <-chan wire.Message, *wire.Writer) error {
+	return nil
+}
+
+func (noFiles) Place(r *wire.Detach) (*wire.Detach, error) { return r, nil }
 
 // TestStrangeRequests: what only a broken program would ask of a daemon is refused.
 func TestStrangeRequests(t *testing.T) {

@@ -73,9 +73,9 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 			value := fmt.Sprintf(`{"name": "a/1", "request": {"program": "p", "env": ["PASSWORD=%s"]}, "launcher": "a secret of the job"}`, secret)
 			from, err := failover.NewSuccession(authority.State{Job: "ab"}, authority.Snapshot{Value: []byte(value)})
 			must.Do(t, err)
-			errand, want = failover.Errand{From: from}, "goes on"
+			errand, want = failover.Errand{Request: request, From: from}, "goes on"
 		}
-		cmd, d, err := h.start(t.Context(), request, errand, jobs.Record{Program: "p"})
+		cmd, d, err := h.start(t.Context(), errand, jobs.Record{Program: "p"})
 		if err != nil || d.Text != want {
 			t.Fatalf("%+v, %v", d, err)
 		}

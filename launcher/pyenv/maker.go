@@ -20,9 +20,6 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// markEvery is how often a job marks its environment as used, as daemons do with trees: hosts may ask for it until the job ends.
-const markEvery = time.Hour
-
 // Maker makes the environment once, when the hosts have said which Python they have.
 type Maker struct {
 	source *Source
@@ -61,19 +58,19 @@ func (m *Maker) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Keep marks the environment that Run has made as used until ctx ends.
-func (m *Maker) Keep(ctx context.Context) {
-	tick := time.NewTicker(markEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			used(m.at) // else it counts as used when the job began
-		case <-ctx.Done():
-			return
-		}
+// Made returns a Maker of an environment that is here, for a Python. tree is nil if it is not here after all.
+func Made(tree *wire.Tree, needs wire.Platform) *Maker {
+	m := New(nil, "", 0, nil, nil)
+	m.needs = needs
+	if tree != nil {
+		m.bundle = ship.New(tree)
 	}
+	close(m.made)
+	return m
 }
+
+// Dir returns the directory of the environment that Run has made, "" if there is none.
+func (m *Maker) Dir() string { return m.at }
 
 // Of returns the environment for the Python of a host when it is made, and calls busy now and then while it is being made.
 func (m *Maker) Of(ctx context.Context, host string, ask *wire.AskPython, busy func()) (talk.Files, error) {

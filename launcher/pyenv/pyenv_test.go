@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
@@ -329,19 +327,6 @@ func TestMakes(t *testing.T) {
 			t.Errorf("%s: %v, the file is %q, uv did %q", what, err, text, did)
 		}
 	}
-}
-
-// TestKeep: the environment of a job that runs for days counts as used.
-func TestKeep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &Maker{at: t.TempDir()}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Hour+time.Minute)
-		defer cancel()
-		m.Keep(ctx)
-		if info, err := os.Stat(m.at); err != nil || time.Since(info.ModTime()) > 2*time.Minute {
-			t.Errorf("last marked %v ago: %v", time.Since(info.ModTime()), err)
-		}
-	})
 }
 
 // TestGetsUV: where there is no uv, pip gets it, and runs no module of the user's working directory.

@@ -65,14 +65,56 @@ type supply struct {
 	files   Files
 	pythons Pythons
 	python  atomic.Pointer[Files] // the environment, nil if the daemon has not asked for it
-	to      *Mailbox
-	tell    func(sent, of int64) // how far it is
-	moved   atomic.Int64         // when a piece was sent last, in nanoseconds
+	put     func(m wire.Message)  // sends it one
+	tell    func(sent, of int64)  // how far it is
+	moved   atomic.Int64          // when a piece was sent last, in nanoseconds
 
 	room    chan struct{} // a token for each piece that may be sent
 	cancel  context.CancelFunc
 	release chan func(ok bool) // of the source that the daemon uses
 	work    sync.WaitGroup
+}
+
+// Give gives files, and an environment of Python, to a process that asks for them before it starts a launcher of a job. Either may be
+// nil. It returns the first message that is about neither.
+func Give(ctx context.Context, host string, files Files, pythons Pythons, note func(format string, args ...any), in *wire.Reader, out *wire.Writer) (wire.Message, error) {
+	s := supply{files: files, pythons: pythons, put: func(m wire.Message) { out.Write(m) }, tell: telling(host, note)}
+	defer s.end(true)
+	for {
+		m, err := in.Read()
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.(type) {
+		case *wire.Alive:
+		case *wire.Log:
+			note("gorun: %s: %s", host, m.Text)
+		default:
+			if !s.take(ctx, host, m) {
+				return m, nil
+			}
+		}
+	}
+}
+
+// telling returns what tells the user how far a host is.
+func telling(host string, note func(format string, args ...any)) func(sent, of int64) {
+	return func(sent, of int64) { note("gorun: %s gets %d MB of files, has %d MB", host, of/1e6, sent/1e6) }
+}
+
+// take handles a message if it is about files or the environment.
+func (s *supply) take(ctx context.Context, host string, m wire.Message) bool {
+	switch m := m.(type) {
+	case *wire.AskFiles:
+		s.ask(ctx, m)
+	case *wire.MoreFiles:
+		s.more()
+	case *wire.AskPython:
+		s.askPython(ctx, host, m)
+	default:
+		return false
+	}
+	return true
 }
 
 // ask takes what a daemon lacks, and where it did not get it.
@@ -101,11 +143,11 @@ func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 		release <- left
 		s.moved.Store(time.Now().UnixNano())
 		if address != "" {
-			s.to.Put(&wire.Files{At: address})
+			s.put(&wire.Files{At: address})
 			return
 		}
 		if err := s.send(ctx, files, m.Missing, room); err != nil {
-			s.to.Put(&wire.Files{Error: err.Error()})
+			s.put(&wire.Files{Error: err.Error()})
 		}
 	})
 }
@@ -138,7 +180,7 @@ func (s *supply) askPython(ctx context.Context, host string, m *wire.AskPython) 
 				answer.Tree = files.Tree()
 			}
 		}
-		s.to.Put(answer)
+		s.put(answer)
 	})
 }
 
@@ -201,7 +243,7 @@ func (s *supply) send(ctx context.Context, all Files, files []int, room <-chan s
 		n, err := io.ReadFull(from, piece)
 		if n > 0 {
 			sent.Add(int64(n))
-			s.to.Put(&wire.Files{Data: packed(piece[:n]), Size: n})
+			s.put(&wire.Files{Data: packed(piece[:n]), Size: n})
 			s.moved.Store(time.Now().UnixNano())
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -5,7 +5,9 @@ import (
 	"compress/flate"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -67,7 +69,7 @@ func (advice) NextStep() string { return "do that" }
 
 func newSupply(files Files, pythons Pythons) (*supply, func() wire.Message) {
 	to := newMailbox()
-	s := &supply{files: files, pythons: pythons, to: &to, tell: func(int64, int64) {}}
+	s := &supply{files: files, pythons: pythons, put: to.Put, tell: func(int64, int64) {}}
 	var queued []wire.Message
 	return s, func() (m wire.Message) {
 		synctest.Wait()
@@ -166,4 +168,35 @@ func TestSupplyPython(t *testing.T) {
 		}
 		s.end(true)
 	})
+}
+
+// TestGive: a process that is to start a launcher gets files in as many pieces as there are, and then says what became of it.
+func TestGive(t *testing.T) {
+	program := newShelf("program", strings.Repeat("x", (pieces+1)*pieceSize))
+	program.sources <- ""
+	ours, theirs := net.Pipe()
+	go func() {
+		in, out := wire.NewReader(theirs), wire.NewWriter(theirs)
+		out.Write(&wire.Alive{})
+		out.Write(&wire.Log{Text: "is full"})
+		out.Write(&wire.AskFiles{Missing: []int{0}})
+		text := ""
+		for range pieces + 1 {
+			if m, err := in.Read(); err == nil {
+				text += fmt.Sprint(m.(*wire.Files).Size, " ")
+			}
+			out.Write(&wire.MoreFiles{})
+		}
+		out.Write(&wire.Detached{Text: text})
+		theirs.Close()
+	}()
+	said := ""
+	note := func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	m, err := Give(t.Context(), "h", program, nil, note, wire.NewReader(ours), wire.NewWriter(ours))
+	if d, is := m.(*wire.Detached); err != nil || !is || d.Text != strings.Repeat(fmt.Sprint(pieceSize, " "), pieces+1) || said != "gorun: h: is full" {
+		t.Errorf("%+v, %v, said %q", m, err, said)
+	}
+	if m, err := Give(t.Context(), "h", program, nil, note, wire.NewReader(ours), wire.NewWriter(ours)); err == nil {
+		t.Errorf("%+v after the end", m)
+	}
 }

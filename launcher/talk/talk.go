@@ -226,10 +226,7 @@ func (c *Conversation) open(d *Daemon, in *wire.Reader, job *wire.Job) *failure.
 
 // read reports what the daemon sends, until it sends Done or is lost.
 func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, job *wire.Job, to reporter) {
-	c.supply.to = &c.Queue
-	c.supply.tell = func(sent, of int64) {
-		c.conf.Note("gorun: %s gets %d MB of files, has %d MB", c.job.Name, of/1e6, sent/1e6)
-	}
+	c.supply.put, c.supply.tell = c.Queue.Put, telling(c.job.Name, c.conf.Note)
 	defer c.supply.end(false)
 	for {
 		c.Heard.Reading(time.Now())
@@ -241,6 +238,9 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 			return
 		}
 		c.Heard.Has(time.Now())
+		if c.supply.take(line, c.job.Name, msg) {
+			continue
+		}
 		report := to.report
 		switch m := msg.(type) {
 		case *wire.Alive:
@@ -254,15 +254,6 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 			if c.runs(m.Process) {
 				c.conf.Output.Write(m.Process, m.Stream, m.Data)
 			}
-			continue
-		case *wire.AskFiles:
-			c.supply.ask(line, m)
-			continue
-		case *wire.MoreFiles:
-			c.supply.more()
-			continue
-		case *wire.AskPython:
-			c.supply.askPython(line, c.job.Name, m)
 			continue
 		case *wire.Ready:
 			c.offer(m, job)

@@ -2,6 +2,7 @@ package standing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +23,8 @@ type Standby struct {
 
 // Launchers runs the launchers of detached jobs on this host, so that the jobs do not depend on the user's machine.
 type Launchers interface {
+	// Fetch gets what hosts of a job are to get, by messages with the process of its user.
+	Fetch(ctx context.Context, r *wire.Detach, in <-chan wire.Message, out *wire.Writer) error
 	// Start returns when the job runs, waits for slots, or has failed. Cancelling ctx ends the job.
 	Start(ctx context.Context, r *wire.Detach) (*wire.Detached, error)
 	// List returns the jobs whose launchers run here, and what this host keeps of the others, which are in standbys.
@@ -35,7 +38,7 @@ type Launchers interface {
 	Refusal(answer []byte) string
 }
 
-// detach starts a launcher. The user may cancel until it has started.
+// detach starts a launcher, when it has what it gives its hosts. The user may cancel until it has started.
 func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wire.Detach) {
 	if otherVersion(conn, r.Version, s.cfg.Version) {
 		return
@@ -52,17 +55,39 @@ func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wir
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var reading sync.WaitGroup
 	defer reading.Wait()
+	defer cancel()
 	defer conn.Close()
+	said, fetched := make(chan wire.Message), make(chan struct{})
 	reading.Go(func() {
-		io.Copy(io.Discard, in)
-		cancel()
+		defer cancel()
+		for from := wire.NewReader(in); ; {
+			m, err := from.Read()
+			if err != nil {
+				return
+			}
+			select {
+			case said <- m:
+			case <-fetched:
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
-	d, err := s.cfg.Launchers.Start(ctx, r)
+	err := s.cfg.Launchers.Fetch(ctx, r, said, wire.NewWriter(conn))
+	close(fetched)
+	var d *wire.Detached
+	if err == nil {
+		d, err = s.cfg.Launchers.Start(ctx, r)
+	}
 	if err != nil {
-		refuse(conn, "", "%v", err)
+		var advice interface{ NextStep() string }
+		hint := ""
+		if errors.As(err, &advice) {
+			hint = advice.NextStep()
+		}
+		refuse(conn, hint, "%v", err)
 		return
 	}
 	d.Host = s.cfg.Name
@@ -117,8 +142,8 @@ func (s *server) reach(conn *audited, in io.Reader, r *wire.Reach) {
 	s.journal.noteSignal(signals, nil) // if the launcher had gone before it was asked
 }
 
-// Detach asks the daemon at addr to run a launcher.
-func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.Detached, error) {
+// Detach asks the daemon at addr to run a launcher. give answers what the daemon asks before, and returns its last message.
+func (c Client) Detach(ctx context.Context, addr string, r wire.Detach, give func(*wire.Reader, *wire.Writer) (wire.Message, error)) (*wire.Detached, error) {
 	r.Version = c.Version
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
@@ -126,10 +151,11 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach) (*wire.D
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := wire.NewWriter(conn).Write(&r); err != nil {
+	out := wire.NewWriter(conn)
+	if err := out.Write(&r); err != nil {
 		return nil, err
 	}
-	msg, err := wire.NewReader(conn).Read()
+	msg, err := give(wire.NewReader(conn), out)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -100,6 +100,13 @@ type Detach struct {
 	Args    []string `msgpack:"args"`
 	Env     []string `msgpack:"env"`
 	Dir     string   `msgpack:"dir"`
+
+	Tree      *Tree    `msgpack:"tree"`      // that hosts of the job get; nil for none
+	Python    string   `msgpack:"python"`    // the program for whose Python they get an environment; "" for none
+	Variables []string `msgpack:"variables"` // that a file of the user's has
+	// What the host adds: the directory of the environment there, and for which Python it was made.
+	Packages string   `msgpack:"packages"`
+	Platform Platform `msgpack:"platform"`
 }
 
 // Detached is the answer when the job runs or waits for slots: its number on that host, and its state. If it could not

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gorun/contrib/must"
@@ -196,4 +197,19 @@ func TestOpen(t *testing.T) {
 	if dir, err := Open(getenv, func(dir string) error { tried = dir; return nil }); err != nil || dir == own || tried != dir {
 		t.Errorf("others may write to %s: %v", dir, err)
 	}
+}
+
+// TestKeep: the trees of a job that runs for days count as used.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dirs := []string{t.TempDir(), t.TempDir()}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Hour+time.Minute)
+		defer cancel()
+		Keep(ctx, dirs...)
+		for _, dir := range dirs {
+			if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) > 2*time.Minute {
+				t.Errorf("last marked %v ago: %v", time.Since(info.ModTime()), err)
+			}
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package cached
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -71,6 +72,22 @@ func LimitTrees(dir string, now time.Time) {
 	}
 	if len(old) > 0 {
 		sweepFiles(dir, now)
+	}
+}
+
+// Keep marks trees as used now and then until ctx ends: they count as used when they were marked last.
+func Keep(ctx context.Context, dirs ...string) {
+	tick := time.NewTicker(MarkInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			for _, dir := range dirs {
+				os.Chtimes(dir, now, now)
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

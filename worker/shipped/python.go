@@ -30,6 +30,9 @@ type PythonError struct{ Text, Hint string }
 
 func (e *PythonError) Error() string { return e.Text }
 
+// NextStep returns what to do.
+func (e *PythonError) NextStep() string { return e.Hint }
+
 // GetPython gets the environment for a Python, base, from the launcher or from a host that the launcher names, unless it is here.
 // It returns where the environment is.
 func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, err error) {

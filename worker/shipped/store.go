@@ -167,18 +167,11 @@ func (s *Store) Mark(name string) error {
 // Tend marks trees as used until ctx ends, and first removes others that nobody has used for a while.
 func (s *Store) Tend(ctx context.Context, names []string) {
 	cached.LimitTrees(s.dir, time.Now())
-	tick := time.NewTicker(cached.MarkInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			for _, name := range names {
-				s.Mark(name)
-			}
-		case <-ctx.Done():
-			return
-		}
+	var dirs []string
+	for _, name := range names {
+		dirs = append(dirs, s.Dir(name))
 	}
+	cached.Keep(ctx, dirs...)
 }
 
 // Build makes a tree of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
@@ -186,18 +179,22 @@ func (s *Store) Tend(ctx context.Context, names []string) {
 func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
 	treeName := t.Name()
 	at := path.Join(cached.Trees, treeName)
+	dir = s.Dir(treeName)
 	for _, f := range t.Files {
 		name := path.Join(at, f.Path)
 		differs, err := s.place(name, f)
 		if err != nil {
-			return "", nil, fmt.Errorf("make %s: %w", f.Path, err)
+			return dir, changed, fmt.Errorf("make %s: %w", f.Path, err)
 		}
 		if differs {
 			changed = append(changed, filepath.Join(s.dir, name+aside))
 		}
 	}
-	return filepath.Join(s.dir, at), changed, s.Mark(treeName)
+	return dir, changed, s.Mark(treeName)
 }
+
+// Dir returns the path of a tree.
+func (s *Store) Dir(name string) string { return filepath.Join(s.dir, cached.Trees, name) }
 
 // aside ends the name of a file that a former job has changed.
 const aside = ".changed"

@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,6 +22,49 @@ func TestShipToCluster(t *testing.T) {
 	r := s.GorunBeside(append(s.Args, "--wdir", "/root/.ssh/proj", "--ship", "--python", "/root/.ssh/proj/requirements.txt", "-np", "4", e2etest.Python, "train.py")...)
 	if r.Code != 0 || strings.Count(r.Stdout, "all are 4 True") != 4 {
 		t.Errorf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	s.ExpectIdle()
+}
+
+// TestShipDetached: a detached job has what it brought without the machine of its user: its launcher, on a daemon's host, gives it to a
+// host that joins, and so does the launcher that takes over when that host is lost.
+func TestShipDetached(t *testing.T) {
+	e2etest.DependsOn(t, "testdata/elastic")
+	s := e2etest.NewLasting(t, 3)
+	wheels, _ := s.Wheels()
+	until := filepath.Join(s.Shared("counting"), "enough")
+	home := func(line string) {
+		t.Helper()
+		if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home("mkdir /root/.ssh/proj && cd /root/.ssh/proj && cp " + filepath.Join(s.Root, "testdata/elastic/steps.py") + " . && echo NAME=secret >.env && " +
+		"printf -- '--no-index\\n--find-links " + wheels + "\\nnumpy\\n' >requirements.txt && " +
+		"echo 'import os, sys, numpy; print(\"has\", os.environ[\"NAME\"], numpy.__file__.startswith(sys.prefix)); import steps' >train.py")
+	s.PowerOff(2)
+	j := detach(s, "--lease", "3", "--min-np", "2", "--max-np", "3", "-ppn", "1", "--env-file", "/root/.ssh/proj/.env", "--python", "/root/.ssh/proj/requirements.txt",
+		"--wdir=/root/.ssh/proj", "--ship", "python3", "/root/.ssh/proj/train.py", "--tell", "--steps", "20", "--commit", "1", "--pause", "0.02", "--until", until)
+	home("rm -r /root/.ssh/proj /root/.cache/gorun")
+	j.awaitLogs(`is rank 1 of 2`)
+	j.Boot(2)
+	j.awaitLogs(`is rank 2 of 3 from step [1-9]`)
+	if out := j.logs(); strings.Count(out, "has secret True") != 3 {
+		t.Errorf("not all of 3 ranks have all\n%s", out)
+	}
+	j.PowerOff(1)
+	j.awaitLogs(`goes on by the launcher on host`)
+	j.awaitLogs(`is rank 1 of 2 from step [1-9]`)
+	j.Boot(1) // it has nothing by then
+	j.awaitLogs(`is rank 2 of 3 from step [1-9]`)
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitLogs(`done rank 0 of 3`)
+	home("printf -- '--no-index\\nnothing\\n' >/root/.ssh/none.txt")
+	r := s.GorunBeside(append(s.Args, "--detach", "--python", "/root/.ssh/none.txt", "python3", "-c", "1")...)
+	if r.Code != 2 || !strings.Contains(r.Stderr, "gorun: error: --python /root/.ssh/none.txt: for Python 3") || !strings.Contains(r.Stderr, "hint: packages come from PyPI") {
+		t.Errorf("exit code %d\n%s", r.Code, r.Stderr)
 	}
 	s.ExpectIdle()
 }

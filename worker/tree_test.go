@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorun/contrib/must"
+	"gorun/rendezvous/wire"
+)
+
+// TestShipped: a resident daemon gets the program of a detached job, and the environment for the Python that is here, and has its launcher
+// run in them; a host that lacks them can carry the job on all the same.
+func TestShipped(t *testing.T) {
+	tree := func(root, path, text string) *wire.Tree {
+		hash := sha256.Sum256([]byte(text))
+		return &wire.Tree{Root: root, Files: []wire.TreeFile{{Path: path, Size: int64(len(text)), Hash: hash[:]}}}
+	}
+	home := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	s := Shipped{Env: func() []string { return home }}
+	program, packages := tree("/home/me/proj", "train.py", "print()"), tree("/cache/env", "lib/x.py", "X = 1")
+	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"},
+		Args: []string{"gorun", "--ship", "python3", "/home/me/proj/train.py"}}
+	in, asked, failed := make(chan wire.Message), make(chan wire.Message), make(chan error, 1)
+	from, to, err := os.Pipe()
+	must.Do(t, err)
+	go func() {
+		defer close(asked)
+		for read := wire.NewReader(from); ; {
+			m, err := read.Read()
+			if err != nil {
+				return
+			}
+			switch m.(type) {
+			case *wire.Alive, *wire.MoreFiles:
+			default:
+				asked <- m
+			}
+		}
+	}()
+	go func() {
+		failed <- s.Fetch(t.Context(), r, in, wire.NewWriter(to))
+		to.Close()
+	}()
+	for m := range asked {
+		switch m := m.(type) {
+		case *wire.AskPython:
+			answer := &wire.Python{Name: packages.Name()}
+			if m.Whole {
+				answer.Tree = packages
+			}
+			in <- answer
+		case *wire.AskFiles:
+			text := "print()"
+			if m.Python {
+				text = "X = 1"
+			}
+			in <- &wire.Files{Data: []byte(text), Size: len(text)}
+		}
+	}
+	must.Do(t, <-failed)
+
+	here, err := s.Place(r)
+	must.Do(t, err)
+	root := here.Tree.Root
+	text, _ := os.ReadFile(filepath.Join(root, "train.py"))
+	if info, err := os.Stat(here.Dir); string(text) != "print()" || err != nil || !info.IsDir() || here.Dir != filepath.Join(root, "runs") {
+		t.Errorf("in %s is %q, it runs in %s, %v", root, text, here.Dir, err)
+	}
+	if !slices.Equal(here.Args, []string{"gorun", "--ship", "python3", root + "/train.py"}) || here.Env[0] != "PYTHONPATH="+root {
+		t.Errorf("%q with %q", here.Args, here.Env)
+	}
+	if _, err := os.Stat(filepath.Join(here.Packages, "lib/x.py")); err != nil || !strings.HasPrefix(here.Platform.Version, "3.") {
+		t.Errorf("the environment for %+v: %v", here.Platform, err)
+	}
+
+	home = []string{"HOME=" + t.TempDir()}
+	there, err := s.Place(here) // as a successor's daemon
+	if err == nil || !strings.Contains(err.Error(), "the environment of Python is not here: ") || there.Tree.Root == root || !slices.Contains(there.Args, there.Tree.Root+"/train.py") || there.Dir != there.Tree.Root+"/runs" || there.Tree.Name() != program.Name() {
+		t.Errorf("%+v, %v", there, err)
+	}
+	plain := &wire.Detach{Args: []string{"gorun"}}
+	if got, err := s.Place(plain); err != nil || got != plain || s.Fetch(t.Context(), plain, nil, nil) != nil {
+		t.Errorf("a job that brings nothing: %+v, %v", got, err)
+	}
+}
