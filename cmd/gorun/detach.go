@@ -84,6 +84,7 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	if err != nil {
 		return nil, err
 	}
+	word := programs[0].Argv[0]
 	packages, more, err := o.packages(ctx, programs)
 	if err != nil {
 		return nil, err
@@ -102,6 +103,9 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	}
 	if packages != nil {
 		r.Python = programs[0].Argv[0]
+		if i := slices.Index(r.Args, word); i >= 0 { // only here can one see that it is of an environment
+			r.Args = slices.Replace(slices.Clone(r.Args), i, i+1, r.Python)
+		}
 	}
 	d, err = client.Detach(ctx, addr, r, func(in *wire.Reader, out *wire.Writer) (wire.Message, error) {
 		return talk.Give(ctx, addr, files, pythons, note, in, out)
