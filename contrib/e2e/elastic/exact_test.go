@@ -20,7 +20,8 @@ import (
 
 var stepFaults = flag.Int("step-faults", 4, "how many faults TestNoStepLost has")
 
-var stepSeed = flag.Uint64("step-seed", 1, "which faults TestNoStepLost has")
+// The faults of seed 119 are of many kinds: the host of rank 0, a rank within commit(), one in recovery, the power of a host.
+var stepSeed = flag.Uint64("step-seed", 119, "which faults TestNoStepLost has")
 
 // exact is a training by testdata/elastic/exact.py, which strikes itself.
 type exact struct {
@@ -35,14 +36,14 @@ func newExact(c *e2etest.Cluster, flags ...string) *exact {
 	return &exact{c, dir, append(script, flags...)}
 }
 
-// strikes carries out what the script cannot do itself, until the job has ended: to lose a host, or the launcher's.
-func (x *exact) strikes(ended func() bool, lose func(host string)) {
+// strikes carries out what the script cannot do itself, until the job has ended: to lose a host, or the launcher's. lose
+// reports whether there was one.
+func (x *exact) strikes(ended func() bool, lose func(host string) bool) {
 	for done := map[string]bool{}; !ended(); time.Sleep(5 * time.Millisecond) {
 		orders, _ := filepath.Glob(filepath.Join(x.dir, "strike.*"))
 		for _, order := range orders {
 			if host, err := os.ReadFile(order); err == nil && strings.HasSuffix(string(host), "\n") && !done[order] {
-				done[order] = true
-				lose(strings.TrimSpace(string(host)))
+				done[order] = lose(strings.TrimSpace(string(host)))
 			}
 		}
 	}
@@ -76,11 +77,12 @@ func TestNoStepLost(t *testing.T) {
 	j := x.Follow(append(args, "--faults", strconv.Itoa(*stepFaults))...)
 	watchdog := time.AfterFunc(limit(*stepFaults), func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
 	defer watchdog.Stop()
-	x.strikes(j.Ended, func(host string) {
+	x.strikes(j.Ended, func(host string) bool {
 		h := x.Host(slices.IndexFunc(x.Hosts(), func(h *lab.LabHost) bool { return h.Name() == host }) + 1)
 		j.Must(h.Kill())
 		time.Sleep(2 * time.Second) // until it is lost
 		j.Must(h.Boot(t.Context()))
+		return true
 	})
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
@@ -107,7 +109,7 @@ func TestNoStepLostToTakeover(t *testing.T) {
 	watchdog := time.AfterFunc(limit(faults), func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
 	defer watchdog.Stop()
 	taken := 0
-	x.strikes(j.Ended, func(host string) {
+	x.strikes(j.Ended, func(host string) bool {
 		for i, h := range x.Hosts() {
 			launcher := host == "launcher" && x.Runs(i+1, " --detach ")
 			if !launcher && h.Name() != host {
@@ -118,8 +120,9 @@ func TestNoStepLostToTakeover(t *testing.T) {
 			if launcher {
 				taken++
 			}
-			break
+			return true
 		}
+		return false // another launcher is about to begin
 	})
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
