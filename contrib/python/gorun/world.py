@@ -496,8 +496,9 @@ class Repeated(Operation):
         return super().wait()
 
     def _moved(self, number: int) -> bool:
-        _, shape, address = self._place
-        return bool(self._binding.address(self._tensor) != address or self._tensor.shape != shape)
+        tensor = self._tensor
+        dtype, shape, address = self._place
+        return bool(self._binding.address(tensor) != address or tensor.shape != shape or tensor.dtype != dtype)
 
     def _finish(self, results: Sequence[Any]) -> Any:
         self.ended = True  # before another one may have the ticket

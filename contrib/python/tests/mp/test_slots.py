@@ -229,6 +229,13 @@ class Begun(Slots):
             with self.assertRaises(RuntimeError):
                 gorun.torch.synchronize(handle)
             self.assertEqual(x.tolist(), [1])
+            x = torch.ones(4)
+            handle = gorun.torch.allreduce_async_(x, name="retyped", op=hvd.Sum)
+            x.data = x.data.view(torch.int32)
+            hvd.barrier()
+            with self.assertRaises(RuntimeError):
+                gorun.torch.synchronize(handle)
+            self.assertEqual(x.view(torch.float32).tolist(), [1] * 4)
 
     def test_one_handle_in_many_threads(self):
         """It ends once, however many ask for it."""
