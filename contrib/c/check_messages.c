@@ -10,6 +10,8 @@ static uint32_t chance(uint32_t n) {
 	return (uint32_t)(state >> 33) % n;
 }
 
+static unsigned char mailbox[MAILBOX_DATA + MAILBOX_BYTES] __attribute__((aligned(8)));
+
 /* message writes a sound message of some type and returns its length. */
 static size_t message(unsigned char *b) {
 	static const uint32_t types[] = {WELCOME, REGION, FAIL, COMPLETE, COMPLETE, COMPLETE, GOODBYE,
@@ -55,7 +57,7 @@ static size_t message(unsigned char *b) {
 		put32(b + 8, 7);
 		return 12;
 	case MAILBOX:
-		put64(b + 8, chance(2) ? 2 << 20 : 0);
+		put64(b + 8, chance(2) ? sizeof mailbox : 0);
 		return 16;
 	case SLOTS:
 		put64(b + 8, 8192);
@@ -206,6 +208,21 @@ static int is_text(const char *line, const char *name, const char *got) {
 	return n == 1 && *want == '-' ? !*got : strlen(got) == n && strncmp(got, want, n) == 0;
 }
 
+/* answered_mailbox takes the answer to MAILBOX, once with memory that can be mapped, and once with more than there are addresses:
+ * then messages go by the socket. */
+static int answered_mailbox(unsigned char *b, size_t n, int64_t bytes) {
+	int fd = (int)syscall(SYS_memfd_create, "mailbox", 1u), ok;
+	world.mail_awaited = 1;
+	ok = fd >= 0 && !ftruncate(fd, bytes) && on_message(b, n, fd) == GORUN_OK && world.mailbox && !world.mail_awaited &&
+	     (int64_t)world.mailbox_bytes == bytes;
+	leave_mailbox();
+	world.mail_awaited = 1;
+	put64(b + 8, (uint64_t)1 << 62);
+	ok = ok && on_message(b, n, fd) == GORUN_OK && !world.mailbox && !world.mail_awaited && !world.lost;
+	close(fd);
+	return ok;
+}
+
 /* decodes feeds a vector to the decoder and compares the result; -1 for a message that the daemon does not send. The handle of
  * a vector becomes the handle of the one operation that is open. */
 static int decodes(const char *line, unsigned char *b, size_t n) {
@@ -229,6 +246,8 @@ static int decodes(const char *line, unsigned char *b, size_t n) {
 		world.requests = &r; /* without a descriptor it cannot be mapped, which is found out last */
 		ok = on_message(b, n, -1) == GORUN_OK && r.answered && r.region.number == number_of(line, "region") &&
 		     (int64_t)r.region.bytes == number_of(line, "bytes");
+	} else if (strncmp(line, "mailbox_answer ", 15) == 0) {
+		ok = answered_mailbox(b, n, number_of(line, "bytes"));
 	} else if (strncmp(line, "fail ", 5) == 0) {
 		put32(b + 4, open);
 		ok = on_message(b, n, -1) == GORUN_OK && number_of(line, "what") == SUBMIT && o->stage == DONE &&
@@ -379,6 +398,14 @@ static int encodes(const char *line, unsigned char *want, size_t n) {
 		code = send_free(line);
 	} else if (strncmp(line, "batch", 5) == 0) {
 		code = send_pair(BATCH, 0);
+	} else if (strncmp(line, "mailbox ", 8) == 0) {
+		code = send_pair(MAILBOX, 0);
+	} else if (strncmp(line, "mail ", 5) == 0) { /* what goes by the socket while the daemon sleeps */
+		world.mailbox = mailbox;
+		put32(mailbox + MAILBOX_ASLEEP, 1);
+		code = send_pair(KEPT, 0);
+		world.mailbox = NULL;
+		memset(mailbox, 0, sizeof mailbox);
 	}
 	let_go();
 	if (strncmp(line, "bye", 3) == 0)
@@ -389,8 +416,8 @@ static int encodes(const char *line, unsigned char *want, size_t n) {
 	return code < 0 ? -1 : code == GORUN_OK && sent == (ssize_t)n && memcmp(got, want, n) == 0;
 }
 
-#define DECODED 11 /* vectors of the daemon's messages */
-#define ENCODED 14 /* vectors of a rank's messages; the library sends neither ENV nor KEPT */
+#define DECODED 12 /* vectors of the daemon's messages */
+#define ENCODED 16 /* vectors of a rank's messages; the library sends neither ENV nor KEPT */
 
 /* golden decodes and encodes all vectors. */
 static int golden(const char *path) {
@@ -424,44 +451,90 @@ static int golden(const char *path) {
 	return wrong || decoded != DECODED || encoded != ENCODED;
 }
 
-static unsigned char mailbox[MAILBOX_DATA + MAILBOX_BYTES] __attribute__((aligned(8)));
+/* A daemon that takes messages out of the mailbox. */
+struct taker {
+	int fd, messages, wrong;
+	uint64_t taken;
+};
+
+static unsigned char byte_of(int message, size_t at) { return (unsigned char)((size_t)message * 31 + at * 7 + at / 256); }
+
+static void fill(unsigned char *b, int message, size_t n) {
+	for (size_t at = 0; at < n; at++)
+		b[at] = byte_of(message, at);
+}
+
+/* take_mail takes the next message, and reports false if it is another one than that of some length, 0 for any. */
+static int take_mail(struct taker *t, size_t bytes) {
+	uint64_t n = 0, put = __atomic_load_n((uint64_t *)(void *)(mailbox + MAILBOX_PUT), __ATOMIC_ACQUIRE);
+	for (size_t at = 0; at < 8; at++)
+		((unsigned char *)&n)[at] = mailbox[MAILBOX_DATA + (t->taken + at) % MAILBOX_BYTES];
+	uint64_t end = t->taken + (8 + n + 7) / 8 * 8;
+	int wrong = n > MAX_MESSAGE || (bytes && n != bytes) || end > put;
+	for (size_t at = 0; !wrong && at < n; at++)
+		wrong = mailbox[MAILBOX_DATA + (t->taken + 8 + at) % MAILBOX_BYTES] != byte_of(t->messages, at);
+	if (wrong)
+		fprintf(stderr, "message %d, of %zu bytes, lies otherwise in the mailbox\n", t->messages, (size_t)n);
+	t->messages++, t->wrong |= wrong, t->taken = end;
+	__atomic_store_n((uint64_t *)(void *)(mailbox + MAILBOX_TAKEN), end, __ATOMIC_RELEASE);
+	return !wrong;
+}
+
+/* taking takes a few messages, and then no more until the rank, which waits for room, asks for it; at last those that are left. */
+static void *taking(void *of) {
+	struct taker *t = of;
+	unsigned char b[8];
+	for (int ends = 0; !ends && !t->wrong;) {
+		ends = recv(t->fd, b, sizeof b, 0) != 8 || get32(b) != MAIL;
+		uint64_t put = __atomic_load_n((uint64_t *)(void *)(mailbox + MAILBOX_PUT), __ATOMIC_ACQUIRE), first = t->taken;
+		while (!t->wrong && t->taken < put && (ends || t->taken < first + MAILBOX_BYTES / 3))
+			take_mail(t, 0);
+	}
+	if (t->wrong)
+		shutdown(t->fd, SHUT_RDWR); /* the rank waits no longer */
+	return NULL;
+}
 
 /* mailing: messages lie in the mailbox one after the other, round its end too, and only a daemon that sleeps is woken. */
 static int mailing(void) {
 	static unsigned char b[MAX_MESSAGE];
 	int ends[2], wakes = 0, sleeps = 0;
-	uint64_t taken = 0, n;
+	struct taker t = {0};
+	pthread_t slow;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends))
 		return 1;
 	world.fd = ends[0], world.mailbox = mailbox, world.out = b;
 	for (int i = 0; i < 1000; i++) {
 		size_t bytes = 8 + chance(i % 50 ? 300 : MAX_MESSAGE - 8);
-		memset(b, i, bytes);
+		fill(b, i, bytes);
 		int sleeping = chance(2);
 		put32(mailbox + MAILBOX_ASLEEP, (uint32_t)sleeping);
 		sleeps += sleeping;
 		if (send_message(bytes))
 			return 1;
 		wakes += recv(ends[1], b, sizeof b, MSG_DONTWAIT) == 8 && get32(b) == MAIL;
-		for (size_t at = taken; at < taken + 8; at++)
-			((unsigned char *)&n)[at - taken] = mailbox[MAILBOX_DATA + at % MAILBOX_BYTES];
-		int wrong = n != bytes || get64(mailbox + MAILBOX_PUT) != taken + (8 + bytes + 7) / 8 * 8;
-		for (size_t at = taken + 8; at < taken + 8 + bytes; at++)
-			wrong |= mailbox[MAILBOX_DATA + at % MAILBOX_BYTES] != (unsigned char)i;
-		taken = get64(mailbox + MAILBOX_PUT);
-		put64(mailbox + MAILBOX_TAKEN, taken);
-		if (wrong) {
-			fprintf(stderr, "message %d of %zu bytes lies otherwise in the mailbox\n", i, bytes);
+		if (!take_mail(&t, bytes) || get64(mailbox + MAILBOX_PUT) != t.taken)
 			return 1;
-		}
 	}
+	t.fd = ends[1];
+	if (pthread_create(&slow, NULL, taking, &t))
+		return 1;
+	for (int i = 1000; i < 2000; i++) {
+		size_t bytes = 8 + chance(3000);
+		fill(b, i, bytes);
+		if (send_message(bytes))
+			return 1;
+	}
+	put32(b, BYE);
+	if (send(ends[0], b, 8, 0) < 0 || pthread_join(slow, NULL) || t.wrong || t.messages != 2000)
+		return 1;
 	close(ends[1]); /* the daemon has ended: a mailbox that stays full is no reason to wait */
 	for (int i = 0; i < 1000; i++)
 		if (send_message(1000))
 			return 1;
 	close(ends[0]);
 	world.fd = -1, world.mailbox = NULL, world.out = NULL;
-	return wakes != sleeps || taken < 4 * MAILBOX_BYTES;
+	return wakes != sleeps || t.taken < 8 * MAILBOX_BYTES;
 }
 
 int main(int argc, char **argv) {

@@ -260,8 +260,9 @@ static int on_message(const unsigned char *b, size_t n, int fd) {
 		if (n != 16 || !world.mail_awaited || (get64(b + 8) && get64(b + 8) < MAILBOX_DATA + MAILBOX_BYTES))
 			return malformed(type, n);
 		world.mail_awaited = 0;
-		world.mailbox_bytes = get64(b + 8); /* 0: there is no memory for one */
-		return world.mailbox_bytes ? map(fd, world.mailbox_bytes, PROT_READ | PROT_WRITE, &world.mailbox) : GORUN_OK;
+		world.mailbox_bytes = get64(b + 8); /* 0: the daemon has no memory for one */
+		code = world.mailbox_bytes ? map(fd, world.mailbox_bytes, PROT_READ | PROT_WRITE, &world.mailbox) : GORUN_OK;
+		return code == GORUN_MEMORY ? GORUN_OK : code; /* without a mailbox, messages go by the socket */
 	case WAKE:
 		if (world.meeting)
 			ring(world.local_rank);

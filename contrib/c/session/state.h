@@ -179,6 +179,13 @@ const char *gorun_error(void) { return error_text; }
 
 static void wake(void);
 
+/* leave_mailbox unmaps the mailbox. */
+static void leave_mailbox(void) {
+	if (world.mailbox)
+		munmap(world.mailbox, world.mailbox_bytes);
+	world.mailbox = NULL;
+}
+
 /* lose ends the session for good: every later call fails with this error. */
 __attribute__((format(printf, 2, 3))) static int lose(int code, const char *format, ...) {
 	va_list args;

@@ -213,6 +213,7 @@ static void forked(void) {
 	if (world.doorbell >= 0)
 		close(world.doorbell);
 	world.fd = world.doorbell = -1;
+	leave_mailbox();
 	if (world.state == JOINED || world.state == JOINING || world.state == LEAVING)
 		world.state = FORKED;
 	guest.on = 0;

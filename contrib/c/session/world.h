@@ -92,9 +92,8 @@ static void drop(void) {
 	free(world.table);
 	if (world.slots)
 		munmap(world.slots, world.slots_bytes);
-	if (world.mailbox)
-		munmap(world.mailbox, world.mailbox_bytes);
-	world.mailbox = NULL, world.mail_awaited = 0;
+	leave_mailbox();
+	world.mail_awaited = 0;
 	world.table = NULL, world.slots = NULL, world.slot_count = 0, world.left_slots = 0, world.slots_awaited = 0;
 	free(world.news);
 	free(world.ends);

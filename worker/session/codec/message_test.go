@@ -107,7 +107,7 @@ func TestGoldenFromRank(t *testing.T) {
 			var name, value string
 			name, value, err = DecodeEnv(v.bytes)
 			got = map[string]string{"name": name, "value": value}
-		case "release", "free", "bye", "kept", "batch":
+		case "release", "free", "bye", "kept", "batch", "mailbox", "mail":
 			var value uint32
 			value, err = DecodePair(v.bytes)
 			for name := range v.fields {
@@ -173,6 +173,8 @@ func TestGoldenFromDaemon(t *testing.T) {
 				took := time.Duration(v.ints("flags")[i]>>1) * time.Microsecond
 				got = AppendCompleted(got, &Completion{Handle: uint32(handle), Took: took})
 			}
+		case "mailbox_answer":
+			got = AppendMailbox(nil, int64(v.int("bytes")))
 		case "changed":
 			got = AppendChanged(nil, v.int("flags")&2 != 0, v.int("flags")&1 != 0, int64(v.int("stamp")))
 		default:
@@ -183,8 +185,8 @@ func TestGoldenFromDaemon(t *testing.T) {
 			t.Errorf("encode %s %v:\n got %x\nwant %x", v.kind, v.fields, got, v.bytes)
 		}
 	}
-	if seen != 11 {
-		t.Errorf("%d vectors of the daemon, want 11", seen)
+	if seen != 12 {
+		t.Errorf("%d vectors of the daemon, want 12", seen)
 	}
 }
 
