@@ -19,7 +19,8 @@ type engine struct {
 	waiting map[string][]part
 	spare   [][]part
 	left    []int
-	hold    bool // complete nothing before release
+	hold    bool   // complete nothing before release
+	name    string // of the last request
 	refuse  error
 }
 
@@ -38,6 +39,7 @@ func (e *engine) Submit(rank int, r collective.Request) error {
 	if e.refuse != nil {
 		return e.refuse
 	}
+	e.name = r.Name
 	parts, ok := e.waiting[r.Name]
 	if !ok && len(e.spare) > 0 {
 		parts = e.spare[len(e.spare)-1]
@@ -97,6 +99,12 @@ func (e *engine) gone() []int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]int(nil), e.left...)
+}
+
+func (e *engine) last() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.name
 }
 
 func (e *engine) pending() int {

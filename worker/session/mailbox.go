@@ -13,7 +13,11 @@ import (
 type mailbox struct {
 	region *shm.Region
 	taken  uint64
+	unread int // messages that were taken since the socket was read
 }
+
+// maxUnread is how many messages are taken before the socket is read. It bounds what a rank can send after its connection's end.
+const maxUnread = 256
 
 func (m *mailbox) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&m.region.Bytes()[at])) }
 
@@ -23,9 +27,9 @@ func (m *mailbox) asleep() *uint32 {
 
 func (m *mailbox) put() uint64 { return atomic.LoadUint64(m.word(codec.MailboxPut)) }
 
-// take copies the next message to b, which has room for any, and returns its length: 0 if there is none.
-func (m *mailbox) take(b []byte) (int, error) {
-	there := m.put() - m.taken
+// take copies the next of the messages up to put to b, which has room for any, and returns its length: 0 if there is none.
+func (m *mailbox) take(b []byte, put uint64) (int, error) {
+	there := put - m.taken
 	if there == 0 {
 		return 0, nil
 	}
@@ -46,25 +50,23 @@ func (m *mailbox) take(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// sleep has the rank send MAIL after its next message. It reports false if there is one already.
-func (m *mailbox) sleep() bool {
-	if m == nil {
-		return true
-	}
+// sleep has the rank send MAIL after its next message. It returns put, which is more than taken if there is one already.
+func (m *mailbox) sleep() uint64 {
 	atomic.StoreUint32(m.asleep(), 1)
-	if m.put() == m.taken {
-		return true
+	put := m.put()
+	if put != m.taken {
+		atomic.StoreUint32(m.asleep(), 0)
 	}
-	atomic.StoreUint32(m.asleep(), 0)
-	return false
+	return put
 }
 
-// openMailbox sends the rank a mailbox. Without memory for one it goes on without.
+// openMailbox sends the rank a mailbox. Without memory for one it goes on without. No budget counts it: a session has one.
 func (s *session) openMailbox() error {
-	if s.mailbox != nil {
+	if s.wished {
 		return codec.Malformed("a wish for a second mailbox")
 	}
-	region, err := shm.Create(s.budget, "gorun-mailbox", codec.MailboxSize)
+	s.wished = true
+	region, err := shm.CreateSmall("gorun-mailbox", codec.MailboxSize)
 	size := int64(0)
 	if err != nil {
 		s.server.cfg.Log.Warn("do without a mailbox", "rank", s.rank, "err", err)

@@ -1,7 +1,9 @@
 package session_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,13 +71,20 @@ func TestMailbox(t *testing.T) {
 	woken := 0
 	for i := range 400 {
 		le.PutUint32(memory, uint32(i))
-		o := allreduce(uint32(i), region, 1, fmt.Sprint(i)+strings.Repeat("x", i*37%4000))
+		name := []byte(fmt.Sprint(i, " "))
+		for at := range i * 37 % 4000 {
+			name = append(name, 'a'+byte((7*i+at)%26))
+		}
+		o := allreduce(uint32(i), region, 1, string(name))
 		o.out, o.kind, o.outBytes = none, collective.Allgather, 0
 		if c.post(o.encode()) {
 			woken++
 		}
 		if b, _ := c.expect(68); le.Uint32(b[4:]) != uint32(i) || le.Uint32(b[8:]) != 0 {
 			t.Fatalf("completion %x of operation %d", b[:12], i)
+		}
+		if got := h.engine.last(); got != string(name) {
+			t.Fatalf("operation %d has the name %q, want %q", i, got, name)
 		}
 		c.post(words(4, uint32(i)))
 	}
@@ -84,6 +93,60 @@ func TestMailbox(t *testing.T) {
 	}
 	c.post(words(6, 0))
 	c.expect(69)
+	c.send(words(16, 0)) // as a thread does that wrote before
+	c.post(words(5, region))
+	c.post(words(5, region))
+	if b, _ := c.expect(70); !strings.Contains(string(b), "not this rank's") {
+		t.Errorf("gone: %q", b)
+	}
+}
+
+// mailboxes counts the mailboxes that this process has mapped, at the daemon's end and at the rank's.
+func mailboxes(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	must.Do(t, err)
+	return bytes.Count(maps, []byte("gorun-mailbox"))
+}
+
+// TestMailboxMemory: a mailbox takes nothing of the rank's memory for tensors, and goes with the session.
+func TestMailboxMemory(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	before := mailboxes(t)
+	c := join(t, h.name, 0)
+	c.alloc(1 << 30) // all that it may have
+	c.send(words(15, 0))
+	b, fd := c.expect(15)
+	unix.Close(fd)
+	if n := le.Uint64(b[8:]); n != codec.MailboxSize || h.server.Arena(0) != 1<<30 || mailboxes(t) != before+1 {
+		t.Errorf("a mailbox of %d bytes, %d of tensors, %d mailboxes", n, h.server.Arena(0), mailboxes(t))
+	}
+	c.close()
+	must.Soon(t, "the mailbox is gone", func() bool { return mailboxes(t) == before })
+}
+
+// TestNoMailbox: a rank is told that there is no memory for a mailbox, and goes on by the socket. It asks once.
+func TestNoMailbox(t *testing.T) {
+	h := start(t, 1)
+	h.begin()
+	c := join(t, h.name, 0)
+	var limit unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 16, Max: limit.Max}))
+	c.send(words(15, 0))
+	b, fd := c.expect(15)
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
+	if le.Uint64(b[8:]) != 0 || fd >= 0 {
+		t.Errorf("answer %x, descriptor %d", b, fd)
+	}
+	region, _ := c.alloc(1 << 20)
+	c.send(allreduce(1, region, 1, "by the socket").encode())
+	c.expect(68)
+	c.send(words(15, 0))
+	if b, _ := c.expect(70); !strings.Contains(string(b), "second mailbox") {
+		t.Errorf("gone: %q", b)
+	}
 }
 
 // TestMailboxOfWhoEnds: what a rank has put there before it ends counts.

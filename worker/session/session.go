@@ -43,6 +43,7 @@ type session struct {
 	taken      []*session // whose completions it is about to send
 	submission codec.Submit
 	left       bool         // BYE came
+	wished     bool         // MAILBOX came
 	slots      *slots.Table // written with the server's lock held, before WELCOME; may be nil
 	inSlots    bool         // the rank may use them
 
@@ -152,6 +153,10 @@ func (s *session) end() {
 
 func (s *session) dispatch(b []byte) error {
 	kind := codec.Type(b)
+	if kind == codec.TypeMail && s.mailbox != nil { // it has done its part: the reader looks there
+		_, err := codec.DecodePair(b)
+		return err
+	}
 	if s.size.Load() == 0 && kind != codec.TypeBye {
 		return codec.Malformed("type %d before the world is known", kind)
 	}

@@ -72,11 +72,21 @@ func CreateReadOnly(b *Budget, name string, n int64) (*Region, error) {
 	return create(b, name, n, true)
 }
 
+// CreateSmall returns a new, zeroed region of n bytes and no more, for which there is no Budget: the caller bounds how many
+// there are. Ranks can write to it.
+func CreateSmall(name string, n int64) (*Region, error) {
+	return charge(NewBudget(n), name, n, false)
+}
+
 func create(b *Budget, name string, n int64, readOnly bool) (*Region, error) {
 	if n < 0 || n > b.limit {
 		return nil, fmt.Errorf("create region of %d bytes: %w (%d bytes)", n, ErrLimit, b.limit)
 	}
-	size := max(1, (n+Granule-1)/Granule) * Granule
+	return charge(b, name, max(1, (n+Granule-1)/Granule)*Granule, readOnly)
+}
+
+// charge creates a region of exactly that size.
+func charge(b *Budget, name string, size int64, readOnly bool) (*Region, error) {
 	if !b.take(size) {
 		return nil, fmt.Errorf("create region of %d bytes: %w (%d of %d bytes used)", size, ErrLimit, b.used.Load(), b.limit)
 	}
