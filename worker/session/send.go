@@ -150,7 +150,8 @@ func (s *sender) transmitLocked(data []byte, r *shm.Region) {
 	}
 }
 
-// brokenLocked gives up on sending. If the rank has closed its end, the reader first reads what it has sent.
+// brokenLocked gives up on sending, and has the reader end after what the rank has sent. It does not close the connection: Close
+// waits for functions that use the socket, and one of them may have called this or wait for the lock.
 func (s *sender) brokenLocked(err error) {
 	if s.stopped {
 		return
@@ -158,7 +159,8 @@ func (s *sender) brokenLocked(err error) {
 	s.stopLocked()
 	if err != unix.EPIPE && err != unix.ECONNRESET {
 		s.failed(err)
-		s.conn.Close()
+		_ = s.conn.CloseRead() // an error says that it is closed
+		_ = s.conn.CloseWrite()
 	}
 }
 
