@@ -16,11 +16,11 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    94400, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
+	"core Go":    94650, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
 	"contrib Go": 10850, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
-	"Python":     21400, // goal: 19500; steps that are done again without a copy, samples that count once
+	"Python":     21250, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10850, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      96600, // goal: 88000; scripts that steps without copies must tell from those that need them
+	"tests":      97200, // goal: 88000; scripts that steps without copies must tell from those that need them
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
