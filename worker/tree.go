@@ -119,7 +119,7 @@ func (s Shipped) Fetch(ctx context.Context, r *wire.Detach, in <-chan wire.Messa
 }
 
 // Place returns a request in which paths of its tree, and that of its environment, are those on this host. They are also if there is an
-// error because something of it is missing.
+// error because something of it is missing. A tree that is here stays as it is.
 func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
 	if r.Tree == nil && r.Packages == "" {
 		return r, nil
@@ -140,20 +140,28 @@ func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
 	if r.Tree == nil {
 		return &here, err
 	}
-	err = errors.Join(err, store.Begin(r.Tree))
-	dir, _, buildErr := store.Build(r.Tree)
+	name := r.Tree.Name()
+	dir := store.Dir(name)
+	if _, statErr := os.Stat(dir); statErr == nil { // ranks may run in it, and have changed it
+		err = errors.Join(err, store.Mark(name))
+	} else {
+		beginErr := store.Begin(r.Tree)
+		_, _, buildErr := store.Build(r.Tree)
+		err = errors.Join(err, beginErr, buildErr)
+	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
 	here.Tree = &wire.Tree{Root: dir, Files: r.Tree.Files}
 	here.Args, here.Dir = r.Tree.At(dir, r.Args, r.Dir)
-	here.Env = r.Tree.EnvAt(dir, r.Env)
+	here.Args = r.Tree.EnvAt(dir, here.Args) // -x PYTHONPATH=…
+	here.Env, here.Variables = r.Tree.EnvAt(dir, r.Env), r.Tree.EnvAt(dir, r.Variables)
 	if strings.HasPrefix(here.Dir, dir+"/") {
 		os.MkdirAll(here.Dir, 0o700) // it may have no files
 	} else if _, err := os.Stat(here.Dir); err != nil {
 		here.Dir = dir // it is on the user's machine alone
 	}
-	return &here, errors.Join(err, buildErr)
+	return &here, err
 }
 
 // serveTree gives hosts of the job the files that this one has for it, and returns the port.

@@ -15,15 +15,16 @@ import (
 // TestShipped: a resident daemon gets the program of a detached job, and the environment for the Python that is here, and has its launcher
 // run in them; a host that lacks them can carry the job on all the same.
 func TestShipped(t *testing.T) {
-	tree := func(root, path, text string) *wire.Tree {
+	file := func(path, text string) wire.TreeFile {
 		hash := sha256.Sum256([]byte(text))
-		return &wire.Tree{Root: root, Files: []wire.TreeFile{{Path: path, Size: int64(len(text)), Hash: hash[:]}}}
+		return wire.TreeFile{Path: path, Size: int64(len(text)), Hash: hash[:]}
 	}
+	tree := func(root string, files ...wire.TreeFile) *wire.Tree { return &wire.Tree{Root: root, Files: files} }
 	home := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s := Shipped{Env: func() []string { return home }}
-	program, packages := tree("/home/me/proj", "train.py", "print()"), tree("/cache/env", "lib/x.py", "X = 1")
-	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"},
-		Args: []string{"gorun", "--ship", "python3", "/home/me/proj/train.py"}}
+	program, packages := tree("/home/me/proj", file("train.py", "print()"), file("state", "sent")), tree("/cache/env", file("lib/x.py", "X = 1"))
+	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"}, Variables: []string{"PYTHONPATH=/lib:/home/me/proj"},
+		Args: []string{"gorun", "--ship", "-x", "PYTHONPATH=/home/me/proj:/lib", "--x=PYTHONPATH=/home/me/proj", "python3", "/home/me/proj/train.py"}}
 	in, asked, failed := make(chan wire.Message), make(chan wire.Message), make(chan error, 1)
 	from, to, err := os.Pipe()
 	must.Do(t, err)
@@ -54,7 +55,7 @@ func TestShipped(t *testing.T) {
 			}
 			in <- answer
 		case *wire.AskFiles:
-			text := "print()"
+			text := "print()sent"
 			if m.Python {
 				text = "X = 1"
 			}
@@ -70,11 +71,29 @@ func TestShipped(t *testing.T) {
 	if info, err := os.Stat(here.Dir); string(text) != "print()" || err != nil || !info.IsDir() || here.Dir != filepath.Join(root, "runs") {
 		t.Errorf("in %s is %q, it runs in %s, %v", root, text, here.Dir, err)
 	}
-	if !slices.Equal(here.Args, []string{"gorun", "--ship", "python3", root + "/train.py"}) || here.Env[0] != "PYTHONPATH="+root {
-		t.Errorf("%q with %q", here.Args, here.Env)
+	args := []string{"gorun", "--ship", "-x", "PYTHONPATH=" + root + ":/lib", "--x=PYTHONPATH=" + root, "python3", root + "/train.py"}
+	if !slices.Equal(here.Args, args) || here.Env[0] != "PYTHONPATH="+root || here.Variables[0] != "PYTHONPATH=/lib:"+root {
+		t.Errorf("%q with %q and %q", here.Args, here.Env, here.Variables)
 	}
 	if _, err := os.Stat(filepath.Join(here.Packages, "lib/x.py")); err != nil || !strings.HasPrefix(here.Platform.Version, "3.") {
 		t.Errorf("the environment for %+v: %v", here.Platform, err)
+	}
+
+	// Ranks replace a file, and remove one: a launcher that takes over leaves the tree to them.
+	must.Do(t, os.Remove(filepath.Join(root, "train.py")))
+	must.Do(t, os.WriteFile(filepath.Join(root, "new"), []byte("theirs"), 0o600))
+	must.Do(t, os.Rename(filepath.Join(root, "new"), filepath.Join(root, "state")))
+	if again, err := s.Place(here); err != nil || again.Tree.Root != root || !slices.Equal(again.Args, here.Args) {
+		t.Errorf("where its ranks run: %+v, %v", again, err)
+	}
+	entries, err := os.ReadDir(root)
+	must.Do(t, err)
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if text, err := os.ReadFile(filepath.Join(root, "state")); string(text) != "theirs" || !slices.Equal(left, []string{"runs", "state"}) {
+		t.Errorf("in the tree is %q, with %q, %v", left, text, err)
 	}
 
 	home = []string{"HOME=" + t.TempDir()}
