@@ -496,9 +496,9 @@ class Repeated(Operation):
         return super().wait()
 
     def _moved(self, number: int) -> bool:
-        tensor = self._tensor
+        t = self._tensor
         dtype, shape, address = self._place
-        return bool(self._binding.address(tensor) != address or tensor.shape != shape or tensor.dtype != dtype)
+        return bool(self._binding.address(t) != address or t.shape != shape or t.dtype != dtype)
 
     def _finish(self, results: Sequence[Any]) -> Any:
         self.ended = True  # before another one may have the ticket
