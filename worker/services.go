@@ -104,6 +104,7 @@ func (m memberDaemon) SparesChanged(ctx context.Context, r *wire.Roster) error {
 // has them no more.
 func (m memberDaemon) EndWorld(ctx context.Context, former, next *wire.Roster) {
 	m.releaseOthers(former, next)
+	m.reportPeers() // the links of those that have hung up will be forgotten
 	m.pauses.Step(ctx, pause.Event{World: &pause.WorldHosts{}})
 	// In this order: once the links are forgotten, nothing of them touches the memory of ranks, which get it back when
 	// their operations end.
@@ -129,6 +130,7 @@ func (m memberDaemon) RosterChanged(ctx context.Context, r *wire.Roster) {
 func (m memberDaemon) Enter(ctx context.Context, w wire.World) {
 	m.engine.SetCost(schedule.Cost(w.Cost))
 	m.tune.Begin(w)
+	m.peers.Formed()
 	m.reportPeers()
 	m.sessions.SetWorld(m.worldOfRanks(w))
 	m.out.Write(&wire.Committed{World: m.member.Current()})

@@ -34,6 +34,7 @@ type peer struct {
 	link    *missing
 	forming *missing
 	hungUp  bool
+	ended   bool // it hung up before this world, which is not formed yet, and no link has heard it since
 
 	sent wire.Evidence
 }
@@ -71,7 +72,7 @@ func (p *Peers) of(id int) *peer {
 }
 
 // World begins another world of members that may be silent for lease. What links and waits showed in the previous world
-// no longer counts. All evidence about members is reported again, as the launcher has dropped evidence about hosts that
+// no longer counts, but that a peer has hung up: it would not be noticed again, as no link to it comes up. All evidence about members is reported again, as the launcher has dropped evidence about hosts that
 // were in no world.
 func (p *Peers) World(members []int, lease time.Duration) {
 	p.lease = lease
@@ -80,10 +81,17 @@ func (p *Peers) World(members []int, lease time.Duration) {
 		p.members[id] = true
 	}
 	for _, x := range p.peers {
-		x.link, x.forming = nil, nil
+		x.link, x.forming, x.ended = nil, nil, x.hungUp
 		if x.silent || x.hungUp || !same(x.sent, wire.Evidence{}) {
 			x.sent.Suspicion = stale
 		}
+	}
+}
+
+// Formed notes that the world has begun, for which all its members were heard.
+func (p *Peers) Formed() {
+	for _, x := range p.peers {
+		x.ended = false
 	}
 }
 
@@ -168,7 +176,8 @@ func (p *Peers) Look(now time.Time, seen Seen) (news []wire.Evidence) {
 		p.of(id)
 	}
 	for id, x := range p.peers {
-		x.hungUp = hungUp[id]
+		x.ended = x.ended && seen.Heard(id).IsZero()
+		x.hungUp = hungUp[id] || x.ended
 		lease := p.granted(now, x)
 		if !x.gone.IsZero() {
 			x.silence(now, seen.Heard(id), lease)

@@ -222,11 +222,26 @@ func TestForming(t *testing.T) {
 	}
 }
 
-// TestHungUp: a peer that has ended its connections is reported, and when it has some again.
+// TestHungUp: a peer that has ended its connections is reported, and when it has some again. In the next world it has none
+// at first: it counts as it did until a link hears it, or the world has begun.
 func TestHungUp(t *testing.T) {
-	w := watched{hungUp: func(s int) bool { return s >= 2 && s < 5 }}
-	if got := w.report(9); got != "hung up@2 connected@5" {
-		t.Error(got)
+	hungUp := func(s int) bool { return s >= 2 && s < 5 }
+	world := func(p *liveness.Peers) { p.World([]int{0, 1}, 30*time.Second) }
+	heard := func(s int) time.Time {
+		if s < 7 {
+			return time.Time{}
+		}
+		return at(s)
+	}
+	for want, w := range map[string]watched{
+		"hung up@2 connected@5":         {hungUp: hungUp},
+		"hung up@2 again@5 connected@7": {hungUp: hungUp, heard: heard, events: map[int]func(*liveness.Peers){5: world}},
+		"hung up@2 again@5 again@6 connected@8": {hungUp: hungUp,
+			events: map[int]func(*liveness.Peers){5: world, 6: world, 8: (*liveness.Peers).Formed}},
+	} {
+		if got := w.report(9); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -180,3 +180,25 @@ func keptBefore(j *e2etest.Training, since time.Time, world string) map[int]int 
 	}
 	return kept
 }
+
+// TestRankAfterHost: a rank is lost after a host has hung up, and before that host counts as lost. The next world has it as a
+// member that no one reaches. That it hung up in the world before counts on, so it is lost soon, and not after its lease.
+func TestRankAfterHost(t *testing.T) {
+	for name, hosts := range map[string][2]int{"the first host": {1, 3}, "the last host": {3, 1}} {
+		t.Run(name, func(t *testing.T) {
+			c := e2etest.NewCluster(t, 3)
+			j := c.TrainOn("--min-np", "1", "--on-failure", "shrink", "--blacklist-cooldown-range", "600", "600", "-H", "host1:1,host2:1,host3:1")
+			j.Await(`batch 30$`)
+			struck := time.Now()
+			j.Must(j.Host(hosts[0]).Kill())
+			time.Sleep(300 * time.Millisecond)
+			kill9(j, hosts[1], "train.py")
+			took := j.Again(1, struck).Sub(struck).Round(time.Millisecond)
+			if t.Logf("training goes on after %v", took); took > 15*time.Second {
+				t.Errorf("training goes on after %v only, and the lease is 30 s\n%s", took, j.Out)
+			}
+			j.Enough()
+			j.End(1)
+		})
+	}
+}
