@@ -182,41 +182,68 @@ func TestHungUpAfterTakeOver(t *testing.T) {
 	}
 }
 
-// TestSparesAfterTakeOver: a launcher that carries a job on tells the hosts of spares again, once all have reported their state,
-// and begins another world if a member does not know the last one: the former launcher may have been lost before it told them.
-func TestSparesAfterTakeOver(t *testing.T) {
-	policy := elastic.Policy{NP: 1, MinNP: 1, MaxNP: 1, Spares: 1, ResetLimit: -1}
+// takenOver returns the job of a launcher that takes over from one whose policy has taken some events.
+func takenOver(t *testing.T, policy elastic.Policy, hosts []elastic.DiscoveredHost, events ...elastic.Event) *job {
+	t.Helper()
 	former := elastic.New(elastic.Config{Policy: policy})
-	former.Step(0, elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}})
-	for _, ev := range []elastic.Event{elastic.HostUp{Host: 0}, elastic.HostUp{Host: 1}, elastic.Committed{Host: 0, Epoch: 1}} {
+	for _, ev := range append([]elastic.Event{elastic.Discovered{Hosts: hosts}}, events...) {
 		former.Step(0, ev)
 	}
-	members, err := former.Snapshot()
+	snap := snapshot{ID: "job", Secret: make([]byte, 32)}
+	for _, p := range former.World() {
+		snap.Processes = append(snap.Processes, p.Host)
+	}
+	snap.Processes = append(snap.Processes, len(hosts)-1) // a spare
+	for _, h := range hosts {
+		snap.Hosts = append(snap.Hosts, hostSnapshot{Name: h.Name, Slots: h.Slots, Session: h.Name})
+	}
+	var err error
+	snap.Members, err = former.Snapshot()
 	must.Do(t, err)
 	spec := &Spec{Elastic: &ElasticSpec{Policy: policy, Admit: func(int, string) error { return nil }}, Programs: []Program{{}},
 		Note: func(string, ...any) {}}
-	spec.Snapshot, err = json.Marshal(snapshot{ID: "job", Secret: make([]byte, 32), Processes: []int{0, 1}, Members: members,
-		Hosts: []hostSnapshot{{Name: "a", Slots: 1, Session: "s"}, {Name: "b", Slots: 1, Session: "t"}}})
+	spec.Snapshot, err = json.Marshal(snap)
 	must.Do(t, err)
 	j, err := newJob(spec)
 	must.Do(t, err)
-	defer j.membership.tick.Stop()
-	told := func(h *host) (said string) {
-		msgs, _ := h.Queue.Take()
-		for _, m := range msgs {
-			said += fmt.Sprintf("%T ", m)
-			if s, ok := m.(*wire.Spares); ok && (s.Epoch != 1 || len(s.Ranks) != 1 || s.Ranks[0].Process != 1) {
-				t.Errorf("%+v", s)
-			}
+	t.Cleanup(j.membership.tick.Stop)
+	return j
+}
+
+// told takes what a host is about to be sent, and names the spares of each message.
+func told(h *host) (said string) {
+	msgs, _ := h.Queue.Take()
+	for _, m := range msgs {
+		said += fmt.Sprintf("%T", m)
+		var spares []wire.Rank
+		switch m := m.(type) {
+		case *wire.Roster:
+			said, spares = said+fmt.Sprint(" ", m.Epoch), m.Spares
+		case *wire.Spares:
+			said, spares = said+fmt.Sprint(" ", m.Epoch), m.Ranks
 		}
-		return said
+		for _, s := range spares {
+			said += fmt.Sprint(" spare ", s.Process)
+		}
+		said += "; "
 	}
+	return said
+}
+
+// TestSparesAfterTakeOver: a launcher that carries a job on tells the hosts of spares again, once all have reported their state,
+// and begins another world if a member does not know the last one: the former launcher may have been lost before it told them.
+// Host b still knows the world before, in which it runs the spare: the roster that it gets has the spare, too, or would end it.
+func TestSparesAfterTakeOver(t *testing.T) {
+	hosts := []elastic.DiscoveredHost{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}
+	j := takenOver(t, elastic.Policy{NP: 1, MinNP: 1, MaxNP: 1, Spares: 1, ResetLimit: -1}, hosts, elastic.HostUp{Host: 0},
+		elastic.HostUp{Host: 1}, elastic.Committed{Host: 0, Epoch: 1}, elastic.Started{Process: 1},
+		elastic.Interrupted{Why: "a link failed"}, elastic.Tick{})
 	a, b := j.hosts[0], j.hosts[1]
 	for _, tc := range []struct {
 		from     *host
 		knows    uint32 // the last roster that it got
 		onA, onB string
-	}{{b, 0, "", ""}, {a, 1, "", "*wire.Roster *wire.Spares "}, {a, 1, "", ""}} {
+	}{{b, 1, "", ""}, {a, 2, "*wire.Spares 2; ", "*wire.Roster 2 spare 1; *wire.Spares 2 spare 1; "}, {a, 2, "", ""}} {
 		tc.from.ready = &wire.Ready{}
 		j.message(tc.from, &wire.Account{HasJob: true, Epoch: tc.knows})
 		j.decide(elastic.Tick{})
@@ -224,10 +251,27 @@ func TestSparesAfterTakeOver(t *testing.T) {
 			t.Errorf("after the account of %s a hears %q, and b, which has the spare, %q", tc.from.name, onA, onB)
 		}
 	}
-	j.message(a, &wire.Account{HasJob: true})
-	j.message(a, &wire.Account{HasJob: true}) // it knew no roster, and the next one is under way
-	if j.membership.epoch != 2 {
-		t.Errorf("in epoch %d, want 2: a did not know the world of epoch 1", j.membership.epoch)
+	j.message(a, &wire.Account{HasJob: true, Epoch: 1})
+	j.message(a, &wire.Account{HasJob: true, Epoch: 1}) // it did not know the last roster, and the next one is under way
+	if j.membership.epoch != 3 {
+		t.Errorf("in epoch %d, want 3: a did not know the world of epoch 2", j.membership.epoch)
+	}
+}
+
+// TestDismissedSparesAfterTakeOver: a launcher that carries a job on tells hosts again of the spares that the former one has let
+// go: it may have been lost before it told them.
+func TestDismissedSparesAfterTakeOver(t *testing.T) {
+	hosts := []elastic.DiscoveredHost{{Name: "a", Slots: 2}}
+	j := takenOver(t, elastic.Policy{NP: 1, MinNP: 1, MaxNP: 1, Spares: 1, ResetLimit: -1}, hosts, elastic.HostUp{Host: 0},
+		elastic.Committed{Host: 0, Epoch: 1}, elastic.Started{Process: 1},
+		elastic.Discovered{Hosts: []elastic.DiscoveredHost{{Name: "a", Slots: 1}}})
+	a := j.hosts[0]
+	a.ready = &wire.Ready{}
+	for _, want := range []string{"*wire.Spares 1; ", ""} {
+		j.decide(elastic.Tick{})
+		if got := told(a); got != want {
+			t.Errorf("a, which runs the spare, hears %q, want %q", got, want)
+		}
 	}
 }
 

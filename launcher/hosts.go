@@ -27,7 +27,7 @@ type host struct {
 	ended bool        // its conversation is over
 	world wire.World  // the one that it entered last
 
-	spares  bool               // it was sent some
+	spares  bool               // it was sent some, or may have been
 	leaving bool               // an elastic job has ordered it to stop
 	evicted *eviction          // how it was given up; nil if it was not
 	failure *failure.HostError // why its conversation ended

@@ -25,7 +25,7 @@ type membership struct {
 	tick   *time.Ticker
 	epoch  uint32 // of the last roster
 	taken  uint32 // of the last roster of the launcher that had the job before; 0 for none
-	untold bool   // hosts may not know the spares of that launcher
+	untold bool   // hosts may not know the spares of that launcher, or which it let go
 	hosts  []int  // host ids of the last roster; nil before the first
 
 	first []elastic.DiscoveredHost             // the hosts of a job of fixed size

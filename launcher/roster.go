@@ -85,7 +85,8 @@ func (j *job) enters(process int) {
 	}
 }
 
-// tendSpares sends the spares of the present world to their hosts. A host that is not in that world may not know it.
+// tendSpares sends the spares of the present world to their hosts. A host that is not in that world may not know it. Its roster
+// lists the spares too, because those it runs already end if that leaves them out.
 func (j *job) tendSpares(s elastic.Spares) {
 	spares := j.placed(s.Places)
 	for _, p := range s.Places {
@@ -95,22 +96,24 @@ func (j *job) tendSpares(s elastic.Spares) {
 		h.Own(spares[h.id])
 	}
 	world := elastic.Roster{Epoch: s.Epoch, Places: j.membership.policy.World()}
+	members := world.Hosts()
 	lost := func(id int) bool { return j.hosts[id].ready == nil } // since another launcher had it
-	if len(world.Places) == 0 || slices.ContainsFunc(world.Hosts(), lost) {
+	if len(members) == 0 || slices.ContainsFunc(members, lost) {
 		return // another world follows, which lists spares too
 	}
 	j.replicate(func() {
 		roster, _ := j.rosterOf(world)
 		for _, h := range j.hosts {
-			mine := spares[h.id]
-			if h.ready == nil || h.ended || h.leaving || len(mine) == 0 && !h.spares {
+			mine := roster
+			mine.Spares = spares[h.id]
+			if h.ready == nil || h.ended || h.leaving || len(mine.Spares) == 0 && !h.spares {
 				continue
 			}
-			h.spares = len(mine) > 0
-			if !j.membership.policy.Member(h.id) {
-				h.Queue.Put(&roster)
+			h.spares = len(mine.Spares) > 0
+			if !slices.Contains(members, h.id) {
+				h.Queue.Put(&mine)
 			}
-			h.Queue.Put(&wire.Spares{Epoch: s.Epoch, Ranks: mine})
+			h.Queue.Put(&wire.Spares{Epoch: s.Epoch, Ranks: mine.Spares})
 		}
 	})
 }

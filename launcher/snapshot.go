@@ -68,14 +68,14 @@ func (s *state) restore(text []byte) error {
 		return fmt.Errorf("take over job: %w", err)
 	}
 	m.policy, m.began, m.epoch = policy, time.Now().Add(-now), policy.Epoch()
-	m.taken, m.untold = m.epoch, len(policy.Spares().Places) > 0
+	m.taken, m.untold = m.epoch, m.config.Spares > 0
 	s.alive.Begin(time.Now()) // no host could be heard before
 	for _, x := range snap.Hosts {
 		m.names, m.slots[x.Name] = append(m.names, x.Name), x.Slots
 	}
 	for id, x := range snap.Hosts {
 		h := s.addHost(x.Name)
-		h.session, h.adopted, h.leaving, h.ended = x.Session, true, x.Leaving, x.Ended
+		h.session, h.adopted, h.leaving, h.ended, h.spares = x.Session, true, x.Leaving, x.Ended, m.untold
 		silence := time.Duration(0)
 		if x.Moves > 0 {
 			s.alive.Moves(id, m.began.Add(x.Moves))
@@ -94,9 +94,7 @@ func (s *state) restoreProcesses(snap snapshot) error {
 		}
 		s.processes.place(process, id)
 		s.hosts[id].Own([]wire.Rank{{Process: process}})
-		if s.membership.policy.Waits(process) {
-			s.processes[process].spare, s.hosts[id].spares = true, true
-		}
+		s.processes[process].spare = s.membership.policy.Waits(process)
 		if err := s.membership.admit(process, s.hosts[id].name); err != nil {
 			return err
 		}
