@@ -797,6 +797,34 @@ class PremiseTest(unittest.TestCase):
         self.assertEqual((process.begun[6], process.begun[7]), (1, 2))
         self.assertNotIn("copy", said)
 
+    def test_the_script_goes_back_from_a_value(self):
+        """A script that goes back has the values of its commit, not those that it has set since."""
+
+        def script(process, steps):
+            def at(now):
+                if now == moment and process.state.step == 7 and len(begun) == 1:
+                    raise hvd.HorovodInternalError("the loss is no number")
+
+            @hvd.elastic.run
+            def train(state):
+                begun.append(state.epoch)
+                while state.step < 10:
+                    if state.step == 7:
+                        state.epoch += 1
+                    process.step(at)
+                    state.step += 1
+                    state.commit()
+
+            process.state._steps._clock = iter(range(1000)).__next__  # a copy lasts for long enough
+            with mock.patch("gorun.basics.reset"):
+                train(process.state)
+
+        for moment in "top", "backward":
+            begun = []
+            process, said = self.train(script, values={"step": 0, "epoch": 0})
+            self.assertEqual((begun, process.state.epoch), ([0, 0], 1), f"{moment}: {said}")
+            self.assertEqual(process.model.weight.tolist(), wanted(10))
+
     def test_hosts_come_after_the_script_went_back(self):
         """The update of the step before the interrupt counts, although the script went back earlier."""
 

@@ -108,7 +108,7 @@ class Steps:
         self._copied_at, self._copy_took = float("-inf"), 0.0
         self._copy_place = 0, 0, 1  # applied, begun and size
         self._fresh = True  # the last copy is that of the last commit
-        self._committed = 0  # updates in the weights then
+        self._committed: tuple[int, dict[str, Any]] = 0, {}  # updates in the weights then, and the values
         self._torn = False  # the weights are partly those of another rank
         self._running = False  # the training function, in a job that may lose ranks
         self._live = False  # the first step since the script started has begun
@@ -186,12 +186,12 @@ class Steps:
 
     def commit(self) -> bool:
         """Note a commit; return whether it needs no copy."""
-        self._committed = self.applied
         values = self._state._copied()
         if not self._running:
             self._snapshot(exact=False, values=values)
             return False
         told = self._tell(values)
+        self._committed = self.applied, told
         if not self.against and self._sample.changed():
             self.object(WRITTEN)
         if not self.against:
@@ -243,9 +243,10 @@ class Steps:
         """Note that the script itself goes back to a commit; report whether it gets an older one.
 
         The beginning of the step does not serve: its weights may be the reason, unless they are those of the
-        commit.
+        commit. Then the values must be, too, but the script may have set some before the forward pass.
         """
-        committed = self.begun == self.applied == self._committed
+        applied, told = self._committed
+        committed = self.begun == self.applied == applied and not differing(told, self._told)
         if committed and self.proven and not self._torn and self._sample.intact():
             return False
         if not self._fresh:
