@@ -1,7 +1,7 @@
 """Runs programs one after the other, each in a child of a process that has imported torch.
 
 Importing torch takes longer than most of these programs. Each has a port of its own, as a rank that is early would
-meet the store of the program before.
+meet the store of the program before. Linux gives no connection one of these ports.
 """
 
 import os
@@ -10,9 +10,9 @@ import sys
 
 import torch  # noqa: F401
 
-port = int(os.environ["MASTER_PORT"])
+port = 10000 + int(os.environ["MASTER_PORT"]) % 20000
 for number, program in enumerate(sys.argv[1:]):
-    os.environ["MASTER_PORT"] = str(port + number if port < 60000 else port - number)
+    os.environ["MASTER_PORT"] = str(port + number)
     child = os.fork()
     if child == 0:
         sys.argv, sys.path[0] = [program], os.path.dirname(os.path.abspath(program))

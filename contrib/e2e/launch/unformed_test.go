@@ -93,7 +93,7 @@ func TestHostFreezesBeforeWorld(t *testing.T) {
 		t.Errorf("no line reports that host2 is silent: %v\n%s", err, j.Out)
 	}
 	if took < lease-2*time.Second || took > lease+5*time.Second { // it was heard within the second before
-		t.Errorf("the job ended after %v, want the lease of %v and a little", took, lease)
+		t.Errorf("the job ended after %v, want the lease of %v and a little\n%s", took, lease, j.Out)
 	}
 	j.Must(c.Host(2).PowerOff())
 	c.ExpectNothingLeft(5 * time.Second)
