@@ -26,6 +26,7 @@ import (
 	"gorun/launcher/ship"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
+	"gorun/worker/shipped"
 )
 
 // launch is the main job: gorun -np 4 -H host1:2,host2:2 python train.py
@@ -252,7 +253,14 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec.Dial = dial
 	if tree != nil {
-		spec.Files = ship.New(tree)
+		files := ship.New(tree)
+		if detachedOf(ctx).Request() != nil {
+			if store, err := shipped.Open(os.Getenv); err == nil {
+				defer store.Close()
+				files.Kept = store.Open
+			}
+		}
+		spec.Files = files
 	}
 	hosts := len(placement.Hosts)
 	if varying != nil {

@@ -14,6 +14,8 @@ import (
 // Bundle is a tree that hosts get from the launcher and from each other.
 type Bundle struct {
 	spread.Spread
+	// Kept opens what a file held when the tree was sent to this machine, where ranks may have changed the tree; nil if it was not sent.
+	Kept func(wire.TreeFile) (*os.File, error)
 	tree *wire.Tree
 	name func() string
 }
@@ -31,11 +33,14 @@ func (b *Bundle) Tree() *wire.Tree { return b.tree }
 func (b *Bundle) Name() string { return b.name() }
 
 // Open returns what files of the tree hold, one after the other.
-func (b *Bundle) Open(files []int) io.ReadCloser { return &reader{tree: b.tree, files: files} }
+func (b *Bundle) Open(files []int) io.ReadCloser {
+	return &reader{tree: b.tree, kept: b.Kept, files: files}
+}
 
 // reader reads files one after the other, as long as each was when the tree was made.
 type reader struct {
 	tree  *wire.Tree
+	kept  func(wire.TreeFile) (*os.File, error)
 	files []int
 	file  *os.File
 	left  int64 // of file
@@ -49,8 +54,14 @@ func (r *reader) Read(b []byte) (int, error) {
 			return 0, io.EOF
 		}
 		f := r.tree.Files[r.files[0]]
-		var err error
-		if r.file, err = os.Open(filepath.Join(r.tree.Root, f.Path)); err != nil {
+		err := os.ErrNotExist
+		if r.kept != nil {
+			r.file, err = r.kept(f)
+		}
+		if err != nil { // then as it is in the tree
+			r.file, err = os.Open(filepath.Join(r.tree.Root, f.Path))
+		}
+		if err != nil {
 			return 0, err
 		}
 		r.files, r.left = r.files[1:], f.Size

@@ -113,7 +113,7 @@ func mustCollect(t *testing.T, root string) *wire.Tree {
 	return tree
 }
 
-// TestOpen: files come one after the other, and one that became shorter is an error.
+// TestOpen: files come one after the other, and one that became shorter is an error unless what was sent is kept.
 func TestOpen(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{"a": "one", "b": "", "c": "three"})
@@ -125,5 +125,16 @@ func TestOpen(t *testing.T) {
 	write(t, root, map[string]string{"a": "o"})
 	if _, err := io.ReadAll(b.Open([]int{0})); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("a file that became shorter: %v", err)
+	}
+	kept := filepath.Join(t.TempDir(), "kept")
+	must.Do(t, os.WriteFile(kept, []byte("one"), 0o600))
+	b.Kept = func(f wire.TreeFile) (*os.File, error) {
+		if f.Path != "a" {
+			return nil, os.ErrNotExist
+		}
+		return os.Open(kept)
+	}
+	if all, err := io.ReadAll(b.Open([]int{0, 2})); err != nil || string(all) != "onethree" {
+		t.Errorf("of what is kept, and of the tree: %q, %v", all, err)
 	}
 }
