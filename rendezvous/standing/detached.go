@@ -43,15 +43,19 @@ func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wir
 	if otherVersion(conn, r.Version, s.cfg.Version) {
 		return
 	}
-	s.mu.Lock()
-	draining := s.draining
-	s.mu.Unlock()
-	switch {
-	case s.cfg.Launchers == nil:
+	if s.cfg.Launchers == nil {
 		refuse(conn, "", "%s runs no launchers", s.cfg.Name)
 		return
-	case draining:
-		refuse(conn, "ask another host of the cluster", "the daemon on %s is being stopped", s.cfg.Name)
+	}
+	stops := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.draining {
+			refuse(conn, "ask another host of the cluster", "the daemon on %s is being stopped", s.cfg.Name)
+		}
+		return s.draining
+	}
+	if stops() {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,6 +81,9 @@ func (s *server) detach(ctx context.Context, conn net.Conn, in io.Reader, r *wir
 	})
 	err := s.cfg.Launchers.Fetch(ctx, r, said, wire.NewWriter(conn))
 	close(fetched)
+	if err == nil && stops() { // that took a while
+		return
+	}
 	var d *wire.Detached
 	if err == nil {
 		d, err = s.cfg.Launchers.Start(ctx, r)

@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -19,6 +20,17 @@ type noLaunchers struct{ Launchers }
 
 func (noLaunchers) Open(*wire.Reach) (io.ReadWriteCloser, error) {
 	return nil, errors.New("job 7: no such job")
+}
+
+// slowFiles gets all files, and calls done meanwhile.
+type slowFiles struct {
+	Launchers
+	done func()
+}
+
+func (l slowFiles) Fetch(context.Context, *wire.Detach, <-chan wire.Message, *wire.Writer) error {
+	l.done()
+	return nil
 }
 
 // TestRefusals: what a daemon answers to a connection that it cannot serve.
@@ -45,6 +57,14 @@ func TestRefusals(t *testing.T) {
 		{func(s *server, conn net.Conn) {
 			s.draining = true
 			s.detach(t.Context(), conn, conn, &wire.Detach{Version: "1"})
+		}, "the daemon on north is being stopped", "ask another host of the cluster"},
+		{func(s *server, conn net.Conn) {
+			s.cfg.Launchers = slowFiles{done: func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.draining = true
+			}}
+			s.detach(context.Background(), conn, conn, &wire.Detach{Version: "1"})
 		}, "the daemon on north is being stopped", "ask another host of the cluster"},
 		{func(s *server, conn net.Conn) {
 			s.cfg.Launchers = nil
