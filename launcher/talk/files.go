@@ -125,7 +125,7 @@ func (s *supply) ask(ctx context.Context, m *wire.AskFiles) {
 		files = s.environment()
 	}
 	for _, i := range m.Missing {
-		if files == nil || i < 0 || i >= len(files.Tree().Files) {
+		if files == nil || i < 0 || i >= len(files.Tree().Files) || files.Tree().Files[i].Link != "" {
 			return
 		}
 	}

@@ -33,7 +33,7 @@ func newShelf(name, text string) *shelf {
 func (s *shelf) Name() string { return s.name }
 
 func (s *shelf) Tree() *wire.Tree {
-	return &wire.Tree{Root: "/" + s.name, Files: []wire.TreeFile{{Path: "f", Size: int64(len(s.text))}}}
+	return &wire.Tree{Root: "/" + s.name, Files: []wire.TreeFile{{Path: "f", Size: int64(len(s.text))}, {Path: "l", Link: "f"}}}
 }
 
 func (s *shelf) Acquire(ctx context.Context) (string, func(bool), error) {
@@ -119,7 +119,7 @@ func TestSupply(t *testing.T) {
 			t.Error("a host that failed is not given back as broken")
 		}
 		s.end(false) // while it waits for a source
-		for _, bad := range []*wire.AskFiles{{Missing: []int{1}}, {Missing: []int{-1}}, {Missing: []int{0}, Python: true}} {
+		for _, bad := range []*wire.AskFiles{{Missing: []int{1}}, {Missing: []int{2}}, {Missing: []int{-1}}, {Missing: []int{0}, Python: true}} {
 			program.sources <- ""
 			if s.ask(t.Context(), bad); next() != nil {
 				t.Errorf("%+v is answered", bad)

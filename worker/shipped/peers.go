@@ -91,8 +91,8 @@ func (s *Store) give(guest io.ReadWriter, program *wire.Tree, python func() *wir
 		t = python()
 	}
 	for _, i := range ask.Missing {
-		if t == nil || i < 0 || i >= len(t.Files) {
-			return errors.New("it asks for what is not in the tree")
+		if t == nil || i < 0 || i >= len(t.Files) || t.Files[i].Link != "" {
+			return errors.New("it asks for what is no file of the tree")
 		}
 		file, err := s.Open(t.Files[i])
 		if err != nil {

@@ -163,6 +163,13 @@ func TestGet(t *testing.T) {
 		t.Errorf("from a host: %v", err)
 	}
 
+	link := &wire.Tree{Files: []wire.TreeFile{{Path: "l", Link: "a"}}}
+	ours, theirs := net.Pipe()
+	go wire.NewWriter(theirs).Write(&wire.AskFiles{Missing: []int{0}})
+	if err := first.give(ours, link, nil); err == nil {
+		t.Error("it gives a link")
+	}
+
 	third := newStore(t)
 	c = converse(t, third, tree, bytes.Repeat([]byte{2}, keytls.SeedSize)) // who has another key gets nothing
 	<-c.asked
