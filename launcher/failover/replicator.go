@@ -66,6 +66,7 @@ type Replicator struct {
 	renewing  bool
 	looked    time.Duration // for other electors
 	handover  Handover
+	request   json.RawMessage // of the handover, since that of a program is long
 	addrs     map[string]string
 	asking    map[string]bool
 	answered  map[string]time.Time // the last answer of each elector
@@ -75,9 +76,20 @@ type Replicator struct {
 // New returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs
 // are the addresses of the cluster's members, nil if they are not known.
 func New(job string, from authority.Snapshot, first Handover, addrs map[string]string, cfg Config) *Replicator {
-	return &Replicator{Config: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
+	r := &Replicator{Config: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
 		holder: authority.NewHolder(cfg.Self, job, cfg.Lease, from, 0), announced: from.Electors, handover: first, addrs: addrs,
 		asking: map[string]bool{}, answered: map[string]time.Time{}}
+	r.request = encoded(first.Request)
+	return r
+}
+
+// encoded returns what holds nothing but text and numbers as JSON.
+func encoded(what any) []byte {
+	text, err := json.Marshal(what)
+	if err != nil {
+		panic(fmt.Sprintf("gorun: a handover cannot be written: %v", err))
+	}
+	return text
 }
 
 // Start begins to replicate. It must be called once, when the launcher has reported that the job runs or waits.
@@ -134,6 +146,7 @@ func (r *Replicator) Close(code int) {
 	}
 	r.handover.Code = code
 	r.handover.forget()
+	r.request = encoded(r.handover.Request)
 	last := r.putLocked(true)
 	done := r.safe >= last
 	r.mu.Unlock()
@@ -153,11 +166,10 @@ func (r *Replicator) Close(code int) {
 
 func (r *Replicator) putLocked(over bool) uint64 {
 	r.handover.Shares = r.Shares()
-	text, err := json.Marshal(r.handover)
-	if err != nil {
-		panic(fmt.Sprintf("gorun: a handover cannot be written: %v", err)) // it holds nothing but text and numbers
-	}
-	number := r.holder.Put(text, over)
+	number := r.holder.Put(encoded(struct {
+		Handover
+		Request json.RawMessage `json:"request"`
+	}{r.handover, r.request}), over)
 	r.poke()
 	return number
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"gorun/contrib/must"
 	"gorun/launcher/failover/failovertest"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
@@ -54,6 +55,22 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 		r.mu.Unlock()
 	}
 	r.Close(0)
+}
+
+// TestKeepsRequest: what the user asked for is in each snapshot, encoded once, until the job ends.
+func TestKeepsRequest(t *testing.T) {
+	tree := &wire.Tree{Root: "/proj", Files: []wire.TreeFile{{Path: "a", Link: "b"}}}
+	request := &wire.Detach{Program: "train.py", Args: []string{"gorun"}, Tree: tree}
+	r := New("ab", authority.Snapshot{Electors: []string{"a"}}, Handover{Name: "a/1", Request: request}, nil, Config{Self: "a", Shares: func() []wire.Share { return nil }})
+	request.Tree = &wire.Tree{} // nobody looks at it again
+	for _, snapshot := range []string{"1", "2"} {
+		r.Keep([]byte(snapshot), time.Second)
+		s := &Succession{Snapshot: authority.Snapshot{Value: r.holder.Next("a").Value}}
+		must.Do(t, s.decode())
+		if h := s.Handover; h.Name != "a/1" || string(h.Launcher) != snapshot || h.Request == nil || h.Request.Program != "train.py" || h.Request.Tree.Name() != tree.Name() {
+			t.Errorf("%+v", h)
+		}
+	}
 }
 
 // TestFirstOf: the first that answer, and no more than are wanted are asked at once.

@@ -4,12 +4,52 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"gorun/collective/admit"
 	"gorun/contrib/must"
+	"gorun/rendezvous/wire"
 )
+
+// slow sends 125 kB a second.
+type slow struct{ net.Conn }
+
+func (c slow) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(len(b)) * 8 * time.Microsecond)
+	return c.Conn.Write(b)
+}
+
+// TestLongRequest: a request with the list of many files may come by a slow line; one that does not come is not waited for.
+func TestLongRequest(t *testing.T) {
+	key, err := ParseKey([]byte(aKey))
+	must.Do(t, err)
+	channel, err := key.channel()
+	must.Do(t, err)
+	for program, answered := range map[string]bool{strings.Repeat("x", 2<<20): true, "": false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{cfg: Config{Version: "1", Log: slog.New(slog.DiscardHandler)}, channel: channel, keys: []string{"", ""}}
+			ours, theirs := net.Pipe()
+			go func() {
+				s.meet(t.Context(), (&admit.Door{Timeout: handshakeTimeout}).Enter(theirs))
+				theirs.Close()
+			}()
+			secure, _, err := channel.Client(t.Context(), slow{ours})
+			must.Do(t, err)
+			if program != "" {
+				must.Do(t, wire.NewWriter(secure).Write(&wire.Detach{Version: "2", Program: program}))
+			}
+			began := time.Now()
+			m, err := wire.NewReader(secure).Read()
+			if _, is := m.(*wire.Refused); is != answered || time.Since(began) > handshakeTimeout {
+				t.Errorf("%d bytes: %+v, %v", len(program), m, err)
+			}
+			ours.Close()
+		})
+	}
+}
 
 // TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
 func TestProbes(t *testing.T) {

@@ -25,6 +25,8 @@ import (
 const (
 	// handshakeTimeout is how long a connection may take to authenticate and send its request.
 	handshakeTimeout = 10 * time.Second
+	// slowest is how many bytes of a request have to come in a second beyond that: it may list the files of a program.
+	slowest = 32 << 10
 	// answerTimeout is how long a launcher may leave an answer unread.
 	answerTimeout = 30 * time.Second
 )
@@ -263,6 +265,11 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	raw.Known()
 	raw.SetDeadline(time.Now().Add(handshakeTimeout))
 	in := bufio.NewReaderSize(secure, 64<<10)
+	size, err := wire.Coming(in)
+	if err != nil {
+		return
+	}
+	raw.SetDeadline(time.Now().Add(handshakeTimeout + time.Second*time.Duration(size/slowest)))
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return

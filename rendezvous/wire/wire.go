@@ -149,6 +149,15 @@ func (w *Writer) Write(m Message) error {
 // Reader reads framed messages from a stream.
 type Reader struct{ r *bufio.Reader }
 
+// Coming waits for the beginning of the next message, and returns its size.
+func Coming(r *bufio.Reader) (bytes int, err error) {
+	head, err := r.Peek(4)
+	if err != nil {
+		return 0, err
+	}
+	return int(min(binary.LittleEndian.Uint32(head), MaxFrame)), nil
+}
+
 // NewReader returns a Reader on r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
