@@ -69,6 +69,18 @@ func Made(tree *wire.Tree, needs wire.Platform) *Maker {
 	return m
 }
 
+// Known returns the environment as soon as it is known, nil before and if there is none.
+func (m *Maker) Known() talk.Files {
+	select {
+	case <-m.made:
+		if m.bundle != nil {
+			return m.bundle
+		}
+	default:
+	}
+	return nil
+}
+
 // Dir returns the directory of the environment that Run has made, "" if there is none.
 func (m *Maker) Dir() string { return m.at }
 
@@ -86,6 +98,9 @@ func (m *Maker) Of(ctx context.Context, host string, ask *wire.AskPython, busy f
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-m.made:
+			if m.bundle == nil && m.source == nil {
+				return nil, wrong("start the job again to have it on more hosts", "the launcher has taken the job over on a host without its environment of Python")
+			}
 			if m.bundle == nil {
 				return nil, errors.New("there is no environment of Python") // the job ends with the reason
 			}
@@ -93,7 +108,11 @@ func (m *Maker) Of(ctx context.Context, host string, ask *wire.AskPython, busy f
 				return nil, err
 			}
 			if tier(ask.Platform.Libc) < tier(m.needs.Libc) {
-				return nil, wrong("have the job begin with this host", "%s has glibc %s, and the environment was made for %s", host, ask.Platform.Libc, m.needs.Libc)
+				hint := "have the job begin with this host"
+				if m.source == nil { // it was made for the host of the launcher
+					hint = "have --cluster name a host with the oldest glibc"
+				}
+				return nil, wrong(hint, "%s has glibc %s, and the environment was made for %s", host, ask.Platform.Libc, m.needs.Libc)
 			}
 			return m.bundle, nil
 		}

@@ -185,6 +185,19 @@ func TestMaker(t *testing.T) {
 	if _, err := m.Of(t.Context(), "d", host("d", "3.11", "x86_64", "2.40").AskPython, func() {}); err != nil {
 		t.Error(err)
 	}
+	given := Made(tree, m.needs)
+	if given.Known().Name() != tree.Name() || New(nil, "", 1, nil, nil).Known() != nil {
+		t.Error("an environment is known before, or not after, it is made")
+	}
+	for _, tt := range []struct {
+		m    *Maker
+		hint string
+	}{{given, "have --cluster name a host with the oldest glibc"}, {Made(nil, m.needs), "start the job again to have it on more hosts"}} {
+		_, err := tt.m.Of(t.Context(), "e", host("e", "3.11", "x86_64", "2.17").AskPython, func() {})
+		if advice, is := errors.AsType[*Error](err); !is || advice.NextStep() != tt.hint {
+			t.Errorf("%v, want the hint %s", err, tt.hint)
+		}
+	}
 }
 
 // TestRun: what a program says becomes one line, without secrets and advice for its own users.

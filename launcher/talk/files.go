@@ -29,6 +29,8 @@ type Files interface {
 type Pythons interface {
 	// Of returns it for the Python of a host, and calls busy now and then while it is being made.
 	Of(ctx context.Context, host string, ask *wire.AskPython, busy func()) (Files, error)
+	// Known returns it, nil if it is not known yet or if there is none.
+	Known() Files
 }
 
 const (
@@ -189,7 +191,11 @@ func (s *supply) offer(address string, tree bool) {
 	if tree {
 		s.files.Offer(address)
 	}
-	if env := s.environment(); env != nil {
+	env := s.environment()
+	if env == nil && s.pythons != nil { // the daemon has asked another launcher
+		env = s.pythons.Known()
+	}
+	if env != nil {
 		env.Offer(address)
 	}
 }

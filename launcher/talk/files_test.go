@@ -63,6 +63,8 @@ func (s stock) Of(ctx context.Context, _ string, _ *wire.AskPython, busy func())
 	return s.env, s.err
 }
 
+func (s stock) Known() Files { return s.env }
+
 type advice struct{ error }
 
 func (advice) NextStep() string { return "do that" }
@@ -133,6 +135,11 @@ func TestSupply(t *testing.T) {
 func TestSupplyPython(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		program, env := newShelf("program", "p"), newShelf("env", "packages")
+		adopted, _ := newSupply(program, stock{env: env})
+		if adopted.offer("host:0", true); len(env.offered) != 1 || len(program.offered) != 1 {
+			t.Errorf("a host that had all from another launcher offers %q and %q", program.offered, env.offered)
+		}
+		env.offered, program.offered = nil, nil
 		s, next := newSupply(program, stock{env: env, takes: time.Minute})
 		began := time.Now()
 		s.askPython(t.Context(), "h", &wire.AskPython{})
