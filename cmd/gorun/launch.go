@@ -209,6 +209,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		defer func() { end(err) }()
 		p.listed = listed
 	}
+	defer keepGiven(ctx, detachedOf(ctx).Request())() // before the job waits for slots, perhaps for days
 	tree, more, err := o.collect(ctx, programs)
 	if err != nil {
 		return err

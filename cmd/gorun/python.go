@@ -12,6 +12,7 @@ import (
 
 	"gorun/launcher/pyenv"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/wire"
 	"gorun/worker/cached"
 	"gorun/worker/shipped"
 )
@@ -57,13 +58,9 @@ func (o *jobFlags) wrongPackages(err error) error {
 // launcher. The job's context ends if none can be made: finish then returns why, in place of the job's error.
 func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hosts int, note func(format string, args ...any)) (given talk.Pythons, job context.Context, finish func(error) error, err error) {
 	var maker *pyenv.Maker
-	var keep []string // directories of what hosts may ask for until the job ends
 	if r := detachedOf(ctx).Request(); r != nil {
-		if r.Tree != nil {
-			keep = append(keep, r.Tree.Root)
-		}
 		if r.Packages != "" {
-			given, keep = pyenv.Made(shipped.ReadPython(r.Packages), r.Platform), append(keep, r.Packages)
+			given = pyenv.Made(shipped.ReadPython(r.Packages), r.Platform)
 		}
 	} else if packages != nil {
 		cache, err := cached.Open(os.Getenv, func(dir string) error { return os.MkdirAll(filepath.Join(dir, cached.Pythons), 0o700) })
@@ -78,14 +75,14 @@ func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hos
 	var making sync.WaitGroup
 	var failed error
 	making.Go(func() {
-		if maker != nil {
-			if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
-				failed = o.wrongPackages(err)
-				cancel()
-			}
-			keep = append(keep, maker.Dir())
+		if maker == nil {
+			return
 		}
-		cached.Keep(ctx, keep...)
+		if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
+			failed = o.wrongPackages(err)
+			cancel()
+		}
+		cached.Keep(ctx, maker.Dir()) // hosts may ask for it until the job ends
 	})
 	return given, ctx, func(err error) error {
 		cancel()
@@ -95,4 +92,22 @@ func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hos
 		}
 		return err
 	}, nil
+}
+
+// keepGiven marks what a daemon has for a launcher as used until stop is called.
+func keepGiven(ctx context.Context, r *wire.Detach) (stop func()) {
+	var dirs []string
+	if r != nil && r.Tree != nil {
+		dirs = append(dirs, r.Tree.Root)
+	}
+	if r != nil && r.Packages != "" {
+		dirs = append(dirs, r.Packages)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { cached.Keep(ctx, dirs...) })
+	return func() {
+		cancel()
+		keeping.Wait()
+	}
 }
