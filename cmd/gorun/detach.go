@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	if err != nil {
 		return nil, err
 	}
-	word := programs[0].Argv[0]
+	at := o.begins(r.Args, programs)
 	packages, more, err := o.packages(ctx, programs)
 	if err != nil {
 		return nil, err
@@ -100,13 +101,14 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	var files talk.Files
 	if r.Tree = tree; tree != nil {
 		files = ship.New(tree)
+		if real, err := filepath.EvalSymlinks(r.Dir); err == nil {
+			r.Dir = real
+		}
 	}
 	if packages != nil {
 		r.Python = programs[0].Argv[0]
-		if i := slices.Index(r.Args, word); i >= 0 { // only here can one see that it is of an environment
-			r.Args = slices.Replace(slices.Clone(r.Args), i, i+1, r.Python)
-		}
 	}
+	r.Args = wordsElsewhere(r, at, programs)
 	d, err = client.Detach(ctx, addr, r, func(in *wire.Reader, out *wire.Writer) (wire.Message, error) {
 		return talk.Give(ctx, addr, files, pythons, note, in, out)
 	})
@@ -114,6 +116,46 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 		err = explainCluster(addr, err)
 	}
 	return d, err
+}
+
+// begins returns where each program begins in the words of this command, nil if they are elsewhere, as those of --configfile.
+func (o *jobFlags) begins(words []string, programs []program) (at []int) {
+	end := len(words) - len(o.args)
+	if end < 0 || !slices.Equal(words[end:], o.args) {
+		return nil
+	}
+	for _, p := range programs {
+		size := slices.Index(words[end:], ":")
+		if size < 0 {
+			size = len(words) - end
+		}
+		at, end = append(at, end+size-p.words), end+size+1
+	}
+	return at
+}
+
+// wordsElsewhere returns the words of a request with what only this machine can see: which programs are of an environment, and where links
+// to the tree lead.
+func wordsElsewhere(r wire.Detach, at []int, programs []program) []string {
+	words := slices.Clone(r.Args)
+	for i, at := range slices.Backward(at) {
+		p := programs[i]
+		if r.Python != "" && p.words == len(p.Argv) {
+			words[at] = p.Argv[0]
+		}
+		if r.Tree == nil {
+			continue
+		}
+		dir := p.Dir
+		if below, err := filepath.Rel(r.Dir, dir); err == nil && r.Tree.Has(r.Dir) && r.Tree.Has(dir) {
+			dir = below
+		}
+		if words[at-1] == "--" {
+			at--
+		}
+		words = slices.Insert(words, at, "--wdir="+dir) // the last one counts
+	}
+	return words
 }
 
 // reportDetached prints the name of a job that runs, or returns the error of one that failed to start.

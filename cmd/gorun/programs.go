@@ -122,6 +122,7 @@ func readProgram(o *jobFlags, argv []string) (p program, notes []string, err err
 	if err != nil {
 		return p, nil, fmt.Errorf("find working directory: %w", err)
 	}
+	words := len(argv)
 	if o.module {
 		argv = append([]string{"python3", "-m"}, argv...)
 	}
@@ -129,7 +130,7 @@ func readProgram(o *jobFlags, argv []string) (p program, notes []string, err err
 		return p, nil, err
 	}
 	env, notes, err := readVariables(o, os.Environ())
-	return program{Program: launcher.Program{Ranks: o.np, Argv: argv, Dir: dir, Env: env}}, notes, err
+	return program{Program: launcher.Program{Ranks: o.np, Argv: argv, Dir: dir, Env: env}, words: words}, notes, err
 }
 
 // readVariables returns what -x and Hydra's words for it set for one program, given the launcher's environment.

@@ -172,6 +172,12 @@ func (t *Tree) EnvAt(root string, env []string) []string {
 	return newEnv
 }
 
+// Has reports whether a path is that of the tree, or below it.
+func (t *Tree) Has(name string) bool {
+	_, is := t.moved("", name)
+	return is
+}
+
 // moved returns where a path below Root is if the tree is at another path.
 func (t *Tree) moved(root, name string) (to string, is bool) {
 	below, err := filepath.Rel(t.Root, name)
