@@ -88,7 +88,7 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 		clean("it was killed")
 	}
 	over := authority.State{Job: "ab", Over: true, Value: []byte(fmt.Sprintf(
-		`{"name": "a/1", "started": "2026-01-02T03:04:05Z", "request": {"program": "p", "args": ["p"], "env": ["PASSWORD=%s"]}, "launcher": "a secret of the job", "code": 7}`, secret))}
+		`{"name": "a/1", "started": "2026-01-02T03:04:05Z", "request": {"program": "p", "args": ["p"], "env": ["PASSWORD=%s"], "variables": ["OF_A_FILE=%[1]s"]}, "launcher": "a secret of the job", "code": 7}`, secret))}
 	must.Do(t, h.Save(over))
 	clean("an elector knows that it has ended")
 	all, err := h.Load()
