@@ -35,8 +35,7 @@ func TestWordsElsewhere(t *testing.T) {
 	} {
 		words := strings.Fields(tc.line)
 		o := &jobFlags{}
-		o.args = words[len(words)-tc.args:]
-		if strings.Contains(tc.line, "configfile") {
+		if o.args = words[len(words)-tc.args:]; strings.Contains(tc.line, "configfile") {
 			o.args = []string{"./a"}
 		}
 		tc.r.Args = words

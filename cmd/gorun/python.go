@@ -58,10 +58,8 @@ func (o *jobFlags) wrongPackages(err error) error {
 // launcher. The job's context ends if none can be made: finish then returns why, in place of the job's error.
 func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hosts int, note func(format string, args ...any)) (given talk.Pythons, job context.Context, finish func(error) error, err error) {
 	var maker *pyenv.Maker
-	if r := detachedOf(ctx).Request(); r != nil {
-		if r.Packages != "" {
-			given = pyenv.Made(shipped.ReadPython(r.Packages), r.Platform)
-		}
+	if r := detachedOf(ctx).Request(); r != nil && r.Packages != "" {
+		given = pyenv.Made(shipped.ReadPython(r.Packages), r.Platform)
 	} else if packages != nil {
 		cache, err := cached.Open(os.Getenv, func(dir string) error { return os.MkdirAll(filepath.Join(dir, cached.Pythons), 0o700) })
 		if err != nil {
@@ -75,14 +73,13 @@ func (o *jobFlags) makePackages(ctx context.Context, packages *pyenv.Source, hos
 	var making sync.WaitGroup
 	var failed error
 	making.Go(func() {
-		if maker == nil {
-			return
+		if maker != nil {
+			if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
+				failed = o.wrongPackages(err)
+				cancel()
+			}
+			cached.Keep(ctx, maker.Dir()) // hosts may ask for it until the job ends
 		}
-		if err := maker.Run(ctx); err != nil && ctx.Err() == nil {
-			failed = o.wrongPackages(err)
-			cancel()
-		}
-		cached.Keep(ctx, maker.Dir()) // hosts may ask for it until the job ends
 	})
 	return given, ctx, func(err error) error {
 		cancel()
