@@ -94,7 +94,8 @@ func TestNoStepLost(t *testing.T) {
 }
 
 // TestNoStepLostToTakeover is TestNoStepLost in a cluster, where the launcher and its host are lost, too: another one carries
-// the job on.
+// the job on, as one line at least says. What the ranks have noted tells that no step was lost: it fails if they go back to an
+// older commit after that, or leave an update out. The launcher's host may have ranks, whose step ends then, or spares only.
 func TestNoStepLostToTakeover(t *testing.T) {
 	e2etest.NeedTorch(t)
 	s := e2etest.NewLasting(t, 4)
