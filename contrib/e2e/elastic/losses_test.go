@@ -22,15 +22,20 @@ func killProcess(j *e2etest.Training, number int) { signalProcess(j, number, sys
 // signalProcess sends a signal to the process of a number.
 func signalProcess(j *e2etest.Training, number int, signal syscall.Signal) {
 	j.T.Helper()
+	j.Must(syscall.Kill(pidOf(j, number), signal))
+}
+
+func pidOf(j *e2etest.Training, number int) int {
+	j.T.Helper()
 	for _, h := range j.Hosts() {
 		for _, p := range h.Processes() {
 			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == strconv.Itoa(number) {
-				j.Must(syscall.Kill(p.PID, signal))
-				return
+				return p.PID
 			}
 		}
 	}
 	j.T.Fatalf("no process %d\n%s", number, j.Out)
+	return 0
 }
 
 // TestLosses: whatever dies in the middle of training, the others go on from the last commit, soon after it was
