@@ -51,10 +51,10 @@ func (s *stalls) ask(hosts hostList) {
 // take takes a report, and reports whether it was the last answer of a round.
 func (s *stalls) take(h *host, m *wire.Stalled, hosts hostList) bool {
 	switch {
-	case m.Asked && s.asking:
+	case m.Asked && s.asking && h.id < len(s.answers.Hosts):
 		s.answers.By[h.id] = m
 		return len(s.answers.By) >= hosts.running()
-	case m.Asked: // too late
+	case m.Asked: // too late, or nobody asked
 	case s.asking:
 		s.again = true
 	default:

@@ -74,6 +74,11 @@ func (a Answers) missingByHost(op operation) map[string][]int {
 	return byHost
 }
 
+// absent reports whether a rank of a host is among those that are missing. A host that joined after the daemons were asked has none.
+func (a Answers) absent(missing map[string][]int, rank, host int) bool {
+	return host < len(a.Hosts) && slices.Contains(missing[a.Hosts[host]], rank)
+}
+
 // missing names the ranks that have not submitted an operation.
 func (a Answers) missing(op operation) string {
 	byHost := a.missingByHost(op)
@@ -103,7 +108,7 @@ func (a Answers) Of(rank, host int) (does []string) {
 		name := op.describe(op.kind)
 		submitted := own != nil && slices.ContainsFunc(own.Ops, op.is)
 		switch {
-		case slices.Contains(missing[a.Hosts[host]], rank):
+		case a.absent(missing, rank, host):
 			does = append(does, fmt.Sprintf("has not called %s, which others wait for%s", name, since))
 		case submitted && len(missing) == 0:
 			does = append(does, fmt.Sprintf("in %s%s", name, since))
@@ -118,7 +123,7 @@ func (a Answers) Of(rank, host int) (does []string) {
 func (a Answers) Waits(rank, host int) bool {
 	own := a.By[host]
 	return own != nil && slices.ContainsFunc(own.Ops, func(w wire.Waiting) bool {
-		return !slices.Contains(a.missingByHost(operation{w.Group, w.Name})[a.Hosts[host]], rank)
+		return !a.absent(a.missingByHost(operation{w.Group, w.Name}), rank, host)
 	})
 }
 
@@ -137,7 +142,7 @@ func (a Answers) Lasting(least time.Duration) Answers {
 // Behind returns how long others have waited for a rank of a host in an operation, at least; false if none does.
 func (a Answers) Behind(rank, host int) (since time.Duration, ok bool) {
 	for _, op := range a.open() {
-		if slices.Contains(a.missingByHost(op.operation)[a.Hosts[host]], rank) {
+		if a.absent(a.missingByHost(op.operation), rank, host) {
 			return op.age, true
 		}
 	}

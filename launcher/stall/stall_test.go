@@ -63,6 +63,18 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestJoined: nobody waits for the ranks of a host that joined after the daemons were asked, whether they run or have ended.
+func TestJoined(t *testing.T) {
+	a := answers(3000, false, 3)
+	joined := len(a.Hosts)
+	if _, behind := a.Behind(4, joined); behind || a.Waits(4, joined) {
+		t.Error("rank 4 of a host that joined is waited for")
+	}
+	if does := a.Of(4, joined); does != nil {
+		t.Errorf("rank 4 of a host that joined: %q", does)
+	}
+}
+
 // TestLasting: an operation counts as long as its oldest wait on a host; where only short waits make ranks seem to wait for each
 // other, none does.
 func TestLasting(t *testing.T) {
