@@ -8,7 +8,7 @@ export CGO_ENABLED := 0
 export GOWORK := off
 VERSION ?= $(shell contrib/tools/version.sh)
 # What users and other makes may set, and is empty otherwise. A make that has built gorun calls others with BUILT=yes.
-$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FAULTS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS RELEASE_KEY CC_ARM64,$(eval $(v) ?=))
+$(foreach v,CI BUILT GORUN_RACE E2E_RUN E2E_SKIP FACES UPDATE SUITE BENCH COMPAT PARTS MOVES KILLS SOAK SEED TRIALS FAULTS EVACUATIONS FUZZTIME OLD RACE_FAMILIES TORCH2_NP TESTS_PYTHON TESTS_NP TESTS_HOSTS HOROVOD_TESTS NEEDS RELEASE_KEY CC_ARM64,$(eval $(v) ?=))
 
 # Large downloads and builds are made once per version, outside this tree. X/ready says that X is complete.
 CACHE := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/gorun-ci
@@ -94,7 +94,7 @@ CLUSTERS = $(if $(wildcard $(RAY_VENV)/ready),ray $(if $(shell command -v java),
 	$(if $(wildcard $(KUBERNETES)/ready),test-kubernetes)
 test-all:
 	@failed=; $(MAKE) test E2E_SHORT= UNIT_FLAGS="-count=1 -shuffle=on" GORUN_RACE=$(RACE) MATRICES= FACES=yes || failed=yes; \
-	contrib/c/check.sh python $(PYTHON) $(VERSION) || failed=yes; for part in module-helm arm64 e2e-race fuzz vm soak $(CLUSTERS); do $(MAKE) $$part SOAK=5m FAULTS=50 || failed=yes; done; [ -z "$$failed" ]
+	contrib/c/check.sh python $(PYTHON) $(VERSION) || failed=yes; for part in module-helm arm64 e2e-race fuzz vm soak $(CLUSTERS); do $(MAKE) $$part SOAK=5m FAULTS=50 EVACUATIONS=25 || failed=yes; done; [ -z "$$failed" ]
 
 ##@ Parts of make test
 
@@ -277,13 +277,13 @@ reference:
 fuzz:
 	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's,/[^/]*:func , ,' | while read -r package name; do \
 		echo "$$name in $$package"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(FUZZTIME),10s) $$package; done
-## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; run TRIALS=200 jobs of random kinds under random faults; lose ranks FAULTS=1000 times and check each step; some of each is part of the tests
+## soak: simulate 5,000 schedules of faults from SEED on; train for SOAK while everything fails at random by SEED, and through outages of up to 150 s; run TRIALS=200 jobs of random kinds under random faults; lose ranks FAULTS=1000 times, drain hosts EVACUATIONS=500 times, and check each step; some of each is part of the tests
 soak: need-lab build
 	go test -timeout=24h -count=1 -run 'TestOperations' ./rendezvous/epoch -seeds 5000 -seed $(or $(SEED),0)
 	go test -timeout=24h -count=1 -v -run 'TestSoak' ./contrib/e2e/elastic -long -soak $(or $(SOAK),3m) -soak-seed $(or $(SEED),0)
 	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
-	go test -timeout=24h -count=1 -parallel=4 -v -run 'TestTrials|TestNoStepLost' ./contrib/e2e/elastic -trials $(or $(TRIALS),200) -trial-seed $(or $(SEED),0) -step-faults $(or $(FAULTS),1000) -step-seed $(or $(SEED),1)
+	go test -timeout=24h -count=1 -parallel=4 -v -run 'TestTrials|TestNoStepLost|TestEvacuations' ./contrib/e2e/elastic -trials $(or $(TRIALS),200) -trial-seed $(or $(SEED),0) -step-faults $(or $(FAULTS),1000) -step-seed $(or $(SEED),1) -evacuations $(or $(EVACUATIONS),500)
 ## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) break, and compare every operation with TCP
 vm: need-vm build
 	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(or $(MOVES),1) -kills $(or $(KILLS),30) | $(asked)

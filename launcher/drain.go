@@ -62,10 +62,10 @@ func waitsFor(d elastic.Departure) string {
 	switch {
 	case len(d.Left) == 0:
 		return ""
-	case d.Kept > 0:
-		return fmt.Sprintf("no other slot is free for %d of them, and the job needs them (--min-np)", d.Kept)
 	case d.Loading:
 		return "those that take their place load their program"
+	case d.Kept > 0:
+		return fmt.Sprintf("no other slot is free for %d of them, and the job needs them (--min-np)", d.Kept)
 	}
 	return "they leave at their next commit"
 }

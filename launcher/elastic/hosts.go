@@ -93,7 +93,7 @@ func (m *Machine) Departure(host string) (d Departure, known bool) {
 			d.Kept++
 		}
 	}
-	d.Loading = m.loading(len(keep) + len(add))
+	d.Loading = m.loading(len(keep) - d.Kept + len(add))
 	return d, true
 }
 

@@ -74,7 +74,8 @@ func (m *Machine) possible() int {
 }
 
 // next returns the members of the next world: the present processes that stay, in their order, and the slots of those
-// that join. Spares that wait in init come first. Where no process is lost, only they join, if spares are started.
+// that join. Spares that wait in init come first. Where no process is lost, only they join, if spares are started: processes
+// that are to leave stay until then.
 // Free slots get a new process: with grow all that are free, otherwise no more than need requires.
 //
 // With withdraw, processes leave hosts that discovery has withdrawn, if enough others are there. Processes in banned
@@ -100,7 +101,7 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 		warm, cold = waiting, slices.Concat(loading, m.free())
 	}
 	add = slices.Concat(warm, cold)
-	if m.cfg.Spares > 0 && !m.job.NoSpares && m.job.Broken == "" && len(stays)+len(warm) >= need {
+	if m.cfg.Spares > 0 && !m.job.NoSpares && m.job.Broken == "" && len(fit)+len(warm) >= need {
 		add = warm
 	}
 	switch {

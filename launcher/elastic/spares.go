@@ -82,6 +82,7 @@ func (m *Machine) tendSpares() {
 	}
 	if m.job.Committed && m.job.Broken == "" && !m.job.Finished && !m.job.NoSpares && !m.allLeft() {
 		keep, _ := m.next(m.need(), true, true)
+		keep = slices.DeleteFunc(keep, func(p *process) bool { return p.slot >= p.host.site.slots }) // who stays only until others are there
 		free := m.spareSlots()
 		want := m.cfg.Spares + max(m.most(len(keep)+have+len(free))-len(keep), 0)
 		for _, s := range free[:min(len(free), max(want-have, 0))] {

@@ -157,6 +157,18 @@ func TestDrain(t *testing.T) {
 		t.Error("a host is known that was never listed")
 	}
 
+	j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 1, Spares: 1, ResetLimit: -1}})
+	j.expect("start 0 b", hosts("b", 2))
+	j.expect("epoch 1: 0@0.0 1@0.1", e.HostUp{Host: 0})
+	j.expect("start 1 a", e.Committed{Host: 0, Epoch: 1}, hosts("b a", 2))
+	j.expect("spare 2@1.0", e.HostUp{Host: 1})
+	j.expect("spare 2@1.0 3@1.1", e.Drain{Host: "b"}) // all ranks train on until those load
+	departs(j, e.Departure{Drained: true, Left: []int{0, 1}, Kept: 2, Loading: true})
+	j.expect("news 1 added=true removed=true", e.Rejoining{Process: 2})
+	j.left(1, "epoch 2: 0@0.0 2@1.0, spare 3@1.1", 0, 1) // one has the state
+	j.expect("news 2 added=true removed=true", e.Committed{Host: 0, Epoch: 2}, e.Rejoining{Process: 3})
+	j.left(2, "epoch 3: 2@1.0 3@1.1; drop 0", 0, 2)
+
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 3, ResetLimit: -1})
 	j.expect("news 1 added=false removed=true", e.Drain{Host: "b"}) // one of them must stay
 	departs(j, e.Departure{Drained: true, Left: []int{2, 3}, Kept: 1})

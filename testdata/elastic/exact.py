@@ -6,7 +6,8 @@
 A world has one fault: at a step and a moment that seed and epoch decide, one rank dies, or two at once, or all that
 runs on a host. A second rank may die when the next world takes over the state, or within a second. The power of a
 host is taken by whoever has started the job: a file DIR/strike.EPOCH names the host, or the launcher, whose host is
-meant then. Each rank notes in DIR what it gives to each step, and the weights after it.
+meant then. With --evacuate nothing is lost: the file names a host to drain, and the next one when it is gone. Each
+rank notes in DIR what it gives to each step, and the weights after it.
 --check holds that against the same training without a fault in one process: each sample counts in one step, the steps
 follow each other, no loss repeats more than one, and the weights are equal bit by bit. For that the gradients are
 rounded to few bits, so that it does not matter in which order they are added.
@@ -40,6 +41,7 @@ parser.add_argument("--faults", type=int, default=5)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--check", action="store_true")
 parser.add_argument("--launcher", action="store_true", help="lose the launcher's host, first of all")
+parser.add_argument("--evacuate", action="store_true", help="hosts are drained, and nothing is lost")
 parser.add_argument("--pause", type=float, default=0.02, help="seconds of each step")
 args = parser.parse_args()
 
@@ -99,6 +101,7 @@ class Fault:
         """hosts: of all ranks."""
         rng, rank = random.Random(f"{args.seed} {epoch}"), hvd.rank()
         self.after, self.moment, self.kind = rng.randrange(12), rng.choice(MOMENTS), rng.choice(KINDS)
+        self.host = rng.choice(hosts)
         if args.launcher and (epoch == 1 or self.kind == "the power of a host"):
             self.kind = "the launcher and its host"
         order, most = rng.sample(range(len(hosts)), len(hosts)), max(len(hosts) - 2, 0)
@@ -115,9 +118,21 @@ class Fault:
         elif second and self.kind == "soon":
             self.moment, self.delay = "any", rng.random()
 
+    def evacuates(self, step: int) -> bool:
+        """Have the host drained, if none is being drained now."""
+        if not args.evacuate or step < self.after:
+            return False
+        idle = hvd.rank() == 0 and not any(args.log.glob("strike.*"))
+        due = bool(hvd.allreduce(torch.tensor([int(idle)]), op=hvd.Max, name="idle").item())
+        if due and hvd.rank() == 0:
+            (args.log / f"strike.{State.epoch}").write_text(self.host + "\n")
+        return due
+
     def at(self, moment: str, step: int) -> None:
         """Strike if this is the moment."""
-        if not self.mine or step < self.after or moment != ("forward" if self.moment == "any" else self.moment):
+        if args.evacuate or not self.mine or step < self.after:
+            return
+        if moment != ("forward" if self.moment == "any" else self.moment):
             return
         self.mine = self.power == "launcher"
         if self.power:
@@ -160,9 +175,12 @@ def train(state: State) -> None:
     epoch = State.epoch
     log("world", epoch=epoch, size=size, at=[sampler.epoch, sampler.position])
     State.losses = int(hvd.allreduce(torch.tensor([State.losses]), op=hvd.Max, name="losses").item())
-    over = State.losses >= args.faults
-    fault = None if over else Fault(epoch, hvd.allgather_object(socket.gethostname(), name="hosts"))
-    State.dies = fault is not None and fault.in_sync
+
+    def over() -> bool:
+        return (state.moves if args.evacuate else State.losses) >= args.faults
+
+    fault = None if over() else Fault(epoch, hvd.allgather_object(socket.gethostname(), name="hosts"))
+    State.dies = fault is not None and fault.in_sync and not args.evacuate
     until, begun = sampler.epoch + 1, -(AFTER if state._steps.applied < AFTER else 0)
 
     def at(moment: str) -> None:
@@ -170,7 +188,7 @@ def train(state: State) -> None:
             fault.at(moment, begun)
 
     State.at = staticmethod(at)
-    while not over or sampler.epoch < until:
+    while not over() or sampler.epoch < until:
         for samples in loader:
             place = [sampler.epoch, sampler.position]
             mine = samples.tolist() if sampler.weight() else []
@@ -190,6 +208,8 @@ def train(state: State) -> None:
             sampler.advance()
             state.step += 1
             begun += 1
+            if not over() and fault is not None:
+                state.moves += fault.evacuates(begun)
             at("counted")
             if state.step % 10 == 0:
                 at("commit")
@@ -207,6 +227,7 @@ def check() -> None:
     gave: dict[tuple[int, ...], dict[int, list[int]]] = collections.defaultdict(dict)
     applied: dict[int, dict[str, typing.Any]] = {}
     steps, faults = [], []  # epoch and time
+    when: dict[int, float] = {}  # all ranks had made an update
     starts, last = {}, {}
     for line in lines:
         epoch, at = line["epoch"], tuple(line.get("at", ()))
@@ -219,6 +240,7 @@ def check() -> None:
             last[epoch] = max(last.get(epoch, at), at)
         else:
             steps.append((epoch, line.pop("time")))
+            when[line["number"]] = max(when.get(line["number"], 0), steps[-1][1])
             other = applied.setdefault(line["number"], line)
             assert other == line, f"ranks differ after update {line['number']}: {line} and {other}"
     assert sorted(applied) == [*range(len(applied))], "an update is missing"
@@ -242,6 +264,9 @@ def check() -> None:
         if before in last and start[1] < SAMPLES:  # else it ended before its first step, or at the end of an epoch
             assert start >= last[before], f"world {before} had begun {last[before]}, world {epoch} begins at {start}"
             again += start == last[before]
+    if args.evacuate:
+        assert again == 0, f"{again} steps begun twice"
+        print_pauses(applied, when)
     took: dict[str, list[float]] = collections.defaultdict(list)
     times = collections.Counter(epoch for _, epoch, _ in faults)
     for since, epoch, kind in faults:
@@ -250,10 +275,27 @@ def check() -> None:
         for of in kind, "all":
             took[of].append(min((at for e, at in steps if e > epoch and at > since), default=math.inf) - since)
     for kind, seconds in took.items():
-        p50, p99 = (sorted(seconds)[int(share * (len(seconds) - 1))] for share in (0.5, 0.99))
-        longest = f"p50 {p50:.2f} s, p99 {p99:.2f} s, at most {max(seconds):.2f} s"
-        print(f"{kind}: {len(seconds)}, and to the next step {longest}")
+        print(f"{kind}: {len(seconds)}, and to the next step {spread(seconds)}")
     print(f"{len(applied)} updates in {len(starts)} worlds, {again} steps begun twice: weights {weights}")
+
+
+def print_pauses(applied: "dict[int, dict[str, typing.Any]]", when: "dict[int, float]") -> None:
+    """Print how long the steps took between which the world changed, and the others."""
+    pauses: dict[str, list[float]] = collections.defaultdict(list)
+    for number in range(1, len(applied)):
+        before, line = applied[number - 1], applied[number]
+        more = line["size"] - before["size"]
+        kind = "a smaller world" if more < 0 else "a larger world" if more > 0 else "a world of the same size"
+        kind = kind if line["epoch"] != before["epoch"] else "the same world"
+        pauses[kind].append(when[number] - when[number - 1])
+    for kind, seconds in pauses.items():
+        print(f"{kind}: {len(seconds)} steps after the one before: {spread(seconds)}")
+
+
+def spread(seconds: "list[float]") -> str:
+    """Return how long something took."""
+    p50, p99 = (sorted(seconds)[int(share * (len(seconds) - 1))] for share in (0.5, 0.99))
+    return f"p50 {p50:.2f} s, p99 {p99:.2f} s, at most {max(seconds):.2f} s"
 
 
 def replay(where: "tuple[int, int]", size: int) -> str:
@@ -279,5 +321,5 @@ hvd.init()
 log = Log()
 optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), op=hvd.Sum)
 loader = torch.utils.data.DataLoader(torch.arange(SAMPLES), batch_sampler=sampler)
-hvd.elastic.run(train)(State(model, optimizer, sampler=sampler, step=0))
+hvd.elastic.run(train)(State(model, optimizer, sampler=sampler, step=0, moves=0))
 print(f"done rank {hvd.rank()} of {hvd.size()}: {State.losses} losses", flush=True)

@@ -18,6 +18,8 @@ import (
 	"gorun/contrib/lab"
 )
 
+var evacuations = flag.Int("evacuations", 4, "how many hosts TestEvacuations drains")
+
 var stepFaults = flag.Int("step-faults", 4, "how many faults TestNoStepLost has")
 
 // The faults of seed 119 are of many kinds: the host of rank 0, a rank within commit(), one in recovery, the power of a host.
@@ -36,14 +38,14 @@ func newExact(c *e2etest.Cluster, flags ...string) *exact {
 	return &exact{c, dir, append(script, flags...)}
 }
 
-// strikes carries out what the script cannot do itself, until the job has ended: to lose a host, or the launcher's. lose
-// reports whether there was one.
-func (x *exact) strikes(ended func() bool, lose func(host string) bool) {
-	for done := map[string]bool{}; !ended(); time.Sleep(5 * time.Millisecond) {
+// strikes carries out what the script cannot do itself, until the job has ended: to lose a host, or the launcher's, or to drain
+// one. strike reports whether there was one.
+func (x *exact) strikes(ended func() bool, strike func(host string) bool) {
+	for ; !ended(); time.Sleep(5 * time.Millisecond) {
 		orders, _ := filepath.Glob(filepath.Join(x.dir, "strike.*"))
 		for _, order := range orders {
-			if host, err := os.ReadFile(order); err == nil && strings.HasSuffix(string(host), "\n") && !done[order] {
-				done[order] = lose(strings.TrimSpace(string(host)))
+			if host, err := os.ReadFile(order); err == nil && strings.HasSuffix(string(host), "\n") && strike(strings.TrimSpace(string(host))) {
+				os.Remove(order)
 			}
 		}
 	}
@@ -133,4 +135,32 @@ func TestNoStepLostToTakeover(t *testing.T) {
 	}
 	x.check(j.Out)
 	s.ExpectIdle()
+}
+
+// TestEvacuations drains hosts amid a training, one after the other, and lets the job use them again. Spares take the places of
+// their ranks, or else the world shrinks. No step is begun twice, and each sample counts once.
+func TestEvacuations(t *testing.T) {
+	e2etest.NeedTorch(t)
+	x := newExact(e2etest.NewCluster(t, 3), "--evacuate")
+	args := append([]string{"--min-np", "1", "-np", "4", "--spares", "2", "-H", "host1:2,host2:2,host3:2"}, x.script...)
+	j := x.Follow(append(args, "--faults", strconv.Itoa(*evacuations))...)
+	watchdog := time.AfterFunc(limit(*evacuations), func() { j.Cmd.Process.Signal(syscall.SIGTERM) })
+	defer watchdog.Stop()
+	drained := 0
+	x.strikes(j.Ended, func(host string) bool {
+		for _, order := range [][]string{{"drain", "1", host}, {"drain", "--undo", "1", host}} {
+			if r := x.GorunBeside(order...); r.Code != 0 && !j.Ended() {
+				t.Errorf("%q ended with %d: %s", order, r.Code, r.Stderr)
+			}
+		}
+		drained++
+		return true
+	})
+	if err := j.Cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, j.Out)
+	}
+	if drained < *evacuations {
+		t.Errorf("%d hosts were drained", drained)
+	}
+	x.check(j.Out)
 }
