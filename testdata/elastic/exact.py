@@ -33,6 +33,8 @@ import gorun.torch as hvd
 import torch
 from gorun import basics
 from gorun.sampling import ExactSampler, Permutation
+from gorun.torch.distributed import elastic
+from torch import distributed as dist
 from torch import nn
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,6 +43,7 @@ parser.add_argument("--faults", type=int, default=5)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--check", action="store_true")
 parser.add_argument("--launcher", action="store_true", help="lose the launcher's host, first of all")
+parser.add_argument("--ddp", action="store_true", help="sum gradients by DDP")
 parser.add_argument("--evacuate", action="store_true", help="hosts are drained, and nothing is lost")
 parser.add_argument("--pause", type=float, default=0.02, help="seconds of each step")
 args = parser.parse_args()
@@ -63,7 +66,7 @@ sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 def loss_of(samples: "list[int]", size: int) -> torch.Tensor:
     """Return this rank's part of the mean loss of a batch."""
-    loss = nn.functional.cross_entropy(model(data[samples]), labels[samples])
+    loss = nn.functional.cross_entropy(State.net(data[samples]), labels[samples])
     return loss * sampler.weight() / size
 
 
@@ -150,6 +153,7 @@ class State(hvd.elastic.TorchState):
     """Counts the losses, and has a rank die in the middle of sync() or commit()."""
 
     epoch = losses = 0
+    net: nn.Module = model
     dies = False  # in the next world
 
     @staticmethod
@@ -170,8 +174,17 @@ class State(hvd.elastic.TorchState):
         super().sync()
 
 
+def summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Sum gradients by DDP without dividing them, as hvd.Sum does."""
+    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    return future.then(lambda of: of.value()[0])
+
+
 def train(state: State) -> None:
     State.epoch, size = basics.world().session.epoch, hvd.size()
+    if args.ddp:
+        State.net = nn.parallel.DistributedDataParallel(model)
+        State.net.register_comm_hook(None, summed)
     epoch = State.epoch
     log("world", epoch=epoch, size=size, at=[sampler.epoch, sampler.position])
     State.losses = int(hvd.allreduce(torch.tensor([State.losses]), op=hvd.Max, name="losses").item())
@@ -319,7 +332,10 @@ if args.check:
     sys.exit()
 hvd.init()
 log = Log()
-optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), op=hvd.Sum)
+optimizer = sgd
+if not args.ddp:
+    optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters(), op=hvd.Sum)
 loader = torch.utils.data.DataLoader(torch.arange(SAMPLES), batch_sampler=sampler)
-hvd.elastic.run(train)(State(model, optimizer, sampler=sampler, step=0, moves=0))
+run = elastic.run if args.ddp else hvd.elastic.run
+run(train)(State(model, optimizer, sampler=sampler, step=0, moves=0))
 print(f"done rank {hvd.rank()} of {hvd.size()}: {State.losses} losses", flush=True)

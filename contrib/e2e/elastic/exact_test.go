@@ -72,7 +72,14 @@ func limit(faults int) time.Duration { return 2*time.Minute + time.Duration(faul
 // those of the same worlds replayed in one process, bit by bit.
 func TestNoStepLost(t *testing.T) {
 	e2etest.NeedTorch(t)
-	x := newExact(e2etest.NewCluster(t, 3))
+	t.Parallel()
+	for name, flags := range map[string][]string{"DistributedOptimizer": nil, "DDP": {"--ddp"}} {
+		t.Run(name, func(t *testing.T) { noStepLost(newExact(e2etest.NewCluster(t, 3), flags...)) })
+	}
+}
+
+func noStepLost(x *exact) {
+	t := x.T
 	// The survivors go on at once with spares, and a process in the place of a lost one joins them at a commit.
 	args := append([]string{"--min-np", "1", "-np", "4", "--spares", "2", "--on-failure", "shrink",
 		"--blacklist-cooldown-range", "0.1", "0.2", "-H", "host1:2,host2:2,host3:2"}, x.script...)

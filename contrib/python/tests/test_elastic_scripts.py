@@ -90,7 +90,7 @@ class JobTest(unittest.TestCase):
         self.assertEqual(len({line[3] for line in done}), 2, "one has seen fewer worlds than the others")
 
     def test_ddp_in_another_world(self):
-        """DDP gets a process group of the ranks that are left, and the state of the last commit."""
+        """DDP gets a process group of the ranks that are left, and the state of the interrupted step."""
         run("testdata/elastic/ddp.py", "alone")  # or skip
         ends = {}
         for how in ("-np", "1"), ("--min-np", "1", "-H", "localhost:3"):
@@ -101,7 +101,7 @@ class JobTest(unittest.TestCase):
             ends[how[0]] = sorted(re.findall(pattern, ended.stdout))
             self.assertNotIn("the world ended", ended.stderr, "the launcher says it")
         alone = ends["-np"][0][3]
-        self.assertEqual(ends["--min-np"], [(str(rank), "2", "0, 15", alone) for rank in range(2)])
+        self.assertEqual(ends["--min-np"], [(str(rank), "2", "0, 17", alone) for rank in range(2)])
 
     def test_the_batch_is_kept(self):
         """One of three ranks makes the same steps as all of them would, until the others are back."""

@@ -4,6 +4,7 @@ import collections
 import copy
 import gc
 import io
+import itertools
 import os
 import pickle
 import random
@@ -22,6 +23,7 @@ from torch import nn  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
 from gorun.elastic import HostUpdateResult  # noqa: E402
+from gorun.torch.elastic.updates import Sums  # noqa: E402
 
 
 def setUpModule():  # noqa: N802 (unittest's name)
@@ -70,14 +72,19 @@ def wanted(steps):
 class Process:
     """One process of a job, as far as it outlives worlds."""
 
-    def __init__(self, **values):
+    def __init__(self, ddp=False, **values):
         self.model = Counting()
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=1.0)
-        self.optimizer = hvd.DistributedOptimizer(optimizer, self.model.named_parameters(), op=hvd.Sum)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=1.0)
+        self.ddp = ddp
+        if not ddp:
+            of = self.optimizer, self.model.named_parameters()
+            self.optimizer = hvd.DistributedOptimizer(*of, op=hvd.Sum)
         schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
         self.schedule = schedule
         values = values or {"step": 0}
         self.state = hvd.elastic.TorchState(self.model, self.optimizer, schedule=schedule, **values)
+        if ddp:
+            self.state._follow_ddp()
         self.begun = collections.Counter()  # forward passes by step
 
     def step(self, at=lambda moment: None, number=None):
@@ -93,6 +100,9 @@ class Process:
         hvd.allreduce(torch.ones(1), name="forward")
         at("forward")
         loss.backward()
+        if self.ddp:
+            self.model.weight.grad = hvd.allreduce(self.model.weight.grad, op=hvd.Sum, name="gradients")
+            Sums.begun += 1
         at("backward")
         self.optimizer.step()
         self.schedule.step()
@@ -157,9 +167,9 @@ class StepsTest(unittest.TestCase):
 
     def test_every_moment(self):
         """One of three ranks dies at each moment of a step, with and without the others behind."""
-        for moment in MOMENTS:
+        for moment, ddp in itertools.product(MOMENTS, (False, True)):
             for told in (), (0,), (0, 1):  # who gets the sums of the step
-                processes = [Process() for _ in range(3)]
+                processes = [Process(ddp) for _ in range(3)]
 
                 def at(rank, step, now, moment=moment, told=told):
                     if step == 5 and rank == 2 and now == moment:
@@ -168,7 +178,7 @@ class StepsTest(unittest.TestCase):
                     if step == 5 and rank < 2 and rank not in told and now == "backward" and late:
                         raise hvd.HorovodInternalError("the sums did not arrive")
 
-                with self.subTest(moment, told=told):
+                with self.subTest(moment, told=told, ddp=ddp):
                     self.assertEqual(run(processes, 9, at)[:2], [False, False])
                     left = processes[:2]
                     self.assertTrue(all(process.state._steps.proven for process in left))
@@ -494,12 +504,12 @@ class StepsTest(unittest.TestCase):
 class PremiseTest(unittest.TestCase):
     """What breaks the premise has the weights copied again, with one line."""
 
-    def train(self, script, steps=8, values=None):
+    def train(self, script, steps=8, values=None, ddp=False):
         """Let a script train a process in one world after the other; return it, and what was said."""
         said = io.StringIO()
 
         def body(rank):
-            process = Process(**(values or {}))
+            process = Process(ddp, **(values or {}))
             process.state.sync()
             script(process, steps)
             return process
@@ -733,6 +743,23 @@ class PremiseTest(unittest.TestCase):
         process, said = self.train(swapped)
         self.assertIn("something other than", said)
         self.assertEqual(process.model.weight.tolist(), wanted(12))
+
+    def test_a_plain_optimizer(self):
+        """Its update needs DDP's sums, schedulers may wrap it, and DDP writes what the weights have."""
+        process, said = self.train(lambda process, steps: None, ddp=True)
+        torch.optim.lr_scheduler.LambdaLR(process.optimizer, lambda _: 1.0)
+        self.assertEqual(copy.deepcopy(process.optimizer).state_dict()["param_groups"][0]["lr"], 1.0)
+
+        def script(process, steps):
+            process.model.weight.data = process.model.weight.detach().clone()
+            with torch.no_grad():
+                process.model.weight.add_(0)
+            process.train(6)
+            self.assertTrue(process.state._steps.proven)
+            with mock.patch.object(Sums, "begun", 0):
+                process.step()
+
+        self.assertIn("was not preceded by the sums", self.train(script, ddp=True)[1])
 
     def test_the_script_goes_back(self):
         """A script that does not want its weights gets the last copy; commits copy from then on."""

@@ -18,7 +18,7 @@ import (
 var budgets = map[string]int{
 	"core Go":    94650, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
 	"contrib Go": 10850, // goal: 9500; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
-	"Python":     21250, // goal: 19500; steps that are done again without a copy, samples that count once
+	"Python":     21350, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10850, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
 	"tests":      97300, // goal: 88000; scripts that steps without copies must tell from those that need them
 	"tools":      4200,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut

@@ -16,6 +16,7 @@ from gorun.elastic import of_all
 from gorun.exceptions import HorovodInternalError
 from gorun.objects import broadcast_object
 from gorun.torch.distributed.works import Future
+from gorun.torch.elastic import TorchState
 
 __all__ = ["run"]
 
@@ -43,7 +44,15 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             text = str(error).splitlines()[0].rpartition(f"{HorovodInternalError.__name__}: ")[2]
             raise HorovodInternalError(text) from lost or Future.cause
 
-    return elastic.run(with_group)
+    training = elastic.run(with_group)
+
+    @functools.wraps(func)
+    def trained(state: elastic.State, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(state, TorchState):
+            state._follow_ddp()
+        return training(state, *args, **kwargs)
+
+    return trained
 
 
 def _make_group() -> None:

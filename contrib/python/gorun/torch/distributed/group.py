@@ -27,6 +27,7 @@ from gorun.torch.distributed.works import (
     Work,
     Works,
 )
+from gorun.torch.elastic.updates import Sums
 from gorun.torch.memory import Torch, overwrite
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._transfers: set[Transfer] = set()
         self._waiting = Waiting()
         # Where the ranks meet to carry large allreduces themselves, which all call in the same order.
+        self._whole = not number  # all ranks are in it
         self._turns = None if number else turns.turns(_torch, f"torch.{self._label}.turns")
         # Not every torch calls shutdown().
         weakref.finalize(self, self._waiting.put, None)
@@ -197,6 +199,8 @@ class ProcessGroup(dist.ProcessGroup):
         """See torch.distributed.all_reduce."""
         tensors = _list(tensors)
         first, turns = tensors[0], self._turns
+        if self._whole:
+            Sums.begun += 1
         dense = len(tensors) == 1 and first.is_cpu and first.layout is torch.strided
         if turns is not None and dense and turns.suit(first, _op(opts)):
             return self._carried(turns, tensors, _op(opts))

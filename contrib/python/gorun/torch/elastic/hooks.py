@@ -38,6 +38,16 @@ class _Hook:
         return getattr, ({}, "get")
 
 
+def ddp(frame: types.FrameType | None) -> list[torch.nn.Module]:
+    """Return the DDP in whose forward pass a frame is."""
+    while frame is not None:
+        module = frame.f_locals.get("self")
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            return [module]
+        frame = frame.f_back
+    return []
+
+
 _compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
 

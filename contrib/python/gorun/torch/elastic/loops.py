@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -18,6 +19,7 @@ _COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
 _FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
 _blocks: dict[str, list[tuple[int, int, bool]]] = {}  # by file: first and last line, and whether it is a loop
+_parses = threading.Lock()  # threads that parse at once fail in CPython 3.11
 _found: dict[tuple[CodeType, int], Loop | None] = {}  # by line
 
 
@@ -65,8 +67,9 @@ def _read(frame: FrameType) -> list[tuple[int, int, bool]]:
     if name not in _blocks:
         linecache.lazycache(name, frame.f_globals)
         try:
-            nodes = list(ast.walk(ast.parse("".join(linecache.getlines(name)))))
-        except (SyntaxError, ValueError):
+            with _parses:
+                nodes = list(ast.walk(ast.parse("".join(linecache.getlines(name)))))
+        except (SyntaxError, ValueError, SystemError):  # the last if another thread of the script parses, too
             nodes = []
         _blocks[name] = [block for block in map(_block, nodes) if block is not None]
     return _blocks[name]

@@ -161,15 +161,16 @@ class Sample:
         """Report whether torch has written the weights since take(), or other memory was given to them."""
         if self.memory() != self._memory:
             self._look()
-            if self._differs():
+            if self.differs():
                 return True
         return self.versions() != self._versions
 
     def changed(self) -> bool:
         """Report whether the weights were written since take(), if that takes no wait for a GPU."""
-        return self.written() or (self._here and self._differs())
+        return self.written() or (self._here and self.differs())
 
-    def _differs(self) -> bool:
+    def differs(self) -> bool:
+        """Report whether the weights have other elements than at take()."""
         return b"".join(_bytes(torch.cat(group)) for group in self._groups) != self.digest()
 
     def intact(self) -> bool:

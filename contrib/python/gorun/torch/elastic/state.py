@@ -26,8 +26,9 @@ class TorchState(ObjectState):
     Models, optimizers, their schedulers and scalers, and samplers may have any name: the state saves their
     state_dict(). It keeps a copy of every other value.
 
-    With one DistributedOptimizer a commit() copies no weights as soon as the script has shown that it can go
-    on from any step (steps.py). A loss then costs the step that it interrupts.
+    With one DistributedOptimizer, or with DDP in gorun.torch.distributed.elastic.run, a commit() copies no
+    weights as soon as the script has shown that it can go on from any step (steps.py). A loss then costs the
+    step that it interrupts.
     """
 
     _steps: Steps | None = None
@@ -52,7 +53,13 @@ class TorchState(ObjectState):
         self._own_passes: dict[str, int] = {}  # backward passes for a step of the script, by optimizer
         self._watch_steps()
 
-    def _watch_steps(self) -> None:
+    def _follow_ddp(self) -> None:
+        """Go back to steps also where DDP sums the gradients of a plain optimizer."""
+        if self._steps is None:
+            self._note = ""
+            self._watch_steps(ddp=True)
+
+    def _watch_steps(self, ddp: bool = False) -> None:
         """Go back to steps rather than to copies, if the state allows that."""
         models, optimizers = self._handled(ModelStateHandler), self._handled(OptimizerStateHandler)
         shards = steps.sharded(models, optimizers)
@@ -60,7 +67,7 @@ class TorchState(ObjectState):
         if shards:
             self._note = steps.SHARDED.format(shards)
         elif models or optimizers:
-            against = steps.OWN.format(own[0]) if own else steps.obstacle(models, optimizers)
+            against = steps.OWN.format(own[0]) if own else steps.obstacle(models, optimizers, ddp)
             if against:
                 self._note = steps.COPIES.format(against)
             else:

@@ -1,7 +1,8 @@
 """Goes back to the beginning of a step without a copy of the weights.
 
-A DistributedOptimizer writes the weights only when the sums of all gradients have arrived. Until then they
-are those that the step began with, so between two updates the weights themselves are what was committed.
+A DistributedOptimizer writes the weights only when the sums of all gradients have arrived, and so does the
+optimizer of a script whose backward() ends with DDP's sums (updates.py). Until then they are those that the
+step began with, so between two updates the weights themselves are what was committed.
 Steps copies what else a step changes when it begins (snapshot.py), and counts updates. A rank that a loss
 interrupts is in one of two places:
 
@@ -35,7 +36,7 @@ import torch
 from gorun import basics
 from gorun.process_sets import global_process_set
 from gorun.sampling import ExactSampler
-from gorun.torch.elastic import hooks, loops
+from gorun.torch.elastic import hooks, loops, updates
 from gorun.torch.elastic.evidence import Evidence, differing
 from gorun.torch.elastic.snapshot import Buffers, Generators, Options, Part, Sample
 from gorun.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
@@ -89,7 +90,7 @@ class Steps:
     def __init__(
         self,
         models: Mapping[str, torch.nn.Module],
-        optimizer: _DistributedOptimizer,
+        optimizer: torch.optim.Optimizer,
         parts: Mapping[str, Any],
         state: TorchState,
     ) -> None:
@@ -113,7 +114,7 @@ class Steps:
         self._running = False  # the training function, in a job that may lose ranks
         self._live = False  # the first step since the script started has begun
         self._checks = True  # that step's values should be those that the script started with
-        optimizer._watch = weakref.ref(self)
+        updates.watch(optimizer, self)
         self._hooks: list[Any] = []  # on the models, while the script trains
         self._snapshot(exact=True)
 
@@ -133,6 +134,10 @@ class Steps:
         if not self._due or not model.training or not torch.is_grad_enabled() or self.against:
             return
         begin = self._cpu()
+        if not self._live and updates.by_ddp(self._optimizer):
+            self._hooks += hooks.watch(hooks.ddp(sys._getframe(1)), self)  # it may exchange something first
+            if not self._sample.differs():
+                self._sample.take()  # making it has written the weights that they have
         if self._live:
             self._snapshot(exact=True)
             self._evidence.began(self._told)
@@ -197,7 +202,7 @@ class Steps:
         if not self.against:
             inside = not self._evidence.proven and loops.within(self._loop, sys._getframe(1))
             self._evidence.committed(told, inside)
-        under_way = self._optimizer._reducer.under_way  # a part of the step: it begins where it began
+        under_way = updates.under_way(self._optimizer)  # a part of the step: it begins where it began
         if not under_way and not (self.proven and self._repeats(told)):
             self._snapshot(exact=False, values=values)
         self._fresh = False
@@ -223,7 +228,7 @@ class Steps:
             if self.proven and not self._torn:
                 self.object(WRITTEN)
             return False
-        self._optimizer._forget()
+        updates.forget(self._optimizer)
         self._buffers.restore()
         self._generators.restore()
         self._set_back({*self._kept, *self.values})
@@ -264,7 +269,7 @@ class Steps:
     def interrupted(self) -> bool:
         """Settle a step that HostsUpdatedInterrupt has ended; return False if it must be restored."""
         values = self._state._copied()
-        if self.proven and (self._optimizer._reducer.under_way or self._repeats(self._tell(values))):
+        if self.proven and (updates.under_way(self._optimizer) or self._repeats(self._tell(values))):
             return False
         self._snapshot(exact=False, values=values)
         return True
@@ -351,16 +356,20 @@ def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
-def obstacle(models: Mapping[str, Any], optimizers: Mapping[str, Any]) -> str:
-    """Return why the weights of a state cannot be what was committed, or nothing."""
+def obstacle(models: Mapping[str, Any], optimizers: Mapping[str, Any], ddp: bool = False) -> str:
+    """Return why the weights of a state cannot be what was committed, or nothing.
+
+    With ddp, a plain optimizer has its gradients from DDP.
+    """
     if len(optimizers) != 1 or not models:
         return f"the state has {len(models) or 'no'} models and {len(optimizers) or 'no'} optimizers"
     ((name, optimizer),) = optimizers.items()
     if isinstance(optimizer, _DistributedAdasumOptimizer):
         return f"{name} writes them before their Adasum"
     if not isinstance(optimizer, _DistributedOptimizer) or optimizer._reducer is None:
-        return f"{name} is not a DistributedOptimizer"
-    if optimizer.process_set is not global_process_set:
+        if not ddp:
+            return f"{name} is not a DistributedOptimizer"
+    elif optimizer.process_set is not global_process_set:
         return f"{name} sums the gradients of a process set only"
     for of, model in models.items():
         if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
