@@ -75,6 +75,12 @@ def same(got, want, tolerance=0.0):
     assert ok, (got, want)
 
 
+def same_bits(*tensors):
+    """Check that all ranks have the same."""
+    flat = torch.cat([tensor.detach().flatten() for tensor in tensors])[None]
+    same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
+
+
 def value(r, *shape, dtype=torch.float32):
     count = torch.Size(shape).numel()
     return (((torch.arange(count) % 7) + 1) * (r + 1)).reshape(shape).to(dtype)
@@ -196,8 +202,7 @@ def _():
         for shape in ((), (17,), (33, 65), (4, 5, 6)):
             same(hvd.allreduce(mine(*shape, dtype=dtype), op=hvd.Sum), total(*shape, dtype=dtype))
     noise = torch.randn(100_000, generator=torch.Generator().manual_seed(rank))
-    mean = hvd.allreduce(noise).reshape(1, -1)
-    same(hvd.allgather(mean), mean.expand(size, -1).contiguous())
+    same_bits(hvd.allreduce(noise))
 
 
 @rule("reductions", "least, largest and product")
@@ -220,11 +225,38 @@ def _():
 
 @rule("reductions", "Adasum", ours=True)
 def _():
-    equal = torch.tensor([3.0, 4.0])
-    same(hvd.allreduce(equal, op=hvd.Adasum), equal, 1e-5)  # who agrees goes one step, not several
     across = torch.zeros(size)
-    across[rank] = 1.0
-    same(hvd.allreduce(across, op=hvd.Adasum), torch.ones(size), 1e-5)  # who does not disagree adds up
+    across[rank] = rank + 1.0
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        equal = torch.full((1000,), 3.0, dtype=dtype)
+        same(hvd.allreduce(equal, op=hvd.Adasum), equal)  # who agrees goes one step, not several
+        each = torch.arange(1, size + 1).to(dtype)
+        same(hvd.allreduce(across.to(dtype), op=hvd.Adasum), each)  # who does not disagree adds up
+    first = mine(3)
+    together = hvd.grouped_allreduce([first, across], op=hvd.Adasum)  # which are weighed one by one
+    same(together[0], hvd.allreduce(first, op=hvd.Adasum))
+    same(together[1], torch.arange(1.0, size + 1))
+    noise = torch.randn(100_003, generator=torch.Generator().manual_seed(rank))
+    same_bits(hvd.allreduce(noise, op=hvd.Adasum))
+    if size > 1:
+        refused(ValueError, hvd.allreduce, torch.ones(3, dtype=torch.int32), op=hvd.Adasum)
+
+
+@rule("optimizer", "by Adasum combines steps, not gradients", ours=True)
+def _():
+    model = network()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), op=hvd.Adasum)
+    start = [p.detach().clone() for p in model.parameters()]
+    for step in range(4):
+        optimizer.zero_grad()
+        model(data(step, rank)).sum().backward()
+        moves = [-0.1 * p.grad.clone() for p in model.parameters()]
+        optimizer.step()
+        for parameter, begin, move in zip(model.parameters(), start, moves) if step == 0 else ():
+            same(parameter.detach(), begin + hvd.allreduce(move, op=hvd.Adasum), 1e-6)
+    same_bits(*model.parameters())
+    refused(AssertionError, optimizer.skip_synchronize().__enter__)
 
 
 @rule("scaling", "before the sum and after it")
@@ -313,11 +345,19 @@ def _():
 
 @rule("names", "bring operations together in whatever order ranks submit them")
 def _():
-    names = [f"n{i}" for i in range(8)]
-    order = names if rank % 2 else names[::-1]
-    handles = {name: hvd.allreduce_async(mine(4) * int(name[1:]), op=hvd.Sum, name=name) for name in order}
-    for name in names:
-        same(hvd.synchronize(handles[name]), total(4) * int(name[1:]))
+    handles = {}
+    for i in range(30) if rank % 2 else reversed(range(30)):
+        x, name = mine(1 + 997 * i), f"n{i}"
+        start = (
+            lambda x, name: hvd.allreduce_async(x, op=hvd.Sum, name=name),
+            lambda x, name: hvd.allgather_async(x, name=name),
+            lambda x, name: hvd.broadcast_async(x, size - 1, name=name),
+        )[i % 3]
+        handles[i] = start(x, name)
+    for i in sorted(handles, key=lambda i: i * 7 % 30):
+        n = 1 + 997 * i
+        want = total(n), torch.cat([value(r, n) for r in range(size)]), value(size - 1, n)
+        same(hvd.synchronize(handles[i]), want[i % 3])
 
 
 @rule("names", "are for one operation at a time", ours=True)  # there, who tries no longer counts as others do
@@ -524,6 +564,23 @@ def _():
              torch.cat([value(r, 1, dtype=dtype) for r in range(size)]))  # fmt: skip
 
 
+@rule("types", "without arithmetic are moved, whatever their bits, as far as this torch has them", ours=True)
+def _():
+    for name in "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu complex32".split():
+        dtype, bits = getattr(torch, name, None), torch.int32 if name == "complex32" else torch.uint8
+        if dtype is None:
+            continue
+        want = [value(r, 3, 2, dtype=bits).view(dtype) for r in range(size)]
+        moved = want[rank].clone()
+        every = hvd.allgather(moved)
+        assert every.dtype is dtype
+        same(every.view(bits), torch.cat([w.view(bits) for w in want]))
+        same(hvd.broadcast(moved, size - 1).view(bits), want[-1].view(bits))
+        refused(ValueError, hvd.allreduce, moved)
+        hvd.broadcast_parameters({"moved": moved, "other": torch.ones(2)}, root_rank=0)
+        same(moved.view(bits), want[0].view(bits))
+
+
 @rule("autograd", "of allreduce is allreduce")
 def _():
     same(gradient(lambda x: hvd.allreduce(x, op=hvd.Sum), 4), torch.full((4,), float(size)))
@@ -658,9 +715,8 @@ def _():
     hvd.broadcast_parameters(list(model.named_parameters()), root_rank=size - 1)
     hvd.broadcast_optimizer_state(optimizer, root_rank=size - 1)
     assert abs(optimizer.param_groups[0]["lr"] - 0.1 * size) < 1e-9
-    momenta = [state["momentum_buffer"].flatten() for state in optimizer.state_dict()["state"].values()]
-    flat = torch.cat([p.detach().flatten() for p in model.parameters()] + momenta)[None]
-    same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
+    momenta = [state["momentum_buffer"] for state in optimizer.state_dict()["state"].values()]
+    same_bits(*model.parameters(), *momenta)
 
 
 def network():
@@ -769,8 +825,7 @@ def _():
     assert nn.utils.clip_grad_norm_(model.parameters(), 1.0) > 1
     with optimizer.skip_synchronize():
         optimizer.step()
-    flat = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
-    same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
+    same_bits(*model.parameters())
     optimizer.zero_grad()
     model(data(1, rank)).sum().backward()
     optimizer.synchronize()
@@ -805,8 +860,7 @@ def _():
         model(data(step, rank)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    flat = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
-    same(hvd.allgather(flat), flat.expand(size, -1).contiguous())
+    same_bits(*model.parameters())
 
 
 @rule("optimizer", "reduces the gradients also after a script has replaced their data, or the model's type")

@@ -89,80 +89,6 @@ class Begun(Slots):
                 self.assertEqual(got.tolist(), [SIZE * (SIZE - 1) / 2 + i * SIZE] * 2)
                 self.assertEqual(got is x[i], i not in handles or (i + use) % 2 == 1)
 
-    def test_polled(self):
-        for _ in range(4):
-            x = np.full(5, float(RANK))
-            if RANK:
-                hvd.barrier()
-            handle = hvd.allreduce_async_(x, name="polled", op=hvd.Sum)
-            if RANK == 0:
-                for again in (hvd.allreduce_async, hvd.allreduce):
-                    with self.assertRaisesRegex(ValueError, "same name"):
-                        again(np.ones(5), name="polled", op=hvd.Sum)
-                    with self.assertRaisesRegex(ValueError, "same name"):
-                        again(np.ones(6), name="polled", op=hvd.Sum)
-                self.assertFalse(any(hvd.poll(handle) for _ in range(3)))
-                hvd.barrier()
-            while not hvd.poll(handle):
-                pass
-            self.assertIs(hvd.synchronize(handle), x)
-            self.assertEqual(x.tolist(), [SIZE * (SIZE - 1) / 2] * 5)
-            self.assertIsNone(hvd.synchronize(handle))
-
-    def test_taken_until_its_rank_has_waited(self):
-        """By the daemon the first time, then in a slot, and whether others have come by then or not."""
-        for use in range(6):
-            x = torch.full((3,), use + 1.0)
-            if RANK == SIZE - 1:
-                time.sleep(0.02 * (use % 2))
-            handle = gorun.torch.allreduce_async_(x, name="taken", op=hvd.Sum)
-            if use % 3:
-                hvd.barrier()  # it is over, and this rank has not looked
-            for again in (
-                lambda x: gorun.torch.allreduce_async_(x, name="taken", op=hvd.Sum),
-                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Sum),
-                lambda x: gorun.torch.allreduce(x, name="taken", op=hvd.Max),  # in no slot
-                lambda x: gorun.torch.allreduce(torch.ones(7), name="taken", op=hvd.Sum),
-                lambda x: hvd.allreduce(np.ones(3), name="taken", op=hvd.Sum),
-                lambda x: hvd.grouped_allreduce([np.ones(3), np.ones(3, int)], name="other", op=hvd.Sum)
-                and gorun.torch.allreduce_(x, name="taken", op=hvd.Sum),
-            ):
-                with self.assertRaisesRegex(ValueError, "same name"):
-                    again(x)
-            if use < 3:
-                self.assertEqual(gorun.torch.synchronize(handle).tolist(), [(use + 1.0) * SIZE] * 3)
-            else:
-                while not gorun.torch.poll(handle):
-                    pass
-            got = gorun.torch.allreduce(torch.full((3,), 2.0), name="taken", op=hvd.Sum)
-            self.assertEqual(got.tolist(), [2.0 * SIZE] * 3)
-            gorun.torch.synchronize(handle)
-            self.assertEqual(x.tolist(), [(use + 1.0) * SIZE] * 3)
-
-    def test_other_tensor_under_the_name(self):
-        for use in range(24):
-            n, dtype = 1 + use // 3 % 2, (np.float32, np.int64)[use // 6 % 2]
-            handle = hvd.allreduce_async(np.ones(n, dtype), name="begun.other", op=hvd.Sum)
-            got = hvd.synchronize(handle)
-            self.assertEqual((got.tolist(), got.dtype), ([SIZE] * n, dtype))
-
-    def test_mismatch(self):
-        """A rank in the slot learns what the others submitted, although it waits for something else."""
-        for use in range(6):
-            n = 2 if use % 3 == 2 and RANK == 0 else 1
-            since = time.monotonic()
-            handle = hvd.allreduce_async(np.ones(n), name="mismatch", op=hvd.Sum)
-            if RANK:
-                self.assertEqual(hvd.allreduce(np.ones(300), name=f"after.{use}", op=hvd.Sum)[7], SIZE)
-            if use % 3 == 2:
-                with self.assertRaisesRegex(HorovodInternalError, r"\[2\]"):
-                    hvd.synchronize(handle)
-            else:
-                self.assertEqual(hvd.synchronize(handle).tolist(), [SIZE] * n)
-            self.assertLess(time.monotonic() - since, 5)
-            if RANK == 0:
-                self.assertEqual(hvd.allreduce(np.ones(300), name=f"after.{use}", op=hvd.Sum)[7], SIZE)
-
     def fall_back(self, name, others):
         """Begin a sum, rank 0 by the daemon, and wait for it; the others call others() first."""
         with recorded(RANK == 0):
@@ -364,25 +290,6 @@ class Test(Slots):
                 self.assertEqual(use % 3, 2)
                 self.assertIn("[2]", str(error))
 
-    def test_ways_to_travel_that_differ(self):
-        for use in range(9):
-            how = "fp16" if use % 3 == 2 and RANK == 0 else "default"
-            with gorun.wire_compression(how):
-                try:
-                    hvd.allreduce(np.ones(1, np.float32), name="travels", op=hvd.Sum)
-                    self.assertNotEqual(use % 3, 2)
-                except HorovodInternalError as error:
-                    self.assertEqual(use % 3, 2)
-                    self.assertIn("wire compression", str(error))
-
-    def test_asynchronous_use(self):
-        for use in range(6):
-            if use % 3 == 2:
-                got = hvd.synchronize(hvd.allreduce_async(np.ones(3), name="async", op=hvd.Sum))
-            else:
-                got = hvd.allreduce(np.ones(3), name="async", op=hvd.Sum)
-            self.assertEqual(got.tolist(), [SIZE] * 3)
-
     def test_tensors_of_any_memory(self):
         mean = (SIZE + 1) / 2
         for use in range(4):
@@ -414,21 +321,6 @@ class Test(Slots):
             self.assertEqual(got.tolist(), [use * SIZE] * 3)
             self.assertTrue(has_slot("allreduce.failed"))
 
-    def test_threads(self):
-        wrong = []
-
-        def each(name):
-            for use in range(50):
-                if hvd.allreduce(np.array([use]), name=name, op=hvd.Sum).tolist() != [use * SIZE]:
-                    wrong.append((name, use))
-
-        threads = [threading.Thread(target=each, args=(f"thread.{i}",)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(wrong, [])
-
     def test_zz_join(self):
         """The last one, because there are no slots after it.
 
@@ -456,26 +348,6 @@ class Worlds(Slots):
         hvd.shutdown()
         hvd.init()
         super().setUp()
-
-    def test_join(self):
-        """A rank that joins has brought what it has begun, on both sides; others get no zeros for it."""
-        for name in ("soon", "during", "after", "never"):
-            self.open(name)
-        soon, after = (hvd.allreduce_async(mine(), name=name, op=hvd.Sum) for name in ("soon", "after"))
-        if RANK == 0:
-            during = hvd.allreduce_async(mine(), name="during", op=hvd.Sum)
-            never = hvd.allreduce_async(mine(), name="never", op=hvd.Sum)
-        else:
-            time.sleep(0.3)
-            during = hvd.allreduce_async(mine(), name="during", op=hvd.Sum)
-            self.assertEqual(hvd.synchronize(soon).tolist(), ALL)
-            soon = hvd.allreduce_async(mine(), name="soon", op=hvd.Sum)
-        self.assertIn(hvd.join(), range(1, SIZE))
-        self.assertEqual(hvd.synchronize(during).tolist(), ALL)
-        self.assertEqual(hvd.synchronize(after).tolist(), ALL)
-        self.assertEqual(hvd.synchronize(soon).tolist(), ALL if RANK == 0 else [ALL[0] - 1] * 3)
-        if RANK == 0:
-            self.assertEqual(hvd.synchronize(never).tolist(), [1] * 3)
 
     def test_join_before_the_slot_is_known(self):
         """Nobody comes to a slot that the daemon gave before the join, also if that is read only after it."""
