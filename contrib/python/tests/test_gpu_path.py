@@ -295,21 +295,6 @@ class TorchTest(unittest.TestCase):
         why = "rank 0 on h1 cannot share memory of its GPU: no such thing"
         self.assertIn(f"go by host: ranks 0 and 1 on h1 share a GPU, and {why}", out.getvalue())
 
-    def test_wanted_but_not_possible(self):
-        def body(rank):
-            with self.assertRaisesRegex(ValueError, "share a GPU.*--gpu-path auto"):
-                hvd.allreduce(torch.ones(3), op=hvd.Sum)
-
-        run_on_gpus(2, body, "nccl", [1, 1])
-
-    def test_one_rank_has_its_tensor_on_the_host(self):
-        def body(rank):
-            hvd.allreduce(torch.ones(3), name="first")
-            with self.assertRaises(HorovodInternalError):
-                hvd.allreduce(torch.ones(3, dtype=torch.int16 if rank else torch.int32), name="x", op=hvd.Sum)
-
-        run_on_gpus(2, body)
-
 
 class OptimizerTest(unittest.TestCase):
     def test_left_to_the_host(self):

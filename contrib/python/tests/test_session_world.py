@@ -9,8 +9,6 @@ from __future__ import annotations
 import array
 import os
 import sys
-import threading
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -20,10 +18,8 @@ from gorun.constants import (  # noqa: E402
     ALLREDUCE,
     AVERAGE,
     BARRIER,
-    BROADCAST,
     FLOAT32,
     FLOAT64,
-    INT32,
 )
 from gorun.errors import GorunError, InvalidArgument, Mismatch, Shutdown  # noqa: E402
 from gorun.session import Block, Session, Ticket  # noqa: E402
@@ -80,28 +76,6 @@ class TestWorld(unittest.TestCase):
         self.s.wait(self.s.submit(ALLREDUCE, "empty", FLOAT32, (0, 3), empty, empty))
         self.s.wait(self.s.submit(ALLREDUCE, "none", FLOAT32, (0,), None, None))
 
-    def test_order_of_submission(self) -> None:
-        names = [f"t{i}" for i in range(40)]
-        order = names[self.s.rank :] + names[: self.s.rank]
-        blocks = {name: self.floats(float(i), self.s.rank) for i, name in enumerate(names)}
-        handles = {
-            name: self.s.submit(ALLREDUCE, name, FLOAT32, (2,), blocks[name], blocks[name]) for name in order
-        }
-        for i, name in enumerate(names):
-            self.s.wait(handles[name])
-            n = self.s.size
-            self.assertEqual(list(blocks[name].view.cast("f")), [i * n, n * (n - 1) / 2])
-
-    def test_broadcast(self) -> None:
-        root = self.s.size - 1
-        block = self.floats(1.5, 2.5) if self.s.rank == root else self.floats(0, 0)
-        self.s.wait(self.s.submit(BROADCAST, "bc", FLOAT32, (2,), block, block, root=root))
-        self.assertEqual(list(block.view.cast("f")), [1.5, 2.5])
-        out = self.s.alloc(8)
-        src = self.floats(7, 8) if self.s.rank == 0 else None
-        self.s.wait(self.s.submit(BROADCAST, "bc2", FLOAT32, (2,), src, out))
-        self.assertEqual(list(out.view.cast("f")), [7, 8])
-
     def test_allgather(self) -> None:
         rows = self.s.rank + 1
         src = self.floats(*([self.s.rank] * rows * 2))
@@ -117,46 +91,6 @@ class TestWorld(unittest.TestCase):
                 view[0] = 1
             result.release()
             result.release()
-
-    def test_poll(self) -> None:
-        h = self.s.submit(BARRIER, "polled", 0, (), None, None)
-        deadline = time.monotonic() + 20
-        while not self.s.attend(h, 0):
-            self.assertLess(time.monotonic(), deadline)
-        self.assertTrue(self.s.attend(h))
-        self.s.wait(h)
-
-    def test_threads(self) -> None:
-        failures: list[str] = []
-
-        def work(k: int) -> None:
-            for i in range(50):
-                block = self.floats(k, i)
-                self.s.wait(self.s.submit(ALLREDUCE, f"thread{k}.{i}", FLOAT32, (2,), block, block))
-                if list(block.view.cast("f")) != [k * self.s.size, i * self.s.size]:
-                    failures.append(f"{k}.{i}")
-                block.free()
-
-        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join(30)
-        self.assertEqual(failures, [])
-        self.assertFalse(any(t.is_alive() for t in threads))
-
-    def test_wait_in_another_thread(self) -> None:
-        """One thread blocks in a receive for what comes last; another gets its own meanwhile."""
-        self.barrier("before")
-        last = self.s.submit(BARRIER, "last", 0, (), None, None) if self.s.rank == 0 else None
-        waiter = threading.Thread(target=lambda: last is None or self.s.wait(last))
-        waiter.start()
-        for i in range(20):
-            self.barrier(f"meanwhile{i}")
-        if last is None:
-            self.barrier("last")
-        waiter.join(20)
-        self.assertFalse(waiter.is_alive())
 
     def test_invalid_arguments(self) -> None:
         block = self.floats(1, 2)
@@ -198,13 +132,6 @@ class TestWorld(unittest.TestCase):
         with self.assertRaises(MemoryError):
             self.s.alloc(1 << 50)
         self.s.alloc(100 << 20).free()
-
-    def test_many_in_flight(self) -> None:
-        block = self.s.alloc(8000)
-        parts = [block.slice(4 * i, 4) for i in range(2000)]
-        handles = [self.s.submit(ALLREDUCE, f"m{i}", INT32, (1,), p, p) for i, p in enumerate(parts)]
-        for h in reversed(handles):
-            self.s.wait(h)
 
     def test_fork(self) -> None:
         if self.s.size == 1:

@@ -13,7 +13,6 @@ from gorun.gpu.foreign import Failed
 __all__ = ["DATA_TYPES", "IN_PROGRESS", "SIGNATURES", "SUCCESS", "Failed", "Nccl", "nccl"]
 
 SUCCESS = 0
-INVALID_USAGE = 5
 IN_PROGRESS = 7
 
 DATA_TYPES = {
