@@ -178,28 +178,6 @@ class StateTest(unittest.TestCase):
         run_ranks(2, body)
         run_ranks(2, lambda rank: body(rank, own=True))
 
-    def test_run_starts_over_after_a_failure(self):
-        def body(rank):
-            state = self.make(0)
-            resets = []
-            state.register_reset_callbacks([lambda: resets.append(state.epoch)])
-
-            @hvd.elastic.run
-            def train(state, extra):
-                while state.epoch < 3:
-                    state.epoch += 1
-                    state.model.weight.data.fill_(state.epoch)
-                    if len(resets) < 2 and state.epoch == 2:
-                        raise hvd.HorovodInternalError("a host died")
-                    state.commit()
-                return extra
-
-            assert train(state, "done") == "done"
-            assert resets == [1, 1] and state.epoch == 3 and state.model.weight.tolist() == [[3, 3]]
-            assert basics.is_initialized()
-
-        run_ranks(1, body)
-
     def test_news_of_hosts_interrupts_all_ranks_at_once(self):
         def body(rank):
             state = self.make(rank)

@@ -92,16 +92,6 @@ class NumpyTest(unittest.TestCase):
 
         run_ranks(2, body)
 
-    def test_where_it_stands(self):
-        def body(rank):
-            assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (rank, 2, rank, 2)
-            assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
-            assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and hvd.nccl_built() == 0
-            with self.assertRaises(ValueError):
-                hvd.mpi_threads_supported()
-
-        run_ranks(2, body)
-
     def test_a_fork_knows_where_it_stands_and_does_not_end_the_session(self):
         def body(rank):
             engine = basics.world().session.engine

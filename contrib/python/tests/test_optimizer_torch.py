@@ -12,7 +12,6 @@ import os
 import tempfile
 import time
 import unittest
-import warnings
 from unittest import mock
 
 from tests_path import need_torch
@@ -105,8 +104,6 @@ class EquivalenceTest(unittest.TestCase):
         want = single(make, 2, 5)
         none, zero = {"set_to_none": True}, {"set_to_none": False}
         rows = {
-            "grads to none": ({}, none, 1e-5),
-            "grads to zero": ({}, zero, 1e-5),
             "no names": ({"named_parameters": None}, none, 1e-5),
             "own compressor": ({"compression": Negating}, zero, 1e-5),
             "own compressor, grads to none": ({"compression": Negating}, none, 1e-5),
@@ -218,29 +215,6 @@ class StepTest(unittest.TestCase):
                 now = [p.grad.data_ptr() for p in net.parameters()]
                 assert places in (None, now), "gradients moved"
                 places = now
-
-        run_ranks(2, body)
-
-    def test_warning_and_assertions(self):
-        def body(rank):
-            net = model()
-            optimizer = distributed_sgd(net, lr=0.1)
-            for _ in range(2):
-                net(torch.ones(1, 5)).sum().backward()
-                with self.assertRaises(AssertionError):
-                    optimizer.zero_grad()
-                with self.assertRaises(AssertionError):
-                    net(torch.ones(1, 5)).sum().backward()
-                optimizer.synchronize()
-                optimizer.zero_grad()
-            if rank == 0:  # warnings are caught for all threads
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
-                    optimizer.step()
-                    assert any("optimizer.step() called without" in str(w.message) for w in caught)
-            else:
-                optimizer.step()
-            hvd.barrier()
 
         run_ranks(2, body)
 
@@ -605,9 +579,6 @@ class ConstructionTest(unittest.TestCase):
         named = list(net.named_parameters())
         for kwargs in (
             {"named_parameters": list(net.parameters())},
-            {"named_parameters": named + named[:1]},
-            {"named_parameters": named[1:]},
-            {"gradient_predivide_factor": 2.0, "op": hvd.Sum},
             {"groups": -1},
             {"groups": "ab"},
             {"groups": [[named[0][1]], [named[0][1]]]},

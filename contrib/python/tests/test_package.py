@@ -163,33 +163,6 @@ class PackageTest(unittest.TestCase):
         named = "import os; os.environ['GORUN'] = '/opt/gorun'; " + text
         self.assertEqual(self.script(named, self.binary, wheel), "/opt/gorun")
 
-    def test_horovod_script(self):
-        need("torch")
-        text = """
-            import torch
-            import horovod
-            import horovod.torch as hvd
-            from horovod.torch.mpi_ops import rank, size, Average
-            from horovod.torch.compression import Compression
-            from horovod.torch.functions import broadcast_object
-            from horovod.torch.optimizer import DistributedOptimizer
-            from horovod.common.exceptions import HorovodInternalError
-            from horovod.common.util import check_extension
-            check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__ if "__file__" in dir() else "")
-            hvd.init()
-            net = torch.nn.Linear(2, 1)
-            hvd.broadcast_parameters(net.state_dict(), root_rank=0)
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
-            net(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            assert hvd.allreduce(torch.ones(3)).tolist() == [1, 1, 1]
-            hvd.shutdown()
-            print(horovod.__name__, hvd.__version__.count("."))
-            """
-        self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "horovod 2")
-
     def real_horovod(self):
         """Return a folder of the shape of a Horovod that was built."""
         real = Path(self.folder.name) / "site" / "horovod"
@@ -244,26 +217,6 @@ class PackageTest(unittest.TestCase):
         (Path(self.folder.name) / "horovod" / "scripts").mkdir(parents=True)
         text = "import horovod; print(horovod.__version__)"
         self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "0.28.1")
-
-    def test_shim_names_everything_of_the_surface(self):
-        need("torch")
-        names = """
-            Adasum Average Compression DistributedOptimizer HorovodInternalError Max Min ProcessSet
-            Product Sum add_process_set allgather allgather_async allgather_object allreduce allreduce_
-            allreduce_async allreduce_async_ alltoall alltoall_async barrier broadcast broadcast_
-            broadcast_async broadcast_async_ broadcast_object broadcast_optimizer_state
-            broadcast_parameters ccl_built cross_rank cross_size cuda_built ddl_built global_process_set
-            gloo_built gloo_enabled grouped_allgather grouped_allgather_async grouped_allreduce
-            grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter
-            grouped_reducescatter_async init is_initialized local_rank local_size mpi_built mpi_enabled
-            mpi_threads_supported nccl_built poll rank reducescatter reducescatter_async
-            remove_process_set rocm_built shutdown size sparse_allreduce_async synchronize
-            """.split()
-        text = f"""
-            import horovod.torch as hvd
-            print([name for name in {names} if not hasattr(hvd, name)])
-            """
-        self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "[]")
 
 
 if __name__ == "__main__":
