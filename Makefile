@@ -178,7 +178,6 @@ e2e-race: need-lab+cc@gcc build/report
 
 ## python: the tests of the Python binding by PYTHON, from 3.9 on
 python: build
-	$(PYTHON) -B -m unittest discover -s contrib/bench
 	$(PYTHON) -B contrib/tools/imports.py
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'

@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"gorun/contrib/must"
 )
@@ -133,38 +130,6 @@ func TestAgain(t *testing.T) {
 				t.Errorf("ok %v, %v, again %q, alone %q\n%s", ok, err, again, alone, &out)
 			}
 		})
-	}
-}
-
-// TestAgainWaits checks that a test runs again only once the reports beside have ended their tests.
-func TestAgainWaits(t *testing.T) {
-	dir := t.TempDir()
-	alone := filepath.Join(dir, "alone")
-	script := `case "$*" in *-run*) touch "$0"; echo '{"Action":"pass","Package":"p","Test":"TestC"}';;
-		*) echo '{"Action":"fail","Package":"p","Test":"TestC"}'; echo '{"Action":"fail","Package":"p"}';; esac`
-	o := options{again: filepath.Join(dir, "again"), packages: []string{"p"}, command: []string{"sh", "-c", script, alone}}
-	release, err := o.lock(syscall.LOCK_SH) // as a report beside it does
-	must.Do(t, err)
-	type result struct {
-		ok  bool
-		err error
-	}
-	ended := make(chan result)
-	go func() {
-		ok, err := o.run(nil, io.Discard)
-		ended <- result{ok, err}
-	}()
-	select {
-	case r := <-ended:
-		t.Fatalf("it did not wait: %+v", r)
-	case <-time.After(300 * time.Millisecond):
-	}
-	if _, err := os.Stat(alone); err == nil {
-		t.Error("the test ran beside others")
-	}
-	release()
-	if r := <-ended; r.err != nil || !r.ok {
-		t.Errorf("%+v", r)
 	}
 }
 
