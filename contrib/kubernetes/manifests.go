@@ -1,3 +1,4 @@
+// Package kubernetes has the manifests of this directory.
 package kubernetes
 
 import _ "embed"
