@@ -97,9 +97,15 @@ class Module:
 
 
 def method(module: Module, of: str, name: str) -> "ast.FunctionDef | None":
-    """Return a method of a class."""
-    cls = module.definition(of)
-    return next((n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == name), None) if cls else None
+    """Return a method of a class, also one that waits for what another one starts."""
+    for node in module.definition(of).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+        if isinstance(node, ast.Assign) and ast.unparse(node).startswith(f"{name} = _waiting("):
+            start, returns, text = node.value.args
+            args = method(module, of, start.id).args
+            return ast.FunctionDef(name, args, [ast.Expr(text)], [], ast.parse(returns.value).body[0].value)
+    return None
 
 
 def parameters(node: ast.FunctionDef) -> list[str]:

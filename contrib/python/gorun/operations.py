@@ -6,8 +6,10 @@ end defines by itself what it does differently, such as gradients and compressio
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
 from gorun import collectives
 from gorun.basics import world
@@ -15,7 +17,24 @@ from gorun.bindings import Binding
 from gorun.collectives import ENDED, Average, choose_op, first
 from gorun.process_sets import ProcessSet, global_process_set
 
+if TYPE_CHECKING:
+    from typing import ParamSpec
+
+    Given = ParamSpec("Given")
 Tensor = TypeVar("Tensor")
+
+
+def _waiting(start: Callable[Given, int], returns: str, text: str) -> Callable[Given, Any]:
+    """Return the method that starts an operation and waits for it; it has this result and documentation."""
+
+    @functools.wraps(start)
+    def method(self: Operations[Any], *args: Any, **kwargs: Any) -> Any:
+        return self.synchronize(start(self, *args, **kwargs))  # type: ignore[call-arg, arg-type]
+
+    method.__name__ = start.__name__.replace("_async", "")
+    method.__qualname__, method.__doc__ = f"Operations.{method.__name__}", text
+    method.__signature__ = inspect.signature(start).replace(return_annotation=returns)  # type: ignore[attr-defined]
+    return method
 
 
 class Operations(Generic[Tensor]):
@@ -206,14 +225,13 @@ class Operations(Generic[Tensor]):
             then=lambda gathered: gathered[0][0],
         )  # fmt: skip
 
-    def allgather(
-        self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-    ) -> Tensor:
+    allgather = _waiting(
+        allgather_async, "Tensor",
         """Join the tensors of all ranks along the first dimension, in rank order, and return the result.
 
         Only the first dimension may differ between ranks.
-        """
-        return self.synchronize(self.allgather_async(tensor, name, process_set))
+        """,
+    )  # fmt: skip
 
     def grouped_allgather_async(
         self, tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
@@ -224,11 +242,7 @@ class Operations(Generic[Tensor]):
             then=lambda gathered: self.several(output for output, _ in gathered),
         )  # fmt: skip
 
-    def grouped_allgather(
-        self, tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
-    ) -> Any:
-        """Return allgather() of each tensor."""
-        return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
+    grouped_allgather = _waiting(grouped_allgather_async, "Any", "Return allgather() of each tensor.")
 
     def broadcast_async(
         self,
@@ -256,28 +270,18 @@ class Operations(Generic[Tensor]):
             self._binding, tensors, tensors, root_rank, name=name, process_set=process_set, then=first
         )
 
-    def broadcast(
-        self,
-        tensor: Any,
-        root_rank: int,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> Tensor:
-        """Return the root's tensor. root_rank is a rank of the whole world, also in a process set."""
-        return self.synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
+    broadcast = _waiting(
+        broadcast_async, "Tensor",
+        "Return the root's tensor. root_rank is a rank of the whole world, also in a process set.",
+    )  # fmt: skip
 
-    def broadcast_(
-        self,
-        tensor: Tensor,
-        root_rank: int,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> Tensor:
+    broadcast_ = _waiting(
+        broadcast_async_, "Tensor",
         """Overwrite a tensor with the root's tensor and return it.
 
         root_rank is a rank of the whole world, also in a process set.
-        """
-        return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
+        """,
+    )  # fmt: skip
 
     def alltoall_async(
         self,
@@ -293,20 +297,15 @@ class Operations(Generic[Tensor]):
             then=lambda value: self.received(value[0], value[1], splits),
         )  # fmt: skip
 
-    def alltoall(
-        self,
-        tensor: Any,
-        splits: Sequence[int] | None = None,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> Any:
+    alltoall = _waiting(
+        alltoall_async, "Any",
         """Send splits[i] rows of a tensor to rank i, and return the rows that the ranks sent to this one.
 
         Without splits every rank gets the same number of rows. With splits the result is a pair: the rows, in
         rank order, and how many came from each rank. Splits that do not fit the tensor raise ValueError on
         this rank, and HorovodInternalError on the others.
-        """
-        return self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
+        """,
+    )  # fmt: skip
 
     def join(self) -> int:
         """Declare that this rank has no more data. Wait until all ranks have joined; return the last one.
@@ -330,23 +329,14 @@ class Operations(Generic[Tensor]):
             postscale=postscale_factor, process_set=process_set, then=first,
         )  # fmt: skip
 
-    def reducescatter(
-        self,
-        tensor: Any,
-        name: str | None = None,
-        op: int = Average,
-        process_set: ProcessSet = global_process_set,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-    ) -> Tensor:
+    reducescatter = _waiting(
+        reducescatter_async, "Tensor",
         """Reduce a tensor over all ranks, and return this rank's rows of the average (or sum).
 
         Ranks get equal shares of the rows, in rank order. If the rows do not divide evenly, each of the first
         ranks gets one more. Raises ValueError if op is neither Average nor Sum.
-        """
-        return self.synchronize(
-            self.reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor)
-        )
+        """,
+    )  # fmt: skip
 
     def grouped_reducescatter_async(
         self,
@@ -363,21 +353,10 @@ class Operations(Generic[Tensor]):
             prescale=prescale_factor, postscale=postscale_factor, process_set=process_set, then=self.several,
         )  # fmt: skip
 
-    def grouped_reducescatter(
-        self,
-        tensors: Sequence[Any],
-        name: str | None = None,
-        op: int = Average,
-        process_set: ProcessSet = global_process_set,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-    ) -> Any:
-        """Return reducescatter() of each tensor."""
-        return self.synchronize(
-            self.grouped_reducescatter_async(
-                tensors, name, op, process_set, prescale_factor, postscale_factor
-            )
-        )
+    grouped_reducescatter = _waiting(
+        grouped_reducescatter_async, "Any",
+        "Return reducescatter() of each tensor.",
+    )  # fmt: skip
 
     def reduce_async(
         self,
@@ -395,20 +374,10 @@ class Operations(Generic[Tensor]):
             postscale=postscale_factor, process_set=process_set,
         )  # fmt: skip
 
-    def reduce(
-        self,
-        tensor: Any,
-        root_rank: int,
-        name: str | None = None,
-        op: int = Average,
-        process_set: ProcessSet = global_process_set,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-    ) -> Tensor | None:
-        """Reduce a tensor over all ranks. The root gets the average (or op), the others None."""
-        return self.synchronize(
-            self.reduce_async(tensor, root_rank, name, op, process_set, prescale_factor, postscale_factor)
-        )
+    reduce = _waiting(
+        reduce_async, "Tensor | None",
+        "Reduce a tensor over all ranks. The root gets the average (or op), the others None.",
+    )  # fmt: skip
 
     def gather_async(
         self,
@@ -422,15 +391,10 @@ class Operations(Generic[Tensor]):
             self._binding, self.convert(tensor), root_rank, name=name, process_set=process_set
         )
 
-    def gather(
-        self,
-        tensor: Any,
-        root_rank: int,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> Tensor | None:
-        """Join the tensors of all ranks along the first dimension. The root gets the result, others None."""
-        return self.synchronize(self.gather_async(tensor, root_rank, name, process_set))
+    gather = _waiting(
+        gather_async, "Tensor | None",
+        "Join the tensors of all ranks along the first dimension. The root gets the result, others None.",
+    )  # fmt: skip
 
     def scatter_async(
         self,
@@ -446,21 +410,15 @@ class Operations(Generic[Tensor]):
             self._binding, self.convert(tensor), root_rank, given, name=name, process_set=process_set
         )
 
-    def scatter(
-        self,
-        tensor: Any,
-        root_rank: int,
-        splits: Sequence[int] | None = None,
-        name: str | None = None,
-        process_set: ProcessSet = global_process_set,
-    ) -> Tensor:
+    scatter = _waiting(
+        scatter_async, "Tensor",
         """Distribute the rows of the root's tensor, and return this rank's rows.
 
         The root's splits[i] is the number of rows for rank i. Without splits the ranks get equal shares, and
         each of the first ranks one more row if the rows do not divide evenly. The other ranks pass a tensor
         that has the root's type and row shape; it may have no rows.
-        """
-        return self.synchronize(self.scatter_async(tensor, root_rank, splits, name, process_set))
+        """,
+    )  # fmt: skip
 
     def send_async(self, tensor: Any, rank: int, name: str | None = None) -> int:
         """Start send(); synchronize() returns the tensor when the other rank has it."""
@@ -477,9 +435,10 @@ class Operations(Generic[Tensor]):
         """Start recv(); synchronize() returns the tensor."""
         return collectives.recv(self._binding, tensor, rank, name=name)
 
-    def recv(self, tensor: Tensor, rank: int, name: str | None = None) -> Tensor:
+    recv = _waiting(
+        recv_async, "Tensor",
         """Receive a tensor from a rank that calls send(). Overwrite the given one with it and return it.
 
         Both ranks pass the same type and shape.
-        """
-        return self.synchronize(self.recv_async(tensor, rank, name))
+        """,
+    )  # fmt: skip

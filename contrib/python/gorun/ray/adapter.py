@@ -58,7 +58,6 @@ class Adapter(ABC):
     ) -> list[Any]:
         """Call a function with each worker's executable; return the results by rank."""
 
-    @abstractmethod
     def run(
         self,
         fn: Callable[..., Any],
@@ -67,6 +66,7 @@ class Adapter(ABC):
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
         """Call a function on each worker; return the results by rank."""
+        return self.execute(calling(fn, args, kwargs), callbacks)
 
     @abstractmethod
     def run_remote(

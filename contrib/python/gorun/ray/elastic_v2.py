@@ -17,7 +17,6 @@ from gorun.ray.adapter import (
     OTHERS_SECONDS,
     Adapter,
     BaseParams,
-    calling,
     common_flags,
     reports,
 )
@@ -114,16 +113,6 @@ class ElasticAdapter(Adapter):
     ) -> list[Any]:
         """Call a function with each worker's executable; return the results by rank."""
         return self._run(fn, callbacks or ())
-
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
-        """Call a function on each worker; return the results by rank."""
-        return self._run(calling(fn, args, kwargs), callbacks or ())
 
     def run_remote(
         self,

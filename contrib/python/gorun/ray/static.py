@@ -263,16 +263,6 @@ class StaticAdapter(Adapter):
                 for actor in self.workers:
                     actor.set_queue.remote(None)
 
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
-        """Call a function on each worker; return the results by rank."""
-        return self.execute(calling(fn, args, kwargs), callbacks)
-
     def run_remote(
         self,
         fn: Callable[..., Any],

@@ -99,29 +99,15 @@ _basics = HorovodBasics()  # programs look up the functions above in it
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(collectives)
 
 
-def _allreduce_now(
-    tensor: torch.Tensor,
-    name: str | None,
-    op: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-) -> torch.Tensor:
-    return collectives.allreduce_now(
-        _torch, tensor, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set,
-    )  # fmt: skip
-
-
 class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, options: dict[str, Any]) -> torch.Tensor:
         ctx.options = options
-        return _allreduce_now(tensor, name, **options)
+        return collectives.allreduce_now(_torch, tensor, name=name, **options)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return allreduce(grad, **ctx.options), None, None
+        return _Allreduce.apply(grad, None, ctx.options), None, None
 
 
 def allreduce(
@@ -141,41 +127,26 @@ def allreduce(
     op = choose_op(average, op)
     if tensor.is_sparse:
         return sparse_allreduce_async(tensor, name, op, process_set)()
-    compressed, ctx = compression.compress(tensor)
-    if not compressed.requires_grad:  # autograd would take longer than the rest
-        return compression.decompress(
-            _allreduce_now(compressed, name, op, prescale_factor, postscale_factor, process_set), ctx
-        )
     options = {
-        "op": op, "prescale_factor": prescale_factor, "postscale_factor": postscale_factor,
-        "process_set": process_set,
+        "op": op, "prescale": prescale_factor, "postscale": postscale_factor, "process_set": process_set,
     }  # fmt: skip
-    return compression.decompress(_Allreduce.apply(compressed, name, options), ctx)
-
-
-def _grouped_allreduce_now(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    op: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-) -> list[torch.Tensor]:
-    return collectives.grouped_allreduce_now(
-        _torch, list(tensors), None, name=name, op=op, prescale=prescale_factor, postscale=postscale_factor,
-        process_set=process_set,
-    )  # fmt: skip
+    compressed, ctx = compression.compress(tensor)
+    if compressed.requires_grad:
+        output = _Allreduce.apply(compressed, name, options)
+    else:  # autograd would take longer than the rest
+        output = collectives.allreduce_now(_torch, compressed, name=name, **options)
+    return compression.decompress(output, ctx)
 
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, options: dict[str, Any], *tensors: torch.Tensor) -> Any:
         ctx.options = options
-        return tuple(_grouped_allreduce_now(tensors, name, **options))
+        return tuple(collectives.grouped_allreduce_now(_torch, tensors, None, name=name, **options))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return (None, None, *grouped_allreduce(list(grads), **ctx.options))
+        return (None, None, *_GroupedAllreduce.apply(None, ctx.options, *grads))
 
 
 def grouped_allreduce(
@@ -190,8 +161,8 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Reduce each tensor over all ranks; return the averages (or op) in order. All succeed or all fail."""
     options = {
-        "op": choose_op(average, op), "prescale_factor": prescale_factor,
-        "postscale_factor": postscale_factor, "process_set": process_set,
+        "op": choose_op(average, op), "prescale": prescale_factor, "postscale": postscale_factor,
+        "process_set": process_set,
     }  # fmt: skip
     tensors = list(tensors)  # or the rows of one
     if not tensors:
@@ -200,7 +171,7 @@ def grouped_allreduce(
     if any(tensor.requires_grad for tensor in compressed):
         outputs = _GroupedAllreduce.apply(name, options, *compressed)
     else:  # autograd would take as long as the rest
-        outputs = _grouped_allreduce_now(compressed, name, **options)
+        outputs = collectives.grouped_allreduce_now(_torch, compressed, None, name=name, **options)
     return [compression.decompress(output, ctx) for output, ctx in zip(outputs, contexts)]
 
 

@@ -105,18 +105,7 @@ for _ in range(2):
 weights = hvd.allgather(model.weight.detach().flatten()[None])
 assert (weights == weights[0]).all(), weights
 
-# Reductions of bits and truth values.
-for op in (hvd.BitAnd, hvd.BitOr):
-    bits = hvd.allreduce(torch.tensor([0b100 | rank], dtype=torch.int32), op=op)
-    every = [0b100 | r for r in range(size)]
-    folded = every[0]
-    for value in every[1:]:
-        folded = folded & value if op == hvd.BitAnd else folded | value
-    assert bits.tolist() == [folded], (bits, folded)
-truth = torch.tensor([True, rank == 0, False])
-assert hvd.allreduce(truth, op=hvd.LogicalAnd).tolist() == [True, size == 1, False]
-assert hvd.allreduce(truth, op=hvd.LogicalOr).tolist() == [True, True, False]
-assert hvd.allreduce(truth, op=hvd.LogicalXor).tolist() == [size % 2 == 1, True, False]
+# Types that torch does not have.
 for kind in (np.uint16, np.uint32, np.uint64):
     assert hnp.allreduce(np.array([rank + 1], kind), op=hvd.BitXor).dtype == kind
 for kind in (np.complex64, np.complex128):

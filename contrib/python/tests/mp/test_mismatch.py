@@ -20,49 +20,39 @@ def group(*types, n=2):
     return [np.full(n, rank + 1, t) for t in types]
 
 
-def refused(name, tensors, op=hvd.Sum, polls=False, what=""):
+def failure(submit, *said, polls=False):
+    """Return how an operation fails, within a while; the others hear what the last rank has submitted."""
     since = time.monotonic()
-    handle = hvd.grouped_allreduce_async(tensors, name=name, op=op)
-    while polls and not hvd.poll(handle):
-        assert time.monotonic() - since < 10, "a refused group is still polled for"
-        time.sleep(0.001)
     try:
+        handle = submit()
+        while polls and not hvd.poll(handle):
+            assert time.monotonic() - since < 10, "what is refused is still polled for"
+            time.sleep(0.001)
         hvd.synchronize(handle)
-    except hvd.HorovodInternalError as e:
-        assert f"rank {size - 1}" in str(e) and what in str(e), e
+    except (ValueError, hvd.HorovodInternalError) as error:
         assert time.monotonic() - since < 10
-        return
-    raise AssertionError(f"{name}: not refused")
+        if not isinstance(error, ValueError):
+            assert all(words in str(error) for words in (f"rank {size - 1}", *said)), error
+        return error
+    raise AssertionError(f"not refused: {said}")
+
+
+def differs(submit, what="", polls=False):
+    assert isinstance(failure(submit, what, polls=polls), hvd.HorovodInternalError), what
+
+
+def refused(name, tensors, op=hvd.Sum, polls=False, what=""):
+    differs(lambda: hvd.grouped_allreduce_async(tensors, name=name, op=op), what, polls)
+
+
+def told(submit, what):
+    """What the last rank has wrong by itself is its ValueError, and others hear what it is."""
+    assert isinstance(failure(submit, what), ValueError) == last, what
 
 
 def agreed(name, *types):
     for got in hvd.grouped_allreduce(group(*types), name=name, op=hvd.Sum):
         assert np.array_equal(got, np.full(2, size * (size + 1) // 2)), got
-
-
-def differs(submit, what):
-    since = time.monotonic()
-    try:
-        hvd.synchronize(submit())
-    except hvd.HorovodInternalError as e:
-        assert f"rank {size - 1}" in str(e) and what in str(e), e
-        assert time.monotonic() - since < 10
-        return
-    raise AssertionError(f"{what}: not refused")
-
-
-def told(submit, what):
-    """What the last rank has wrong by itself is its ValueError, and others hear what it is."""
-    since = time.monotonic()
-    try:
-        hvd.synchronize(submit())
-    except ValueError:
-        assert last
-    except hvd.HorovodInternalError as e:
-        assert not last and f"rank {size - 1}" in str(e) and what in str(e), e
-    else:
-        raise AssertionError(f"{what}: not refused")
-    assert time.monotonic() - since < 10
 
 
 def promptly(what, submit, *said):
