@@ -123,7 +123,7 @@ UNIT_FLAGS ?= -short
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
 SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
-MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestMatrix|TestReduceScatter|TestCodedSums
+MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestReduceScatter|TestCodedSums
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/house -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE))")
 UNIT := unit-race unit-gorun unit-collective unit-pure unit-sources unit-verbs
 .PHONY: $(UNIT) unit-lab allocations e2e-families baseline

@@ -119,3 +119,31 @@ func TestAlgorithmsAgree(t *testing.T) {
 		}
 	}
 }
+
+// reductions lists those that are defined for a type: of bits and truth not for floats, of order not for complex
+// numbers, and no average of bool. Adasum is in TestAdasum, with a twin of its own: it goes by one algorithm whatever
+// is asked for.
+func reductions(typ kernel.Type) (defined []kernel.Op) {
+	for _, op := range allOps {
+		plan := kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}
+		if plan.Check() == nil && !(typ == kernel.Bool && op == kernel.Average) {
+			defined = append(defined, op)
+		}
+	}
+	return defined
+}
+
+// mixed is a layout with one to three ranks on a host, dealt in turns.
+func mixed(hosts int) layout {
+	l := make(layout, hosts)
+	rank := 0
+	for turn := range 3 {
+		for i := range hosts {
+			if i%3 >= turn {
+				l[i] = append(l[i], rank)
+				rank++
+			}
+		}
+	}
+	return l
+}

@@ -19,14 +19,14 @@ func TestLeave(t *testing.T) {
 			continue
 		}
 		t.Run(w.name, func(t *testing.T) {
-			checkLeave(newCluster(t, w.layout, 10, w.cfg))
+			lastLeaves(t, newCluster(t, w.layout, 10, w.cfg))
 		})
 	}
 }
 
-// checkLeave has the last rank leave, while others wait for it.
-func checkLeave(c *cluster) {
-	t, size := c.t, c.layout.size()
+// lastLeaves has the last rank leave, while others wait for it.
+func lastLeaves(t *testing.T, c *cluster) {
+	size := c.layout.size()
 	c.allreduce("before", kernel.Int32, kernel.Sum, 1000, 1, 1)()
 	leaver := size - 1
 	var waiting []*promise

@@ -7,8 +7,7 @@ package collective
 // it: what it leaves behind for them is the ballot of an op.
 //
 // readiness is the implementation: every host of a group declares to every other one what its ranks submitted. One in
-// which hosts declare along a tree, or remember what repeats itself, would take its place here. Tests have one that
-// goes through the first host of a group.
+// which hosts declare along a tree, or remember what repeats itself, would take its place here.
 type negotiation interface {
 	// submit takes the contribution of the index-th local rank of a group.
 	submit(g *group, index int, r Request) *Error

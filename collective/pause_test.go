@@ -60,22 +60,15 @@ func checkSum(t *testing.T, name string, out []byte, ranks []int) {
 // meanwhile.
 func TestPauseAtOneBoundary(t *testing.T) {
 	c := newCluster(t, even(3, 2), 1, collective.Config{})
-	checkPause(c, c.sums("before", 0, 1, 2, 3, 4, 5))
-}
-
-// sums has ranks submit a sum.
-func (c *cluster) sums(name string, ranks ...int) (all []*promise) {
-	for _, r := range ranks {
-		req, _ := sum(name, 0, r, 50_000)
-		all = append(all, c.submit(r, req))
+	sums := func(name string, ranks ...int) (all []*promise) {
+		for _, r := range ranks {
+			req, _ := sum(name, 0, r, 50_000)
+			all = append(all, c.submit(r, req))
+		}
+		return all
 	}
-	return all
-}
-
-// checkPause has six ranks on three hosts submit across and in a pause. What was announced before it ends.
-func checkPause(c *cluster, before []*promise) {
-	t := c.t
-	half := c.sums("half", 0, 1, 2) // announced by host1 only
+	before := sums("before", 0, 1, 2, 3, 4, 5)
+	half := sums("half", 0, 1, 2) // announced by host1 only
 	c.pauseAll(1)
 	for _, p := range before {
 		if r := p.wait(); r.Err != nil {
@@ -88,8 +81,8 @@ func checkPause(c *cluster, before []*promise) {
 		}
 		return false
 	})
-	half = append(half, c.sums("half", 3, 4, 5)...)
-	after := c.sums("after", 0, 1, 2, 3, 4, 5)
+	half = append(half, sums("half", 3, 4, 5)...)
+	after := sums("after", 0, 1, 2, 3, 4, 5)
 	c.pauseAll(1) // again: nothing is under way, as before
 	for _, p := range slices.Concat(half, after) {
 		if p.done() {
