@@ -29,37 +29,36 @@ func trainSaving(c *e2etest.Cluster, args ...string) *e2etest.Training {
 func TestAllProcessesLost(t *testing.T) {
 	t.Parallel()
 	one := []string{"--min-np", "1", "--max-np", "1", "--lease", "6", "-H", "host1:1,host2:1"}
-	kill := func(j *e2etest.Training, host int) { kill9(j, host, "train.py") }
 	off := func(j *e2etest.Training, host int) { j.Must(j.Host(host).PowerOff()) }
 	for name, tc := range map[string]struct {
-		hosts  int
 		args   []string
 		ranks  int
 		strike func(j *e2etest.Training, host int)
 	}{
-		"the only rank is killed":                {2, one, 1, kill},
-		"the host of the only rank loses power":  {2, one, 1, off},
-		"both ranks are on a host that hangs up": {2, []string{"--min-np", "2", "--max-np", "2", "-H", "host1:2,host2:2"}, 2, func(j *e2etest.Training, host int) { j.Must(j.Host(host).Kill()) }},
-		"the only host restarts": {1, []string{"--min-np", "1", "--lease", "6", "-H", "host1:1"}, 1, func(j *e2etest.Training, host int) {
-			off(j, host)
-			j.Must(j.Host(host).Boot(j.T.Context()))
+		"the host of the only rank loses power":  {one, 1, off},
+		"both ranks are on a host that hangs up": {[]string{"--min-np", "2", "--max-np", "2", "-H", "host1:2,host2:2"}, 2, func(j *e2etest.Training, host int) { j.Must(j.Host(host).Kill()) }},
+		"both hosts restart": {[]string{"-np", "2", "--min-np", "2", "--lease", "6", "-H", "host1:1,host2:1"}, 2, func(j *e2etest.Training, _ int) {
+			for host := range 2 {
+				off(j, host+1)
+			}
+			for host := range 2 {
+				j.Must(j.Host(host + 1).Boot(j.T.Context()))
+			}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := e2etest.NewCluster(t, tc.hosts)
+			c := e2etest.NewCluster(t, 2)
 			j := trainSaving(c, tc.args...)
 			j.Await(`batch 30$`)
 			victim := 1
 			if !c.Runs(victim, "train.py") { // the first host that is ready has the ranks
 				victim = 2
 			}
-			if tc.hosts > 1 { // the spare one has its daemon
-				c.Await("daemon on the spare host", func() bool { return c.Runs(3-victim, "gorun worker --daemon") })
-			}
+			c.Await("daemon on the other host", func() bool { return c.Runs(3-victim, "gorun worker --daemon") })
 			struck := time.Now()
 			tc.strike(j, victim)
 			j.Again(tc.ranks, struck)
-			j.Await(fmt.Sprintf(`^gorun: epoch 2: %d ranks? on 1 host, because .*, and no process of before is left: training goes on from what the script loads$`, tc.ranks))
+			j.Await(fmt.Sprintf(`^gorun: epoch \d+: %d ranks? on \d hosts?, because .*, and no process of before is left: training goes on from what the script loads$`, tc.ranks))
 			j.Enough()
 			j.End(tc.ranks)
 		})
@@ -72,11 +71,9 @@ func TestFailsEverywhere(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	hosts := "host1:2,host2:2,host3:2,host4:2"
 	for name, args := range map[string][]string{
-		"one rank":           {"--min-np", "1", "--max-np", "1", "-H", hosts},
-		"a host's ranks":     {"-np", "2", "--min-np", "1", "--max-np", "2", "-H", hosts},
-		"slots used again":   {"-np", "8", "--min-np", "8", "--blacklist-cooldown-range", "1", "2", "-H", hosts},
-		"found by a script":  {"-np", "8", "--min-np", "1", "--host-discovery-script", "echo " + hosts + " | tr , '\\n'"},
-		"that adds no slots": {"-np", "8", "--min-np", "5", "--host-discovery-script", "echo " + hosts + " | tr , '\\n'"},
+		"one rank":          {"--min-np", "1", "--max-np", "1", "-H", hosts},
+		"slots used again":  {"-np", "8", "--min-np", "8", "--blacklist-cooldown-range", "1", "2", "-H", hosts},
+		"found by a script": {"-np", "8", "--min-np", "1", "--host-discovery-script", "echo " + hosts + " | tr , '\\n'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -117,23 +114,4 @@ func last(lines [][]string) (n int) {
 		n, _ = strconv.Atoi(lines[len(lines)-1][1])
 	}
 	return n
-}
-
-// TestAllHostsRestart: all hosts of a job lose their power at once and are back a little later. The job waits for them
-// and goes on.
-func TestAllHostsRestart(t *testing.T) {
-	c := e2etest.NewCluster(t, 2)
-	j := trainSaving(c, "-np", "2", "--min-np", "2", "--lease", "6", "-H", "host1:1,host2:1")
-	j.Await(`batch 30$`)
-	struck := time.Now()
-	for host := range 2 {
-		j.Must(c.Host(host + 1).PowerOff())
-	}
-	for host := range 2 {
-		j.Must(c.Host(host + 1).Boot(t.Context()))
-	}
-	j.Again(2, struck)
-	j.Await(`training goes on from what the script`)
-	j.Enough()
-	j.End(2)
 }

@@ -20,7 +20,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-var soak = flag.Duration("soak", 0, "how long TestSoak strikes; 0: 40 s in short tests, 3 min in others")
+var soak = flag.Duration("soak", 0, "how long TestSoak strikes; 0: 25 s in short tests, 3 min in others")
 
 var soakSeed = flag.Uint64("soak-seed", 0, "what TestSoak does; 0: chosen by the clock, and printed")
 
@@ -195,7 +195,7 @@ func (s *soaking) kill(host int, args string) {
 func TestSoak(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	if *soak == 0 && testing.Short() {
-		*soak = 40 * time.Second
+		*soak = 25 * time.Second
 	} else if *soak == 0 {
 		*soak = 3 * time.Minute
 	}
