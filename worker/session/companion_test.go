@@ -91,22 +91,6 @@ func TestCompanion(t *testing.T) {
 	accompany(t, h, 0)
 }
 
-// TestCompanionDies amid an operation: its part counts, and the rank goes on.
-func TestCompanionDies(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
-	own, other, c := join(t, h.name, 0), join(t, h.name, 1), accompany(t, h, 0)
-	before := arenas(t)
-	c.sum(1, "x")
-	c.close()
-	got := other.sum(1, "x")
-	other.completes(1, got, 2)
-	x, y := own.sum(1, "y"), other.sum(2, "y")
-	own.completes(1, x, 2)
-	other.completes(2, y, 2)
-	must.Soon(t, "its memory is free", func() bool { return arenas(t) == before+7 }) // the mappings of the clients, and of the two others
-}
-
 // TestCompanionEndsWithFollowersOpen: what follows an operation that the daemon has counts, and so does a JOIN of the
 // session after it. What follows nothing yet is forgotten.
 func TestCompanionEndsWithFollowersOpen(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,17 +140,5 @@ func TestPythonWithoutDaemon(t *testing.T) {
 	rank, out = h.python(t, 0, "-c", "from gorun.session import Session; Session.connect()")
 	if err := rank.Wait(); err == nil || !strings.Contains(out.String(), "not with this GORUN_TOKEN") {
 		t.Errorf("wrong token: %v\n%s", err, out)
-	}
-}
-
-// TestPythonGone ends the world while a rank waits.
-func TestPythonGone(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
-	rank, out := h.python(t, 0, "-c", stuck)
-	must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
-	h.server.Gone(fmt.Errorf("host2 died"))
-	if err := rank.Wait(); err != nil || !strings.HasSuffix(out.String(), "Aborted host2 died\n") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -161,6 +161,9 @@ func TestRankGathers(t *testing.T) {
 		}
 		return nil
 	})
+	if h.pool.Resident() > 64<<10 {
+		t.Errorf("%d bytes of results after 100 small ones, each released", h.pool.Resident())
+	}
 }
 
 func TestRankIsRefused(t *testing.T) {

@@ -103,21 +103,6 @@ func all(ranks []*slotClient, name string, n int, slot func(rank int) bool) []ui
 
 func always(int) bool { return true }
 
-func TestSlotIsTheSameForAll(t *testing.T) {
-	_, ranks := startSlots(t, 3)
-	seen := map[uint64]string{}
-	for _, name := range []string{"a", "b", "c"} {
-		got := all(ranks, name, 16, always)
-		if got[0] == 0 || got[0]%64 != 0 || got[1] != got[0] || got[2] != got[0] {
-			t.Fatalf("slots of %s: %v", name, got)
-		}
-		if other := seen[got[0]]; other != "" {
-			t.Fatalf("%s and %s have one slot", name, other)
-		}
-		seen[got[0]] = name
-	}
-}
-
 func TestNoSlot(t *testing.T) {
 	_, ranks := startSlots(t, 2)
 	for i, test := range []struct {
