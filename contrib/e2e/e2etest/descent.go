@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -82,13 +83,21 @@ func (d *Descent) Intervals(from, to time.Time) []time.Duration {
 // Median returns the median.
 func Median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
 
+// undisturbedDescents are the hashes by numbers of hosts and batches: they depend on nothing else.
+var undisturbedDescents sync.Map
+
 // UndisturbedDescent returns the hash of an undisturbed job on these hosts.
 func (c *Cluster) UndisturbedDescent(batches int) string {
 	c.T.Helper()
+	key := [2]int{len(c.Hosts()), batches}
+	if w, ok := undisturbedDescents.Load(key); ok {
+		return w.(string)
+	}
 	d := c.Descend(batches, "0")
 	w := d.Weights()
 	if _, again, renewed := d.Carried(); again != 0 || renewed != 0 {
 		c.T.Logf("undisturbed, %.0f bytes were sent again and %.0f connections renewed: the machine is busy", again, renewed)
 	}
+	undisturbedDescents.Store(key, w)
 	return w
 }

@@ -110,7 +110,6 @@ func TestLauncherStopped(t *testing.T) {
 	flags := map[string][]string{
 		"sleeping":   {"sh", "-c", "echo busy; sleep 1000"},
 		"fixed":      {e2etest.Python, "-c", e2etest.Busy},
-		"the same":   {e2etest.Python, "-c", e2etest.Busy},
 		"elastic":    {"--min-np", "2", e2etest.Python, "-c", e2etest.Busy},
 		"system ssh": {"--ssh-command", "ssh", e2etest.Python, "-c", e2etest.Busy},
 	}

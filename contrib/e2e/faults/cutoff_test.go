@@ -14,33 +14,18 @@ import (
 // memory, say. The host is looked for until it is back, within its lease; no rank is started again, and the weights are
 // those of an undisturbed job.
 func TestResetWhileCutOff(t *testing.T) {
-	t.Parallel()
-	t.Run("the world stays", func(t *testing.T) {
-		const batches = 100
-		c := e2etest.NewCluster(t, 2)
-		want := c.UndisturbedDescent(batches)
-		d := c.Descend(batches, "0.05", "--lease", "30")
-		d.Reach(batches / 4)
-		cutAndReset(d.Training, 2, 5*time.Second)
-		d.Await(`gorun: host2 has been silent for `)
-		if got := d.Weights(); got != want {
-			t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-		}
-	})
-	t.Run("elastic", func(t *testing.T) {
-		c := e2etest.NewCluster(t, 2)
-		j := c.TrainOn("--lease", "30", "--min-np", "1", "-H", "host1:1,host2:1")
-		j.Await(`is rank 1 of 2`) // hosts may come one after the other
-		j.Await(`batch 20$`)
-		told, _ := j.Out.Find(`(is lost|is rank)`)
-		cutAndReset(j, 2, 5*time.Second)
-		j.Await(`gorun: host2 is back after `)
-		j.Enough()
-		j.End(2)
-		if now, _ := j.Out.Find(`(is lost|is rank)`); len(now) != len(told) {
-			t.Errorf("the world did not stay as it was\n%s", j.Out)
-		}
-	})
+	c := e2etest.NewCluster(t, 2)
+	j := c.TrainOn("--lease", "30", "--min-np", "1", "-H", "host1:1,host2:1")
+	j.Await(`is rank 1 of 2`) // hosts may come one after the other
+	j.Await(`batch 20$`)
+	told, _ := j.Out.Find(`(is lost|is rank)`)
+	cutAndReset(j, 2, 5*time.Second)
+	j.Await(`gorun: host2 is back after `)
+	j.Enough()
+	j.End(2)
+	if now, _ := j.Out.Find(`(is lost|is rank)`); len(now) != len(told) {
+		t.Errorf("the world did not stay as it was\n%s", j.Out)
+	}
 }
 
 // cutAndReset cuts a host off, resets the launcher's connections with it, and heals it.

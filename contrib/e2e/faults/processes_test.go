@@ -72,11 +72,11 @@ func TestKillAnything(t *testing.T) {
 			c := e2etest.NewClusterWith(t, 2, lab.Options{Cgroups: !strings.HasSuffix(name, "without control groups")})
 			// Something that has neither the session, a parent nor the environment of the job.
 			script := `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + e2etest.Busy
-			cmd, stdout, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", e2etest.Python, "-c", script)
+			cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", script)
 			watched := &e2etest.Watch{Buf: stdout}
 			cmd.Stdout = watched
 			must.Do(t, cmd.Start())
-			c.Await("busy rank", func() bool { return watched.Count("busy") == 4 })
+			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
 			groups := cgroups(c)
 			if c.HasCgroups() != (len(groups) == 2) {
 				t.Errorf("the ranks of two hosts are in the control groups %v", groups)

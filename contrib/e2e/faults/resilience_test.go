@@ -22,10 +22,10 @@ import (
 
 var long = flag.Bool("long", false, "whether TestLongOutages has those of minutes, instead of others")
 
-// TestBrokenStreams: connections break up to 200 times while hosts train, one at a time or all at once. The weights are
+// TestBrokenStreams: connections break up to 100 times while hosts train, one at a time or all at once. The weights are
 // equal to an undisturbed job's in every bit.
 func TestBrokenStreams(t *testing.T) {
-	const breaks, batches = 200, 1000
+	const breaks, batches = 100, 500
 	c := e2etest.NewCluster(t, 2)
 	want := c.UndisturbedDescent(batches)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -110,7 +110,6 @@ func TestLongOutages(t *testing.T) {
 	}
 	outages := []outage{
 		{"cable out", 10 * time.Second, 3, nil},
-		{"frozen", 10 * time.Second, 3, nil},
 		{"frozen", 25 * time.Second, 1, nil},
 		{"frozen", 45 * time.Second, 1, []string{"--lease", "60"}},
 	}

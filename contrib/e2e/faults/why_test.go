@@ -189,7 +189,7 @@ func TestNothingIsWrong(t *testing.T) {
 	}
 	times := 100
 	if testing.Short() {
-		times = 10
+		times = 6
 	}
 	e2etest.DependsOn(t, "contrib/e2e/faults/testdata")
 	c := e2etest.NewCluster(t, 2)

@@ -38,7 +38,7 @@ func TestDamagingNetwork(t *testing.T) {
 	for flag, share := range map[string]float64{"--report-bindings": 0.002, "--encrypt": 0.002, "--checksum=false": 0.01} { // the first does nothing for it
 		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Damaged: share}, 1)
 		must.Do(t, err)
-		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "30")
+		r := c.Within(4*time.Minute, "bench", flag, "-v", "-H", "host1,host2", "-b", "4", "-e", "4M", "-f", "32", "--iters", "10")
 		wire.Close()
 		lines := told.FindAllStringSubmatch(r.Stderr, -1)
 		t.Logf("%s: %d segments were damaged, told in %d lines", flag, wire.Damaged.Load(), len(lines))

@@ -11,60 +11,8 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/lab"
 	"gorun/contrib/must"
 )
-
-// TestStandstill: a host that is paused or unreachable for a while costs that while and half a second at most: no
-// rank is started again, and the weights are right.
-func TestStandstill(t *testing.T) {
-	t.Parallel()
-	lostBeyond := e2etest.InMost(t, "lost beyond the outage", 500*time.Millisecond)
-	freeze := func(h *lab.LabHost) (begin, end func() error) { return h.Freeze, h.Thaw }
-	cut := func(h *lab.LabHost) (begin, end func() error) { return h.Cut, h.Heal }
-	for name, tc := range map[string]struct {
-		how    func(*lab.LabHost) (begin, end func() error)
-		lasts  time.Duration
-		silent bool // long enough for a word
-	}{
-		"frozen for 3 s":  {freeze, 3 * time.Second, false},
-		"frozen for 10 s": {freeze, 10 * time.Second, true},
-		"cut for 10 s":    {cut, 10 * time.Second, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := e2etest.NewCluster(t, 2)
-			j := c.Train(60, "-v", "--min-np", "2", "-H", "host1:1,host2:1")
-			begin, end := tc.how(c.Host(2))
-			j.Await(`batch 20$`)
-			struck := time.Now()
-			must.Do(t, begin())
-			if tc.silent {
-				j.Await(`^gorun: host2 has been silent for \d s$`)
-			}
-			time.Sleep(time.Until(struck.Add(tc.lasts))) // this is what is tested
-			must.Do(t, end())
-			healed := time.Now()
-			if tc.silent {
-				j.Await(`^gorun: host2 is back after \d+ s$`)
-			}
-			j.End(2)
-			unbroken(j)
-			_, at := j.Out.Find(`batch \d+$`)
-			for _, next := range at {
-				if next.After(healed) {
-					lost := next.Sub(healed)
-					t.Logf("%s: the next batch came %v after that", name, lost.Round(time.Millisecond))
-					lostBeyond(lost)
-					if lost > 5*time.Second { // which is ten times what most may take
-						t.Errorf("the next batch took %v", lost)
-					}
-					return
-				}
-			}
-			t.Errorf("no batch after %v\n%s", tc.lasts, j.Out)
-		})
-	}
-}
 
 // unbroken checks that the world stayed the same.
 func unbroken(j *e2etest.Training) {

@@ -21,7 +21,7 @@ import (
 // nothing happened to. It does not run beside other tests: emulated machines need all the time there is.
 func TestVMotion(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a part of make test-all and make vm: TestStandstill freezes lab hosts, which boot in no time")
+		t.Skip("a part of make test-all and make vm: TestPaths of contrib/e2e/faults freezes lab hosts, which boot in no time")
 	}
 	binary, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
