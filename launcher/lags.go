@@ -88,7 +88,7 @@ func (j *job) counted() (ranks []lag.Rank, links []lag.Link, ok bool) {
 			of[r.Rank] = r.Split
 		}
 		for _, l := range j.hosts.linksTo(u.Each) {
-			links = append(links, lag.Link{From: j.hosts[id].name, To: l.To, Bytes: int64(l.Links.BusyBytes), Busy: l.Links.BusyUS})
+			links = append(links, lag.Link{From: j.hosts[id].name, To: l.To, Bytes: int64(l.BusyBytes), Busy: l.BusyUS})
 		}
 	}
 	for _, p := range j.membership.policy.World() {

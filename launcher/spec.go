@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/jobs"
 	"gorun/launcher/plan"
 	"gorun/launcher/talk"
 	"gorun/launcher/why"
@@ -58,8 +59,8 @@ type Spec struct {
 	Drains <-chan Drain
 	// AskUsage has the daemons report what their ranks use. Used and UsedHost are called with the answers.
 	AskUsage <-chan struct{}
-	Used     func(RankUsage)
-	UsedHost func(HostUsage)
+	Used     func(rank wire.RankUsage, spare bool)
+	UsedHost func(jobs.HostStatus)
 	// AskWhy has the daemons report what their ranks wait for, and AskNative also with the functions of C that they are in.
 	// Inspected is called with what they found, some seconds later.
 	AskWhy, AskNative <-chan struct{}
@@ -163,38 +164,6 @@ type Move struct {
 	Text   string
 	Labels map[string]string // of its place, as in a topology file, if that is known
 	By     string            // who reports it
-}
-
-// RankUsage is what a rank uses, with all processes that it started.
-type RankUsage struct {
-	Rank      int
-	CPU       time.Duration // so far
-	RSS       int64         // bytes
-	Processes int
-	State     string      // in words
-	Spare     bool        // it waits for its first world
-	Split     *wire.Split // where its time went; nil if it counts nothing
-	Arena     int64       // bytes of shared memory for its tensors
-	At        int64       // when its CPU time was read, by its host's clock, in microseconds since 1970
-}
-
-// HostUsage is what the links and the operations of a host have done so far, and the epoch of the world that it is in.
-type HostUsage struct {
-	Host    string
-	Links   wire.Links
-	Epoch   uint32
-	Next    string      // the host that follows in the ring, "" without a ring
-	Each    []LinkUsage // the links that have carried most
-	Ops     []wire.OperationUsage
-	Open    int   // operations that have not ended
-	Results int64 // bytes of shared memory that hold results
-}
-
-// LinkUsage is what the link to another host has carried.
-type LinkUsage struct {
-	To     string
-	Links  wire.Links
-	Queued int // segments that wait for the network, or for the other host's acknowledgement
 }
 
 // Timing returns the limits that decide whether a host is there.

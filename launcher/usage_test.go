@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
 
@@ -17,9 +18,9 @@ func TestLinksTo(t *testing.T) {
 		{Peer: 1, Links: wire.Links{SentBytes: 10, ResentSegments: 2, BusyUS: 4}, Queued: 2},
 		{Peer: 4}, {Peer: -1},
 	})
-	want := []LinkUsage{
-		{"host2", wire.Links{SentBytes: 30, BusyUS: 3}, 1},
-		{"host3", wire.Links{SentBytes: 20, RDMABytes: 20}, 0},
+	want := []jobs.LinkStatus{
+		{To: "host2", Links: wire.Links{SentBytes: 30, BusyUS: 3}, Queued: 1},
+		{To: "host3", Links: wire.Links{SentBytes: 20, RDMABytes: 20}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

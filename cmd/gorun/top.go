@@ -16,6 +16,7 @@ import (
 	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	screen "gorun/launcher/top"
+	"gorun/rendezvous/wire"
 )
 
 func topCommand() *cli.Command {
@@ -92,7 +93,7 @@ func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus) {
 	fmt.Fprintln(w, "RANK\tHOST\tPID\tCPU %\tMEMORY\tPROCESSES\tSTEP\tDATA %\tCOMM %\tOTHERS %\tSTATE")
 	for i, x := range now {
 		share := "-"
-		var earlier *jobs.Split
+		var earlier *wire.Split
 		if i < len(before) {
 			if cpus := x.CPUs(before[i]); cpus >= 0 {
 				share = fmt.Sprintf("%.0f", 100*cpus)
@@ -107,7 +108,7 @@ func showRanks(to io.Writer, job follow.Target, before, now []jobs.RankStatus) {
 
 // splitColumns returns the length of a rank's last step, and which shares of the time since an earlier look it waited
 // for data, for communication and for other ranks.
-func splitColumns(now, earlier *jobs.Split) string {
+func splitColumns(now, earlier *wire.Split) string {
 	if now == nil {
 		return "-\t-\t-\t-"
 	}

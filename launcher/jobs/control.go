@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 const (
@@ -33,60 +33,16 @@ const (
 
 // RankStatus is the state of a rank.
 type RankStatus struct {
-	Rank      int    `json:"rank"`
-	Host      string `json:"host"`
-	PID       int    `json:"pid,omitempty"`
-	State     string `json:"state"`
-	CPUMS     int64  `json:"cpu_ms"`
-	At        int64  `json:"at_us"` // when that was so, by its host's clock, in microseconds since 1970
-	RSS       int64  `json:"rss"`
-	Processes int    `json:"processes"`
-	Split     *Split `json:"split,omitempty"` // nil if the rank counts nothing
-	Arena     int64  `json:"arena"`           // bytes of shared memory for its tensors
-}
-
-// Split is where the time of a rank has gone since it began to count. Times are in microseconds.
-type Split struct {
-	Elapsed       int64  `json:"elapsed_us"`
-	Steps         int64  `json:"steps"`
-	Step          int64  `json:"step_us"` // length of the last step
-	Data          int64  `json:"data_us"` // waiting for input data
-	Others        int64  `json:"others_us"`
-	Communication int64  `json:"communication_us"` // that the rank waited for
-	Hidden        int64  `json:"hidden_us"`        // that ran while the rank did something else
-	Operations    int64  `json:"operations"`
-	Activity      string `json:"activity"` // what the rank does now, in words
-	For           int64  `json:"for_us"`   // how long already
-}
-
-// Does describes a rank in one phrase: what it counts that it does, or else the state of its process, which is why a rank
-// that computes makes no progress, and a rank that waits is stuck.
-func (s *Split) Does(state string) string {
-	usual := slices.Contains([]string{"runs", "waits", "is computing", "waits for another thread"}, state)
-	if s == nil || s.Activity == "" || !usual && (s.Activity == "computes" || !strings.HasPrefix(state, "waits") && state != "sleeps") {
-		return state
-	}
-	if long := time.Duration(s.For) * time.Microsecond; long >= time.Second {
-		return s.Activity + " for " + long.Round(time.Second).String()
-	}
-	return s.Activity
-}
-
-// Computing returns the time that the rank did not wait.
-func (s Split) Computing() int64 { return max(s.Elapsed-s.Data-s.Others-s.Communication, 0) }
-
-// Since returns the split of the time after an earlier one, all of it if there is none.
-func (s Split) Since(earlier *Split) Split {
-	if earlier != nil {
-		s.Elapsed -= earlier.Elapsed
-		s.Steps -= earlier.Steps
-		s.Data -= earlier.Data
-		s.Others -= earlier.Others
-		s.Communication -= earlier.Communication
-		s.Hidden -= earlier.Hidden
-		s.Operations -= earlier.Operations
-	}
-	return s
+	Rank      int         `json:"rank"`
+	Host      string      `json:"host"`
+	PID       int         `json:"pid,omitempty"`
+	State     string      `json:"state"`
+	CPUMS     int64       `json:"cpu_ms"`
+	At        int64       `json:"at_us"` // when that was so, by its host's clock, in microseconds since 1970
+	RSS       int64       `json:"rss"`
+	Processes int         `json:"processes"`
+	Split     *wire.Split `json:"split,omitempty"` // nil if the rank counts nothing
+	Arena     int64       `json:"arena"`           // bytes of shared memory for its tensors
 }
 
 // CPUs returns how many CPUs the rank used since an earlier answer about the same process; negative if that is unknown.

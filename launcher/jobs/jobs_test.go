@@ -230,28 +230,6 @@ func FuzzAsked(f *testing.F) {
 	})
 }
 
-// TestDoes: a rank does one thing, in words that do not contradict each other.
-func TestDoes(t *testing.T) {
-	waits, computes := &jobs.Split{Activity: "waits for an operation", For: 12e6}, &jobs.Split{Activity: "computes", For: 2e3}
-	for _, c := range []struct {
-		split       *jobs.Split
-		state, want string
-	}{
-		{nil, "is computing", "is computing"},
-		{waits, "is computing", "waits for an operation for 12s"}, // it spins
-		{waits, "waits for data from a process of this host", "waits for an operation for 12s"},
-		{waits, "is paused by a signal", "is paused by a signal"},
-		{computes, "runs", "computes"},
-		{computes, "waits for another thread", "computes"},
-		{computes, "waits for a disk", "waits for a disk"},
-		{computes, "is stuck in the kernel (disk or network file system?)", "is stuck in the kernel (disk or network file system?)"},
-	} {
-		if got := c.split.Does(c.state); got != c.want {
-			t.Errorf("%v, %q: %q, want %q", c.split, c.state, got, c.want)
-		}
-	}
-}
-
 // TestCPUs: what a rank uses is a difference of two readings, by the time between them.
 func TestCPUs(t *testing.T) {
 	before := jobs.RankStatus{PID: 7, CPUMS: 1000, At: 10e6}

@@ -32,7 +32,7 @@ func TestDaemon(t *testing.T) {
 		Jobs: func(context.Context) []jobs.State {
 			defer asked.Store(true)
 			return []jobs.State{
-				{Record: job{2}.Record(), Ranks: job{2}.Ranks(), Hosts: []jobs.HostStatus{{Name: "host0", Epoch: 3, Sent: 1 << 30, RDMA: 1 << 29, RDMAFailures: 3, Busy: 5e5}}},
+				{Record: job{2}.Record(), Ranks: job{2}.Ranks(), Hosts: []jobs.HostStatus{{Name: "host0", Epoch: 3, Links: wire.Links{SentBytes: 1 << 30, RDMABytes: 1 << 29, RDMAFailures: 3, BusyUS: 5e5}}}},
 				{Record: jobs.Record{ID: 8, Ranks: 1, Hosts: []string{"host0"}}},
 			}
 		}})

@@ -1,6 +1,9 @@
 package metrics
 
-import "gorun/launcher/jobs"
+import (
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
+)
 
 // A process identifies one process of a rank. The next process of the rank counts from zero.
 type process struct {
@@ -13,7 +16,7 @@ type counts struct {
 	steps, operations, computing, data, communication, others, hidden int64
 }
 
-func countsOf(s jobs.Split) counts {
+func countsOf(s wire.Split) counts {
 	return counts{steps: s.Steps, operations: s.Operations, computing: s.Computing(), data: s.Data,
 		communication: s.Communication, others: s.Others, hidden: s.Hidden}
 }

@@ -21,6 +21,7 @@ import (
 
 	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
 )
 
 const (
@@ -208,13 +209,13 @@ func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Tim
 	for _, h := range c.job.Hosts() {
 		host := label("host", h.Name)
 		latest = max(latest, h.Epoch)
-		counter(sent, float64(h.Sent), host, job)
-		counter(overRDMA, float64(h.RDMA), host, job)
+		counter(sent, float64(h.SentBytes), host, job)
+		counter(overRDMA, float64(h.RDMABytes), host, job)
 		counter(failures, float64(h.RDMAFailures), host, job)
-		counter(resent, float64(h.Resent), host, job)
+		counter(resent, float64(h.ResentBytes), host, job)
 		counter(segments, float64(h.ResentSegments), host, job)
 		counter(renewed, float64(h.Renewed), host, job)
-		counter(busy, float64(h.Busy)/1e6, host, job)
+		counter(busy, float64(h.BusyUS)/1e6, host, job)
 		counter(damaged, float64(h.Damaged), host, job)
 		quiet := 0.0
 		if since, ok := silence[h.Name]; ok {
@@ -223,7 +224,7 @@ func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Tim
 		gauge(silent, quiet, host, job)
 		gauge(open, float64(h.Open), host, job)
 		gauge(results, float64(h.Results), host, job)
-		collectLinks(h.Links, host, job, gauge, counter)
+		collectLinks(h.Each, host, job, gauge, counter)
 		collectOperations(h.Operations, host, job, counter)
 	}
 	gauge(epoch, float64(latest), job)
@@ -233,12 +234,12 @@ func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Tim
 func collectLinks(links []jobs.LinkStatus, host, job *dto.LabelPair, gauge, counter emit) {
 	for _, l := range links {
 		to := label("to", l.To)
-		counter(linkSent, float64(l.Sent-min(l.RDMA, l.Sent)), host, job, to, overTCP)
-		if l.RDMA > 0 {
-			counter(linkSent, float64(l.RDMA), host, job, to, byRDMA)
+		counter(linkSent, float64(l.SentBytes-min(l.RDMABytes, l.SentBytes)), host, job, to, overTCP)
+		if l.RDMABytes > 0 {
+			counter(linkSent, float64(l.RDMABytes), host, job, to, byRDMA)
 		}
 		counter(linkSegments, float64(l.ResentSegments), host, job, to)
-		counter(linkBusy, float64(l.Busy)/1e6, host, job, to)
+		counter(linkBusy, float64(l.BusyUS)/1e6, host, job, to)
 		gauge(linkQueued, float64(l.Queued), host, job, to)
 	}
 }
@@ -247,7 +248,7 @@ func collectLinks(links []jobs.LinkStatus, host, job *dto.LabelPair, gauge, coun
 var overTCP, byRDMA = label("transport", "tcp"), label("transport", "rdma")
 
 // collectOperations sends what the operations of a host have done.
-func collectOperations(all []jobs.OperationStatus, host, job *dto.LabelPair, counter emit) {
+func collectOperations(all []wire.OperationUsage, host, job *dto.LabelPair, counter emit) {
 	bad := uint64(0)
 	for _, o := range all {
 		bad += o.Failed

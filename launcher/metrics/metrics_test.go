@@ -13,6 +13,7 @@ import (
 	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/metrics"
+	"gorun/rendezvous/wire"
 )
 
 type job struct{ hosts int }
@@ -29,7 +30,7 @@ func (j job) Record() jobs.Record {
 func (j job) Ranks() (ranks []jobs.RankStatus) {
 	for i := range j.hosts {
 		ranks = append(ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i), PID: 100 + i, State: "runs", CPUMS: 1500, RSS: 4096, Processes: 2, Arena: 64,
-			Split: &jobs.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6, Others: 1e6, Communication: 2e6, Hidden: 5e5, Operations: 40}})
+			Split: &wire.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6, Others: 1e6, Communication: 2e6, Hidden: 5e5, Operations: 40}})
 	}
 	return ranks
 }
@@ -37,14 +38,12 @@ func (j job) Ranks() (ranks []jobs.RankStatus) {
 // Hosts have as many links as are reported at most, and the operations of a training.
 func (j job) Hosts() (all []jobs.HostStatus) {
 	for i := range j.hosts {
-		h := jobs.HostStatus{Name: fmt.Sprint("host", i), Epoch: 3, Sent: 1 << 30, RDMA: 1 << 29, RDMAFailures: 3, Resent: 5, ResentSegments: 1, Renewed: 2, Damaged: 1,
-			Open: 2, Results: 8192}
+		h := jobs.HostStatus{Name: fmt.Sprint("host", i), Epoch: 3, Open: 2, Results: 8192, Links: wire.Links{SentBytes: 1 << 30, RDMABytes: 1 << 29, RDMAFailures: 3, ResentBytes: 5, ResentSegments: 1, Renewed: 2, Damaged: 1}}
 		for to := range min(j.hosts-1, 3) {
-			h.Links = append(h.Links, jobs.LinkStatus{To: fmt.Sprint("host", (i+1+to)%j.hosts), Sent: 1 << 20, RDMA: 1 << 19, ResentSegments: 6,
-				Busy: 5e5, Queued: 8})
+			h.Each = append(h.Each, jobs.LinkStatus{To: fmt.Sprint("host", (i+1+to)%j.hosts), Queued: 8, Links: wire.Links{SentBytes: 1 << 20, RDMABytes: 1 << 19, ResentSegments: 6, BusyUS: 5e5}})
 		}
 		for _, kind := range []string{"allreduce", "broadcast", "barrier"} {
-			h.Operations = append(h.Operations, jobs.OperationStatus{Kind: kind, Ended: 9, Failed: 1, Bytes: 10, Waiting: 2e6, Running: 3e6})
+			h.Operations = append(h.Operations, wire.OperationUsage{Kind: kind, Ended: 9, Failed: 1, Bytes: 10, Waiting: 2e6, Running: 3e6})
 		}
 		all = append(all, h)
 	}

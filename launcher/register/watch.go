@@ -81,11 +81,10 @@ func (r *Registration) rank(e launcher.RankEvent) {
 }
 
 // usage notes what a rank uses.
-func (r *Registration) usage(u launcher.RankUsage) {
+func (r *Registration) usage(u wire.RankUsage, spare bool) {
 	r.update(u.Rank, func(rank *jobs.RankStatus) {
-		rank.CPUMS, rank.At, rank.RSS, rank.Processes = u.CPU.Milliseconds(), u.At, u.RSS, u.Processes
-		rank.Split, rank.Arena = (*jobs.Split)(u.Split), u.Arena
-		if rank.State = rank.Split.Does(u.State); u.Spare {
+		rank.CPUMS, rank.At, rank.RSS, rank.Processes, rank.Split, rank.Arena = u.CPUMS, u.At, u.RSS, u.Processes, u.Split, u.Arena
+		if rank.State = u.Split.Does(u.State); spare {
 			rank.State = stateOf(u.State, true)
 		}
 	})
@@ -100,29 +99,13 @@ func stateOf(state string, spare bool) string {
 }
 
 // hostUsage notes what the links of a host have carried.
-func (r *Registration) hostUsage(u launcher.HostUsage) {
+func (r *Registration) hostUsage(h jobs.HostStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.carried == nil {
 		r.carried = map[string]jobs.HostStatus{}
 	}
-	r.carried[u.Host] = statusOf(u)
-}
-
-func statusOf(u launcher.HostUsage) jobs.HostStatus {
-	l := u.Links
-	s := jobs.HostStatus{Name: u.Host, Next: u.Next, Epoch: u.Epoch, Sent: l.SentBytes, RDMA: l.RDMABytes, RDMAFailures: l.RDMAFailures, Resent: l.ResentBytes,
-		Renewed: l.Renewed, Damaged: l.Damaged, ResentSegments: l.ResentSegments, BusyBytes: l.BusyBytes, Busy: l.BusyUS,
-		Open: u.Open, Results: u.Results}
-	for _, e := range u.Each {
-		l := e.Links
-		s.Links = append(s.Links, jobs.LinkStatus{To: e.To, Sent: l.SentBytes, RDMA: l.RDMABytes, ResentSegments: l.ResentSegments,
-			Busy: l.BusyUS, Queued: e.Queued})
-	}
-	for _, o := range u.Ops {
-		s.Operations = append(s.Operations, jobs.OperationStatus(o))
-	}
-	return s
+	r.carried[h.Name] = h
 }
 
 // Hosts returns what is known of the hosts of the job's world.

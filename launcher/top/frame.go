@@ -205,10 +205,10 @@ func figures(now, before sample) string {
 		}
 	}
 	for _, h := range now.state.Hosts {
-		sent += h.Sent
+		sent += h.SentBytes
 	}
 	for _, h := range before.state.Hosts {
-		was += h.Sent
+		was += h.SentBytes
 	}
 	seconds := now.at.Sub(before.at).Seconds()
 	if longest > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"gorun/contrib/must"
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -28,17 +29,17 @@ func after(seconds, hosts, each int) jobs.State {
 	for h := range hosts {
 		name := fmt.Sprint("host", h+1)
 		s.Record.Hosts = append(s.Record.Hosts, name)
-		x := jobs.HostStatus{Name: name, Epoch: 1, Sent: uint64(t * 12)}
+		x := jobs.HostStatus{Name: name, Epoch: 1, Links: wire.Links{SentBytes: uint64(t * 12)}}
 		if hosts > 1 {
 			x.Next = fmt.Sprint("host", (h+1)%hosts+1)
-			x.Busy = t * int64(h+1) / int64(2*hosts)
-			x.BusyBytes = uint64(x.Busy) * 25
+			x.BusyUS = t * int64(h+1) / int64(2*hosts)
+			x.BusyBytes = uint64(x.BusyUS) * 25
 		}
 		s.Hosts = append(s.Hosts, x)
 		for i := range each {
 			rank := h*each + i
 			s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: rank, Host: name, PID: 4000 + rank, State: "computes", CPUMS: 500 + t/1000, At: t, RSS: 3 << 29, Processes: 1 + i,
-				Split: &jobs.Split{Elapsed: t, Steps: int64(seconds) * 2, Step: 480e3 + int64(rank)*1e3, Data: t * int64(i) / int64(2*each),
+				Split: &wire.Split{Elapsed: t, Steps: int64(seconds) * 2, Step: 480e3 + int64(rank)*1e3, Data: t * int64(i) / int64(2*each),
 					Communication: t / 10, Others: t / 20, Hidden: t / 8, Activity: "computes", For: 2e3}})
 		}
 	}
@@ -240,7 +241,7 @@ func TestPace(t *testing.T) {
 	}
 	idle := after(12, 4, 1)
 	for i := range idle.Hosts {
-		idle.Hosts[i].Busy = after(10, 4, 1).Hosts[i].Busy
+		idle.Hosts[i].BusyUS = after(10, 4, 1).Hosts[i].BusyUS
 	}
 	m := New("7").Take(after(10, 4, 1), begin.Add(10*time.Second)).Take(idle, begin.Add(12*time.Second))
 	if _, at := m.ring(); at != -1 {

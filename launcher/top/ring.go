@@ -30,10 +30,10 @@ func (m Model) edges() map[string]edge {
 		e := edge{from: h.Name, to: h.Next}
 		if i, ok := old[h.Name]; ok && seconds > 0 {
 			was := before.state.Hosts[i]
-			if h.Sent >= was.Sent {
-				e.rate = float64(h.Sent-was.Sent) / seconds
+			if h.SentBytes >= was.SentBytes {
+				e.rate = float64(h.SentBytes-was.SentBytes) / seconds
 			}
-			if busy := float64(h.Busy-was.Busy) / 1e6; busy > 0 && h.BusyBytes >= was.BusyBytes {
+			if busy := float64(h.BusyUS-was.BusyUS) / 1e6; busy > 0 && h.BusyBytes >= was.BusyBytes {
 				e.busy, e.path = min(busy/seconds, 1), float64(h.BusyBytes-was.BusyBytes)/busy
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 // row is a rank, or a host with the sum of its ranks.
@@ -29,7 +30,7 @@ type shares struct{ computing, data, communication, others float64 }
 func (s *shares) all() [4]float64 { return [4]float64{s.computing, s.data, s.communication, s.others} }
 
 // sharesOf returns the shares of a time that was counted; nil if nothing was.
-func sharesOf(s jobs.Split) *shares {
+func sharesOf(s wire.Split) *shares {
 	if s.Elapsed <= 0 {
 		return nil
 	}
@@ -55,9 +56,9 @@ func (s sample) earlier() map[[2]int]jobs.RankStatus {
 }
 
 // since returns the split of a rank after an earlier sample.
-func since(now jobs.RankStatus, before jobs.RankStatus) (jobs.Split, bool) {
+func since(now jobs.RankStatus, before jobs.RankStatus) (wire.Split, bool) {
 	if now.Split == nil {
-		return jobs.Split{}, false
+		return wire.Split{}, false
 	}
 	if before.Split != nil && before.Split.Elapsed > now.Split.Elapsed {
 		before.Split = nil // the counters began anew

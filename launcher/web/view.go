@@ -97,7 +97,7 @@ func (v View) next(s jobs.State, now time.Time) View {
 		on[rank.Host] = append(on[rank.Host], rank.Rank)
 	}
 	for _, h := range s.Hosts {
-		h.Links, h.Operations = nil, nil // the page does not show them, and there may be a thousand hosts
+		h.Each, h.Operations = nil, nil // the page does not show them, and there may be a thousand hosts
 		n.Hosts = append(n.Hosts, HostView{h, why.Numbers(on[h.Name]), r.Silent[h.Name]})
 	}
 	n.Events = append(slices.Clone(v.Events), changes(v.last, s, now)...)

@@ -11,6 +11,7 @@ import (
 	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 func TestChanges(t *testing.T) {
@@ -76,10 +77,10 @@ func TestThousandRanks(t *testing.T) {
 			name := fmt.Sprintf("node%03d.cluster.example", h)
 			s.Record.Hosts = append(s.Record.Hosts, name)
 			next := fmt.Sprintf("node%03d.cluster.example", (h+1)%hosts)
-			s.Hosts = append(s.Hosts, jobs.HostStatus{Name: name, Next: next, Epoch: 1, Sent: uint64(n) * 1e12})
+			s.Hosts = append(s.Hosts, jobs.HostStatus{Name: name, Next: next, Epoch: 1, Links: wire.Links{SentBytes: uint64(n) * 1e12}})
 			for i := range each {
 				s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: h*each + i, Host: name, PID: 100000 + i,
-					State: "waits for data from the network", RSS: 64 << 30, Split: &jobs.Split{Elapsed: 86400e6, Steps: 1e6, Step: 480e3, Data: 8640e6, Others: 4320e6,
+					State: "waits for data from the network", RSS: 64 << 30, Split: &wire.Split{Elapsed: 86400e6, Steps: 1e6, Step: 480e3, Data: 8640e6, Others: 4320e6,
 						Communication: 8640e6, Hidden: 10800e6, Operations: 1e8, Activity: "waits for an operation", For: 1e6}})
 			}
 		}

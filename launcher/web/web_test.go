@@ -18,6 +18,7 @@ import (
 	"gorun/contrib/must"
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,12 +33,12 @@ func (j job) Status(context.Context) (s jobs.State, err error) {
 	s.Record = jobs.Record{ID: 7, Program: "python3 train.py\x1b[2J<script>", Ranks: j.ranks, Started: time.Unix(1700000000, 0)}
 	for i := range j.ranks {
 		s.Ranks = append(s.Ranks, jobs.RankStatus{Rank: i, Host: fmt.Sprint("host", i/2), PID: 100 + i, State: "runs", RSS: 4096,
-			Split: &jobs.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6}})
+			Split: &wire.Split{Elapsed: 10e6, Steps: 4, Step: 2e6, Data: 3e6}})
 	}
 	hosts := (j.ranks + 1) / 2
 	for i := range hosts {
 		s.Record.Hosts = append(s.Record.Hosts, fmt.Sprint("host", i))
-		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: fmt.Sprint("host", i), Next: fmt.Sprint("host", (i+1)%hosts), Epoch: 1, Sent: 1e9})
+		s.Hosts = append(s.Hosts, jobs.HostStatus{Name: fmt.Sprint("host", i), Next: fmt.Sprint("host", (i+1)%hosts), Epoch: 1, Links: wire.Links{SentBytes: 1e9}})
 	}
 	return s, j.err
 }

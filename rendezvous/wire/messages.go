@@ -422,15 +422,15 @@ type Done struct {
 
 // Links counts what the links of a host have carried.
 type Links struct {
-	SentBytes      uint64 `msgpack:"sent"`          // without what was sent again
-	RDMABytes      uint64 `msgpack:"rdma"`          // of SentBytes
-	RDMAFailures   uint64 `msgpack:"rdma_failures"` // queue pairs that this host found broken
-	ResentBytes    uint64 `msgpack:"resent"`
-	ResentSegments uint64 `msgpack:"segments"` // segments that were sent again
-	Renewed        uint64 `msgpack:"renewed"`  // connections that replaced others; each is counted at both ends
-	Damaged        uint64 `msgpack:"damaged"`  // connections that were replaced because of damaged data
-	BusyBytes      uint64 `msgpack:"busy"`     // sent in the time in which data waited for the network
-	BusyUS         int64  `msgpack:"busy_us"`  // that time, summed over links
+	SentBytes      uint64 `msgpack:"sent" json:"sent_bytes"`             // without what was sent again
+	RDMABytes      uint64 `msgpack:"rdma" json:"rdma_bytes"`             // of SentBytes
+	RDMAFailures   uint64 `msgpack:"rdma_failures" json:"rdma_failures"` // queue pairs that this host found broken
+	ResentBytes    uint64 `msgpack:"resent" json:"resent_bytes"`
+	ResentSegments uint64 `msgpack:"segments" json:"resent_segments"` // segments that were sent again
+	Renewed        uint64 `msgpack:"renewed" json:"renewed_streams"`  // connections that replaced others; each is counted at both ends
+	Damaged        uint64 `msgpack:"damaged" json:"damaged_streams"`  // connections that were replaced because of damaged data
+	BusyBytes      uint64 `msgpack:"busy" json:"busy_bytes"`          // sent in the time in which data waited for the network
+	BusyUS         int64  `msgpack:"busy_us" json:"busy_us"`          // that time, summed over links: the slowest edge of a ring is busy longest
 }
 
 // Daemon to daemon, by gossip.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,14 +34,15 @@ type LinkUsage struct {
 	Queued int   `msgpack:"queued"` // segments that wait for the network, or for the peer's acknowledgement
 }
 
-// OperationUsage is what the operations of a kind have done on this host so far.
+// OperationUsage is what the operations of a kind have done on this host so far. Times are sums over operations, which
+// run beside each other.
 type OperationUsage struct {
-	Kind    string `msgpack:"kind"`
-	Ended   uint64 `msgpack:"ended"`
-	Failed  uint64 `msgpack:"failed"`  // of Ended
-	Bytes   uint64 `msgpack:"bytes"`   // of a rank's tensor, for each operation
-	Waiting int64  `msgpack:"waiting"` // microseconds from the first rank of the host until all ranks had come, as a sum
-	Running int64  `msgpack:"running"` // microseconds from then until the end
+	Kind    string `msgpack:"kind" json:"kind"`
+	Ended   uint64 `msgpack:"ended" json:"ended"`
+	Failed  uint64 `msgpack:"failed" json:"failed"`      // of Ended
+	Bytes   uint64 `msgpack:"bytes" json:"bytes"`        // of a rank's tensor, for each operation
+	Waiting int64  `msgpack:"waiting" json:"waiting_us"` // from the first rank of the host until all ranks had come
+	Running int64  `msgpack:"running" json:"running_us"` // from then until the end
 }
 
 // RankUsage is what a rank uses, together with all processes that it started.
@@ -69,6 +71,36 @@ type Split struct {
 	For           int64  `msgpack:"for" json:"for_us"`        // how long already
 }
 
+// Does describes a rank in one phrase: what it counts that it does, or else the state of its process, which is why a rank
+// that computes makes no progress, and a rank that waits is stuck.
+func (s *Split) Does(state string) string {
+	usual := slices.Contains([]string{"runs", "waits", "is computing", "waits for another thread"}, state)
+	if s == nil || s.Activity == "" || !usual && (s.Activity == "computes" || !strings.HasPrefix(state, "waits") && state != "sleeps") {
+		return state
+	}
+	if long := time.Duration(s.For) * time.Microsecond; long >= time.Second {
+		return s.Activity + " for " + long.Round(time.Second).String()
+	}
+	return s.Activity
+}
+
+// Computing returns the time that the rank did not wait.
+func (s Split) Computing() int64 { return max(s.Elapsed-s.Data-s.Others-s.Communication, 0) }
+
+// Since returns the split of the time after an earlier one, all of it if there is none.
+func (s Split) Since(earlier *Split) Split {
+	if earlier != nil {
+		s.Elapsed -= earlier.Elapsed
+		s.Steps -= earlier.Steps
+		s.Data -= earlier.Data
+		s.Others -= earlier.Others
+		s.Communication -= earlier.Communication
+		s.Hidden -= earlier.Hidden
+		s.Operations -= earlier.Operations
+	}
+	return s
+}
+
 // DescribeSplits describes the splits of some ranks together. It returns "" if none of them counted steps or waits.
 func DescribeSplits(all []*Split) string {
 	var s Split
@@ -94,7 +126,7 @@ func DescribeSplits(all []*Split) string {
 		fmt.Fprintf(&b, "%d steps of %v: ", s.Steps, each.Round(max(each/1000, time.Microsecond)))
 	}
 	share := func(t int64) string { return fmt.Sprintf("%.0f %%", 100*float64(t)/float64(max(s.Elapsed, 1))) }
-	fmt.Fprintf(&b, "computing %s, data %s, communication %s", share(max(s.Elapsed-s.Data-s.Others-s.Communication, 0)),
+	fmt.Fprintf(&b, "computing %s, data %s, communication %s", share(s.Computing()),
 		share(s.Data), share(s.Communication))
 	if s.Hidden > 0 {
 		fmt.Fprintf(&b, " (and %s hidden behind it)", share(s.Hidden))

@@ -18,3 +18,25 @@ func TestDescribeSplits(t *testing.T) {
 		}
 	}
 }
+
+// TestDoes: a rank does one thing, in words that do not contradict each other.
+func TestDoes(t *testing.T) {
+	waits, computes := &wire.Split{Activity: "waits for an operation", For: 12e6}, &wire.Split{Activity: "computes", For: 2e3}
+	for _, c := range []struct {
+		split       *wire.Split
+		state, want string
+	}{
+		{nil, "is computing", "is computing"},
+		{waits, "is computing", "waits for an operation for 12s"}, // it spins
+		{waits, "waits for data from a process of this host", "waits for an operation for 12s"},
+		{waits, "is paused by a signal", "is paused by a signal"},
+		{computes, "runs", "computes"},
+		{computes, "waits for another thread", "computes"},
+		{computes, "waits for a disk", "waits for a disk"},
+		{computes, "is stuck in the kernel (disk or network file system?)", "is stuck in the kernel (disk or network file system?)"},
+	} {
+		if got := c.split.Does(c.state); got != c.want {
+			t.Errorf("%v, %q: %q, want %q", c.split, c.state, got, c.want)
+		}
+	}
+}
