@@ -330,7 +330,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 		return &usageError{errors.New("--metrics and --web need a directory for the job's state"), "set HOME or XDG_STATE_HOME"}
 	}
 	if p.metrics != "" {
-		served, err := metrics.Serve(p.metrics, version, p.listed)
+		served, err := metrics.Serve(p.metrics, version, p.listed.State)
 		if err != nil {
 			return &usageError{fmt.Errorf("--metrics %s: %w", p.metrics, err), "--metrics :9400, or --metrics :0 for any free port"}
 		}

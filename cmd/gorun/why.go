@@ -123,13 +123,13 @@ func showStacks(ctx context.Context, o *jobsFlags) error {
 		return json.NewEncoder(o.out).Encode(all)
 	}
 	for _, s := range why.Merge(all) {
-		fmt.Fprintf(o.out, "%s:\n", rankWords(s.Ranks))
+		fmt.Fprintf(o.out, "%s:\n", why.Ranks(s.Ranks))
 		for _, frame := range s.Frames {
 			fmt.Fprintln(o.out, "  "+jobs.Clean(frame.String()))
 		}
 	}
 	for _, n := range why.Notes(all) {
-		fmt.Fprintf(o.out, "%s on %s: %s\n", rankWords(n.Ranks), jobs.Clean(n.Host), jobs.Clean(n.Text))
+		fmt.Fprintf(o.out, "%s on %s: %s\n", why.Ranks(n.Ranks), jobs.Clean(n.Host), jobs.Clean(n.Text))
 	}
 	for _, f := range all {
 		if len(why.Main(f.Stack)) == 0 && f.Native == "" {
@@ -137,12 +137,4 @@ func showStacks(ctx context.Context, o *jobsFlags) error {
 		}
 	}
 	return nil
-}
-
-// rankWords writes "rank 3" or "ranks 0-6".
-func rankWords(ranks []int) string {
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	return "ranks " + why.Numbers(ranks)
 }

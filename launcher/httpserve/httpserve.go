@@ -20,7 +20,9 @@ import (
 const (
 	// closeTimeout is how long requests that have begun may take once the server is closed.
 	closeTimeout = time.Second
-	maxHeader    = 16 << 10
+	// updateInterval is how often what is served is brought up to date.
+	updateInterval = time.Second
+	maxHeader      = 16 << 10
 )
 
 // Server answers requests until Close.
@@ -32,8 +34,8 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// Listen listens at HOST:PORT, on the loopback interface where HOST is empty, and returns the host that it took.
-func Listen(address string) (l net.Listener, host string, err error) {
+// listen listens at HOST:PORT, on the loopback interface where HOST is empty, and returns the host that it took.
+func listen(address string) (l net.Listener, host string, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, "", err
@@ -52,9 +54,13 @@ func Listen(address string) (l net.Listener, host string, err error) {
 	return l, "localhost", err
 }
 
-// Start answers requests by a server whose handler and time limits are set, and runs update beside it. The contexts of
-// update and of requests end with Close. l was to listen at host.
-func Start(l net.Listener, host string, h *http.Server, update func(ctx context.Context)) *Server {
+// Serve answers requests at HOST:PORT by a server whose handler and time limits are set, and calls update each second.
+// The contexts of update and of requests end with Close.
+func Serve(address string, h *http.Server, update func(ctx context.Context)) (*Server, error) {
+	l, host, err := listen(address)
+	if err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	h.MaxHeaderBytes = maxHeader
 	names, next := namesOf(host, l.Addr()), h.Handler
@@ -70,8 +76,19 @@ func Start(l net.Listener, host string, h *http.Server, update func(ctx context.
 	h.BaseContext = func(net.Listener) context.Context { return ctx }
 	s := &Server{Listener: l, HTTP: h, stop: stop}
 	s.wg.Go(func() { h.Serve(s.door.Listener(l)) })
-	s.wg.Go(func() { update(ctx) })
-	return s
+	s.wg.Go(func() {
+		tick := time.NewTicker(updateInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				update(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return s, nil
 }
 
 // peer is the key of a request's connection in its context.

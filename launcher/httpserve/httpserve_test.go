@@ -27,12 +27,11 @@ func TestNames(t *testing.T) {
 // TestHostileHTTP: who opens connections again and again, idle ones or with half a request, keeps no one out, and a
 // client that has authenticated keeps its connection. Another name than the server's own is not answered.
 func TestHostileHTTP(t *testing.T) {
-	l, host, err := Listen(":0")
-	must.Do(t, err)
-	s := Start(l, host, &http.Server{ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, err := Serve(":0", &http.Server{ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Known(r)
 		io.WriteString(w, r.RemoteAddr)
 	})}, func(context.Context) {})
+	must.Do(t, err)
 	defer s.Close()
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

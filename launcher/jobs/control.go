@@ -58,7 +58,7 @@ func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
 // request is a line from a client; the answer is a line too.
 type request struct {
-	Do     string `json:"do"`              // signal, ranks, state, output, why, native, drain, departure or wait
+	Do     string `json:"do"`              // signal, state, output, why, native, drain, departure or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
@@ -75,7 +75,6 @@ type Departure struct {
 
 type answer struct {
 	Error string        `json:"error,omitempty"`
-	Ranks []RankStatus  `json:"ranks,omitempty"`
 	State *State        `json:"state,omitempty"`
 	Lines *Lines        `json:"lines,omitempty"`
 	Why   []why.Finding `json:"why,omitempty"`
@@ -120,7 +119,6 @@ func Refusal(line []byte) string {
 // Handler answers clients for a launcher; its functions are called from several goroutines.
 type Handler struct {
 	Signal func(number int, by string) error
-	Ranks  func() []RankStatus
 	State  func() State
 	Lines  func(after int64) Lines
 	Why    func(ctx context.Context) ([]why.Finding, error)
@@ -206,8 +204,6 @@ func (s *Server) serve(conn net.Conn) {
 			if err := s.handler.Signal(r.Signal, r.By); err != nil {
 				a.Error = err.Error()
 			}
-		case "ranks":
-			a.Ranks = s.handler.Ranks()
 		case "state":
 			state := s.handler.State()
 			a.State = &state
@@ -263,12 +259,6 @@ func (s *Server) serve(conn net.Conn) {
 func (j Job) Signal(ctx context.Context, number int, by string) error {
 	_, err := j.askNow(ctx, request{Do: "signal", Signal: number, By: by})
 	return err
-}
-
-// Ranks returns the states of the ranks.
-func (j Job) Ranks(ctx context.Context) ([]RankStatus, error) {
-	a, err := j.askNow(ctx, request{Do: "ranks"})
-	return a.Ranks, err
 }
 
 // Why returns what the daemons find out about each rank.

@@ -86,7 +86,7 @@ func TestNoAnswer(t *testing.T) {
 // TestDescriptorsRunOut: a launcher that cannot accept a client for now answers it later.
 func TestDescriptorsRunOut(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: t.TempDir()}, jobs.Record{})
-	server, err := j.Serve(jobs.Handler{Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 7}} }})
+	server, err := j.Serve(jobs.Handler{State: func() jobs.State { return jobs.State{Ranks: []jobs.RankStatus{{Rank: 7}}} }})
 	must.Do(t, err)
 	defer server.End(0)
 	next, err := os.Open(os.DevNull)
@@ -101,7 +101,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 		defer time.AfterFunc(100*time.Millisecond, func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &usual) })
 		return j.Connect(ctx)
 	}
-	if all, err := j.Ranks(t.Context()); err != nil || len(all) != 1 || all[0].Rank != 7 {
+	if all, err := j.Status(t.Context()); err != nil || len(all.Ranks) != 1 || all.Ranks[0].Rank != 7 {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -121,15 +121,17 @@ func TestControl(t *testing.T) {
 			signals <- n
 			return nil
 		},
-		Ranks: func() []jobs.RankStatus { return []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}} },
+		State: func() jobs.State {
+			return jobs.State{Ranks: []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}}}
+		},
 	})
 	must.Do(t, err)
 	socket := filepath.Join(j.Dir, "control")
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v", info, err)
 	}
-	if ranks, err := j.Ranks(t.Context()); err != nil || len(ranks) != 1 || ranks[0].RSS != 5 {
-		t.Errorf("ranks: %+v, %v", ranks, err)
+	if s, err := j.Status(t.Context()); err != nil || len(s.Ranks) != 1 || s.Ranks[0].RSS != 5 {
+		t.Errorf("state: %+v, %v", s, err)
 	}
 	if err := j.Signal(t.Context(), 15, "me@here"); err != nil || <-signals != 15 {
 		t.Errorf("signal: %v", err)

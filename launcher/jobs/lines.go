@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 const (
@@ -24,13 +23,6 @@ const (
 	// maxAnswer is how many lines an answer has at most.
 	maxAnswer = 500
 )
-
-// Event is something that happened to a job.
-type Event struct {
-	At   time.Time `json:"at"`
-	Kind string    `json:"kind"` // stall, move or moved
-	Text string    `json:"text"`
-}
 
 // Line is a line that a rank wrote.
 type Line struct {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"time"
 
 	"gorun/rendezvous/wire"
 )
@@ -25,14 +26,27 @@ type LinkStatus struct {
 	Queued int `json:"queued_segments"` // that wait for the network, or for the other host's acknowledgement
 }
 
+// Event is something that happened to a job.
+type Event struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"` // epoch, silent, back, left, joined, link, started, ended, stopping, stall, move or moved
+	Text string    `json:"text"`
+}
+
+// Epoch returns the number of the job's world, as far as its hosts have reported it.
+func (s State) Epoch() (latest uint32) {
+	for _, h := range s.Hosts {
+		latest = max(latest, h.Epoch)
+	}
+	return latest
+}
+
 // State is what a launcher knows of its job.
 type State struct {
-	Record Record       `json:"record"`
+	Record Record       `json:"job"`
 	Ranks  []RankStatus `json:"ranks"`
 	Hosts  []HostStatus `json:"hosts"`
-	// Events are stalls and moves, the latest, the oldest first. Happened counts all there were.
-	Events   []Event `json:"events,omitempty"`
-	Happened int     `json:"happened,omitempty"`
+	Events []Event      `json:"events"` // the latest, the oldest first
 	// Counted has how many events of each kind there were.
 	Counted map[string]int `json:"counted_events,omitempty"`
 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,7 +23,7 @@ type Daemon struct {
 // ServeDaemon is Serve for a resident daemon, with the detached jobs whose launchers it runs.
 func ServeDaemon(address string, d Daemon) (*httpserve.Server, error) {
 	c := &daemonCollector{daemon: d, jobs: map[int]*collector{}}
-	return serve(address, c, c.look)
+	return serve(address, c, func(ctx context.Context) { c.take(d.Jobs(ctx)) })
 }
 
 func ofDaemon(name, help string, labels ...string) *prometheus.Desc {
@@ -63,41 +62,17 @@ type daemonCollector struct {
 	jobs map[int]*collector
 }
 
-// known is a job as its launcher has described it.
-type known struct{ jobs.State }
-
-func (k known) Record() jobs.Record      { return k.State.Record }
-func (k known) Ranks() []jobs.RankStatus { return k.State.Ranks }
-func (k known) Hosts() []jobs.HostStatus { return k.State.Hosts }
-func (k known) Counted() map[string]int  { return k.State.Counted }
-
-// look refreshes what is known of jobs, until ctx ends.
-func (c *daemonCollector) look(ctx context.Context) {
-	tick := time.NewTicker(askInterval)
-	defer tick.Stop()
-	for {
-		states := c.daemon.Jobs(ctx)
-		c.mu.Lock()
-		c.take(states)
-		c.mu.Unlock()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// take replaces the states of jobs. It is called with mu held.
+// take replaces the states of jobs.
 func (c *daemonCollector) take(states []jobs.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := map[int]*collector{}
 	for _, s := range states {
 		of := c.jobs[s.Record.ID]
 		if of == nil {
 			of = &collector{version: c.daemon.Version}
 		}
-		of.job = known{s}
-		of.take(s.Ranks)
+		of.take(s)
 		now[s.Record.ID] = of
 	}
 	c.jobs = now

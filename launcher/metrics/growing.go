@@ -32,14 +32,16 @@ func (c counts) after(earlier counts) counts {
 	}
 }
 
-// take keeps what the ranks report, and what their processes had counted before.
-func (c *collector) take(ranks []jobs.RankStatus) {
+// take keeps what is known of the job, and what the processes of its ranks had counted before.
+func (c *collector) take(s jobs.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	counted := map[process]counts{}
-	for _, r := range ranks {
+	for _, r := range s.Ranks {
 		if r.Split != nil {
 			p := process{r.Host, r.Rank, r.PID}
 			counted[p] = countsOf(*r.Split).after(c.counted[p])
 		}
 	}
-	c.ranks, c.counted = ranks, counted
+	c.state, c.counted = s, counted
 }

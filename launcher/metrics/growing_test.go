@@ -12,7 +12,7 @@ import (
 func TestNoCounterGoesBack(t *testing.T) {
 	c := &collector{}
 	report := func(pid int, s wire.Split) counts {
-		c.take([]jobs.RankStatus{{Rank: 1, Host: "host1", PID: pid, Split: &s}, {Rank: 2, Host: "host1", PID: 99}})
+		c.take(jobs.State{Ranks: []jobs.RankStatus{{Rank: 1, Host: "host1", PID: pid, Split: &s}, {Rank: 2, Host: "host1", PID: 99}}})
 		if len(c.counted) != 1 {
 			t.Errorf("%d processes are kept, want 1", len(c.counted))
 		}

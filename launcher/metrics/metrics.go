@@ -24,69 +24,39 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-const (
-	askInterval = time.Second
-	// ioTimeout bounds a client's request, and its reading of the answer.
-	ioTimeout = 10 * time.Second
-)
+// ioTimeout bounds a client's request, and its reading of the answer.
+const ioTimeout = 10 * time.Second
 
-// Job is what is served.
-type Job interface {
-	Record() jobs.Record
-	// Ranks returns the states of the ranks, and has their daemons report newer ones.
-	Ranks() []jobs.RankStatus
-	Hosts() []jobs.HostStatus
-	// Counted returns how many events of each kind there were.
-	Counted() map[string]int
+// Serve serves the metrics of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close. state returns
+// what is known of the job, and has its daemons report newer figures.
+func Serve(address, version string, state func() jobs.State) (*httpserve.Server, error) {
+	c := &collector{version: version}
+	c.take(state())
+	return serve(address, c, func(context.Context) { c.take(state()) })
 }
 
-// Serve serves the metrics of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
-func Serve(address, version string, job Job) (*httpserve.Server, error) {
-	c := &collector{job: job, version: version}
-	c.take(job.Ranks())
-	return serve(address, c, c.look)
-}
-
-// serve serves what a collector knows, and runs look, which keeps that new, until Close.
-func serve(address string, c prometheus.Collector, look func(ctx context.Context)) (*httpserve.Server, error) {
-	l, host, err := httpserve.Listen(address)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
+// serve serves what a collector knows, and has update keep that new, until Close.
+func serve(address string, c prometheus.Collector, update func(ctx context.Context)) (*httpserve.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c)
 	mux := http.NewServeMux()
 	// To compress 300 kB, as 64 hosts have, would take longer than to make them.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4,
 		DisableCompression: true}))
-	return httpserve.Start(l, host, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, look), nil
+	s, err := httpserve.Serve(address, &http.Server{Handler: mux, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout}, update)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	return s, nil
 }
 
 // collector makes metrics of what the launcher knows.
 type collector struct {
-	job     Job
 	version string
 
 	mu      sync.Mutex
-	ranks   []jobs.RankStatus
+	state   jobs.State
 	counted map[process]counts // replaced as a whole
-}
-
-// look refreshes what is known of the ranks, until ctx ends.
-func (c *collector) look(ctx context.Context) {
-	tick := time.NewTicker(askInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		ranks := c.job.Ranks()
-		c.mu.Lock()
-		c.take(ranks)
-		c.mu.Unlock()
-	}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -151,7 +121,10 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	record := c.job.Record()
+	c.mu.Lock()
+	state, counted := c.state, c.counted
+	c.mu.Unlock()
+	record := state.Record
 	job := label("job", strconv.Itoa(record.ID))
 	gauge := func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair) {
 		ch <- &sample{d, prometheus.GaugeValue, v, labels}
@@ -162,30 +135,23 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(info, 1, job, label("program", jobs.Clean(record.Program)), label("version", c.version))
 	gauge(started, float64(record.Started.UnixMilli())/1e3, job)
 	gauge(world, float64(record.Ranks), job)
-	counted := c.job.Counted()
+	gauge(epoch, float64(state.Epoch()), job)
 	for _, event := range []string{"stall", "move"} {
-		counter(events, float64(counted[event]), label("event", event), job)
+		counter(events, float64(state.Counted[event]), label("event", event), job)
 	}
-	c.collectRanks(job, gauge, counter)
-	c.collectHosts(job, record.Silent, gauge, counter)
+	collectRanks(state.Ranks, counted, job, gauge, counter)
+	collectHosts(state.Hosts, record.Silent, job, gauge, counter)
 }
 
 // emit sends one sample, whose labels are sorted by name.
 type emit func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair)
 
-func (c *collector) collectRanks(job *dto.LabelPair, gauge, counter emit) {
-	c.mu.Lock()
-	ranks, counted := c.ranks, c.counted
-	c.mu.Unlock()
+func collectRanks(ranks []jobs.RankStatus, counted map[process]counts, job *dto.LabelPair, gauge, counter emit) {
 	activities := []*dto.LabelPair{label("activity", "computing"), label("activity", "data"), label("activity", "communication"),
 		label("activity", "others")}
 	for _, r := range ranks {
 		host, rank := label("host", r.Host), label("rank", strconv.Itoa(r.Rank))
-		running := 0.0
-		if r.PID != 0 && !r.Ended() {
-			running = 1
-		}
-		gauge(up, running, host, job, rank)
+		gauge(up, one(r.PID != 0 && !r.Ended()), host, job, rank)
 		counter(cpu, float64(r.CPUMS)/1e3, host, job, rank)
 		gauge(memory, float64(r.RSS), host, job, rank)
 		gauge(processes, float64(r.Processes), host, job, rank)
@@ -204,11 +170,9 @@ func (c *collector) collectRanks(job *dto.LabelPair, gauge, counter emit) {
 	}
 }
 
-func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Time, gauge, counter emit) {
-	latest := uint32(0)
-	for _, h := range c.job.Hosts() {
+func collectHosts(hosts []jobs.HostStatus, silence map[string]time.Time, job *dto.LabelPair, gauge, counter emit) {
+	for _, h := range hosts {
 		host := label("host", h.Name)
-		latest = max(latest, h.Epoch)
 		counter(sent, float64(h.SentBytes), host, job)
 		counter(overRDMA, float64(h.RDMABytes), host, job)
 		counter(failures, float64(h.RDMAFailures), host, job)
@@ -227,7 +191,6 @@ func (c *collector) collectHosts(job *dto.LabelPair, silence map[string]time.Tim
 		collectLinks(h.Each, host, job, gauge, counter)
 		collectOperations(h.Operations, host, job, counter)
 	}
-	gauge(epoch, float64(latest), job)
 }
 
 // collectLinks sends what the links of a host have carried.

@@ -50,11 +50,13 @@ func (j job) Hosts() (all []jobs.HostStatus) {
 	return all
 }
 
-func (j job) Counted() map[string]int { return map[string]int{"stall": 4, "moved": 1} }
+func (j job) State() jobs.State {
+	return jobs.State{Record: j.Record(), Ranks: j.Ranks(), Hosts: j.Hosts(), Counted: map[string]int{"stall": 4, "moved": 1}}
+}
 
 func serve(t *testing.T, j job) string {
 	t.Helper()
-	s, err := metrics.Serve(":0", "1.2.3", j)
+	s, err := metrics.Serve(":0", "1.2.3", j.State)
 	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -132,7 +134,7 @@ func TestScrape(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for _, address := range []string{"9400", "host:port:port", "127.0.0.1:99999"} {
-		if s, err := metrics.Serve(address, "1", job{1}); err == nil {
+		if s, err := metrics.Serve(address, "1", job{1}.State); err == nil {
 			s.Close()
 			t.Errorf("%s was taken", address)
 		}

@@ -43,12 +43,12 @@ type Registration struct {
 	record  jobs.Record
 	ranks   []jobs.RankStatus
 	ran     bool                       // a rank has started
+	epoch   uint32                     // the latest that a host has reported
 	waiting []waiting                  // clients that wait for what daemons find out
 	carried map[string]jobs.HostStatus // by host
 
-	events   []jobs.Event   // the latest
-	happened int            // how many there were
-	counted  map[string]int // of each kind
+	events  []happening    // the latest
+	counted map[string]int // of each kind
 }
 
 // Open registers the job whose directory was made before.
@@ -67,7 +67,7 @@ func Open(job jobs.Job) (*Registration, error) {
 }
 
 func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, Ranks: r.Ranks, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain, Departure: r.Departure}
+	return jobs.Handler{Signal: r.signal, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain, Departure: r.Departure}
 }
 
 // signal does what a terminal would, and notes who stops the job.
@@ -94,6 +94,7 @@ func (r *Registration) Stopping(by string) {
 	r.change(func(record *jobs.Record) {
 		if record.Stopping.IsZero() {
 			record.Stopping, record.StoppedBy = time.Now(), by
+			r.event(record.Stopping, "stopping", "the job is stopped by "+by)
 		}
 	})
 }

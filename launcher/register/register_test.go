@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +66,7 @@ func TestRecordOfHostsApart(t *testing.T) {
 	shows := func(want ...string) {
 		t.Helper()
 		got := d.record.StateText()
-		for _, r := range d.Ranks() {
+		for _, r := range d.State().Ranks {
 			got += "; " + r.State
 		}
 		if want := strings.ReplaceAll(strings.Join(want, "; "), "NOW", since.Local().Format(time.TimeOnly)); got != want {
@@ -96,11 +97,55 @@ func TestHosts(t *testing.T) {
 	host2 := jobs.HostStatus{Name: "host2", Epoch: 2, Next: "host1", Links: wire.Links{SentBytes: 7}, Open: 3}
 	d.hostUsage(host2)
 	d.hostUsage(jobs.HostStatus{Name: "host3"})
-	d.event("stall", "late")
-	d.event("stall", "later")
+	d.happens("stall", "late")
+	d.happens("stall", "later")
 	s := d.State()
-	if want := []jobs.HostStatus{{Name: "host1"}, host2}; !reflect.DeepEqual(s.Hosts, want) || s.Counted["stall"] != 2 || s.Happened != 2 {
+	if want := []jobs.HostStatus{{Name: "host1"}, host2}; !reflect.DeepEqual(s.Hosts, want) || s.Counted["stall"] != 2 {
 		t.Errorf("got %+v, %v", s.Hosts, s.Counted)
+	}
+}
+
+// TestEvents: clients see what has happened, and ranks that do one thing at about one time in one line, and the memory is bounded.
+func TestEvents(t *testing.T) {
+	d := &Registration{background: &background{changed: make(chan struct{}, 1)}}
+	shows := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range d.State().Events {
+			got = append(got, e.Kind+": "+e.Text)
+		}
+		if d.events = nil; !slices.Equal(got, want) {
+			t.Errorf("it shows %q, want %q", got, want)
+		}
+	}
+	used := func(epoch uint32, renewed uint64) {
+		d.hostUsage(jobs.HostStatus{Name: "a", Epoch: epoch, Links: wire.Links{Renewed: renewed}})
+	}
+	d.world(2, []string{"a", "b"})
+	used(1, 1)
+	for rank := range 1000 {
+		d.rank(launcher.RankEvent{Rank: rank, PID: 10 + rank, Host: "a"})
+	}
+	shows("epoch: epoch 1 begins, with 2 ranks on 2 hosts", "started: ranks 0-999 started")
+	d.host(launcher.HostEvent{Host: "b", State: launcher.HostSilent, Since: time.Now()})
+	d.host(launcher.HostEvent{Host: "b", State: launcher.HostBack})
+	d.host(launcher.HostEvent{Host: "a", To: "b", State: launcher.HostSilent, Since: time.Now()})
+	d.host(launcher.HostEvent{Host: "a", To: "b", State: launcher.HostBack})
+	d.host(launcher.HostEvent{Host: "b", State: launcher.HostLost})
+	d.world(2, []string{"a", "c"})
+	used(2, 3)
+	shows("silent: b falls silent", "back: b is heard again", "silent: a falls silent to b", "joined: c has joined", "left: b is not in the job any more",
+		"link: a has renewed connections: 2", "epoch: epoch 2 begins, with 2 ranks on 2 hosts")
+	for rank := range 3 {
+		d.rank(launcher.RankEvent{Rank: rank, Host: "a", Ended: true, Code: rank % 2})
+	}
+	d.Stopping("me@here")
+	shows("ended: ranks 0,2 ended with 0", "ended: rank 1 ended with 1", "stopping: the job is stopped by me@here")
+	for range 3 * maxEvents {
+		d.happens("stall", "late")
+	}
+	if n := len(d.State().Events); n != maxEvents {
+		t.Errorf("%d events are kept", n)
 	}
 }
 

@@ -3,7 +3,6 @@ package register
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,10 +11,8 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
-
-// maxEvents is how many stalls and moves are kept.
-const maxEvents = 100
 
 // Watch records the launcher's events.
 func (r *Registration) Watch(spec *launcher.Spec) error {
@@ -45,7 +42,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 		spec.Note = func(format string, args ...any) {
 			note(format, args...)
 			if text, stalled := strings.CutPrefix(fmt.Sprintf(format, args...), "gorun: stall: "); stalled {
-				r.event("stall", text)
+				r.happens("stall", text)
 			}
 		}
 	}
@@ -72,10 +69,12 @@ func (r *Registration) rank(e launcher.RankEvent) {
 		switch {
 		case e.Ended:
 			rank.State = "ended with " + strconv.Itoa(e.Code)
+			r.event(time.Now(), "ended", rank.State, e.Rank)
 		case e.Enters:
 			rank.State = "runs"
 		default:
 			r.ran, rank.PID, rank.State = true, e.PID, stateOf("runs", e.Spare)
+			r.event(time.Now(), "started", "started", e.Rank)
 		}
 	})
 }
@@ -98,63 +97,22 @@ func stateOf(state string, spare bool) string {
 	return state
 }
 
-// hostUsage notes what the links of a host have carried.
+// hostUsage notes what the links of a host have carried, and the world that it is in.
 func (r *Registration) hostUsage(h jobs.HostStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.carried == nil {
 		r.carried = map[string]jobs.HostStatus{}
 	}
+	old, known := r.carried[h.Name]
 	r.carried[h.Name] = h
-}
-
-// Hosts returns what is known of the hosts of the job's world.
-func (r *Registration) Hosts() (all []jobs.HostStatus) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range r.record.Hosts {
-		s := r.carried[name]
-		s.Name = name
-		all = append(all, s)
+	if known && h.Renewed > old.Renewed {
+		r.event(time.Now(), "link", fmt.Sprintf("%s has renewed connections: %d", h.Name, h.Renewed-old.Renewed))
 	}
-	return all
-}
-
-// Counted returns how many events of each kind there were.
-func (r *Registration) Counted() map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.counted)
-}
-
-// State returns what is known of the job, and asks the daemons for newer figures, which the next call returns.
-func (r *Registration) State() jobs.State {
-	s := jobs.State{Record: r.Record(), Ranks: r.Ranks(), Hosts: r.Hosts(), Counted: r.Counted()}
-	r.mu.Lock()
-	s.Events, s.Happened = slices.Clone(r.events), r.happened
-	r.mu.Unlock()
-	return s
-}
-
-// event notes a stall or a move.
-func (r *Registration) event(kind, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, jobs.Event{At: time.Now(), Kind: kind, Text: text})
-	r.events = r.events[max(len(r.events)-maxEvents, 0):]
-	r.happened++
-	if r.counted == nil {
-		r.counted = map[string]int{}
-	}
-	r.counted[kind]++
-}
-
-// moves notes that a host is about to be moved, or has been.
-func (r *Registration) moves(host string, begins bool, text string) {
-	if begins {
-		r.event("move", host+" is about to be moved: "+text)
-	} else {
-		r.event("moved", host+" was moved: "+text)
+	if h.Epoch > r.epoch {
+		r.epoch = h.Epoch
+		r.event(time.Now(), "epoch", fmt.Sprintf("epoch %d begins, with %s on %s", h.Epoch,
+			topology.Count(r.record.Ranks, "rank"), topology.Count(len(r.record.Hosts), "host")))
 	}
 }
 
@@ -189,6 +147,16 @@ func (r *Registration) update(rank int, f func(*jobs.RankStatus)) {
 // world records the size and the hosts of an elastic job's new world.
 func (r *Registration) world(ranks int, hosts []string) {
 	r.change(func(record *jobs.Record) {
+		for _, name := range hosts {
+			if len(record.Hosts) > 0 && !slices.Contains(record.Hosts, name) {
+				r.event(time.Now(), "joined", name+" has joined")
+			}
+		}
+		for _, name := range record.Hosts {
+			if !slices.Contains(hosts, name) {
+				r.event(time.Now(), "left", name+" is not in the job any more")
+			}
+		}
 		record.Ranks, record.Hosts = ranks, hosts
 		record.Partitions = slices.DeleteFunc(record.Partitions, func(p jobs.Partition) bool {
 			return !slices.Contains(hosts, p.Host) || !slices.Contains(hosts, p.To)
@@ -205,14 +173,18 @@ func (r *Registration) host(e launcher.HostEvent) {
 		switch {
 		case e.To != "" && e.State == launcher.HostSilent:
 			record.Partitions = append(record.Partitions, jobs.Partition{Host: e.Host, To: e.To, Since: e.Since})
+			r.event(e.Since, "silent", e.Host+" falls silent to "+e.To)
 		case e.To != "":
 		case e.State == launcher.HostSilent:
 			if record.Silent == nil {
 				record.Silent = map[string]time.Time{}
 			}
 			record.Silent[e.Host] = e.Since
+			r.event(e.Since, "silent", e.Host+" falls silent")
 		default:
-			delete(record.Silent, e.Host)
+			if delete(record.Silent, e.Host); e.State == launcher.HostBack {
+				r.event(time.Now(), "back", e.Host+" is heard again")
+			}
 		}
 		for i := range r.ranks {
 			if rank := &r.ranks[i]; e.State == launcher.HostLost && rank.Host == e.Host && !rank.Ended() {
@@ -222,15 +194,9 @@ func (r *Registration) host(e launcher.HostEvent) {
 	})
 }
 
-// Ranks returns the states of the ranks, and asks their daemons for newer ones, which the next call returns.
-func (r *Registration) Ranks() []jobs.RankStatus {
-	select {
-	case r.askUsage <- struct{}{}:
-	default:
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ranks := slices.Clone(r.ranks)
+// ranksNow returns the states of the ranks. It is called with mu held.
+func (r *Registration) ranksNow() []jobs.RankStatus {
+	ranks := append([]jobs.RankStatus{}, r.ranks...)
 	for i := range ranks {
 		if since, silent := r.record.Silent[ranks[i].Host]; silent && !ranks[i].Ended() {
 			ranks[i].State = "host silent since " + since.Local().Format(time.TimeOnly)

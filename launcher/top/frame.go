@@ -3,8 +3,10 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
@@ -40,6 +42,7 @@ type column struct {
 	width      int // with the space before it
 	from       int // columns of the screen from which on it leaves room for the state
 	text       func(r row) string
+	ofHosts    bool // a picture, or about hosts, which Table leaves out
 	compare    func(a, b row) int
 }
 
@@ -52,8 +55,8 @@ var columns = []column{
 	{title: "PROCS", width: 7, from: 160, text: func(r row) string { return number(r.processes) }},
 	{title: "STEP", key: "s", width: 8, text: stepText, compare: descending(func(r row) float64 { return float64(r.step) })},
 	partColumn("COMP", "u", 6, 0), partColumn("DATA", "d", 6, 1), partColumn("COMM", "w", 6, 2), partColumn("OTHERS", "o", 8, 3),
-	{title: "WHERE THE TIME GOES", width: barWidth + 2, from: 130, text: bar},
-	{title: "SENDS", key: "b", width: 12, from: 150, text: sendsText, compare: descending(func(r row) float64 { return r.sends })},
+	{title: "WHERE THE TIME GOES", width: barWidth + 2, from: 130, text: bar, ofHosts: true},
+	{title: "SENDS", key: "b", width: 12, from: 150, text: sendsText, ofHosts: true, compare: descending(func(r row) float64 { return r.sends })},
 }
 
 func descending(of func(r row) float64) func(a, b row) int {
@@ -65,7 +68,7 @@ func partColumn(title, key string, width, part int) column {
 		if r.shares == nil {
 			return -1
 		}
-		return r.shares.all()[part]
+		return r.shares[part]
 	}
 	return column{title: title, key: key, width: width, compare: descending(of), text: func(r row) string {
 		if r.shares == nil {
@@ -116,7 +119,7 @@ func bar(r row) string {
 	}
 	var b strings.Builder
 	from, sum := 0, 0.0
-	for i, share := range r.shares.all() {
+	for i, share := range r.shares {
 		sum += share
 		to := min(int(sum*barWidth+0.5), barWidth)
 		if to > from {
@@ -125,6 +128,30 @@ func bar(r row) string {
 		}
 	}
 	return b.String()
+}
+
+// Table returns what the ranks of a job did between two looks, a line for each.
+func Table(label string, before, now jobs.State) string {
+	r := now.Record
+	text := fmt.Sprintf("job %s, %s, since %s\n", label, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime))
+	m := Model{samples: []sample{{state: before}, {state: now}}, flat: true}
+	ofRanks := slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.text == nil || c.ofHosts })
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "RANK\tHOST")
+	for _, c := range ofRanks {
+		fmt.Fprint(w, "\t", c.title)
+	}
+	fmt.Fprintln(w, "\tSTATE")
+	for _, r := range m.rows() {
+		fmt.Fprintf(w, "%d\t%s", r.rank, jobs.Clean(r.host))
+		for _, c := range ofRanks {
+			fmt.Fprint(w, "\t", c.text(r))
+		}
+		fmt.Fprintf(w, "\t%s\n", jobs.Clean(r.state))
+	}
+	w.Flush()
+	return text + b.String()
 }
 
 // Frame returns the screen: as many lines as it has, none wider than it is.
@@ -162,11 +189,8 @@ func (m Model) head() []string {
 	now, before := m.latest()
 	record := now.state.Record
 	about := fmt.Sprintf("%s on %s, %s", topology.Count(record.Ranks, "rank"), topology.Count(len(record.Hosts), "host"), clock(now.at.Sub(record.Started)))
-	for _, h := range now.state.Hosts {
-		if h.Epoch > 1 {
-			about = fmt.Sprintf("epoch %d, ", h.Epoch) + about
-			break
-		}
+	if epoch := now.state.Epoch(); epoch > 1 {
+		about = fmt.Sprintf("epoch %d, ", epoch) + about
 	}
 	if len(m.samples) == 0 {
 		about = "asks the launcher"
@@ -183,8 +207,8 @@ func figures(now, before sample) string {
 	var text []string
 	var steps, first int64
 	counts := false // the earlier sample has steps, too
-	var sum shares
-	counted, sent, was := 0.0, uint64(0), uint64(0)
+	var parts []*shares
+	sent, was := uint64(0), uint64(0)
 	longest := int64(0)
 	for _, r := range now.state.Ranks {
 		earlier := old[[2]int{r.Rank, r.PID}]
@@ -196,13 +220,7 @@ func figures(now, before sample) string {
 		if earlier.Split != nil {
 			counts, first = true, max(first, earlier.Split.Steps)
 		}
-		if x := sharesOf(s); x != nil {
-			counted++
-			sum.computing += x.computing
-			sum.data += x.data
-			sum.communication += x.communication
-			sum.others += x.others
-		}
+		parts = append(parts, sharesOf(s))
 	}
 	for _, h := range now.state.Hosts {
 		sent += h.SentBytes
@@ -220,9 +238,9 @@ func figures(now, before sample) string {
 	if seconds > 0 && sent >= was && len(now.state.Hosts) > 1 {
 		text = append(text, "sends "+bytes(float64(sent-was)/seconds)+"/s")
 	}
-	if counted > 0 {
+	if of := mean(parts); of != nil {
 		for i, name := range []string{"comp", "data", "comm", "others"} {
-			text = append(text, fmt.Sprintf("%s %.0f%%", name, 100*sum.all()[i]/counted))
+			text = append(text, fmt.Sprintf("%s %.0f%%", name, 100*of[i]))
 		}
 	} else if len(now.state.Ranks) > 0 {
 		text = append(text, "the ranks count no steps")

@@ -228,7 +228,7 @@ func TestRestart(t *testing.T) {
 	}
 	m := looked(2, 2, 80, 24).Take(s, begin.Add(14*time.Second))
 	for _, r := range m.ranks() {
-		if r.cpu >= 0 || r.shares == nil || r.shares.computing > 1 || r.shares.data < 0 {
+		if r.cpu >= 0 || r.shares == nil || r.shares[0] > 1 || r.shares[1] < 0 {
 			t.Errorf("%+v %+v", r, r.shares)
 		}
 	}
@@ -246,5 +246,15 @@ func TestPace(t *testing.T) {
 	m := New("7").Take(after(10, 4, 1), begin.Add(10*time.Second)).Take(idle, begin.Add(12*time.Second))
 	if _, at := m.ring(); at != -1 {
 		t.Errorf("an idle ring waits for edge %d", at)
+	}
+}
+
+// TestTable: the table has a line for each rank, in the words of the screen.
+func TestTable(t *testing.T) {
+	lines := strings.Split(Table("7", after(10, 2, 2), after(12, 2, 2)), "\n")
+	if len(lines) != 7 || !strings.HasPrefix(lines[0], "job 7, python3 train.py --epochs 90, since ") ||
+		lines[1] != "RANK  HOST   PID   CPU   MEMORY    PROCS  STEP    COMP  DATA  COMM  OTHERS  STATE" ||
+		lines[5] != "3     host2  4003  100%  1536 MiB  2      483 ms  60%   25%   10%   5%      computes" {
+		t.Errorf("%q", lines)
 	}
 }

@@ -24,18 +24,34 @@ type row struct {
 	state     string
 }
 
-// shares are parts of the time that was counted.
-type shares struct{ computing, data, communication, others float64 }
-
-func (s *shares) all() [4]float64 { return [4]float64{s.computing, s.data, s.communication, s.others} }
+// shares are parts of the time that was counted: computing, data, communication and others.
+type shares [4]float64
 
 // sharesOf returns the shares of a time that was counted; nil if nothing was.
 func sharesOf(s wire.Split) *shares {
 	if s.Elapsed <= 0 {
 		return nil
 	}
-	part := func(t int64) float64 { return min(float64(max(t, 0))/float64(s.Elapsed), 1) }
-	return &shares{part(s.Computing()), part(s.Data), part(s.Communication), part(s.Others)}
+	var of shares
+	for i, t := range []int64{s.Computing(), s.Data, s.Communication, s.Others} {
+		of[i] = min(float64(max(t, 0))/float64(s.Elapsed), 1)
+	}
+	return &of
+}
+
+// mean returns the mean of the shares that are known, nil if none are.
+func mean(all []*shares) *shares {
+	all = slices.DeleteFunc(all, func(s *shares) bool { return s == nil })
+	if len(all) == 0 {
+		return nil
+	}
+	var of shares
+	for _, s := range all {
+		for i := range of {
+			of[i] += s[i] / float64(len(all))
+		}
+	}
+	return &of
 }
 
 // latest returns the last sample and the one that rates are taken from.
@@ -159,8 +175,7 @@ func (m Model) hosts() (names []string) {
 func (m Model) host(name string, of []row) row {
 	sum := row{host: name, rank: -1, cpu: -1}
 	var numbers []int
-	var total shares
-	counted := 0.0
+	var parts []*shares
 	states := map[string]int{}
 	for _, r := range of {
 		numbers = append(numbers, r.rank)
@@ -171,19 +186,10 @@ func (m Model) host(name string, of []row) row {
 		if r.cpu >= 0 {
 			sum.cpu = max(sum.cpu, 0) + r.cpu
 		}
-		if s := r.shares; s != nil {
-			counted++
-			total.computing += s.computing
-			total.data += s.data
-			total.communication += s.communication
-			total.others += s.others
-		}
+		parts = append(parts, r.shares)
 	}
 	slices.Sort(numbers)
-	sum.ranks = why.Numbers(numbers)
-	if counted > 0 {
-		sum.shares = &shares{total.computing / counted, total.data / counted, total.communication / counted, total.others / counted}
-	}
+	sum.ranks, sum.shares = why.Numbers(numbers), mean(parts)
 	if len(states) == 1 {
 		sum.state = of[0].state
 	}

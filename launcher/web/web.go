@@ -35,7 +35,6 @@ import (
 )
 
 const (
-	askInterval = time.Second
 	// readTimeout bounds a request, and writeTimeout what the launcher takes to answer, with its daemons, and a client to read.
 	readTimeout  = 10 * time.Second
 	writeTimeout = 20 * time.Second
@@ -59,16 +58,21 @@ type Server struct {
 	source Source
 	asking sync.Mutex // held while a client has the daemons asked
 
-	mu      sync.Mutex
-	view    View
-	cluster clusterView
-	state   []byte // what is shown, in JSON
+	look func(ctx context.Context) (View, error)
+
+	mu   sync.Mutex
+	view View
+	text []byte // the view, in JSON
 }
 
 // Serve serves the page of a job at HOST:PORT, on the loopback interface where HOST is empty, until Close.
 func Serve(address string, source Source) (*Server, error) {
 	s := &Server{source: source}
-	if err := s.serve(address, "job", s.look, func(mux *http.ServeMux) {
+	s.look = func(ctx context.Context) (View, error) {
+		state, err := s.source.Status(ctx)
+		return viewOf(state), err
+	}
+	if err := s.serve(address, "job", func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /api/state", s.serveState)
 		mux.HandleFunc("GET /api/output", s.serveOutput)
 		mux.HandleFunc("POST /api/why", s.serveWhy)
@@ -80,8 +84,11 @@ func Serve(address string, source Source) (*Server, error) {
 
 // ServeCluster is Serve for a cluster: ask returns what is shown, which is written in JSON.
 func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*Server, error) {
-	s := &Server{}
-	if err := s.serve(address, "cluster", func(ctx context.Context) { s.lookAt(ctx, ask) }, func(mux *http.ServeMux) {
+	s := &Server{look: func(ctx context.Context) (View, error) {
+		cluster, err := ask(ctx)
+		return View{Cluster: cluster}, err
+	}}
+	if err := s.serve(address, "cluster", func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /api/cluster", s.serveState)
 	}); err != nil {
 		return nil, err
@@ -89,16 +96,14 @@ func ServeCluster(address string, ask func(ctx context.Context) (any, error)) (*
 	return s, nil
 }
 
-// serve listens, and runs look, which keeps what the page shows up to date.
-func (s *Server) serve(address, page string, look func(ctx context.Context), api func(mux *http.ServeMux)) error {
-	l, host, err := httpserve.Listen(address)
+// serve listens, and keeps what the page shows up to date.
+func (s *Server) serve(address, page string, api func(mux *http.ServeMux)) (err error) {
+	s.guard = newGuard()
+	s.update(context.Background())
+	s.Server, err = httpserve.Serve(address, &http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout}, s.update)
 	if err != nil {
 		return fmt.Errorf("serve page: %w", err)
 	}
-	s.guard = newGuard()
-	look(context.Background())
-	s.Server = httpserve.Start(l, host, &http.Server{Handler: s.handler(page, api), ReadTimeout: readTimeout, WriteTimeout: writeTimeout},
-		func(ctx context.Context) { watch(ctx, look) })
 	return nil
 }
 
@@ -146,10 +151,10 @@ func (s *Server) handler(page string, api func(mux *http.ServeMux)) http.Handler
 
 func (s *Server) serveState(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
-	state := s.state
+	text := s.text
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(state)
+	w.Write(text)
 }
 
 // serveOutput asks for what ranks wrote.
@@ -184,53 +189,19 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answerOf(all))
 }
 
-// watch looks again and again.
-func watch(ctx context.Context, look func(ctx context.Context)) {
-	tick := time.NewTicker(askInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			look(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// look asks the source once. A launcher that does not answer leaves the last view, with the error.
-func (s *Server) look(ctx context.Context) {
-	state, err := s.source.Status(ctx)
+// update looks once. What does not answer leaves the last view, with the error.
+func (s *Server) update(ctx context.Context) {
+	view, err := s.look(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.view.Error = err.Error()
+		view = s.view
+		view.Error = err.Error()
 	} else {
-		s.view = s.view.next(state, time.Now())
+		view.Now = time.Now()
 	}
-	if b, err := json.Marshal(s.view); err == nil {
-		s.state = b
-	}
-}
-
-// clusterView is what the page of a cluster shows.
-type clusterView struct {
-	Now     time.Time `json:"now"`
-	Cluster any       `json:"cluster"`
-	Error   string    `json:"error,omitempty"` // why nothing newer is known
-}
-
-// lookAt asks for the state of a cluster once.
-func (s *Server) lookAt(ctx context.Context, ask func(ctx context.Context) (any, error)) {
-	cluster, err := ask(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.cluster.Error = err.Error()
-	} else {
-		s.cluster = clusterView{Now: time.Now(), Cluster: cluster}
-	}
-	if b, err := json.Marshal(s.cluster); err == nil {
-		s.state = b
+	s.view = view
+	if text, err := json.Marshal(view); err == nil {
+		s.text = text
 	}
 }

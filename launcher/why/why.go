@@ -106,24 +106,24 @@ func verdictOf(all []Finding) string {
 		return "the job has no ranks yet"
 	case len(unread) > 0:
 		return "nobody reads the output of gorun, such as a pager or a stopped terminal, and its ranks wait until somebody does: " +
-			ranks(unread)
+			placed(unread)
 	case len(silent) > 0:
-		return fmt.Sprintf("the job waits for %s: %s not answer", ranks(silent), plural(hosts(silent), "the host does", "the hosts do"))
+		return fmt.Sprintf("the job waits for %s: %s not answer", placed(silent), plural(hosts(silent), "the host does", "the hosts do"))
 	case len(diverged) > 0:
 		return apart(diverged)
 	case len(crossed) > 1 && len(crossed) == len(behind):
-		return ranks(crossed) + " wait for each other: they call different operations, or in different orders or numbers" + after(calls(crossed), ": ")
+		return placed(crossed) + " wait for each other: they call different operations, or in different orders or numbers" + after(calls(crossed), ": ")
 	case len(behind) > 0:
 		if idle := slices.DeleteFunc(slices.Clone(behind), func(f Finding) bool { return f.Waits }); len(idle) > 0 {
 			behind = idle
 		}
-		return "the job waits for " + ranks(behind) + what(behind)
+		return "the job waits for " + placed(behind) + what(behind)
 	case len(waiting) > 0:
-		return ranks(waiting) + plural(waiting, " waits", " wait") + " for data that is under way" + plural(hosts(all), "", " between hosts") + after(path, ": ")
+		return placed(waiting) + plural(waiting, " waits", " wait") + " for data that is under way" + plural(hosts(all), "", " between hosts") + after(path, ": ")
 	case len(late) > 0:
-		return "the job waits again and again for " + ranks(late) + ", " + late[0].Late.String() + what(late)
+		return "the job waits again and again for " + placed(late) + ", " + late[0].Late.String() + what(late)
 	case len(slowed) > 0:
-		return "the job is slowed down by " + ranks(slowed) + what(slowed)
+		return "the job is slowed down by " + placed(slowed) + what(slowed)
 	case len(running) == 0:
 		return "all ranks have ended"
 	case moving && path != "":
@@ -131,7 +131,7 @@ func verdictOf(all []Finding) string {
 	case split != "" && slices.ContainsFunc(running, func(f Finding) bool { return !f.stuck() }):
 		return "nothing is wrong: " + split
 	}
-	return "no rank waits for another: " + ranks(running) + what(running)
+	return "no rank waits for another: " + placed(running) + what(running)
 }
 
 // does describes a rank by what is most telling: its process is stopped or stuck, then what explains most of the time.
@@ -205,8 +205,16 @@ func (f Finding) Top() string {
 	return text
 }
 
-// ranks names ranks and their hosts: "ranks 0-2 on host1 and rank 5 on host2".
-func ranks(of []Finding) string {
+// Ranks names ranks: "rank 3", or "ranks 0-2,5".
+func Ranks(numbers []int) string {
+	if len(numbers) == 1 {
+		return fmt.Sprintf("rank %d", numbers[0])
+	}
+	return "ranks " + Numbers(numbers)
+}
+
+// placed names ranks and their hosts: "ranks 0-2 on host1 and rank 5 on host2".
+func placed(of []Finding) string {
 	var parts []string
 	for _, host := range hosts(of) {
 		var numbers []int
@@ -215,11 +223,7 @@ func ranks(of []Finding) string {
 				numbers = append(numbers, f.Rank)
 			}
 		}
-		part := "rank "
-		if len(numbers) > 1 {
-			part = "ranks "
-		}
-		parts = append(parts, part+Numbers(numbers)+" on "+host)
+		parts = append(parts, Ranks(numbers)+" on "+host)
 	}
 	const most = 4
 	if len(parts) > most {

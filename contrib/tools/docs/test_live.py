@@ -121,7 +121,6 @@ def large(route: Route, hosts: int = 125, each: int = 8) -> None:
         {
             "name": f"host{h + 1}",
             "next": f"host{(h + 1) % hosts + 1}",
-            "ranks": f"{h * each}-{h * each + each - 1}",
             "epoch": 2,
             "sent_bytes": us * 40,
             "resent_bytes": 0,
@@ -150,7 +149,6 @@ def large(route: Route, hosts: int = 125, each: int = 8) -> None:
         "ranks": len(ranks),
         "machine": "login1",
         "started": ago(600),
-        "epoch": 2,
     }
     view = {"now": at.isoformat(), "job": job, "hosts": shown, "ranks": ranks, "events": events}
     route.fulfill(body=json.dumps(view), content_type="application/json")

@@ -74,7 +74,8 @@ function showHead(view) {
   $("program").textContent = job.program || "gorun";
   const size = `${count(job.ranks, "rank")} on ${count(view.hosts.length, "host")}`;
   const began = new Date(job.started).toLocaleString();
-  $("summary").textContent = `job ${job.id} · ${size} · epoch ${job.epoch} · since ${began}`;
+  const epoch = Math.max(...view.hosts.map((h) => h.epoch), 0);
+  $("summary").textContent = `job ${job.id} · ${size} · epoch ${epoch} · since ${began}`;
 }
 
 function showFigures(point, view) {
@@ -143,7 +144,18 @@ function inRing(hosts) {
   return [...order, ...byName.values()];
 }
 
+// numbers writes numbers in order, with ranges: "0-2,5".
+function numbers(all) {
+  const parts = [];
+  for (const n of all.toSorted((a, b) => a - b)) {
+    if (parts.length && parts.at(-1)[1] === n - 1) parts.at(-1)[1] = n;
+    else parts.push([n, n]);
+  }
+  return parts.map(([from, to]) => (from === to ? from : `${from}-${to}`)).join(",");
+}
+
 function showHosts(view, before) {
+  const on = Map.groupBy(view.ranks, (r) => r.host);
   const old = new Map(before.hosts.map((h) => [h.name, h]));
   const span = (Date.parse(view.now) - Date.parse(before.now)) / 1000;
   const rate = (h) => (span > 0 && old.has(h.name) ? Math.max(h.sent_bytes - old.get(h.name).sent_bytes, 0) / span : 0);
@@ -152,8 +164,9 @@ function showHosts(view, before) {
     const row = element("tr");
     const sends = element("td");
     sends.append(element("meter", undefined, { max: most, value: rate(h), ariaHidden: "true" }), `${bytes(rate(h))}/s`);
-    const silent = h.silent_since ? `silent since ${new Date(h.silent_since).toLocaleTimeString()}` : "";
-    row.append(element("th", h.name, { scope: "row" }), element("td", h.ranks), element("td", h.next ? `→ ${h.next}` : "–"), sends,
+    const since = view.job.silent?.[h.name];
+    const silent = since ? `silent since ${new Date(since).toLocaleTimeString()}` : "";
+    row.append(element("th", h.name, { scope: "row" }), element("td", numbers((on.get(h.name) ?? []).map((r) => r.rank))), element("td", h.next ? `→ ${h.next}` : "–"), sends,
       element("td", h.resent_bytes ? bytes(h.resent_bytes) : "–"), element("td", silent || "answers", { className: silent ? "bad" : "" }));
     return row;
   }));
@@ -167,7 +180,7 @@ function showRing(view, before) {
     const was = old.get(h.name) ?? h;
     const since = (key) => Math.max(h[key] - was[key], 0);
     const rate = span > 0 ? since("sent_bytes") / span : 0, busy = since("busy_us") / 1e6;
-    return { from: h.name, to: h.next, rate, text: `${bytes(rate)}/s`, silent: Boolean(h.silent_since),
+    return { from: h.name, to: h.next, rate, text: `${bytes(rate)}/s`, silent: Boolean(view.job.silent?.[h.name]),
       busy: span > 0 ? Math.min(busy / span, 1) : 0, path: busy > 0 ? since("busy_bytes") / busy : 0 };
   });
   if (edges.length < 2) {
@@ -264,8 +277,8 @@ function take(view) {
 async function poll() {
   try {
     const view = await ask("/api/state");
-    if (view.job.id || !view.error) take(view);
-    live(view.error ? "lost" : "live", view.error || (view.job.stopped_by ? `stopped by ${view.job.stopped_by}` : "live"));
+    if (view.job) take(view);
+    live(view.error ? "lost" : "live", view.error || (view.job?.stopped_by ? `stopped by ${view.job.stopped_by}` : "live"));
     if (!view.error) await showOutput();
   } catch (e) {
     live("lost", why(e));
