@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gorun/launcher/elastic"
+	"gorun/launcher/jobs"
 	"gorun/topology"
 )
 
@@ -14,23 +15,15 @@ type Drain struct {
 	Host   string
 	Undo   bool
 	Look   bool
-	move   bool           // its machine is to be moved, or has been
-	Answer chan<- Drained // has room for one
-}
-
-// Drained is how far a host has come that is drained.
-type Drained struct {
-	Left  []int  // ranks that run there
-	Waits string // for what they wait
-	Used  bool   // the host is not drained any more
-	Err   error  // why it cannot be drained
+	move   bool                  // its machine is to be moved, or has been
+	Answer chan<- jobs.Departure // has room for one
 }
 
 // drain carries out the order of a user, and answers it.
 func (j *job) drain(d Drain) {
 	name, err := j.membership.named(d.Host)
 	if err != nil {
-		d.Answer <- Drained{Err: err}
+		d.Answer <- jobs.Departure{Err: err}
 		return
 	}
 	was, _ := j.membership.policy.Departure(name)
@@ -48,7 +41,7 @@ func (j *job) drain(d Drain) {
 		j.spec.Note("gorun: %s is drained, with %s: %s", name, topology.Count(len(at.Left), "rank"), waitsFor(at))
 	}
 	held := slices.ContainsFunc(j.membership.held, func(ev elastic.Event) bool { return isDrain(ev, name) })
-	d.Answer <- Drained{Left: at.Left, Waits: waitsFor(at), Used: !at.Drained && !held}
+	d.Answer <- jobs.Departure{Left: at.Left, Waits: waitsFor(at), Used: !at.Drained && !held}
 }
 
 // isDrain reports whether an event is the order to drain a host.

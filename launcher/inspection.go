@@ -10,6 +10,7 @@ import (
 
 // inspection is a round in which the daemons report what their ranks do.
 type inspection struct {
+	how   wire.Inspect
 	over  <-chan time.Time // when the job no longer waits for them; nil while there is no round
 	found map[int]*wire.Inspected
 	then  func()        // takes what was found

@@ -18,6 +18,7 @@ type job struct {
 	stalls     stalls
 	lags       lags
 	inspection inspection
+	whys       []Why // that wait for an inspection
 	network    network
 	news       worldNews
 }

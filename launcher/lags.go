@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"gorun/launcher/jobs"
 	"gorun/launcher/lag"
 	"gorun/rendezvous/wire"
 )
@@ -118,7 +119,7 @@ func (j *job) tellLag(c lag.Change) {
 	if !j.lags.evicts(time.Now()) {
 		j.spec.Note("gorun: %s is not drained: a host was less than an hour ago, and the job is slow again", c.Host)
 	} else {
-		j.drain(Drain{Host: c.Host, Answer: make(chan Drained, 1)})
+		j.drain(Drain{Host: c.Host, Answer: make(chan jobs.Departure, 1)})
 	}
 }
 

@@ -1,12 +1,15 @@
 package launcher
 
-import "gorun/rendezvous/wire"
+import (
+	"gorun/launcher/jobs"
+	"gorun/rendezvous/wire"
+)
 
 // moved notifies all daemons that a host is about to be moved, or has been. A host that is to be left is drained, until it returns.
 func (j *job) moved(m Move) {
 	if m.What == "leaves" || m.What == "returns" {
 		if _, err := j.membership.named(m.Host); err == nil { // of an elastic job: another one waits for a host that moves
-			j.drain(Drain{Host: m.Host, Undo: m.What == "returns", move: true, Answer: make(chan Drained, 1)})
+			j.drain(Drain{Host: m.Host, Undo: m.What == "returns", move: true, Answer: make(chan jobs.Departure, 1)})
 		}
 		return
 	}

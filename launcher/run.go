@@ -70,10 +70,9 @@ func (j *job) loop(ctx context.Context) error {
 			j.judgeStalls()
 		case <-timeout:
 			j.inspect(wire.Inspect{}, j.timedOut)
-		case <-j.spec.AskWhy:
-			j.answerWhy(false)
-		case <-j.askNative():
-			j.answerWhy(true)
+		case w := <-j.spec.Whys:
+			j.whys = append(j.whys, w)
+			j.lookForWhys()
 		case <-j.inspection.over:
 			j.inspectionOver()
 		case now := <-waits:

@@ -244,21 +244,19 @@ func TestUnreadOutput(t *testing.T) {
 		c.say(&wire.Output{Process: c.at.Ranks[0].Process, Stream: wire.Stdout, Data: []byte("x")})
 		c.end()
 	})}
-	ask := make(chan struct{})
+	whys, found := make(chan launcher.Why), make(chan []why.Finding, 1)
 	out := &unread{full: make(chan struct{}), hurried: make(chan struct{})}
 	var verdict string
 	go func() {
 		<-out.full
 		<-out.full
-		ask <- struct{}{}
+		whys <- launcher.Why{Answer: found}
+		verdict, _ = why.Explain(<-found)
+		stop(failure.ErrStopped)
 	}()
 	rec, _, err := start(t, ctx, s, func(spec *launcher.Spec) {
 		out.recorder = spec.Output.(*recorder)
-		spec.Output, spec.AskWhy, spec.Grace = out, ask, time.Hour
-		spec.Inspected = func(found []why.Finding, _ bool) {
-			verdict, _ = why.Explain(found)
-			stop(failure.ErrStopped)
-		}
+		spec.Output, spec.Whys, spec.Grace = out, whys, time.Hour
 	})
 	if !errors.Is(err, failure.ErrStopped) || len(rec.lines) != 0 {
 		t.Errorf("ended with %v, output %q", err, rec.lines)

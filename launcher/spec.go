@@ -61,10 +61,8 @@ type Spec struct {
 	AskUsage <-chan struct{}
 	Used     func(rank wire.RankUsage, spare bool)
 	UsedHost func(jobs.HostStatus)
-	// AskWhy has the daemons report what their ranks wait for, and AskNative also with the functions of C that they are in.
-	// Inspected is called with what they found, some seconds later.
-	AskWhy, AskNative <-chan struct{}
-	Inspected         func(found []why.Finding, native bool)
+	// Whys have the daemons report what their ranks wait for; nil for none.
+	Whys <-chan Why
 	// Record, if not nil, takes a recording of what the ranks did last. It must not block.
 	Record func(*why.Recording)
 	// Number, if not nil, returns the number by which gorun's commands find the job, 0 if they do not.

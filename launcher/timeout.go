@@ -28,7 +28,7 @@ func (j *job) inspect(how wire.Inspect, then func()) {
 	if how.Native {
 		limit += nativeTime
 	}
-	j.inspection = inspection{over: time.After(limit), asked: time.Now(), found: map[int]*wire.Inspected{}, then: then,
+	j.inspection = inspection{how: how, over: time.After(limit), asked: time.Now(), found: map[int]*wire.Inspected{}, then: then,
 		flights: map[int]arrived{}, ahead: map[int]int64{}}
 	j.hosts.broadcast(&how)
 	j.hosts.broadcast(&wire.AskFlight{Most: j.hosts.share()})
@@ -60,6 +60,7 @@ func (j *job) inspectedAll() {
 func (j *job) inspectionOver() {
 	j.inspection.over = nil
 	j.inspection.then()
+	j.answerWhys()
 }
 
 // findings returns what was found about each rank.
@@ -75,25 +76,35 @@ func (j *job) findings() []why.Finding {
 	return all
 }
 
-// askNative returns the channel AskNative, or nil during an inspection, whose answer would lack the functions of C.
-func (j *job) askNative() <-chan struct{} {
-	if j.inspection.over != nil {
-		return nil
-	}
-	return j.spec.AskNative
+// Why is the question of a user what the job waits for.
+type Why struct {
+	Native bool                 // with the functions of C that ranks are in
+	Answer chan<- []why.Finding // has room for one
 }
 
-// answerWhy begins an inspection for a user who asks what the job waits for.
-func (j *job) answerWhy(native bool) {
-	if j.inspection.over != nil {
-		return // its answer serves this user too
+// lookForWhys begins an inspection for users who ask what the job waits for, unless one is under way.
+func (j *job) lookForWhys() {
+	if len(j.whys) == 0 || j.inspection.over != nil {
+		return
 	}
+	native := slices.ContainsFunc(j.whys, func(w Why) bool { return w.Native })
 	j.inspect(wire.Inspect{Stacks: true, Native: native}, func() {
-		found := j.findings()
-		j.spec.Inspected(found, native)
-		j.keep("gorun why", found, nil)
+		j.keep("gorun why", j.findings(), nil)
 		j.judgeStalls() // as the answers are there
 	})
+}
+
+// answerWhys answers the users who wait for what an inspection has found. Another one begins for those who want more.
+func (j *job) answerWhys() {
+	how := j.inspection.how
+	j.whys = slices.DeleteFunc(j.whys, func(w Why) bool {
+		answered := how.Stacks && (how.Native || !w.Native)
+		if answered {
+			w.Answer <- j.inspection.last
+		}
+		return answered
+	})
+	j.lookForWhys()
 }
 
 // timedOut ends the job with what was found by now.

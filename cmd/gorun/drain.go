@@ -51,7 +51,7 @@ func drain(ctx context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
-	d, err := job.Drain(ctx, name, o.undo)
+	d, err := job.Drain(ctx, name, o.undo, false)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func drain(ctx context.Context, o *jobsFlags) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		switch at, err := job.Departure(ctx, name); {
+		switch at, err := job.Drain(ctx, name, false, true); {
 		case err == nil:
 			d, heard = at, time.Now()
 		case ended(ctx, o):

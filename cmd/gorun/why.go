@@ -36,11 +36,7 @@ func ask(ctx context.Context, o *jobsFlags) ([]why.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	question := job.Job.Why
-	if o.native {
-		question = job.Job.Native
-	}
-	all, err := question(ctx)
+	all, err := job.Job.Why(ctx, o.native)
 	if err != nil {
 		return nil, fmt.Errorf("ask job %s: %w", job.Label, err)
 	}

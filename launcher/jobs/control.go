@@ -56,14 +56,16 @@ func (r RankStatus) CPUs(earlier RankStatus) float64 {
 // Ended reports whether the process of the rank has ended.
 func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
-// request is a line from a client; the answer is a line too.
-type request struct {
-	Do     string `json:"do"`              // signal, state, output, why, native, drain, departure or wait
+// Request is a line from a client; the answer is a line too.
+type Request struct {
+	Do     string `json:"do"`              // signal, state, output, why, drain or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
 	By     string `json:"by,omitempty"` // who sends the signal, for people to read
+	Native bool   `json:"native,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Undo   bool   `json:"undo,omitempty"`
+	Look   bool   `json:"look,omitempty"` // it is no order, and asks how far the host has come
 }
 
 // Departure is how far a host has come that is drained.
@@ -71,30 +73,30 @@ type Departure struct {
 	Left  []int  `json:"left"`  // ranks that run there
 	Waits string `json:"waits"` // for what they wait
 	Used  bool   `json:"used"`  // the host is not drained any more
+	Err   error  `json:"-"`     // why it cannot be drained
 }
 
 type answer struct {
-	Error string        `json:"error,omitempty"`
-	State *State        `json:"state,omitempty"`
-	Lines *Lines        `json:"lines,omitempty"`
-	Why   []why.Finding `json:"why,omitempty"`
-	Drain *Departure    `json:"drain,omitempty"`
-	Code  int           `json:"code"` // for wait
+	Error string          `json:"error,omitempty"`
+	Is    json.RawMessage `json:"is,omitempty"`
+	Code  int             `json:"code"` // for wait
 }
 
 // Asked returns what a client asks for that the daemon of a cluster notes: "signal", with its name and its sender,
 // "output", "native", or "drain" with the host; "" for the rest.
 func Asked(line []byte) (what, detail string) {
-	var r request
+	var r Request
 	if err := json.Unmarshal(line, &r); err != nil {
 		return "", ""
 	}
-	switch r.Do {
-	case "output", "native":
+	switch {
+	case r.Do == "output":
 		return r.Do, ""
-	case "drain":
+	case r.Do == "why" && r.Native:
+		return "native", ""
+	case r.Do == "drain" && !r.Look:
 		return r.Do, Clean(r.Host)
-	case "signal":
+	case r.Do == "signal":
 		detail = unix.SignalName(syscall.Signal(r.Signal))
 		if detail == "" {
 			detail = fmt.Sprintf("signal %d", r.Signal)
@@ -116,17 +118,8 @@ func Refusal(line []byte) string {
 	return Clean(a.Error)
 }
 
-// Handler answers clients for a launcher; its functions are called from several goroutines.
-type Handler struct {
-	Signal func(number int, by string) error
-	State  func() State
-	Lines  func(after int64) Lines
-	Why    func(ctx context.Context) ([]why.Finding, error)
-	Native func(ctx context.Context) ([]why.Finding, error)
-	Drain  func(ctx context.Context, host string, undo bool) (Departure, error)
-	// Departure returns how far a host has come that was to be drained.
-	Departure func(ctx context.Context, host string) (Departure, error)
-}
+// Handler answers a request for a launcher. Several goroutines call it.
+type Handler func(ctx context.Context, r Request) (answer any, err error)
 
 // Server serves the clients of a job.
 type Server struct {
@@ -194,117 +187,75 @@ func (s *Server) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	var r request
+	var r Request
 	var a answer
 	if err := json.Unmarshal(line, &r); err != nil {
 		a.Error = "malformed request"
-	} else {
-		switch r.Do {
-		case "signal":
-			if err := s.handler.Signal(r.Signal, r.By); err != nil {
-				a.Error = err.Error()
-			}
-		case "state":
-			state := s.handler.State()
-			a.State = &state
-		case "output":
-			lines := s.handler.Lines(r.After)
-			a.Lines = &lines
-		case "why":
-			var err error
-			if a.Why, err = s.handler.Why(s.ctx); err != nil {
-				a.Error = err.Error()
-			}
-		case "native":
-			var err error
-			if a.Why, err = s.handler.Native(s.ctx); err != nil {
-				a.Error = err.Error()
-			}
-		case "drain":
-			departure, err := s.handler.Drain(s.ctx, r.Host, r.Undo)
-			if a.Drain = &departure; err != nil {
-				a.Error = err.Error()
-			}
-		case "departure":
-			departure, err := s.handler.Departure(s.ctx, r.Host)
-			if a.Drain = &departure; err != nil {
-				a.Error = err.Error()
-			}
-		case "wait":
-			gone := make(chan struct{})
-			conn.SetReadDeadline(time.Time{})
-			var reading sync.WaitGroup
-			reading.Go(func() {
-				io.Copy(io.Discard, conn)
-				close(gone)
-			})
-			defer reading.Wait()
-			defer conn.Close()
-			select {
-			case <-s.ended:
-				a.Code = s.code
-			case <-gone:
-				return
-			}
-		default:
-			a.Error = fmt.Sprintf("unknown request %q", r.Do)
+	} else if r.Do == "wait" {
+		if !s.wait(conn) {
+			return
 		}
+		a.Code = s.code
+	} else if is, err := s.handler(s.ctx, r); err != nil {
+		a.Error = err.Error()
+	} else if a.Is, err = json.Marshal(is); err != nil {
+		a.Error = err.Error()
 	}
 	conn.SetWriteDeadline(time.Now().Add(ioTimeout))
 	json.NewEncoder(conn).Encode(a)
 }
 
+// wait waits for the end of the job. It returns false if the client has gone before.
+func (s *Server) wait(conn net.Conn) bool {
+	gone := make(chan struct{})
+	conn.SetReadDeadline(time.Time{})
+	s.wg.Go(func() { // until the connection is closed
+		io.Copy(io.Discard, conn)
+		close(gone)
+	})
+	select {
+	case <-s.ended:
+		return true
+	case <-gone:
+		return false
+	}
+}
+
 // Signal sends a signal to the job's launcher, which handles it like one from a terminal. The record names who stops a
 // job.
 func (j Job) Signal(ctx context.Context, number int, by string) error {
-	_, err := j.askNow(ctx, request{Do: "signal", Signal: number, By: by})
-	return err
+	return j.ask(ctx, ioTimeout, Request{Do: "signal", Signal: number, By: by}, nil)
 }
 
-// Why returns what the daemons find out about each rank.
-func (j Job) Why(ctx context.Context) ([]why.Finding, error) {
-	a, err := j.askNow(ctx, request{Do: "why"})
-	return a.Why, err
-}
-
-// Native is Why with the functions of C that ranks are in. Tools stop each rank for a moment to read it.
-func (j Job) Native(ctx context.Context) ([]why.Finding, error) {
-	a, err := j.askWithin(ctx, nativeTimeout, request{Do: "native"})
-	return a.Why, err
-}
-
-// askNow sends a request that a launcher answers at once, unless it is stopped or its machine hangs.
-func (j Job) askNow(ctx context.Context, r request) (answer, error) {
-	return j.askWithin(ctx, ioTimeout, r)
-}
-
-// Drain has the ranks leave a host, or with undo lets the job use it again, and returns how far that has come.
-func (j Job) Drain(ctx context.Context, host string, undo bool) (Departure, error) {
-	return j.departure(ctx, request{Do: "drain", Host: host, Undo: undo})
-}
-
-// Departure returns how far a host has come that was to be drained.
-func (j Job) Departure(ctx context.Context, host string) (Departure, error) {
-	return j.departure(ctx, request{Do: "departure", Host: host})
-}
-
-func (j Job) departure(ctx context.Context, r request) (Departure, error) {
-	a, err := j.askNow(ctx, r)
-	if err != nil || a.Drain == nil {
-		return Departure{}, err
+// Why returns what the daemons find out about each rank, with native also the functions of C that ranks are in. Tools
+// stop each rank for a moment to read those.
+func (j Job) Why(ctx context.Context, native bool) (all []why.Finding, err error) {
+	limit := ioTimeout
+	if native {
+		limit = nativeTimeout
 	}
-	return *a.Drain, nil
+	return all, j.ask(ctx, limit, Request{Do: "why", Native: native}, &all)
 }
 
-func (j Job) askWithin(ctx context.Context, limit time.Duration, r request) (answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", limit))
-	defer cancel()
-	return j.ask(ctx, r)
+// Status returns what the launcher knows of the job, and has the daemons report newer figures.
+func (j Job) Status(ctx context.Context) (s State, err error) {
+	return s, j.ask(ctx, ioTimeout, Request{Do: "state"}, &s)
+}
+
+// Lines returns what ranks wrote, from a number on.
+func (j Job) Lines(ctx context.Context, after int64) (l Lines, err error) {
+	return l, j.ask(ctx, ioTimeout, Request{Do: "output", After: after}, &l)
+}
+
+// Drain has the ranks leave a host, or with undo lets the job use it again, and returns how far that has come. With look
+// it only asks.
+func (j Job) Drain(ctx context.Context, host string, undo, look bool) (d Departure, err error) {
+	return d, j.ask(ctx, ioTimeout, Request{Do: "drain", Host: host, Undo: undo, Look: look}, &d)
 }
 
 // Wait waits for the end of the job and returns its exit status.
 func (j Job) Wait(ctx context.Context) (int, error) {
-	a, err := j.ask(ctx, request{Do: "wait"})
+	a, err := j.send(ctx, Request{Do: "wait"})
 	if err == nil {
 		return a.Code, nil
 	}
@@ -323,7 +274,18 @@ func (j Job) Connect(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", j.file("control"))
 }
 
-func (j Job) ask(ctx context.Context, r request) (answer, error) {
+// ask sends a request that a launcher answers at once, unless it is stopped or its machine hangs.
+func (j Job) ask(ctx context.Context, limit time.Duration, r Request, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", limit))
+	defer cancel()
+	a, err := j.send(ctx, r)
+	if err == nil && into != nil {
+		err = json.Unmarshal(a.Is, into)
+	}
+	return err
+}
+
+func (j Job) send(ctx context.Context, r Request) (answer, error) {
 	var a answer
 	fail := func(err error) (answer, error) {
 		if ctx.Err() != nil {

@@ -86,7 +86,9 @@ func TestNoAnswer(t *testing.T) {
 // TestDescriptorsRunOut: a launcher that cannot accept a client for now answers it later.
 func TestDescriptorsRunOut(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: t.TempDir()}, jobs.Record{})
-	server, err := j.Serve(jobs.Handler{State: func() jobs.State { return jobs.State{Ranks: []jobs.RankStatus{{Rank: 7}}} }})
+	server, err := j.Serve(func(context.Context, jobs.Request) (any, error) {
+		return jobs.State{Ranks: []jobs.RankStatus{{Rank: 7}}}, nil
+	})
 	must.Do(t, err)
 	defer server.End(0)
 	next, err := os.Open(os.DevNull)
@@ -109,21 +111,19 @@ func TestDescriptorsRunOut(t *testing.T) {
 func TestControl(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), "j")}, jobs.Record{})
 	far, _ := create(t, jobs.Store{Dir: filepath.Join(t.TempDir(), strings.Repeat("j", 100))}, jobs.Record{})
-	if s, err := far.Serve(jobs.Handler{}); err == nil || !strings.HasSuffix(err.Error(), ": the path is too long for a socket; set XDG_STATE_HOME to a shorter one") {
+	if s, err := far.Serve(nil); err == nil || !strings.HasSuffix(err.Error(), ": the path is too long for a socket; set XDG_STATE_HOME to a shorter one") {
 		t.Errorf("a long path: %v, %v", s, err)
 	}
 	signals := make(chan int, 1)
-	s, err := j.Serve(jobs.Handler{
-		Signal: func(n int, by string) error {
-			if n != 15 || by != "me@here" {
-				return errors.New("not that one")
-			}
-			signals <- n
-			return nil
-		},
-		State: func() jobs.State {
-			return jobs.State{Ranks: []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}}}
-		},
+	s, err := j.Serve(func(_ context.Context, r jobs.Request) (any, error) {
+		switch {
+		case r.Do == "state":
+			return jobs.State{Ranks: []jobs.RankStatus{{Rank: 0, Host: "h", State: "runs", RSS: 5}}}, nil
+		case r.Signal != 15 || r.By != "me@here":
+			return nil, errors.New("not that one")
+		}
+		signals <- r.Signal
+		return nil, nil
 	})
 	must.Do(t, err)
 	socket := filepath.Join(j.Dir, "control")
@@ -248,7 +248,8 @@ func TestAsked(t *testing.T) {
 		`{"do":"signal","signal":99,"by":"\u001b[2J"}`: {"signal", "signal 99, claimed by ?[2J"},
 		`{"do":"signal","signal":2}`:                   {"signal", "SIGINT"},
 		`{"do":"output","after":7}`:                    {"output"},
-		`{"do":"native"}`:                              {"native"},
+		`{"do":"why","native":true}`:                   {"native"},
+		`{"do":"why"}`:                                 {},
 		`{"do":"state"}`:                               {}, `{"do":"wait"}`: {}, `{"do":`: {}, "": {},
 	} {
 		if what, detail := jobs.Asked([]byte(line)); [2]string{what, detail} != want {

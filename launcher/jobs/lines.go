@@ -3,7 +3,6 @@ package jobs
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -179,13 +178,4 @@ func (r *Recorder) After(after int64) Lines {
 		out.Lines = append(out.Lines, l)
 	}
 	return out
-}
-
-// Lines returns what ranks wrote, from a number on.
-func (j Job) Lines(ctx context.Context, after int64) (Lines, error) {
-	a, err := j.askNow(ctx, request{Do: "output", After: after})
-	if err != nil || a.Lines == nil {
-		return Lines{Lines: []Line{}}, err
-	}
-	return *a.Lines, nil
 }

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -49,13 +48,4 @@ type State struct {
 	Events []Event      `json:"events"` // the latest, the oldest first
 	// Counted has how many events of each kind there were.
 	Counted map[string]int `json:"counted_events,omitempty"`
-}
-
-// Status returns what the launcher knows of the job, and has the daemons report newer figures.
-func (j Job) Status(ctx context.Context) (State, error) {
-	a, err := j.askNow(ctx, request{Do: "state"})
-	if err != nil || a.State == nil { // an older launcher would have returned an error
-		return State{}, err
-	}
-	return *a.State, nil
 }

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"gorun/launcher"
 	"gorun/launcher/jobs"
 )
 
@@ -26,9 +25,9 @@ func Begin(store jobs.Store, record jobs.Record) *Registration {
 	machine, _ := os.Hostname() // for people to read
 	record.Foreground, record.OutputTo = true, standardOutput()
 	record.PID, record.Machine, record.Started = os.Getpid(), machine, time.Now()
-	r := &Registration{record: record, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
-		drains:     make(chan launcher.Drain),
-		background: &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}}
+	r := newRegistration()
+	r.record = record
+	r.background = &background{changed: make(chan struct{}, 1), ending: make(chan struct{}), done: make(chan struct{})}
 	r.recorder.Keep()
 	go r.save(store)
 	return r
@@ -74,7 +73,7 @@ func (r *Registration) save(store jobs.Store) {
 	r.mu.Lock()
 	r.record.ID, r.job = made.ID, job
 	r.mu.Unlock()
-	server, err := job.Serve(r.handler())
+	server, err := job.Serve(r.answer)
 	if err == nil { // else it is listed, and cannot be stopped from elsewhere
 		defer func() { server.End(r.Record().Code) }()
 	}

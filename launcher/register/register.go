@@ -30,8 +30,7 @@ const endTimeout = 3 * time.Second
 // Registration is the place of a job among the user's jobs. Its methods do nothing on nil.
 type Registration struct {
 	askUsage   chan struct{}
-	askWhy     chan struct{}
-	askNative  chan struct{}
+	whys       chan launcher.Why
 	drains     chan launcher.Drain
 	background *background // nil of a detached job
 
@@ -44,7 +43,6 @@ type Registration struct {
 	ranks   []jobs.RankStatus
 	ran     bool                       // a rank has started
 	epoch   uint32                     // the latest that a host has reported
-	waiting []waiting                  // clients that wait for what daemons find out
 	carried map[string]jobs.HostStatus // by host
 
 	events  []happening    // the latest
@@ -53,8 +51,8 @@ type Registration struct {
 
 // Open registers the job whose directory was made before.
 func Open(job jobs.Job) (*Registration, error) {
-	r := &Registration{job: job, askUsage: make(chan struct{}, 1), askWhy: make(chan struct{}, 1), askNative: make(chan struct{}, 1),
-		drains: make(chan launcher.Drain)}
+	r := newRegistration()
+	r.job = job
 	var err error
 	if r.record, err = job.Load(); err != nil {
 		return nil, err
@@ -62,12 +60,12 @@ func Open(job jobs.Job) (*Registration, error) {
 	if err := r.Update(func(record *jobs.Record) { record.PID = os.Getpid() }); err != nil {
 		return nil, err
 	}
-	r.server, err = job.Serve(r.handler())
+	r.server, err = job.Serve(r.answer)
 	return r, err
 }
 
-func (r *Registration) handler() jobs.Handler {
-	return jobs.Handler{Signal: r.signal, State: r.State, Lines: r.recorder.After, Why: r.Why, Native: r.Native, Drain: r.Drain, Departure: r.Departure}
+func newRegistration() *Registration {
+	return &Registration{askUsage: make(chan struct{}, 1), whys: make(chan launcher.Why), drains: make(chan launcher.Drain)}
 }
 
 // signal does what a terminal would, and notes who stops the job.

@@ -1,7 +1,6 @@
 package register
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -47,7 +46,7 @@ func (r *Registration) Watch(spec *launcher.Spec) error {
 		}
 	}
 	spec.HostMoves, spec.Output = r.moves, recorded{spec.Output, &r.recorder}
-	spec.AskWhy, spec.AskNative, spec.Inspected = r.askWhy, r.askNative, r.inspected
+	spec.Whys = r.whys
 	spec.Number = func() int { return r.Record().ID }
 	spec.Drains = r.drains
 	spec.AskUsage, spec.Used, spec.UsedHost = r.askUsage, r.usage, r.hostUsage
@@ -126,14 +125,6 @@ func (o recorded) Write(rank int, stream wire.OutputStream, data []byte) {
 	o.to.Write(rank, stream == wire.Stderr, data)
 	o.Output.Write(rank, stream, data)
 }
-
-// Lines returns what ranks wrote, from a number on, for a Source that may be in another process.
-func (r *Registration) Lines(_ context.Context, after int64) (jobs.Lines, error) {
-	return r.recorder.After(after), nil
-}
-
-// Status is State, for a Source that may be in another process.
-func (r *Registration) Status(context.Context) (jobs.State, error) { return r.State(), nil }
 
 func (r *Registration) update(rank int, f func(*jobs.RankStatus)) {
 	r.mu.Lock()

@@ -43,7 +43,7 @@ const (
 // Source is the job that a page shows: its registration, or the control socket of its launcher.
 type Source interface {
 	Status(ctx context.Context) (jobs.State, error)
-	Why(ctx context.Context) ([]why.Finding, error)
+	Why(ctx context.Context, native bool) ([]why.Finding, error)
 	// Lines returns what ranks wrote, from a number on; from a negative one, the latest.
 	Lines(ctx context.Context, after int64) (jobs.Lines, error)
 }
@@ -180,7 +180,7 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.asking.Unlock()
-	all, err := s.source.Why(r.Context())
+	all, err := s.source.Why(r.Context(), false)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return

@@ -43,7 +43,7 @@ func (j job) Status(context.Context) (s jobs.State, err error) {
 	return s, j.err
 }
 
-func (j job) Why(context.Context) ([]why.Finding, error) {
+func (j job) Why(context.Context, bool) ([]why.Finding, error) {
 	return []why.Finding{{Rank: 1, Host: "host0", State: "sleeps\x1b[2J", Behind: true, Stack: "Current thread 0x1 (most recent call first):\n  File \"/a/train.py\", line 3 in f\n"}}, j.err
 }
 
