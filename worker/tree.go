@@ -31,15 +31,16 @@ func (d *daemon) getFiles(ctx, work context.Context) error {
 		return err
 	}
 	var names []string
+	from := source{d.files, key, d.inbox.messages, d.out}
 	if d.job.Tree != nil {
-		if d.tree, err = getTree(ctx, d.files, d.job.Tree, key, d.inbox.messages, d.out); err != nil {
+		if d.tree, err = from.tree(ctx, d.job.Tree, d.job.ID); err != nil {
 			return err
 		}
 		names = append(names, filepath.Base(d.tree))
 	}
 	if d.job.Python {
 		env := slices.Concat(rankenv.Machine(d.cfg.Env), d.job.Env)
-		if d.venv, _, err = getPython(ctx, d.files, d.job.Argv[0], env, key, d.inbox.messages, d.out); err != nil {
+		if d.venv, _, err = from.python(ctx, d.job.Argv[0], env); err != nil {
 			return err
 		}
 		names = append(names, filepath.Base(d.venv))
@@ -55,16 +56,28 @@ func openStore(env []string) (*shipped.Store, error) {
 	})
 }
 
-func getTree(ctx context.Context, store *shipped.Store, t *wire.Tree, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, err error) {
+// source is what gives this host what a job brings: its launcher, and hosts of the job by a key.
+type source struct {
+	store *shipped.Store
+	key   []byte // nil if there are no other hosts
+	in    <-chan wire.Message
+	out   *wire.Writer
+}
+
+// tree gets a tree for a job, unless a host that shares this one's home has done so: the job's ranks may run in it, and have changed it.
+func (s source) tree(ctx context.Context, t *wire.Tree, job string) (dir string, err error) {
 	if err := t.Check(); err != nil {
 		return "", err
 	}
-	if err := store.Get(ctx, t, key, in, out); err != nil {
+	if name := t.Name(); job != "" && s.store.Made(name, job) {
+		return s.store.Dir(name), s.store.Mark(name)
+	}
+	if err := s.store.Get(ctx, t, s.key, s.in, s.out); err != nil {
 		return "", fmt.Errorf("get the files of %s: %w", t.Root, err)
 	}
-	dir, changed, err := store.Build(t)
+	dir, changed, err := s.store.Build(t, job)
 	for _, name := range changed {
-		out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
+		s.out.Write(&wire.Log{Text: "an earlier job has changed a file of the program: it is kept as " + name})
 	}
 	return dir, err
 }
@@ -72,9 +85,9 @@ func getTree(ctx context.Context, store *shipped.Store, t *wire.Tree, key []byte
 // versioned is what a program is called that names the version of its Python.
 var versioned = regexp.MustCompile(`^python3\.\d+$`)
 
-// getPython gets the environment for the Python that a program names, or else for python3, and returns what decides which packages suit
+// python gets the environment for the Python that a program names, or else for python3, and returns what decides which packages suit
 // that Python.
-func getPython(ctx context.Context, store *shipped.Store, program string, env []string, key []byte, in <-chan wire.Message, out *wire.Writer) (dir string, p wire.Platform, err error) {
+func (s source) python(ctx context.Context, program string, env []string) (dir string, p wire.Platform, err error) {
 	name := "python3"
 	if versioned.MatchString(program) {
 		name = program
@@ -87,7 +100,7 @@ func getPython(ctx context.Context, store *shipped.Store, program string, env []
 	if err != nil {
 		return "", p, err
 	}
-	if dir, err = store.GetPython(ctx, wire.AskPython{Path: file, Platform: p}, base, key, in, out); err != nil {
+	if dir, err = s.store.GetPython(ctx, wire.AskPython{Path: file, Platform: p}, base, s.key, s.in, s.out); err != nil {
 		err = fmt.Errorf("get the environment of Python: %w", err)
 	}
 	return dir, p, err
@@ -106,14 +119,15 @@ func (s Shipped) Fetch(ctx context.Context, r *wire.Detach, in <-chan wire.Messa
 		return err
 	}
 	defer store.Close()
+	from := source{store: store, in: in, out: out}
 	if r.Tree != nil {
-		if _, err := getTree(ctx, store, r.Tree, nil, in, out); err != nil {
+		if _, err := from.tree(ctx, r.Tree, ""); err != nil {
 			return err
 		}
 	}
 	if r.Python != "" {
 		env := slices.Concat(rankenv.Machine(s.Env()), r.Env)
-		r.Packages, r.Platform, err = getPython(ctx, store, r.Python, env, nil, in, out)
+		r.Packages, r.Platform, err = from.python(ctx, r.Python, env)
 	}
 	return err
 }
@@ -142,11 +156,11 @@ func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
 	}
 	name := r.Tree.Name()
 	dir := store.Dir(name)
-	if _, statErr := os.Stat(dir); statErr == nil { // ranks may run in it, and have changed it
+	if store.Made(name, "") { // ranks may run in it, and have changed it
 		err = errors.Join(err, store.Mark(name))
 	} else {
 		beginErr := store.Begin(r.Tree)
-		_, _, buildErr := store.Build(r.Tree)
+		_, _, buildErr := store.Build(r.Tree, "")
 		err = errors.Join(err, beginErr, buildErr)
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"crypto/sha256"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,16 +80,38 @@ func TestShipped(t *testing.T) {
 		t.Errorf("the environment for %+v: %v", here.Platform, err)
 	}
 
-	// Ranks replace a file, and remove one: a launcher that takes over leaves the tree to them.
+	// Ranks replace a file, and remove one: a launcher that takes over leaves the tree to them, and so does a host of the job that joins
+	// and shares their home.
+	store, err := openStore(home)
+	must.Do(t, err)
+	defer store.Close()
+	ended := make(chan wire.Message)
+	close(ended) // there is nobody to ask
+	job := source{store: store, in: ended, out: wire.NewWriter(io.Discard)}
+	if dir, err := job.tree(t.Context(), program, "7"); err != nil || filepath.Base(dir) != filepath.Base(root) {
+		t.Errorf("made in %s, %v", dir, err)
+	}
 	must.Do(t, os.Remove(filepath.Join(root, "train.py")))
 	must.Do(t, os.WriteFile(filepath.Join(root, "new"), []byte("theirs"), 0o600))
 	must.Do(t, os.Rename(filepath.Join(root, "new"), filepath.Join(root, "state")))
 	if again, err := s.Place(here); err != nil || again.Tree.Root != root || !slices.Equal(again.Args, here.Args) {
 		t.Errorf("where its ranks run: %+v, %v", again, err)
 	}
+	_, err = job.tree(t.Context(), program, "7")
 	left, _ := filepath.Glob(filepath.Join(root, "*"))
-	if text, err := os.ReadFile(filepath.Join(root, "state")); string(text) != "theirs" || len(left) != 2 { // with the directory runs
+	if text, _ := os.ReadFile(filepath.Join(root, "state")); err != nil || string(text) != "theirs" || len(left) != 3 { // with the directory runs, and the jobs
 		t.Errorf("in the tree is %q, with %q, %v", left, text, err)
+	}
+	_, err = job.tree(t.Context(), program, "8") // another one wants what was sent
+	if text, _ := os.ReadFile(filepath.Join(root, "state")); err != nil || string(text) != "sent" {
+		t.Errorf("another job has %q, %v", text, err)
+	}
+	partial := tree(program.Root, slices.Concat(program.Files, []wire.TreeFile{file("more", "more")})...)
+	if _, err := job.tree(t.Context(), partial, "7"); err == nil || store.Made(partial.Name(), "") {
+		t.Errorf("a tree of which a file never came is made: %v", err)
+	}
+	if _, err := s.Place(&wire.Detach{Tree: partial, Dir: "/"}); err == nil || store.Made(partial.Name(), "") {
+		t.Errorf("such a tree is placed: %v", err)
 	}
 
 	home = []string{"HOME=" + t.TempDir()}

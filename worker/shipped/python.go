@@ -58,7 +58,7 @@ func (s *Store) GetPython(ctx context.Context, ask wire.AskPython, base string, 
 		if err := s.get(ctx, t, true, key, l); err != nil {
 			return "", err
 		}
-		if err := l.meanwhile(ctx, func(context.Context) error { _, _, err := s.Build(t); return err }); err != nil {
+		if err := l.meanwhile(ctx, func(context.Context) error { _, _, err := s.Build(t, ""); return err }); err != nil {
 			return "", err
 		}
 		text, err := wire.Marshal(answer)

@@ -67,7 +67,7 @@ func TestContents(t *testing.T) {
 	if err := s.Take(tree, missing, strings.NewReader("onetwo")); err != nil {
 		t.Fatal(err)
 	}
-	dir, _, err := s.Build(tree)
+	dir, _, err := s.Build(tree, "")
 	must.Do(t, err)
 	if read(t, dir, "d/a")+read(t, dir, "d/b")+read(t, dir, "d/c")+read(t, dir, "link") != "onetwooneone" {
 		t.Error("the tree has other contents")
@@ -88,9 +88,9 @@ func TestContents(t *testing.T) {
 	if err := s.Take(tree, missing, strings.NewReader("two")); err != nil {
 		t.Fatal(err)
 	}
-	_, changed, err := s.Build(tree)
+	_, changed, err := s.Build(tree, "")
 	must.Do(t, err)
-	if len(changed) != 3 || read(t, dir, "d/a.changed") != "mine" || read(t, dir, "d/b.changed") != "TWO" {
+	if len(changed) != 3 || !s.Made(tree.Name(), "") || read(t, dir, "d/a.changed") != "mine" || read(t, dir, "d/b.changed") != "TWO" {
 		t.Errorf("what was changed is not kept: %q", changed)
 	}
 	if got := read(t, dir, "d/a") + read(t, dir, "d/b") + read(t, dir, "link") + read(t, dir, "d/result"); got != "onetwoonekept" {
@@ -362,7 +362,7 @@ func TestTreesAreCleaned(t *testing.T) {
 		if err := s.Take(tree, missing, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
-		dir, _, err := s.Build(tree)
+		dir, _, err := s.Build(tree, "")
 		must.Do(t, err)
 		dirs = append(dirs, dir)
 	}

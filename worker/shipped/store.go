@@ -174,14 +174,35 @@ func (s *Store) Tend(ctx context.Context, names []string) {
 	cached.Keep(ctx, dirs...)
 }
 
-// Build makes a tree of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
+// makers is the file of a tree that names the jobs it was made for, a line each. It is written last, so it tells that the rest is there.
+const (
+	makers     = ".gorun-jobs"
+	mostMakers = 4 << 10 // bytes of them
+)
+
+// Made reports whether a tree is here that was made for a job, "" for any. Ranks may have changed it since.
+func (s *Store) Made(name, job string) bool {
+	text, err := s.root.ReadFile(path.Join(cached.Trees, name, makers))
+	return err == nil && bytes.Contains(text, []byte(job+"\n"))
+}
+
+// Build makes a tree for a job of contents that are all here, and returns its path. Files that former jobs have changed are kept beside
 // the right ones, with another name: Build returns their paths.
-func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
+func (s *Store) Build(t *wire.Tree, job string) (dir string, changed []string, err error) {
 	treeName := t.Name()
 	at := path.Join(cached.Trees, treeName)
 	dir = s.Dir(treeName)
+	before, err := s.root.ReadFile(path.Join(at, makers))
+	whole := err == nil
 	for _, f := range t.Files {
 		name := path.Join(at, f.Path)
+		if s.isPlaced(name, f) {
+			continue
+		}
+		if whole { // not until it is made again
+			s.root.Remove(path.Join(at, makers))
+			whole = false
+		}
 		differs, err := s.place(name, f)
 		if err != nil {
 			return dir, changed, fmt.Errorf("make %s: %w", f.Path, err)
@@ -190,7 +211,8 @@ func (s *Store) Build(t *wire.Tree) (dir string, changed []string, err error) {
 			changed = append(changed, filepath.Join(s.dir, name+aside))
 		}
 	}
-	return dir, changed, s.Mark(treeName)
+	before = append(before[max(0, len(before)-mostMakers):], job+"\n"...)
+	return dir, changed, errors.Join(s.write(path.Join(at, makers), before), s.Mark(treeName))
 }
 
 // Dir returns the path of a tree.
@@ -198,6 +220,16 @@ func (s *Store) Dir(name string) string { return filepath.Join(s.dir, cached.Tre
 
 // aside ends the name of a file that a former job has changed.
 const aside = ".changed"
+
+// isPlaced reports whether a file of a tree is in its place.
+func (s *Store) isPlaced(at string, f wire.TreeFile) bool {
+	here, err := s.root.Lstat(at)
+	if err != nil || f.Link == "" {
+		return err == nil && (os.SameFile(here, s.has(f)) || untouched(here, f))
+	}
+	to, err := s.root.Readlink(at)
+	return err == nil && to == f.Link
+}
 
 // place puts a file of a tree in its place, and reports whether something else was there, which it keeps.
 func (s *Store) place(at string, f wire.TreeFile) (differs bool, err error) {
@@ -207,10 +239,6 @@ func (s *Store) place(at string, f wire.TreeFile) (differs bool, err error) {
 			return false, err
 		}
 	} else {
-		to, _ := s.root.Readlink(at)
-		if f.Link != "" && to == f.Link || f.Link == "" && (os.SameFile(here, s.has(f)) || untouched(here, f)) {
-			return false, nil
-		}
 		s.root.RemoveAll(at + aside)
 		if err := s.root.Rename(at, at+aside); err != nil {
 			return false, err
