@@ -168,7 +168,7 @@ func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
 	}
 	here.Tree = &wire.Tree{Root: dir, Files: r.Tree.Files}
 	here.Args, here.Dir = r.Tree.At(dir, r.Args, r.Dir)
-	here.Args = r.Tree.EnvAt(dir, here.Args) // -x PYTHONPATH=…
+	here.Args = r.Tree.EnvAt(dir, here.Args) // --env PYTHONPATH=…
 	here.Env, here.Variables = r.Tree.EnvAt(dir, r.Env), r.Tree.EnvAt(dir, r.Variables)
 	if strings.HasPrefix(here.Dir, dir+"/") {
 		os.MkdirAll(here.Dir, 0o700) // it may have no files

@@ -25,7 +25,7 @@ func TestShipped(t *testing.T) {
 	s := Shipped{Env: func() []string { return home }}
 	program, packages := tree("/home/me/proj", file("train.py", "print()"), file("state", "sent")), tree("/cache/env", file("lib/x.py", "X = 1"))
 	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"}, Variables: []string{"PYTHONPATH=/lib:/home/me/proj"},
-		Args: []string{"gorun", "--ship", "-x", "PYTHONPATH=/home/me/proj:/lib", "--x=PYTHONPATH=/home/me/proj", "python3", "/home/me/proj/train.py"}}
+		Args: []string{"gorun", "--ship", "--env", "PYTHONPATH=/home/me/proj:/lib", "python3", "/home/me/proj/train.py"}}
 	in, asked, failed := make(chan wire.Message), make(chan wire.Message), make(chan error, 1)
 	from, to, err := os.Pipe()
 	must.Do(t, err)
@@ -72,7 +72,7 @@ func TestShipped(t *testing.T) {
 	if info, err := os.Stat(here.Dir); string(text) != "print()" || err != nil || !info.IsDir() || here.Dir != filepath.Join(root, "runs") {
 		t.Errorf("in %s is %q, it runs in %s, %v", root, text, here.Dir, err)
 	}
-	args := []string{"gorun", "--ship", "-x", "PYTHONPATH=" + root + ":/lib", "--x=PYTHONPATH=" + root, "python3", root + "/train.py"}
+	args := []string{"gorun", "--ship", "--env", "PYTHONPATH=" + root + ":/lib", "python3", root + "/train.py"}
 	if !slices.Equal(here.Args, args) || here.Env[0] != "PYTHONPATH="+root || here.Variables[0] != "PYTHONPATH=/lib:"+root {
 		t.Errorf("%q with %q and %q", here.Args, here.Env, here.Variables)
 	}

@@ -134,8 +134,8 @@ func (o *jobFlags) begins(words []string, programs []program) (at []int) {
 	return at
 }
 
-// wordsElsewhere returns the words of a request with what only this machine can see: which programs are of an environment, and where links
-// to the tree lead.
+// wordsElsewhere returns the words of a request with what only this machine can see: which programs are of an environment, where links
+// to the tree lead, and which directory of it each flag names for PYTHONPATH.
 func wordsElsewhere(r wire.Detach, at []int, programs []program) []string {
 	words := slices.Clone(r.Args)
 	for i, at := range slices.Backward(at) {
@@ -154,6 +154,9 @@ func wordsElsewhere(r wire.Detach, at []int, programs []program) []string {
 			at--
 		}
 		words = slices.Insert(words, at, "--wdir="+dir) // the last one counts
+		if list, is := valueOf(p.Env[len(r.Variables):], "PYTHONPATH"); is {
+			words = slices.Insert(words, at, "--env", "PYTHONPATH="+list)
+		}
 	}
 	return words
 }

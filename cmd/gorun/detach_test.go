@@ -16,6 +16,7 @@ func TestWordsElsewhere(t *testing.T) {
 	prog := func(dir string, words int, argv ...string) program {
 		return program{Program: launcher.Program{Argv: argv, Dir: dir}, words: words}
 	}
+	with := func(p program, env ...string) program { p.Env = env; return p }
 	for _, tc := range []struct {
 		line     string
 		args     int // how many words follow the flags
@@ -31,6 +32,9 @@ func TestWordsElsewhere(t *testing.T) {
 		{"gorun --wdir /link -- ./a", 2, wire.Detach{Dir: "/home", Tree: tree}, []program{prog("/proj", 1, "./a")}, "gorun --wdir /link --wdir=/proj -- ./a"},
 		{"gorun ./a : -m b", 4, wire.Detach{Dir: "/proj/runs", Tree: tree}, []program{prog("/proj", 1, "./a"), prog("/proj/runs", 1, "python3", "-m", "b")},
 			"gorun --wdir=.. ./a : -m --wdir=. b"},
+		{"gorun -genv PYTHONPATH /proj/lib -- ./a : ./b", 4, wire.Detach{Dir: "/proj", Tree: tree, Variables: []string{"PYTHONPATH=/file"}},
+			[]program{with(prog("/proj", 1, "./a"), "PYTHONPATH=/file", "PYTHONPATH=/proj/lib"), with(prog("/proj", 1, "./b"), "PYTHONPATH=/file")},
+			"gorun -genv PYTHONPATH /proj/lib --env PYTHONPATH=/proj/lib --wdir=. -- ./a : --wdir=. ./b"},
 		{"gorun --configfile f", 2, wire.Detach{Dir: "/proj", Tree: tree}, []program{prog("/proj", 1, "./a")}, "gorun --configfile f"},
 	} {
 		words := strings.Fields(tc.line)

@@ -155,18 +155,18 @@ func (t *Tree) At(root string, argv []string, dir string) (newArgv []string, new
 	return newArgv, newDir
 }
 
-// EnvAt returns an environment, or words such as --x=NAME=VALUE, in which PYTHONPATH names what it has of the tree by its path there.
+// EnvAt returns an environment, or words with such assignments, in which PYTHONPATH names what it has of the tree by its path there.
 func (t *Tree) EnvAt(root string, env []string) []string {
 	there, newEnv := t.names(), slices.Clone(env)
 	for i, kv := range env {
-		if flag, list, is := strings.Cut(kv, "PYTHONPATH="); is && (flag == "" || flag[0] == '-' && strings.HasSuffix(flag, "=")) {
+		if list, is := strings.CutPrefix(kv, "PYTHONPATH="); is {
 			parts := filepath.SplitList(list)
 			for n, part := range parts {
 				if to, is := t.moved(root, part); is && there[filepath.Clean(part)] {
 					parts[n] = to
 				}
 			}
-			newEnv[i] = flag + "PYTHONPATH=" + strings.Join(parts, string(filepath.ListSeparator))
+			newEnv[i] = "PYTHONPATH=" + strings.Join(parts, string(filepath.ListSeparator))
 		}
 	}
 	return newEnv

@@ -39,12 +39,12 @@ func TestShipDetached(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	home("mkdir -p /root/.ssh/proj /root/.ssh/venv/bin && touch /root/.ssh/venv/pyvenv.cfg /root/.ssh/venv/bin/env && cd /root/.ssh/proj && cp " + filepath.Join(s.Root, "testdata/elastic/steps.py") + " . && echo NAME=secret >.env && " +
+	home("mkdir -p /root/.ssh/proj/lib /root/.ssh/venv/bin && touch /root/.ssh/venv/pyvenv.cfg /root/.ssh/venv/bin/env && cd /root/.ssh/proj && cp " + filepath.Join(s.Root, "testdata/elastic/steps.py") + " . && echo NAME=secret >.env && touch lib/inside.py && " +
 		"printf -- '--no-index\\n--find-links " + wheels + "\\nnumpy\\n' >requirements.txt && " +
-		"echo 'import os, sys, numpy; print(\"has\", os.environ[\"NAME\"], numpy.__file__.startswith(sys.prefix)); import steps' >train.py")
+		"echo 'import os, sys, numpy, inside; print(\"has\", os.environ[\"NAME\"], numpy.__file__.startswith(sys.prefix)); import steps' >train.py")
 	s.PowerOff(2)
 	j := detach(s, "--lease", "3", "--min-np", "2", "--max-np", "3", "-ppn", "1", "--env-file", "/root/.ssh/proj/.env", "--python", "/root/.ssh/proj/requirements.txt",
-		"--wdir=/root/.ssh/proj", "--ship", "/root/.ssh/venv/bin/env", "python3", "/root/.ssh/proj/train.py", "--tell", "--steps", "20", "--commit", "1", "--pause", "0.02", "--until", until)
+		"--wdir=/root/.ssh/proj", "-genv", "PYTHONPATH", "/root/.ssh/proj/lib", "--ship", "/root/.ssh/venv/bin/env", "python3", "/root/.ssh/proj/train.py", "--tell", "--steps", "20", "--commit", "1", "--pause", "0.02", "--until", until)
 	home("rm -r /root/.ssh/proj /root/.cache/gorun")
 	j.awaitLogs(`is rank 1 of 2`)
 	j.Boot(2)
