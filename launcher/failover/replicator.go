@@ -27,8 +27,6 @@ const (
 	closeTimeout = 5 * time.Second
 	// lookInterval is how often a launcher whose electors all live looks for more of them.
 	lookInterval = time.Minute
-	// inviteTimeout is how long a host that is to be an elector may take to answer.
-	inviteTimeout = 2 * time.Second
 	// membersTimeout is how long a daemon may take to list the cluster's members.
 	membersTimeout = 3 * time.Second
 )
@@ -313,8 +311,6 @@ func (r *Replicator) invite(ctx context.Context, name, addr string) bool {
 	r.mu.Lock()
 	next := r.holder.Next(name)
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, inviteTimeout)
-	defer cancel()
 	answer, err := r.Client.Keep(ctx, addr, next)
 	if err != nil {
 		return false

@@ -198,7 +198,9 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	if _, limited := ctx.Deadline(); !limited {
+		conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	}
 	if err := wire.NewWriter(conn).Write(m); err != nil {
 		return nil, err
 	}

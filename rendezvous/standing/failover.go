@@ -25,6 +25,9 @@ const (
 	ballot = 3 * time.Second
 )
 
+// ballotOf is how long it may take if a value is sent, which may list the files of a program.
+func ballotOf(value []byte) time.Duration { return ballot + inflight(len(value)) }
+
 // Failover stores the state of jobs whose launchers may be lost, and starts their successors.
 type Failover interface {
 	// Load returns the saved states. Save saves one so that it survives a crash.
@@ -165,13 +168,14 @@ func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, 
 	if err != nil {
 		return
 	}
+	patience := ballotOf(h.State().Value) // theirs is as long
 	for _, name := range a.Of {
 		if h.asking[name] {
 			continue
 		}
 		h.asking[name] = true
 		asking.Go(func() {
-			limit, cancel := context.WithTimeout(ctx, ballot)
+			limit, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			answer, _ := e.ask(limit, name, a.Ask)
 			e.mu.Lock()
@@ -214,7 +218,7 @@ func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire
 
 // Keep sends an elector what a successor of the launcher would need.
 func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept, error) {
-	ctx, cancel := context.WithTimeout(ctx, ballot)
+	ctx, cancel := context.WithTimeout(ctx, ballotOf(k.Value))
 	defer cancel()
 	msg, err := c.ask(ctx, addr, k)
 	switch msg := msg.(type) {

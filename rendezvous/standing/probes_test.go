@@ -1,21 +1,30 @@
 package standing
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"gorun/collective/admit"
 	"gorun/contrib/must"
+	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
 
-// slow sends 125 kB a second.
+// slow sends, and gets, 125 kB a second.
 type slow struct{ net.Conn }
+
+func (c slow) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	time.Sleep(time.Duration(n) * 8 * time.Microsecond)
+	return n, err
+}
 
 func (c slow) Write(b []byte) (int, error) {
 	time.Sleep(time.Duration(len(b)) * 8 * time.Microsecond)
@@ -48,6 +57,57 @@ func TestLongRequest(t *testing.T) {
 			}
 			ours.Close()
 		})
+	}
+}
+
+// saves is the disk of an elector.
+type saves struct{ Failover }
+
+func (saves) Save(authority.State) error { return nil }
+
+// TestLongValue: a value with the list of many files reaches an elector by a slow line, and so does the vote that brings it back.
+func TestLongValue(t *testing.T) {
+	key, err := ParseKey([]byte(aKey))
+	must.Do(t, err)
+	channel, err := key.channel()
+	must.Do(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	s := &server{channel: channel, keys: []string{"", ""}, electors: electors{name: "a", failover: saves{}, born: time.Now(), jobs: map[string]*elector{}}}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		conn, err := l.Accept()
+		if err == nil {
+			s.meet(t.Context(), (&admit.Door{Timeout: handshakeTimeout}).Enter(slow{conn}))
+			conn.Close()
+		}
+	}()
+	value := make([]byte, 440_000)
+	kept, err := Client{Key: key}.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "ab", Term: 1, Seq: 1, Holder: "b", Electors: []string{"a", "b", "c"}, LeaseMS: 1000, Value: value})
+	if err != nil || kept.Seq != 1 {
+		t.Errorf("%+v, %v", kept, err)
+	}
+	<-over
+	l.Close()
+
+	limits := make(chan time.Duration, 2)
+	e := &s.electors
+	e.ask = func(ctx context.Context, _ string, m wire.Message) (wire.Message, error) {
+		until, _ := ctx.Deadline()
+		limits <- time.Until(until)
+		return nil, nil
+	}
+	e.born = e.born.Add(-time.Hour) // the launcher was not heard since
+	var asking sync.WaitGroup
+	e.mu.Lock()
+	e.act(t.Context(), &asking, e.jobs["ab"], authority.Event{Tick: &authority.Tick{}})
+	e.mu.Unlock()
+	asking.Wait()
+	for range 2 {
+		if limit := <-limits; limit < 10*time.Second || limit > ballotOf(value) {
+			t.Errorf("a vote may take %v", limit)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
+// inflight is how long so many bytes may be on their way.
+func inflight(bytes int) time.Duration { return time.Second * time.Duration(bytes/slowest) }
+
 // ErrLeave is the cancellation cause that makes Serve end at once and leave the jobs to its successor.
 var ErrLeave = errors.New("the jobs are left to the next daemon")
 
@@ -269,7 +272,7 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	if err != nil {
 		return
 	}
-	raw.SetDeadline(time.Now().Add(handshakeTimeout + time.Second*time.Duration(size/slowest)))
+	raw.SetDeadline(time.Now().Add(handshakeTimeout + inflight(size)))
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return
