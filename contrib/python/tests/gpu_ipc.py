@@ -67,53 +67,31 @@ class Memory:
 
 
 def values(dtype, count, rank):
-    """Return elements of a rank: any integers, and small floats with fractions."""
-    draw = random.Random(f"{dtype} {count} {rank}")
-    if "float" not in dtype:
-        return draw.randbytes(count * calls.itemsize(dtype))
-    some = [draw.choice([-1, 1]) * draw.randrange(1, 100) / 8 for _ in range(min(count, 997))]
-    raw = kernels.pack(dtype, some)
-    return (raw * (count // len(some) + 1))[: count * calls.itemsize(dtype)]
+    """Return elements of a rank, whose sums and products are exact."""
+    draw = random.Random(rank)
+    some = [draw.randrange(1, 4) for _ in range(min(count, 997))]
+    return (kernels.pack(dtype, some) * (count // len(some) + 1))[: count * calls.itemsize(dtype)]
 
 
 def reductions():
-    """All types and reductions give what they give by the host, to the bit: floats do as they are here."""
+    """All reductions give what they give by the host, to the bit; test_gpu_kernels has the other types."""
     group = settle()
     assert isinstance(group, ipc.Ipc), group
     shares.CHUNK_BYTES = 16 << 10
     for count in COUNTS:
         under_way = []
-        kinds = list(kernels.KINDS)
+        kinds = [(dtype, op) for dtype, op in kernels.KINDS if dtype in ("int32", "float32", "bfloat16")]
         random.Random(basics.rank()).shuffle(kinds)  # each rank has an order of its own
         for dtype, op in kinds:
-            if count > 1000 and dtype in ("int8", "uint8", "uint32", "uint64"):
-                continue  # for the sake of time
             raw = values(dtype, count, basics.rank())
             memory = Memory(group, raw)
             work = memory.start(f"{dtype}.{op}", dtype, op)
             under_way.append((dtype, op, work, memory, start_by_host(f"h.{dtype}.{op}", dtype, op, raw)))
         for dtype, op, work, memory, handle in under_way:
             assert work.wait(), (dtype, op)
-            want = basics.world().synchronize(handle)
-            assert near(dtype, op, memory.bytes(), want), (dtype, op, count)
+            assert memory.bytes() == basics.world().synchronize(handle), (dtype, op, count)
             memory.free()
     print(f"rank {basics.rank()}: all equal", flush=True)
-
-
-def near(dtype, op, got, want):
-    """Report whether results are equal; floats whose operations are rounded in another order nearly so."""
-    if got == want:
-        return True
-    if "float" not in dtype or op in (constants.MIN, constants.MAX):
-        return False
-    import numpy as np
-
-    def floats(raw):
-        if dtype == "bfloat16":
-            return (np.frombuffer(raw, "u2").astype("u4") << 16).view("f4")
-        return np.frombuffer(raw, dtype).astype("f8")
-
-    return np.allclose(floats(got), floats(want), rtol={"bfloat16": 2e-2, "float16": 2e-3}.get(dtype, 1e-6))
 
 
 def faults():

@@ -158,7 +158,10 @@ def difference(value, text, names):
 
 class SurfaceTest(unittest.TestCase):
     def test_signatures_of_stock_horovod(self):
-        """stock_signatures.json is what stock_signatures.py printed of the source of Horovod 0.28.1."""
+        """stock_signatures.json has what the source of Horovod 0.28.1, its last release, defines.
+
+        Functions and methods as "a, b=1, *args", classes as "class of" their bases, everything else as "".
+        """
         hvd.init()
         self.addCleanup(hvd.shutdown)
         made = {name: make() for name, make in MADE.items()}
@@ -209,12 +212,8 @@ class SurfaceTest(unittest.TestCase):
             plain = [[p.replace(annotation=None) for p in of.values() if p.name not in added] for of in both]
             self.assertEqual(*plain, name)
 
-    def test_reductions(self):
-        for number, name in enumerate(("Average", "Sum", "Adasum", "Min", "Max", "Product")):
-            self.assertEqual(getattr(hvd, name), number)
-
     def test_names_of_stock_horovod(self):
-        """stock_names.json is what stock_names.py printed with Horovod 0.28.1."""
+        """stock_names.json has the public names of its modules, without those from elsewhere."""
         stock = table("stock_names.json")
         self.assertLessEqual(set(EXCEPTIONS_TO), set(stock))
         modules = {module: importlib.import_module(f"horovod.{module}") for module in stock}
@@ -229,17 +228,6 @@ class SurfaceTest(unittest.TestCase):
             for name in names:
                 with self.subTest(f"horovod.{module}.{name}"):
                     self.assertTrue(hasattr(there, name))
-
-    def test_process_sets_by_number(self):
-        """As Horovod's own tests ask for them."""
-        from horovod.torch.mpi_ops import _basics
-
-        self.assertRaises(ValueError, _basics._get_process_set_ids_and_ranks)
-        with mock.patch.dict(os.environ, HOROVOD_DYNAMIC_PROCESS_SETS="1"):
-            hvd.init()
-        self.addCleanup(hvd.shutdown)
-        self.assertEqual(_basics._get_process_set_ids_and_ranks(), {0: [0]})
-        self.assertEqual((_basics.size(), _basics.Sum), (1, hvd.Sum))
 
     def test_cache(self):
         from horovod.common.util import _cache
@@ -394,17 +382,6 @@ class SurfaceTest(unittest.TestCase):
         self.assertEqual(found, {"a": 3, "b": 2})
         with self.assertRaisesRegex(RuntimeError, "exit status 3"):
             discovery.HostDiscoveryScript("exit 3", 2).find_available_hosts_and_slots()
-
-    def test_the_check_can_fail(self):
-        def wrong(tensor, nam=None):
-            pass
-
-        self.assertIn("nam=None", difference(wrong, "tensor, name=None", {}))
-        self.assertIn("tensor", difference(wrong, "tensor=1, nam=None", {}))
-        self.assertIn("no process_set", difference(wrong, "tensor, nam=None, process_set=Sum", vars(hvd)))
-        self.assertIn("no variadic keyword", difference(wrong, "tensor, **kwargs", {}))
-        self.assertIn("needs", difference(lambda tensor, extra: None, "tensor", {}))
-        self.assertEqual(difference(lambda tensor, extra=1: None, "tensor", {}), "")
 
 
 if __name__ == "__main__":

@@ -119,40 +119,23 @@ func (p packages) write(w io.Writer, executable string) error {
 			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
-	if err := errors.Join(p.addLibrary(archive), p.addProgram(archive)); err != nil {
+	compressed := stored(filepath.Base(p.program)) // Python does not read it
+	compressed.Method = zip.Deflate
+	if err := errors.Join(addFile(archive, p.library, stored(p.names[0]+"/libgorun.so")), addFile(archive, p.program, compressed)); err != nil {
 		return err
 	}
 	return archive.Close()
 }
 
-// addLibrary adds the native library, if it was built.
-func (p packages) addLibrary(archive *zip.Writer) error {
-	text, err := os.ReadFile(p.library)
-	if p.library == "" || errors.Is(err, fs.ErrNotExist) {
+// addFile adds a file under a name, if it was built.
+func addFile(archive *zip.Writer, file string, header *zip.FileHeader) error {
+	text, err := os.ReadFile(file)
+	if file == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	w, err := archive.CreateHeader(stored(p.names[0] + "/libgorun.so"))
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(text)
-	return err
-}
-
-// addProgram adds another program, if it was built. Python does not read it.
-func (p packages) addProgram(archive *zip.Writer) error {
-	text, err := os.ReadFile(p.program)
-	if p.program == "" || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	header := stored(filepath.Base(p.program))
-	header.Method = zip.Deflate
 	w, err := archive.CreateHeader(header)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 """Every name of Horovod's TensorFlow and Keras interfaces, with its parameters, and where it is tested.
 
-One process. stock_tensorflow.json is what stock_signatures.py printed for these modules of Horovod 0.28.1.
+One process. stock_tensorflow.json has what these modules of Horovod 0.28.1 define; see test_surface.py.
 """
 
 import ast
