@@ -178,7 +178,6 @@ e2e-race: need-lab+cc@gcc build/report
 
 ## python: the tests of the Python binding by PYTHON, from 3.9 on
 python: build
-	$(PYTHON) -B contrib/tools/imports.py
 	PYTHONPATH=contrib/python:contrib/python/shim PYTHONDONTWRITEBYTECODE=1 \
 		$(PYTHON) -m unittest discover -v -s contrib/python/tests 2>&1 | tee build/python.log | grep -v '\.\.\. ok$$'
 	@{ grep -o '^test.*\.\.\. skipped.*' build/python.log || :; } >>build/skips
@@ -336,7 +335,7 @@ frameworks: need-lab build build/frameworks/ready tensorflow jax
 ## tensorflow: the drop-in for TensorFlow and Keras, by TensorFlow 2.21 and 2.18 with Keras 3, by 2.15 with Keras 2, and by Keras 3 on torch (PARTS="ops keras": some of its jobs; TENSORFLOWS=: some of the Pythons)
 tensorflow: build frameworks-ready
 	for python in $(TENSORFLOWS:%=%/bin/python); do \
-		$$python -B contrib/tools/imports.py && $(PYTHON) -B contrib/python/tests/tf/run.py $$python $(PARTS) || exit 1; done
+		$(PYTHON) -B contrib/python/tests/tf/run.py $$python $(PARTS) || exit 1; done
 ## jax: the tests of gorun.jax, and JAX's own programs on the engine, on lab hosts (JAX_VENVS=)
 JAX_VENVS ?= $(CACHE)/jax-0.5.3 $(CACHE)/jax-0.10.2
 jax: need-lab build $(JAX_VENVS:%=%/ready)

@@ -21,7 +21,8 @@ from unittest import mock
 
 import ray
 from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger, runner
-from horovod.ray.elastic import TestDiscovery
+from horovod.ray.elastic import RayHostDiscovery, TestDiscovery
+from horovod.ray.elastic_v2 import ElasticParams
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -379,6 +380,7 @@ class RayTest(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, said):
                 importlib.import_module(f"horovod.ray.{name}")
         self.assertEqual(runner.MiniSettings(timeout_s=7).start_timeout, 7)
+        self.assertTrue(ElasticParams().elastic and issubclass(TestDiscovery, RayHostDiscovery))
 
     def test_hosts_by_chance(self):
         given = settings()
