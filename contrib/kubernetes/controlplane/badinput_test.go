@@ -25,16 +25,6 @@ func testBadInput(e *engine) {
 			},
 			want: `error: train:7575: .*\ngorun: hint: is there a daemon\? .*`,
 		},
-		"quota": {
-			before: func(e *engine) {
-				post(e, "resourcequotas", `{"metadata":{"name":"one"},"spec":{"hard":{"pods":"1"}}}`)
-				e.await("quota", func() bool {
-					return strings.Contains(e.must("GET", "/api/v1/namespaces/"+e.namespace+"/resourcequotas/one", ""), `"used":{"pods"`)
-				})
-			},
-			workers: func(pods []pod) bool { return len(pods) == 0 },
-			want:    `error: train:7575: .*\ngorun: hint: is there a daemon\? .*`,
-		},
 		"wrong-key": {
 			replace: []string{"gorun-key, defaultMode: 0440}\n                - name: shm", "other-key, defaultMode: 0440}\n                - name: shm"},
 			before: func(e *engine) {

@@ -99,31 +99,6 @@ class StateTest(unittest.TestCase):
         sampler = hvd.elastic.ElasticSampler(list(range(8)))
         return hvd.elastic.TorchState(net, optimizer, sampler=sampler, epoch=rank, log=[rank])
 
-    def test_commit_restore_sync(self):
-        def body(rank):
-            state = self.make(rank)
-            state.epoch = 10 + rank
-            state.log.append("lost")
-            state.model.weight.data.fill_(99)
-            state.sampler.record_batch(0, 2)
-            state.restore()
-            assert (state.epoch, state.log, state.model.weight.tolist()) == (rank, [rank], [[rank, rank]])
-            assert state.sampler.processed_num == 0
-            state.epoch = 5 + rank
-            state.commit()
-            state.epoch = 77
-            state.restore()
-            assert state.epoch == 5 + rank
-            state.sync()
-            assert (state.epoch, state.log, state.model.weight.tolist()) == (5, [0], [[0, 0]])
-            assert state.optimizer.param_groups[0]["lr"] == 0.1
-            with torch.no_grad():
-                state.model.weight.fill_(8)
-            state.restore()
-            assert state.model.weight.tolist() == [[0, 0]], "sync() did not commit"
-
-        run_ranks(2, body)
-
     def test_what_belongs_to_an_optimizer_stays_with_it(self):
         schedulers = torch.optim.lr_scheduler
         for make in (

@@ -111,9 +111,7 @@ class Flags:
             if program and program[1] not in OTHERS:
                 return []
             for flag in re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", code):
-                if flag not in known and not flag.startswith("--no-"):
-                    faults.append(f"{flag} is no flag of gorun or of a program that flags.py lists")
-                elif flag not in known and "--" + flag.removeprefix("--no-") not in known:
+                if flag not in known and flag.replace("--no-", "--", 1) not in known:
                     faults.append(f"{flag} is no flag of gorun or of a program that flags.py lists")
         return faults
 
