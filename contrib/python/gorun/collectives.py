@@ -45,6 +45,7 @@ LogicalXor = constants.LOGICAL_XOR
 _OPS = range(Average, LogicalXor + 1)
 ENDED = -1  # the handle of what nobody need wait for
 _MOST_ROWS = (1 << 31) - 1  # for one rank
+BATCH_BYTES, BATCHES_UNDER_WAY = 16 << 20, 4  # of broadcast_all()
 
 
 def choose_op(average: bool | None, op: int | None) -> int:
@@ -262,6 +263,27 @@ def _broadcast_by_host(
         constants.BROADCAST, name, staged, root=root_rank, prescale=float(1 + staged.signature)
     )
     return operation.launch(lambda _: then(staged.load()))
+
+
+def broadcast_all(
+    binding: Binding, tensors: Sequence[Any], root_rank: int, process_set: ProcessSet
+) -> None:
+    """Overwrite any number of tensors with the root's: many small ones as one, to bound the shared memory."""
+    under_way: list[int] = []
+    batch: list[Any] = []
+    nbytes = 0
+    for i, tensor in enumerate(tensors, 1):
+        dtype, shape = binding.describe(tensor)
+        batch.append(tensor)
+        nbytes += math.prod(shape) * element_type(dtype)[1]
+        if nbytes < BATCH_BYTES and i < len(tensors):
+            continue
+        under_way.append(broadcast(binding, batch, batch, root_rank, process_set=process_set))
+        batch, nbytes = [], 0
+        if len(under_way) == BATCHES_UNDER_WAY:
+            basics.world().synchronize(under_way.pop(0))
+    for handle in under_way:
+        basics.world().synchronize(handle)
 
 
 def allgather(

@@ -1,6 +1,7 @@
 """Broadcasts of parameters, optimizer state and objects."""
 
 import unittest
+from unittest import mock
 
 from tests_path import need_torch
 
@@ -10,7 +11,7 @@ from fake import run_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gorun.torch as hvd  # noqa: E402
-from gorun.torch import functions  # noqa: E402
+from gorun import collectives  # noqa: E402
 
 
 def net(rank):
@@ -56,18 +57,13 @@ class ParametersTest(unittest.TestCase):
                 run_ranks(3, body)
 
     def test_in_batches(self):
-        saved = functions._BATCH_BYTES
-        functions._BATCH_BYTES = 64
-        try:
+        def body(rank):
+            tensors = [torch.full((i,), float(rank), dtype=torch.float64) for i in range(40)]
+            hvd.broadcast_parameters(tensors, 0)
+            assert not any(t.any() for t in tensors)
 
-            def body(rank):
-                tensors = [torch.full((i,), float(rank), dtype=torch.float64) for i in range(40)]
-                hvd.broadcast_parameters(tensors, 0)
-                assert not any(t.any() for t in tensors)
-
+        with mock.patch.object(collectives, "BATCH_BYTES", 64):
             run_ranks(2, body)
-        finally:
-            functions._BATCH_BYTES = saved
 
     def test_not_parameters(self):
         def body(rank):

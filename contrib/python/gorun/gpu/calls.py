@@ -13,7 +13,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gorun import constants, errors
 from gorun.exceptions import HorovodInternalError
@@ -117,6 +117,22 @@ class Work:
 Call = tuple[Work, Operation, int]  # with the sum that asks all ranks for it
 
 
+class Names:
+    """The operations of a path by their names, which no other one may have until the end was seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+    def take(self, name: str, operation: Any) -> None:
+        """Give an operation a name; ValueError if another one has it, whose field waited is not set."""
+        with self._lock:
+            other = self._taken.get(name)
+            if other is not None and not other.waited:
+                raise ValueError(DUPLICATE)
+            self._taken[name] = operation
+
+
 class Calls:
     """All ranks of a world, each with its own device. Every rank makes one; any thread may use it."""
 
@@ -126,7 +142,7 @@ class Calls:
         self._world = world
         self._changed = threading.Condition()  # of the fields below
         self._called: list[Call] = []
-        self._names: weakref.WeakValueDictionary[str, Work] = weakref.WeakValueDictionary()
+        self.names = Names()
         self._closing = False
         self._ended = threading.Event()
 
@@ -178,14 +194,6 @@ class Calls:
                 f"{key}: the stream is being captured into a CUDA graph, which operations of gorun cannot be "
                 "part of: call them outside of the graph"
             )
-
-    def occupy(self, work: Work) -> None:
-        """Take the name of an operation, which no other one may have until its end was seen."""
-        with self._changed:
-            other = self._names.get(work.key)
-            if other is not None and not other.waited:
-                raise ValueError(DUPLICATE)
-            self._names[work.key] = work
 
     def _refuse(self) -> None:
         if self.failure or self._closing:

@@ -206,7 +206,7 @@ class Group(Calls):
         """
         self.check(key, stream)
         work = Work(self, key, launch, then, by_host)
-        self.occupy(work)
+        self.names.take(work.key, work)
         self.begin(work, how, stream, balance)
         return work
 

@@ -14,18 +14,16 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gorun.exceptions import HorovodInternalError
 from gorun.gpu import nccl
-from gorun.gpu.calls import Work, itemsize
+from gorun.gpu.calls import Names, Work, itemsize
 from gorun.gpu.driver import Device, Event, Failed
 from gorun.gpu.group import OPS, Group
 from gorun.gpu.shares import Shares
-from gorun.world import DUPLICATE
 
 if TYPE_CHECKING:
     from gorun.world import World
@@ -123,7 +121,7 @@ class Hierarchy:
         self._free: dict[int, list[int]] = defaultdict(list)  # memory of the device, by size
         self._all: list[int] = []
         self._lock = threading.Lock()
-        self._names: weakref.WeakValueDictionary[str, Reduction] = weakref.WeakValueDictionary()
+        self._names = Names()
         self._queue: queue.SimpleQueue[Reduction | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="gorun gpu copies", daemon=True)
         self._thread.start()
@@ -160,7 +158,7 @@ class Hierarchy:
 
         reduction.gather, reduction.copy = gather, back
         try:
-            self._occupy(name, reduction)
+            self._names.take(name, reduction)
             # The thread takes them in the order in which they are launched, which is the same on all ranks.
             first = self.group.start(
                 name, (dtype, count, op, also), scatter, stream, lambda _: self._queue.put(reduction), by_host
@@ -190,13 +188,6 @@ class Hierarchy:
                 self.device.free(address)
         self._all.clear()
         self._shares.close()
-
-    def _occupy(self, name: str, reduction: Reduction) -> None:
-        with self._lock:
-            other = self._names.get(name)
-            if other is not None and not other.waited:
-                raise ValueError(DUPLICATE)
-            self._names[name] = reduction
 
     def _take(self, nbytes: int) -> int:
         with self._lock:

@@ -86,7 +86,7 @@ class Ipc(Calls):
         """Start to reduce elements of all ranks; see Group.allreduce()."""
         self.check(name, stream)
         job = Job(self, name, source, target, count * itemsize(dtype), dtype, op, by_host)
-        self.occupy(job)
+        self.names.take(job.key, job)
         try:
             with self.device.driver.relaxed():
                 serial = self._prepare(job)

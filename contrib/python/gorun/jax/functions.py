@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gorun import basics, collectives
+from gorun import collectives
 from gorun.numpy import _Numpy
 from gorun.objects import allgather_object, broadcast_object
 from gorun.process_sets import ProcessSet, global_process_set
@@ -16,8 +16,6 @@ __all__ = [
     "allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
     "broadcast_pytree",
 ]  # fmt: skip
-
-_BATCH_BYTES = 16 << 20  # small arrays are sent as one, this many bytes at a time
 
 
 def _is_array(leaf: Any) -> bool:
@@ -32,7 +30,7 @@ def broadcast_pytree(tree: Any, root_rank: int = 0, process_set: ProcessSet = gl
     leaves, structure = jax.tree_util.tree_flatten(tree)
     places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
     arrays = [np.array(leaves[i]) for i in places]  # of this process: JAX's own may not be overwritten
-    _broadcast(arrays, root_rank, process_set)
+    collectives.broadcast_all(_Numpy(), arrays, root_rank, process_set)
     for i, array in zip(places, arrays):
         own = leaves[i]
         leaves[i] = jax.device_put(array, own.sharding) if isinstance(own, jax.Array) else _like(own, array)
@@ -41,21 +39,6 @@ def broadcast_pytree(tree: Any, root_rank: int = 0, process_set: ProcessSet = gl
 
 def _like(own: Any, array: np.ndarray) -> Any:
     return array if isinstance(own, np.ndarray) else type(own)(array[()])
-
-
-def _broadcast(arrays: list[np.ndarray], root_rank: int, process_set: ProcessSet) -> None:
-    batch: list[np.ndarray] = []
-    handles: list[int] = []
-    for i, array in enumerate(arrays):
-        batch.append(array)
-        if sum(one.nbytes for one in batch) < _BATCH_BYTES and i + 1 < len(arrays):
-            continue
-        handles.append(collectives.broadcast(_Numpy(), batch, batch, root_rank, process_set=process_set))
-        batch = []
-        if len(handles) > 3:
-            basics.world().synchronize(handles.pop(0))
-    for handle in handles:
-        basics.world().synchronize(handle)
 
 
 def broadcast_parameters(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Iterable
 from typing import Any
@@ -16,10 +15,6 @@ from gorun.torch.memory import Torch
 from gorun.torch.optimizer import _DistributedOptimizer
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
-
-# Many small tensors are sent as one, this many bytes and requests at a time, to bound the arena.
-_BATCH_BYTES = 16 << 20
-_BATCHES_UNDER_WAY = 4
 
 
 def broadcast_parameters(
@@ -36,27 +31,8 @@ def broadcast_parameters(
         raise ValueError(f"invalid params of type: {type(params)}")
     else:
         params = [item[1] if isinstance(item, tuple) else item for item in params]
-    _broadcast([p for p in params if isinstance(p, torch.Tensor)], root_rank, process_set)
-
-
-def _broadcast(tensors: list[torch.Tensor], root_rank: int, process_set: ProcessSet) -> None:
-    world = basics.world()
-    under_way: collections.deque[int] = collections.deque()
-    batch: list[torch.Tensor] = []
-    nbytes = 0
-    for i, tensor in enumerate(tensors):
-        batch.append(tensor)
-        nbytes += tensor.numel() * tensor.element_size()
-        if nbytes < _BATCH_BYTES and i + 1 < len(tensors):
-            continue
-        under_way.append(
-            collectives.broadcast(Torch(), batch, batch, root_rank, process_set=process_set)
-        )
-        batch, nbytes = [], 0
-        if len(under_way) == _BATCHES_UNDER_WAY:
-            world.synchronize(under_way.popleft())
-    while under_way:
-        world.synchronize(under_way.popleft())
+    tensors = [p for p in params if isinstance(p, torch.Tensor)]
+    collectives.broadcast_all(Torch(), tensors, root_rank, process_set)
 
 
 class _Tensor:
@@ -88,7 +64,7 @@ def broadcast_optimizer_state(
     outline = broadcast_object(outline, root_rank, process_set=process_set)
     if not is_root:
         state = _rebuild(outline, tensors)
-    _broadcast(tensors, root_rank, process_set)
+    collectives.broadcast_all(Torch(), tensors, root_rank, process_set)
     if not is_root:
         # torch would copy tensors that only this optimizer has.
         for tensor in tensors:
