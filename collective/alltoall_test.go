@@ -155,27 +155,3 @@ func TestWrongSplits(t *testing.T) {
 		}
 	}
 }
-
-// A host without memory for the result fails its ranks, but sends what the others need.
-func TestAlltoallWithoutMemory(t *testing.T) {
-	c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
-		if host == 1 {
-			return collective.Config{Alloc: noMemory{}}
-		}
-		return collective.Config{}
-	})
-	var promises []*promise
-	for rank := range 3 {
-		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Alltoall, Name: "m",
-			Type: kernel.Int8, Shape: []int{3}, In: bytes.Repeat([]byte{byte(rank)}, 3)}))
-	}
-	for rank, p := range promises {
-		r := p.wait()
-		switch {
-		case rank == 1 && (code(t, r.Err) != collective.CodeInternal || !strings.Contains(r.Err.Error(), "alltoall")):
-			t.Errorf("rank 1: %v", r.Err)
-		case rank != 1 && (r.Err != nil || !bytes.Equal(r.Buffer.Bytes(), []byte{0, 1, 2})):
-			t.Errorf("rank %d: %v, or another result", rank, r.Err)
-		}
-	}
-}

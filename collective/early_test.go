@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,6 +128,36 @@ func TestEarlySegmentsHaveALimit(t *testing.T) {
 	err := <-broken
 	if !strings.Contains(err.Error(), "1000 bytes") {
 		t.Errorf("what broke the world: %v", err)
+	}
+}
+
+// A host without memory for a result fails its own ranks, and not what passes through it.
+func TestHostWithoutMemory(t *testing.T) {
+	c := newMixedCluster(t, even(3, 1), 4, func(host int) collective.Config {
+		if host == 1 {
+			return collective.Config{Segment: 64, Alloc: noMemory{}}
+		}
+		return collective.Config{Segment: 64}
+	})
+	in := func(rank, n int) []byte { return bytes.Repeat([]byte{byte(rank + 1)}, n) }
+	for kind, want := range map[collective.Kind][]byte{
+		collective.Allgather:     slices.Concat(in(0, 300), in(1, 300), in(2, 300)),
+		collective.Alltoall:      slices.Concat(in(0, 100), in(1, 100), in(2, 100)),
+		collective.ReduceScatter: bytes.Repeat([]byte{6}, 100),
+	} {
+		var promises []*promise
+		for rank := range 3 {
+			promises = append(promises, c.submit(rank, collective.Request{Kind: kind, Name: kind.String(), Op: kernel.Sum, Type: kernel.Int8, Shape: []int{300}, In: in(rank, 300)}))
+		}
+		for rank, p := range promises {
+			r := p.wait()
+			switch {
+			case rank == 1 && (code(t, r.Err) != collective.CodeInternal || !strings.Contains(r.Err.Error(), "out of memory") || !strings.Contains(r.Err.Error(), "host2")):
+				t.Errorf("%s, rank 1: %v", kind, r.Err)
+			case rank != 1 && (r.Err != nil || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], want)):
+				t.Errorf("%s, rank %d: %v, or another result", kind, rank, r.Err)
+			}
+		}
 	}
 }
 
