@@ -88,68 +88,6 @@ func TestWorldThatDoesNotForm(t *testing.T) {
 	}
 }
 
-// TestWorldFailsOnAllHosts: as in a start, a host that fails while the world is formed is not reported before the others have
-// failed or entered it, and what its ranks do meanwhile is a consequence.
-func TestWorldFailsOnAllHosts(t *testing.T) {
-	for name, tc := range map[string]struct {
-		other  func(*conversation) // what b does when a has failed, and its ranks
-		failed int
-	}{
-		"it fails as well":    {func(c *conversation) { c.say(&wire.Failed{Step: "join", Text: "no way to a", Code: 255, Peer: 1}) }, 2},
-		"it enters the world": {(*conversation).enter, 1},
-		"its ranks end": {func(c *conversation) {
-			for _, r := range c.at.Ranks {
-				c.say(&wire.Exited{Process: r.Process})
-			}
-		}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			exited := make(chan struct{}, 1)
-			form := func(c *conversation) bool {
-				if !c.begin() {
-					return false
-				}
-				_, ok := c.hear().(*wire.Form)
-				return ok
-			}
-			s := &script{t: t, daemons: map[string]func(*conversation){
-				"a": func(c *conversation) {
-					defer close(exited)
-					if form(c) {
-						c.say(&wire.Failed{Step: "join", Text: "no way to b", Code: 255, Peer: 0})
-						for _, r := range c.at.Ranks {
-							c.say(&wire.Exited{Process: r.Process, Code: 1}) // its init failed
-						}
-						exited <- struct{}{}
-						c.end()
-					}
-				},
-				"b": func(c *conversation) {
-					if form(c) {
-						<-exited
-						tc.other(c)
-						c.end()
-					}
-				},
-			}}
-			_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Verbose = false; s.FormAfter(time.Millisecond) })
-			var failed []*failure.HostError
-			var one *failure.HostError
-			var many *failure.HostErrors
-			switch {
-			case errors.As(err, &many):
-				failed = many.Failed
-			case errors.As(err, &one):
-				failed = append(failed, one)
-			}
-			if len(failed) != tc.failed || failed[0].Host != "a" || failed[0].Err.Error() != "no way to b" {
-				t.Errorf("verdict %v", err)
-			}
-		})
-	}
-}
-
 // TestHostLostWhileWorldIsFormed: with a host of which ranks run the job is lost: no one waits for what becomes of the world.
 func TestHostLostWhileWorldIsFormed(t *testing.T) {
 	formed := func(c *conversation) bool {

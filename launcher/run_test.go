@@ -662,19 +662,6 @@ func TestOtherPython(t *testing.T) {
 	}
 }
 
-// TestLostHost: a daemon that vanishes while ranks run ends the job at once.
-func TestLostHost(t *testing.T) {
-	s := &script{t: t, daemons: map[string]func(*conversation){
-		"a": func(c *conversation) { c.begin(); c.end() },
-		"b": func(c *conversation) { c.begin() },
-	}}
-	_, _, err := start(t, t.Context(), s, nil)
-	var he *failure.HostError
-	if !errors.As(err, &he) || he.Host != "b" || he.ExitCode() != failure.ExitTransport {
-		t.Fatalf("verdict %v", err)
-	}
-}
-
 // TestStartTimeoutNamesTheStep: the error names how far host b came, and what to do.
 func TestStartTimeoutNamesTheStep(t *testing.T) {
 	hello := func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "test"}); c.hear() }
@@ -708,22 +695,6 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 				t.Fatalf("verdict %#v", err)
 			}
 		})
-	}
-}
-
-func TestCancelStops(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("enough")
-	s := &script{t: t, daemons: both(func(c *conversation) {
-		if c.begin() {
-			if c.job.HostID == 0 {
-				cancel(why)
-			}
-			c.end()
-		}
-	})}
-	if _, _, err := start(t, ctx, s, nil); !errors.Is(err, why) {
-		t.Fatalf("verdict %v", err)
 	}
 }
 

@@ -224,25 +224,6 @@ func TestBootstrapOnBareHost(t *testing.T) {
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
 }
 
-func TestBootstrapBesideItself(t *testing.T) {
-	client, cache := shellHost(t, "/bin/sh", "/bin/sh", "/usr/bin:/bin", "")
-	b := program(500 << 10)
-	var wg sync.WaitGroup
-	for range 6 {
-		conn := connect(t, client, "h")
-		wg.Go(func() {
-			s, err := conn.Bootstrap(testContext(t), b, []string{"worker", "--x=a b", "$HOME", "*"})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			talk(t, s, "0027")
-		})
-	}
-	wg.Wait()
-	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
-}
-
 // bareTools is a PATH without gzip, so that every upload opens the binary.
 func bareTools(t *testing.T, more ...string) string {
 	bin := t.TempDir()

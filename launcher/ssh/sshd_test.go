@@ -196,23 +196,15 @@ func TestSSHDThroughAnother(t *testing.T) {
 	wantFiles(t, filepath.Join(target.home, ".cache/gorun", b.SHA256), "gorun", "ok")
 }
 
-// By default sshd drops connections at random from the eleventh on that has not authenticated: never one of ours. One
-// that admits fewer does, and no one notices.
+// An sshd that drops connections from the third on that has not authenticated drops some of ours, and no one notices.
 func TestSSHDMaxStartups(t *testing.T) {
-	t.Run("default", func(t *testing.T) {
-		h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 10:30:100")
-		manyLogins(t, h.client(t), 64)
-		d.wantNoneDropped(t, 64)
-	})
-	t.Run("2:100:2", func(t *testing.T) {
-		h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 2:100:2")
-		manyLogins(t, h.client(t), 16)
-		d.wantFewAttempts(t, 16)
-	})
+	h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 2:100:2")
+	manyLogins(t, h.client(t), 16)
+	d.wantFewAttempts(t, 16)
 }
 
-// The same when the hosts look like different machines, so that only the key that they show reveals that it is one
-// sshd.
+// By default sshd drops connections at random from the eleventh on: never one of ours, although the hosts look like different
+// machines, so that only the key that they show reveals that it is one sshd.
 func TestSSHDMaxStartupsManyAddresses(t *testing.T) {
 	const addresses, hosts = 16, 64
 	extra := "LogLevel VERBOSE\nMaxStartups 10:30:100\n"
@@ -245,26 +237,6 @@ func (d *sshd) wantFewAttempts(t *testing.T, hosts int) {
 	t.Logf("sshd took %d connections and dropped %d", took, dropped)
 	if took < hosts || took+dropped > 5*hosts {
 		t.Errorf("for %d logins sshd took %d connections and dropped %d", hosts, took, dropped)
-	}
-}
-
-// Who is refused is refused: sshd hears of each host once, with each key once.
-func TestSSHDAuthenticationIsNotRetried(t *testing.T) {
-	h, d := sshdHome(t, "LogLevel VERBOSE")
-	writeKey(t, h.path("keys", "other"))
-	h.IdentityFiles = []string{h.path("keys", "other")}
-	must.Do(t, os.Remove(h.path(".ssh", "id_ed25519")))
-	c := h.client(t)
-	const hosts = 12
-	var wg sync.WaitGroup
-	for i := range hosts {
-		wg.Go(func() {
-			refused(t, c, fmt.Sprintf("box%d", i), ssh.StepAuthenticate, "no key was accepted", "ssh-copy-id")
-		})
-	}
-	wg.Wait()
-	if took, failed := d.count("Connection from "), d.count("Failed publickey"); took != hosts || failed > hosts {
-		t.Errorf("sshd took %d connections of %d hosts, and refused %d keys", took, hosts, failed)
 	}
 }
 
