@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher/follow"
+	"gorun/launcher/jobs"
 	"gorun/worker/command"
 )
 
@@ -37,7 +37,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 	}
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(parent))
 	defer leave(nil)
-	var present atomic.Pointer[follow.Target] // which gets the signals
+	var present atomic.Pointer[jobs.Target] // which gets the signals
 	present.Store(&job)
 	// Each group of signals has its own notify, so that the user can leave although the launcher does not answer.
 	defer notify(func(syscall.Signal) { leave(errLeft) }, unix.SIGQUIT)()
@@ -47,7 +47,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 		return context.Cause(parent)
 	}
 	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.Label)
-	code, err := job.Attach(ctx, o.out, attachLines, func(next follow.Target) {
+	code, err := job.Attach(ctx, o.out, attachLines, func(next jobs.Target) {
 		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", next.Label)
 		present.Store(&next)
 	})
@@ -66,7 +66,7 @@ func attach(parent context.Context, o *jobsFlags) error {
 }
 
 // passOn sends a signal to a job's launcher and prints a note if that fails.
-func passOn(ctx context.Context, to *follow.Target, s syscall.Signal) {
+func passOn(ctx context.Context, to *jobs.Target, s syscall.Signal) {
 	if err := to.Signal(ctx, int(s), stopper()); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(os.Stderr, "gorun: note: %s did not reach job %s: %v\ngorun: hint: Ctrl-\\ leaves it\n", unix.SignalName(s), to.Label, err)
 	}

@@ -19,7 +19,7 @@ import (
 // Tests are free. The table is the architecture: a new arrow is a decision, made here.
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule", "collective/verbs",
-		"launcher", "launcher/detached", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/follow", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/pyenv", "launcher/register", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
+		"launcher", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/hosts", "launcher/jobs", "launcher/launchers", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/pyenv", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
 		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker", "worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv", "worker/shipped"},
@@ -31,12 +31,8 @@ var allowed = map[string][]string{
 	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
-	"launcher/detached":    {"launcher", "launcher/failover", "launcher/failure", "launcher/jobs", "launcher/register", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/register":    {"launcher", "launcher/jobs", "launcher/why", "rendezvous/wire", "topology"},
-	"launcher/failover":    {"launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/follow":      {"launcher/jobs", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/hosted":      {"launcher/detached", "launcher/failover", "launcher/failure", "launcher/follow", "launcher/jobs", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/jobs":        {"launcher/why", "rendezvous/wire"},
+	"launcher/jobs":        {"launcher/why", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
+	"launcher/launchers":   {"launcher", "launcher/failure", "launcher/jobs", "launcher/why", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire", "topology"},
 	"launcher/top":         {"launcher/jobs", "launcher/why", "rendezvous/wire", "topology"},
 	"launcher/httpserve":   {"collective/admit"},
 	"launcher/web":         {"launcher/httpserve", "launcher/jobs", "launcher/why", "rendezvous/wire"},

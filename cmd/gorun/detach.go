@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher/detached"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
+	"gorun/launcher/launchers"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/ship"
@@ -43,7 +43,7 @@ func detach(ctx context.Context, o *jobFlags, programs []program) error {
 	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0] // it may be called horovodrun
 	cmd.Env = os.Environ()
-	d, err := detached.Start(ctx, store, cmd, jobs.Record{Program: programName(programs)})
+	d, err := launchers.Start(ctx, store, cmd, jobs.Record{Program: programName(programs)})
 	if err != nil {
 		return err
 	}

@@ -4,34 +4,34 @@ import (
 	"context"
 	"os"
 
-	"gorun/launcher/detached"
 	"gorun/launcher/jobs"
+	"gorun/launcher/launchers"
 	"gorun/worker/command"
 )
 
 type detachedKey struct{}
 
 // detachedOf returns what this process has in place of a terminal, nil if it is no detached launcher.
-func detachedOf(ctx context.Context) *detached.Launcher {
-	d, _ := ctx.Value(detachedKey{}).(*detached.Launcher)
+func detachedOf(ctx context.Context) *launchers.Launcher {
+	d, _ := ctx.Value(detachedKey{}).(*launchers.Launcher)
 	return d
 }
 
-// openDetached returns what detached.Start has prepared for this process, nil if it has not.
-func openDetached() (*detached.Launcher, error) {
-	dir := os.Getenv(detached.Variable)
+// openDetached returns what launchers.Start has prepared for this process, nil if it has not.
+func openDetached() (*launchers.Launcher, error) {
+	dir := os.Getenv(launchers.Variable)
 	if dir == "" {
 		return nil, nil
 	}
-	origin := detached.OriginFrom(os.Getenv(detached.OriginVariable))
-	os.Unsetenv(detached.Variable) // it is not for the programs that this one starts
-	os.Unsetenv(detached.OriginVariable)
-	if origin.Addr != "" { // it gets the cluster's key
+	hosted := os.Getenv(launchers.HostedVariable) != ""
+	os.Unsetenv(launchers.Variable) // it is not for the programs that this one starts
+	os.Unsetenv(launchers.HostedVariable)
+	if hosted { // it gets the cluster's key
 		if err := hide(); err != nil {
 			return nil, err
 		}
 	}
-	return detached.Open(dir, origin, os.Exit)
+	return launchers.Open(dir, os.Exit)
 }
 
 // stateDir is command.StateDir with a hint for the user if it fails.
@@ -50,4 +50,4 @@ func jobStore() (jobs.Store, error) {
 }
 
 // jobsIn is the store of the user's jobs in the state directory.
-func jobsIn(stateDir string) jobs.Store { return detached.JobsIn(stateDir) }
+func jobsIn(stateDir string) jobs.Store { return launchers.JobsIn(stateDir) }

@@ -64,7 +64,7 @@ var otherVariables = []variableGroup{
 		{[]string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}, "how gorun-vsphere reaches vCenter"},
 	}},
 	{"gorun's own: do not set these", []variable{
-		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "show a launcher that it has no terminal, and which cluster runs it"},
+		{[]string{"GORUN_DETACHED", "GORUN_HOSTED"}, "show a launcher that it has no terminal, and that a daemon of a cluster runs it"},
 		{[]string{"GORUN_ON_LOSS"}, "keep-batch or shrink-batch: what --on-loss sets, for samplers"},
 		{[]string{"GORUN_VERBOSE"}, "1: the first rank of each host shows which frameworks it uses, and how they reach the engine; --verbose sets it"},
 		{[]string{"GORUN_TIME_SCALE"}, "a factor for the limits of tests"},

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"gorun/launcher"
-	"gorun/launcher/register"
+	"gorun/launcher/launchers"
 	"gorun/launcher/why"
 )
 
@@ -18,7 +18,7 @@ const recordLimit = 2 * time.Second
 // for it.
 type recorder struct {
 	dir    string // that the user chose, "" for the job's own
-	listed *register.Registration
+	listed *launchers.Registration
 	next   chan *why.Recording // has room for one
 	ended  sync.WaitGroup
 
@@ -27,7 +27,7 @@ type recorder struct {
 }
 
 // recordTo keeps the recordings of a job in a file. stop waits, for recordLimit at most, until the last one is written.
-func recordTo(spec *launcher.Spec, dir string, listed *register.Registration) (stop func()) {
+func recordTo(spec *launcher.Spec, dir string, listed *launchers.Registration) (stop func()) {
 	r := &recorder{dir: dir, listed: listed, next: make(chan *why.Recording, 1), note: spec.Note}
 	r.ended.Go(func() {
 		for recording := range r.next {

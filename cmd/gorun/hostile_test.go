@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
@@ -24,7 +23,7 @@ func TestHostileNames(t *testing.T) {
 	showCluster(&shown, &wire.Jobs{
 		Members: []wire.MemberState{{Host: "h" + orders, Addr: "a" + orders}},
 		Jobs:    []wire.JobState{{User: "u" + orders, Program: "p" + orders, Shares: shares}},
-	}, []follow.Entry{{Record: jobs.Record{Program: "p" + orders, Machine: "m" + orders, State: jobs.Unattended, Started: time.Now()}}})
+	}, []jobs.Entry{{Record: jobs.Record{Program: "p" + orders, Machine: "m" + orders, State: jobs.Unattended, Started: time.Now()}}})
 	silent(t, shown.String())
 
 	words := []string{"a" + orders, "it's" + orders, "two\nlines\t", "\xff", "plain", ""}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 )
 
@@ -39,8 +38,8 @@ func jobsCommand(name, usage, takes, does string, own func(o *jobsFlags) []cli.F
 }
 
 // findJob reads which job is meant: the one with the number, or else the last.
-func findJob(ctx context.Context, o *jobsFlags, running bool) (follow.Target, error) {
-	var none follow.Target
+func findJob(ctx context.Context, o *jobsFlags, running bool) (jobs.Target, error) {
+	var none jobs.Target
 	id := ""
 	switch len(o.args) {
 	case 0:
@@ -63,13 +62,13 @@ func findJob(ctx context.Context, o *jobsFlags, running bool) (follow.Target, er
 }
 
 // findTarget looks for a job on this machine, or in the cluster that the flags name.
-func findTarget(ctx context.Context, o *clusterFlags, id string, running bool) (follow.Target, error) {
+func findTarget(ctx context.Context, o *clusterFlags, id string, running bool) (jobs.Target, error) {
 	if o.cluster == "" {
 		store, err := jobStore()
 		if err != nil {
-			return follow.Target{}, err
+			return jobs.Target{}, err
 		}
-		t, err := follow.Local(store, id, running)
+		t, err := jobs.FindHere(store, id, running)
 		if err != nil {
 			return t, &usageError{err, "gorun ps lists them; gorun --detach … starts one"}
 		}
@@ -77,10 +76,10 @@ func findTarget(ctx context.Context, o *clusterFlags, id string, running bool) (
 	}
 	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
-		return follow.Target{}, err
+		return jobs.Target{}, err
 	}
-	t, err := follow.Find(ctx, client, addr, id, running)
-	if missing, ok := errors.AsType[*follow.NotFoundError](err); ok {
+	t, err := jobs.FindInCluster(ctx, client, addr, id, running)
+	if missing, ok := errors.AsType[*jobs.NotFoundError](err); ok {
 		return t, explainMissing(missing, addr)
 	}
 	if err != nil {
@@ -93,7 +92,7 @@ func findTarget(ctx context.Context, o *clusterFlags, id string, running bool) (
 }
 
 // explainMissing adds what to do about a job that is not on the hosts that answer.
-func explainMissing(err *follow.NotFoundError, addr string) error {
+func explainMissing(err *jobs.NotFoundError, addr string) error {
 	if err.Silent == nil {
 		return &usageError{err, "gorun ps --cluster " + addr + " lists them"}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 )
 
@@ -14,7 +13,7 @@ func TestMissingJob(t *testing.T) {
 		"no such job, gorun ps --cluster host:1 lists them": nil,
 		"no such job; no answer from c, d, if the job's launcher was there, another host carries it on when its lease is over: ask again": {"c", "d"},
 	} {
-		err := explainMissing(&follow.NotFoundError{Err: jobs.ErrNone, Silent: silent}, "host:1")
+		err := explainMissing(&jobs.NotFoundError{Err: jobs.ErrNone, Silent: silent}, "host:1")
 		if e, ok := errors.AsType[*usageError](err); !ok || e.Error()+", "+e.hint != want {
 			t.Errorf("%v, want %s", e, want)
 		}

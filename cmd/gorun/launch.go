@@ -19,10 +19,10 @@ import (
 	"gorun/collective/verbs"
 	"gorun/launcher"
 	"gorun/launcher/failure"
+	"gorun/launcher/launchers"
 	"gorun/launcher/metrics"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
-	"gorun/launcher/register"
 	"gorun/launcher/ship"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
@@ -74,7 +74,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 // jobPlan holds the meaning of a job's flags, except for its programs and JobOptions.
 type jobPlan struct {
 	*jobFlags
-	listed   *register.Registration
+	listed   *launchers.Registration
 	changing *elasticPlan // nil if the world stays as it is
 	settings settings
 	ring     ringPlan

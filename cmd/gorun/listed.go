@@ -9,15 +9,14 @@ import (
 	"strings"
 	"syscall"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
+	"gorun/launcher/launchers"
 	"gorun/launcher/output"
-	"gorun/launcher/register"
 	"gorun/worker/command"
 )
 
 // listJob lists a job, so that ps, top and stop find it. The caller calls end with the error that ended the job.
-func listJob(ctx context.Context, programs []program) (listed *register.Registration, end func(error)) {
+func listJob(ctx context.Context, programs []program) (listed *launchers.Registration, end func(error)) {
 	if d := detachedOf(ctx); d != nil { // it ends with the process
 		listed = d.Registration()
 		release := listed.StoppingAfter(ctx, stoppedBy)
@@ -27,7 +26,7 @@ func listJob(ctx context.Context, programs []program) (listed *register.Registra
 	if err != nil {
 		return nil, func(error) {} // without a state directory no job is listed
 	}
-	listed = register.Begin(jobsIn(dir), jobs.Record{Program: programName(programs)})
+	listed = launchers.Begin(jobsIn(dir), jobs.Record{Program: programName(programs)})
 	release := listed.StoppingAfter(ctx, stoppedBy)
 	return listed, func(err error) {
 		release()
@@ -65,7 +64,7 @@ func stopper() string {
 }
 
 // noOutput is the error of a command that would show the output of a job, if gorun does not keep it.
-func noOutput(job follow.Target) error {
+func noOutput(job jobs.Target) error {
 	if !job.Foreground || job.Dir != "" && isFile(job.Output()) { // a job that failed has left the end of its output
 		return nil
 	}

@@ -18,8 +18,8 @@ import (
 
 // spoken are the packages whose errors and hints users read.
 var spoken = []string{
-	"cmd/gorun", "launcher", "launcher/detached", "launcher/discover", "launcher/elastic", "launcher/failover", "launcher/follow",
-	"launcher/dial", "launcher/hosted", "launcher/hosts", "launcher/jobs", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
+	"cmd/gorun", "launcher", "launcher/discover", "launcher/elastic",
+	"launcher/dial", "launcher/hosts", "launcher/jobs", "launcher/launchers", "launcher/output", "launcher/plan", "launcher/ssh", "launcher/survey",
 	"rendezvous/standing", "worker", "worker/member", "worker/moves", "worker/network", "worker/command", "cmd/gorund",
 }
 

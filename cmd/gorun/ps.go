@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
@@ -76,7 +75,7 @@ func listJobs(o *jobsFlags) error {
 type clusterList struct {
 	Members  []wire.MemberState `json:"members"`
 	Jobs     []clusterJob       `json:"jobs"` // in the order in which they came
-	Detached []follow.Entry     `json:"detached"`
+	Detached []jobs.Entry       `json:"detached"`
 }
 
 // clusterJob is a job that has slots or waits for them.
@@ -92,8 +91,8 @@ type clusterSlots struct {
 	Slots int    `json:"slots"`
 }
 
-func listCluster(all *wire.Jobs, detached []follow.Entry) clusterList {
-	list := clusterList{append([]wire.MemberState{}, all.Members...), []clusterJob{}, []follow.Entry{}}
+func listCluster(all *wire.Jobs, detached []jobs.Entry) clusterList {
+	list := clusterList{append([]wire.MemberState{}, all.Members...), []clusterJob{}, []jobs.Entry{}}
 	for _, j := range all.Jobs {
 		x := clusterJob{j, jobs.Waiting, []clusterSlots{}}
 		for _, s := range j.Shares {
@@ -108,7 +107,7 @@ func listCluster(all *wire.Jobs, detached []follow.Entry) clusterList {
 	return list
 }
 
-func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []follow.Entry, error) {
+func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []jobs.Entry, error) {
 	client, addr, err := clusterOf(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -117,11 +116,11 @@ func clusterJobs(ctx context.Context, o *clusterFlags) (*wire.Jobs, []follow.Ent
 	if err != nil {
 		return nil, nil, explainCluster(addr, err)
 	}
-	detached, _ := follow.List(ctx, client, all.Members)
+	detached, _ := jobs.ListCluster(ctx, client, all.Members)
 	return all, detached, nil
 }
 
-func showCluster(to io.Writer, all *wire.Jobs, detached []follow.Entry) {
+func showCluster(to io.Writer, all *wire.Jobs, detached []jobs.Entry) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "HOST\tADDRESS\tUSED\t")
 	for _, m := range all.Members {

@@ -22,9 +22,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/detached"
 	"gorun/launcher/failure"
-	"gorun/launcher/hosted"
+	"gorun/launcher/launchers"
 	"gorun/launcher/metrics"
 	"gorun/launcher/plan"
 	"gorun/rendezvous/audit"
@@ -230,8 +229,8 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	if o.rdma {
 		daemon = slices.Insert(daemon, 2, command.WithRDMA+"="+o.rdmaLibrary)
 	}
-	launchers := hosted.Runner{
-		Origin:   detached.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, Key: p.key.Text()},
+	launchers := launchers.Runner{
+		Origin:   launchers.Origin{Addr: net.JoinHostPort(p.address, strconv.Itoa(p.port)), Name: p.name, Key: p.key.Text()},
 		Client:   standing.Client{Key: p.key, Version: version},
 		StateDir: stateDir, Env: daemonEnv, Log: log, Files: worker.Shipped{Env: daemonEnv},
 	}
@@ -285,7 +284,7 @@ func (e *listenError) NextStep() string {
 }
 
 // observeAt serves the metrics of the daemon at an address, none if it is "", from when observe is called.
-func observeAt(address, name string, launchers hosted.Runner) (observe func(stats func() standing.Stats), closes func(), err error) {
+func observeAt(address, name string, launchers launchers.Runner) (observe func(stats func() standing.Stats), closes func(), err error) {
 	if address == "" {
 		return nil, func() {}, nil
 	}

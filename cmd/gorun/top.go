@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	screen "gorun/launcher/top"
 )
@@ -71,7 +70,7 @@ func top(ctx context.Context, o *jobsFlags) error {
 }
 
 // showScreen fills the terminal with the job until it ends or the user leaves.
-func showScreen(ctx context.Context, o *jobsFlags, job follow.Target) error {
+func showScreen(ctx context.Context, o *jobsFlags, job jobs.Target) error {
 	end, err := screen.Show(ctx, job.Job, job.Label, os.Stdin, os.Stdout, os.Environ())
 	if err == nil && end.Ended {
 		fmt.Fprintf(o.errs, "gorun: job %s has ended with %d\n", job.Label, end.Code)

@@ -5,6 +5,9 @@
 // directory, because that one is removed with the user's last login while jobs run on. A launcher that is killed cannot
 // record that it ended; a lock that dies with it shows that. Limits says how long jobs are kept when they have ended.
 //
+// A Target is a job that was found here or in a cluster. Its output and its exit status come from the host of its launcher.
+// When that launcher is lost, Attach looks for a successor on all hosts of the cluster and goes on with it.
+//
 // A Server owns a goroutine for each connection; End waits for all of them. The package starts no process.
 package jobs
 

@@ -58,7 +58,7 @@
 //     FirstConnection, 20 s. If the connection has ended, it asks at once; the daemon of a cluster then waits for ResidentGrace, 60 s, because its
 //     resident daemon may be being replaced. Where another launcher may take over, which is so in a detached elastic
 //     job of a cluster, the daemons wait for 180 s: MoveLease or the lease of the user, and
-//     authority.SuccessionTimeout (launcher/detached, Launcher.Replicate). Ctrl-Z is announced, and suspends the
+//     authority.SuccessionTimeout (launcher/launchers, Launcher.Replicate). Ctrl-Z is announced, and suspends the
 //     limit.
 //   - Host, in the start of a job of fixed size: it tries to reach the others for LinkTimeout, 15 s, and then reports
 //     that it cannot continue. The start fails, unless a host is silent or was so within RejoinGrace. The links that a

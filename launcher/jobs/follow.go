@@ -1,8 +1,4 @@
-// Package follow finds detached jobs, on this machine or in a cluster, and follows one from launcher to launcher.
-//
-// A Target is a job that was found. Its output and its exit status come from the host of its launcher. When that
-// launcher is lost, Attach looks for a successor on all hosts of the cluster and goes on with it.
-package follow
+package jobs
 
 import (
 	"context"
@@ -13,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/resume"
 )
@@ -30,8 +25,8 @@ const (
 
 // Target is a job that was found.
 type Target struct {
-	jobs.Job
-	jobs.Record
+	Job
+	Record
 	Label string // the job's name for users
 	Tie   string // says which job this is if others have the same name
 	// Read reads what the job wrote: the last lines, all if lines is negative, and then what comes, if it is to follow.
@@ -44,8 +39,8 @@ type Target struct {
 	runs func(ctx context.Context) bool
 }
 
-// Local finds a job of this machine, as Store.Find does.
-func Local(store jobs.Store, id string, running bool) (t Target, err error) {
+// FindHere finds a job of this machine, as Store.Find does.
+func FindHere(store Store, id string, running bool) (t Target, err error) {
 	if t.Job, t.Record, err = store.Find(id, running); err != nil {
 		return t, err
 	}
@@ -80,7 +75,7 @@ func (t Target) Attach(ctx context.Context, to io.Writer, lines int, moved func(
 		if !ok {
 			break
 		}
-		if next.State == jobs.Ended {
+		if next.State == Ended {
 			lines := 0
 			if next.Term > t.Term {
 				lines = -1 // nothing of its output was shown

@@ -1,4 +1,4 @@
-package detached
+package launchers
 
 import (
 	"bufio"
@@ -10,30 +10,24 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"gorun/contrib/must"
-	"gorun/launcher/failover"
-	"gorun/launcher/failover/failovertest"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // TestElectorsHearOfRunningJobs: electors hear of a job when its launcher has reported that it runs, and until then it
 // decides alone. One that fails before that waits for no one.
 func TestElectorsHearOfRunningJobs(t *testing.T) {
-	key := failovertest.Key(t)
-	host := failovertest.Disk{Saved: make(chan authority.State, 10)}
-	home, _ := failovertest.Daemon(t, key, "a", host)
+	key := testKey(t)
+	host := disk{saved: make(chan authority.State, 10)}
+	home, _ := startDaemon(t, key, "a", host)
 	const lease = 4 * time.Second
-	open := func(job string) (k *failover.Replicator, l *Launcher, reported *bufio.Reader) {
+	open := func(job string) (k *Replicator, l *Launcher, reported *bufio.Reader) {
 		electors := authority.Snapshot{Electors: []string{"a"}}
-		k = failover.New(job, electors, failover.Handover{}, map[string]string{"a": home}, failover.Config{
-			Client: standing.Client{Key: key, Version: failovertest.Version}, Self: "a", Home: home, Lease: lease,
+		k = newReplicator(job, electors, handover{}, map[string]string{"a": home}, replication{
+			Client: standing.Client{Key: key, Version: testVersion}, Self: "a", Home: home, Lease: lease,
 			Shares: func() []wire.Share { return nil }, Note: t.Logf,
 			Superseded: func(uint64) { t.Error("there is another launcher") },
 		})
@@ -42,7 +36,7 @@ func TestElectorsHearOfRunningJobs(t *testing.T) {
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return k, &Launcher{replicator: k, ready: w}, bufio.NewReader(r)
 	}
-	safe := func(k *failover.Replicator, want uint64) {
+	safe := func(k *Replicator, want uint64) {
 		t.Helper()
 		select {
 		case got := <-k.Kept():
@@ -60,48 +54,41 @@ func TestElectorsHearOfRunningJobs(t *testing.T) {
 		}
 		safe(k, n+1)
 	}
-	if n := len(host.Saved); n > 0 {
-		t.Fatalf("an elector knows of the job before it runs: %+v", <-host.Saved)
+	if n := len(host.saved); n > 0 {
+		t.Fatalf("an elector knows of the job before it runs: %+v", <-host.saved)
 	}
 	l.Report("runs")
 	if text, err := reported.ReadString('\n'); text != "runs\n" {
 		t.Errorf("it said %q, %v", text, err)
 	}
-	if s := <-host.Saved; s.Seq != 2 || !strings.Contains(string(s.Value), `"launcher":1`) {
+	if s := <-host.saved; s.Seq != 2 || !strings.Contains(string(s.Value), `"launcher":1`) {
 		t.Errorf("the elector got value %d: %s", s.Seq, s.Value)
 	}
 	l.Report("says that again")
 	k.Keep([]byte("2"), lease)
 	safe(k, 3)
 	k.Close(7)
-	<-host.Saved
-	if s := <-host.Saved; !s.Over || !strings.Contains(string(s.Value), `"code":7`) {
+	<-host.saved
+	if s := <-host.saved; !s.Over || !strings.Contains(string(s.Value), `"code":7`) {
 		t.Errorf("the elector got %+v", s)
 	}
 
 	k, _, _ = open("ef") // of a job that has waited for slots, and has nothing to leave yet
 	k.Start()
 	time.Sleep(lease / 4)
-	if len(host.Saved) > 0 {
-		t.Errorf("the elector got %+v", <-host.Saved)
+	if len(host.saved) > 0 {
+		t.Errorf("the elector got %+v", <-host.saved)
 	}
 	k.Close(0)
-	if s := <-host.Saved; s.Seq != 1 || !s.Over {
+	if s := <-host.saved; s.Seq != 1 || !s.Over {
 		t.Errorf("the elector got %+v", s)
 	}
 
 	k, _, _ = open("cd")
 	k.Keep([]byte("1"), lease)
 	began := time.Now()
-	if k.Close(1); time.Since(began) > 2*time.Second || len(host.Saved) > 0 {
+	if k.Close(1); time.Since(began) > 2*time.Second || len(host.saved) > 0 {
 		t.Errorf("a job that has failed to start says so to its electors, for %v", time.Since(began))
-	}
-}
-
-// TestOriginInTheEnvironment: what a daemon writes for a launcher, the launcher reads.
-func TestOriginInTheEnvironment(t *testing.T) {
-	if c := (Origin{Addr: "h:1", Name: "a host", Key: []byte("secret")}); OriginFrom(c.String()).String() != "h:1 a host" {
-		t.Errorf("%+v", OriginFrom(c.String()))
 	}
 }
 

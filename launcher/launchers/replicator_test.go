@@ -1,35 +1,28 @@
-package failover
+package launchers
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"gorun/contrib/must"
-	"gorun/launcher/failover/failovertest"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // TestWhoCannotSaveIsNoElector: an elector is lost, and of the other hosts the first two answer, but their disks are full: the third takes its
 // place.
 func TestWhoCannotSaveIsNoElector(t *testing.T) {
-	key := failovertest.Key(t)
-	home, join := failovertest.Daemon(t, key, "a", failovertest.Disk{})
-	failovertest.Daemon(t, key, "c", failovertest.Disk{}, join)
-	failovertest.Daemon(t, key, "d", failovertest.Disk{Full: true}, join)
-	failovertest.Daemon(t, key, "e", failovertest.Disk{Full: true}, join)
-	failovertest.Daemon(t, key, "f", failovertest.Disk{}, join)
+	key := testKey(t)
+	home, join := startDaemon(t, key, "a", disk{})
+	startDaemon(t, key, "c", disk{}, join)
+	startDaemon(t, key, "d", disk{full: true}, join)
+	startDaemon(t, key, "e", disk{full: true}, join)
+	startDaemon(t, key, "f", disk{}, join)
 	said := make(chan string, 10)
-	client := standing.Client{Key: key, Version: failovertest.Version}
-	addrs := func() map[string]string { return Addresses(Members(t.Context(), client, home)) }
+	client := standing.Client{Key: key, Version: testVersion}
+	addrs := func() map[string]string { return addressesOf(membersOf(t.Context(), client, home)) }
 	limit := time.Now().Add(30 * time.Second)
 	for len(addrs()) < 5 {
 		if time.Now().After(limit) {
@@ -37,7 +30,7 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	r := New("ab", authority.Snapshot{Electors: []string{"a", "b", "c"}}, Handover{}, addrs(), Config{
+	r := newReplicator("ab", authority.Snapshot{Electors: []string{"a", "b", "c"}}, handover{}, addrs(), replication{
 		Client: client, Self: "a", Home: home, Lease: 4 * time.Second, Shares: func() []wire.Share { return nil },
 		Note:       func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 		Superseded: func(uint64) { t.Error("there is another launcher") },
@@ -61,40 +54,14 @@ func TestWhoCannotSaveIsNoElector(t *testing.T) {
 func TestKeepsRequest(t *testing.T) {
 	tree := &wire.Tree{Root: "/proj", Files: []wire.TreeFile{{Path: "a", Link: "b"}}}
 	request := &wire.Detach{Program: "train.py", Args: []string{"gorun"}, Tree: tree}
-	r := New("ab", authority.Snapshot{Electors: []string{"a"}}, Handover{Name: "a/1", Request: request}, nil, Config{Self: "a", Shares: func() []wire.Share { return nil }})
+	r := newReplicator("ab", authority.Snapshot{Electors: []string{"a"}}, handover{Name: "a/1", Request: request}, nil, replication{Self: "a", Shares: func() []wire.Share { return nil }})
 	request.Tree = &wire.Tree{} // nobody looks at it again
 	for _, snapshot := range []string{"1", "2"} {
 		r.Keep([]byte(snapshot), time.Second)
-		s := &Succession{Snapshot: authority.Snapshot{Value: r.holder.Next("a").Value}}
+		s := &succession{Snapshot: authority.Snapshot{Value: r.holder.Next("a").Value}}
 		must.Do(t, s.decode())
 		if h := s.Handover; h.Name != "a/1" || string(h.Launcher) != snapshot || h.Request == nil || h.Request.Program != "train.py" || h.Request.Tree.Name() != tree.Name() {
 			t.Errorf("%+v", h)
-		}
-	}
-}
-
-// TestFirstOf: the first that answer, and no more than are wanted are asked at once.
-func TestFirstOf(t *testing.T) {
-	for _, c := range []struct{ names, answer, want, asked string }{
-		{"abcdef", "abcdef", "ab", "ab"},
-		{"abcdef", "bcef", "bc", "abc"},
-		{"abcdef", "f", "f", "abcdef"},
-		{"a", "a", "a", "a"},
-		{"", "", "", ""},
-	} {
-		asked := make(chan string, len(c.names))
-		got := firstOf(2, strings.Split(c.names, ""), func(name string) bool {
-			asked <- name
-			return strings.Contains(c.answer, name)
-		})
-		close(asked)
-		var all []string
-		for name := range asked {
-			all = append(all, name)
-		}
-		slices.Sort(all)
-		if strings.Join(got, "") != c.want || strings.Join(all, "") != c.asked {
-			t.Errorf("of %q, where %q answer: %v, and %v were asked", c.names, c.answer, got, all)
 		}
 	}
 }

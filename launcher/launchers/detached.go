@@ -1,24 +1,16 @@
-// Package detached starts launchers that run without a terminal, and gives such a launcher what it has in place of one.
-//
-// Start runs a launcher in a session of its own and waits until the launcher reports that its job runs, or fails. The
-// launcher, which finds Variable in its environment, calls Open. From then on its Launcher keeps the job listed
-// (package register), and in a cluster has other hosts ready to continue the job (package failover). End is last.
-package detached
+package launchers
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher"
-	"gorun/launcher/failover"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
-	"gorun/launcher/register"
 	"gorun/rendezvous/wire"
 )
 
@@ -28,9 +20,8 @@ const (
 	Variable = "GORUN_DETACHED"
 	readyFD  = 3
 	lockFD   = 4
-	// OriginVariable holds the Origin of a launcher that a daemon has started: its user wrote the command for another
-	// machine.
-	OriginVariable = "GORUN_HOSTED"
+	// HostedVariable is set for a launcher that a daemon has started: its user wrote the command for another machine.
+	HostedVariable = "GORUN_HOSTED"
 )
 
 // JobsIn returns the store of the user's jobs in the state directory.
@@ -40,54 +31,45 @@ func JobsIn(stateDir string) jobs.Store { return jobs.Store{Dir: filepath.Join(s
 type Origin struct {
 	Addr string // of the daemon
 	Name string // of the host
-	Key  []byte // the text of the cluster's key file; in the launcher's errand, since an environment shows it
-}
-
-// String returns the text that OriginFrom reads, which has not the key.
-func (o Origin) String() string { return o.Addr + " " + o.Name }
-
-// OriginFrom reads the value of OriginVariable.
-func OriginFrom(text string) Origin {
-	addr, name, _ := strings.Cut(text, " ")
-	return Origin{Addr: addr, Name: name}
+	Key  []byte // the text of the cluster's key file, which the launcher may not be able to read
 }
 
 // Launcher is what a launcher without a terminal has instead. A launcher with a terminal has nil, on which the methods
 // do nothing.
 type Launcher struct {
 	origin Origin // empty unless one of its daemons has started the launcher
-	listed *register.Registration
+	listed *Registration
 	exit   func(code int)
 
-	request *wire.Detach         // of the user, in a cluster
-	from    *failover.Succession // nil unless this launcher is a successor
+	request *wire.Detach // of the user, in a cluster
+	from    *succession  // nil unless this launcher is a successor
 
 	mu         sync.Mutex
-	replicator *failover.Replicator // nil if no other host could continue the job
-	ready      *os.File             // until something was reported
+	replicator *Replicator // nil if no other host could continue the job
+	ready      *os.File    // until something was reported
 }
 
 // Open returns the Launcher of this process, whose job Start has made in a directory. exit ends the process; it is
 // called when another launcher has taken over.
-func Open(dir string, origin Origin, exit func(code int)) (*Launcher, error) {
+func Open(dir string, exit func(code int)) (*Launcher, error) {
 	unix.CloseOnExec(readyFD)
 	unix.CloseOnExec(lockFD) // it stays open to the end
 	job := jobs.Job{Dir: dir}
-	l := &Launcher{origin: origin, ready: os.NewFile(readyFD, "ready"), exit: exit}
-	errand, err := failover.ReadErrand(os.Stdin)
+	l := &Launcher{ready: os.NewFile(readyFD, "ready"), exit: exit}
+	errand, err := readErrand(os.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	l.origin.Key, l.request, l.from = errand.Key, errand.Request, errand.From
+	l.origin, l.request, l.from = errand.Origin, errand.Request, errand.From
 	if l.from != nil {
 		l.Report("goes on")
 	}
-	l.listed, err = register.Open(job)
+	l.listed, err = openRegistration(job)
 	return l, err
 }
 
 // Registration is where the job is listed.
-func (l *Launcher) Registration() *register.Registration {
+func (l *Launcher) Registration() *Registration {
 	if l == nil {
 		return nil
 	}
@@ -142,7 +124,7 @@ func (l *Launcher) Report(text string) {
 
 // Abandoned records why the job ends, and returns an error if it cannot.
 func (l *Launcher) Abandoned(e *failure.MinorityError) error {
-	return l.listed.Update(func(r *jobs.Record) { r.Abandoned = failover.QuorumText(e.Of, e.Left) })
+	return l.listed.Update(func(r *jobs.Record) { r.Abandoned = quorumText(e.Of, e.Left) })
 }
 
 // End records the end of the job, with the error that was reported, and reports it to the electors and to clients that

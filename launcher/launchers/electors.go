@@ -1,10 +1,9 @@
-package failover
+package launchers
 
 import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
@@ -33,9 +32,9 @@ func eligible(self string, ranks []string, members []wire.MemberState) []string 
 	return known
 }
 
-// ChooseElectors picks the electors of a job whose launcher is on self: an odd number of hosts, nil if there are too
+// chooseElectors picks the electors of a job whose launcher is on self: an odd number of hosts, nil if there are too
 // few.
-func ChooseElectors(self string, shares []wire.Share, members []wire.MemberState) []string {
+func chooseElectors(self string, shares []wire.Share, members []wire.MemberState) []string {
 	known := eligible(self, hostsOf(shares), members)
 	n := min(len(known), authority.Most)
 	if n%2 == 0 {
@@ -54,31 +53,11 @@ func hostsOf(shares []wire.Share) (names []string) {
 	return names
 }
 
-// Addresses returns the addresses of a cluster's members by their names.
-func Addresses(members []wire.MemberState) map[string]string {
+// addressesOf returns the addresses of a cluster's members by their names.
+func addressesOf(members []wire.MemberState) map[string]string {
 	out := map[string]string{}
 	for _, m := range members {
 		out[m.Host] = m.Addr
-	}
-	return out
-}
-
-// firstOf returns the first n names that answer, or fewer if no more do. It never asks more at once than are missing.
-func firstOf(n int, names []string, ask func(name string) bool) (out []string) {
-	for len(out) < n && len(names) > 0 {
-		asked := names[:min(n-len(out), len(names))]
-		names = names[len(asked):]
-		answers := make([]bool, len(asked))
-		var wg sync.WaitGroup
-		for i, name := range asked {
-			wg.Go(func() { answers[i] = ask(name) })
-		}
-		wg.Wait()
-		for i, name := range asked {
-			if answers[i] {
-				out = append(out, name)
-			}
-		}
 	}
 	return out
 }

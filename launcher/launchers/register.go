@@ -1,12 +1,4 @@
-// Package register lists a running job where ps, top and stop find it: in the directory of its record (package jobs),
-// with a socket at which its launcher answers.
-//
-// A Registration takes what happens to the job, keeps its record and the states of its ranks, and answers clients. A
-// detached launcher opens the directory that was made for it, and each change of its record is on the file system when
-// Update returns. A launcher at a terminal calls Begin and never waits for a file system: a goroutine makes the
-// directory and saves the latest record, and End gives it a limited time for the rest. Its job runs as well where it
-// cannot be listed.
-package register
+package launchers
 
 import (
 	"context"
@@ -49,8 +41,8 @@ type Registration struct {
 	counted map[string]int // of each kind
 }
 
-// Open registers the job whose directory was made before.
-func Open(job jobs.Job) (*Registration, error) {
+// openRegistration registers the job whose directory was made before.
+func openRegistration(job jobs.Job) (*Registration, error) {
 	r := newRegistration()
 	r.job = job
 	var err error

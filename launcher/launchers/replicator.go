@@ -1,12 +1,4 @@
-// Package failover prepares detached jobs of a cluster for the loss of their launchers.
-//
-// Some hosts of the cluster are the job's electors. The launcher's Replicator sends them a Handover whenever the
-// launcher has a new snapshot, and between snapshots that it is alive; when it falls silent for a lease, they choose a
-// host that starts a successor (packages authority and standing). The successor gets a Succession in its Errand. An
-// elector saves in States what it must not forget.
-//
-// A Replicator owns goroutines from Start to Close.
-package failover
+package launchers
 
 import (
 	"context"
@@ -31,8 +23,8 @@ const (
 	membersTimeout = 3 * time.Second
 )
 
-// Config is what a Replicator needs of its launcher.
-type Config struct {
+// replication is what a Replicator needs of its launcher.
+type replication struct {
 	Client standing.Client
 	Self   string // the launcher's host
 	Home   string // the address of a daemon that knows the cluster's members
@@ -50,7 +42,7 @@ type Config struct {
 // appear: no elector hears of the job, and every snapshot counts as safe at once. All of it is in the first value that
 // electors get. Without that value they know nothing, so a successor begins with it or there is none.
 type Replicator struct {
-	Config
+	replication
 	began   time.Time
 	numbers chan uint64
 	wake    chan struct{}
@@ -63,7 +55,7 @@ type Replicator struct {
 	announced []string // the electors that the user knows
 	renewing  bool
 	looked    time.Duration // for other electors
-	handover  Handover
+	handover  handover
 	request   json.RawMessage // of the handover, since that of a program is long
 	addrs     map[string]string
 	asking    map[string]bool
@@ -71,10 +63,10 @@ type Replicator struct {
 	safe      uint64
 }
 
-// New returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs
+// newReplicator returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs
 // are the addresses of the cluster's members, nil if they are not known.
-func New(job string, from authority.Snapshot, first Handover, addrs map[string]string, cfg Config) *Replicator {
-	r := &Replicator{Config: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
+func newReplicator(job string, from authority.Snapshot, first handover, addrs map[string]string, cfg replication) *Replicator {
+	r := &Replicator{replication: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
 		holder: authority.NewHolder(cfg.Self, job, cfg.Lease, from, 0), announced: from.Electors, handover: first, addrs: addrs,
 		asking: map[string]bool{}, answered: map[string]time.Time{}}
 	r.request = encoded(first.Request)
@@ -165,7 +157,7 @@ func (r *Replicator) Close(code int) {
 func (r *Replicator) putLocked(over bool) uint64 {
 	r.handover.Shares = r.Shares()
 	number := r.holder.Put(encoded(struct {
-		Handover
+		handover
 		Request json.RawMessage `json:"request"`
 	}{r.handover, r.request}), over)
 	r.poke()
@@ -228,7 +220,7 @@ func (r *Replicator) ask(ctx context.Context, name, addr string, what *wire.Keep
 	defer r.mu.Unlock()
 	delete(r.asking, name)
 	if known != nil {
-		r.addrs = Addresses(known)
+		r.addrs = addressesOf(known)
 	}
 	if err != nil || !r.heardLocked(name, answer) {
 		return
@@ -290,11 +282,16 @@ func (r *Replicator) renew(ctx context.Context) {
 	r.mu.Lock()
 	electors := r.holder.Electors()
 	r.mu.Unlock()
-	addrs := Addresses(known)
+	addrs := addressesOf(known)
 	others := slices.DeleteFunc(eligible(r.Self, hostsOf(r.Shares()), known), func(name string) bool {
 		return slices.Contains(electors, name)
 	})
-	willing := firstOf(authority.Most-authority.Fewest, others, func(name string) bool { return r.invite(ctx, name, addrs[name]) })
+	var willing []string
+	for _, name := range others {
+		if len(willing) < authority.Most-authority.Fewest && r.invite(ctx, name, addrs[name]) {
+			willing = append(willing, name)
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.renewing = false
@@ -322,11 +319,11 @@ func (r *Replicator) invite(ctx context.Context, name, addr string) bool {
 
 // members returns the hosts of the cluster, nil if it cannot be asked.
 func (r *Replicator) members(ctx context.Context) []wire.MemberState {
-	return Members(ctx, r.Client, r.Home)
+	return membersOf(ctx, r.Client, r.Home)
 }
 
-// Members asks the daemon at home for the hosts of the cluster, and returns nil if it does not answer in time.
-func Members(ctx context.Context, client standing.Client, home string) []wire.MemberState {
+// membersOf asks the daemon at home for the hosts of the cluster, and returns nil if it does not answer in time.
+func membersOf(ctx context.Context, client standing.Client, home string) []wire.MemberState {
 	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	known, err := client.Members(ctx, home)

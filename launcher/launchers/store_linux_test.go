@@ -1,4 +1,4 @@
-package failover
+package launchers
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func TestPromisesOutliveThePower(t *testing.T) {
 			t.Error("the disk is still there")
 		}
 	})
-	h := StatesOf(at, "here")
+	h := hostAt(at, "here")
 	for promised := range uint64(3) {
 		must.Do(t, h.Save(authority.State{Job: "ab", Promised: promised + 1}))
 		cutPower(t, at)

@@ -1,6 +1,7 @@
-package register
+package launchers
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -13,15 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"gorun/contrib/must"
 	"gorun/launcher"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/wire"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestRecordOfManyWriters: what the launcher's loop and the Replicator's goroutines record at once is all there.
 func TestRecordOfManyWriters(t *testing.T) {
@@ -269,9 +266,22 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// TestOtherSignals: only the signals that a terminal's user would send are passed on.
-func TestOtherSignals(t *testing.T) {
-	if err := new(Registration).signal(9, "me"); err == nil || err.Error() != "signal 9 is not passed on" {
-		t.Error(err)
+// TestRequests: what a launcher cannot do for a client, it says. Only the signals that a terminal's user would send are
+// passed on.
+func TestRequests(t *testing.T) {
+	r := newRegistration()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-r.whys
+		cancel()
+	}()
+	for _, c := range []struct{ do, want string }{
+		{"signal", "signal 9 is not passed on"}, {"dance", `unknown request "dance"`}, {"why", "the job is ending"},
+		{"drain", "the job is starting or ending"},
+	} {
+		if _, err := r.answer(ctx, jobs.Request{Do: c.do, Signal: 9}); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.do, err, c.want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package failover
+package launchers
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// Handover is what a successor needs: what the user asked for, and the state of the launcher.
-type Handover struct {
+// handover is what a successor needs: what the user asked for, and the state of the launcher.
+type handover struct {
 	Name     string          `json:"name"` // the job's name for users
 	Started  time.Time       `json:"started"`
 	Request  *wire.Detach    `json:"request"`
@@ -23,28 +23,28 @@ type Handover struct {
 }
 
 // forget removes what only a successor needs: the environment that the user has given the job, and the job's secret.
-func (h *Handover) forget() {
+func (h *handover) forget() {
 	h.Launcher = nil
 	if h.Request != nil {
 		h.Request = &wire.Detach{Program: h.Request.Program}
 	}
 }
 
-// Succession is what a successor continues.
-type Succession struct {
+// succession is what a successor continues.
+type succession struct {
 	Job      string             `json:"job"`
 	Former   string             `json:"former"` // the host of the launcher before
 	Lease    time.Duration      `json:"lease"`
 	Snapshot authority.Snapshot `json:"legacy"`
-	Handover Handover           `json:"-"` // decoded from the snapshot
+	Handover handover           `json:"-"` // decoded from the snapshot
 }
 
 // decode reads the handover from the snapshot.
-func (s *Succession) decode() error { return json.Unmarshal(s.Snapshot.Value, &s.Handover) }
+func (s *succession) decode() error { return json.Unmarshal(s.Snapshot.Value, &s.Handover) }
 
-// NewSuccession returns what the successor of a launcher needs, given the latest snapshot.
-func NewSuccession(s authority.State, snapshot authority.Snapshot) (*Succession, error) {
-	next := &Succession{Job: s.Job, Former: s.Holder, Lease: s.Lease, Snapshot: snapshot}
+// newSuccession returns what the successor of a launcher needs, given the latest snapshot.
+func newSuccession(s authority.State, snapshot authority.Snapshot) (*succession, error) {
+	next := &succession{Job: s.Job, Former: s.Holder, Lease: s.Lease, Snapshot: snapshot}
 	if err := next.decode(); err != nil {
 		return next, fmt.Errorf("read what was left of the job: %w", err)
 	}
@@ -54,16 +54,16 @@ func NewSuccession(s authority.State, snapshot authority.Snapshot) (*Succession,
 	return next, nil
 }
 
-// Errand is what a daemon gives a launcher on standard input: the cluster's key, the user's request with the paths of that host, and
+// errand is what a daemon gives a launcher on standard input: the Origin, the user's request with the paths of that host, and
 // what a successor continues. It holds the user's environment and, of a successor, the job's secret, so it is in no file.
-type Errand struct {
-	Key     []byte       `json:"key,omitempty"` // the text of the file, which the launcher may not be able to read
+type errand struct {
+	Origin  Origin       `json:"origin"`
 	Request *wire.Detach `json:"request,omitempty"`
-	From    *Succession  `json:"from,omitempty"`
+	From    *succession  `json:"from,omitempty"`
 }
 
-// Text returns what ReadErrand reads.
-func (e Errand) Text() ([]byte, error) {
+// Text returns what readErrand reads.
+func (e errand) Text() ([]byte, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("write errand of the launcher: %w", err)
@@ -71,8 +71,8 @@ func (e Errand) Text() ([]byte, error) {
 	return text, nil
 }
 
-// ReadErrand reads all of r. A launcher that no daemon has started finds nothing there.
-func ReadErrand(r io.Reader) (e Errand, err error) {
+// readErrand reads all of r. A launcher that no daemon has started finds nothing there.
+func readErrand(r io.Reader) (e errand, err error) {
 	text, err := io.ReadAll(r)
 	if err == nil && len(text) > 0 {
 		err = json.Unmarshal(text, &e)
@@ -81,14 +81,14 @@ func ReadErrand(r io.Reader) (e Errand, err error) {
 		err = e.From.decode()
 	}
 	if err != nil {
-		return Errand{}, fmt.Errorf("read errand of the launcher: %w", err)
+		return errand{}, fmt.Errorf("read errand of the launcher: %w", err)
 	}
 	return e, nil
 }
 
-// RecordOf returns the record of a job whose launcher is, or was, on another host.
-func RecordOf(s authority.State) (jobs.Record, error) {
-	var from Handover
+// recordOf returns the record of a job whose launcher is, or was, on another host.
+func recordOf(s authority.State) (jobs.Record, error) {
+	var from handover
 	if err := json.Unmarshal(s.Value, &from); err != nil {
 		return jobs.Record{}, fmt.Errorf("read what was left of the job: %w", err)
 	}
@@ -103,7 +103,7 @@ func RecordOf(s authority.State) (jobs.Record, error) {
 	return r, nil
 }
 
-// QuorumText describes, in the record of a job, that too few electors are left to continue it.
-func QuorumText(of, left int) string {
+// quorumText describes, in the record of a job, that too few electors are left to continue it.
+func quorumText(of, left int) string {
 	return fmt.Sprintf("too few hosts are left to elect its launcher (%d of %d)", left, of)
 }

@@ -1,4 +1,4 @@
-package hosted
+package launchers
 
 import (
 	"context"
@@ -9,34 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"gorun/launcher/failover"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 )
-
-func (h Runner) states() (failover.States, error) {
-	dir, err := h.StateDir()
-	return failover.StatesOf(dir, h.Origin.Name), err
-}
-
-// Load implements standing.Failover.
-func (h Runner) Load() ([]authority.State, error) {
-	store, err := h.states()
-	if err != nil {
-		return nil, err
-	}
-	return store.Load()
-}
-
-// Save implements standing.Failover.
-func (h Runner) Save(s authority.State) error {
-	store, err := h.states()
-	if err != nil {
-		return fmt.Errorf("keep job %s: %w", s.Job, err)
-	}
-	return store.Save(s)
-}
 
 // HasLauncher implements standing.Failover. It returns true if the records cannot be read, since one may run then.
 func (h Runner) HasLauncher(s authority.State) bool {
@@ -48,7 +24,7 @@ func (h Runner) HasLauncher(s authority.State) bool {
 
 // QuorumLost implements standing.Failover. The job gets a record here, as if its launcher had run here and ended.
 func (h Runner) QuorumLost(s authority.State, left int) error {
-	r, err := failover.RecordOf(s)
+	r, err := recordOf(s)
 	if err != nil {
 		return err
 	}
@@ -60,7 +36,7 @@ func (h Runner) QuorumLost(s authority.State, left int) error {
 		return nil
 	}
 	r.Ended, r.Code, r.Machine = time.Now(), failure.ExitTransport, h.Origin.Name
-	r.Abandoned = failover.QuorumText(len(s.Electors), left)
+	r.Abandoned = quorumText(len(s.Electors), left)
 	job, lock, err := store.Create(r)
 	if err != nil {
 		return err
@@ -93,7 +69,7 @@ func (h Runner) QuorumBack(s authority.State) error {
 // TakeOver implements standing.Failover.
 func (h Runner) TakeOver(s authority.State, snapshot authority.Snapshot) {
 	go func() {
-		from, err := failover.NewSuccession(s, snapshot)
+		from, err := newSuccession(s, snapshot)
 		if err == nil {
 			err = h.succeed(from)
 		}
@@ -105,8 +81,8 @@ func (h Runner) TakeOver(s authority.State, snapshot authority.Snapshot) {
 }
 
 // succeed starts a successor and waits for its end.
-func (h Runner) succeed(from *failover.Succession) error {
-	record, err := failover.RecordOf(authority.State{Job: from.Job, Term: from.Snapshot.Term, Value: from.Snapshot.Value})
+func (h Runner) succeed(from *succession) error {
+	record, err := recordOf(authority.State{Job: from.Job, Term: from.Snapshot.Term, Value: from.Snapshot.Value})
 	if err != nil {
 		return err
 	}
@@ -114,7 +90,7 @@ func (h Runner) succeed(from *failover.Succession) error {
 	if err != nil { // ranks that run have it; hosts that join will not get it
 		h.Log.Warn("carry a job on", "job", from.Handover.Name, "err", err)
 	}
-	cmd, _, err := h.start(context.Background(), failover.Errand{Request: r, From: from}, record)
+	cmd, _, err := h.start(context.Background(), errand{Request: r, From: from}, record)
 	if err != nil {
 		return err
 	}

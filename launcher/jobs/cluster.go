@@ -1,4 +1,4 @@
-package follow
+package jobs
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"gorun/launcher/jobs"
 	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -23,7 +22,7 @@ import (
 const (
 	// listTimeout is how long hosts may take to list their jobs.
 	listTimeout = 10 * time.Second
-	// moveInterval is how often Find asks again where a job has moved.
+	// moveInterval is how often FindInCluster asks again where a job has moved.
 	moveInterval = 300 * time.Millisecond
 	// asked is how many hosts are asked at a time.
 	asked = 16
@@ -32,7 +31,7 @@ const (
 // Entry is a detached job of a cluster.
 type Entry struct {
 	Host string `json:"host"`
-	jobs.Record
+	Record
 	addr    string
 	members []wire.MemberState // of the cluster, which can be asked for the job
 	tie     string             // why it was chosen among jobs of one name
@@ -64,7 +63,7 @@ func LastNumber(all []Entry, host string) (last int) {
 
 // StateText describes the state of the job, and where its launcher is if the job began elsewhere.
 func (e Entry) StateText() string {
-	if e.Name == "" || e.State == jobs.Unattended {
+	if e.Name == "" || e.State == Unattended {
 		return e.Record.StateText()
 	}
 	return e.Record.StateText() + ", on " + e.Host
@@ -73,7 +72,7 @@ func (e Entry) StateText() string {
 // knowledge ranks what the author of the record can know about the launcher.
 func (e Entry) knowledge() int {
 	switch {
-	case e.State == jobs.Unattended:
+	case e.State == Unattended:
 		return 0
 	case e.Abandoned != "":
 		return 1
@@ -98,17 +97,17 @@ func latest(all []Entry) []Entry {
 	})
 }
 
-// List asks all members of a cluster for their jobs and returns them in the order of their starts. Silent are the
+// ListCluster asks all members of a cluster for their jobs and returns them in the order of their starts. Silent are the
 // members that do not answer.
-func List(ctx context.Context, client standing.Client, members []wire.MemberState) (all []Entry, silent []string) {
+func ListCluster(ctx context.Context, client standing.Client, members []wire.MemberState) (all []Entry, silent []string) {
 	all, silent = listAll(ctx, client, members)
 	return latest(all), silent
 }
 
-// reachable is List without the jobs whose launchers do not answer.
+// reachable is ListCluster without the jobs whose launchers do not answer.
 func reachable(ctx context.Context, client standing.Client, members []wire.MemberState) (all []Entry, silent []string) {
 	all, silent = listAll(ctx, client, members)
-	return latest(slices.DeleteFunc(all, func(e Entry) bool { return e.State == jobs.Unattended })), silent
+	return latest(slices.DeleteFunc(all, func(e Entry) bool { return e.State == Unattended })), silent
 }
 
 func listAll(ctx context.Context, client standing.Client, members []wire.MemberState) (all []Entry, silent []string) {
@@ -138,7 +137,7 @@ func listAll(ctx context.Context, client standing.Client, members []wire.MemberS
 }
 
 // recordsOn asks the daemon at addr for the detached jobs of its host.
-func recordsOn(ctx context.Context, client standing.Client, addr string) (records []jobs.Record, err error) {
+func recordsOn(ctx context.Context, client standing.Client, addr string) (records []Record, err error) {
 	list, err := client.Detached(ctx, addr)
 	if err == nil {
 		err = json.Unmarshal(list.Records, &records)
@@ -161,14 +160,14 @@ func (e *NotFoundError) Error() string {
 
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
-// Find is Local for a cluster, asked at addr. The id is HOST/NUMBER, a number that only one host has, or empty for the
+// FindInCluster is FindHere for a cluster, asked at addr. The id is HOST/NUMBER, a number that only one host has, or empty for the
 // last job. Its error is a NotFoundError if the cluster answers.
-func Find(ctx context.Context, client standing.Client, addr, id string, running bool) (Target, error) {
+func FindInCluster(ctx context.Context, client standing.Client, addr, id string, running bool) (Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	e, err := find(ctx, client, addr, id, running)
 	// The host that reports a move knows of another launcher, whose host has not answered.
-	for err == nil && e.State == jobs.Moved && resume.Pause(ctx, moveInterval) {
+	for err == nil && e.State == Moved && resume.Pause(ctx, moveInterval) {
 		if later, again := find(ctx, client, addr, id, running); again == nil {
 			e = later
 		}
@@ -203,15 +202,15 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 	case len(fits) == 0 && id == "":
 		return Entry{}, errors.New("the cluster has no detached jobs")
 	case len(fits) == 0:
-		return Entry{}, fmt.Errorf("find job %s: %w", id, jobs.ErrNone)
+		return Entry{}, fmt.Errorf("find job %s: %w", id, ErrNone)
 	case id == "":
 		for _, e := range slices.Backward(fits) {
-			if e.State == jobs.Running {
+			if e.State == Running {
 				return e, nil
 			}
 		}
 		if running {
-			return Entry{}, jobs.ErrIdle
+			return Entry{}, ErrIdle
 		}
 	case len(fits) > 1:
 		return untie(id, fits)
@@ -230,10 +229,10 @@ func untie(id string, fits []Entry) (Entry, error) {
 	best := fits[len(fits)-1] // the latest, if none runs
 	var run, all []string
 	for _, e := range fits {
-		if e.State == jobs.Running {
+		if e.State == Running {
 			best, run = e, append(run, fmt.Sprintf("on %s (there: gorun stop %d)", e.Host, e.ID))
 		}
-		all = append(all, fmt.Sprintf("%s on %s, begun %s", jobs.Clean(e.Program), e.Host, e.Started.Local().Format(time.DateTime)))
+		all = append(all, fmt.Sprintf("%s on %s, begun %s", Clean(e.Program), e.Host, e.Started.Local().Format(time.DateTime)))
 	}
 	if len(run) > 1 {
 		return Entry{}, fmt.Errorf("find job %s: %d jobs that run are called so, %s", id, len(run), strings.Join(run, " and "))
@@ -248,7 +247,7 @@ func untie(id string, fits []Entry) (Entry, error) {
 
 // target returns the job as one of this machine would be.
 func (e Entry) target(client standing.Client) Target {
-	t := Target{Record: e.Record, Label: jobs.Clean(e.Label()), Tie: e.tie}
+	t := Target{Record: e.Record, Label: Clean(e.Label()), Tie: e.tie}
 	t.Dial = func(ctx context.Context) (net.Conn, error) { return e.reach(ctx, client, wire.Reach{}) }
 	t.Read = func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error) {
 		return e.reach(ctx, client, wire.Reach{Output: true, Lines: lines, Follow: follow})
@@ -277,7 +276,7 @@ func (e Entry) next(ctx context.Context, client standing.Client) (Target, bool) 
 	defer cancel()
 	all, _ := reachable(ctx, client, e.members)
 	for _, x := range all {
-		if x.Authority == e.Authority && (x.Term > e.Term || x.Term == e.Term && x.State == jobs.Ended) {
+		if x.Authority == e.Authority && (x.Term > e.Term || x.Term == e.Term && x.State == Ended) {
 			return x.target(client), true
 		}
 	}
@@ -289,7 +288,7 @@ func (e Entry) runs(ctx context.Context, client standing.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	records, err := recordsOn(ctx, client, e.addr)
-	return err == nil && slices.ContainsFunc(records, func(x jobs.Record) bool {
-		return x.Authority == e.Authority && x.Term == e.Term && x.State == jobs.Running
+	return err == nil && slices.ContainsFunc(records, func(x Record) bool {
+		return x.Authority == e.Authority && x.Term == e.Term && x.State == Running
 	})
 }

@@ -1,10 +1,9 @@
-package failover
+package launchers
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,31 +15,20 @@ import (
 // keepOver is how long a job that has ended is remembered, for hosts that were down when it did.
 const keepOver = 24 * time.Hour
 
-// States saves the states of a host's electors, a file for each job.
-type States struct{ Dir string }
-
-// StatesOf returns the states that a host has saved in the user's state directory, which hosts may share. It moves the
-// states that an earlier version has saved.
-func StatesOf(stateDir, host string) States {
-	dir := filepath.Join(stateDir, "failover", host)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		moveStates(filepath.Join(stateDir, "heirs"), host, dir)
-	}
-	return States{dir}
+// statesDir is where the electors of this host save their states, a file for each job. Hosts may share the directory
+// above it.
+func (h Runner) statesDir() (string, error) {
+	dir, err := h.StateDir()
+	return filepath.Join(dir, "failover", h.Origin.Name), err
 }
 
-// moveStates moves the states of a host to a directory of another name. If it cannot, their jobs are not continued.
-func moveStates(from, host, to string) {
-	if _, err := os.Stat(filepath.Join(from, host)); err != nil || os.MkdirAll(filepath.Dir(to), 0o700) != nil {
-		return
+// Load implements standing.Failover. It removes the states of jobs that ended long ago.
+func (h Runner) Load() ([]authority.State, error) {
+	dir, err := h.statesDir()
+	if err != nil {
+		return nil, err
 	}
-	os.Rename(filepath.Join(from, host), to)
-	os.Remove(from) // if no other host has states there
-}
-
-// Load returns the states of all jobs and removes the ones that ended long ago.
-func (s States) Load() ([]authority.State, error) {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("list jobs to carry on: %w", err)
 	}
@@ -65,13 +53,13 @@ func (s States) Load() ([]authority.State, error) {
 	return out, errors.Join(errs...)
 }
 
-// Save saves a state so that it survives a loss of power. Of a job that has ended it saves no environment.
-func (s States) Save(state authority.State) error {
+// Save implements standing.Failover: a saved state survives a loss of power. Of a job that has ended it saves no environment.
+func (h Runner) Save(state authority.State) error {
 	fail := func(err error) error { return fmt.Errorf("keep job %s: %w", state.Job, err) }
 	if state.Job == "" || strings.Trim(state.Job, "0123456789abcdef") != "" {
 		return fail(errors.New("not the name of a job"))
 	}
-	var last Handover
+	var last handover
 	if state.Over && json.Unmarshal(state.Value, &last) == nil {
 		last.forget()
 		state.Value, _ = json.Marshal(last) // it was read from JSON
@@ -80,10 +68,14 @@ func (s States) Save(state authority.State) error {
 	if err != nil {
 		return fail(err)
 	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+	dir, err := h.statesDir()
+	if err != nil {
 		return fail(err)
 	}
-	file, err := os.CreateTemp(s.Dir, "new-*") // readable only to the user: it holds the job's secret
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	file, err := os.CreateTemp(dir, "new-*") // readable only to the user: it holds the job's secret
 	if err != nil {
 		return fail(err)
 	}
@@ -91,10 +83,10 @@ func (s States) Save(state authority.State) error {
 	_, err = file.Write(text)
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
-		err = os.Rename(file.Name(), filepath.Join(s.Dir, state.Job+".json"))
+		err = os.Rename(file.Name(), filepath.Join(dir, state.Job+".json"))
 	}
 	if err == nil {
-		err = syncDir(s.Dir)
+		err = syncDir(dir)
 	}
 	if err != nil {
 		return fail(err)

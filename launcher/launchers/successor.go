@@ -1,4 +1,4 @@
-package detached
+package launchers
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"gorun/launcher"
-	"gorun/launcher/failover"
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
@@ -54,7 +53,7 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 	record := l.listed.Record()
 	cfg := l.config(client, cmp.Or(spec.Lease, spec.Timing().Lease))
 	cfg.Note, cfg.Shares = spec.Note, lease.Shares
-	handover := failover.Handover{Name: fmt.Sprintf("%s/%d", l.origin.Name, record.ID), Started: record.Started, Request: l.request}
+	handover := handover{Name: fmt.Sprintf("%s/%d", l.origin.Name, record.ID), Started: record.Started, Request: l.request}
 	var snapshot authority.Snapshot
 	if from := l.from; from != nil {
 		cfg.Lease, snapshot, handover = from.Lease, from.Snapshot, from.Handover
@@ -62,12 +61,12 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 		spec.Note("gorun: job %s goes on by the launcher on %s, since that on %s is gone; what it wrote until now is there",
 			handover.Name, l.origin.Name, from.Former)
 	} else {
-		snapshot.Electors = failover.ChooseElectors(l.origin.Name, lease.Shares(), known.Members)
+		snapshot.Electors = chooseElectors(l.origin.Name, lease.Shares(), known.Members)
 	}
 	if snapshot.Electors == nil {
 		return nil
 	}
-	r := failover.New(record.Authority, snapshot, handover, failover.Addresses(known.Members), cfg)
+	r := newReplicator(record.Authority, snapshot, handover, addressesOf(known.Members), cfg)
 	if err := l.listed.Update(func(record *jobs.Record) { record.Started, record.Term = handover.Started, r.Term() }); err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (l *Launcher) Replicate(ctx context.Context, client standing.Client, spec *
 }
 
 // replicate starts r now if the job was reported to run, and otherwise leaves that to Report.
-func (l *Launcher) replicate(r *failover.Replicator) {
+func (l *Launcher) replicate(r *Replicator) {
 	l.mu.Lock()
 	l.replicator = r
 	reported := l.ready == nil
@@ -94,8 +93,8 @@ func (l *Launcher) replicate(r *failover.Replicator) {
 	}
 }
 
-func (l *Launcher) config(client standing.Client, lease time.Duration) failover.Config {
-	return failover.Config{Client: client, Self: l.origin.Name, Home: l.origin.Addr, Lease: lease, Superseded: l.superseded}
+func (l *Launcher) config(client standing.Client, lease time.Duration) replication {
+	return replication{Client: client, Self: l.origin.Name, Home: l.origin.Addr, Lease: lease, Superseded: l.superseded}
 }
 
 // RefuseFixed returns the error of a successor whose job has a fixed world, and so cannot continue: with the former
@@ -103,8 +102,8 @@ func (l *Launcher) config(client standing.Client, lease time.Duration) failover.
 func (l *Launcher) RefuseFixed(client standing.Client) error {
 	cfg := l.config(client, l.from.Lease)
 	cfg.Shares, cfg.Note = func() []wire.Share { return nil }, func(string, ...any) {}
-	addrs := failover.Addresses(failover.Members(context.Background(), client, cfg.Home))
-	l.replicate(failover.New(l.from.Job, l.from.Snapshot, l.from.Handover, addrs, cfg))
+	addrs := addressesOf(membersOf(context.Background(), client, cfg.Home))
+	l.replicate(newReplicator(l.from.Job, l.from.Snapshot, l.from.Handover, addrs, cfg))
 	return &failure.HostError{
 		Host: l.from.Former, Step: "run", Code: failure.ExitTransport,
 		Err:  fmt.Errorf("the launcher of job %s, which ran there, is gone, and with it the job", l.from.Handover.Name),

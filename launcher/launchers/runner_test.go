@@ -1,4 +1,4 @@
-package hosted
+package launchers
 
 import (
 	"bufio"
@@ -15,10 +15,6 @@ import (
 	"time"
 
 	"gorun/contrib/must"
-	"gorun/launcher/detached"
-	"gorun/launcher/failover"
-	"gorun/launcher/failover/failovertest"
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
@@ -28,7 +24,7 @@ import (
 // hostAt returns a host whose user's state is in a directory.
 func hostAt(state, name string) Runner {
 	return Runner{
-		Origin: detached.Origin{Name: name}, StateDir: func() (string, error) { return state, nil },
+		Origin: Origin{Name: name}, StateDir: func() (string, error) { return state, nil },
 		Env: func() []string { return nil }, Log: slog.New(slog.DiscardHandler), Files: noFiles{},
 	}
 }
@@ -68,14 +64,14 @@ func TestStrangeRequests(t *testing.T) {
 // one.
 func TestLauncherOutOfReach(t *testing.T) {
 	state := t.TempDir()
-	key := failovertest.Key(t)
+	key := testKey(t)
 	host := func(name string) Runner { return hostAt(state, name) }
-	a, join := failovertest.Daemon(t, key, "a", host("a"))
-	b, _ := failovertest.Daemon(t, key, "b", host("b"), join)
-	client := standing.Client{Key: key, Version: failovertest.Version}
+	a, join := startDaemon(t, key, "a", host("a"))
+	b, _ := startDaemon(t, key, "b", host("b"), join)
+	client := standing.Client{Key: key, Version: testVersion}
 	members := []wire.MemberState{{Host: "a", Addr: a}, {Host: "b", Addr: b}, {Host: "gone", Addr: "127.0.0.1:1"}}
 	left := func(job string, code int, over bool) *wire.Keep {
-		text, err := json.Marshal(failover.Handover{Name: "gone/7", Request: &wire.Detach{Program: "train.py"}, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "gone", Slots: 1}}, Code: code})
+		text, err := json.Marshal(handover{Name: "gone/7", Request: &wire.Detach{Program: "train.py"}, Shares: []wire.Share{{Host: "a", Slots: 2}, {Host: "gone", Slots: 1}}, Code: code})
 		must.Do(t, err)
 		return &wire.Keep{Job: job, Term: 2, Seq: 1, Holder: "gone", Electors: []string{"gone", "a", "b"}, LeaseMS: 60000, Over: over, Value: text}
 	}
@@ -95,7 +91,7 @@ func TestLauncherOutOfReach(t *testing.T) {
 	}
 	shown := func() (out []string) {
 		t.Helper()
-		all, silent := follow.List(t.Context(), client, members)
+		all, silent := jobs.ListCluster(t.Context(), client, members)
 		if !slices.Equal(silent, []string{"gone"}) {
 			t.Errorf("%v do not answer", silent)
 		}
@@ -107,8 +103,8 @@ func TestLauncherOutOfReach(t *testing.T) {
 	if got := shown(); len(got) != 1 || !slices.Contains(texts, got[0]) {
 		t.Errorf("shown is %q, want one of %q", got, texts)
 	}
-	var missing *follow.NotFoundError
-	if _, err := follow.Find(t.Context(), client, a, "gone/7", false); !errors.As(err, &missing) {
+	var missing *jobs.NotFoundError
+	if _, err := jobs.FindInCluster(t.Context(), client, a, "gone/7", false); !errors.As(err, &missing) {
 		t.Errorf("a job whose launcher does not answer is found: %v", err)
 	}
 	// A host takes over, of which all know who have a store in common.
@@ -125,18 +121,18 @@ func TestLauncherOutOfReach(t *testing.T) {
 // TestNameIsNotGivenAgain: a host whose records are gone begins no job under the name of one that another host has taken
 // over, or keeps.
 func TestNameIsNotGivenAgain(t *testing.T) {
-	key := failovertest.Key(t)
+	key := testKey(t)
 	a, b := hostAt(t.TempDir(), "a"), hostAt(t.TempDir(), "b")
 	var join string
-	a.Origin.Addr, join = failovertest.Daemon(t, key, "a", a)
-	failovertest.Daemon(t, key, "b", b, join)
-	a.Client = standing.Client{Key: key, Version: failovertest.Version}
+	a.Origin.Addr, join = startDaemon(t, key, "a", a)
+	startDaemon(t, key, "b", b, join)
+	a.Client = standing.Client{Key: key, Version: testVersion}
 	store, err := b.store()
 	must.Do(t, err)
 	_, lock, err := store.Create(jobs.Record{Name: "a/1", Program: "p", Ended: time.Now()})
 	must.Do(t, err)
 	lock.Close()
-	must.Soon(t, "two members", func() bool { return len(failover.Members(t.Context(), a.Client, a.Origin.Addr)) == 2 })
+	must.Soon(t, "two members", func() bool { return len(membersOf(t.Context(), a.Client, a.Origin.Addr)) == 2 })
 	d, err := a.Start(t.Context(), &wire.Detach{Program: "p", Args: []string{"p"}, Dir: t.TempDir()})
 	if err != nil || d.Job != 2 {
 		t.Errorf("a job while another host has a/1: %+v, %v", d, err)

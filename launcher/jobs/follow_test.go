@@ -1,4 +1,4 @@
-package follow
+package jobs
 
 import (
 	"context"
@@ -9,20 +9,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
-
-	"gorun/launcher/jobs"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestChoose: a job has the name that its host gives it, or a number if only one host has that.
 func TestChoose(t *testing.T) {
 	at := func(host string, id int, state string, minute int) Entry {
-		return Entry{Host: host, Record: jobs.Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}}
+		return Entry{Host: host, Record: Record{ID: id, State: state, Started: time.Unix(int64(60*minute), 0)}}
 	}
-	all := []Entry{at("a", 1, jobs.Ended, 1), at("b", 1, jobs.Running, 2), at("a", 2, jobs.Ended, 3)}
+	all := []Entry{at("a", 1, Ended, 1), at("b", 1, Running, 2), at("a", 2, Ended, 3)}
 	for _, tc := range []struct {
 		id      string
 		running bool
@@ -52,7 +46,7 @@ func TestChoose(t *testing.T) {
 		"find job c/1: no such job":                      nil,
 		"find job c/1: no such job; no answer from c, d": {"c", "d"},
 	} {
-		if err := (&NotFoundError{none, silent}); err.Error() != want || !errors.Is(err, jobs.ErrNone) {
+		if err := (&NotFoundError{none, silent}); err.Error() != want || !errors.Is(err, ErrNone) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -62,10 +56,10 @@ func TestChoose(t *testing.T) {
 // choose themselves between two that run.
 func TestNamesakes(t *testing.T) {
 	at := func(host string, id int, name, state string, minute int) Entry {
-		return Entry{Host: host, Record: jobs.Record{ID: id, Name: name, State: state, Program: "p" + state, Started: time.Unix(int64(60*minute), 0).UTC()}}
+		return Entry{Host: host, Record: Record{ID: id, Name: name, State: state, Program: "p" + state, Started: time.Unix(int64(60*minute), 0).UTC()}}
 	}
-	ended, runs := at("b", 4, "a/1", jobs.Ended, 1), at("b", 4, "a/1", jobs.Running, 1)
-	again, twice := at("a", 1, "", jobs.Running, 2), at("a", 1, "", jobs.Ended, 2)
+	ended, runs := at("b", 4, "a/1", Ended, 1), at("b", 4, "a/1", Running, 1)
+	again, twice := at("a", 1, "", Running, 2), at("a", 1, "", Ended, 2)
 	for name, tc := range map[string]struct {
 		all         []Entry
 		host, which string
@@ -81,7 +75,7 @@ func TestNamesakes(t *testing.T) {
 			t.Errorf("%s: on %q, %q, %v", name, e.Host, e.tie, err)
 		}
 	}
-	all := []Entry{ended, at("b", 7, "", jobs.Ended, 3), at("c", 9, "a/12", jobs.Unattended, 4), at("c", 2, "aa/30", jobs.Ended, 5)}
+	all := []Entry{ended, at("b", 7, "", Ended, 3), at("c", 9, "a/12", Unattended, 4), at("c", 2, "aa/30", Ended, 5)}
 	if a, d := LastNumber(all, "a"), LastNumber(all, "d"); a != 12 || d != 0 {
 		t.Errorf("the last numbers are %d and %d, want 12 and 0", a, d)
 	}
@@ -104,7 +98,7 @@ func TestAttachedForLong(t *testing.T) {
 				began, asked := time.Now(), 0
 				output, writer := io.Pipe()
 				defer writer.Close()
-				f := Target{Record: jobs.Record{Term: 3}, Read: func(context.Context, int, bool) (io.ReadCloser, error) { return output, nil }}
+				f := Target{Record: Record{Term: 3}, Read: func(context.Context, int, bool) (io.ReadCloser, error) { return output, nil }}
 				f.Dial = func(context.Context) (net.Conn, error) {
 					silent, conn := net.Pipe()
 					go io.Copy(io.Discard, silent)
@@ -114,9 +108,9 @@ func TestAttachedForLong(t *testing.T) {
 				f.next = func(context.Context) (Target, bool) {
 					asked++
 					if time.Since(began) < c.replaced {
-						return Target{Record: jobs.Record{Term: 3, State: jobs.Ended, Code: 255}}, true // says a host that was cut off
+						return Target{Record: Record{Term: 3, State: Ended, Code: 255}}, true // says a host that was cut off
 					}
-					return Target{Record: jobs.Record{Term: 4}}, true
+					return Target{Record: Record{Term: 4}}, true
 				}
 				_, err := f.follow(t.Context(), io.Discard, 10)
 				if after := time.Since(began) - c.replaced; !errors.Is(err, errMoved) || after < 0 || after > c.within {

@@ -1,4 +1,4 @@
-package hosted
+package launchers
 
 import (
 	"encoding/base64"
@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"gorun/contrib/must"
-	"gorun/launcher/detached"
-	"gorun/launcher/failover"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
@@ -22,11 +22,11 @@ import (
 
 // TestMain has the test binary be a launcher that reports a variable of its request, and runs until it is killed.
 func TestMain(m *testing.M) {
-	dir := os.Getenv(detached.Variable)
+	dir := os.Getenv(Variable)
 	if dir == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
 	}
-	l, err := detached.Open(dir, detached.OriginFrom(os.Getenv(detached.OriginVariable)), os.Exit)
+	l, err := Open(dir, os.Exit)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -68,14 +68,14 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 	}
 	request := &wire.Detach{Program: "p", Args: []string{"p"}, Dir: t.TempDir(), Env: []string{"PASSWORD=" + secret}}
 	for _, successor := range []bool{false, true} {
-		errand, want := failover.Errand{Request: request}, "runs with "+secret
+		task, want := errand{Request: request}, "runs with "+secret
 		if successor {
 			value := fmt.Sprintf(`{"name": "a/1", "request": {"program": "p", "env": ["PASSWORD=%s"]}, "launcher": "a secret of the job"}`, secret)
-			from, err := failover.NewSuccession(authority.State{Job: "ab"}, authority.Snapshot{Value: []byte(value)})
+			from, err := newSuccession(authority.State{Job: "ab"}, authority.Snapshot{Value: []byte(value)})
 			must.Do(t, err)
-			errand, want = failover.Errand{Request: request, From: from}, "goes on"
+			task, want = errand{Request: request, From: from}, "goes on"
 		}
-		cmd, d, err := h.start(t.Context(), errand, jobs.Record{Program: "p"})
+		cmd, d, err := h.start(t.Context(), task, jobs.Record{Program: "p"})
 		if err != nil || d.Text != want {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -95,7 +95,7 @@ func TestHostileDiskOfDetachedJob(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	r, err := failover.RecordOf(all[0])
+	r, err := recordOf(all[0])
 	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); err != nil || r.Program != "p" || r.Name != "a/1" || !r.Started.Equal(want) {
 		t.Errorf("its record is %+v, %v", r, err)
 	}

@@ -1,9 +1,4 @@
-// Package hosted runs the launchers of detached jobs on the host of a cluster's daemon.
-//
-// A Runner is the standing.Launchers and the standing.Failover of the daemon: it starts launchers for users who are
-// elsewhere, and successors of launchers that were lost, and keeps what the host's electors must not forget. Each
-// launcher has a goroutine, which ends with the launcher or with this process.
-package hosted
+package launchers
 
 import (
 	"context"
@@ -24,9 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gorun/launcher/detached"
-	"gorun/launcher/failover"
-	"gorun/launcher/follow"
 	"gorun/launcher/jobs"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -37,7 +29,7 @@ const statesTimeout = 2 * time.Second
 
 // Runner runs launchers on this host.
 type Runner struct {
-	Origin detached.Origin // for its launchers
+	Origin Origin          // for its launchers
 	Client standing.Client // asks the cluster for the names of its jobs
 	// StateDir returns the user's state directory. A daemon does without one until it starts a launcher.
 	StateDir func() (string, error)
@@ -56,7 +48,7 @@ type Files interface {
 
 func (h Runner) store() (jobs.Store, error) {
 	dir, err := h.StateDir()
-	return detached.JobsIn(dir), err
+	return JobsIn(dir), err
 }
 
 // records returns the store of the jobs, and the records in it.
@@ -80,7 +72,7 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 		return nil, fmt.Errorf("start launcher: there is no directory %s here", r.Dir)
 	}
 	record := jobs.Record{ID: h.lastNumber(ctx), Program: r.Program, Authority: newAuthority(), Term: 1}
-	cmd, d, err := h.start(ctx, failover.Errand{Request: r}, record)
+	cmd, d, err := h.start(ctx, errand{Request: r}, record)
 	if err == nil && d.Code == 0 {
 		h.Log.Info("a detached job starts", "job", d.Job, "program", r.Program)
 		go h.await(cmd, d.Job, r.Program)
@@ -93,8 +85,8 @@ func (h Runner) Start(ctx context.Context, r *wire.Detach) (*wire.Detached, erro
 func (h Runner) lastNumber(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
 	defer cancel()
-	all, _ := follow.List(ctx, h.Client, failover.Members(ctx, h.Client, h.Origin.Addr))
-	return follow.LastNumber(all, h.Origin.Name)
+	all, _ := jobs.ListCluster(ctx, h.Client, membersOf(ctx, h.Client, h.Origin.Addr))
+	return jobs.LastNumber(all, h.Origin.Name)
 }
 
 // await waits for the end of a launcher, and logs how it ended.
@@ -104,12 +96,12 @@ func (h Runner) await(cmd *exec.Cmd, job int, program string) {
 }
 
 // start starts a launcher, and gives it its errand.
-func (h Runner) start(ctx context.Context, e failover.Errand, record jobs.Record) (*exec.Cmd, *wire.Detached, error) {
+func (h Runner) start(ctx context.Context, e errand, record jobs.Record) (*exec.Cmd, *wire.Detached, error) {
 	store, err := h.store()
 	if err != nil {
 		return nil, nil, err
 	}
-	e.Key = h.Origin.Key
+	e.Origin = h.Origin
 	text, err := e.Text()
 	if err != nil {
 		return nil, nil, err
@@ -133,7 +125,7 @@ func (h Runner) start(ctx context.Context, e failover.Errand, record jobs.Record
 		ours.Close()
 	})
 	cmd.Stdin = theirs
-	d, err := detached.Start(ctx, store, cmd, record)
+	d, err := Start(ctx, store, cmd, record)
 	theirs.Close()
 	sent.Wait()
 	return cmd, d, err
@@ -144,7 +136,7 @@ func (h Runner) command(r *wire.Detach) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", r.Args[1:]...)
 	cmd.Args[0] = r.Args[0]
 	cmd.Dir = r.Dir
-	cmd.Env = slices.Concat(h.Env(), r.Env, []string{detached.OriginVariable + "=" + h.Origin.String(), "GORUN_CLUSTER=" + h.Origin.Addr})
+	cmd.Env = slices.Concat(h.Env(), r.Env, []string{HostedVariable + "=1", "GORUN_CLUSTER=" + h.Origin.Addr})
 	return cmd
 }
 
@@ -163,7 +155,7 @@ func (h Runner) List(standbys []standing.Standby) (*wire.DetachedJobs, error) {
 	}
 	all = slices.DeleteFunc(all, func(r jobs.Record) bool { return r.Foreground }) // they are no business of the cluster's
 	for _, b := range standbys {
-		r, err := failover.RecordOf(b.State)
+		r, err := recordOf(b.State)
 		if err != nil {
 			return nil, err
 		}
