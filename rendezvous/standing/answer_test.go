@@ -32,7 +32,7 @@ func TestNoAnswer(t *testing.T) {
 	client := Client{Key: key, knownHostTimeout: time.Second, startTimeout: 100 * time.Millisecond}
 	try := func(what, addr string, want bool) {
 		t.Helper()
-		_, _, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
+		_, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
 		if err == nil || noAnswer(err) != want {
 			t.Errorf("%s: %v is taken for no answer: %v, want %v", what, err, !want, want)
 		}

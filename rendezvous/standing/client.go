@@ -180,13 +180,9 @@ func (c Client) Jobs(ctx context.Context, addr string) (*wire.Jobs, error) {
 
 // Members returns the hosts that the daemon at addr sees.
 func (c Client) Members(ctx context.Context, addr string) (*wire.Jobs, error) {
-	msg, err := c.ask(ctx, addr, &wire.AskJobs{Here: true})
+	known, err := expect[*wire.Jobs](c.ask(ctx, addr, &wire.AskJobs{Here: true}))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for hosts: %w", addr, err)
-	}
-	known, ok := msg.(*wire.Jobs)
-	if !ok {
-		return nil, fmt.Errorf("ask %s for hosts: unexpected %T", addr, msg)
 	}
 	return known, nil
 }
@@ -206,6 +202,19 @@ func (c Client) ask(ctx context.Context, addr string, m wire.Message) (wire.Mess
 	}
 	answer, err := wire.NewReader(conn).Read()
 	return answer, broken(err)
+}
+
+// expect returns an answer of the type that was asked for, or why there is none.
+func expect[A wire.Message](msg wire.Message, err error) (answer A, _ error) {
+	switch msg := msg.(type) {
+	case A:
+		return msg, nil
+	case *wire.Refused:
+		return answer, &RefusedError{msg.Text, msg.Hint, msg.Small}
+	case nil:
+		return answer, broken(err)
+	}
+	return answer, fmt.Errorf("unexpected %T", msg)
 }
 
 // dial connects, and both sides prove that they hold the key.

@@ -3,7 +3,6 @@ package standing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -166,46 +165,16 @@ func (c Client) Detach(ctx context.Context, addr string, r wire.Detach, give fun
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	switch msg := msg.(type) {
-	case *wire.Detached:
-		return msg, nil
-	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
-	case nil:
-		return nil, broken(err)
-	}
-	return nil, fmt.Errorf("unexpected %T", msg)
+	return expect[*wire.Detached](msg, err)
 }
 
 // Detached asks the daemon at addr, one of many that may be gone, for the detached jobs of its host.
 func (c Client) Detached(ctx context.Context, addr string) (*wire.DetachedJobs, error) {
 	c.knownHostTimeout = timing.ConnectTimeout
-	msg, err := c.ask(ctx, addr, &wire.AskDetached{})
-	switch msg := msg.(type) {
-	case *wire.DetachedJobs:
-		return msg, nil
-	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
-	case nil:
-		return nil, err
-	}
-	return nil, fmt.Errorf("unexpected %T", msg)
+	return expect[*wire.DetachedJobs](c.ask(ctx, addr, &wire.AskDetached{}))
 }
 
 // Reach connects to a detached job on the host of the daemon at addr.
 func (c Client) Reach(ctx context.Context, addr string, r wire.Reach) (net.Conn, error) {
-	conn, in, err := c.enter(ctx, addr, &r)
-	if err != nil {
-		return nil, err
-	}
-	conn.SetDeadline(time.Time{})
-	return &buffered{conn, in}, nil
+	return c.enter(ctx, addr, &r)
 }
-
-// buffered is a connection whose first bytes may be in a buffer already.
-type buffered struct {
-	net.Conn
-	in io.Reader
-}
-
-func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }

@@ -2,8 +2,6 @@ package standing
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -220,17 +218,5 @@ func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire
 func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept, error) {
 	ctx, cancel := context.WithTimeout(ctx, ballotOf(k.Value))
 	defer cancel()
-	msg, err := c.ask(ctx, addr, k)
-	switch msg := msg.(type) {
-	case *wire.Kept:
-		return msg, nil
-	case *wire.Refused:
-		return nil, &RefusedError{msg.Text, msg.Hint, msg.Small}
-	case nil:
-		if err == nil {
-			err = errors.New("no answer")
-		}
-		return nil, err
-	}
-	return nil, fmt.Errorf("unexpected %T", msg)
+	return expect[*wire.Kept](c.ask(ctx, addr, k))
 }

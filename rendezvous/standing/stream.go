@@ -70,11 +70,11 @@ func (l *Lease) Start(ctx context.Context, host string) (*DaemonStream, error) {
 	for _, share := range l.Shares() {
 		ask.Ranks += share.Slots
 	}
-	conn, in, err := l.client.enter(ctx, s.share.Addr, ask)
+	conn, err := l.client.enter(ctx, s.share.Addr, ask)
 	if err != nil {
 		return nil, err
 	}
-	s.begin(conn, in)
+	s.begin(conn)
 	return s, nil
 }
 
@@ -86,11 +86,11 @@ func (l *Lease) Adopt(ctx context.Context, host, session string, silence time.Du
 		return nil, err
 	}
 	s.session = session
-	conn, in, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, timing.AdoptGrace))
+	conn, err := s.again(ctx, &wire.Resume{Session: session, Term: s.term, Adopt: true}, cmp.Or(silence, l.Silence, timing.AdoptGrace))
 	if err != nil {
 		return nil, fmt.Errorf("take over daemon: %w", err)
 	}
-	s.begin(conn, in)
+	s.begin(conn)
 	return s, nil
 }
 
@@ -110,11 +110,11 @@ func (l *Lease) newStream(host, what string) (*DaemonStream, error) {
 func (s *DaemonStream) Session() string { return s.session }
 
 // begin starts the stream on its first connection; run replaces the connection as needed.
-func (s *DaemonStream) begin(conn net.Conn, in io.Reader) {
+func (s *DaemonStream) begin(conn net.Conn) {
 	s.remote = conn.RemoteAddr()
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(func() { s.run(ctx, carrying{conn, in}) })
+	s.wg.Go(func() { s.run(ctx, conn) })
 	s.close = sync.OnceFunc(func() {
 		known := s.Over() || s.Connected() && s.ResumableStream.Close(closeTimeout)
 		s.Fail(net.ErrClosed)
@@ -146,64 +146,57 @@ func (s *DaemonStream) where() wire.Share {
 }
 
 // run keeps the stream connected until it is over.
-func (s *DaemonStream) run(ctx context.Context, c carrying) {
+func (s *DaemonStream) run(ctx context.Context, conn net.Conn) {
 	for {
-		next, found := s.carry(ctx, c)
+		next, found := s.carry(ctx, conn)
 		if !found {
 			if s.Over() {
 				return
 			}
 			s.disconnected(time.Now())
-			conn, in, err := s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0)
-			if err != nil {
+			var err error
+			if next, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0); err != nil {
 				s.Fail(err)
 				return
 			}
-			next = carrying{conn, in}
 		}
-		c = next
+		conn = next
 	}
 }
 
-// carrying is a connection to the daemon of a job.
-type carrying struct {
-	conn net.Conn
-	in   io.Reader
-}
-
 // carry runs the stream on a connection until the connection ends or another one replaces it.
-func (s *DaemonStream) carry(ctx context.Context, c carrying) (next carrying, found bool) {
+func (s *DaemonStream) carry(ctx context.Context, conn net.Conn) (next net.Conn, found bool) {
 	over := make(chan struct{})
-	listens := &resume.Listener{Reader: c.in}
+	listens := &resume.Listener{Reader: conn}
 	var sending sync.WaitGroup
 	defer sending.Wait()
-	defer c.conn.Close()
+	defer conn.Close()
 	sending.Go(func() {
 		defer close(over)
-		if _, err := c.conn.Write(s.token); err == nil {
-			s.Carry(c.conn, listens)
+		if _, err := conn.Write(s.token); err == nil {
+			s.Carry(conn, listens)
 		}
-		c.conn.Close()
+		conn.Close()
 	})
 	client := s.lease.client
 	client.knownHostTimeout = timing.ConnectTimeout
-	find := func(ctx context.Context, silent func() bool) (carrying, bool) {
+	find := func(ctx context.Context, silent func() bool) (net.Conn, bool) {
 		for silent() {
-			conn, in, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
+			again, err := client.enter(ctx, s.where().Addr, &wire.Resume{Session: s.session, Term: s.term})
 			if err == nil {
-				return carrying{conn, in}, true
+				return again, true
 			}
 			if _, refused := errors.AsType[*RefusedError](err); refused {
-				c.conn.Close() // it has ended, and the reader learns why
+				conn.Close() // it has ended, and the reader learns why
 				break
 			}
 			if !resume.Pause(ctx, retry) {
 				break
 			}
 		}
-		return carrying{}, false
+		return nil, false
 	}
-	present := resume.Carrier[carrying]{Over: over, Waits: listens.Waits, SuspectAfter: timing.ReconnectAfter, Find: find, Drop: func(c carrying) { c.conn.Close() }}
+	present := resume.Carrier[net.Conn]{Over: over, Waits: listens.Waits, SuspectAfter: timing.ReconnectAfter, Find: find, Drop: func(c net.Conn) { c.Close() }}
 	return present.Follow(ctx, s.ResumableStream)
 }
 
@@ -243,34 +236,34 @@ func (s *DaemonStream) connected() {
 
 // again reconnects to a running daemon. It gives up when the host has no such job. A host without a daemon gets at
 // least AdoptGrace to start another one; a silent host gets the given time. With 0 both last until ctx ends.
-func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, io.Reader, error) {
+func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time.Duration) (net.Conn, error) {
 	client := s.lease.client
 	client.knownHostTimeout = timing.ConnectTimeout
 	var answered time.Time // since when the host answers but has no daemon
 	for {
 		began := time.Now()
-		conn, in, err := client.enter(ctx, s.where().Addr, ask)
+		conn, err := client.enter(ctx, s.where().Addr, ask)
 		s.tried(began, !noAnswer(err))
 		var refused *RefusedError
 		switch {
 		case err == nil:
 			s.connected()
-			return conn, in, nil
+			return conn, nil
 		case errors.As(err, &refused):
-			return nil, nil, err
+			return nil, err
 		case silence == 0:
 		case noAnswer(err):
 			answered = time.Time{}
 			if _, since := s.Away(); time.Since(since) >= silence {
-				return nil, nil, notAgain(err)
+				return nil, notAgain(err)
 			}
 		case answered.IsZero():
 			answered = began
 		case time.Since(answered) >= max(silence, timing.AdoptGrace):
-			return nil, nil, notAgain(err)
+			return nil, notAgain(err)
 		}
 		if !resume.Pause(ctx, retry) {
-			return nil, nil, notAgain(err)
+			return nil, notAgain(err)
 		}
 	}
 }
@@ -286,31 +279,30 @@ func noAnswer(err error) bool {
 	return ok && op.Op == "dial" && !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// enter sends the request that turns a connection into one to the daemon of a job.
-func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Conn, io.Reader, error) {
+// enter sends the request that turns a connection into one to the daemon of a job, or to its launcher.
+func (c Client) enter(ctx context.Context, addr string, m wire.Message) (net.Conn, error) {
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	conn.SetDeadline(time.Now().Add(cmp.Or(c.startTimeout, startTimeout)))
-	if err := wire.NewWriter(conn).Write(m); err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
 	in := bufio.NewReaderSize(conn, 64<<10) // wire's reader uses the buffer as it is
-	msg, err := wire.NewReader(in).Read()
-	switch msg := msg.(type) {
-	case *wire.Granted:
-		conn.SetDeadline(time.Time{})
-		return conn, in, nil
-	case *wire.Refused:
-		err = &RefusedError{msg.Text, msg.Hint, msg.Small}
-	case nil:
-		err = broken(err)
-	default:
-		err = fmt.Errorf("unexpected %T", msg)
+	if err = wire.NewWriter(conn).Write(m); err == nil {
+		_, err = expect[*wire.Granted](wire.NewReader(in).Read())
 	}
-	conn.Close()
-	return nil, nil, err
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return &buffered{conn, in}, nil
 }
+
+// buffered is a connection whose first bytes may be in a buffer already.
+type buffered struct {
+	net.Conn
+	in io.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
