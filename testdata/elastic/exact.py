@@ -45,6 +45,7 @@ parser.add_argument("--check", action="store_true")
 parser.add_argument("--launcher", action="store_true", help="lose the launcher's host, first of all")
 parser.add_argument("--ddp", action="store_true", help="sum gradients by DDP")
 parser.add_argument("--evacuate", action="store_true", help="hosts are drained, and nothing is lost")
+parser.add_argument("--no-power", action="store_true", help="no host loses its power")
 parser.add_argument("--pause", type=float, default=0.02, help="seconds of each step")
 args = parser.parse_args()
 
@@ -79,6 +80,7 @@ class Log:
     """What this process gives and gets, a line each; the kernel has a line when the process is killed."""
 
     def __init__(self) -> None:
+        args.log.mkdir(exist_ok=True)
         name = f"{os.environ['GORUN_PROCESS']}.{os.getpid()}.jsonl"
         self._file = open(args.log / name, "wb", buffering=0)
 
@@ -86,8 +88,15 @@ class Log:
         self._file.write(json.dumps({"what": what, **fields}).encode() + b"\n")
 
 
+def pending() -> bool:
+    """Report whether a host is about to lose its power, or be drained."""
+    return any(args.log.glob("strike.*"))
+
+
 def die(kind: str) -> None:
-    """Have this rank end at once, or all that gorun runs on its host."""
+    """Have this rank end at once, or all that gorun runs on its host. Nothing else is lost with a host's power."""
+    if pending():
+        return
     log("fault", kind=kind, epoch=State.epoch, time=time.time())
     if "host" in kind:
         daemon = os.getppid()
@@ -103,7 +112,8 @@ class Fault:
     def __init__(self, epoch: int, hosts: "list[str]") -> None:
         """hosts: of all ranks."""
         rng, rank = random.Random(f"{args.seed} {epoch}"), hvd.rank()
-        self.after, self.moment, self.kind = rng.randrange(12), rng.choice(MOMENTS), rng.choice(KINDS)
+        kinds = [kind for kind in KINDS if not (args.no_power and "power" in kind)]
+        self.after, self.moment, self.kind = rng.randrange(12), rng.choice(MOMENTS), rng.choice(kinds)
         self.host = rng.choice(hosts)
         if args.launcher and (epoch == 1 or self.kind == "the power of a host"):
             self.kind = "the launcher and its host"
@@ -125,7 +135,7 @@ class Fault:
         """Have the host drained, if none is being drained now."""
         if not args.evacuate or step < self.after:
             return False
-        idle = hvd.rank() == 0 and not any(args.log.glob("strike.*"))
+        idle = hvd.rank() == 0 and not pending()
         due = bool(hvd.allreduce(torch.tensor([int(idle)]), op=hvd.Max, name="idle").item())
         if due and hvd.rank() == 0:
             (args.log / f"strike.{State.epoch}").write_text(self.host + "\n")
@@ -135,7 +145,7 @@ class Fault:
         """Strike if this is the moment."""
         if args.evacuate or not self.mine or step < self.after:
             return
-        if moment != ("forward" if self.moment == "any" else self.moment):
+        if moment != ("forward" if self.moment == "any" else self.moment) or pending():
             return
         self.mine = self.power == "launcher"
         if self.power:

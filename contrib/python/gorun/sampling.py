@@ -197,6 +197,8 @@ class ExactSampler:
 
     def next_epoch(self) -> None:
         """Begin the next epoch, with all samples in another order."""
+        if self.position >= self.samples and self._repeats(self.position):  # that world had begun the epoch
+            self._repeated = (self.epoch + 1, 0, self._repeated[2])
         self.epoch += 1
         self.position = self._part = 0
 

@@ -168,6 +168,19 @@ class ExactSamplerTest(unittest.TestCase):
                     self.assertEqual(sampler.position, n)
             self.assertEqual(sorted(trained), sorted(order[26:]))
 
+    def test_a_batch_of_another_world_begins_the_epoch(self):
+        """A world that begins at the end of an epoch may be lost in the first step of the next one."""
+        with world(0, 2):
+            sampler = ExactSampler(100, 4)
+            sampler.position = 100
+            sampler.repeat(3)
+            sampler.next_epoch()
+            sampler.advance()
+            self.assertEqual((sampler.epoch, sampler.position), (1, 12))
+            sampler.next_epoch()  # amid the epoch
+            sampler.advance()
+            self.assertEqual((sampler.epoch, sampler.position), (2, 8))
+
     def test_epochs(self):
         with world(0, 1):
             sampler = ExactSampler(100, 10)
