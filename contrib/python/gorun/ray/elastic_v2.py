@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 import ray
 
@@ -59,11 +59,7 @@ class ElasticParams(BaseParams):
     cooldown_range: Sequence[int] | None = None
     elastic_timeout: int = 600
     override_discovery: bool = True
-
-    @property
-    def elastic(self) -> bool:
-        """Return True."""
-        return True
+    elastic: ClassVar[bool] = True
 
     @property
     def adapter(self) -> type[ElasticAdapter]:
@@ -108,12 +104,6 @@ class ElasticAdapter(Adapter):
         self._executable = executable_cls, executable_args, executable_kwargs
         self._environ = {str(name): str(value) for name, value in (extra_env_vars or {}).items()}
 
-    def execute(
-        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
-        """Call a function with each worker's executable; return the results by rank."""
-        return self._run(fn, callbacks or ())
-
     def run_remote(
         self,
         fn: Callable[..., Any],
@@ -143,14 +133,17 @@ class ElasticAdapter(Adapter):
             flags += ["--blacklist-cooldown-range", *map(str, params.cooldown_range)]
         return flags + common_flags(self._settings)
 
-    def _run(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Call a function with each worker's executable; return the results by rank."""
         params, token, hosts = self._params, job.new_token(), HostList()
         needs = {
             "CPU": params.cpus_per_worker,
             **({"GPU": params.gpus_per_worker or 1} if params.use_gpu else {}),
         }
         running: job.Job | None = None
-        with reports(callbacks) as (queue, deliver):
+        with reports(callbacks or ()) as (queue, deliver):
 
             def prepare(actor: Any, slots: int) -> list[Any]:
                 environ = dict(self._environ)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 import ray
 from ray.exceptions import RayActorError
@@ -47,11 +47,7 @@ class StaticParams(BaseParams):
     num_hosts: int | None = None
     num_workers_per_host: int = 1
     use_current_placement_group: bool = True
-
-    @property
-    def elastic(self) -> bool:
-        """Return False."""
-        return False
+    elastic: ClassVar[bool] = False
 
     @property
     def adapter(self) -> type[StaticAdapter]:
