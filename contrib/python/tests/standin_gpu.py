@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import unittest
 
 from gorun.gpu.driver import Driver
@@ -85,24 +84,3 @@ def run_job(*arguments, **made):
         return subprocess.run(
             [GORUN, *arguments], env=environ, capture_output=True, text=True, timeout=240, check=False
         )
-
-
-def in_threads(size, body):
-    """Run body(rank) in a thread for each rank; return the results, or raise what one raised."""
-    results, raised = [None] * size, []
-
-    def run(rank):
-        try:
-            results[rank] = body(rank)
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if raised:
-        raise raised[0]
-    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
-    return results

@@ -6,7 +6,7 @@ import re
 import unittest
 
 import standin_gpu
-from standin_gpu import faults, in_threads
+from standin_gpu import faults
 
 from gorun.gpu import driver, nccl
 
@@ -66,51 +66,6 @@ class DeclarationsTest(unittest.TestCase):
 
 
 class DriverTest(unittest.TestCase):
-    def test_devices(self):
-        cuda = standin_gpu.driver()
-        self.assertEqual((cuda.count(), cuda.version()), (8, 12080))
-        self.assertEqual(cuda.uuid(3), "00000000-0000-0000-0000-000000000003")
-        self.assertTrue(cuda.reaches(0, 1))
-        with faults(nopeer=""):
-            self.assertFalse(cuda.reaches(0, 1))
-        with self.assertRaisesRegex(driver.Failed, "invalid device ordinal"):
-            driver.Device(cuda, 8)
-
-    def test_streams_and_events(self):
-        device = driver.Device(standin_gpu.driver(), 0)
-        source, target = ctypes.create_string_buffer(b"abc", 8), ctypes.create_string_buffer(8)
-        memory = device.alloc(8)
-        one, other, event = driver.Stream(device), driver.Stream(device), driver.Event(device)
-        with faults(hold="") as make:
-            one.copy(memory, ctypes.addressof(source), 8)
-            event.record(one.handle)
-            self.assertFalse(event.over())
-            other.wait(event)
-            other.copy(ctypes.addressof(target), memory, 8)
-            self.assertEqual(target.value, b"")
-            make(hold=None)
-            other.synchronize()
-            self.assertTrue(event.over())
-        self.assertEqual(target.value, b"abc")
-        one.close(), other.close(), event.close()
-        device.free(memory)
-        with self.assertRaises(driver.Failed):
-            device.free(memory)
-
-    def test_relax(self):
-        """What a thread sets holds for itself alone."""
-        cuda = standin_gpu.driver()
-
-        def mode_after(*calls):
-            for call in calls:
-                call()
-            mode = ctypes.c_int(0)
-            cuda.call["cuThreadExchangeStreamCaptureMode"](ctypes.byref(mode))
-            return mode.value
-
-        modes = in_threads(2, lambda rank: mode_after(*[cuda.relax] * rank))
-        self.assertEqual(modes, [0, driver.CAPTURE_RELAXED])
-
     def test_relaxed(self):
         """A thread may do more for a while, where another one captures; then it may not again."""
         cuda = standin_gpu.driver()

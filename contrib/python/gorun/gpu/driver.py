@@ -244,10 +244,6 @@ class Stream:
         with self._device.current():
             self._call["cuMemcpyAsync"](to, source, nbytes, self.handle)
 
-    def wait(self, event: Event) -> None:
-        """Go on after an event."""
-        event.before(self.handle)
-
     def synchronize(self) -> None:
         """Wait until everything is done."""
         with self._device.current():
