@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Scripts wait most of the time. A user's -parallel is read later, and counts.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
+	}
 	// Ranks of gorun bench are /proc/self/exe.
 	testscript.Main(m, map[string]func(){"gorun": main, "horovodrun": main, "exe": main})
 }
