@@ -276,7 +276,6 @@ func TestClusterLauncherCut(t *testing.T) {
 // TestClusterElastic: a job goes on when a host of the cluster dies, and uses it again when it has booted.
 func TestClusterElastic(t *testing.T) {
 	s := e2etest.NewLasting(t, 3)
-	s.Torch = true
 	j := s.TrainOn(slices.Concat(s.Args, []string{"--min-np", "1", "--max-np", "3", "-ppn", "1"})...)
 	j.Idle = s.ExpectIdle
 	j.Await(`is rank 2 of 3 from batch 0`)

@@ -94,7 +94,7 @@ func expectOnce(j *e2etest.Training) {
 func TestSpares(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
 	c.Torch = true
-	j := c.Train(600, "-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:2,host2:2,host3:2,host4:2")
+	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:2,host2:2,host3:2,host4:2")
 	j.Await(`batch 30$`)
 	awaitSpare(j, 3)
 	struck := time.Now()
@@ -116,13 +116,14 @@ func TestSpares(t *testing.T) {
 	if rank > 10*time.Second || host > 10*time.Second { // other tests run, too
 		t.Errorf("training goes on %v after a rank was killed, and %v after the loss of a host was noticed", rank, host)
 	}
+	j.Enough()
 	j.End(3)
 }
 
 // TestSpareLostToo: a host with a rank and one with a spare lose power together. The others do not wait for that spare.
 func TestSpareLostToo(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
-	j := c.Train(300, "-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
+	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
 	j.Await(`batch 30$`)
 	awaitSpare(j, 3)
 	struck := time.Now()
@@ -133,6 +134,7 @@ func TestSpareLostToo(t *testing.T) {
 	if t.Logf("training goes on after %v", took); took > 15*time.Second { // the lease of a host is 30 s
 		t.Errorf("training goes on after %v only\n%s", took, j.Out)
 	}
+	j.Enough()
 	j.End(2)
 }
 
@@ -140,7 +142,7 @@ func TestSpareLostToo(t *testing.T) {
 // again.
 func TestDrainHost(t *testing.T) {
 	c := e2etest.NewCluster(t, 4)
-	j := c.Train(250, "-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
+	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
 	j.Await(`batch 30$`)
 	host := fmt.Sprint("host", hostOf(j, 0))
 	awaitSpare(j, 3)
@@ -158,6 +160,7 @@ func TestDrainHost(t *testing.T) {
 	if again.Code != 0 || !strings.Contains(again.Stdout, "again") {
 		t.Errorf("%d: %s%s", again.Code, again.Stdout, again.Stderr)
 	}
+	j.Enough()
 	j.End(-1)
 	expectOnce(j)
 }

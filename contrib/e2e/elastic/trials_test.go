@@ -18,7 +18,7 @@ import (
 	"gorun/rendezvous/liveness"
 )
 
-var trials = flag.Int("trials", 6, "how many jobs TestTrials disturbs")
+var trials = flag.Int("trials", 5, "how many jobs TestTrials disturbs")
 
 var trialSeed = flag.Uint64("trial-seed", 1, "which jobs and faults TestTrials begins with")
 

@@ -94,14 +94,16 @@ func TestBrokenAtStart(t *testing.T) {
 		slow  bool // each login takes two seconds, as where names are looked up in vain
 		args  []string
 	}{
-		"at once":           {step: 170},
-		"a little later":    {step: 230, pause: 30 * time.Millisecond},
-		"with --retry":      {step: 310, args: []string{"--connect-retry", "5"}},
-		"with an upload":    {step: 710, cold: true},
-		"elastic":           {step: 330, args: []string{"--min-np", "2", "--network-interfaces", "eth0"}},
-		"by the system ssh": {step: 430, args: []string{"--ssh-command", "ssh"}},
-		"by a slow ssh":     {step: 870, slow: true},
+		"at once":           {step: 510},
+		"a little later":    {step: 690, pause: 30 * time.Millisecond, args: []string{"--connect-retry", "5"}},
+		"with an upload":    {step: 810, cold: true},
+		"elastic":           {step: 750, args: []string{"--min-np", "2", "--network-interfaces", "eth0"}},
+		"by the system ssh": {step: 780, args: []string{"--ssh-command", "ssh"}},
+		"by a slow ssh":     {step: 990, slow: true},
 	} {
+		if !testing.Short() {
+			tc.step /= 3
+		}
 		t.Run(name, func(t *testing.T) {
 			c := e2etest.NewSSHCluster(t, 2)
 			if tc.slow {

@@ -22,18 +22,15 @@ func TestLoginFiles(t *testing.T) {
 		exits  = "gorun: hint: if that was a login file, let ~/.bashrc, say, begin with: case $- in *i*) ;; *) return ;; esac\n"
 	)
 	for bashrc, want := range map[string]string{
-		"read -r line":              reads,
-		"cat >/dev/null":            reads,
-		"exit 3":                    "exit code 3 without a word: a login file of the host, such as ~/.bashrc, " + leaves,
-		"exec sh":                   leaves,
-		"exec >/dev/null":           hides,
-		"exec >/dev/null 2>&1":      hides,
-		"echo Welcome; exit":        "it printed instead of running our command: Welcome",
-		"echo bye >&2; exit 1":      "exit code 1: bye",
-		"echo noise; read -t 1 x":   "",
-		"sleep 8":                   "",
-		"trap 'sleep 1' EXIT; id":   "",
-		"{ sleep 6; read -t 1; } ;": "",
+		"read -r line":            reads,
+		"cat >/dev/null":          reads,
+		"exit 3":                  "exit code 3 without a word: a login file of the host, such as ~/.bashrc, " + leaves,
+		"exec sh":                 leaves,
+		"exec >/dev/null 2>&1":    hides,
+		"echo Welcome; exit":      "it printed instead of running our command: Welcome",
+		"echo noise; read -t 1 x": "",
+		"sleep 8":                 "",
+		"trap 'sleep 1' EXIT; id": "",
 	} {
 		for _, cold := range []bool{true, false} {
 			name := bashrc
