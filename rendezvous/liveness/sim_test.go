@@ -423,50 +423,6 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestGroups: of two groups that do not hear each other, though the launcher hears both, the larger goes on, and all of it.
-func TestGroups(t *testing.T) {
-	each(t, 2, func(t *testing.T, w *network) {
-		w.run(5 * time.Second)
-		var some, others []int
-		for _, id := range w.rng.Perm(w.n) {
-			if len(some) < (w.n-1)/2 || len(others) > w.n/2 {
-				some = append(some, id)
-			} else {
-				others = append(others, id)
-			}
-		}
-		w.part(some, others, true)
-		w.run(w.bound() + 10*time.Second)
-		left := w.n - len(w.evicted)
-		if left != max(len(some), len(others)) {
-			t.Fatalf("groups %v and %v: evicted are%s", some, others, w.after())
-		}
-		for _, group := range [][]int{some, others} {
-			gone := slices.ContainsFunc(group, func(id int) bool { return !w.evicted[id].IsZero() })
-			if gone && slices.ContainsFunc(group, func(id int) bool { return w.evicted[id].IsZero() }) {
-				t.Errorf("groups %v and %v: evicted are%s", some, others, w.after())
-			}
-		}
-	})
-}
-
-// TestOnePath: of two hosts that do not hear each other, though all others hear both, one is evicted after the lease, and no other.
-func TestOnePath(t *testing.T) {
-	each(t, 3, func(t *testing.T, w *network) {
-		w.run(5 * time.Second)
-		ends := w.rng.Perm(w.n)[:2]
-		w.part(ends[:1], ends[1:], true)
-		w.run(w.timing.Lease - 2*time.Second)
-		if len(w.evicted) > 0 {
-			t.Fatalf("%v do not hear each other: evicted early are%s", ends, w.after())
-		}
-		w.run(w.timing.EvidenceGrace + 10*time.Second)
-		if len(w.evicted) != 1 || w.evicted[ends[0]].IsZero() && w.evicted[ends[1]].IsZero() {
-			t.Errorf("%v do not hear each other: evicted are%s", ends, w.after())
-		}
-	})
-}
-
 // TestIsolatedLauncher: a launcher that hears no host evicts none, and ends the job after its hosts have; if it is heard again before,
 // nothing is lost. So it is if it is paused.
 func TestIsolatedLauncher(t *testing.T) {
