@@ -45,19 +45,19 @@ func (i *inspection) record(hosts hostList) (ops []why.Op, links []why.LinkEvent
 			return us - m.ahead
 		}
 		for _, o := range m.Ops {
-			op := why.Op{Host: h.name, Number: o.Number, Name: o.Name, Kind: o.Kind, Type: o.Type, Bytes: o.Bytes, Epoch: o.Epoch,
-				Group: o.Group, First: at(o.First), FirstRank: o.FirstRank, Last: at(o.Last), LastRank: o.LastRank,
-				Ranks: o.Ranks, Came: o.Came, Others: at(o.Hosts), LastHost: name(o.LastHost), Began: at(o.Began), Ended: at(o.Ended), Outcome: cmp.Or(o.Outcome, "open")}
-			for _, missing := range o.Missing {
-				op.Missing = append(op.Missing, why.Absent{Host: missing.Host, Ranks: missing.Ranks})
+			op := why.Op{Host: h.name, FlightOp: o, LastHost: name(o.LastHost)}
+			for _, us := range []*int64{&op.First, &op.Last, &op.Others, &op.Began, &op.Ended} {
+				*us = at(*us)
 			}
+			op.Outcome = cmp.Or(op.Outcome, "open")
 			ops = append(ops, op)
 		}
 		for _, e := range m.Links {
-			links = append(links, why.LinkEvent{Host: h.name, Peer: name(e.Peer), Time: at(e.At), Stream: e.Stream, What: e.What, Resent: e.Resent})
+			e.Time = at(e.Time)
+			links = append(links, why.LinkEvent{Host: h.name, Peer: name(e.Peer), LinkEvent: e})
 		}
 		for _, s := range m.Sums {
-			sums = append(sums, why.Sum{Host: h.name, Name: s.Name, Bytes: s.Bytes, Ranks: s.Ranks, Times: s.Times})
+			sums = append(sums, why.Sum{Host: h.name, FlightSum: s})
 		}
 	}
 	return ops, links, sums

@@ -58,10 +58,7 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, pa
 			continue
 		}
 		f.State, f.PID, f.Stack, f.Kernel, f.Signs = s.State, s.PID, s.Stack, s.Kernel, (*why.Signs)(s.Signs)
-		f.Native, f.Tool, f.Notes = s.Native, s.Tool, s.Notes
-		for _, t := range s.Threads {
-			f.Threads = append(f.Threads, why.Thread(t))
-		}
+		f.Native, f.Tool, f.Notes, f.Threads = s.Native, s.Tool, s.Notes, s.Threads
 		if s.Split != nil {
 			f.Activity, f.For, f.Split = s.Split.Activity, s.Split.For, s.Split
 		}
@@ -74,8 +71,7 @@ func (i *inspection) finding(rank int, p process, h *host, all stall.Answers, pa
 	f.Ahead = i.ahead[h.id]
 	for _, l := range found.Links {
 		if l.Peer >= 0 && l.Peer < len(all.Hosts) {
-			f.Links = append(f.Links, why.Link{Peer: all.Hosts[l.Peer], Window: l.Window, Sent: l.Sent, Lost: l.Lost,
-				LostMS: l.LostMS, LostOf: l.LostOf, Losing: l.Losing, Waits: l.Waits, RTT: l.RTT, Down: l.Down})
+			f.Links = append(f.Links, why.Link{Peer: all.Hosts[l.Peer], LinkState: l})
 		}
 	}
 	return f

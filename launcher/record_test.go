@@ -70,11 +70,11 @@ func TestSkewedClocks(t *testing.T) {
 			for n := range int64(20) {
 				at := asked - 1e6 + n*10_000 + skew[host]
 				op := wire.FlightOp{Number: uint64(n), Name: "x", Kind: "allreduce", Epoch: 1, First: at, FirstRank: host, Last: at, LastRank: host,
-					Hosts: at, LastHost: 1 - host, Began: at + by, Ended: at + by + 500, Outcome: "done"}
+					Others: at, LastHost: 1 - host, Began: at + by, Ended: at + by + 500, Outcome: "done"}
 				if host == late {
 					op.First, op.Last = at+by, at+by
 				} else {
-					op.Hosts = at + by
+					op.Others = at + by
 				}
 				m.Ops = append(m.Ops, op)
 			}

@@ -34,7 +34,7 @@ func (d *daemon) flight(most int) *wire.Flight {
 	for i := range ops {
 		o := &ops[i]
 		op := wire.FlightOp{Number: o.Number, Name: o.Name(), Kind: o.KindName(), Bytes: o.Size, Epoch: o.Epoch, Group: o.Group,
-			First: at(o.First), FirstRank: int(o.FirstRank), Last: at(o.Last), LastRank: int(o.LastRank), Hosts: at(o.Hosts),
+			First: at(o.First), FirstRank: int(o.FirstRank), Last: at(o.Last), LastRank: int(o.LastRank), Others: at(o.Hosts),
 			LastHost: int(o.LastHost), Began: at(o.Began), Ended: at(o.Ended), Outcome: o.Outcome.String()}
 		for place, rank := range o.Ranks {
 			if after, ok := o.Came(place); ok {
@@ -63,7 +63,7 @@ func (d *daemon) flight(most int) *wire.Flight {
 			if e.What == flight.Resumed {
 				what = "resumed"
 			}
-			m.Links = append(m.Links, wire.LinkEvent{At: at(e.At), Peer: e.Peer, Stream: e.Stream, What: what, Resent: e.Resent})
+			m.Links = append(m.Links, wire.LinkEvent{Time: at(e.At), Peer: e.Peer, Stream: e.Stream, What: what, Resent: e.Resent})
 		}
 	}
 	return m

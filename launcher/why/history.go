@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gorun/rendezvous/wire"
 )
 
 // What the recorded operations show about ranks: which one calls other operations than it did before, and which one is
@@ -123,7 +125,7 @@ func (o *Op) at(f *Finding) int64 {
 }
 
 func (o *Op) lacks(f *Finding) bool {
-	return slices.ContainsFunc(o.Missing, func(a Absent) bool { return a.Host == f.Host && slices.Contains(a.Ranks, f.Rank) })
+	return slices.ContainsFunc(o.Missing, func(a wire.Missing) bool { return a.Host == f.Host && slices.Contains(a.Ranks, f.Rank) })
 }
 
 // crossing is a rank that waits for others while they wait for it.

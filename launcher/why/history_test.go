@@ -11,6 +11,7 @@ import (
 
 	"gorun/contrib/must"
 	"gorun/launcher/why"
+	"gorun/rendezvous/wire"
 )
 
 // rounds are the operations of two hosts that have called names in order, n times. Each takes 10 ms, and host2 comes
@@ -22,8 +23,7 @@ func rounds(n int, late int64, names ...string) (ops []why.Op) {
 			for _, op := range names {
 				number++
 				at += 10_000
-				o := why.Op{Host: name, Number: number, Name: op, Kind: "allreduce", Epoch: 1, FirstRank: host, LastRank: host,
-					First: at, Last: at, Others: at + late, Began: at + late, Ended: at + late + 1000, Outcome: "done"}
+				o := why.Op{Host: name, FlightOp: wire.FlightOp{Number: number, Name: op, Kind: "allreduce", Epoch: 1, FirstRank: host, LastRank: host, First: at, Last: at, Others: at + late, Began: at + late, Ended: at + late + 1000, Outcome: "done"}}
 				if host == 1 {
 					o.First, o.Last, o.Others = at+late, at+late, at
 				}
@@ -37,8 +37,7 @@ func rounds(n int, late int64, names ...string) (ops []why.Op) {
 // open is an operation that one of two hosts has called.
 func open(host int, name string) why.Op {
 	names := []string{"host1", "host2"}
-	return why.Op{Host: names[host], Number: 1000, Name: name, Kind: "allreduce", Epoch: 1, First: 2e15, Last: 2e15, FirstRank: host,
-		LastRank: host, Outcome: "open", Missing: []why.Absent{{Host: names[1-host], Ranks: []int{1 - host}}}}
+	return why.Op{Host: names[host], FlightOp: wire.FlightOp{Number: 1000, Name: name, Kind: "allreduce", Epoch: 1, First: 2e15, Last: 2e15, FirstRank: host, LastRank: host, Outcome: "open", Missing: []wire.Missing{{Host: names[1-host], Ranks: []int{1 - host}}}}}
 }
 
 // meets are two ranks that wait for each other.
@@ -163,7 +162,7 @@ func TestMinority(t *testing.T) {
 		all = append(all, why.Finding{Rank: rank, Host: "h", State: "waits", Behind: true, Waits: true})
 	}
 	op := func(name string, missing ...int) why.Op {
-		return why.Op{Host: "h", Name: name, Kind: "barrier", Epoch: 1, First: 1, Outcome: "open", Missing: []why.Absent{{Host: "h", Ranks: missing}}}
+		return why.Op{Host: "h", FlightOp: wire.FlightOp{Name: name, Kind: "barrier", Epoch: 1, First: 1, Outcome: "open", Missing: []wire.Missing{{Host: "h", Ranks: missing}}}}
 	}
 	why.Learn(all, []why.Op{op("x", 2), op("y", 0, 1, 3)})
 	if got, _ := why.Explain(all); got != `rank 2 on h calls barrier "y" where most others call barrier "x"` {
@@ -195,22 +194,22 @@ func TestProcessSets(t *testing.T) {
 	}
 	for rank, host := range all {
 		for step := range int64(20) {
-			o := why.Op{Host: host, Outcome: "done", Ranks: []int{rank}, Came: []int64{0}}
+			o := why.Op{Host: host, FlightOp: wire.FlightOp{Outcome: "done", Ranks: []int{rank}, Came: []int64{0}}}
 			add(o, "gradients", 0, 2*step, 1000*step+900)
 			if rank > 0 {
 				add(o, "model", 1, 2*step+1, 1000*step+500)
 			}
 		}
 	}
-	missing := func(ranks ...int) (missing []why.Absent) {
+	missing := func(ranks ...int) (missing []wire.Missing) {
 		for _, rank := range ranks {
-			missing = append(missing, why.Absent{Host: all[rank], Ranks: []int{rank}})
+			missing = append(missing, wire.Missing{Host: all[rank], Ranks: []int{rank}})
 		}
 		return missing
 	}
-	add(why.Op{Host: "host1", Outcome: "open", Missing: missing(1, 2), Ranks: []int{0}, Came: []int64{0}}, "gradients", 0, 50, 90_000)
-	add(why.Op{Host: "host2", Outcome: "open", Missing: missing(1, 2)}, "gradients", 0, 50, 0)
-	add(why.Op{Host: "host2", Outcome: "open", Missing: missing(2), Ranks: []int{1}, Came: []int64{0}}, "model", 1, 51, 90_000)
+	add(why.Op{Host: "host1", FlightOp: wire.FlightOp{Outcome: "open", Missing: missing(1, 2), Ranks: []int{0}, Came: []int64{0}}}, "gradients", 0, 50, 90_000)
+	add(why.Op{Host: "host2", FlightOp: wire.FlightOp{Outcome: "open", Missing: missing(1, 2)}}, "gradients", 0, 50, 0)
+	add(why.Op{Host: "host2", FlightOp: wire.FlightOp{Outcome: "open", Missing: missing(2), Ranks: []int{1}, Came: []int64{0}}}, "model", 1, 51, 90_000)
 	found := []why.Finding{{Rank: 0, Host: "host1", State: "waits", Waits: true}, {Rank: 1, Host: "host2", State: "waits", Waits: true, Behind: true},
 		{Rank: 2, Host: "host3", PID: 9, State: "is paused by a signal", Behind: true}}
 	why.Learn(found, ops)
@@ -238,9 +237,9 @@ func TestLate(t *testing.T) {
 
 func TestRecording(t *testing.T) {
 	r := &why.Recording{Head: why.Head{Reason: "a stall", Time: 1e15, Hosts: []string{"host1", "host2"}, Ranks: 2},
-		Found: meets(), Ops: append(rounds(3, 50, "a"), open(0, "b")), Links: []why.LinkEvent{{Host: "host1", Peer: "host2", Time: 1e15, What: "resumed", Resent: 7}},
-		Sums: []why.Sum{{Host: "host1", Name: "loss", Bytes: 4, Ranks: []int{0, 1}, Times: []uint64{9, 9}},
-			{Host: "host1", Name: "norm", Bytes: 8, Ranks: []int{0, 1}, Times: []uint64{9, 8}}}}
+		Found: meets(), Ops: append(rounds(3, 50, "a"), open(0, "b")), Links: []why.LinkEvent{{Host: "host1", Peer: "host2", LinkEvent: wire.LinkEvent{Time: 1e15, What: "resumed", Resent: 7}}},
+		Sums: []why.Sum{{Host: "host1", FlightSum: wire.FlightSum{Name: "loss", Bytes: 4, Ranks: []int{0, 1}, Times: []uint64{9, 9}}},
+			{Host: "host1", FlightSum: wire.FlightSum{Name: "norm", Bytes: 8, Ranks: []int{0, 1}, Times: []uint64{9, 8}}}}}
 	var b bytes.Buffer
 	must.Do(t, r.Write(&b))
 	got, err := why.Read(strings.NewReader(b.String()))
@@ -314,31 +313,31 @@ func TestNetwork(t *testing.T) {
 		all[host].Links = []why.Link{l}
 	}
 	const begin = "rank 0 on host1 and rank 1 on host2 wait for data that is under way between hosts: "
-	link(0, why.Link{Sent: 600_000, Waits: 5, RTT: 300})
-	link(1, why.Link{Sent: 900_000, Waits: 5, RTT: 300})
+	link(0, why.Link{LinkState: wire.LinkState{Sent: 600_000, Waits: 5, RTT: 300}})
+	link(1, why.Link{LinkState: wire.LinkState{Sent: 900_000, Waits: 5, RTT: 300}})
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host1 to host2: 1.2 MB/s: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
-	link(0, why.Link{Sent: 600_000_000, Waits: 5, RTT: 300})
-	link(1, why.Link{Sent: 900_000_000, Waits: 5, RTT: 300})
+	link(0, why.Link{LinkState: wire.LinkState{Sent: 600_000_000, Waits: 5, RTT: 300}})
+	link(1, why.Link{LinkState: wire.LinkState{Sent: 900_000_000, Waits: 5, RTT: 300}})
 	if got, _ := why.Explain(all); !strings.Contains(got, "from host1 to host2: 1200 MB/s: ") {
 		t.Error(got)
 	}
-	link(1, why.Link{Sent: 200_000, Waits: 5, RTT: 80_000})
+	link(1, why.Link{LinkState: wire.LinkState{Sent: 200_000, Waits: 5, RTT: 80_000}})
 	if got, _ := why.Explain(all); got != begin+"the slowest link is from host2 to host1: 0.4 MB/s, round trip 80ms: look at the speed of both NICs and at what else uses them" {
 		t.Error(got)
 	}
 	const loses = "the path from host2 to host1 loses packets: it sent 80 again within 12s, while 0.9 MB arrived: " +
 		"look for what limits its rate or drops packets (tc -s qdisc), then for a bad cable, port or NIC"
-	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Waits: 5})
+	link(1, why.Link{LinkState: wire.LinkState{Lost: 80, LostMS: 12004, LostOf: 900_000, Waits: 5}})
 	if got, _ := why.Explain(all); strings.Contains(got, "loses") {
 		t.Error("one burst: " + got)
 	}
-	link(1, why.Link{Lost: 80, LostMS: 12004, LostOf: 900_000, Losing: true, Waits: 5})
+	link(1, why.Link{LinkState: wire.LinkState{Lost: 80, LostMS: 12004, LostOf: 900_000, Losing: true, Waits: 5}})
 	if got, _ := why.Explain(all); got != begin+loses {
 		t.Error(got)
 	}
-	link(0, why.Link{Down: true})
+	link(0, why.Link{LinkState: wire.LinkState{Down: true}})
 	if got, _ := why.Explain(all); got != begin+"the link from host1 to host2 has no connection" {
 		t.Error(got)
 	}

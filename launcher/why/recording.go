@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"gorun/rendezvous/wire"
 )
 
 // Recording is what the flight recorders of a job's hosts had at some moment, and what was found out about its ranks
@@ -30,51 +32,22 @@ type Head struct {
 
 // Op is an operation as one host saw it.
 type Op struct {
-	Host      string   `json:"host"`
-	Number    uint64   `json:"number"` // counts the operations of the host
-	Name      string   `json:"name"`
-	Kind      string   `json:"kind,omitempty"` // "" if no rank of the host has called it
-	Type      string   `json:"type,omitempty"`
-	Bytes     int64    `json:"bytes"`
-	Epoch     uint32   `json:"epoch"`
-	Group     uint32   `json:"group,omitempty"`
-	First     int64    `json:"first_us,omitempty"` // when the first rank of the host contributed
-	FirstRank int      `json:"first_rank"`
-	Last      int64    `json:"last_us,omitempty"` // when the last one did
-	LastRank  int      `json:"last_rank"`
-	Ranks     []int    `json:"ranks,omitempty"` // of the host that contributed, and how long after the first one
-	Came      []int64  `json:"came_us,omitempty"`
-	Others    int64    `json:"others_us,omitempty"` // when the last other host was ready
-	LastHost  string   `json:"last_host,omitempty"`
-	Began     int64    `json:"began_us,omitempty"`
-	Ended     int64    `json:"ended_us,omitempty"`
-	Outcome   string   `json:"outcome"` // done, failed or open
-	Missing   []Absent `json:"missing,omitempty"`
-}
-
-// Absent are ranks of a host that an operation waits for.
-type Absent struct {
-	Host  string `json:"host"`
-	Ranks []int  `json:"ranks"`
+	Host string `json:"host"`
+	wire.FlightOp
+	LastHost string `json:"last_host,omitempty"` // the last other host that was ready
 }
 
 // LinkEvent is what happened to a link between two hosts.
 type LinkEvent struct {
-	Host   string `json:"host"`
-	Peer   string `json:"peer"`
-	Time   int64  `json:"time_us"`
-	Stream int    `json:"stream"`
-	What   string `json:"what"`             // broke or resumed
-	Resent int    `json:"resent,omitempty"` // segments that are sent again
+	Host string `json:"host"`
+	Peer string `json:"peer"`
+	wire.LinkEvent
 }
 
 // Sum is what the ranks of a host add up in shared memory, without their daemon.
 type Sum struct {
-	Host  string   `json:"host"`
-	Name  string   `json:"name"`
-	Bytes int64    `json:"bytes"`
-	Ranks []int    `json:"ranks"`
-	Times []uint64 `json:"times"` // how often each of them came to it
+	Host string `json:"host"`
+	wire.FlightSum
 }
 
 // recordingVersion is the format that this program writes.

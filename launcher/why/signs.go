@@ -16,16 +16,8 @@ type Signs wire.Signs
 
 // Link is what a host sees of its link to another one.
 type Link struct {
-	Peer   string `json:"peer"`
-	Window int64  `json:"window_us"` // length of the look
-	Sent   int64  `json:"sent"`      // bytes that the peer has acknowledged meanwhile
-	Lost   int64  `json:"lost"`      // packets that the kernel sent again in the last LostMS milliseconds
-	LostMS int64  `json:"lost_ms,omitempty"`
-	LostOf int64  `json:"lost_of,omitempty"` // bytes that the peer acknowledged in that time
-	Losing bool   `json:"losing,omitempty"`  // it lost packets in most seconds of that time
-	Waits  int64  `json:"waits"`             // segments that are not acknowledged
-	RTT    int64  `json:"rtt_us"`
-	Down   bool   `json:"down,omitempty"` // it has no connection
+	Peer string `json:"peer"`
+	wire.LinkState
 }
 
 const (

@@ -18,25 +18,25 @@ import (
 
 // Finding is what was found out about one rank. Times are in microseconds.
 type Finding struct {
-	Rank     int      `json:"rank"`
-	Host     string   `json:"host"`
-	PID      int      `json:"pid,omitempty"`
-	State    string   `json:"state"`              // what its process does, in words
-	Does     []string `json:"does,omitempty"`     // what it does in unfinished operations, the oldest first
-	Behind   bool     `json:"behind,omitempty"`   // others wait for it, for long
-	Waits    bool     `json:"waits,omitempty"`    // it waits for others, for long
-	Stays    bool     `json:"stays,omitempty"`    // its activity is the same for long
-	Activity string   `json:"activity,omitempty"` // what it reports that it does, "" if it counts nothing
-	For      int64    `json:"for_us,omitempty"`   // how long already
-	Stack    string   `json:"stack,omitempty"`    // of its threads, by Python
-	Kernel   []string `json:"kernel,omitempty"`   // functions of the kernel that its main thread is in, the innermost first
-	Native   string   `json:"native,omitempty"`   // of its threads with the functions of C, if a user has asked for them
-	Tool     string   `json:"tool,omitempty"`     // that showed it
-	Notes    []string `json:"notes,omitempty"`    // why no tool did, and what one did to the rank
-	Threads  []Thread `json:"threads,omitempty"`  // with Native
-	Silent   bool     `json:"silent,omitempty"`   // its host does not answer
-	Unread   bool     `json:"unread,omitempty"`   // the launcher does not listen to its host, as nobody reads what ranks write
-	Ended    bool     `json:"ended,omitempty"`
+	Rank     int                `json:"rank"`
+	Host     string             `json:"host"`
+	PID      int                `json:"pid,omitempty"`
+	State    string             `json:"state"`              // what its process does, in words
+	Does     []string           `json:"does,omitempty"`     // what it does in unfinished operations, the oldest first
+	Behind   bool               `json:"behind,omitempty"`   // others wait for it, for long
+	Waits    bool               `json:"waits,omitempty"`    // it waits for others, for long
+	Stays    bool               `json:"stays,omitempty"`    // its activity is the same for long
+	Activity string             `json:"activity,omitempty"` // what it reports that it does, "" if it counts nothing
+	For      int64              `json:"for_us,omitempty"`   // how long already
+	Stack    string             `json:"stack,omitempty"`    // of its threads, by Python
+	Kernel   []string           `json:"kernel,omitempty"`   // functions of the kernel that its main thread is in, the innermost first
+	Native   string             `json:"native,omitempty"`   // of its threads with the functions of C, if a user has asked for them
+	Tool     string             `json:"tool,omitempty"`     // that showed it
+	Notes    []string           `json:"notes,omitempty"`    // why no tool did, and what one did to the rank
+	Threads  []wire.ThreadState `json:"threads,omitempty"`  // with Native
+	Silent   bool               `json:"silent,omitempty"`   // its host does not answer
+	Unread   bool               `json:"unread,omitempty"`   // the launcher does not listen to its host, as nobody reads what ranks write
+	Ended    bool               `json:"ended,omitempty"`
 
 	Failed   string    `json:"failed,omitempty"`   // how it failed
 	Signs    *Signs    `json:"signs,omitempty"`    // nil if it was not looked at closely
@@ -49,16 +49,6 @@ type Finding struct {
 	Waited int64       `json:"waited_us,omitempty"` // how long others have waited for it; 0 if that is unknown
 	Step   int64       `json:"step_us,omitempty"`   // how long a step of the job takes
 	Split  *wire.Split `json:"split,omitempty"`     // where its time went; nil if it counts nothing
-}
-
-// Thread is what the kernel shows of a thread.
-type Thread struct {
-	ID      int      `json:"id"`
-	Name    string   `json:"name"`
-	State   string   `json:"state"`             // a letter, such as S
-	Wait    string   `json:"wait,omitempty"`    // function of the kernel that it waits in
-	Syscall string   `json:"syscall,omitempty"` // number and arguments
-	Kernel  []string `json:"kernel,omitempty"`  // functions of the kernel, the innermost first
 }
 
 // Explain returns the line that names which ranks a job waits for and what they do, and lines of evidence.

@@ -152,9 +152,13 @@ func TestNothingIsWrong(t *testing.T) {
 		"a machine that is much too busy, for long": {func(f *why.Finding) {
 			f.Stays, f.Signs = true, &why.Signs{Window: second, Ready: second * int64(1-f.Rank)}
 		}, fine},
-		"a file, for a moment":           {func(f *why.Finding) { f.Signs.Stuck = "/ckpt (ext4)" }, fine},
-		"slow links that are idle":       {func(f *why.Finding) { f.Links, f.Moving = []why.Link{{Peer: "o", RTT: 9}}, 0.9 }, fine},
-		"losses that slow nothing":       {func(f *why.Finding) { f.Links = []why.Link{{Peer: "o", Losing: true, Lost: 9}} }, fine},
+		"a file, for a moment": {func(f *why.Finding) { f.Signs.Stuck = "/ckpt (ext4)" }, fine},
+		"slow links that are idle": {func(f *why.Finding) {
+			f.Links, f.Moving = []why.Link{{Peer: "o", LinkState: wire.LinkState{RTT: 9}}}, 0.9
+		}, fine},
+		"losses that slow nothing": {func(f *why.Finding) {
+			f.Links = []why.Link{{Peer: "o", LinkState: wire.LinkState{Losing: true, Lost: 9}}}
+		}, fine},
 		"no steps for long, one of both": {func(f *why.Finding) { f.Stays = f.Rank == 1 }, fine},
 		"in an operation": {func(f *why.Finding) {
 			f.Activity, f.Stays, f.Does = "waits for an operation", true, []string{`waits in barrier "a" for rank 1 on h`}
@@ -216,7 +220,7 @@ func TestMergeNative(t *testing.T) {
 	frame := func(function string) string { return "  File \"/lib/libc.so.6\", line 0 in " + function + "\n" }
 	native := "Thread 0x2 (most recent call first):\n" + frame("pause") + "\nThread 0x1 (most recent call first):\n" +
 		frame("read") + frame("_PyEval_EvalFrameDefault") + frame("main")
-	wait := []why.Thread{{Wait: "pipe_read"}}
+	wait := []wire.ThreadState{{Wait: "pipe_read"}}
 	spied := "Thread 0x1 (most recent call first):\n" + frame("read") + "  File \"/a/b.py\", line 3 in load\n"
 	for _, tt := range []struct {
 		finding why.Finding

@@ -369,12 +369,12 @@ type RankState struct {
 
 // ThreadState is what the kernel shows of a thread.
 type ThreadState struct {
-	ID      int      `msgpack:"id"`
-	Name    string   `msgpack:"name"`
-	State   string   `msgpack:"state"`   // a letter, such as S
-	Wait    string   `msgpack:"wait"`    // function of the kernel that it waits in
-	Syscall string   `msgpack:"syscall"` // number and arguments
-	Kernel  []string `msgpack:"kernel"`  // functions of the kernel, the innermost first
+	ID      int      `msgpack:"id" json:"id"`
+	Name    string   `msgpack:"name" json:"name"`
+	State   string   `msgpack:"state" json:"state"`               // a letter, such as S
+	Wait    string   `msgpack:"wait" json:"wait,omitempty"`       // function of the kernel that it waits in
+	Syscall string   `msgpack:"syscall" json:"syscall,omitempty"` // number and arguments
+	Kernel  []string `msgpack:"kernel" json:"kernel,omitempty"`   // functions of the kernel, the innermost first
 }
 
 // Signs are what the kernel shows of what holds a process up. Times are in microseconds; all but Swapped, Killed and
@@ -403,16 +403,16 @@ type Signs struct {
 
 // LinkState is what a host sees of its link to a peer.
 type LinkState struct {
-	Peer   int   `msgpack:"peer"`   // the id of the other host
-	Window int64 `msgpack:"window"` // length of the look, in microseconds
-	Sent   int64 `msgpack:"sent"`   // bytes that the peer has acknowledged meanwhile
-	Lost   int64 `msgpack:"lost"`   // packets that the kernel sent again in the last LostMS milliseconds
-	LostMS int64 `msgpack:"lost_ms"`
-	LostOf int64 `msgpack:"lost_of"` // bytes that the peer acknowledged in that time
-	Losing bool  `msgpack:"losing"`  // it lost packets in most seconds of that time
-	Waits  int64 `msgpack:"waits"`   // segments that were sent or queued and are not acknowledged
-	RTT    int64 `msgpack:"rtt"`     // in microseconds
-	Down   bool  `msgpack:"down"`    // it has no connection
+	Peer   int   `msgpack:"peer" json:"-"`           // the id of the other host
+	Window int64 `msgpack:"window" json:"window_us"` // length of the look
+	Sent   int64 `msgpack:"sent" json:"sent"`        // bytes that the peer has acknowledged meanwhile
+	Lost   int64 `msgpack:"lost" json:"lost"`        // packets that the kernel sent again in the last LostMS milliseconds
+	LostMS int64 `msgpack:"lost_ms" json:"lost_ms,omitempty"`
+	LostOf int64 `msgpack:"lost_of" json:"lost_of,omitempty"` // bytes that the peer acknowledged in that time
+	Losing bool  `msgpack:"losing" json:"losing,omitempty"`   // it lost packets in most seconds of that time
+	Waits  int64 `msgpack:"waits" json:"waits"`               // segments that were sent or queued and are not acknowledged
+	RTT    int64 `msgpack:"rtt" json:"rtt_us"`
+	Down   bool  `msgpack:"down" json:"down,omitempty"` // it has no connection
 }
 
 // Done is the daemon's last message: every rank has ended and nothing of the job is left on its host.

@@ -27,8 +27,8 @@ const Pairs = 1 << 31
 
 // Missing are ranks of a host whose contributions an operation waits for.
 type Missing struct {
-	Host  string `msgpack:"host"`
-	Ranks []int  `msgpack:"ranks"`
+	Host  string `msgpack:"host" json:"host"`
+	Ranks []int  `msgpack:"ranks" json:"ranks"`
 }
 
 // AskStalled asks a daemon for all its unfinished operations.
