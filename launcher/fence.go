@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"gorun/launcher/failure"
-	"gorun/launcher/stall"
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
@@ -32,6 +32,6 @@ func (j *job) checkFence() {
 // stuckError is the end of a job whose ranks wait in vain for one that has ended on a host.
 func stuckError(host string, ended int, waiting []int) *failure.HostError {
 	return &failure.HostError{Host: host, Step: "run", Code: failure.ExitFailure,
-		Err:  fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", ended, stall.Ranks(waiting)),
+		Err:  fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", ended, why.Ranks(waiting)),
 		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does"}
 }

@@ -393,7 +393,7 @@ func TestStuckFence(t *testing.T) {
 			})}
 			_, _, err := start(t, t.Context(), s, nil)
 			want := map[string]string{
-				"on another host": "b: run: rank 3 has ended, and ranks 0,1 will wait for it for ever, in a barrier of MPI's",
+				"on another host": "b: run: rank 3 has ended, and ranks 0-1 will wait for it for ever, in a barrier of MPI's",
 				"on its host":     "b: run: rank 3 has ended, and rank 2 will wait for it for ever, in a barrier of MPI's",
 			}[name]
 			var he *failure.HostError
@@ -496,7 +496,7 @@ func TestImpossibleReports(t *testing.T) {
 		"b: run: the daemon reports PMI barrier 5 after 0":                   {"b": {&wire.Fence{Number: 5}}},
 		"b: join: the daemon reports a world of unknown hosts [0 7]":         {"b": {&wire.Committed{World: wire.World{Epoch: 1, Order: []int{0, 7}}}}},
 		"b: run: the connection to the daemon ended":                         {"b": {nil}},
-		"start a new world: rank 2 called init again, but ranks 0,1,3 ended": {"a": {exited(0), exited(1)}, "b": {exited(3), &wire.Rejoining{Process: 2, Epoch: 1}}},
+		"start a new world: rank 2 called init again, but ranks 0-1,3 ended": {"a": {exited(0), exited(1)}, "b": {exited(3), &wire.Rejoining{Process: 2, Epoch: 1}}},
 	} {
 		s := &script{t: t, daemons: both(func(c *conversation) {
 			if !c.begin() {

@@ -60,8 +60,8 @@ func TestStallNamesCrossings(t *testing.T) {
 	must.Do(t, err)
 	got := strings.Join(notes, "\n")
 	for _, want := range []string{
-		`gorun: stall: the same name, different operations: ranks 0,1 on a in allreduce "x", ranks 2,3 on b in broadcast "x"; call the same one on all of them`,
-		`gorun: stall: the same name, different operations: ranks 2,3 on b in allgather "y" of process set 3, ranks 0,1 on a in allgather of 2 tensors "y" of process set 3; call the same one on all of them`,
+		`gorun: stall: the same name, different operations: ranks 0-1 on a in allreduce "x", ranks 2-3 on b in broadcast "x"; call the same one on all of them`,
+		`gorun: stall: the same name, different operations: ranks 2-3 on b in allgather "y" of process set 3, ranks 0-1 on a in allgather of 2 tensors "y" of process set 3; call the same one on all of them`,
 		`gorun: stall: allreduce "allreduce.x", allgather "allgather.y_1of2" of process set 3, allgather "allgather.y_2of2" of process set 3 have waited up to `,
 	} {
 		if strings.Count(got, want) != 1 {
@@ -251,7 +251,7 @@ func TestStallWithoutAnswer(t *testing.T) {
 		s.Verbose = false
 		s.Note = func(f string, a ...any) { line = fmt.Sprintf(f, a...); close(over) }
 	})
-	if err != nil || !strings.HasPrefix(line, `gorun: stall: allreduce "x" has waited `) || !strings.HasSuffix(line, " for ranks 2,3 on b (which does not answer)") {
+	if err != nil || !strings.HasPrefix(line, `gorun: stall: allreduce "x" has waited `) || !strings.HasSuffix(line, " for ranks 2-3 on b (which does not answer)") {
 		t.Errorf("error %v, line %q", err, line)
 	}
 }

@@ -24,7 +24,7 @@ func TestRankState(t *testing.T) {
 		0: {Asked: true, Ops: []wire.Waiting{{Kind: "barrier", AgeMS: 10}, {Kind: "allreduce", Name: "x", AgeMS: 61000, Missing: all}}},
 		1: {Asked: true, Ops: []wire.Waiting{{Kind: "allreduce", Name: "x", AgeMS: 3000, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}}},
 	}}
-	missed := "rank 1 on a and rank 3 on b and ranks 6,7 on c (which does not answer)"
+	missed := "rank 1 on a and rank 3 on b and ranks 6-7 on c (which does not answer)"
 	for _, tt := range []struct {
 		rank, host int
 		want       string

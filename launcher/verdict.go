@@ -8,7 +8,7 @@ import (
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
-	"gorun/launcher/stall"
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
@@ -71,7 +71,7 @@ func (s *state) hostsFailed(e elastic.End) error {
 // divided reports that some ranks wait for a new world and the others have ended.
 func divided(p processes) error {
 	ended, waiting := p.exited()
-	return fmt.Errorf("start a new world: %s called init again, but %s ended", stall.Ranks(waiting), stall.Ranks(ended))
+	return fmt.Errorf("start a new world: %s called init again, but %s ended", why.Ranks(waiting), why.Ranks(ended))
 }
 
 // stop ends the job with a verdict; the first verdict stands.

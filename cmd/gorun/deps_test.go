@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"launcher/ship":        {"launcher/spread", "rendezvous/wire"},
 	"launcher/spread":      {},
 	"launcher/ssh":         {"launcher/hosts", "launcher/spread"},
-	"launcher/stall":       {"rendezvous/wire"},
+	"launcher/stall":       {"launcher/why", "rendezvous/wire"},
 	"launcher/survey":      {"launcher/failure", "launcher/talk", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
 	"launcher/talk":        {"launcher/failure", "launcher/plan", "launcher/ssh", "rendezvous/liveness", "rendezvous/wire"},
 	"launcher/output":      {"rendezvous/wire"},

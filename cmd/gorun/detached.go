@@ -46,8 +46,5 @@ func stateDir() (string, error) {
 // jobStore returns the user's jobs.
 func jobStore() (jobs.Store, error) {
 	dir, err := stateDir()
-	return jobsIn(dir), err
+	return launchers.JobsIn(dir), err
 }
-
-// jobsIn is the store of the user's jobs in the state directory.
-func jobsIn(stateDir string) jobs.Store { return launchers.JobsIn(stateDir) }

@@ -26,7 +26,7 @@ func listJob(ctx context.Context, programs []program) (listed *launchers.Registr
 	if err != nil {
 		return nil, func(error) {} // without a state directory no job is listed
 	}
-	listed = launchers.Begin(jobsIn(dir), jobs.Record{Program: programName(programs)})
+	listed = launchers.Begin(launchers.JobsIn(dir), jobs.Record{Program: programName(programs)})
 	release := listed.StoppingAfter(ctx, stoppedBy)
 	return listed, func(err error) {
 		release()

@@ -49,7 +49,11 @@ func explainWait(ctx context.Context, o *jobsFlags) error {
 		return err
 	}
 	if recording != nil {
-		return explainRecording(o, recording)
+		if o.json {
+			return json.NewEncoder(o.out).Encode(recording)
+		}
+		verdict, evidence := recording.Explain()
+		return showVerdict(o, verdict, evidence)
 	}
 	all, err := ask(ctx, o)
 	if err != nil {
@@ -59,6 +63,11 @@ func explainWait(ctx context.Context, o *jobsFlags) error {
 		return json.NewEncoder(o.out).Encode(all)
 	}
 	verdict, evidence := why.Explain(all)
+	return showVerdict(o, verdict, evidence)
+}
+
+// showVerdict prints what is wrong with a job, and why.
+func showVerdict(o *jobsFlags, verdict string, evidence []string) error {
 	fmt.Fprintln(o.out, jobs.Clean(verdict))
 	for _, line := range evidence {
 		fmt.Fprintln(o.out, "  "+jobs.Clean(line))
@@ -96,18 +105,6 @@ func recordingOf(ctx context.Context, o *jobsFlags) (*why.Recording, error) {
 func isFile(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func explainRecording(o *jobsFlags, r *why.Recording) error {
-	if o.json {
-		return json.NewEncoder(o.out).Encode(r)
-	}
-	verdict, evidence := r.Explain()
-	fmt.Fprintln(o.out, jobs.Clean(verdict))
-	for _, line := range evidence {
-		fmt.Fprintln(o.out, "  "+jobs.Clean(line))
-	}
-	return nil
 }
 
 func showStacks(ctx context.Context, o *jobsFlags) error {

@@ -112,7 +112,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 	}
 	for {
 		r.ID++
-		err := os.Mkdir(s.job(r.ID).Dir, 0o700)
+		err := os.Mkdir(s.Job(r.ID).Dir, 0o700)
 		if err == nil {
 			break
 		}
@@ -120,7 +120,7 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 			return fail(err)
 		}
 	}
-	j := s.job(r.ID)
+	j := s.Job(r.ID)
 	lock, err := os.OpenFile(j.file("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		os.RemoveAll(j.Dir)
@@ -136,13 +136,14 @@ func (s Store) Create(r Record) (Job, *os.File, error) {
 
 // Remove deletes an ended job.
 func (s Store) Remove(id int) error {
-	if err := os.RemoveAll(s.job(id).Dir); err != nil {
+	if err := os.RemoveAll(s.Job(id).Dir); err != nil {
 		return fmt.Errorf("remove job: %w", err)
 	}
 	return nil
 }
 
-func (s Store) job(id int) Job { return Job{Dir: filepath.Join(s.Dir, strconv.Itoa(id))} }
+// Job returns the job with a number, which may be none.
+func (s Store) Job(id int) Job { return Job{Dir: filepath.Join(s.Dir, strconv.Itoa(id))} }
 
 // List returns all jobs, the oldest first.
 func (s Store) List() ([]Record, error) {
@@ -180,7 +181,7 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 		}
 		for _, r := range all {
 			if r.ID == n {
-				return s.job(n), r, nil
+				return s.Job(n), r, nil
 			}
 		}
 		return Job{}, Record{}, fmt.Errorf("find job %d: %w", n, ErrNone)
@@ -190,7 +191,7 @@ func (s Store) Find(id string, running bool) (Job, Record, error) {
 		return Job{}, Record{}, ErrIdle
 	}
 	last := all[len(all)-1]
-	return s.job(last.ID), last, nil
+	return s.Job(last.ID), last, nil
 }
 
 // preference ranks jobs by how likely a user who names none means them.

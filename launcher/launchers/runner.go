@@ -184,11 +184,7 @@ func (h Runner) States(ctx context.Context) (states []jobs.State) {
 			continue
 		}
 		asking.Go(func() {
-			job, _, err := store.Find(strconv.Itoa(r.ID), false)
-			if err != nil {
-				return
-			}
-			state, err := job.Status(ctx)
+			state, err := store.Job(r.ID).Status(ctx)
 			if err != nil {
 				return
 			}

@@ -51,9 +51,6 @@ var (
 	longest      = describe("cluster_longest_wait_seconds", "How long the first job in the queue waits, 0 if none does.")
 )
 
-var ofDaemons = []*prometheus.Desc{daemonInfo, daemonStart, daemonSlots, daemonUsed, daemonJobs, daemonDraining, daemonHosts, daemonHolds,
-	daemonRequests, daemonRefused, hostSlots, hostUsed, hostDraining, running, waiting, longest}
-
 // daemonCollector makes metrics of what a resident daemon knows.
 type daemonCollector struct {
 	daemon Daemon
@@ -79,11 +76,7 @@ func (c *daemonCollector) take(states []jobs.State) {
 }
 
 // Describe implements prometheus.Collector.
-func (c *daemonCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range append(ofDaemons, all...) {
-		ch <- d
-	}
-}
+func (c *daemonCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *daemonCollector) Collect(ch chan<- prometheus.Metric) {

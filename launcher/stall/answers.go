@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
@@ -84,7 +85,7 @@ func (a Answers) missing(op operation) string {
 	byHost := a.missingByHost(op)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(byHost)) {
-		part := fmt.Sprintf("%s on %s", Ranks(byHost[name]), name)
+		part := fmt.Sprintf("%s on %s", why.Ranks(byHost[name]), name)
 		if id := slices.Index(a.Hosts, name); id >= 0 && a.By[id] == nil {
 			part += " (which does not answer)"
 		}

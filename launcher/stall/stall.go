@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
 
@@ -139,7 +140,7 @@ func crossings(fresh []operation, late map[operation]waited) (lines []string) {
 		for _, c := range crossing {
 			var who []string
 			for _, m := range c.Ranks {
-				who = append(who, Ranks(m.Ranks)+" on "+m.Host)
+				who = append(who, why.Ranks(m.Ranks)+" on "+m.Host)
 			}
 			what, name := ops[c.Op].Called()
 			part := fmt.Sprintf("%s in %s", strings.Join(who, " and "), operation{ops[c.Op].Group, name}.describe(what))
@@ -170,23 +171,6 @@ func (o operation) describe(kind string) string {
 		text += fmt.Sprintf(" of process set %d", o.group)
 	}
 	return text
-}
-
-// Ranks writes ranks as "rank 3" or "ranks 1,2", and not all of very many.
-func Ranks(ranks []int) string {
-	const most = 16
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	var words []string
-	for i, r := range ranks {
-		if i == most {
-			words = append(words, fmt.Sprintf("… (%d in all)", len(ranks)))
-			break
-		}
-		words = append(words, fmt.Sprint(r))
-	}
-	return "ranks " + strings.Join(words, ",")
 }
 
 // ago writes a duration as seconds.

@@ -33,8 +33,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{answers(2000, false, 3), []string{`allreduce "x" has waited 2.0 s for rank 3 on b and ` + silent}, false},
 		{answers(4000, false, 3), nil, false},
-		{answers(20000, false, 2, 3), []string{`allreduce "x" has waited 20 s for ranks 2,3 on b and ` + silent}, false},
-		{answers(30000, true, 2, 3), []string{`allreduce "x" waited 30 s for ranks 2,3 on b and ` + silent +
+		{answers(20000, false, 2, 3), []string{`allreduce "x" has waited 20 s for ranks 2-3 on b and ` + silent}, false},
+		{answers(30000, true, 2, 3), []string{`allreduce "x" waited 30 s for ranks 2-3 on b and ` + silent +
 			", which is the limit of HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: giving up"}, true},
 		{answers(31000, true, 2, 3), nil, false},
 		{Answers{Hosts: []string{"a", "b", "c"}}, []string{`allreduce "x" is over after 31 s`}, false},
