@@ -149,11 +149,11 @@ func (s *sim) deliver(p packet) {
 	var about *wire.Keep
 	switch msg := p.message.(type) {
 	case *wire.Keep:
-		answer, about = s.step(m, authority.Event{Keep: msg}).Answer, msg
+		answer, about = s.step(m, msg).Answer, msg
 	case *wire.Vote:
-		answer = s.step(m, authority.Event{Vote: msg}).Answer
+		answer = s.step(m, msg).Answer
 	case *wire.Voted:
-		s.step(m, authority.Event{Voted: &authority.Voted{From: p.from, Voted: *msg}})
+		s.step(m, authority.Voted{From: p.from, Voted: *msg})
 	case *wire.Kept:
 		if m.launcher != nil && m.launcher.Term() == p.about.Term { // one connection belongs to one launcher
 			m.launcher.Answered(s.now, p.from, msg)
@@ -224,7 +224,7 @@ func (s *sim) beat(m *machine) {
 			s.send(packet{from: m.name, to: to, message: l.Next(to)})
 		}
 	}
-	s.step(m, authority.Event{Tick: &authority.Tick{LauncherGone: m.launcher == nil}})
+	s.step(m, authority.Tick{LauncherGone: m.launcher == nil})
 }
 
 func (s *sim) second() {
@@ -448,7 +448,7 @@ func TestOverIsOver(t *testing.T) {
 // saved.
 func TestUnknownElectorsHaveNoVote(t *testing.T) {
 	e := authority.NewElector("h1", authority.State{}, 0)
-	a := e.Step(time.Hour, authority.Event{Vote: &wire.Vote{Job: "job", Term: 9, Candidate: "h2"}})
+	a := e.Step(time.Hour, &wire.Vote{Job: "job", Term: 9, Candidate: "h2"})
 	if v, ok := a.Answer.(*wire.Voted); !ok || v.Granted || a.Save {
 		t.Errorf("%+v", a)
 	}
@@ -462,13 +462,13 @@ func TestLongerLease(t *testing.T) {
 	e := authority.NewElector("b", authority.State{}, 0)
 	give := func(now time.Duration) {
 		t.Helper()
-		a := e.Step(now, authority.Event{Keep: h.Next("b")})
+		a := e.Step(now, h.Next("b"))
 		if !a.Save {
 			t.Error("it is not saved")
 		}
 	}
 	stands := func(now time.Duration) bool {
-		return e.Step(now, authority.Event{Tick: &authority.Tick{}}).Ask != nil
+		return e.Step(now, authority.Tick{}).Ask != nil
 	}
 	h.Put([]byte("v"), false)
 	give(0)
@@ -480,7 +480,7 @@ func TestLongerLease(t *testing.T) {
 			t.Errorf("the lease is %v", got)
 		}
 	}
-	vote := authority.Event{Vote: &wire.Vote{Job: "job", Candidate: "c", Term: 2}}
+	vote := &wire.Vote{Job: "job", Candidate: "c", Term: 2}
 	if e.Step(100*time.Second, vote).Answer.(*wire.Voted).Granted || stands(100*time.Second) {
 		t.Error("the launcher is given up before its lease ends")
 	}

@@ -59,13 +59,8 @@ type State struct {
 	Over      bool
 }
 
-// Event is what happened to an elector; exactly one field is set.
-type Event struct {
-	Keep  *wire.Keep
-	Vote  *wire.Vote
-	Voted *Voted
-	Tick  *Tick
-}
+// Event is what happened to an elector: a *wire.Keep, a *wire.Vote, Voted or Tick.
+type Event any
 
 // Voted is the answer of another elector.
 type Voted struct {
@@ -142,15 +137,15 @@ func (e *Elector) Take(now time.Duration, ev Event, save func(State) error) (Act
 
 // Step handles an event. now is the time since some fixed moment.
 func (e *Elector) Step(now time.Duration, ev Event) Actions {
-	switch {
-	case ev.Keep != nil:
-		return e.keep(now, ev.Keep)
-	case ev.Vote != nil:
-		return e.vote(now, ev.Vote)
-	case ev.Voted != nil:
-		return e.voted(now, ev.Voted)
-	case ev.Tick != nil:
-		return e.tick(now, ev.Tick.LauncherGone)
+	switch ev := ev.(type) {
+	case *wire.Keep:
+		return e.keep(now, ev)
+	case *wire.Vote:
+		return e.vote(now, ev)
+	case Voted:
+		return e.voted(now, ev)
+	case Tick:
+		return e.tick(now, ev.LauncherGone)
 	}
 	return Actions{}
 }
@@ -282,7 +277,7 @@ func (e *Elector) ask(electors []string) Actions {
 	return a
 }
 
-func (e *Elector) voted(now time.Duration, v *Voted) Actions {
+func (e *Elector) voted(now time.Duration, v Voted) Actions {
 	switch {
 	case v.Over && !e.state.Over: // the job ended while this host was cut off
 		e.state.Over, e.candidacy = true, 0

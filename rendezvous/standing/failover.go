@@ -154,7 +154,7 @@ func (e *electors) run(ctx context.Context) {
 				continue
 			}
 			gone := state.Holder == e.name && !e.failover.HasLauncher(state)
-			e.act(ctx, &asking, h, authority.Event{Tick: &authority.Tick{LauncherGone: gone}})
+			e.act(ctx, &asking, h, authority.Tick{LauncherGone: gone})
 		}
 		e.mu.Unlock()
 	}
@@ -180,7 +180,7 @@ func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, 
 			defer e.mu.Unlock()
 			delete(h.asking, name)
 			if v, ok := answer.(*wire.Voted); ok {
-				e.act(ctx, asking, h, authority.Event{Voted: &authority.Voted{From: name, Voted: *v}})
+				e.act(ctx, asking, h, authority.Voted{From: name, Voted: *v})
 			}
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 
 	"gorun/contrib/must"
-	"gorun/rendezvous/authority"
 	"gorun/rendezvous/wire"
 )
 
@@ -74,7 +73,7 @@ func TestRefusals(t *testing.T) {
 			s.reach(&audited{Conn: conn, log: s.journal.note}, conn, &wire.Reach{})
 		}, "job 7: no such job", "gorun ps --cluster … lists the jobs"},
 		{func(s *server, conn net.Conn) {
-			s.electors.elect(conn, "job", authority.Event{})
+			s.electors.elect(conn, "job", nil)
 		}, "north keeps nothing for jobs", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 
 	"gorun/collective/admit"
 	"gorun/rendezvous/audit"
-	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
@@ -295,9 +294,9 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	case *wire.AskJobs:
 		answer(conn, s.listing(request.Here))
 	case *wire.Keep:
-		s.electors.elect(conn, request.Job, authority.Event{Keep: request})
+		s.electors.elect(conn, request.Job, request)
 	case *wire.Vote:
-		s.electors.elect(conn, request.Job, authority.Event{Vote: request})
+		s.electors.elect(conn, request.Job, request)
 	default:
 		answer(conn, &wire.Refused{Text: fmt.Sprintf("unexpected %T", request)})
 	}
