@@ -279,10 +279,13 @@ func (j Job) ask(ctx context.Context, limit time.Duration, r Request, into any) 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not answered for %v; is it stopped (kill -CONT), or does its file system hang?", limit))
 	defer cancel()
 	a, err := j.send(ctx, r)
-	if err == nil && into != nil {
-		err = json.Unmarshal(a.Is, into)
+	if err != nil || into == nil {
+		return err
 	}
-	return err
+	if err := json.Unmarshal(a.Is, into); err != nil {
+		return errors.New("the job's launcher is of another version of gorun, which can only be stopped and followed")
+	}
+	return nil
 }
 
 func (j Job) send(ctx context.Context, r Request) (answer, error) {

@@ -83,6 +83,23 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
+// TestOtherVersion: a launcher that answers in another form is named as such, and can be stopped.
+func TestOtherVersion(t *testing.T) {
+	j := jobs.Job{Dial: func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			there.Read(make([]byte, 1000))
+			io.WriteString(there, `{"state":{},"code":0}`)
+			there.Close()
+		}()
+		return here, nil
+	}}
+	if _, err := j.Status(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the job's launcher is of another version of gorun") {
+		t.Error(err)
+	}
+	must.Do(t, j.Signal(t.Context(), 15, "me@here"))
+}
+
 // TestDescriptorsRunOut: a launcher that cannot accept a client for now answers it later.
 func TestDescriptorsRunOut(t *testing.T) {
 	j, _ := create(t, jobs.Store{Dir: t.TempDir()}, jobs.Record{})
