@@ -23,9 +23,6 @@ const (
 	ballot = 3 * time.Second
 )
 
-// ballotOf is how long it may take if a value is sent, which may list the files of a program.
-func ballotOf(value []byte) time.Duration { return ballot + inflight(len(value)) }
-
 // Failover stores the state of jobs whose launchers may be lost, and starts their successors.
 type Failover interface {
 	// Load returns the saved states. Save saves one so that it survives a crash.
@@ -166,7 +163,7 @@ func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, 
 	if err != nil {
 		return
 	}
-	patience := ballotOf(h.State().Value) // theirs is as long
+	patience := patient(ballot, len(h.State().Value)) // theirs is as long
 	for _, name := range a.Of {
 		if h.asking[name] {
 			continue
@@ -216,7 +213,7 @@ func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire
 
 // Keep sends an elector what a successor of the launcher would need.
 func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept, error) {
-	ctx, cancel := context.WithTimeout(ctx, ballotOf(k.Value))
+	ctx, cancel := context.WithTimeout(ctx, patient(ballot, len(k.Value)))
 	defer cancel()
 	return expect[*wire.Kept](c.ask(ctx, addr, k))
 }

@@ -105,7 +105,7 @@ func TestLongValue(t *testing.T) {
 	e.mu.Unlock()
 	asking.Wait()
 	for range 2 {
-		if limit := <-limits; limit < 10*time.Second || limit > ballotOf(value) {
+		if limit := <-limits; limit < 10*time.Second || limit > patient(ballot, len(value)) {
 			t.Errorf("a vote may take %v", limit)
 		}
 	}

@@ -30,8 +30,10 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// inflight is how long so many bytes may be on their way.
-func inflight(bytes int) time.Duration { return time.Second * time.Duration(bytes/slowest) }
+// patient returns a limit for what comes with so many bytes.
+func patient(limit time.Duration, bytes int) time.Duration {
+	return limit + time.Second*time.Duration(bytes/slowest)
+}
 
 // ErrLeave is the cancellation cause that makes Serve end at once and leave the jobs to its successor.
 var ErrLeave = errors.New("the jobs are left to the next daemon")
@@ -271,7 +273,7 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	if err != nil {
 		return
 	}
-	raw.SetDeadline(time.Now().Add(handshakeTimeout + inflight(size)))
+	raw.SetDeadline(time.Now().Add(patient(handshakeTimeout, size)))
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return

@@ -175,10 +175,7 @@ func (s *Store) Tend(ctx context.Context, names []string) {
 }
 
 // makers is the file of a tree that names the jobs it was made for, a line each. It is written last, so it tells that the rest is there.
-const (
-	makers     = ".gorun-jobs"
-	mostMakers = 4 << 10 // bytes of them
-)
+const makers = ".gorun-jobs"
 
 // Made reports whether a tree is here that was made for a job, "" for any. Ranks may have changed it since.
 func (s *Store) Made(name, job string) bool {
@@ -199,9 +196,8 @@ func (s *Store) Build(t *wire.Tree, job string) (dir string, changed []string, e
 		if s.isPlaced(name, f) {
 			continue
 		}
-		if whole { // not until it is made again
-			s.root.Remove(path.Join(at, makers))
-			whole = false
+		if whole { // until it is mended
+			whole = s.root.Remove(path.Join(at, makers)) != nil
 		}
 		differs, err := s.place(name, f)
 		if err != nil {
@@ -211,7 +207,7 @@ func (s *Store) Build(t *wire.Tree, job string) (dir string, changed []string, e
 			changed = append(changed, filepath.Join(s.dir, name+aside))
 		}
 	}
-	before = append(before[max(0, len(before)-mostMakers):], job+"\n"...)
+	before = append(before[max(0, len(before)-4096):], job+"\n"...) // the latest jobs
 	return dir, changed, errors.Join(s.write(path.Join(at, makers), before), s.Mark(treeName))
 }
 
@@ -223,12 +219,12 @@ const aside = ".changed"
 
 // isPlaced reports whether a file of a tree is in its place.
 func (s *Store) isPlaced(at string, f wire.TreeFile) bool {
-	here, err := s.root.Lstat(at)
-	if err != nil || f.Link == "" {
-		return err == nil && (os.SameFile(here, s.has(f)) || untouched(here, f))
+	if f.Link != "" {
+		to, err := s.root.Readlink(at)
+		return err == nil && to == f.Link
 	}
-	to, err := s.root.Readlink(at)
-	return err == nil && to == f.Link
+	here, err := s.root.Lstat(at)
+	return err == nil && (os.SameFile(here, s.has(f)) || untouched(here, f))
 }
 
 // place puts a file of a tree in its place, and reports whether something else was there, which it keeps.
