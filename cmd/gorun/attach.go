@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -20,7 +21,9 @@ const attachLines = 10
 
 func attachCommand() *cli.Command {
 	return jobsCommand("attach", "follow the output of a detached job, and exit as it does", "[JOB]", inCluster,
-		func(*jobsFlags) []cli.Flag { return nil }, attach)
+		func(o *jobsFlags) []cli.Flag {
+			return []cli.Flag{&cli.DurationFlag{Name: "wait", Destination: &o.timeout, Hidden: true, Usage: "wait up to `TIME` for a job that is brought to pods, and show all of its output"}}
+		}, attach)
 }
 
 // errLeft is the cause when the user leaves a job to itself.
@@ -28,7 +31,10 @@ var errLeft = errors.New("left")
 
 // attach shows the output from here on. What would stop a launcher at a terminal stops the job.
 func attach(parent context.Context, o *jobsFlags) error {
-	job, err := findJob(parent, o, true)
+	job, err := findJob(parent, o, o.timeout == 0)
+	for until := time.Now().Add(o.timeout); err != nil && time.Now().Before(until) && parent.Err() == nil; job, err = findJob(parent, o, false) {
+		time.Sleep(drainPause)
+	}
 	if err != nil {
 		return err
 	}
@@ -46,8 +52,12 @@ func attach(parent context.Context, o *jobsFlags) error {
 	if parent.Err() != nil { // stopped before it was known which job
 		return context.Cause(parent)
 	}
-	fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.Label)
-	code, err := job.Attach(ctx, o.out, attachLines, func(next jobs.Target) {
+	lines := -1
+	if o.timeout == 0 {
+		lines = attachLines
+		fmt.Fprintf(os.Stderr, "gorun: attached to job %s; Ctrl-C stops it, Ctrl-\\ leaves it\n", job.Label)
+	}
+	code, err := job.Attach(ctx, o.out, lines, func(next jobs.Target) {
 		fmt.Fprintf(os.Stderr, "gorun: job %s goes on by another launcher\n", next.Label)
 		present.Store(&next)
 	})

@@ -62,6 +62,9 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 		return fmt.Errorf("find working directory: %w", err)
 	}
 	env := plan.UserEnv(os.Environ(), true)
+	if o.envNone { // but what -x names
+		env = slices.Clone(programs[0].Env[len(programs[0].fromFile):])
+	}
 	for _, kv := range os.Environ() { // variables that stand for flags
 		if name, _, _ := strings.Cut(kv, "="); plan.Own(name) && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
 			env = append(env, kv)
@@ -81,16 +84,12 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	note := func(format string, args ...any) {
 		fmt.Fprintln(os.Stderr, output.Printable(fmt.Sprintf(format, args...)))
 	}
-	tree, notes, err := o.collect(ctx, programs)
-	if err != nil {
-		return nil, err
-	}
 	at := o.begins(r.Args, programs)
-	packages, more, err := o.packages(ctx, programs)
+	tree, packages, notes, err := o.brought(ctx, programs)
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range slices.Concat(notes, more) {
+	for _, line := range notes {
 		note("%s", line)
 	}
 	pythons, ctx, finish, err := o.makePackages(ctx, packages, 1, note)

@@ -40,10 +40,7 @@ func dryRun(ctx context.Context, o *jobFlags, programs []program, spec launcher.
 	}
 	describeJob(&b, spec, elastic, hereOf(ctx, o, spec), slices.Concat(spec.Env, programs[0].fromFile))
 	describeEnv(&b, spec, localEnv(o))
-	b.WriteString(describeTree(tree))
-	if packages != nil {
-		fmt.Fprintf(&b, "hosts get an environment of Python with %s\n", packages.Has)
-	}
+	b.WriteString(describeGiven(tree, packages))
 	if o.cluster != "" {
 		fmt.Fprintf(&b, "this is where the job runs if no other has slots of the cluster; gorun ps shows who has\n")
 	}

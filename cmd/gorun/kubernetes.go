@@ -100,6 +100,13 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	if o.given(&o.podTemplate) {
 		args = append(args, "-pod-template", o.podTemplate)
 	}
+	if o.ships() || o.python != "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find this binary: %w", err)
+		}
+		args = append(args, "-bring", self)
+	}
 	if o.given(&o.connectRetry) {
 		args = append(args, "-wait", o.connectRetry.Truncate(time.Millisecond).String())
 	}
@@ -135,7 +142,7 @@ func findBeside(name string) (string, error) {
 // ofThisMachine are flags that take effect on this machine, and are not passed to the launcher in a pod. It gets
 // variables by name instead.
 var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "pod-template", "slots-per-host", "dry-run", "connect-retry",
-	"x", "env", "envlist", "genv", "genvlist", "genvall"}
+	"x", "env", "envlist", "genv", "genvlist", "genvall", "env-file"}
 
 // variablesForPods returns what environment variables of this machine set, as flags. They come before the command line,
 // which therefore wins.

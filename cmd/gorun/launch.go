@@ -54,11 +54,18 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 		return err
 	}
 	if o.kubernetes {
+		if err := checkFlags(o); err != nil {
+			return err
+		}
+		tree, packages, _, err := o.brought(ctx, programs)
+		if err != nil {
+			return err
+		}
 		for _, note := range notes {
 			fmt.Fprintln(os.Stderr, output.Printable(note))
 		}
-		if err := checkFlags(o); err != nil {
-			return err
+		if o.dryRun {
+			fmt.Fprint(os.Stderr, output.PrintableLines(describeGiven(tree, packages)))
 		}
 		return inKubernetes(o, programs[0], new(jobFlags).table())
 	}
@@ -210,15 +217,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		p.listed = listed
 	}
 	defer keepGiven(ctx, detachedOf(ctx).Request())() // before the job waits for slots, perhaps for days
-	tree, more, err := o.collect(ctx, programs)
+	tree, packages, more, err := o.brought(ctx, programs)
 	if err != nil {
 		return err
 	}
-	packages, evenMore, err := o.packages(ctx, programs)
-	if err != nil {
-		return err
-	}
-	notes = slices.Concat(notes, more, evenMore)
+	notes = append(notes, more...)
 	var mux *output.Mux
 	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
 	if err != nil {
@@ -450,9 +453,6 @@ func checkFlags(o *jobFlags) error {
 		return err
 	}
 	if err := checkGPUPath(o.GPUPath); err != nil {
-		return err
-	}
-	if err := checkShip(o); err != nil {
 		return err
 	}
 	if o.JAX != "" && o.JAX != "gorun" {

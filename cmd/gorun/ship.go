@@ -13,6 +13,7 @@ import (
 
 	"gorun/launcher"
 	"gorun/launcher/plan"
+	"gorun/launcher/pyenv"
 	"gorun/launcher/ship"
 	"gorun/rendezvous/wire"
 )
@@ -29,16 +30,14 @@ func (o *jobFlags) shipTable() []cli.Flag {
 // ships reports whether hosts get the program.
 func (o *jobFlags) ships() bool { return o.ship || o.shipDir != "" }
 
-// checkShip refuses what cannot take the program, or its environment, along.
-func checkShip(o *jobFlags) error {
-	flag := "--ship"
-	if o.python != "" {
-		flag = "--python"
+// brought returns what the job brings to its hosts, nil for what it does not. The notes are for the user.
+func (o *jobFlags) brought(ctx context.Context, programs []program) (*wire.Tree, *pyenv.Source, []string, error) {
+	tree, notes, err := o.collect(ctx, programs)
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	if o.kubernetes && (o.ships() || o.python != "") {
-		return &usageError{fmt.Errorf("%s: pods get the program by their image", flag), "build an image with it, or mount a volume by --pod-template"}
-	}
-	return nil
+	packages, more, err := o.packages(ctx, programs)
+	return tree, packages, append(notes, more...), err
 }
 
 // collect returns the files that hosts get, nil if none. The notes are for the user.
@@ -150,14 +149,17 @@ func interpreter(name string) bool {
 
 var isPython = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
 
-// describeTree returns what a dry run says of the files.
-func describeTree(t *wire.Tree) string {
-	if t == nil {
-		return ""
+// describeGiven returns what a dry run says of what hosts get. There may be none of either.
+func describeGiven(t *wire.Tree, packages *pyenv.Source) (text string) {
+	if t != nil {
+		all := make([]int, len(t.Files))
+		for i := range all {
+			all[i] = i
+		}
+		text = fmt.Sprintf("hosts get %s: %d files, %.1f MB\n", t.Root, len(t.Files), float64(t.Bytes(all))/1e6)
 	}
-	all := make([]int, len(t.Files))
-	for i := range all {
-		all[i] = i
+	if packages != nil {
+		text += fmt.Sprintf("hosts get an environment of Python with %s\n", packages.Has)
 	}
-	return fmt.Sprintf("hosts get %s: %d files, %.1f MB\n", t.Root, len(t.Files), float64(t.Bytes(all))/1e6)
+	return text
 }

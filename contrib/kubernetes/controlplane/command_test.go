@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestCommand: gorun --kubernetes makes JobSets of command lines.
@@ -19,7 +20,7 @@ func TestCommand(t *testing.T) {
 	e.jobSets("jobset", jobsetModule)
 	for name, f := range map[string]func(e *engine){"command": testCommand, "status": testStatus, "interrupted": testInterrupted,
 		"left-alone": testLeftAlone, "taken-away": testTakenAway, "permission": testPermission,
-		"deadline": testDeadline, "unread": testUnread, "same-name": testSameName, "template": testTemplate} {
+		"brought": testBrought, "deadline": testDeadline, "unread": testUnread, "same-name": testSameName, "template": testTemplate} {
 		e.within(name, f)
 	}
 	testRefused(e)
@@ -167,6 +168,60 @@ func testLeftAlone(e *engine) {
 		return strings.Contains(e.must("GET", e.path("jobset.x-k8s.io/v1alpha2", "JobSet"), ""), `"terminalState":"Completed"`)
 	})
 	e.noneLeft()
+}
+
+// testBrought: pods whose image has neither get a program, its packages and its variables from the machine of their user. The status is that
+// of the job. An eviction of the launcher's pod costs the job nothing, and Ctrl-C ends it.
+func testBrought(e *engine) {
+	dir := e.TempDir()
+	for name, text := range map[string]string{".env": "NAME=secret\n", "helper.py": "X = 7\n", "requirements.txt": "--no-index\n--find-links .\nbrought\n",
+		"train.py": `import os, sys, brought, helper
+print("has", helper.X, os.environ["TOKEN"], os.environ["NAME"], "LEFT" in os.environ, brought.__file__.startswith(sys.prefix), flush=True)
+sys.exit(3)`, "wait.py": "import time\nprint('begun', flush=True)\ntime.sleep(1000)\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			e.Fatal(err)
+		}
+	}
+	wheel := exec.Command("sh", "-ec", `mkdir brought-1.dist-info; cd brought-1.dist-info; touch RECORD ../brought.py; printf 'Metadata-Version: 2.1\nName: brought\nVersion: 1\n' >METADATA
+printf 'Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n' >WHEEL; cd ..
+python3 -m zipfile -c brought-1-py3-none-any.whl brought.py brought-1.dist-info; rm -r brought.py brought-1.dist-info`)
+	wheel.Dir = dir
+	if out, err := wheel.CombinedOutput(); err != nil {
+		e.Fatalf("make a wheel: %v: %s", err, out)
+	}
+	brought := func(args ...string) *command {
+		c := e.prepare("tester", append([]string{"-np", "2", "--ship"}, args...)...)
+		c.cmd.Dir, c.cmd.Env = dir, append(c.cmd.Env, "LEFT=here")
+		c.start()
+		return c
+	}
+	c := brought("--python", "requirements.txt", "--env-file", ".env", "-x", "TOKEN=hush", "python3", "train.py")
+	c.endsWith(3)
+	if said, _ := os.ReadFile(c.stderr); strings.Count(c.text(), "has 7 hush secret False True\n") < 1 || c.says("warning|127.0.0.1") {
+		e.Errorf("gorun prints %s and says: %s", c.text(), said)
+	}
+	e.noneLeft()
+	if c = brought("python3", "none.py"); true {
+		c.endsWith(2)
+	}
+	if c.says("JobSet") || !c.says(`error: --ship: none.py is not in `) {
+		e.Error("a script that is nowhere is looked for in pods")
+	}
+	c = brought("--kubernetes-options", "name=stays", "python3", "wait.py")
+	begun := func(n int) func() bool {
+		return func() bool { return strings.Count(c.text(), "begun\n") == n }
+	}
+	e.await("ranks", begun(2))
+	e.must("DELETE", "/apis/policy/v1/namespaces/"+e.namespace+"/poddisruptionbudgets/stays-launcher", "")
+	e.evict(e.pods("jobset.sigs.k8s.io/replicatedjob-name%3Dlauncher")[0].Metadata.Name)
+	e.await("output once more", begun(4))
+	began := time.Now()
+	c.cmd.Process.Signal(syscall.SIGINT)
+	c.endsWith(130)
+	e.noneLeft()
+	if took := time.Since(began); took > time.Minute {
+		e.Errorf("Ctrl-C took %v", took)
+	}
 }
 
 // testTakenAway: gorun shows the output of a launcher that begins again after an eviction, too.

@@ -37,6 +37,7 @@ type client struct {
 	http      *http.Client
 	base      *url.URL
 	namespace string
+	config    *rest.Config
 }
 
 // refusal is an answer of the API server other than success.
@@ -68,7 +69,7 @@ func newClient(kubeContext, namespace string) (*client, error) {
 			return nil, &mistake{fmt.Errorf("read kubeconfig: %w", err), "--namespace NAME"}
 		}
 	}
-	c := &client{namespace: namespace}
+	c := &client{namespace: namespace, config: config}
 	config.UserAgent = "gorun-kubernetes"
 	if c.base, _, err = rest.DefaultServerUrlFor(config); err == nil {
 		c.http, err = rest.HTTPClientFor(config)

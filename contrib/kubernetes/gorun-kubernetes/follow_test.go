@@ -46,7 +46,7 @@ func TestFollowEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		notes := 0
-		err = (&logReader{to: c.to}).follow(context.Background(), &client{server.Client(), base, "n"}, "a", func(error) { notes++ })
+		err = (&logReader{to: c.to}).follow(context.Background(), &client{http: server.Client(), base: base, namespace: "n"}, "a", func(error) { notes++ })
 		if server.Close(); !errors.Is(err, c.want) || notes != c.notes {
 			t.Errorf("%s: %v and %d notes, want %v and %d", name, err, notes, c.want, c.notes)
 		}

@@ -118,6 +118,7 @@ func parse(args []string) (q request, err error) {
 	flags.StringVar(&q.context, "context", "", "")
 	flags.DurationVar(&q.wait, "wait", 10*time.Minute, "")
 	flags.BoolVar(&q.dryRun, "dry-run", false, "")
+	flags.StringVar(&q.gorun, "bring", "", "")
 	variables := flags.Int("variables", -1, "")
 	options := flags.String("options", "", "")
 	template := flags.String("pod-template", "", "")

@@ -103,11 +103,12 @@ func (j *job) objects() ([]object, error) {
 	network.Spec.Ingress[0].From[0].PodSelector.MatchLabels = selector
 	key := make([]byte, 32)
 	rand.Read(key)
-	secret := newSecret(j.keySecret(), map[string]string{"key": fmt.Sprintf("%x\n", key)})
+	j.key = fmt.Sprintf("%x\n", key)
+	secret := newSecret(j.keySecret(), map[string]string{"key": j.key})
 	all := []object{{setPath, set, &set.Metadata, ""},
 		{"networking.k8s.io/v1 networkpolicies", network, &network.ObjectMeta, "other pods may reach its ports"},
 		{secretPath, secret, &secret.ObjectMeta, ""}} // pods start once they have the key
-	if len(j.variables) > 0 {
+	if len(j.variables) > 0 && j.gorun == "" {
 		variables := newSecret(j.variablesSecret(), j.variables)
 		all = append(all, object{secretPath, variables, &variables.ObjectMeta, ""})
 	}

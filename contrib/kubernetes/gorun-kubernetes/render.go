@@ -27,10 +27,15 @@ type job struct {
 	variables map[string]string // of the program
 	options   options
 	template  []byte // of pods, a strategic merge patch in JSON; empty for none
+	gorun     string // its path here, for a job that brings its program or environment; "" for others
+	key       string // of the workers, once there are objects
 }
 
 // pods returns how many pods have room for ranks.
 func (j *job) pods(ranks int) int { return (ranks + j.slots - 1) / j.slots }
+
+// patience is how long a launcher waits for workers. This program knows better why pods are missing.
+func (j *job) patience() string { return (j.wait + time.Minute).String() }
 
 func (j *job) keySecret() string       { return j.name + "-key" }
 func (j *job) variablesSecret() string { return j.name + "-variables" }
@@ -42,11 +47,15 @@ func literal(word string) string { return strings.ReplaceAll(word, "$", "$$") }
 func (j *job) launcher(spec *batch.JobSpec) {
 	c := &spec.Template.Spec.Containers[0]
 	c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return !strings.HasPrefix(arg, "--cluster") })
-	c.Args = append(c.Args, "--connect-retry="+(j.wait+time.Minute).String()) // this program knows better why pods are missing
-	for _, word := range j.words {
-		c.Args = append(c.Args, literal(word))
+	if j.gorun != "" {
+		c.Args = slices.Concat([]string{"attach"}, c.Args, []string{"--wait=" + bringLimit.String()})
+	} else {
+		c.Args = append(c.Args, "--connect-retry="+j.patience())
+		for _, word := range j.words {
+			c.Args = append(c.Args, literal(word))
+		}
 	}
-	if len(j.variables) > 0 {
+	if len(j.variables) > 0 && j.gorun == "" {
 		c.EnvFrom = []core.EnvFromSource{{SecretRef: &core.SecretEnvSource{LocalObjectReference: core.LocalObjectReference{Name: j.variablesSecret()}}}}
 	}
 	if j.options.deadline > 0 {

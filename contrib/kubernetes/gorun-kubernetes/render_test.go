@@ -122,6 +122,20 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// TestBring: the launcher's pod is attached to a job that this machine brings, whose words and variables are in no object.
+func TestBring(t *testing.T) {
+	q := parsed(t, "-image", "i", "-ranks", "1", "-bring", "/bin/gorun", "--", "--ship", "python3", "train.py")
+	q.variables = map[string]string{"TOKEN": "hush"}
+	_, launcher, _ := parts(t, q)
+	if c := launcher.Containers[0]; !slices.Equal(c.Args, []string{"attach", "--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--wait=1h0m0s"}) || c.EnvFrom != nil {
+		t.Errorf("the launcher's pod runs %q with %+v", c.Args, c.EnvFrom)
+	}
+	var out bytes.Buffer
+	if err := q.print(&out); err != nil || strings.Contains(out.String(), "hush") || strings.Contains(out.String(), "train.py") {
+		t.Errorf("%v:\n%s", err, &out)
+	}
+}
+
 // TestElastic: pods are as many as the largest world needs, and as many as the smallest needs are kept from evictions.
 func TestElastic(t *testing.T) {
 	q := parsed(t, "-image", "i", "-ranks", "4", "-least", "2", "-most", "7", "-slots", "2", "--", "true")

@@ -54,6 +54,11 @@ type runner struct {
 	// followed is the pod of the launcher whose log is copied, or was last. follower is closed once the log has been
 	// copied, and nil while none is. unread is then why a part of the log is missing.
 	followed core.Pod
+
+	at       string        // the worker that the job was brought to, "" before
+	brought  chan struct{} // closed once that has ended, with these results
+	code     int
+	unable   error
 	follower chan struct{}
 	unread   error
 }
@@ -76,8 +81,11 @@ func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	return code, err
 }
 
-// clear deletes the JobSet. If it cannot, it shows how to do so.
+// clear deletes the JobSet. If it cannot, it shows how to do so. Workers would wait for a job that they host.
 func (r *runner) clear(ctx context.Context, uid string) {
+	if r.at != "" {
+		r.takeBack(ctx)
+	}
 	if err := r.remove(ctx, uid); err != nil {
 		r.note("gorun: warning: %v; kubectl delete -n %s jobset %s", err, r.namespace, r.job.name)
 	}
@@ -160,6 +168,7 @@ func (r *runner) explain(what string, err error) error {
 func (r *runner) watch(ctx, following context.Context, uid string) (code int, err error) {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
+	var brought chan struct{}
 	for {
 		s, err := r.look(ctx)
 		switch {
@@ -175,6 +184,10 @@ func (r *runner) watch(ctx, following context.Context, uid string) (code int, er
 			if p := s.launcher(); r.follower == nil && started(p) && p.UID != r.followed.UID {
 				r.attend(following, p)
 			}
+			if w := s.worker(); r.job.gorun != "" && r.at == "" && w != nil {
+				r.bring(ctx, w)
+				brought = r.brought
+			}
 			if err := r.progress(s); err != nil {
 				return 0, err
 			}
@@ -182,6 +195,10 @@ func (r *runner) watch(ctx, following context.Context, uid string) (code int, er
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
+		case <-brought:
+			if brought = nil; r.unable != nil || r.code != 0 {
+				return r.code, r.unable
+			}
 		case <-r.follower:
 			if code, over, err := r.outcome(ctx); over || err != nil {
 				return code, err
@@ -256,7 +273,9 @@ func (r *runner) once(text string) {
 
 // attend begins to copy a launcher's log.
 func (r *runner) attend(ctx context.Context, p *core.Pod) {
-	if r.followed.Name != "" {
+	if r.followed.Name != "" && r.job.gorun != "" {
+		r.note("gorun: the job's output comes once more, by pod %s", p.Name)
+	} else if r.followed.Name != "" {
 		r.note("gorun: the launcher begins again, from the program's last checkpoint, in pod %s", p.Name)
 	}
 	logs, name := &logReader{to: r.out, again: again}, p.Name

@@ -83,6 +83,7 @@ func (k *kubelet) serveLogs(ctx context.Context, dir string) (port int, err erro
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.answerLogs)
+	mux.HandleFunc("/portForward/{namespace}/{pod}", k.answerForward)
 	server := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	context.AfterFunc(ctx, func() { server.Close() })
 	go server.Serve(tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}}))
