@@ -282,9 +282,9 @@ soak: need-lab build
 	go test -timeout=1h -count=1 -v -run 'TestPaths|TestLongOutages' ./contrib/e2e/faults
 	go test -timeout=1h -count=1 -v -run 'TestLongOutages|TestLossAmid' ./contrib/e2e/faults ./contrib/e2e/elastic -long
 	go test -timeout=24h -count=1 -parallel=4 -v -run 'TestTrials|TestNoStepLost|TestEvacuations' ./contrib/e2e/elastic -trials $(or $(TRIALS),200) -trial-seed $(or $(SEED),0) -step-faults $(or $(FAULTS),1000) -step-seed $(or $(SEED),1) -evacuations $(or $(EVACUATIONS),500)
-## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) break, and compare every operation with TCP
+## vm: virtual machines with two NUMA nodes: one moves in the middle of a training; ranks, engine and memory are bound; three train over Soft-RoCE, while one moves MOVES times (1) and KILLS queue pairs (30) break, and compare every operation with TCP; three lose ranks and daemons
 vm: need-vm build
-	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA' ./contrib/e2e/vm -vm -moves $(or $(MOVES),1) -kills $(or $(KILLS),30) | $(asked)
+	go test -timeout=90m -count=1 -v -run 'TestVMotion|TestVMBinding|TestVMRDMA|TestVMSteps' ./contrib/e2e/vm -vm -moves $(or $(MOVES),1) -kills $(or $(KILLS),30) | $(asked)
 
 ## provision: the role for Ansible and the user data for cloud-init: their linters, and first boots of machines with systemd (needs root and cloud-init)
 provision: need-lab+cloud-init+systemctl@systemd build provision-ready $(RELEASE)/SHA256SUMS

@@ -39,8 +39,8 @@ type image struct {
 	kernel, ramdisk, root string
 }
 
-// makeImage makes the parts that dir lacks; each lab has its own keys.
-func makeImage(ctx context.Context, dir string, files map[string][]byte) (image, error) {
+// makeImage makes the parts that dir lacks, with these packages; each lab has its own keys.
+func makeImage(ctx context.Context, dir string, files map[string][]byte, packages []string) (image, error) {
 	img := image{ramdisk: filepath.Join(dir, "ramdisk.gz"), root: filepath.Join(dir, "root-"+digest(packages)+".ext4")}
 	kernels, err := findKernel(ctx, dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func makeImage(ctx context.Context, dir string, files map[string][]byte) (image,
 	}
 	img.kernel = kernels.image
 	if _, err := os.Stat(img.root); errors.Is(err, fs.ErrNotExist) {
-		if err := makeRoot(ctx, dir, img.root); err != nil {
+		if err := makeRoot(ctx, dir, img.root, packages); err != nil {
 			return img, err
 		}
 	}
@@ -128,7 +128,7 @@ func run(ctx context.Context, dir string, name string, args ...string) error {
 }
 
 // makeRoot makes the image that all guests share from the files of installed packages.
-func makeRoot(ctx context.Context, dir, image string) error {
+func makeRoot(ctx context.Context, dir, image string, packages []string) error {
 	status, err := os.ReadFile("/var/lib/dpkg/status")
 	if err != nil {
 		return fmt.Errorf("read package list: %w", err)
@@ -160,7 +160,7 @@ func makeRoot(ctx context.Context, dir, image string) error {
 	}
 	part := image + ".part"
 	os.Remove(part)
-	if err := run(ctx, dir, "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", stage, part, "900M"); err != nil {
+	if err := run(ctx, dir, "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", stage, part, "4G"); err != nil {
 		return err
 	}
 	return os.Rename(part, image)

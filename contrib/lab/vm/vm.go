@@ -38,6 +38,8 @@ type Options struct {
 	Cache  string // directory for the kernel and the image, which are kept
 	Guests int
 	Memory int // MiB of a guest; 512 if 0
+
+	Packages []string // installed ones that guests have, besides those of all guests
 }
 
 // Lab is some guests, and the network they share with programs of this machine.
@@ -81,7 +83,7 @@ func New(ctx context.Context, opts Options) (_ *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.image, err = makeImage(ctx, opts.Cache, files); err != nil {
+	if l.image, err = makeImage(ctx, opts.Cache, files, slices.Concat(packages, opts.Packages)); err != nil {
 		return nil, err
 	}
 	if err := l.makeNetwork(ctx); err != nil {
