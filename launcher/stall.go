@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"slices"
 	"time"
 
 	"gorun/launcher/stall"
@@ -53,7 +54,7 @@ func (s *stalls) take(h *host, m *wire.Stalled, hosts hostList) bool {
 	switch {
 	case m.Asked && s.asking && h.id < len(s.answers.Hosts):
 		s.answers.By[h.id] = m
-		return len(s.answers.By) >= hosts.running()
+		return !slices.ContainsFunc(hosts[:len(s.answers.Hosts)], func(h *host) bool { return h.up && !h.ended && s.answers.By[h.id] == nil })
 	case m.Asked: // too late, or nobody asked
 	case s.asking:
 		s.again = true

@@ -101,7 +101,8 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 		warm, cold = waiting, slices.Concat(loading, m.free())
 	}
 	add = slices.Concat(warm, cold)
-	if m.cfg.Spares > 0 && !m.job.NoSpares && m.job.Broken == "" && len(fit)+len(warm) >= need {
+	if m.cfg.Spares > 0 && !m.job.NoSpares && m.job.Broken == "" && (len(stays)+len(warm) >= need ||
+		len(fit)+len(warm) >= need && m.sparesCome()) {
 		add = warm
 	}
 	switch {

@@ -121,6 +121,12 @@ func (m *Machine) loading(size int) bool {
 	return size < len(m.live()) && len(loading) > 0
 }
 
+// sparesCome reports whether spares load their program, or may start to.
+func (m *Machine) sparesCome() bool {
+	_, loading := m.spares()
+	return len(loading) > 0 || len(m.spareSlots()) > 0
+}
+
 // spareSlots returns the free slots in which no spare has failed before init, those first that are on hosts with the
 // fewest processes.
 func (m *Machine) spareSlots() []slot {

@@ -169,6 +169,14 @@ func TestDrain(t *testing.T) {
 	j.expect("news 2 added=true removed=true", e.Committed{Host: 0, Epoch: 2}, e.Rejoining{Process: 3})
 	j.left(2, "epoch 3: 2@1.0 3@1.1; drop 0", 0, 2)
 
+	j = newJob(t, e.Config{Policy: e.Policy{NP: 2, MinNP: 2, Spares: 1, ResetLimit: -1}})
+	j.expect("start 0 b; start 1 a; start 2 c", hosts("b a c", 1))
+	j.expect("epoch 1: 0@0.0 1@1.0", e.HostUp{Host: 0}, e.HostUp{Host: 1})
+	j.expect("spare 2@2.0", e.HostUp{Host: 2}, e.Committed{Host: 0, Epoch: 1})
+	j.expect("note", e.Exited{Process: 2, Code: 1})                // a rank may still start there
+	j.expect("news 1 added=true removed=true", e.Drain{Host: "b"}) // and does: no spare comes
+	j.left(1, "epoch 2: 1@1.0 3@2.0; drop 0", 0, 1)
+
 	j = elasticJob(t, e.Policy{NP: 4, MinNP: 3, ResetLimit: -1})
 	j.expect("news 1 added=false removed=true", e.Drain{Host: "b"}) // one of them must stay
 	departs(j, e.Departure{Drained: true, Left: []int{2, 3}, Kept: 1})

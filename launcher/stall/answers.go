@@ -80,13 +80,25 @@ func (a Answers) absent(missing map[string][]int, rank, host int) bool {
 	return host < len(a.Hosts) && slices.Contains(missing[a.Hosts[host]], rank)
 }
 
+// silent reports whether a host has not answered, whichever of its daemons was asked.
+func (a Answers) silent(name string) bool {
+	asked := false
+	for id, of := range a.Hosts {
+		if of == name && a.By[id] != nil {
+			return false
+		}
+		asked = asked || of == name
+	}
+	return asked
+}
+
 // missing names the ranks that have not submitted an operation.
 func (a Answers) missing(op operation) string {
 	byHost := a.missingByHost(op)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(byHost)) {
 		part := fmt.Sprintf("%s on %s", why.Ranks(byHost[name]), name)
-		if id := slices.Index(a.Hosts, name); id >= 0 && a.By[id] == nil {
+		if a.silent(name) {
 			part += " (which does not answer)"
 		}
 		parts = append(parts, part)

@@ -75,6 +75,16 @@ func TestJoined(t *testing.T) {
 	}
 }
 
+// TestAgain: a host whose daemon was lost, and which has another one, is no silent one.
+func TestAgain(t *testing.T) {
+	a := answers(3000, false, 3)
+	a.Hosts = append(a.Hosts, "c")
+	a.By[3] = &wire.Stalled{}
+	if got := a.missing(operation{name: "x"}); got != "rank 3 on b and rank 4 on c" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestLasting: an operation counts as long as its oldest wait on a host; where only short waits make ranks seem to wait for each
 // other, none does.
 func TestLasting(t *testing.T) {
